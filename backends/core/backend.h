@@ -1,0 +1,105 @@
+// What every backend is: a pure support check, a slow Plan and a fast Run. The
+// conformance suite under tests/conformance is written against this header.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "backends/core/conv_operation.h"
+
+namespace convgrad {
+
+// Buffers of one Run. All of them belong to the caller, hold exactly
+// ByteSize(descriptor) bytes, are aligned to 64 bytes and don't overlap, but
+// that operands may share one buffer. An empty tensor's pointer may be null.
+struct RunBuffers {
+  // Indexed by Operand; null where the operation has none.
+  std::array<const void*, kOperandCount> operands = {};
+  // In the order of operation.results. Need no initial value.
+  std::vector<void*> results;
+  // At least Plan::scratch_bytes(), aligned to 64 bytes, contents undefined.
+  absl::Span<std::byte> scratch;
+
+  const void* operand(Operand which) const {
+    return operands[static_cast<size_t>(which)];
+  }
+};
+
+// Where the time of one Run went.
+struct RunTimes {
+  absl::Duration reorder;  // layout and dtype changes, masks, epilogues
+  absl::Duration compute;  // the library's arithmetic
+};
+
+// A prepared operation. Immutable; thread-safe: several threads may Run one plan
+// at once, each with buffers and scratch of its own. A plan made for T threads
+// must run on a thread that is set up for T (see PlanOptions).
+class Plan {
+ public:
+  virtual ~Plan() = default;
+
+  // Computes all results. Every byte of every result is written, and nothing
+  // else. Same operation, same operand bytes, same options: same result bytes.
+  // Errors: kInternal if the library fails.
+  virtual absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const = 0;
+
+  // Bytes of scratch that Run needs.
+  virtual int64_t scratch_bytes() const = 0;
+  // Bytes that the plan itself holds, for the plan cache's bound.
+  virtual int64_t resident_bytes() const = 0;
+  // What computes it, e.g. "jit:avx512_core", one name per pass, for people.
+  virtual absl::string_view implementation() const = 0;
+};
+
+struct PlanOptions {
+  // Threads that will run the plan; part of its identity, since the split of a
+  // reduction follows from it. Range: >= 1.
+  int threads = 1;
+  // True: choose by heuristics only, so that the same request gives the same
+  // bits on every machine of this model. False: may also time alternatives.
+  bool deterministic = true;
+};
+
+// What a backend is and can do on this machine, for GetCapabilities and the
+// metrics. Lists are closed: what isn't listed is UNIMPLEMENTED.
+struct BackendCapabilities {
+  std::string version;      // of the library, "" if there is none
+  std::string description;  // e.g. CPU features or device name
+  std::vector<DataType> dtypes;
+  std::vector<Layout> layouts;
+  int max_spatial_rank = 3;
+  // What valid requests it refuses, one phrase each; empty if none.
+  std::vector<std::string> gaps;
+};
+
+// Thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual absl::string_view name() const = 0;
+
+  virtual BackendCapabilities capabilities() const = 0;
+
+  // Returns OK if MakePlan can plan `operation`. Pure and fast: no device, no
+  // lock. Requires: Validate(operation).ok().
+  // Errors: kUnimplemented naming what is missing.
+  virtual absl::Status CheckSupport(const ConvOperation& operation) const = 0;
+
+  // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Call it
+  // on the thread that will run the plan.
+  // Errors: kUnimplemented as CheckSupport; kInternal if the library fails.
+  virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+      const ConvOperation& operation, const PlanOptions& options) const = 0;
+};
+
+}  // namespace convgrad

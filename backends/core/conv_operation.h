@@ -1,0 +1,105 @@
+// What a request asks for, without its bytes: direction, problem, the operands'
+// descriptors and the results wanted. Enough to validate, route, plan and
+// budget; its text is a plan's key.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backends/core/conv_problem.h"
+#include "backends/core/tensor_descriptor.h"
+
+namespace convgrad {
+
+enum class Direction { kForward, kBackward };
+
+enum class Operand {
+  kInput,
+  kWeight,
+  kBias,
+  kResidual,
+  kGradOutput,
+  kOutput,  // of the forward pass: what the ReLU mask is taken from
+};
+inline constexpr int kOperandCount = 6;
+inline constexpr std::array<Operand, kOperandCount> kAllOperands = {
+    Operand::kInput,    Operand::kWeight,     Operand::kBias,
+    Operand::kResidual, Operand::kGradOutput, Operand::kOutput};
+
+enum class Result {
+  kOutput,
+  kGradInput,
+  kGradWeight,
+  kGradBias,
+  kGradResidual,
+};
+inline constexpr int kResultCount = 5;
+inline constexpr std::array<Result, kResultCount> kAllResults = {
+    Result::kOutput, Result::kGradInput, Result::kGradWeight, Result::kGradBias,
+    Result::kGradResidual};
+
+// Return the contract's names: "input", "grad_output", "grad_weight", ...
+absl::string_view NameOf(Direction direction);
+absl::string_view NameOf(Operand operand);
+absl::string_view NameOf(Result result);
+
+struct ResultRequest {
+  Result which = Result::kOutput;
+  TensorDescriptor descriptor;
+  // Finite; multiplied in f32 after the forward's ReLU, before the one rounding.
+  float scale = 1;
+};
+
+// Value type. In a backward operation problem.bias is the shape of the bias
+// gradient asked for (absent if none is), and problem.residual is false.
+struct ConvOperation {
+  Direction direction = Direction::kForward;
+  ConvProblem problem;
+  // Indexed by Operand; absent where the request has none.
+  std::array<std::optional<TensorDescriptor>, kOperandCount> operands;
+  std::vector<ResultRequest> results;
+
+  const std::optional<TensorDescriptor>& operand(Operand which) const {
+    return operands[static_cast<size_t>(which)];
+  }
+  std::optional<TensorDescriptor>& operand(Operand which) {
+    return operands[static_cast<size_t>(which)];
+  }
+  // Returns the request for `which`, nullptr if it isn't asked for.
+  const ResultRequest* result(Result which) const;
+};
+
+// Returns the shared dtype of input, weight and grad_output. Requires: one of
+// them is there.
+DataType OperandDtype(const ConvOperation& operation);
+
+// Returns the logical dims that `operand` must have. For the bias: problem.bias.
+Dims DimsOf(const ConvProblem& problem, Operand operand);
+Dims DimsOf(const ConvProblem& problem, Result result);
+
+// Returns whether the operation reads `operand` at all (contract, section 2).
+bool IsNeeded(const ConvOperation& operation, Operand operand);
+
+// Checks the problem and everything that descriptors can show: operands missing,
+// dims, dtypes that may not meet, layouts, c0, results asked for twice.
+// Errors: kInvalidArgument naming field ("operands.weight.dims"), found and
+// expected.
+absl::Status Validate(const ConvOperation& operation);
+
+// Drops the operands that aren't needed, so that equal work has equal keys.
+// Requires: Validate(*operation).ok().
+void DropUnneeded(ConvOperation* operation);
+
+// Returns twice the multiply-adds of all passes asked for; saturates.
+int64_t Flops(const ConvOperation& operation);
+
+// Returns the whole operation as one line, e.g.
+// "backward conv2d_n16_... weight=f32:OIX grad_output=f32:NCX ->
+// grad_input=f32:NCX". Equal operations have equal texts.
+std::string ToString(const ConvOperation& operation);
+
+}  // namespace convgrad

@@ -1,0 +1,112 @@
+#include "backends/core/data_type.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace convgrad {
+namespace {
+
+struct BinaryFormat {
+  int mantissa_bits;  // stored ones
+  int min_exponent;   // of the smallest normal number
+  int max_exponent;
+};
+
+constexpr BinaryFormat kBFloat16{7, -126, 127};
+constexpr BinaryFormat kHalf{10, -14, 15};
+
+uint16_t PackRounded(const BinaryFormat& format, double value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  const int mantissa_bits = format.mantissa_bits;
+  const uint16_t infinity = static_cast<uint16_t>(
+      ((1 << (15 - mantissa_bits)) - 1) << mantissa_bits);
+  if (std::isnan(value)) return sign | infinity | (1 << (mantissa_bits - 1));
+  const double magnitude = std::fabs(value);
+  if (magnitude == 0) return sign;
+  if (std::isinf(magnitude)) return sign | infinity;
+  int exponent = std::max(std::ilogb(magnitude), format.min_exponent);
+  // In units of the last place; nearbyint rounds to nearest even by default.
+  double units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
+  if (units >= std::ldexp(1.0, mantissa_bits + 1)) {
+    units /= 2;
+    ++exponent;
+  }
+  if (exponent > format.max_exponent) return sign | infinity;
+  const auto integer = static_cast<uint16_t>(units);
+  // A subnormal has no hidden bit, and adding it below makes exponent field 1.
+  const int field = exponent - format.min_exponent;
+  return sign | static_cast<uint16_t>((field << mantissa_bits) + integer);
+}
+
+double UnpackHalf(uint16_t bits) {
+  const double sign = (bits & 0x8000) ? -1.0 : 1.0;
+  const int field = (bits >> 10) & 0x1f;
+  const int mantissa = bits & 0x3ff;
+  if (field == 0x1f) {
+    return mantissa ? std::copysign(std::nan(""), sign) : sign * INFINITY;
+  }
+  if (field == 0) return sign * std::ldexp(mantissa, -24);
+  return sign * std::ldexp(mantissa + 1024, field - 25);
+}
+
+}  // namespace
+
+int64_t ByteSizeOf(DataType dtype) { return dtype == DataType::kF32 ? 4 : 2; }
+
+absl::string_view NameOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kF32:
+      return "f32";
+    case DataType::kBF16:
+      return "bf16";
+    case DataType::kF16:
+      return "f16";
+  }
+  return "unknown";
+}
+
+std::optional<DataType> ParseDataType(absl::string_view name) {
+  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+    if (NameOf(dtype) == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+double UnitRoundoff(DataType dtype) {
+  switch (dtype) {
+    case DataType::kF32:
+      return std::ldexp(1.0, -24);
+    case DataType::kBF16:
+      return std::ldexp(1.0, -8);
+    case DataType::kF16:
+      return std::ldexp(1.0, -11);
+  }
+  return 0;
+}
+
+double LoadAsDouble(DataType dtype, const void* element) {
+  if (dtype == DataType::kF32) {
+    float value;
+    std::memcpy(&value, element, sizeof(value));
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, element, sizeof(bits));
+  if (dtype == DataType::kF16) return UnpackHalf(bits);
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+void StoreRounded(DataType dtype, double value, void* element) {
+  if (dtype == DataType::kF32) {
+    const auto rounded = static_cast<float>(value);
+    std::memcpy(element, &rounded, sizeof(rounded));
+    return;
+  }
+  const uint16_t bits =
+      PackRounded(dtype == DataType::kF16 ? kHalf : kBFloat16, value);
+  std::memcpy(element, &bits, sizeof(bits));
+}
+
+}  // namespace convgrad

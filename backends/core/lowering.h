@@ -1,0 +1,73 @@
+// Turns any problem of the contract into an ordinary convolution with one to
+// three spatial axes, the only thing that a library has to do. A transposed
+// convolution becomes its mirror, linear a 1x1 convolution along the batch, and
+// kernel taps that only ever see padding are cut off (their gradient is 0;
+// oneDNN 3.2 leaves some of them unwritten).
+//
+// The data stays where it is: Lowering gives views, dims and strides over the
+// caller's buffers.
+#pragma once
+
+#include "backends/core/conv_operation.h"
+
+namespace convgrad {
+
+// A box of elements in a buffer. Units: elements.
+struct StridedView {
+  DataType dtype = DataType::kF32;
+  Dims dims;
+  Dims strides;
+  int64_t offset = 0;
+};
+
+// The three things that a library does.
+enum class Pass { kForward, kBackwardData, kBackwardWeight };
+
+absl::string_view NameOf(Pass pass);
+
+// Value type; immutable.
+class Lowering {
+ public:
+  // Requires: Validate(problem).ok() and a batch of at least 1.
+  explicit Lowering(const ConvProblem& problem);
+
+  // The ordinary problem: not transposed, at least one axis, no bias, residual
+  // or ReLU, pads >= 0.
+  const ConvProblem& problem() const { return lowered_; }
+
+  // True if the roles are exchanged: the data side is then the caller's output
+  // or grad_output, and the out side the caller's input or grad_input.
+  bool mirrored() const { return mirrored_; }
+
+  // Returns which pass computes `which`. Requires: output, grad_input or
+  // grad_weight.
+  Pass PassFor(Result which) const;
+
+  // Views over a tensor of the caller as the lowered problem's input side,
+  // output side or weight. Requires: a row-major layout and the dims of that
+  // role.
+  StridedView Data(const TensorDescriptor& tensor) const;
+  StridedView Out(const TensorDescriptor& tensor) const;
+  StridedView Weight(const TensorDescriptor& tensor) const;
+
+  // True if the view leaves elements out. As a result those must be 0.
+  bool crops_data() const;
+  bool crops_weight() const;
+
+  // True if taps inside the kernel only ever see padding or nothing: a weight
+  // gradient must then be zeroed before the library writes it.
+  bool has_dead_inner_taps() const { return has_dead_inner_taps_; }
+
+ private:
+  void LowerAxis(size_t i);
+  StridedView Activation(const TensorDescriptor& tensor) const;
+
+  ConvProblem lowered_;
+  bool mirrored_;
+  bool linear_;
+  bool has_dead_inner_taps_ = false;
+  // Elements cut off before the first one kept, and in all.
+  Dims data_begin_, data_cut_, weight_begin_, weight_cut_;
+};
+
+}  // namespace convgrad

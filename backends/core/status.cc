@@ -1,0 +1,106 @@
+#include "backends/core/status.h"
+
+#include <array>
+
+namespace convgrad {
+namespace {
+
+constexpr absl::string_view kReasonUrl = "convgrad/reason";
+constexpr absl::string_view kFieldUrl = "convgrad/field";
+constexpr absl::string_view kFoundUrl = "convgrad/found";
+constexpr absl::string_view kExpectedUrl = "convgrad/expected";
+
+std::string PayloadOf(const absl::Status& status, absl::string_view url) {
+  auto payload = status.GetPayload(url);
+  return payload ? std::string(*payload) : std::string();
+}
+
+}  // namespace
+
+absl::string_view ReasonName(Reason reason) {
+  switch (reason) {
+    case Reason::kMalformed:
+      return "MALFORMED";
+    case Reason::kUnknownField:
+      return "UNKNOWN_FIELD";
+    case Reason::kInvalidEnum:
+      return "INVALID_ENUM";
+    case Reason::kMissing:
+      return "MISSING";
+    case Reason::kDuplicate:
+      return "DUPLICATE";
+    case Reason::kShapeMismatch:
+      return "SHAPE_MISMATCH";
+    case Reason::kOutOfRange:
+      return "OUT_OF_RANGE";
+    case Reason::kOverflow:
+      return "OVERFLOW";
+    case Reason::kByteCountMismatch:
+      return "BYTE_COUNT_MISMATCH";
+    case Reason::kDtypeMismatch:
+      return "DTYPE_MISMATCH";
+    case Reason::kLayoutMismatch:
+      return "LAYOUT_MISMATCH";
+    case Reason::kUnsupported:
+      return "UNSUPPORTED";
+    case Reason::kBackendUnavailable:
+      return "BACKEND_UNAVAILABLE";
+    case Reason::kLimitExceeded:
+      return "LIMIT_EXCEEDED";
+    case Reason::kBusy:
+      return "BUSY";
+    case Reason::kDraining:
+      return "DRAINING";
+    case Reason::kDeadline:
+      return "DEADLINE";
+    case Reason::kCancelled:
+      return "CANCELLED";
+    case Reason::kInternal:
+      return "INTERNAL";
+  }
+  return "INTERNAL";
+}
+
+absl::Status MakeError(absl::StatusCode code, const ErrorDetail& detail) {
+  std::string message = detail.field;
+  if (!detail.found.empty()) {
+    absl::StrAppend(&message, message.empty() ? "" : ": ", "found ",
+                    detail.found);
+  }
+  if (!detail.expected.empty()) {
+    absl::StrAppend(&message, detail.found.empty() ? ": " : ", ", "expected ",
+                    detail.expected);
+  }
+  absl::Status status(code, message);
+  status.SetPayload(kReasonUrl, absl::Cord(std::to_string(
+                                    static_cast<int>(detail.reason))));
+  status.SetPayload(kFieldUrl, absl::Cord(detail.field));
+  status.SetPayload(kFoundUrl, absl::Cord(detail.found));
+  status.SetPayload(kExpectedUrl, absl::Cord(detail.expected));
+  return status;
+}
+
+absl::Status InvalidField(Reason reason, absl::string_view field,
+                          absl::string_view found, absl::string_view expected) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   {reason, std::string(field), std::string(found),
+                    std::string(expected)});
+}
+
+std::optional<ErrorDetail> DetailOf(const absl::Status& status) {
+  if (!status.GetPayload(kReasonUrl)) return std::nullopt;
+  return ErrorDetail{
+      static_cast<Reason>(std::stoi(PayloadOf(status, kReasonUrl))),
+      PayloadOf(status, kFieldUrl), PayloadOf(status, kFoundUrl),
+      PayloadOf(status, kExpectedUrl)};
+}
+
+absl::Status WithFieldPrefix(const absl::Status& status,
+                             absl::string_view prefix) {
+  std::optional<ErrorDetail> detail = DetailOf(status);
+  if (status.ok() || !detail) return status;
+  detail->field = absl::StrCat(prefix, detail->field);
+  return MakeError(status.code(), *detail);
+}
+
+}  // namespace convgrad

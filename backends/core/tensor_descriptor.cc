@@ -1,0 +1,190 @@
+#include "backends/core/tensor_descriptor.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "backends/core/checked_math.h"
+
+namespace convgrad {
+namespace {
+
+constexpr std::array<std::pair<Layout, absl::string_view>, 7> kLayoutNames = {{
+    {Layout::kNCX, "NCX"},
+    {Layout::kNXC, "NXC"},
+    {Layout::kOIX, "OIX"},
+    {Layout::kOXI, "OXI"},
+    {Layout::kXIO, "XIO"},
+    {Layout::kNDC1HWC0, "NDC1HWC0"},
+    {Layout::kFractalZ3D, "FRACTAL_Z_3D"},
+}};
+
+// FRACTAL_Z_3D stores output channels in blocks of this many.
+constexpr int64_t kFractalBlock = 16;
+
+// Returns axis `axis` of (D, H, W); missing leading axes are 1.
+int64_t SpatialExtent(const TensorDescriptor& d, int axis) {
+  const int present = static_cast<int>(d.dims.size()) - 2;
+  const int skipped = 3 - present;
+  return axis < skipped ? 1 : d.dims[2 + axis - skipped];
+}
+
+int64_t SpatialIndex(absl::Span<const int64_t> index, int axis) {
+  const int skipped = 3 - (static_cast<int>(index.size()) - 2);
+  return axis < skipped ? 0 : index[2 + axis - skipped];
+}
+
+// The derived extents of a FRACTAL_Z_3D weight (operator contract, section 4).
+struct Fractal {
+  int64_t icg, ocg, fused_groups, super_groups, c1, n1;
+};
+
+Fractal FractalOf(const TensorDescriptor& d) {
+  Fractal f;
+  f.icg = d.dims[1];
+  f.ocg = d.dims[0] / d.groups;
+  const int64_t in_period = std::lcm(f.icg, d.c0) / f.icg;
+  const int64_t out_period = std::lcm(f.ocg, kFractalBlock) / f.ocg;
+  f.fused_groups = std::min(std::lcm(in_period, out_period), d.groups);
+  f.super_groups = CeilDiv(d.groups, f.fused_groups);
+  f.c1 = CeilDiv(f.fused_groups * f.icg, d.c0);
+  f.n1 = CeilDiv(f.fused_groups * f.ocg, kFractalBlock);
+  return f;
+}
+
+Dims PackedDims(const TensorDescriptor& d) {
+  const int64_t depth = SpatialExtent(d, 0), height = SpatialExtent(d, 1),
+                width = SpatialExtent(d, 2);
+  if (d.layout == Layout::kNDC1HWC0) {
+    return {d.dims[0], depth, CeilDiv(d.dims[1], d.c0), height, width, d.c0};
+  }
+  const Fractal f = FractalOf(d);
+  return {f.super_groups, depth, f.c1, height, width, f.n1, kFractalBlock,
+          d.c0};
+}
+
+int64_t BlockedOffset(const TensorDescriptor& d,
+                      absl::Span<const int64_t> index) {
+  const Dims packed = PackedDims(d);
+  const int64_t z = SpatialIndex(index, 0), y = SpatialIndex(index, 1),
+                x = SpatialIndex(index, 2);
+  Dims at;
+  if (d.layout == Layout::kNDC1HWC0) {
+    at = {index[0], z, index[1] / d.c0, y, x, index[1] % d.c0};
+  } else {
+    const Fractal f = FractalOf(d);
+    const int64_t group = index[0] / f.ocg;
+    const int64_t within = group % f.fused_groups;
+    const int64_t ci = within * f.icg + index[1];
+    const int64_t co = within * f.ocg + index[0] % f.ocg;
+    at = {group / f.fused_groups, z, ci / d.c0, y, x, co / kFractalBlock,
+          co % kFractalBlock, ci % d.c0};
+  }
+  int64_t offset = 0;
+  for (size_t i = 0; i < at.size(); ++i) offset = offset * packed[i] + at[i];
+  return offset;
+}
+
+// Returns the logical axes from outermost to innermost in memory.
+Dims MemoryOrder(Layout layout, int rank) {
+  Dims order(rank);
+  std::iota(order.begin(), order.end(), 0);
+  switch (layout) {
+    case Layout::kNXC:
+    case Layout::kOXI:
+      if (rank > 2) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+      break;
+    case Layout::kXIO:
+      std::rotate(order.begin(), order.begin() + 2, order.end());
+      std::swap(order[rank - 2], order[rank - 1]);
+      break;
+    default:
+      break;
+  }
+  return order;
+}
+
+}  // namespace
+
+absl::string_view NameOf(Layout layout) {
+  for (const auto& [value, name] : kLayoutNames) {
+    if (value == layout) return name;
+  }
+  return "unknown";
+}
+
+std::optional<Layout> ParseLayout(absl::string_view name) {
+  for (const auto& [value, known] : kLayoutNames) {
+    if (known == name) return value;
+  }
+  return std::nullopt;
+}
+
+bool IsWeightLayout(Layout layout) {
+  return layout == Layout::kOIX || layout == Layout::kOXI ||
+         layout == Layout::kXIO || layout == Layout::kFractalZ3D;
+}
+
+bool IsRowMajor(Layout layout) {
+  return layout != Layout::kNDC1HWC0 && layout != Layout::kFractalZ3D;
+}
+
+int64_t DefaultC0(DataType dtype) { return dtype == DataType::kF32 ? 8 : 16; }
+
+std::optional<int64_t> ByteSize(const TensorDescriptor& descriptor) {
+  std::optional<int64_t> elements = CheckedProduct(descriptor.dims);
+  if (!elements) return std::nullopt;
+  if (!IsRowMajor(descriptor.layout) && *elements > 0) {
+    // Keeps the block arithmetic below (lcm, round-up) far from the edge.
+    constexpr int64_t kLargestBlockedAxis = int64_t{1} << 48;
+    for (int64_t extent : descriptor.dims) {
+      if (extent > kLargestBlockedAxis) return std::nullopt;
+    }
+    elements = CheckedProduct(PackedDims(descriptor));
+    if (!elements) return std::nullopt;
+  }
+  return CheckedMul(*elements, ByteSizeOf(descriptor.dtype));
+}
+
+int64_t ElementCount(const TensorDescriptor& descriptor) {
+  return *CheckedProduct(descriptor.dims);
+}
+
+Dims Strides(const TensorDescriptor& descriptor) {
+  const int rank = static_cast<int>(descriptor.dims.size());
+  const Dims order = MemoryOrder(descriptor.layout, rank);
+  Dims strides(rank);
+  int64_t stride = 1;
+  for (int i = rank - 1; i >= 0; --i) {
+    strides[order[i]] = stride;
+    stride *= std::max<int64_t>(descriptor.dims[order[i]], 1);
+  }
+  return strides;
+}
+
+int64_t OffsetOf(const TensorDescriptor& descriptor,
+                 absl::Span<const int64_t> index) {
+  if (!IsRowMajor(descriptor.layout)) return BlockedOffset(descriptor, index);
+  const Dims strides = Strides(descriptor);
+  int64_t offset = 0;
+  for (size_t i = 0; i < index.size(); ++i) offset += index[i] * strides[i];
+  return offset;
+}
+
+std::string ToString(absl::Span<const int64_t> dims) {
+  return absl::StrCat("[", absl::StrJoin(dims, ","), "]");
+}
+
+std::string ToString(const TensorDescriptor& descriptor) {
+  std::string text =
+      absl::StrCat(NameOf(descriptor.dtype), ":", NameOf(descriptor.layout));
+  if (!IsRowMajor(descriptor.layout)) {
+    absl::StrAppend(&text, "/", descriptor.c0);
+  }
+  return absl::StrCat(text, ToString(absl::MakeConstSpan(descriptor.dims)));
+}
+
+}  // namespace convgrad

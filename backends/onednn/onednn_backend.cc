@@ -1,0 +1,110 @@
+#include "backends/onednn/onednn_backend.h"
+
+#include "absl/strings/str_cat.h"
+#include "backends/onednn/onednn_conv_plan.h"
+#include "backends/onednn/onednn_types.h"
+
+namespace convgrad {
+namespace {
+
+absl::string_view IsaName(dnnl::cpu_isa isa) {
+  switch (isa) {
+    case dnnl::cpu_isa::sse41:
+      return "sse41";
+    case dnnl::cpu_isa::avx:
+      return "avx";
+    case dnnl::cpu_isa::avx2:
+      return "avx2";
+    case dnnl::cpu_isa::avx512_core:
+      return "avx512_core";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "avx512_core_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "avx512_core_bf16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "avx512_core_amx";
+    default:
+      return "other";
+  }
+}
+
+std::string VersionText() {
+  const dnnl_version_t* version = dnnl_version();
+  return absl::StrCat(version->major, ".", version->minor, ".", version->patch);
+}
+
+absl::Status Refuse(absl::string_view field, absl::string_view found,
+                    absl::string_view expected) {
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, std::string(field),
+                    absl::StrCat(found, " on backend onednn"),
+                    std::string(expected)});
+}
+
+absl::Status CheckTensor(const TensorDescriptor& tensor,
+                         absl::string_view field) {
+  if (tensor.dtype == DataType::kF16) {
+    return Refuse(absl::StrCat(field, ".dtype"), "f16", "f32 or bf16");
+  }
+  if (!IsRowMajor(tensor.layout)) {
+    return Refuse(absl::StrCat(field, ".layout"), NameOf(tensor.layout),
+                  "NCX, NXC, OIX, OXI or XIO");
+  }
+  return absl::OkStatus();
+}
+
+class OnednnBackend final : public Backend {
+ public:
+  absl::string_view name() const override { return "onednn"; }
+
+  BackendCapabilities capabilities() const override {
+    BackendCapabilities capabilities;
+    capabilities.version = VersionText();
+    capabilities.description =
+        absl::StrCat("CPU, ", IsaName(dnnl::get_effective_cpu_isa()));
+    capabilities.dtypes = {DataType::kF32, DataType::kBF16};
+    capabilities.layouts = {Layout::kNCX, Layout::kNXC, Layout::kOIX,
+                            Layout::kOXI, Layout::kXIO};
+    capabilities.gaps = {"dtype f16", "layouts NDC1HWC0 and FRACTAL_Z_3D"};
+    return capabilities;
+  }
+
+  absl::Status CheckSupport(const ConvOperation& operation) const override {
+    for (Operand operand : kAllOperands) {
+      if (!operation.operand(operand) || !IsNeeded(operation, operand)) {
+        continue;
+      }
+      RETURN_IF_ERROR(
+          CheckTensor(*operation.operand(operand),
+                      absl::StrCat("operands.", NameOf(operand))));
+    }
+    for (const ResultRequest& request : operation.results) {
+      RETURN_IF_ERROR(CheckTensor(
+          request.descriptor, absl::StrCat("results.", NameOf(request.which))));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+      const ConvOperation& operation,
+      const PlanOptions& options) const override {
+    RETURN_IF_ERROR(CheckSupport(operation));
+    return onednn::MakeConvPlan(operation, options);
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend() {
+  const dnnl_version_t* version = dnnl_version();
+  if (version->major < 3 || (version->major == 3 && version->minor < 2)) {
+    return MakeError(absl::StatusCode::kFailedPrecondition,
+                     {Reason::kBackendUnavailable, "backend onednn",
+                      VersionText(), "oneDNN 3.2 or later"});
+  }
+  std::unique_ptr<Backend> backend = std::make_unique<OnednnBackend>();
+  RETURN_IF_ERROR(onednn::Guard("start", [] { onednn::CpuEngine(); }));
+  return backend;
+}
+
+}  // namespace convgrad

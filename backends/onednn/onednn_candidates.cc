@@ -1,0 +1,200 @@
+#include "backends/onednn/onednn_candidates.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/match.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using dnnl::memory;
+
+// The model's constants. Only their ratios matter: one core of the machines in
+// the README's table, f32; 16-bit operands count twice as fast.
+constexpr double kPeakFlops = 120e9;
+constexpr double kReorderBytesPerSecond = 6e9;
+
+// Share of the peak that a family of implementations reaches, by its name.
+double Efficiency(absl::string_view implementation) {
+  if (absl::StrContains(implementation, "ref")) return 0.003;
+  if (absl::StrContains(implementation, "gemm")) return 0.4;
+  return 0.8;
+}
+
+struct Window {
+  memory::dims strides, dilates, pad_begin, pad_end;
+};
+
+Window WindowOf(const ConvProblem& problem) {
+  Window window;
+  for (const SpatialAxis& axis : problem.axes) {
+    window.strides.push_back(axis.stride);
+    window.dilates.push_back(axis.dilation - 1);  // 0 is dense there
+    window.pad_begin.push_back(axis.pad_begin);
+    window.pad_end.push_back(axis.pad_end);
+  }
+  return window;
+}
+
+struct Descs {
+  memory::desc data, weight, out, bias;
+};
+
+Descs DescsFor(const PassSpec& spec, Format format) {
+  Descs descs;
+  descs.data = FormatDesc(ActivationDims(spec.data), spec.data.dtype, format);
+  descs.out = FormatDesc(ActivationDims(spec.out), spec.out.dtype, format);
+  descs.weight = memory::desc(WeightDimsOf(spec.problem),
+                              TypeOf(spec.weight.dtype),
+                              memory::format_tag::any);
+  if (spec.bias) {
+    descs.bias = memory::desc({spec.problem.out_channels}, TypeOf(*spec.bias),
+                              memory::format_tag::any);
+  }
+  return descs;
+}
+
+using Forward = dnnl::convolution_forward;
+using BackwardData = dnnl::convolution_backward_data;
+using BackwardWeight = dnnl::convolution_backward_weights;
+
+Forward::primitive_desc MakeForward(const PassSpec& spec, const Descs& descs,
+                                    const Window& w, dnnl::prop_kind kind) {
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  const auto attributes = StrictAttributes();
+  if (descs.bias) {
+    return {CpuEngine(), kind,      algorithm,   descs.data,  descs.weight,
+            descs.bias,  descs.out, w.strides,   w.dilates,   w.pad_begin,
+            w.pad_end,   attributes, true};
+  }
+  (void)spec;
+  return {CpuEngine(), kind,      algorithm,   descs.data, descs.weight,
+          descs.out,   w.strides, w.dilates,   w.pad_begin, w.pad_end,
+          attributes,  true};
+}
+
+// The forward that a backward must name: same shapes, operands' dtype.
+Forward::primitive_desc MakeHint(const PassSpec& spec, const Window& w,
+                                 Format format) {
+  PassSpec hint = spec;
+  hint.data.dtype = hint.weight.dtype = hint.out.dtype = spec.operand_dtype;
+  hint.bias.reset();
+  return MakeForward(hint, DescsFor(hint, format), w,
+                     dnnl::prop_kind::forward_training);
+}
+
+dnnl::primitive_desc_base MakePrimitiveDesc(const PassSpec& spec,
+                                            const Descs& descs,
+                                            Format format) {
+  const Window w = WindowOf(spec.problem);
+  const auto algorithm = dnnl::algorithm::convolution_direct;
+  const auto attributes = StrictAttributes();
+  if (spec.pass == Pass::kForward) {
+    return MakeForward(spec, descs, w, dnnl::prop_kind::forward_training);
+  }
+  const Forward::primitive_desc hint = MakeHint(spec, w, format);
+  if (!hint) return {};
+  if (spec.pass == Pass::kBackwardData) {
+    return BackwardData::primitive_desc(
+        CpuEngine(), algorithm, descs.data, descs.weight, descs.out, w.strides,
+        w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
+  }
+  if (descs.bias) {
+    return BackwardWeight::primitive_desc(
+        CpuEngine(), algorithm, descs.data, descs.weight, descs.bias, descs.out,
+        w.strides, w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
+  }
+  return BackwardWeight::primitive_desc(
+      CpuEngine(), algorithm, descs.data, descs.weight, descs.out, w.strides,
+      w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
+}
+
+memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
+                          int arg) {
+  return primitive_desc.query_md(dnnl::query::exec_arg_md, arg);
+}
+
+double ReorderSeconds(const memory::desc& wanted, const memory::desc& user) {
+  if (wanted == user) return 0;
+  return static_cast<double>(wanted.get_size() + user.get_size()) /
+         kReorderBytesPerSecond;
+}
+
+double PredictSeconds(const PassSpec& spec, const Candidate& candidate) {
+  const double speed = spec.operand_dtype == DataType::kF32 ? 1 : 2;
+  const double compute =
+      2.0 * static_cast<double>(MultiplyAdds(spec.problem)) /
+      (kPeakFlops * speed * Efficiency(candidate.implementation));
+  const double reorders =
+      ReorderSeconds(candidate.data, ActivationDesc(spec.data)) +
+      ReorderSeconds(candidate.out, ActivationDesc(spec.out)) +
+      ReorderSeconds(candidate.weight,
+                     WeightDesc(spec.weight, spec.problem.groups));
+  return (compute + reorders) / spec.threads;
+}
+
+Candidate DescribeCandidate(const PassSpec& spec, Format format,
+                            dnnl::primitive_desc_base primitive_desc) {
+  const PassArguments args = ArgumentsOf(spec.pass);
+  Candidate candidate;
+  candidate.format = format;
+  candidate.data = ArgumentDesc(primitive_desc, args.data);
+  candidate.weight = ArgumentDesc(primitive_desc, args.weight);
+  candidate.out = ArgumentDesc(primitive_desc, args.out);
+  if (spec.bias) candidate.bias = ArgumentDesc(primitive_desc, args.bias);
+  candidate.scratchpad = ArgumentDesc(primitive_desc, DNNL_ARG_SCRATCHPAD);
+  candidate.implementation = primitive_desc.impl_info_str();
+  candidate.primitive_desc = std::move(primitive_desc);
+  candidate.predicted_seconds = PredictSeconds(spec, candidate);
+  return candidate;
+}
+
+}  // namespace
+
+PassArguments ArgumentsOf(Pass pass) {
+  switch (pass) {
+    case Pass::kForward:
+      return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+    case Pass::kBackwardData:
+      return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST,
+              DNNL_ARG_BIAS};
+    case Pass::kBackwardWeight:
+      break;
+  }
+  return {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST,
+          DNNL_ARG_DIFF_BIAS};
+}
+
+absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {
+  std::vector<Candidate> candidates;
+  RETURN_IF_ERROR(Guard("planning", [&] {
+    for (Format format : {Format::kAny, Format::kNXC, Format::kNCX}) {
+      dnnl::primitive_desc_base primitive_desc =
+          MakePrimitiveDesc(spec, DescsFor(spec, format), format);
+      if (!primitive_desc) continue;
+      candidates.push_back(
+          DescribeCandidate(spec, format, std::move(primitive_desc)));
+    }
+  }));
+  return candidates;
+}
+
+absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec) {
+  ASSIGN_OR_RETURN(std::vector<Candidate> candidates, ListCandidates(spec));
+  if (candidates.empty()) {
+    return MakeError(
+        absl::StatusCode::kUnimplemented,
+        {Reason::kUnsupported, "backend",
+         absl::StrCat("no oneDNN implementation of ", NameOf(spec.pass), " ",
+                      ToString(spec.problem), " in ",
+                      NameOf(spec.operand_dtype)),
+         "an operation that oneDNN has"});
+  }
+  return *std::min_element(candidates.begin(), candidates.end(),
+                           [](const Candidate& a, const Candidate& b) {
+                             return a.predicted_seconds < b.predicted_seconds;
+                           });
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,51 @@
+// Which of oneDNN's implementations computes a pass, and in which layouts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/core/lowering.h"
+#include "backends/onednn/onednn_types.h"
+
+namespace convgrad::onednn {
+
+// A pass to be computed, with the tensors as the caller has them.
+struct PassSpec {
+  Pass pass = Pass::kForward;
+  ConvProblem problem;  // lowered
+  DataType operand_dtype = DataType::kF32;
+  StridedView data, weight, out;
+  // Forward: f32 bias. Backward weight: a bias gradient of this dtype.
+  std::optional<DataType> bias;
+  int threads = 1;
+};
+
+// One way to compute a pass.
+struct Candidate {
+  Format format = Format::kAny;
+  dnnl::primitive_desc_base primitive_desc;
+  // In what the primitive wants its tensors.
+  dnnl::memory::desc data, weight, out, bias, scratchpad;
+  std::string implementation;
+  // Of reorders and compute; a model, good for comparison only.
+  double predicted_seconds = 0;
+};
+
+// The DNNL_ARG_* of a pass's tensors.
+struct PassArguments {
+  int data, weight, out, bias;
+};
+PassArguments ArgumentsOf(Pass pass);
+
+// Returns every way the library offers, in the order of Format. Empty if none.
+// Errors: kInternal if the library fails.
+absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec);
+
+// Returns the one predicted to be fastest. The choice follows from `spec` and
+// the machine model alone.
+// Errors: kUnimplemented if the library has none; kInternal.
+absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec);
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,64 @@
+#include "backends/onednn/onednn_conv_plan.h"
+
+#include <cstring>
+#include <utility>
+
+#include "backends/onednn/onednn_plan_builder.h"
+#include "backends/onednn/onednn_threads.h"
+
+namespace convgrad::onednn {
+namespace {
+
+class ProgramPlan final : public Plan {
+ public:
+  ProgramPlan(Program program, std::string implementation, int threads)
+      : program_(std::move(program)),
+        implementation_(std::move(implementation)),
+        threads_(threads) {}
+
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
+    UseThreads(threads_);
+    return program_.Run(buffers);
+  }
+  int64_t scratch_bytes() const override { return program_.scratch_bytes(); }
+  int64_t resident_bytes() const override { return program_.resident_bytes(); }
+  absl::string_view implementation() const override { return implementation_; }
+
+ private:
+  const Program program_;
+  const std::string implementation_;
+  const int threads_;
+};
+
+// A batch of 0: the output and grad_input are empty, the sums are 0.
+Program ZeroProgram(const ConvOperation& operation) {
+  Program program;
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    const int64_t bytes = *ByteSize(operation.results[i].descriptor);
+    if (bytes == 0) continue;
+    const Location result{Location::Area::kResult, static_cast<int>(i), 0};
+    program.AddHostStep([=](const Memory& memory) {
+      std::memset(memory.Write(result), 0, bytes);
+    });
+  }
+  return program;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
+    const ConvOperation& operation, const PlanOptions& options) {
+  UseThreads(options.threads);
+  if (operation.problem.batch == 0) {
+    return std::make_unique<ProgramPlan>(ZeroProgram(operation), "zero",
+                                         options.threads);
+  }
+  PlanBuilder builder(operation, options.threads);
+  RETURN_IF_ERROR(builder.Build());
+  std::string implementation = builder.implementation();
+  if (implementation.empty()) implementation = "sum";
+  return std::make_unique<ProgramPlan>(
+      builder.TakeProgram(), std::move(implementation), options.threads);
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,251 @@
+#include "backends/onednn/onednn_plan_builder.h"
+
+#include <cstring>
+#include <memory>
+
+#include "backends/onednn/onednn_reduction.h"
+#include "backends/onednn/onednn_types.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// Whether a bias of `dims` is one number per channel of the output.
+bool IsPerChannel(const ConvProblem& problem, const Dims& dims) {
+  const Dims broadcast = BroadcastBiasDims(problem, dims);
+  for (size_t i = 0; i < broadcast.size(); ++i) {
+    if (broadcast[i] != (i == 1 ? problem.out_channels : 1)) return false;
+  }
+  return true;
+}
+
+bool IsOneNumber(const Dims& dims) {
+  for (int64_t extent : dims) {
+    if (extent != 1) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+PlanBuilder::PlanBuilder(const ConvOperation& operation, int threads)
+    : operation_(operation), lowering_(operation.problem), threads_(threads) {}
+
+absl::Status PlanBuilder::Build() {
+  PrepareGradient();
+  for (size_t i = 0; i < operation_.results.size(); ++i) {
+    switch (operation_.results[i].which) {
+      case Result::kOutput:
+        RETURN_IF_ERROR(AddForward(i));
+        break;
+      case Result::kGradInput:
+        RETURN_IF_ERROR(AddGradInput(i));
+        break;
+      case Result::kGradWeight:
+        RETURN_IF_ERROR(AddGradWeight(i));
+        break;
+      case Result::kGradBias:
+        if (!FusesGradBias()) AddGradBias(i);
+        break;
+      case Result::kGradResidual:
+        AddGradResidual(i);
+        break;
+    }
+  }
+  return absl::OkStatus();
+}
+
+PlanBuilder::Tensor PlanBuilder::OperandTensor(Operand operand) const {
+  return {*operation_.operand(operand),
+          {Location::Area::kOperand, static_cast<int>(operand), 0}};
+}
+
+PlanBuilder::Tensor PlanBuilder::ResultTensor(size_t index) const {
+  return {operation_.results[index].descriptor,
+          {Location::Area::kResult, static_cast<int>(index), 0}};
+}
+
+void PlanBuilder::PrepareGradient() {
+  if (operation_.direction == Direction::kForward) return;
+  gradient_ = OperandTensor(Operand::kGradOutput);
+  if (!operation_.problem.relu) return;
+  const Tensor grad = gradient_;
+  const Tensor output = OperandTensor(Operand::kOutput);
+  gradient_.location = program_.Allocate(*ByteSize(grad.descriptor));
+  program_.AddHostStep([threads = threads_, grad, output,
+                        masked = gradient_.location](const Memory& memory) {
+    MaskGradient(threads, grad.descriptor, memory.Read(grad.location),
+                 output.descriptor, memory.Read(output.location),
+                 memory.Write(masked));
+  });
+}
+
+PlanBuilder::Sink PlanBuilder::MakeSink(size_t index, bool needs_epilogue) {
+  const Tensor result = ResultTensor(index);
+  Sink sink{result, result, !needs_epilogue};
+  if (!needs_epilogue) return sink;
+  sink.sum.descriptor.dtype = DataType::kF32;
+  if (result.descriptor.dtype != DataType::kF32) {
+    sink.sum.location = program_.Allocate(*ByteSize(sink.sum.descriptor));
+  }
+  return sink;
+}
+
+void PlanBuilder::FinishSink(const Sink& sink, const Epilogue& epilogue,
+                             Location bias, Location residual) {
+  if (sink.is_whole) {
+    if (!epilogue.relu) return;
+    program_.AddHostStep(
+        [threads = threads_, result = sink.result](const Memory& memory) {
+          ReluInPlace(threads, result.descriptor,
+                      memory.Write(result.location));
+        });
+    return;
+  }
+  program_.AddHostStep([=, threads = threads_](const Memory& memory) {
+    ApplyEpilogue(
+        threads, epilogue,
+        static_cast<const float*>(memory.Read(sink.sum.location)),
+        epilogue.bias ? memory.Read(bias) : nullptr,
+        epilogue.residual ? memory.Read(residual) : nullptr,
+        sink.result.descriptor, memory.Write(sink.result.location));
+  });
+}
+
+bool PlanBuilder::FusesBias() const {
+  const ConvProblem& problem = operation_.problem;
+  return problem.bias && !lowering_.mirrored() && !problem.residual &&
+         operation_.results[0].scale == 1 &&
+         (IsOneNumber(*problem.bias) || IsPerChannel(problem, *problem.bias));
+}
+
+bool PlanBuilder::FusesGradBias() const {
+  const ResultRequest* bias = operation_.result(Result::kGradBias);
+  return bias != nullptr && bias->scale == 1 && !lowering_.mirrored() &&
+         operation_.result(Result::kGradWeight) != nullptr &&
+         IsPerChannel(operation_.problem, bias->descriptor.dims);
+}
+
+Location PlanBuilder::AddChannelBias() {
+  const Tensor bias = OperandTensor(Operand::kBias);
+  const int64_t channels = operation_.problem.out_channels;
+  const Location location =
+      program_.Allocate(channels * static_cast<int64_t>(sizeof(float)));
+  program_.AddHostStep([=](const Memory& memory) {
+    auto* values = static_cast<float*>(memory.Write(location));
+    const int64_t count = ElementCount(bias.descriptor);
+    const DataType dtype = bias.descriptor.dtype;
+    ConvertFlat(1, dtype, memory.Read(bias.location), DataType::kF32, values,
+                count);
+    if (count == 1) std::fill_n(values + 1, channels - 1, values[0]);
+  });
+  return location;
+}
+
+absl::Status PlanBuilder::AddForward(size_t index) {
+  const ConvProblem& problem = operation_.problem;
+  const bool fuses_bias = FusesBias();
+  Epilogue epilogue;
+  epilogue.relu = problem.relu;
+  epilogue.scale = operation_.results[index].scale;
+  Location bias, residual;
+  if (problem.bias && !fuses_bias) {
+    const Tensor tensor = OperandTensor(Operand::kBias);
+    epilogue.bias = tensor.descriptor;
+    epilogue.bias->dims = BroadcastBiasDims(problem, *problem.bias);
+    bias = tensor.location;
+  }
+  if (problem.residual) {
+    const Tensor tensor = OperandTensor(Operand::kResidual);
+    epilogue.residual = tensor.descriptor;
+    residual = tensor.location;
+  }
+  const Sink sink = MakeSink(
+      index, epilogue.bias || epilogue.residual || epilogue.scale != 1);
+  const Tensor input = OperandTensor(Operand::kInput);
+  PassTensors tensors;
+  tensors.weight = WeightSide(OperandTensor(Operand::kWeight));
+  tensors.data = DataSide(lowering_.mirrored() ? sink.sum : input);
+  tensors.out = OutSide(lowering_.mirrored() ? input : sink.sum);
+  if (fuses_bias) {
+    tensors.bias_dtype = DataType::kF32;
+    tensors.bias = AddChannelBias();
+  }
+  if (lowering_.mirrored() && lowering_.crops_data()) {
+    AddZero(sink.sum.location, *ByteSize(sink.sum.descriptor));
+  }
+  RETURN_IF_ERROR(AddPass(lowering_.PassFor(Result::kOutput), tensors));
+  FinishSink(sink, epilogue, bias, residual);
+  return absl::OkStatus();
+}
+
+absl::Status PlanBuilder::AddGradInput(size_t index) {
+  const float scale = operation_.results[index].scale;
+  const Sink sink = MakeSink(index, scale != 1);
+  PassTensors tensors;
+  tensors.weight = WeightSide(OperandTensor(Operand::kWeight));
+  tensors.data = DataSide(lowering_.mirrored() ? gradient_ : sink.sum);
+  tensors.out = OutSide(lowering_.mirrored() ? sink.sum : gradient_);
+  if (!lowering_.mirrored() && lowering_.crops_data()) {
+    AddZero(sink.sum.location, *ByteSize(sink.sum.descriptor));
+  }
+  RETURN_IF_ERROR(AddPass(lowering_.PassFor(Result::kGradInput), tensors));
+  Epilogue epilogue;
+  epilogue.scale = scale;
+  FinishSink(sink, epilogue, {}, {});
+  return absl::OkStatus();
+}
+
+absl::Status PlanBuilder::AddGradWeight(size_t index) {
+  const float scale = operation_.results[index].scale;
+  const Sink sink = MakeSink(index, scale != 1);
+  const Tensor input = OperandTensor(Operand::kInput);
+  PassTensors tensors;
+  tensors.weight = WeightSide(sink.sum);
+  tensors.data = DataSide(lowering_.mirrored() ? gradient_ : input);
+  tensors.out = OutSide(lowering_.mirrored() ? input : gradient_);
+  if (FusesGradBias()) {
+    const ResultRequest* bias = operation_.result(Result::kGradBias);
+    tensors.bias_dtype = bias->descriptor.dtype;
+    tensors.bias =
+        ResultTensor(bias - operation_.results.data()).location;
+  }
+  if (lowering_.crops_weight()) {
+    AddZero(sink.sum.location, *ByteSize(sink.sum.descriptor));
+  }
+  RETURN_IF_ERROR(AddPass(Pass::kBackwardWeight, tensors));
+  Epilogue epilogue;
+  epilogue.scale = scale;
+  FinishSink(sink, epilogue, {}, {});
+  return absl::OkStatus();
+}
+
+void PlanBuilder::AddGradBias(size_t index) {
+  const ResultRequest& request = operation_.results[index];
+  const auto reduction = std::make_shared<const BiasReduction>(
+      gradient_.descriptor,
+      BroadcastBiasDims(operation_.problem, request.descriptor.dims), threads_);
+  const Location scratch = program_.Allocate(reduction->scratch_bytes());
+  const Location result = ResultTensor(index).location;
+  program_.AddHostStep([=, scale = request.scale,
+                        dtype = request.descriptor.dtype,
+                        gradient = gradient_.location](const Memory& memory) {
+    reduction->Run(memory.Read(gradient), scale, dtype, memory.Write(result),
+                   memory.Write(scratch));
+  });
+}
+
+void PlanBuilder::AddGradResidual(size_t index) {
+  const Sink sink{gradient_, ResultTensor(index), false};
+  Epilogue epilogue;
+  // A sum of nothing plus the gradient, which may lie in another layout.
+  const Tensor gradient = gradient_;
+  epilogue.residual = gradient.descriptor;
+  epilogue.scale = operation_.results[index].scale;
+  program_.AddHostStep([=, threads = threads_](const Memory& memory) {
+    ApplyEpilogue(threads, epilogue, nullptr, nullptr,
+                  memory.Read(gradient.location), sink.result.descriptor,
+                  memory.Write(sink.result.location));
+  });
+}
+
+}  // namespace convgrad::onednn

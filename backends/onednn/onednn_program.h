@@ -1,0 +1,84 @@
+// A plan's steps, ready to run: primitives and functions of ours over operands,
+// results and one scratch area.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/core/backend.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace convgrad::onednn {
+
+// Where some bytes lie at run time.
+struct Location {
+  enum class Area { kOperand, kResult, kScratch };
+  Area area = Area::kScratch;
+  int index = 0;  // Operand, or position in the results; 0 for scratch
+  int64_t byte_offset = 0;
+
+  Location At(int64_t more_bytes) const {
+    return {area, index, byte_offset + more_bytes};
+  }
+  friend bool operator==(const Location&, const Location&) = default;
+};
+
+// Turns locations into pointers for one run.
+class Memory {
+ public:
+  explicit Memory(const RunBuffers& buffers) : buffers_(buffers) {}
+
+  const void* Read(const Location& location) const;
+  void* Write(const Location& location) const;
+
+ private:
+  const RunBuffers& buffers_;
+};
+
+// Built once, then immutable; Run is thread-safe with buffers of its own.
+class Program {
+ public:
+  struct Argument {
+    int arg;  // DNNL_ARG_*
+    dnnl::memory::desc desc;
+    Location location;
+  };
+  using HostStep = std::function<void(const Memory&)>;
+
+  // Reserves scratch, aligned to 64 bytes.
+  Location Allocate(int64_t bytes);
+
+  // Appends a step. `scratchpad` is what the primitive asks for.
+  void AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
+                    const dnnl::memory::desc& scratchpad,
+                    std::vector<Argument> arguments);
+  // Appends a step of ours; counted as reorder time.
+  void AddHostStep(HostStep step);
+
+  int64_t scratch_bytes() const { return scratch_bytes_ + scratchpad_bytes_; }
+  int64_t resident_bytes() const;
+
+  // Errors: kInternal.
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const;
+
+ private:
+  struct Step {
+    bool is_compute = false;
+    dnnl::primitive primitive;
+    dnnl::memory::desc scratchpad;
+    std::vector<Argument> arguments;
+    HostStep host;  // instead of a primitive
+  };
+
+  void Execute(const Step& step, const Memory& memory,
+               const dnnl::stream& stream) const;
+
+  std::vector<Step> steps_;
+  int64_t scratch_bytes_ = 0;
+  // One area behind the rest, for whichever primitive runs.
+  int64_t scratchpad_bytes_ = 0;
+};
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,85 @@
+#include "backends/onednn/onednn_types.h"
+
+namespace convgrad::onednn {
+
+using dnnl::memory;
+
+const dnnl::engine& CpuEngine() {
+  static const auto* const engine =
+      new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *engine;
+}
+
+absl::string_view NameOf(Format format) {
+  switch (format) {
+    case Format::kAny:
+      return "any";
+    case Format::kNXC:
+      return "nxc";
+    case Format::kNCX:
+      return "ncx";
+  }
+  return "unknown";
+}
+
+memory::data_type TypeOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kBF16:
+      return memory::data_type::bf16;
+    case DataType::kF16:
+      return memory::data_type::f16;
+    case DataType::kF32:
+      break;
+  }
+  return memory::data_type::f32;
+}
+
+memory::dims ActivationDims(const StridedView& view) {
+  return memory::dims(view.dims.begin(), view.dims.end());
+}
+
+memory::dims WeightDimsOf(const ConvProblem& problem) {
+  const Dims dims = WeightDims(problem);
+  memory::dims result(dims.begin(), dims.end());
+  if (problem.groups > 1) {
+    result[0] /= problem.groups;
+    result.insert(result.begin(), problem.groups);
+  }
+  return result;
+}
+
+memory::desc ActivationDesc(const StridedView& view) {
+  return memory::desc(ActivationDims(view), TypeOf(view.dtype),
+                      memory::dims(view.strides.begin(), view.strides.end()));
+}
+
+memory::desc WeightDesc(const StridedView& view, int64_t groups) {
+  memory::dims dims(view.dims.begin(), view.dims.end());
+  memory::dims strides(view.strides.begin(), view.strides.end());
+  if (groups > 1) {
+    dims[0] /= groups;
+    strides.insert(strides.begin(), strides[0] * dims[0]);
+    dims.insert(dims.begin(), groups);
+  }
+  return memory::desc(dims, TypeOf(view.dtype), strides);
+}
+
+memory::desc FormatDesc(const memory::dims& dims, DataType dtype,
+                        Format format) {
+  if (format == Format::kAny) {
+    return memory::desc(dims, TypeOf(dtype), memory::format_tag::any);
+  }
+  TensorDescriptor dense{dtype,
+                         format == Format::kNXC ? Layout::kNXC : Layout::kNCX,
+                         Dims(dims.begin(), dims.end())};
+  return ActivationDesc({dtype, dense.dims, Strides(dense), 0});
+}
+
+dnnl::primitive_attr StrictAttributes() {
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
+  return attributes;
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,63 @@
+// Between the core's types and oneDNN's. The dilation's origin differs (1 is a
+// dense kernel here, 0 there), groups are an axis of their own there.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "backends/core/lowering.h"
+#include "backends/core/status.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace convgrad::onednn {
+
+// Activation layouts that a primitive may be asked to work in.
+enum class Format { kAny, kNXC, kNCX };
+
+// Returns "any", "nxc" or "ncx".
+absl::string_view NameOf(Format format);
+
+// Returns the process's one CPU engine.
+const dnnl::engine& CpuEngine();
+
+dnnl::memory::data_type TypeOf(DataType dtype);
+
+// Returns `dims` as the library wants them: with groups > 1 weights become
+// (G, O/G, I, kernel...).
+dnnl::memory::dims ActivationDims(const StridedView& view);
+dnnl::memory::dims WeightDimsOf(const ConvProblem& problem);
+
+// Return how a view lies in memory, its offset not counted.
+dnnl::memory::desc ActivationDesc(const StridedView& view);
+dnnl::memory::desc WeightDesc(const StridedView& view, int64_t groups);
+
+// Returns a dense descriptor in `format`.
+dnnl::memory::desc FormatDesc(const dnnl::memory::dims& dims, DataType dtype,
+                              Format format);
+
+// Returns attributes with a caller's scratchpad and strict f32 arithmetic.
+dnnl::primitive_attr StrictAttributes();
+
+// Calls `function`, which may throw what oneDNN throws.
+// Errors: kInternal (kResourceExhausted if memory ran out) naming `what`.
+template <typename Function>
+absl::Status Guard(absl::string_view what, Function&& function) {
+  try {
+    std::forward<Function>(function)();
+    return absl::OkStatus();
+  } catch (const dnnl::error& error) {
+    return MakeError(error.status == dnnl_out_of_memory
+                         ? absl::StatusCode::kResourceExhausted
+                         : absl::StatusCode::kInternal,
+                     {Reason::kInternal, absl::StrCat("oneDNN ", what),
+                      error.what(), "success"});
+  } catch (const std::exception& error) {
+    return MakeError(absl::StatusCode::kInternal,
+                     {Reason::kInternal, absl::StrCat("oneDNN ", what),
+                      error.what(), "success"});
+  }
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,26 @@
+// Tensors of any dtype and layout read and written as doubles, row-major in
+// logical order. Built on OffsetOf alone, which is the contract's definition.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "backends/core/tensor_descriptor.h"
+
+namespace convgrad {
+
+// Returns where each element lies, in elements from the start, in row-major
+// logical order. Requires: byte size representable.
+std::vector<int64_t> LogicalOffsets(const TensorDescriptor& descriptor);
+
+// Returns all logical elements of `data`; pad lanes are not read.
+std::vector<double> LoadLogical(const TensorDescriptor& descriptor,
+                                const void* data);
+
+// Writes all of `data`: each element rounded once to the descriptor's dtype,
+// pad lanes +0. Requires: one value per logical element.
+void StoreLogical(const TensorDescriptor& descriptor,
+                  absl::Span<const double> values, void* data);
+
+}  // namespace convgrad

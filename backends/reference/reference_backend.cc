@@ -1,0 +1,38 @@
+#include "backends/reference/reference_backend.h"
+
+#include "backends/reference/reference_conv_plan.h"
+
+namespace convgrad {
+namespace {
+
+class ReferenceBackend : public Backend {
+ public:
+  absl::string_view name() const override { return "reference"; }
+
+  BackendCapabilities capabilities() const override {
+    BackendCapabilities capabilities;
+    capabilities.description = "plain loops, double sums, one thread";
+    capabilities.dtypes = {DataType::kF32, DataType::kBF16, DataType::kF16};
+    capabilities.layouts = {Layout::kNCX,       Layout::kNXC, Layout::kOIX,
+                            Layout::kOXI,       Layout::kXIO, Layout::kNDC1HWC0,
+                            Layout::kFractalZ3D};
+    return capabilities;
+  }
+
+  absl::Status CheckSupport(const ConvOperation&) const override {
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+      const ConvOperation& operation, const PlanOptions&) const override {
+    return std::make_unique<ReferenceConvPlan>(operation);
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeReferenceBackend() {
+  return std::make_unique<ReferenceBackend>();
+}
+
+}  // namespace convgrad

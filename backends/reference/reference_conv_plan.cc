@@ -1,0 +1,54 @@
+#include "backends/reference/reference_conv_plan.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "backends/reference/exact_convolution.h"
+#include "backends/reference/logical_tensor.h"
+
+namespace convgrad {
+namespace {
+
+ExactOperands LoadOperands(const ConvOperation& operation,
+                           const RunBuffers& buffers) {
+  ExactOperands operands;
+  for (Operand which : kAllOperands) {
+    if (!IsNeeded(operation, which)) continue;
+    operands[static_cast<size_t>(which)] =
+        LoadLogical(*operation.operand(which), buffers.operand(which));
+  }
+  return operands;
+}
+
+// The contract scales in f32, after the ReLU and before the one rounding. A
+// scale of 1 must leave the double alone, or it would round twice.
+void Scale(float scale, std::vector<double>* values) {
+  if (scale == 1) return;
+  for (double& value : *values) value = static_cast<float>(value) * scale;
+}
+
+}  // namespace
+
+ReferenceConvPlan::ReferenceConvPlan(ConvOperation operation)
+    : operation_(std::move(operation)) {}
+
+absl::StatusOr<RunTimes> ReferenceConvPlan::Run(
+    const RunBuffers& buffers) const {
+  const absl::Time start = absl::Now();
+  const ExactOperands operands = LoadOperands(operation_, buffers);
+  for (size_t i = 0; i < operation_.results.size(); ++i) {
+    const ResultRequest& request = operation_.results[i];
+    std::vector<double> values =
+        ExactResult(operation_, request.which, operands);
+    Scale(request.scale, &values);
+    StoreLogical(request.descriptor, values, buffers.results[i]);
+  }
+  RunTimes times;
+  times.compute = absl::Now() - start;
+  return times;
+}
+
+int64_t ReferenceConvPlan::resident_bytes() const { return sizeof(*this); }
+
+}  // namespace convgrad

@@ -1,0 +1,25 @@
+// An operation done by the definition: load to doubles, sum, store.
+#pragma once
+
+#include "backends/core/backend.h"
+
+namespace convgrad {
+
+// Does the whole operator contract. Allocates doubles for the operands and
+// results of each Run, and uses no scratch.
+class ReferenceConvPlan : public Plan {
+ public:
+  // Requires: Validate(operation).ok().
+  explicit ReferenceConvPlan(ConvOperation operation);
+
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
+
+  int64_t scratch_bytes() const override { return 0; }
+  int64_t resident_bytes() const override;
+  absl::string_view implementation() const override { return "loops:double"; }
+
+ private:
+  const ConvOperation operation_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,23 @@
+// The backends compiled into this binary, in the order of preference that
+// "auto" follows. The only place that knows which ones there are.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "backends/core/backend.h"
+
+namespace convgrad {
+
+// A compiled-in backend, or why it can't run on this machine.
+struct RegisteredBackend {
+  absl::string_view name;
+  absl::StatusOr<std::unique_ptr<Backend>> backend;
+};
+
+// Makes and probes every compiled-in backend, fastest first, "reference" last.
+std::vector<RegisteredBackend> MakeBackends();
+
+}  // namespace convgrad

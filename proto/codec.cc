@@ -1,0 +1,121 @@
+// The core's values to messages, and the options.
+#include "proto/codec.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "proto/codec_enums.h"
+#include "proto/decode_operation.h"
+
+namespace convgrad {
+namespace {
+
+constexpr size_t kRequestIdBytes = 16;
+
+constexpr std::array<std::pair<v1::BackendChoice, absl::string_view>, 4>
+    kBackendChoices = {{
+        {v1::BACKEND_CHOICE_AUTO, ""},
+        {v1::BACKEND_CHOICE_ONEDNN, "onednn"},
+        {v1::BACKEND_CHOICE_CUDA, "cuda"},
+        {v1::BACKEND_CHOICE_REFERENCE, "reference"},
+    }};
+
+v1::ConvProblem EncodeProblem(const ConvProblem& problem) {
+  v1::ConvProblem message;
+  for (int64_t extent : InputDims(problem)) message.add_input_dims(extent);
+  message.set_out_channels(problem.out_channels);
+  message.set_groups(problem.groups);
+  message.set_transposed(problem.transposed);
+  message.set_padding(v1::PADDING_EXPLICIT);
+  message.set_activation(problem.relu ? v1::ACTIVATION_RELU
+                                      : v1::ACTIVATION_NONE);
+  for (const SpatialAxis& axis : problem.axes) {
+    message.add_kernel(axis.kernel);
+    message.add_stride(axis.stride);
+    message.add_dilation(axis.dilation);
+    message.add_pad_begin(axis.pad_begin);
+    message.add_pad_end(axis.pad_end);
+    message.add_output_dims(axis.out);
+    if (problem.transposed) message.add_output_padding(axis.output_padding);
+  }
+  return message;
+}
+
+v1::ResultRequest EncodeResultRequest(const ResultRequest& request) {
+  v1::ResultRequest message;
+  message.set_which(EncodeResult(request.which));
+  message.set_dtype(EncodeDataType(request.descriptor.dtype));
+  message.set_layout(EncodeLayout(request.descriptor.layout));
+  message.mutable_inline_();
+  message.set_store(v1::ResultRequest::STORE_OVERWRITE);
+  if (request.scale != 1) message.set_scale(request.scale);
+  if (!IsRowMajor(request.descriptor.layout)) {
+    message.set_c0(static_cast<int32_t>(request.descriptor.c0));
+  }
+  if (request.which == Result::kGradBias) {
+    auto* dims = message.mutable_bias_dims();
+    for (int64_t extent : request.descriptor.dims) dims->add_dim(extent);
+  }
+  return message;
+}
+
+}  // namespace
+
+absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message) {
+  RETURN_IF_ERROR(CheckKnownEnums(message, "options."));
+  CallOptions options;
+  for (const auto& [choice, name] : kBackendChoices) {
+    if (choice == message.backend()) options.backend = std::string(name);
+  }
+  if (message.has_deterministic()) {
+    options.deterministic = message.deterministic();
+  }
+  options.request_id = message.request_id();
+  const size_t length = options.request_id.size();
+  if (length == 0 || length == kRequestIdBytes) return options;
+  return InvalidField(Reason::kOutOfRange, "options.request_id",
+                      absl::StrCat(length, " bytes"), "0 or 16 bytes");
+}
+
+v1::ConvOperation EncodeOperation(const ConvOperation& operation) {
+  v1::ConvOperation message;
+  *message.mutable_problem() = EncodeProblem(operation.problem);
+  int payload_index = 0;
+  for (Operand operand : kAllOperands) {
+    const auto& tensor = operation.operand(operand);
+    if (!tensor) continue;
+    *MutableTensor(message.mutable_operands(), operand) =
+        EncodeTensor(*tensor, payload_index++);
+  }
+  for (const ResultRequest& request : operation.results) {
+    *message.add_results() = EncodeResultRequest(request);
+  }
+  return message;
+}
+
+v1::Options EncodeOptions(const CallOptions& options) {
+  v1::Options message;
+  for (const auto& [choice, name] : kBackendChoices) {
+    if (name == options.backend) message.set_backend(choice);
+  }
+  message.set_deterministic(options.deterministic);
+  message.set_request_id(options.request_id);
+  return message;
+}
+
+v1::Tensor EncodeTensor(const TensorDescriptor& tensor, int payload_index) {
+  v1::Tensor message;
+  message.set_dtype(EncodeDataType(tensor.dtype));
+  message.set_layout(EncodeLayout(tensor.layout));
+  if (!IsRowMajor(tensor.layout)) {
+    message.set_c0(static_cast<int32_t>(tensor.c0));
+  }
+  for (int64_t extent : tensor.dims) message.add_dims(extent);
+  message.mutable_inline_()->set_payload_index(payload_index);
+  return message;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,193 @@
+#include "proto/codec_enums.h"
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "backends/core/status.h"
+#include "google/protobuf/descriptor.h"
+#include "proto/codec.h"
+#include "proto/decode_operation.h"
+
+namespace convgrad {
+namespace {
+
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+template <typename Wire, typename Core, size_t kSize>
+using EnumTable = std::array<std::pair<Wire, Core>, kSize>;
+
+constexpr EnumTable<v1::DataType, DataType, 3> kDataTypes = {{
+    {v1::DATA_TYPE_F32, DataType::kF32},
+    {v1::DATA_TYPE_BF16, DataType::kBF16},
+    {v1::DATA_TYPE_F16, DataType::kF16},
+}};
+
+constexpr EnumTable<v1::Layout, Layout, 7> kLayouts = {{
+    {v1::LAYOUT_NCX, Layout::kNCX},
+    {v1::LAYOUT_NXC, Layout::kNXC},
+    {v1::LAYOUT_OIX, Layout::kOIX},
+    {v1::LAYOUT_OXI, Layout::kOXI},
+    {v1::LAYOUT_XIO, Layout::kXIO},
+    {v1::LAYOUT_NDC1HWC0, Layout::kNDC1HWC0},
+    {v1::LAYOUT_FRACTAL_Z_3D, Layout::kFractalZ3D},
+}};
+
+constexpr EnumTable<v1::Result, Result, 5> kResults = {{
+    {v1::RESULT_OUTPUT, Result::kOutput},
+    {v1::RESULT_GRAD_INPUT, Result::kGradInput},
+    {v1::RESULT_GRAD_WEIGHT, Result::kGradWeight},
+    {v1::RESULT_GRAD_BIAS, Result::kGradBias},
+    {v1::RESULT_GRAD_RESIDUAL, Result::kGradResidual},
+}};
+
+template <typename Table, typename Wire>
+auto ToCore(const Table& table, Wire wire)
+    -> std::optional<typename Table::value_type::second_type> {
+  for (const auto& [from, to] : table) {
+    if (from == wire) return to;
+  }
+  return std::nullopt;
+}
+
+template <typename Table, typename Core>
+auto ToWire(const Table& table, Core core) {
+  for (const auto& [to, from] : table) {
+    if (from == core) return to;
+  }
+  return table.front().first;
+}
+
+// Returns the names of `type`, but its UNSPECIFIED.
+std::string NamesOf(const EnumDescriptor& type) {
+  std::vector<std::string> names;
+  for (int i = 0; i < type.value_count(); ++i) {
+    if (type.value(i)->number() != 0) names.push_back(type.value(i)->name());
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+absl::Status CheckKnown(const EnumDescriptor& type, int number,
+                        const std::string& path) {
+  if (type.FindValueByNumber(number) != nullptr) return absl::OkStatus();
+  return InvalidField(Reason::kInvalidEnum, path, absl::StrCat(number),
+                      NamesOf(type));
+}
+
+absl::Status CheckGiven(int number, const EnumDescriptor& type,
+                        const std::string& path) {
+  if (number != 0) return absl::OkStatus();
+  return InvalidField(Reason::kInvalidEnum, path, type.value(0)->name(),
+                      NamesOf(type));
+}
+
+absl::Status CheckKnownInField(const Message& message,
+                               const FieldDescriptor& field, int index,
+                               const std::string& path) {
+  const Reflection& reflection = *message.GetReflection();
+  const bool repeated = field.is_repeated();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM) {
+    const int number =
+        repeated ? reflection.GetRepeatedEnumValue(message, &field, index)
+                 : reflection.GetEnumValue(message, &field);
+    return CheckKnown(*field.enum_type(), number, path);
+  }
+  return CheckKnownEnums(
+      repeated ? reflection.GetRepeatedMessage(message, &field, index)
+               : reflection.GetMessage(message, &field),
+      absl::StrCat(path, "."));
+}
+
+}  // namespace
+
+std::optional<DataType> DecodeDataType(v1::DataType dtype) {
+  return ToCore(kDataTypes, dtype);
+}
+
+std::optional<Layout> DecodeLayout(v1::Layout layout) {
+  return ToCore(kLayouts, layout);
+}
+
+Padding DecodePadding(v1::Padding padding) {
+  switch (padding) {
+    case v1::PADDING_VALID:
+      return Padding::kValid;
+    case v1::PADDING_SAME_UPPER:
+      return Padding::kSameUpper;
+    case v1::PADDING_SAME_LOWER:
+      return Padding::kSameLower;
+    default:
+      return Padding::kExplicit;
+  }
+}
+
+std::optional<Result> DecodeResult(v1::Result which) {
+  return ToCore(kResults, which);
+}
+
+v1::Result EncodeResult(Result which) { return ToWire(kResults, which); }
+
+v1::DataType EncodeDataType(DataType dtype) {
+  return ToWire(kDataTypes, dtype);
+}
+
+v1::Layout EncodeLayout(Layout layout) { return ToWire(kLayouts, layout); }
+
+absl::Status CheckKnownEnums(const Message& message, const std::string& path) {
+  std::vector<const FieldDescriptor*> fields;
+  message.GetReflection()->ListFields(message, &fields);
+  for (const FieldDescriptor* field : fields) {
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_ENUM &&
+        field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      continue;
+    }
+    const std::string name = path + field->name();
+    if (!field->is_repeated()) {
+      RETURN_IF_ERROR(CheckKnownInField(message, *field, 0, name));
+      continue;
+    }
+    const int size = message.GetReflection()->FieldSize(message, field);
+    for (int i = 0; i < size; ++i) {
+      RETURN_IF_ERROR(CheckKnownInField(message, *field, i,
+                                        absl::StrCat(name, "[", i, "]")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensorEnumsGiven(const v1::Tensor& tensor, bool is_bias,
+                                   const std::string& path) {
+  RETURN_IF_ERROR(CheckGiven(tensor.dtype(), *v1::DataType_descriptor(),
+                             absl::StrCat(path, ".dtype")));
+  if (!is_bias) {
+    RETURN_IF_ERROR(CheckGiven(tensor.layout(), *v1::Layout_descriptor(),
+                               absl::StrCat(path, ".layout")));
+  }
+  if (!tensor.has_step_result()) return absl::OkStatus();
+  return CheckGiven(tensor.step_result().result(), *v1::Result_descriptor(),
+                    absl::StrCat(path, ".step_result.result"));
+}
+
+absl::Status CheckEnums(const v1::ConvOperation& operation) {
+  RETURN_IF_ERROR(CheckKnownEnums(operation, "operation."));
+  for (Operand operand : kAllOperands) {
+    const v1::Tensor* tensor = FindTensor(operation.operands(), operand);
+    if (tensor == nullptr) continue;
+    RETURN_IF_ERROR(CheckTensorEnumsGiven(*tensor, operand == Operand::kBias,
+                                          OperandPath(operand)));
+  }
+  for (int i = 0; i < operation.results_size(); ++i) {
+    RETURN_IF_ERROR(CheckGiven(operation.results(i).which(),
+                               *v1::Result_descriptor(),
+                               absl::StrCat(ResultPath(i), ".which")));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace convgrad

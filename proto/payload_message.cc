@@ -1,0 +1,301 @@
+#include "proto/payload_message.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "proto/codec.h"
+
+namespace convgrad {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+
+constexpr uint32_t kPayloadTag = WireFormatLite::MakeTag(
+    kPayloadsField, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+absl::Status Malformed(int64_t offset, absl::string_view found,
+                       absl::string_view expected) {
+  return InvalidField(Reason::kMalformed, "message",
+                      absl::StrCat(found, " at byte ", offset), expected);
+}
+
+// Reads bytes that lie scattered over slices, front to back.
+class SliceReader {
+ public:
+  explicit SliceReader(std::vector<grpc::Slice> slices)
+      : slices_(std::move(slices)) {
+    for (const grpc::Slice& slice : slices_) {
+      remaining_ += static_cast<int64_t>(slice.size());
+    }
+    SkipEmpty();
+  }
+
+  int64_t offset() const { return offset_; }
+  int64_t remaining() const { return remaining_; }
+
+  // Returns a varint of at most `max_bytes`, nullopt if it is longer or cut
+  // off. Bits beyond the 64th are an error too.
+  std::optional<uint64_t> ReadVarint(int max_bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < max_bytes && remaining_ > 0; ++i) {
+      const uint8_t byte = slices_[at_].begin()[within_];
+      Advance(1);
+      const uint64_t bits = byte & 0x7f;
+      if (i == 9 && bits > 1) return std::nullopt;
+      value |= bits << (7 * i);
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  }
+
+  // Takes the next `size` bytes as references to their slices. Requires: size
+  // <= remaining().
+  std::vector<grpc::Slice> Take(int64_t size) {
+    std::vector<grpc::Slice> pieces;
+    while (size > 0) {
+      const size_t step = Step(size);
+      pieces.push_back(slices_[at_].sub(within_, within_ + step));
+      Advance(step);
+      size -= static_cast<int64_t>(step);
+    }
+    return pieces;
+  }
+
+  // Appends the next `size` bytes to `*text`. Requires: size <= remaining().
+  void Append(int64_t size, std::string* text) {
+    while (size > 0) {
+      const size_t step = Step(size);
+      text->append(
+          reinterpret_cast<const char*>(slices_[at_].begin()) + within_, step);
+      Advance(step);
+      size -= static_cast<int64_t>(step);
+    }
+  }
+
+ private:
+  size_t Step(int64_t size) const {
+    return std::min(static_cast<size_t>(size), slices_[at_].size() - within_);
+  }
+
+  // Requires: size bytes are left in the current slice.
+  void Advance(size_t size) {
+    within_ += size;
+    offset_ += static_cast<int64_t>(size);
+    remaining_ -= static_cast<int64_t>(size);
+    SkipEmpty();
+  }
+
+  void SkipEmpty() {
+    while (at_ < slices_.size() && within_ == slices_[at_].size()) {
+      slices_[at_] = grpc::Slice();
+      ++at_;
+      within_ = 0;
+    }
+  }
+
+  std::vector<grpc::Slice> slices_;
+  size_t at_ = 0;
+  size_t within_ = 0;
+  int64_t offset_ = 0;
+  int64_t remaining_ = 0;
+};
+
+void AppendVarint(uint64_t value, std::string* text) {
+  for (; value >= 0x80; value >>= 7) {
+    text->push_back(static_cast<char>(value | 0x80));
+  }
+  text->push_back(static_cast<char>(value));
+}
+
+// Splits one message's top-level fields.
+class MessageSplitter {
+ public:
+  explicit MessageSplitter(std::vector<grpc::Slice> slices)
+      : reader_(std::move(slices)) {}
+
+  absl::Status Split() {
+    while (reader_.remaining() > 0) RETURN_IF_ERROR(ReadField());
+    return absl::OkStatus();
+  }
+
+  const std::string& head() const { return head_; }
+  std::vector<PayloadView> TakePayloads() { return std::move(payloads_); }
+
+ private:
+  absl::Status ReadField() {
+    constexpr int kMaxTagBytes = 5;
+    const int64_t start = reader_.offset();
+    const auto tag = reader_.ReadVarint(kMaxTagBytes);
+    if (!tag || *tag >> 32 != 0 || *tag >> 3 == 0) {
+      return Malformed(start, "no valid field tag", "a field of the message");
+    }
+    const int wire_type = static_cast<int>(*tag & 7);
+    if (*tag == kPayloadTag) return ReadPayload(start);
+    if (*tag >> 3 == kPayloadsField) {
+      return Malformed(start, absl::StrCat("payloads of wire type ", wire_type),
+                       "wire type 2");
+    }
+    AppendVarint(*tag, &head_);
+    switch (wire_type) {
+      case WireFormatLite::WIRETYPE_VARINT:
+        return CopyVarint(start);
+      case WireFormatLite::WIRETYPE_FIXED64:
+        return CopyBytes(sizeof(uint64_t), start);
+      case WireFormatLite::WIRETYPE_FIXED32:
+        return CopyBytes(sizeof(uint32_t), start);
+      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+        ASSIGN_OR_RETURN(const int64_t length, ReadLength(start));
+        AppendVarint(static_cast<uint64_t>(length), &head_);
+        return CopyBytes(length, start);
+      }
+      default:
+        return Malformed(start,
+                         absl::StrCat("a field of wire type ", wire_type),
+                         "wire type 0, 1, 2 or 5");
+    }
+  }
+
+  absl::StatusOr<int64_t> ReadLength(int64_t start) {
+    constexpr int kMaxVarintBytes = 10;
+    const auto length = reader_.ReadVarint(kMaxVarintBytes);
+    if (!length) return Malformed(start, "a field cut off", "its length");
+    if (*length > static_cast<uint64_t>(reader_.remaining())) {
+      return Malformed(
+          start, absl::StrCat("a field of ", *length, " bytes"),
+          absl::StrCat("at most the ", reader_.remaining(), " bytes left"));
+    }
+    return static_cast<int64_t>(*length);
+  }
+
+  absl::Status ReadPayload(int64_t start) {
+    ASSIGN_OR_RETURN(const int64_t length, ReadLength(start));
+    if (payloads_.size() == kMaxPayloads) {
+      return InvalidField(Reason::kLimitExceeded, "payloads",
+                          absl::StrCat("more than ", kMaxPayloads),
+                          absl::StrCat("at most ", kMaxPayloads));
+    }
+    payloads_.emplace_back(reader_.Take(length));
+    return absl::OkStatus();
+  }
+
+  absl::Status CopyVarint(int64_t start) {
+    constexpr int kMaxVarintBytes = 10;
+    const auto value = reader_.ReadVarint(kMaxVarintBytes);
+    if (!value) return Malformed(start, "a varint cut off or too long", "one");
+    AppendVarint(*value, &head_);
+    return CheckHeadSize(0);
+  }
+
+  absl::Status CopyBytes(int64_t size, int64_t start) {
+    if (size > reader_.remaining()) {
+      return Malformed(start, "a field cut off", absl::StrCat(size, " bytes"));
+    }
+    RETURN_IF_ERROR(CheckHeadSize(size));
+    reader_.Append(size, &head_);
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckHeadSize(int64_t more) const {
+    const int64_t size = static_cast<int64_t>(head_.size()) + more;
+    if (size <= kMaxHeadBytes) return absl::OkStatus();
+    return InvalidField(Reason::kLimitExceeded, "message",
+                        absl::StrCat(size, " bytes or more beside payloads"),
+                        absl::StrCat("at most ", kMaxHeadBytes));
+  }
+
+  SliceReader reader_;
+  std::string head_;
+  std::vector<PayloadView> payloads_;
+};
+
+}  // namespace
+
+PayloadView::PayloadView(std::vector<grpc::Slice> pieces)
+    : pieces_(std::move(pieces)) {
+  for (const grpc::Slice& piece : pieces_) {
+    size_ += static_cast<int64_t>(piece.size());
+  }
+}
+
+void PayloadView::CopyTo(void* destination) const {
+  char* out = static_cast<char*>(destination);
+  for (const grpc::Slice& piece : pieces_) {
+    std::memcpy(out, piece.begin(), piece.size());
+    out += piece.size();
+  }
+}
+
+void PayloadView::MoveTo(void* destination) {
+  char* out = static_cast<char*>(destination);
+  for (grpc::Slice& piece : pieces_) {
+    std::memcpy(out, piece.begin(), piece.size());
+    out += piece.size();
+    piece = grpc::Slice();
+  }
+  pieces_.clear();
+  size_ = 0;
+}
+
+absl::StatusOr<std::vector<PayloadView>> SplitMessage(
+    grpc::ByteBuffer* message, google::protobuf::Message* head) {
+  std::vector<grpc::Slice> slices;
+  const bool dumped = !message->Valid() || message->Dump(&slices).ok();
+  message->Clear();
+  if (!dumped) return Malformed(0, "bytes that don't decompress", "a message");
+  MessageSplitter splitter(std::move(slices));
+  RETURN_IF_ERROR(splitter.Split());
+  if (!head->ParseFromString(splitter.head())) {
+    return InvalidField(Reason::kMalformed, "message",
+                        "bytes that protobuf can't parse",
+                        head->GetDescriptor()->full_name());
+  }
+  return splitter.TakePayloads();
+}
+
+absl::StatusOr<grpc::ByteBuffer> JoinMessage(
+    const google::protobuf::Message& head, std::vector<grpc::Slice> payloads) {
+  std::string prefix = head.SerializeAsString();
+  std::vector<grpc::Slice> slices;
+  int64_t total = 0;
+  auto append = [&](grpc::Slice slice) {
+    total += static_cast<int64_t>(slice.size());
+    slices.push_back(std::move(slice));
+  };
+  for (grpc::Slice& payload : payloads) {
+    AppendVarint(kPayloadTag, &prefix);
+    AppendVarint(payload.size(), &prefix);
+    append(grpc::Slice(prefix));
+    append(std::move(payload));
+    prefix.clear();
+  }
+  if (slices.empty()) append(grpc::Slice(prefix));
+  if (total > kMaxMessageBytes) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        {Reason::kLimitExceeded, "message", absl::StrCat(total, " bytes"),
+         absl::StrCat("at most ", kMaxMessageBytes)});
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+std::vector<int64_t> SizesOf(absl::Span<const PayloadView> payloads) {
+  std::vector<int64_t> sizes;
+  for (const PayloadView& payload : payloads) sizes.push_back(payload.size());
+  return sizes;
+}
+
+grpc::Slice SliceOver(const void* data, int64_t size,
+                      std::shared_ptr<const void> owner) {
+  using Owner = std::shared_ptr<const void>;
+  return grpc::Slice(
+      const_cast<void*>(data), static_cast<size_t>(size),
+      [](void* held) { delete static_cast<Owner*>(held); },
+      new Owner(std::move(owner)));
+}
+
+}  // namespace convgrad

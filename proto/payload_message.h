@@ -1,0 +1,78 @@
+// Requests and responses on the wire without protobuf's copies: a message is a
+// small head (every field but `payloads`), parsed and serialised by protobuf,
+// and payloads that stay in gRPC's slices. The bytes are those of the stock
+// protobuf message.
+//
+// Thread-safe: free functions without state. A PayloadView is
+// thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+
+namespace convgrad {
+
+// More of either isn't an honest request: six operands and a page of head are
+// usual. Keeps what parsing allocates in proportion to what is sent.
+inline constexpr int kMaxPayloads = 1024;
+inline constexpr int64_t kMaxHeadBytes = int64_t{1} << 20;
+
+// gRPC frames a message with 32 bits of length.
+inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << 32) - 1;
+
+// One payload as it lies in the slices that gRPC received; holds references to
+// them, and so pins their read buffers until it is destroyed or moved from.
+class PayloadView {
+ public:
+  PayloadView() = default;
+  explicit PayloadView(std::vector<grpc::Slice> pieces);
+
+  int64_t size() const { return size_; }
+  // In order; sum of sizes is size(). Neither aligned nor of equal length.
+  const std::vector<grpc::Slice>& pieces() const { return pieces_; }
+
+  // Copies all size() bytes to `destination`.
+  void CopyTo(void* destination) const;
+  // As CopyTo, but lets go of each slice as soon as it is copied. The view is
+  // empty afterwards.
+  void MoveTo(void* destination);
+
+ private:
+  std::vector<grpc::Slice> pieces_;
+  int64_t size_ = 0;
+};
+
+// Parses everything in `*message` but field `payloads` (kPayloadsField) into
+// `*head` and returns the payloads, in order. Accepts fields in any order.
+// Empties `*message` in any case.
+// Errors: kInvalidArgument, reason MALFORMED: truncated, lengths beyond the
+// message, groups, payloads of another wire type, what protobuf refuses; reason
+// LIMIT_EXCEEDED: more than kMaxPayloads or kMaxHeadBytes.
+absl::StatusOr<std::vector<PayloadView>> SplitMessage(
+    grpc::ByteBuffer* message, google::protobuf::Message* head);
+
+// Returns the message of `head` followed by `payloads`, which it references
+// without a copy. Requires: the payloads field of `head` is empty.
+// Errors: kResourceExhausted, reason LIMIT_EXCEEDED beyond kMaxMessageBytes.
+absl::StatusOr<grpc::ByteBuffer> JoinMessage(
+    const google::protobuf::Message& head, std::vector<grpc::Slice> payloads);
+
+// Returns the sizes of `payloads`, as DecodeOperation wants them.
+std::vector<int64_t> SizesOf(absl::Span<const PayloadView> payloads);
+
+// Returns a slice over memory that `owner` keeps; released, on whatever thread,
+// when gRPC has let go of the last reference: for a sent message that can be
+// after the call is over.
+grpc::Slice SliceOver(const void* data, int64_t size,
+                      std::shared_ptr<const void> owner);
+
+}  // namespace convgrad
