@@ -40,9 +40,9 @@ struct RunTimes {
   absl::Duration compute;  // the library's arithmetic
 };
 
-// A prepared operation. Immutable; thread-safe: several threads may Run one plan
-// at once, each with buffers and scratch of its own. A plan made for T threads
-// must run on a thread that is set up for T (see PlanOptions).
+// A prepared operation. Immutable; thread-safe: several threads may Run one
+// plan at once, each with buffers and scratch of its own. A plan made for T
+// threads must run on a thread that is set up for T (see PlanOptions).
 class Plan {
  public:
   virtual ~Plan() = default;

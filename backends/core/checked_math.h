@@ -24,7 +24,8 @@ inline std::optional<int64_t> CheckedAdd(int64_t a, int64_t b) {
 
 // Returns the product of `factors` (1 if there are none). A zero factor gives 0
 // even where the others alone would overflow.
-inline std::optional<int64_t> CheckedProduct(absl::Span<const int64_t> factors) {
+inline std::optional<int64_t> CheckedProduct(
+    absl::Span<const int64_t> factors) {
   for (int64_t factor : factors) {
     if (factor == 0) return 0;
   }

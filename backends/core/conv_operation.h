@@ -50,7 +50,8 @@ absl::string_view NameOf(Result result);
 struct ResultRequest {
   Result which = Result::kOutput;
   TensorDescriptor descriptor;
-  // Finite; multiplied in f32 after the forward's ReLU, before the one rounding.
+  // Finite; multiplied in f32 after the forward's ReLU, before the one
+  // rounding.
   float scale = 1;
 };
 
@@ -77,17 +78,18 @@ struct ConvOperation {
 // them is there.
 DataType OperandDtype(const ConvOperation& operation);
 
-// Returns the logical dims that `operand` must have. For the bias: problem.bias.
+// Returns the logical dims that `operand` must have. For the bias:
+// problem.bias.
 Dims DimsOf(const ConvProblem& problem, Operand operand);
 Dims DimsOf(const ConvProblem& problem, Result result);
 
 // Returns whether the operation reads `operand` at all (contract, section 2).
 bool IsNeeded(const ConvOperation& operation, Operand operand);
 
-// Checks the problem and everything that descriptors can show: operands missing,
-// dims, dtypes that may not meet, layouts, c0, results asked for twice.
-// Errors: kInvalidArgument naming field ("operands.weight.dims"), found and
-// expected.
+// Checks the problem and everything that descriptors can show: operands
+// missing, dims, dtypes that may not meet, layouts, c0, results asked for
+// twice. Errors: kInvalidArgument naming field ("operands.weight.dims"), found
+// and expected.
 absl::Status Validate(const ConvOperation& operation);
 
 // Drops the operands that aren't needed, so that equal work has equal keys.

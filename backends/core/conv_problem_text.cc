@@ -66,8 +66,8 @@ absl::Status SetAxes(absl::string_view token, const Dims& values,
                      int64_t SpatialAxis::*member, ConvProblem* problem) {
   const size_t rank = problem->axes.size();
   if (rank == 0 || (values.size() != 1 && values.size() != rank)) {
-    return BadToken(token, absl::StrCat("one number or one per spatial axis, ",
-                                        rank));
+    return BadToken(token,
+                    absl::StrCat("one number or one per spatial axis, ", rank));
   }
   for (size_t i = 0; i < rank; ++i) {
     problem->axes[i].*member = values[values.size() == 1 ? 0 : i];
@@ -166,19 +166,18 @@ absl::Status ParseNumberField(absl::string_view token, ConvProblem* problem,
       problem->groups = values[0];
       return absl::OkStatus();
     default:
-      return BadToken(token,
-                      "one of n c o g i k s d p pb pe op y b relu res");
+      return BadToken(token, "one of n c o g i k s d p pb pe op y b relu res");
   }
 }
 
 }  // namespace
 
 std::string ToString(const ConvProblem& problem) {
-  std::string text = problem.axes.empty()
-                         ? (problem.transposed ? "convtranspose0d" : "linear")
-                         : absl::StrCat(problem.transposed ? "convtranspose"
-                                                           : "conv",
-                                        problem.axes.size(), "d");
+  std::string text =
+      problem.axes.empty()
+          ? (problem.transposed ? "convtranspose0d" : "linear")
+          : absl::StrCat(problem.transposed ? "convtranspose" : "conv",
+                         problem.axes.size(), "d");
   absl::StrAppend(&text, "_n", problem.batch, "_c", problem.in_channels, "_o",
                   problem.out_channels);
   if (problem.groups != 1) absl::StrAppend(&text, "_g", problem.groups);
@@ -189,8 +188,8 @@ std::string ToString(const ConvProblem& problem) {
     if (AllEqual(values, fallback)) return;
     absl::StrAppend(&text, "_", prefix, absl::StrJoin(values, "x"));
   };
-  for (const AxisField& field : {kAxisFields[3], kAxisFields[4], kAxisFields[5],
-                                 kAxisFields[6]}) {
+  for (const AxisField& field :
+       {kAxisFields[3], kAxisFields[4], kAxisFields[5], kAxisFields[6]}) {
     append(field.prefix, ValuesOf(problem, field.member), field.fallback);
   }
   if (symmetric) {

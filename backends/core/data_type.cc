@@ -20,15 +20,16 @@ constexpr BinaryFormat kHalf{10, -14, 15};
 uint16_t PackRounded(const BinaryFormat& format, double value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const int mantissa_bits = format.mantissa_bits;
-  const uint16_t infinity = static_cast<uint16_t>(
-      ((1 << (15 - mantissa_bits)) - 1) << mantissa_bits);
+  const uint16_t infinity =
+      static_cast<uint16_t>(((1 << (15 - mantissa_bits)) - 1) << mantissa_bits);
   if (std::isnan(value)) return sign | infinity | (1 << (mantissa_bits - 1));
   const double magnitude = std::fabs(value);
   if (magnitude == 0) return sign;
   if (std::isinf(magnitude)) return sign | infinity;
   int exponent = std::max(std::ilogb(magnitude), format.min_exponent);
   // In units of the last place; nearbyint rounds to nearest even by default.
-  double units = std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
+  double units =
+      std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
   if (units >= std::ldexp(1.0, mantissa_bits + 1)) {
     units /= 2;
     ++exponent;

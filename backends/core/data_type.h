@@ -20,9 +20,9 @@ std::optional<DataType> ParseDataType(absl::string_view name);
 // Unit roundoff: 2^-24 (f32), 2^-8 (bf16), 2^-11 (f16).
 double UnitRoundoff(DataType dtype);
 
-// Scalar conversions on the stored bits. Narrowing rounds to nearest even, once,
-// straight from double; overflow gives Inf, NaN stays (quiet) NaN, subnormals
-// are kept.
+// Scalar conversions on the stored bits. Narrowing rounds to nearest even,
+// once, straight from double; overflow gives Inf, NaN stays (quiet) NaN,
+// subnormals are kept.
 double LoadAsDouble(DataType dtype, const void* element);
 void StoreRounded(DataType dtype, double value, void* element);
 

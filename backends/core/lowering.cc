@@ -88,8 +88,8 @@ void Lowering::LowerAxis(size_t i) {
   }
   // The pad that the last window reaches; negative: an unread tail, which is
   // cut only where it would make room for another window.
-  const int64_t reach = (axis.out - 1) * axis.stride +
-                        (axis.kernel - 1) * axis.dilation + 1;
+  const int64_t reach =
+      (axis.out - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1;
   const int64_t tail = axis.in + axis.pad_begin - reach;
   const int64_t cut = tail >= axis.stride ? tail : 0;
   axis.in -= cut;

@@ -10,7 +10,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 
-
 namespace convgrad {
 
 class ABSL_LOCKABLE Mutex {

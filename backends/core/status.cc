@@ -72,8 +72,8 @@ absl::Status MakeError(absl::StatusCode code, const ErrorDetail& detail) {
                     detail.expected);
   }
   absl::Status status(code, message);
-  status.SetPayload(kReasonUrl, absl::Cord(std::to_string(
-                                    static_cast<int>(detail.reason))));
+  status.SetPayload(
+      kReasonUrl, absl::Cord(std::to_string(static_cast<int>(detail.reason))));
   status.SetPayload(kFieldUrl, absl::Cord(detail.field));
   status.SetPayload(kFoundUrl, absl::Cord(detail.found));
   status.SetPayload(kExpectedUrl, absl::Cord(detail.expected));
@@ -82,9 +82,9 @@ absl::Status MakeError(absl::StatusCode code, const ErrorDetail& detail) {
 
 absl::Status InvalidField(Reason reason, absl::string_view field,
                           absl::string_view found, absl::string_view expected) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   {reason, std::string(field), std::string(found),
-                    std::string(expected)});
+  return MakeError(
+      absl::StatusCode::kInvalidArgument,
+      {reason, std::string(field), std::string(found), std::string(expected)});
 }
 
 std::optional<ErrorDetail> DetailOf(const absl::Status& status) {

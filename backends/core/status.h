@@ -17,18 +17,18 @@ namespace convgrad {
 // Machine-readable cause of a refusal or failure. Closed list; the names
 // (ReasonName) are part of the wire contract.
 enum class Reason {
-  kMalformed,          // bytes that aren't a message of this contract
-  kUnknownField,       // a critical field that this server doesn't know
-  kInvalidEnum,        // enum value unset where needed, or unknown
-  kMissing,            // a tensor or field that the request needs
-  kDuplicate,          // a result asked for twice
-  kShapeMismatch,      // dims that disagree with the problem
-  kOutOfRange,         // a number outside its range
-  kOverflow,           // a size beyond 63 bits
-  kByteCountMismatch,  // payload bytes that disagree with the descriptor
-  kDtypeMismatch,      // dtypes that may not meet in one request
-  kLayoutMismatch,     // a layout that doesn't fit the tensor's role
-  kUnsupported,        // valid, but not built here
+  kMalformed,           // bytes that aren't a message of this contract
+  kUnknownField,        // a critical field that this server doesn't know
+  kInvalidEnum,         // enum value unset where needed, or unknown
+  kMissing,             // a tensor or field that the request needs
+  kDuplicate,           // a result asked for twice
+  kShapeMismatch,       // dims that disagree with the problem
+  kOutOfRange,          // a number outside its range
+  kOverflow,            // a size beyond 63 bits
+  kByteCountMismatch,   // payload bytes that disagree with the descriptor
+  kDtypeMismatch,       // dtypes that may not meet in one request
+  kLayoutMismatch,      // a layout that doesn't fit the tensor's role
+  kUnsupported,         // valid, but not built here
   kBackendUnavailable,  // a named backend that can't run here
   kLimitExceeded,       // can never fit: message, memory or work limit
   kBusy,                // queue or memory full now; worth a retry
@@ -72,13 +72,12 @@ absl::Status WithFieldPrefix(const absl::Status& status,
 #define CONVGRAD_CONCAT_INNER(a, b) a##b
 #define CONVGRAD_CONCAT(a, b) CONVGRAD_CONCAT_INNER(a, b)
 
-#define RETURN_IF_ERROR(expression)                       \
-  do {                                                    \
-    if (absl::Status status_ = (expression); !status_.ok()) \
-      return status_;                                     \
+#define RETURN_IF_ERROR(expression)                                         \
+  do {                                                                      \
+    if (absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 
-#define ASSIGN_OR_RETURN(declaration, expression) \
+#define ASSIGN_OR_RETURN(declaration, expression)                           \
   ASSIGN_OR_RETURN_INNER(CONVGRAD_CONCAT(statusor_, __LINE__), declaration, \
                          expression)
 #define ASSIGN_OR_RETURN_INNER(statusor, declaration, expression) \

@@ -62,8 +62,8 @@ Dims PackedDims(const TensorDescriptor& d) {
     return {d.dims[0], depth, CeilDiv(d.dims[1], d.c0), height, width, d.c0};
   }
   const Fractal f = FractalOf(d);
-  return {f.super_groups, depth, f.c1, height, width, f.n1, kFractalBlock,
-          d.c0};
+  return {f.super_groups, depth, f.c1,          height,
+          width,          f.n1,  kFractalBlock, d.c0};
 }
 
 int64_t BlockedOffset(const TensorDescriptor& d,
@@ -80,8 +80,8 @@ int64_t BlockedOffset(const TensorDescriptor& d,
     const int64_t within = group % f.fused_groups;
     const int64_t ci = within * f.icg + index[1];
     const int64_t co = within * f.ocg + index[0] % f.ocg;
-    at = {group / f.fused_groups, z, ci / d.c0, y, x, co / kFractalBlock,
-          co % kFractalBlock, ci % d.c0};
+    at = {group / f.fused_groups, z,        ci / d.c0, y, x, co / kFractalBlock,
+          co % kFractalBlock,     ci % d.c0};
   }
   int64_t offset = 0;
   for (size_t i = 0; i < at.size(); ++i) offset = offset * packed[i] + at[i];
@@ -95,7 +95,8 @@ Dims MemoryOrder(Layout layout, int rank) {
   switch (layout) {
     case Layout::kNXC:
     case Layout::kOXI:
-      if (rank > 2) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+      if (rank > 2)
+        std::rotate(order.begin() + 1, order.begin() + 2, order.end());
       break;
     case Layout::kXIO:
       std::rotate(order.begin(), order.begin() + 2, order.end());

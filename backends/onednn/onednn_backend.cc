@@ -35,10 +35,10 @@ std::string VersionText() {
 
 absl::Status Refuse(absl::string_view field, absl::string_view found,
                     absl::string_view expected) {
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, std::string(field),
-                    absl::StrCat(found, " on backend onednn"),
-                    std::string(expected)});
+  return MakeError(
+      absl::StatusCode::kUnimplemented,
+      {Reason::kUnsupported, std::string(field),
+       absl::StrCat(found, " on backend onednn"), std::string(expected)});
 }
 
 absl::Status CheckTensor(const TensorDescriptor& tensor,
@@ -74,9 +74,8 @@ class OnednnBackend final : public Backend {
       if (!operation.operand(operand) || !IsNeeded(operation, operand)) {
         continue;
       }
-      RETURN_IF_ERROR(
-          CheckTensor(*operation.operand(operand),
-                      absl::StrCat("operands.", NameOf(operand))));
+      RETURN_IF_ERROR(CheckTensor(*operation.operand(operand),
+                                  absl::StrCat("operands.", NameOf(operand))));
     }
     for (const ResultRequest& request : operation.results) {
       RETURN_IF_ERROR(CheckTensor(

@@ -13,13 +13,30 @@ using dnnl::memory;
 // The model's constants. Only their ratios matter: one core of the machines in
 // the README's table, f32; 16-bit operands count twice as fast.
 constexpr double kPeakFlops = 120e9;
-constexpr double kReorderBytesPerSecond = 6e9;
+constexpr double kReorderBytesPerSecond = 12e9;
+constexpr double kWeightReorderBytesPerSecond = 6e9;  // scattered
+
+// Vector lanes that channels fill: 3 of 16 waste the other 13.
+double LaneShare(int64_t channels) {
+  constexpr int64_t kLanes = 16;
+  const int64_t padded = (channels + kLanes - 1) / kLanes * kLanes;
+  return static_cast<double>(channels) / static_cast<double>(padded);
+}
 
 // Share of the peak that a family of implementations reaches, by its name.
-double Efficiency(absl::string_view implementation) {
-  if (absl::StrContains(implementation, "ref")) return 0.003;
-  if (absl::StrContains(implementation, "gemm")) return 0.4;
-  return 0.8;
+// Fitted to tests/bench/compute_ratio over the shapes of three networks.
+double Efficiency(const PassSpec& spec, absl::string_view implementation) {
+  const ConvProblem& problem = spec.problem;
+  const double lanes = LaneShare(problem.in_channels / problem.groups) *
+                       LaneShare(problem.out_channels / problem.groups);
+  if (absl::StrContains(implementation, "ref")) return 0.002;
+  if (absl::StrContains(implementation, "gemm")) {
+    // Groups are matrices of their own, with hardly any rows if depthwise.
+    const double plain = spec.operand_dtype == DataType::kF32 ? 0.55 : 0.2;
+    return problem.groups == 1 ? plain : plain * lanes;
+  }
+  if (absl::StrContains(implementation, "dw")) return 0.15;
+  return 0.8 * lanes;
 }
 
 struct Window {
@@ -45,9 +62,9 @@ Descs DescsFor(const PassSpec& spec, Format format) {
   Descs descs;
   descs.data = FormatDesc(ActivationDims(spec.data), spec.data.dtype, format);
   descs.out = FormatDesc(ActivationDims(spec.out), spec.out.dtype, format);
-  descs.weight = memory::desc(WeightDimsOf(spec.problem),
-                              TypeOf(spec.weight.dtype),
-                              memory::format_tag::any);
+  descs.weight =
+      memory::desc(WeightDimsOf(spec.problem), TypeOf(spec.weight.dtype),
+                   memory::format_tag::any);
   if (spec.bias) {
     descs.bias = memory::desc({spec.problem.out_channels}, TypeOf(*spec.bias),
                               memory::format_tag::any);
@@ -64,14 +81,14 @@ Forward::primitive_desc MakeForward(const PassSpec& spec, const Descs& descs,
   const auto algorithm = dnnl::algorithm::convolution_direct;
   const auto attributes = StrictAttributes();
   if (descs.bias) {
-    return {CpuEngine(), kind,      algorithm,   descs.data,  descs.weight,
-            descs.bias,  descs.out, w.strides,   w.dilates,   w.pad_begin,
+    return {CpuEngine(), kind,       algorithm, descs.data, descs.weight,
+            descs.bias,  descs.out,  w.strides, w.dilates,  w.pad_begin,
             w.pad_end,   attributes, true};
   }
   (void)spec;
-  return {CpuEngine(), kind,      algorithm,   descs.data, descs.weight,
-          descs.out,   w.strides, w.dilates,   w.pad_begin, w.pad_end,
-          attributes,  true};
+  return {CpuEngine(),  kind,      algorithm,  descs.data,
+          descs.weight, descs.out, w.strides,  w.dilates,
+          w.pad_begin,  w.pad_end, attributes, true};
 }
 
 // The forward that a backward must name: same shapes, operands' dtype.
@@ -85,8 +102,7 @@ Forward::primitive_desc MakeHint(const PassSpec& spec, const Window& w,
 }
 
 dnnl::primitive_desc_base MakePrimitiveDesc(const PassSpec& spec,
-                                            const Descs& descs,
-                                            Format format) {
+                                            const Descs& descs, Format format) {
   const Window w = WindowOf(spec.problem);
   const auto algorithm = dnnl::algorithm::convolution_direct;
   const auto attributes = StrictAttributes();
@@ -115,22 +131,26 @@ memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
   return primitive_desc.query_md(dnnl::query::exec_arg_md, arg);
 }
 
-double ReorderSeconds(const memory::desc& wanted, const memory::desc& user) {
+double ReorderSeconds(const memory::desc& wanted, const memory::desc& user,
+                      double bytes_per_second) {
   if (wanted == user) return 0;
   return static_cast<double>(wanted.get_size() + user.get_size()) /
-         kReorderBytesPerSecond;
+         bytes_per_second;
 }
 
 double PredictSeconds(const PassSpec& spec, const Candidate& candidate) {
   const double speed = spec.operand_dtype == DataType::kF32 ? 1 : 2;
   const double compute =
       2.0 * static_cast<double>(MultiplyAdds(spec.problem)) /
-      (kPeakFlops * speed * Efficiency(candidate.implementation));
+      (kPeakFlops * speed * Efficiency(spec, candidate.implementation));
   const double reorders =
-      ReorderSeconds(candidate.data, ActivationDesc(spec.data)) +
-      ReorderSeconds(candidate.out, ActivationDesc(spec.out)) +
+      ReorderSeconds(candidate.data, ActivationDesc(spec.data),
+                     kReorderBytesPerSecond) +
+      ReorderSeconds(candidate.out, ActivationDesc(spec.out),
+                     kReorderBytesPerSecond) +
       ReorderSeconds(candidate.weight,
-                     WeightDesc(spec.weight, spec.problem.groups));
+                     WeightDesc(spec.weight, spec.problem.groups),
+                     kWeightReorderBytesPerSecond);
   return (compute + reorders) / spec.threads;
 }
 

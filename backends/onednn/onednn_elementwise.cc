@@ -151,8 +151,8 @@ void ReluInPlace(int threads, const TensorDescriptor& tensor, void* data) {
     using Bits = std::remove_pointer_t<decltype(bits)>;
     // Negative numbers are the bit patterns from sign bit to -Inf.
     constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
-    constexpr auto kNegatives = static_cast<Bits>(
-        sizeof(Bits) == 4 ? 0x7f800000u : 0x7f80u);
+    constexpr auto kNegatives =
+        static_cast<Bits>(sizeof(Bits) == 4 ? 0x7f800000u : 0x7f80u);
     nest.ForEachRun(threads, [&](const Run& run) {
       Bits* value = static_cast<Bits*>(data) + run.offset[0];
       for (int64_t i = 0; i < run.length; ++i) {

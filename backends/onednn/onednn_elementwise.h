@@ -1,6 +1,6 @@
-// What oneDNN 3.2 has no right primitive for: the ReLU mask as a select (its own
-// multiplies, so that 0 * Inf gives NaN), and the forward's epilogue with a ReLU
-// that keeps NaN (its own makes it 0). f32 and bf16, row-major layouts.
+// What oneDNN 3.2 has no right primitive for: the ReLU mask as a select (its
+// own multiplies, so that 0 * Inf gives NaN), and the forward's epilogue with a
+// ReLU that keeps NaN (its own makes it 0). f32 and bf16, row-major layouts.
 //
 // Thread-safe; each call uses `threads` threads of the caller's team.
 #pragma once
@@ -11,8 +11,8 @@
 
 namespace convgrad::onednn {
 
-// Writes masked[i] = output[i] > 0 ? grad[i] : 0, the bits of grad unchanged, in
-// grad's layout and dtype. Shapes: both have the same logical dims.
+// Writes masked[i] = output[i] > 0 ? grad[i] : 0, the bits of grad unchanged,
+// in grad's layout and dtype. Shapes: both have the same logical dims.
 void MaskGradient(int threads, const TensorDescriptor& grad,
                   const void* grad_data, const TensorDescriptor& output,
                   const void* output_data, void* masked);

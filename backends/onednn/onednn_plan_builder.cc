@@ -94,20 +94,18 @@ void PlanBuilder::FinishSink(const Sink& sink, const Epilogue& epilogue,
                              Location bias, Location residual) {
   if (sink.is_whole) {
     if (!epilogue.relu) return;
-    program_.AddHostStep(
-        [threads = threads_, result = sink.result](const Memory& memory) {
-          ReluInPlace(threads, result.descriptor,
-                      memory.Write(result.location));
-        });
+    program_.AddHostStep([threads = threads_,
+                          result = sink.result](const Memory& memory) {
+      ReluInPlace(threads, result.descriptor, memory.Write(result.location));
+    });
     return;
   }
   program_.AddHostStep([=, threads = threads_](const Memory& memory) {
-    ApplyEpilogue(
-        threads, epilogue,
-        static_cast<const float*>(memory.Read(sink.sum.location)),
-        epilogue.bias ? memory.Read(bias) : nullptr,
-        epilogue.residual ? memory.Read(residual) : nullptr,
-        sink.result.descriptor, memory.Write(sink.result.location));
+    ApplyEpilogue(threads, epilogue,
+                  static_cast<const float*>(memory.Read(sink.sum.location)),
+                  epilogue.bias ? memory.Read(bias) : nullptr,
+                  epilogue.residual ? memory.Read(residual) : nullptr,
+                  sink.result.descriptor, memory.Write(sink.result.location));
   });
 }
 
@@ -206,8 +204,7 @@ absl::Status PlanBuilder::AddGradWeight(size_t index) {
   if (FusesGradBias()) {
     const ResultRequest* bias = operation_.result(Result::kGradBias);
     tensors.bias_dtype = bias->descriptor.dtype;
-    tensors.bias =
-        ResultTensor(bias - operation_.results.data()).location;
+    tensors.bias = ResultTensor(bias - operation_.results.data()).location;
   }
   if (lowering_.crops_weight()) {
     AddZero(sink.sum.location, *ByteSize(sink.sum.descriptor));

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 
-// What a primitive with its generated code holds, roughly: measured as growth of
-// the resident size over 500 ResNet-50 plans of oneDNN 3.2.
+// What a primitive with its generated code holds, roughly: measured as growth
+// of the resident size over 500 ResNet-50 plans of oneDNN 3.2.
 constexpr int64_t kPrimitiveBytes = 64 << 10;
 
 }  // namespace
@@ -44,8 +44,8 @@ Location Program::Allocate(int64_t bytes) {
 void Program::AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
                            const dnnl::memory::desc& scratchpad,
                            std::vector<Argument> arguments) {
-  scratchpad_bytes_ = std::max(scratchpad_bytes_,
-                               static_cast<int64_t>(scratchpad.get_size()));
+  scratchpad_bytes_ =
+      std::max(scratchpad_bytes_, static_cast<int64_t>(scratchpad.get_size()));
   steps_.push_back(
       {is_compute, primitive, scratchpad, std::move(arguments), nullptr});
 }
@@ -70,9 +70,9 @@ void Program::Execute(const Step& step, const Memory& memory,
   }
   if (step.scratchpad.get_size() > 0) {
     const Location scratchpad{Location::Area::kScratch, 0, scratch_bytes_};
-    arguments.emplace(DNNL_ARG_SCRATCHPAD,
-                      dnnl::memory(step.scratchpad, CpuEngine(),
-                                   memory.Write(scratchpad)));
+    arguments.emplace(
+        DNNL_ARG_SCRATCHPAD,
+        dnnl::memory(step.scratchpad, CpuEngine(), memory.Write(scratchpad)));
   }
   step.primitive.execute(stream, arguments);
 }

@@ -22,7 +22,8 @@ double SumRun(const Element* grad, int64_t count) {
   double lanes[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += Load(grad + i + lane);
+    for (int lane = 0; lane < kLanes; ++lane)
+      lanes[lane] += Load(grad + i + lane);
   }
   double sum = 0;
   for (double lane : lanes) sum += lane;
@@ -84,7 +85,8 @@ void BiasReduction::Run(const void* grad, float scale, DataType dtype,
   const int64_t size = ByteSizeOf(dtype);
   for (int64_t i = 0; i < bias_count_; ++i) {
     double sum = 0;
-    for (int part = 0; part < parts_; ++part) sum += sums[part * bias_count_ + i];
+    for (int part = 0; part < parts_; ++part)
+      sum += sums[part * bias_count_ + i];
     // A scale other than 1 multiplies in f32; a plain sum rounds once.
     const double value =
         scale == 1 ? sum : static_cast<double>(static_cast<float>(sum) * scale);
