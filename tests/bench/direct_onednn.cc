@@ -1,0 +1,262 @@
+#include "tests/bench/direct_onednn.h"
+
+extern "C" void omp_set_num_threads(int threads);  // libgomp's
+
+#include <random>
+#include <unordered_map>
+
+#include "absl/time/clock.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace convgrad::bench {
+namespace {
+
+using dnnl::memory;
+
+using Arguments = std::unordered_map<int, memory>;
+
+const dnnl::engine& Engine() {
+  static const auto* const engine =
+      new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *engine;
+}
+
+memory::data_type TypeOf(DataType dtype) {
+  return dtype == DataType::kBF16 ? memory::data_type::bf16
+                                  : memory::data_type::f32;
+}
+
+// How the caller's tensor lies, groups split off for weights.
+memory::desc UserDesc(const TensorDescriptor& tensor, int64_t groups) {
+  const Dims s = Strides(tensor);
+  memory::dims dims(tensor.dims.begin(), tensor.dims.end());
+  memory::dims strides(s.begin(), s.end());
+  if (IsWeightLayout(tensor.layout) && groups > 1) {
+    dims[0] /= groups;
+    strides.insert(strides.begin(), strides[0] * dims[0]);
+    dims.insert(dims.begin(), groups);
+  }
+  return {dims, TypeOf(tensor.dtype), strides};
+}
+
+memory::desc WantedDesc(const memory::desc& user, DirectFormat format) {
+  using Tag = memory::format_tag;
+  const auto rank = user.get_dims().size();
+  Tag tag = Tag::any;
+  if (format == DirectFormat::kNXC) {
+    tag = rank == 3 ? Tag::nwc : rank == 4 ? Tag::nhwc : Tag::ndhwc;
+  } else if (format == DirectFormat::kNCX) {
+    tag = rank == 3 ? Tag::ncw : rank == 4 ? Tag::nchw : Tag::ncdhw;
+  }
+  return {user.get_dims(), user.get_data_type(), tag};
+}
+
+memory::desc AnyDesc(const memory::desc& user) {
+  return {user.get_dims(), user.get_data_type(), memory::format_tag::any};
+}
+
+memory Filled(const memory::desc& desc) {
+  memory result(desc, Engine());
+  std::mt19937 random(1);
+  std::uniform_int_distribution<int> distribution(-3, 3);
+  const auto bytes = desc.get_size();
+  if (desc.get_data_type() == memory::data_type::f32) {
+    auto* values = static_cast<float*>(result.get_data_handle());
+    for (size_t i = 0; i < bytes / 4; ++i) {
+      values[i] = static_cast<float>(distribution(random));
+    }
+  } else {
+    auto* values = static_cast<uint16_t*>(result.get_data_handle());
+    for (size_t i = 0; i < bytes / 2; ++i) {
+      values[i] = static_cast<uint16_t>(0x3f80 + 8 * distribution(random));
+    }
+  }
+  return result;
+}
+
+struct Step {
+  bool is_compute;
+  dnnl::primitive primitive;
+  Arguments arguments;
+};
+
+class Steps final : public DirectOnednn {
+ public:
+  explicit Steps(int threads) : threads_(threads), stream_(Engine()) {}
+
+  Times Run() override {
+    omp_set_num_threads(threads_);
+    Times times;
+    absl::Time before = absl::Now();
+    for (const Step& step : steps_) {
+      step.primitive.execute(stream_, step.arguments);
+      const absl::Time after = absl::Now();
+      (step.is_compute ? times.compute : times.reorder) += after - before;
+      before = after;
+    }
+    stream_.wait();
+    return times;
+  }
+
+  // Returns `user` in the layout `wanted`; a copy made once serves all.
+  memory Read(const memory& user, const memory::desc& wanted) {
+    if (user.get_desc() == wanted) return user;
+    for (const auto& [source, copy] : copies_) {
+      if (source.get_data_handle() == user.get_data_handle() &&
+          copy.get_desc() == wanted) {
+        return copy;
+      }
+    }
+    memory copy(wanted, Engine());
+    AddReorder(user, copy);
+    copies_.emplace_back(user, copy);
+    return copy;
+  }
+
+  void AddReorder(const memory& from, const memory& to) {
+    steps_.push_back({false,
+                      dnnl::reorder(from, to),
+                      {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}});
+  }
+
+  // Appends a primitive that reads `sources` and writes `result`, user tensors.
+  template <typename PrimitiveDesc>
+  void AddPass(const PrimitiveDesc& desc,
+               std::vector<std::pair<int, memory>> sources, int result_arg,
+               const memory& result,
+               std::optional<std::pair<int, memory>> bias) {
+    Arguments arguments;
+    for (auto& [arg, user] : sources) {
+      arguments.emplace(
+          arg, Read(user, desc.query_md(dnnl::query::exec_arg_md, arg)));
+    }
+    const auto wanted = desc.query_md(dnnl::query::exec_arg_md, result_arg);
+    const bool in_place = wanted == result.get_desc();
+    const memory written = in_place ? result : memory(wanted, Engine());
+    arguments.emplace(result_arg, written);
+    if (bias) arguments.insert(*bias);
+    arguments.emplace(DNNL_ARG_SCRATCHPAD,
+                      memory(desc.scratchpad_desc(), Engine()));
+    steps_.push_back({true, dnnl::primitive(desc), arguments});
+    if (!in_place) AddReorder(written, result);
+  }
+
+ private:
+  int threads_;
+  dnnl::stream stream_;
+  std::vector<Step> steps_;
+  std::vector<std::pair<memory, memory>> copies_;
+};
+
+struct Window {
+  memory::dims strides, dilates, begin, end;
+};
+
+Window WindowOf(const ConvProblem& problem) {
+  Window w;
+  for (const SpatialAxis& axis : problem.axes) {
+    w.strides.push_back(axis.stride);
+    w.dilates.push_back(axis.dilation - 1);
+    w.begin.push_back(axis.pad_begin);
+    w.end.push_back(axis.pad_end);
+  }
+  return w;
+}
+
+dnnl::primitive_attr UserScratchpad() {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attr;
+}
+
+constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+constexpr auto kTraining = dnnl::prop_kind::forward_training;
+using Fwd = dnnl::convolution_forward::primitive_desc;
+using BwdData = dnnl::convolution_backward_data::primitive_desc;
+using BwdWeight = dnnl::convolution_backward_weights::primitive_desc;
+
+bool AddBackward(const ConvOperation& op, DirectFormat format, Steps* steps) {
+  const int64_t groups = op.problem.groups;
+  const Window w = WindowOf(op.problem);
+  const DataType dtype = OperandDtype(op);
+  const auto user = [&](Dims dims, DataType type, Layout layout) {
+    return UserDesc({type, layout, std::move(dims)}, groups);
+  };
+  const Layout activations = op.operand(Operand::kGradOutput)->layout;
+  const auto x = user(InputDims(op.problem), dtype, activations);
+  const auto wei = user(WeightDims(op.problem), dtype, Layout::kOIX);
+  const auto y = user(OutputDims(op.problem), dtype, activations);
+  const Fwd hint(Engine(), kTraining, kDirect, WantedDesc(x, format),
+                 AnyDesc(wei), WantedDesc(y, format), w.strides, w.dilates,
+                 w.begin, w.end, UserScratchpad(), true);
+  if (!hint) return false;
+  const memory grad_output = Filled(y);
+  if (const auto* request = op.result(Result::kGradInput)) {
+    const auto dx = UserDesc(request->descriptor, groups);
+    const BwdData desc(Engine(), kDirect, WantedDesc(dx, format), AnyDesc(wei),
+                       WantedDesc(y, format), w.strides, w.dilates, w.begin,
+                       w.end, hint, UserScratchpad(), true);
+    if (!desc) return false;
+    steps->AddPass(
+        desc,
+        {{DNNL_ARG_WEIGHTS, Filled(wei)}, {DNNL_ARG_DIFF_DST, grad_output}},
+        DNNL_ARG_DIFF_SRC, memory(dx, Engine()), std::nullopt);
+  }
+  const auto* request = op.result(Result::kGradWeight);
+  if (request == nullptr) return true;
+  const auto dw = UserDesc(request->descriptor, groups);
+  const auto* bias = op.result(Result::kGradBias);
+  const memory::desc db({op.problem.out_channels}, memory::data_type::f32,
+                        memory::format_tag::a);
+  const auto data = WantedDesc(x, format), out = WantedDesc(y, format);
+  const BwdWeight desc =
+      bias != nullptr
+          ? BwdWeight(Engine(), kDirect, data, AnyDesc(dw), db, out, w.strides,
+                      w.dilates, w.begin, w.end, hint, UserScratchpad(), true)
+          : BwdWeight(Engine(), kDirect, data, AnyDesc(dw), out, w.strides,
+                      w.dilates, w.begin, w.end, hint, UserScratchpad(), true);
+  if (!desc) return false;
+  std::optional<std::pair<int, memory>> bias_argument;
+  if (bias != nullptr)
+    bias_argument.emplace(DNNL_ARG_DIFF_BIAS, memory(db, Engine()));
+  steps->AddPass(desc,
+                 {{DNNL_ARG_SRC, Filled(x)}, {DNNL_ARG_DIFF_DST, grad_output}},
+                 DNNL_ARG_DIFF_WEIGHTS, memory(dw, Engine()), bias_argument);
+  return true;
+}
+
+bool AddForward(const ConvOperation& op, DirectFormat format, Steps* steps) {
+  const int64_t groups = op.problem.groups;
+  const Window w = WindowOf(op.problem);
+  const auto x = UserDesc(*op.operand(Operand::kInput), groups);
+  const auto wei = UserDesc(*op.operand(Operand::kWeight), groups);
+  const auto y = UserDesc(op.results[0].descriptor, groups);
+  const Fwd desc(Engine(), kTraining, kDirect, WantedDesc(x, format),
+                 AnyDesc(wei), WantedDesc(y, format), w.strides, w.dilates,
+                 w.begin, w.end, UserScratchpad(), true);
+  if (!desc) return false;
+  steps->AddPass(desc,
+                 {{DNNL_ARG_SRC, Filled(x)}, {DNNL_ARG_WEIGHTS, Filled(wei)}},
+                 DNNL_ARG_DST, memory(y, Engine()), std::nullopt);
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<DirectOnednn> DirectOnednn::Make(const ConvOperation& operation,
+                                                 DirectFormat format,
+                                                 int threads) {
+  omp_set_num_threads(threads);
+  auto steps = std::make_unique<Steps>(threads);
+  try {
+    const bool made = operation.direction == Direction::kForward
+                          ? AddForward(operation, format, steps.get())
+                          : AddBackward(operation, format, steps.get());
+    if (!made) return nullptr;
+  } catch (const dnnl::error&) {
+    return nullptr;
+  }
+  return steps;
+}
+
+}  // namespace convgrad::bench

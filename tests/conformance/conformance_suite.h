@@ -1,0 +1,64 @@
+// The suite that every backend must pass, written once against Backend. A
+// backend's test file names its factory and instantiates ConformanceTest over
+// the shape lists and RefusalTest over what it is known to refuse:
+//
+//   INSTANTIATE_TEST_SUITE_P(Basic, ConformanceTest,
+//                            CasesOf(&MakeFooBackend, "shapes_basic.txt"),
+//                            NameOfCase);
+//   INSTANTIATE_TEST_SUITE_P(Foo, RefusalTest,
+//                            testing::Values(Refusals{&MakeFooBackend,
+//                                                     {Layout::kNCX, ...},
+//                                                     {}}));
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/core/backend.h"
+#include "gtest/gtest.h"
+
+namespace convgrad::testing_support {
+
+using BackendFactory = absl::StatusOr<std::unique_ptr<Backend>> (*)();
+
+struct ConformanceCase {
+  BackendFactory make_backend;
+  std::string problem;  // for Parse
+};
+
+// Returns one case for each line of a shape list beside this header.
+testing::internal::ParamGenerator<ConformanceCase> CasesOf(
+    BackendFactory make_backend, const std::string& shape_list);
+
+// Returns one case for each of 100 random problems, always the same ones.
+testing::internal::ParamGenerator<ConformanceCase> RandomCasesOf(
+    BackendFactory make_backend);
+
+// Returns the problem string, which is a valid test name.
+std::string NameOfCase(const testing::TestParamInfo<ConformanceCase>& info);
+
+// Asks of one problem all that the operator contract promises of results.
+class ConformanceTest : public testing::TestWithParam<ConformanceCase> {
+ protected:
+  void SetUp() override;
+
+  const Backend* backend_ = nullptr;
+  ConvProblem problem_;
+};
+
+// What a backend refuses among all operations of all shape lists. Its dtypes
+// follow from the machine, so they are taken from its capabilities.
+struct Refusals {
+  BackendFactory make_backend;
+  // Exactly those of its capabilities; operations in others must be refused.
+  std::vector<Layout> layouts;
+  // What is refused in listed dtypes and layouts all the same, exactly: one
+  // "<count> x <message>" for each message of CheckSupport.
+  std::vector<std::string> gaps;
+};
+
+class RefusalTest : public testing::TestWithParam<Refusals> {};
+
+}  // namespace convgrad::testing_support
