@@ -30,15 +30,14 @@ constexpr bool kHasNativeHalf = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
 
 // Returns a mask of the lanes with left > right; all below 2^31.
 HWY_INLINE auto Above(U32Vector left, uint32_t right) {
-  return hn::RebindMask(
-      U32Tag(), hn::Gt(hn::BitCast(I32Tag(), left),
-                       hn::Set(I32Tag(), static_cast<int32_t>(right))));
+  return hn::RebindMask(U32Tag(),
+                        hn::Gt(hn::BitCast(I32Tag(), left),
+                               hn::Set(I32Tag(), static_cast<int32_t>(right))));
 }
 
 HWY_INLINE U32Vector Magnitude(U32Vector bits) {
   return hn::And(bits, hn::Set(U32Tag(), 0x7fffffffu));
 }
-
 
 template <bool kStream, class D, class V, class T>
 HWY_INLINE void Put(D d, V value, T* to) {
@@ -80,8 +79,8 @@ struct BFloat16 {
     const auto is_nan = Above(Magnitude(bits), 0x7f800000u);
     const auto high =
         hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
-    Put<kStream>(U16Tag(),
-                 hn::DemoteTo(U16Tag(), hn::BitCast(I32Tag(), high)), p);
+    Put<kStream>(U16Tag(), hn::DemoteTo(U16Tag(), hn::BitCast(I32Tag(), high)),
+                 p);
   }
 };
 
@@ -91,15 +90,15 @@ HWY_INLINE U32Vector WidenHalf(U32Vector half) {
   const F32Tag df;
   const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000u)));
   const auto magnitude = hn::And(half, hn::Set(d, 0x7fffu));
-  const auto normal = hn::Add(hn::ShiftLeft<13>(magnitude),
-                              hn::Set(d, (127u - 15u) << 23));
+  const auto normal =
+      hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(d, (127u - 15u) << 23));
   // 2^-14 + m * 2^-24, less 2^-14; exact.
   const auto hidden = hn::Set(d, 113u << 23);
   const auto subnormal = hn::BitCast(
       d, hn::Sub(hn::BitCast(df, hn::Or(hidden, hn::ShiftLeft<13>(magnitude))),
                  hn::BitCast(df, hidden)));
-  const auto special = hn::Or(hn::ShiftLeft<13>(magnitude),
-                              hn::Set(d, 0x7f800000u));
+  const auto special =
+      hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(d, 0x7f800000u));
   const auto quiet = hn::Or(special, hn::Set(d, 0x400000u));
   auto result = hn::IfThenElse(Above(magnitude, 0x3ffu), normal, subnormal);
   result = hn::IfThenElse(Above(magnitude, 0x7bffu), special, result);
@@ -112,21 +111,24 @@ HWY_INLINE U32Vector RoundToHalf(U32Vector bits) {
   const U32Tag d;
   const F32Tag df;
   const auto magnitude = Magnitude(bits);
-  const auto sign = hn::ShiftRight<16>(hn::AndNot(hn::Set(d, 0x7fffffffu), bits));
+  const auto sign =
+      hn::ShiftRight<16>(hn::AndNot(hn::Set(d, 0x7fffffffu), bits));
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1u));
   // Adds in wrapping arithmetic: new exponent bias, then half an ulp.
   const auto rebias = hn::Set(d, 0xfffu - ((127u - 15u) << 23));
-  const auto normal = hn::ShiftRight<13>(
-      hn::Add(hn::Add(magnitude, rebias), odd));
+  const auto normal =
+      hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, rebias), odd));
   // At 0.5 an f32's last place is 2^-24, an f16 subnormal's: the sum rounds.
   const auto half = hn::Set(d, 126u << 23);
   const auto subnormal = hn::Sub(
-      hn::BitCast(d, hn::Add(hn::BitCast(df, magnitude), hn::BitCast(df, half))),
+      hn::BitCast(d,
+                  hn::Add(hn::BitCast(df, magnitude), hn::BitCast(df, half))),
       half);
-  const auto quiet = hn::Or(
-      hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 0x3ffu)),
-      hn::Set(d, 0x7e00u));
-  auto result = hn::IfThenElse(Above(magnitude, 0x387fffffu), normal, subnormal);
+  const auto quiet =
+      hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 0x3ffu)),
+             hn::Set(d, 0x7e00u));
+  auto result =
+      hn::IfThenElse(Above(magnitude, 0x387fffffu), normal, subnormal);
   result = hn::IfThenElse(Above(magnitude, 0x477fffffu), hn::Set(d, 0x7c00u),
                           result);
   result = hn::IfThenElse(Above(magnitude, 0x7f800000u), quiet, result);

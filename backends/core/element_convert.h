@@ -10,8 +10,8 @@
 namespace convgrad {
 
 // Converts `count` elements. Equal types are copied bit for bit. Otherwise the
-// value is rounded once, to nearest even; overflow gives Inf, subnormals and the
-// sign of zero are kept, NaN becomes a quiet NaN with the payload's leading
+// value is rounded once, to nearest even; overflow gives Inf, subnormals and
+// the sign of zero are kept, NaN becomes a quiet NaN with the payload's leading
 // bits. Between f16 and bf16 the value passes through f32, which is exact.
 //
 // The buffers need no alignment and don't overlap. Thread-safe.

@@ -63,7 +63,8 @@ void CopyRunsOf(const StridedLoop& outer, int64_t length, const char* source,
 template <typename Element>
 void CopyAll(absl::Span<const StridedLoop> loops, const char* source,
              char* destination) {
-  if (loops.empty()) return CopyElements<Element>({1, 1, 1}, source, destination);
+  if (loops.empty())
+    return CopyElements<Element>({1, 1, 1}, source, destination);
   const StridedLoop inner = loops.back();
   loops.remove_suffix(1);
   const bool is_run = inner.source_stride == 1 && inner.destination_stride == 1;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/fractal_layout.h"
 
 namespace convgrad {
 namespace {
@@ -22,9 +23,6 @@ constexpr std::array<std::pair<Layout, absl::string_view>, 7> kLayoutNames = {{
     {Layout::kFractalZ3D, "FRACTAL_Z_3D"},
 }};
 
-// FRACTAL_Z_3D stores output channels in blocks of this many.
-constexpr int64_t kFractalBlock = 16;
-
 // Returns axis `axis` of (D, H, W); missing leading axes are 1.
 int64_t SpatialExtent(const TensorDescriptor& d, int axis) {
   const int present = static_cast<int>(d.dims.size()) - 2;
@@ -37,31 +35,13 @@ int64_t SpatialIndex(absl::Span<const int64_t> index, int axis) {
   return axis < skipped ? 0 : index[2 + axis - skipped];
 }
 
-// The derived extents of a FRACTAL_Z_3D weight (operator contract, section 4).
-struct Fractal {
-  int64_t icg, ocg, fused_groups, super_groups, c1, n1;
-};
-
-Fractal FractalOf(const TensorDescriptor& d) {
-  Fractal f;
-  f.icg = d.dims[1];
-  f.ocg = d.dims[0] / d.groups;
-  const int64_t in_period = std::lcm(f.icg, d.c0) / f.icg;
-  const int64_t out_period = std::lcm(f.ocg, kFractalBlock) / f.ocg;
-  f.fused_groups = std::min(std::lcm(in_period, out_period), d.groups);
-  f.super_groups = CeilDiv(d.groups, f.fused_groups);
-  f.c1 = CeilDiv(f.fused_groups * f.icg, d.c0);
-  f.n1 = CeilDiv(f.fused_groups * f.ocg, kFractalBlock);
-  return f;
-}
-
 Dims PackedDims(const TensorDescriptor& d) {
   const int64_t depth = SpatialExtent(d, 0), height = SpatialExtent(d, 1),
                 width = SpatialExtent(d, 2);
   if (d.layout == Layout::kNDC1HWC0) {
     return {d.dims[0], depth, CeilDiv(d.dims[1], d.c0), height, width, d.c0};
   }
-  const Fractal f = FractalOf(d);
+  const FractalExtents f = FractalExtentsOf(d);
   return {f.super_groups, depth, f.c1,          height,
           width,          f.n1,  kFractalBlock, d.c0};
 }
@@ -75,7 +55,7 @@ int64_t BlockedOffset(const TensorDescriptor& d,
   if (d.layout == Layout::kNDC1HWC0) {
     at = {index[0], z, index[1] / d.c0, y, x, index[1] % d.c0};
   } else {
-    const Fractal f = FractalOf(d);
+    const FractalExtents f = FractalExtentsOf(d);
     const int64_t group = index[0] / f.ocg;
     const int64_t within = group % f.fused_groups;
     const int64_t ci = within * f.icg + index[1];

@@ -15,152 +15,179 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// 128 bits are enough: a tile of 8 x 8 or 4 x 4 in registers outruns memory.
+// Rows and columns of the squares that are transposed in registers.
+#if HWY_TARGET == HWY_SCALAR
 template <class T>
-using Tag = hn::CappedTag<T, 16 / sizeof(T)>;
+constexpr int kSide = 1;
+#else
 template <class T>
-constexpr int kSide = 16 / sizeof(T);
+constexpr int kSide = sizeof(T) == 4 && HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX2
+                          ? 8
+                          : 16 / sizeof(T);
+#endif
 
-template <class Wide, class T, class V>
-HWY_INLINE void Interleave(const V& a, const V& b, V* low, V* high) {
-  const Tag<Wide> wide;
-  const Tag<T> d;
+// One row or column of a square.
+template <class T>
+using Tag = hn::CappedTag<T, kSide<T>>;
+
+#if HWY_TARGET != HWY_SCALAR
+template <class Wide, class D, class V>
+HWY_INLINE void Interleave(D d, const V& a, const V& b, V* low, V* high) {
+  const hn::Repartition<Wide, D> wide;
   const auto x = hn::BitCast(wide, a), y = hn::BitCast(wide, b);
   *low = hn::BitCast(d, hn::InterleaveLower(wide, x, y));
   *high = hn::BitCast(d, hn::InterleaveUpper(wide, x, y));
 }
 
-template <class V>
-HWY_INLINE void TransposeSquare(Tag<uint32_t>, V* v) {
-  V a, b, c, d;
-  Interleave<uint32_t, uint32_t>(v[0], v[1], &a, &b);
-  Interleave<uint32_t, uint32_t>(v[2], v[3], &c, &d);
-  Interleave<uint64_t, uint32_t>(a, c, &v[0], &v[1]);
-  Interleave<uint64_t, uint32_t>(b, d, &v[2], &v[3]);
+// Transposes 4 x 4 in each 128-bit block.
+template <class D, class V>
+HWY_INLINE void TransposeBlocks(D d, V* v) {
+  V low01, high01, low23, high23;
+  Interleave<uint32_t>(d, v[0], v[1], &low01, &high01);
+  Interleave<uint32_t>(d, v[2], v[3], &low23, &high23);
+  Interleave<uint64_t>(d, low01, low23, &v[0], &v[1]);
+  Interleave<uint64_t>(d, high01, high23, &v[2], &v[3]);
 }
 
 template <class V>
-HWY_INLINE void TransposeSquare(Tag<uint16_t>, V* v) {
+HWY_INLINE void TransposeSquare(Tag<uint32_t> d, V* v) {
+  TransposeBlocks(d, v);
+  if constexpr (kSide<uint32_t> == 8) {
+    TransposeBlocks(d, v + 4);
+    for (int i = 0; i < 4; ++i) {
+      const V low = hn::ConcatLowerLower(d, v[i + 4], v[i]);
+      v[i + 4] = hn::ConcatUpperUpper(d, v[i + 4], v[i]);
+      v[i] = low;
+    }
+  }
+}
+
+template <class V>
+HWY_INLINE void TransposeSquare(Tag<uint16_t> d, V* v) {
   V pairs[8], quads[8];
   // pairs[2i], [2i+1]: columns 0..3 and 4..7 of rows 2i and 2i+1.
   for (int i = 0; i < 4; ++i) {
-    Interleave<uint16_t, uint16_t>(v[2 * i], v[2 * i + 1], &pairs[2 * i],
-                                   &pairs[2 * i + 1]);
+    Interleave<uint16_t>(d, v[2 * i], v[2 * i + 1], &pairs[2 * i],
+                         &pairs[2 * i + 1]);
   }
   // quads[4h + j]: columns 2j and 2j+1 of rows 4h..4h+3.
   for (int h = 0; h < 2; ++h) {
     for (int j = 0; j < 2; ++j) {
-      Interleave<uint32_t, uint16_t>(pairs[4 * h + j], pairs[4 * h + 2 + j],
-                                     &quads[4 * h + 2 * j],
-                                     &quads[4 * h + 2 * j + 1]);
+      Interleave<uint32_t>(d, pairs[4 * h + j], pairs[4 * h + 2 + j],
+                           &quads[4 * h + 2 * j], &quads[4 * h + 2 * j + 1]);
     }
   }
   for (int j = 0; j < 4; ++j) {
-    Interleave<uint64_t, uint16_t>(quads[j], quads[4 + j], &v[2 * j],
-                                   &v[2 * j + 1]);
+    Interleave<uint64_t>(d, quads[j], quads[4 + j], &v[2 * j], &v[2 * j + 1]);
+  }
+}
+#else
+template <class D, class V>
+HWY_INLINE void TransposeSquare(D, V*) {}
+#endif
+
+// The arguments of one transposition, in registers where it counts.
+template <class T>
+struct Matrix {
+  const T* source;
+  T* destination;
+  int64_t row_pitch, column_pitch;
+};
+
+// Transposes kSide columns, of which `columns` are stored; rows from `rows` on
+// count as zeros.
+template <class T, bool kWhole>
+HWY_INLINE void RunSquare(const Matrix<T>& m, int rows, int columns) {
+  const Tag<T> d;
+  hn::Vec<Tag<T>> v[kSide<T>];
+  const T* from = m.source;
+  for (int i = 0; i < kSide<T>; ++i) {
+    v[i] = kWhole || i < rows ? hn::LoadU(d, from) : hn::Zero(d);
+    from += m.row_pitch;
+  }
+  TransposeSquare(d, v);
+  T* to = m.destination;
+  for (int i = 0; i < kSide<T>; ++i) {
+    if (kWhole || i < columns) hn::StoreU(v[i], d, to);
+    to += m.column_pitch;
+  }
+}
+
+// Element by element, `stored` rows of which those from `rows` on are zeros.
+template <class T>
+HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
+                          int64_t columns) {
+  for (int64_t c = 0; c < columns; ++c) {
+    T* to = m.destination + c * m.column_pitch;
+    const T* from = m.source + c;
+    for (int64_t r = 0; r < stored; ++r) {
+      T value = 0;
+      if (r < rows) std::memcpy(&value, from + r * m.row_pitch, sizeof(T));
+      std::memcpy(to + r, &value, sizeof(T));
+    }
+  }
+}
+
+// So few rows or columns are faster one by one.
+constexpr int64_t kFew = 2;
+
+// Transposes kSide rows; those from `rows` on are zeros. From m.source on,
+// `readable` elements may be read.
+template <class T>
+HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
+                         int64_t readable) {
+  constexpr int64_t kStep = kSide<T>;
+  for (; columns >= kStep; columns -= kStep) {
+    if (HWY_LIKELY(rows == kStep)) {
+      RunSquare<T, true>(m, kStep, kStep);
+    } else {
+      RunSquare<T, false>(m, rows, kStep);
+    }
+    m.source += kStep;
+    m.destination += kStep * m.column_pitch;
+    readable -= kStep;
+  }
+  if (columns == 0) return;
+  const int64_t end = rows == 0 ? 0 : (rows - 1) * m.row_pitch + kStep;
+  if (columns <= kFew || end > readable) {
+    RunScalar(m, rows, kStep, columns);
+  } else {
+    RunSquare<T, false>(m, rows, static_cast<int>(columns));
   }
 }
 
 template <class T>
-class Transposer {
- public:
-  Transposer(const TransposeTile& tile, const T* source, T* destination,
-             int64_t readable)
-      : tile_(tile),
-        source_(source),
-        destination_(destination),
-        readable_(readable) {}
-
-  void Run() const {
-    const int64_t width = tile_.padded_rows;
-    int64_t row = 0;
-    for (; row + kSide<T> <= width; row += kSide<T>) RunStrip(row);
-    const int64_t rest = width - row;
-    if (rest == 0) return;
-    if (rest <= kFew || width < kSide<T>) {
-      RunScalar(row, rest, 0, tile_.columns);
-    } else {
-      RunStrip(width - kSide<T>);
-    }
-  }
-
- private:
-  // So few rows or columns are faster one by one.
-  static constexpr int64_t kFew = 2;
-
-  // Transposes kSide rows from `row` on; those past the last are zeros.
-  void RunStrip(int64_t row) const {
-    const int present =
-        static_cast<int>(std::clamp<int64_t>(tile_.rows - row, 0, kSide<T>));
-    int64_t column = 0;
-    for (; column + kSide<T> <= tile_.columns; column += kSide<T>) {
-      if (present == kSide<T>) {
-        RunSquare<true>(row, present, column, kSide<T>);
-      } else {
-        RunSquare<false>(row, present, column, kSide<T>);
-      }
-    }
-    const int64_t rest = tile_.columns - column;
-    if (rest == 0) return;
-    const int64_t end =
-        present == 0 ? 0
-                     : (row + present - 1) * tile_.row_pitch + column + kSide<T>;
-    if (rest <= kFew || end > readable_) {
-      RunScalar(row, kSide<T>, column, rest);
-    } else {
-      RunSquare<false>(row, present, column, static_cast<int>(rest));
-    }
-  }
-
-  template <bool kWhole>
-  HWY_INLINE void RunSquare(int64_t row, int present, int64_t column,
-                            int columns) const {
-    const Tag<T> d;
-    hn::Vec<Tag<T>> v[kSide<T>];
-    const T* from = source_ + row * tile_.row_pitch + column;
-    for (int i = 0; i < kSide<T>; ++i) {
-      if (kWhole || i < present) {
-        v[i] = hn::LoadU(d, from + i * tile_.row_pitch);
-      } else {
-        v[i] = hn::Zero(d);
-      }
-    }
-    TransposeSquare(d, v);
-    T* to = destination_ + column * tile_.column_pitch + row;
-    for (int i = 0; i < kSide<T>; ++i) {
-      if (kWhole || i < columns) hn::StoreU(v[i], d, to + i * tile_.column_pitch);
-    }
-  }
-
-  void RunScalar(int64_t row, int64_t rows, int64_t column,
-                 int64_t columns) const {
-    for (int64_t c = column; c < column + columns; ++c) {
-      T* to = destination_ + c * tile_.column_pitch;
-      for (int64_t r = row; r < row + rows; ++r) {
-        T value = 0;
-        if (r < tile_.rows) {
-          std::memcpy(&value, source_ + r * tile_.row_pitch + c, sizeof(T));
-        }
-        std::memcpy(to + r, &value, sizeof(T));
-      }
-    }
-  }
-
-  const TransposeTile& tile_;
-  const T* const source_;
-  T* const destination_;
-  const int64_t readable_;
-};
+HWY_INLINE void RunMatrix(const TransposeTile& tile, const Matrix<T>& matrix,
+                          int64_t readable) {
+  constexpr int64_t kStep = kSide<T>;
+  const int64_t width = tile.padded_rows;
+  const auto strip = [&](int64_t row) {
+    Matrix<T> m = matrix;
+    m.source += row * m.row_pitch;
+    m.destination += row;
+    const auto rows =
+        static_cast<int>(std::clamp<int64_t>(tile.rows - row, 0, kStep));
+    RunStrip(m, rows, tile.columns, readable - row * m.row_pitch);
+  };
+  int64_t row = 0;
+  for (; row + kStep <= width; row += kStep) strip(row);
+  const int64_t rest = width - row;
+  if (rest == 0) return;
+  if (rest > kFew && width >= kStep) return strip(width - kStep);
+  Matrix<T> m = matrix;
+  m.source += row * m.row_pitch;
+  m.destination += row;
+  RunScalar(m, std::max<int64_t>(tile.rows - row, 0), rest, tile.columns);
+}
 
 template <class T>
 void TransposeAll(const TransposeTile& tile, const void* source,
                   void* destination) {
-  const auto* from = static_cast<const T*>(source);
-  auto* to = static_cast<T*>(destination);
   ForEachStep(tile.outer, 0, 0, [&](int64_t source_offset, int64_t offset) {
-    Transposer<T>(tile, from + source_offset, to + offset,
-                  tile.readable - source_offset)
-        .Run();
+    const Matrix<T> matrix = {static_cast<const T*>(source) + source_offset,
+                              static_cast<T*>(destination) + offset,
+                              tile.row_pitch, tile.column_pitch};
+    RunMatrix(tile, matrix, tile.readable - source_offset);
   });
 }
 

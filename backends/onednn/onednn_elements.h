@@ -24,7 +24,21 @@ inline void Store(float value, BFloat16Bits* p) {
   *p = static_cast<BFloat16Bits>(is_nan ? (bits >> 16) | 0x40 : rounded);
 }
 
+// The bits of +Inf; positive numbers are the patterns from 1 to it.
+inline uint32_t InfinityBits(DataType dtype) {
+  switch (dtype) {
+    case DataType::kBF16:
+      return 0x7f80;
+    case DataType::kF16:
+      return 0x7c00;
+    case DataType::kF32:
+      break;
+  }
+  return 0x7f800000;
+}
+
 // Calls body with a null pointer of the element type, float or BFloat16Bits.
+// Requires: not f16.
 template <typename Body>
 auto WithElement(DataType dtype, Body&& body) {
   if (dtype == DataType::kF32) return body(static_cast<float*>(nullptr));

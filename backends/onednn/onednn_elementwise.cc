@@ -4,6 +4,7 @@
 #include <array>
 #include <type_traits>
 
+#include "backends/core/element_convert.h"
 #include "backends/onednn/onednn_elements.h"
 #include "backends/onednn/onednn_loop_nest.h"
 
@@ -12,25 +13,26 @@ namespace {
 
 // True for positive numbers and +Inf, not for NaN; on the bits, so that
 // subnormals count whatever the machine's flush mode.
-bool IsPositive(uint32_t bits) { return bits - 1 < 0x7f800000u; }
-bool IsPositive(uint16_t bits) {
-  return static_cast<uint16_t>(bits - 1) < 0x7f80;
+template <typename Bits>
+bool IsPositive(Bits bits, Bits infinity) {
+  return static_cast<Bits>(bits - 1) < infinity;
 }
 
 template <typename Grad, typename Output>
 void MaskRun(const Run& run, const Grad* grad, const Output* output,
-             Grad* masked) {
+             Output infinity, Grad* masked) {
   grad += run.offset[0];
   masked += run.offset[0];
   output += run.offset[1];
   if (run.stride[1] == 1) {
     for (int64_t i = 0; i < run.length; ++i) {
-      masked[i] = IsPositive(output[i]) ? grad[i] : Grad{0};
+      masked[i] = IsPositive(output[i], infinity) ? grad[i] : Grad{0};
     }
     return;
   }
   for (int64_t i = 0; i < run.length; ++i) {
-    masked[i] = IsPositive(output[i * run.stride[1]]) ? grad[i] : Grad{0};
+    masked[i] =
+        IsPositive(output[i * run.stride[1]], infinity) ? grad[i] : Grad{0};
   }
 }
 
@@ -58,30 +60,54 @@ void AddRun(const Element* addend, int64_t stride, int64_t count,
   }
 }
 
-void AddRun(const TensorDescriptor& tensor, const void* data, int64_t offset,
-            int64_t stride, int64_t count, float* block) {
-  WithElement(tensor.dtype, [&](auto* element) {
-    using Element = std::remove_pointer_t<decltype(element)>;
-    AddRun(static_cast<const Element*>(data) + offset, stride, count, block);
-  });
-}
-
 // Elements handled at once: a block of f32 stays in the first-level cache.
 constexpr int64_t kBlock = 1024;
 
-template <typename Element>
-void FinishBlock(const Epilogue& epilogue, const float* block, int64_t count,
-                 Element* result) {
+void FinishBlock(const Epilogue& epilogue, float* block, int64_t count) {
   if (epilogue.relu) {
     for (int64_t i = 0; i < count; ++i) {
-      const float value = block[i] < 0 ? 0.0f : block[i];
-      Store(value * epilogue.scale, result + i);
+      block[i] = block[i] < 0 ? 0.0f : block[i];
     }
-    return;
   }
-  for (int64_t i = 0; i < count; ++i) {
-    Store(block[i] * epilogue.scale, result + i);
+  if (epilogue.scale == 1) return;
+  for (int64_t i = 0; i < count; ++i) block[i] *= epilogue.scale;
+}
+
+// Where an epilogue's tensors are.
+struct EpilogueData {
+  const float* sum;
+  const float* bias;
+  const void* residual;
+  std::byte* result;
+};
+
+// `count` elements of a run from its element `begin` on.
+void ApplyBlock(const Epilogue& epilogue, const EpilogueData& data,
+                DataType result_dtype, const Run& run, int64_t begin,
+                int64_t count) {
+  const int64_t at = run.offset[0] + begin;
+  float block[kBlock];
+  if (data.sum != nullptr) {
+    std::copy_n(data.sum + at, count, block);
+  } else {
+    // -0 is the sum of nothing: it leaves every addend as it is.
+    std::fill_n(block, count, -0.0f);
   }
+  if (epilogue.bias) {
+    AddRun(data.bias + run.offset[1] + begin * run.stride[1], run.stride[1],
+           count, block);
+  }
+  if (epilogue.residual) {
+    WithElement(epilogue.residual->dtype, [&](auto* element) {
+      using Element = std::remove_pointer_t<decltype(element)>;
+      AddRun(static_cast<const Element*>(data.residual) + run.offset[2] +
+                 begin * run.stride[2],
+             run.stride[2], count, block);
+    });
+  }
+  FinishBlock(epilogue, block, count);
+  ConvertRun(DataType::kF32, block, result_dtype,
+             data.result + at * ByteSizeOf(result_dtype), count);
 }
 
 }  // namespace
@@ -89,15 +115,19 @@ void FinishBlock(const Epilogue& epilogue, const float* block, int64_t count,
 void MaskGradient(int threads, const TensorDescriptor& grad,
                   const void* grad_data, const TensorDescriptor& output,
                   const void* output_data, void* masked) {
-  const std::array strides = {Strides(grad), Strides(output)};
-  const LoopNest nest(grad.dims, strides);
+  const bool flat = grad.layout == output.layout;
+  const int64_t stored = *ByteSize(grad) / ByteSizeOf(grad.dtype);
+  const std::array strides = {flat ? Dims{1} : Strides(grad),
+                              flat ? Dims{1} : Strides(output)};
+  const LoopNest nest(flat ? Dims{stored} : grad.dims, strides);
   WithBits(grad.dtype, [&](auto* g) {
     WithBits(output.dtype, [&](auto* y) {
       using Grad = std::remove_pointer_t<decltype(g)>;
       using Output = std::remove_pointer_t<decltype(y)>;
+      const auto infinity = static_cast<Output>(InfinityBits(output.dtype));
       nest.ForEachRun(threads, [&](const Run& run) {
         MaskRun(run, static_cast<const Grad*>(grad_data),
-                static_cast<const Output*>(output_data),
+                static_cast<const Output*>(output_data), infinity,
                 static_cast<Grad*>(masked));
       });
     });
@@ -105,77 +135,38 @@ void MaskGradient(int threads, const TensorDescriptor& grad,
 }
 
 void ApplyEpilogue(int threads, const Epilogue& epilogue, const float* sum,
-                   const void* bias, const void* residual,
+                   const float* bias, const void* residual,
                    const TensorDescriptor& result, void* result_data) {
   const Dims nothing(result.dims.size(), 0);
   const std::array strides = {
       Strides(result),
-      epilogue.bias ? BroadcastStrides(epilogue.bias->dims, result.dims)
-                    : nothing,
+      epilogue.bias ? BroadcastStrides(*epilogue.bias, result.dims) : nothing,
       epilogue.residual ? Strides(*epilogue.residual) : nothing};
-  const LoopNest nest(result.dims, strides);
-  nest.ForEachRun(threads, [&](const Run& run) {
+  const EpilogueData data{sum, bias, residual,
+                          static_cast<std::byte*>(result_data)};
+  LoopNest(result.dims, strides).ForEachRun(threads, [&](const Run& run) {
     for (int64_t begin = 0; begin < run.length; begin += kBlock) {
-      const int64_t count = std::min(kBlock, run.length - begin);
-      const int64_t at = run.offset[0] + begin;
-      float block[kBlock];
-      if (sum != nullptr) {
-        std::copy_n(sum + at, count, block);
-      } else {
-        // -0 is the sum of nothing: it leaves every addend as it is.
-        std::fill_n(block, count, -0.0f);
-      }
-      if (epilogue.bias) {
-        AddRun(*epilogue.bias, bias, run.offset[1] + begin * run.stride[1],
-               run.stride[1], count, block);
-      }
-      if (epilogue.residual) {
-        AddRun(*epilogue.residual, residual,
-               run.offset[2] + begin * run.stride[2], run.stride[2], count,
-               block);
-      }
-      WithElement(result.dtype, [&](auto* element) {
-        using Element = std::remove_pointer_t<decltype(element)>;
-        FinishBlock(epilogue, block, count,
-                    static_cast<Element*>(result_data) + at);
-      });
+      ApplyBlock(epilogue, data, result.dtype, run, begin,
+                 std::min(kBlock, run.length - begin));
     }
   });
 }
 
 void ReluInPlace(int threads, const TensorDescriptor& tensor, void* data) {
-  const Dims flat = {ElementCount(tensor)};
+  const Dims flat = {*ByteSize(tensor) / ByteSizeOf(tensor.dtype)};
   const std::array strides = {Dims{1}};
   const LoopNest nest(flat, strides);
   WithBits(tensor.dtype, [&](auto* bits) {
     using Bits = std::remove_pointer_t<decltype(bits)>;
     // Negative numbers are the bit patterns from sign bit to -Inf.
     constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
-    constexpr auto kNegatives =
-        static_cast<Bits>(sizeof(Bits) == 4 ? 0x7f800000u : 0x7f80u);
+    const auto infinity = static_cast<Bits>(InfinityBits(tensor.dtype));
     nest.ForEachRun(threads, [&](const Run& run) {
       Bits* value = static_cast<Bits*>(data) + run.offset[0];
       for (int64_t i = 0; i < run.length; ++i) {
         const auto magnitude = static_cast<Bits>(value[i] ^ kSign);
-        value[i] = magnitude <= kNegatives ? Bits{0} : value[i];
+        value[i] = magnitude <= infinity ? Bits{0} : value[i];
       }
-    });
-  });
-}
-
-void ConvertFlat(int threads, DataType from, const void* source, DataType to,
-                 void* destination, int64_t count) {
-  const std::array strides = {Dims{1}};
-  const LoopNest nest(Dims{count}, strides);
-  WithElement(from, [&](auto* f) {
-    WithElement(to, [&](auto* t) {
-      using From = std::remove_pointer_t<decltype(f)>;
-      using To = std::remove_pointer_t<decltype(t)>;
-      nest.ForEachRun(threads, [&](const Run& run) {
-        const From* in = static_cast<const From*>(source) + run.offset[0];
-        To* out = static_cast<To*>(destination) + run.offset[0];
-        for (int64_t i = 0; i < run.length; ++i) Store(Load(in + i), out + i);
-      });
     });
   });
 }

@@ -1,8 +1,9 @@
 #include "backends/onednn/onednn_plan_builder.h"
 
-#include <cstring>
+#include <algorithm>
 #include <memory>
 
+#include "backends/core/element_convert.h"
 #include "backends/onednn/onednn_reduction.h"
 #include "backends/onednn/onednn_types.h"
 
@@ -69,7 +70,19 @@ void PlanBuilder::PrepareGradient() {
   gradient_ = OperandTensor(Operand::kGradOutput);
   if (!operation_.problem.relu) return;
   const Tensor grad = gradient_;
-  const Tensor output = OperandTensor(Operand::kOutput);
+  Tensor output = OperandTensor(Operand::kOutput);
+  const Layout layout = grad.descriptor.layout;
+  if (layout != output.descriptor.layout &&
+      !(IsRowMajor(layout) && IsRowMajor(output.descriptor.layout))) {
+    // Blocked layouts are masked as they lie, pad lanes and all.
+    Tensor moved = output;
+    moved.descriptor.layout = layout;
+    moved.descriptor.c0 = grad.descriptor.c0;
+    moved.location = program_.Allocate(*ByteSize(moved.descriptor));
+    AddReorder(Reorder::Make(output.descriptor, moved.descriptor),
+               output.location, moved.location);
+    output = moved;
+  }
   gradient_.location = program_.Allocate(*ByteSize(grad.descriptor));
   program_.AddHostStep([threads = threads_, grad, output,
                         masked = gradient_.location](const Memory& memory) {
@@ -83,9 +96,13 @@ PlanBuilder::Sink PlanBuilder::MakeSink(size_t index, bool needs_epilogue) {
   const Tensor result = ResultTensor(index);
   Sink sink{result, result, !needs_epilogue};
   if (!needs_epilogue) return sink;
-  sink.sum.descriptor.dtype = DataType::kF32;
-  if (result.descriptor.dtype != DataType::kF32) {
-    sink.sum.location = program_.Allocate(*ByteSize(sink.sum.descriptor));
+  TensorDescriptor& sum = sink.sum.descriptor;
+  sum.dtype = DataType::kF32;
+  if (!IsRowMajor(sum.layout)) {
+    sum.layout = IsWeightLayout(sum.layout) ? Layout::kOIX : Layout::kNXC;
+  }
+  if (sum != result.descriptor) {
+    sink.sum.location = program_.Allocate(*ByteSize(sum));
   }
   return sink;
 }
@@ -100,13 +117,21 @@ void PlanBuilder::FinishSink(const Sink& sink, const Epilogue& epilogue,
     });
     return;
   }
+  // A blocked result is packed from the finished f32, which rounds it.
+  const bool packs = !IsRowMajor(sink.result.descriptor.layout);
+  const Tensor target = packs ? sink.sum : sink.result;
   program_.AddHostStep([=, threads = threads_](const Memory& memory) {
-    ApplyEpilogue(threads, epilogue,
-                  static_cast<const float*>(memory.Read(sink.sum.location)),
-                  epilogue.bias ? memory.Read(bias) : nullptr,
-                  epilogue.residual ? memory.Read(residual) : nullptr,
-                  sink.result.descriptor, memory.Write(sink.result.location));
+    ApplyEpilogue(
+        threads, epilogue,
+        static_cast<const float*>(memory.Read(sink.sum.location)),
+        epilogue.bias ? static_cast<const float*>(memory.Read(bias)) : nullptr,
+        epilogue.residual ? memory.Read(residual) : nullptr, target.descriptor,
+        memory.Write(target.location));
   });
+  if (packs) {
+    AddReorder(Reorder::Make(target.descriptor, sink.result.descriptor),
+               target.location, sink.result.location);
+  }
 }
 
 bool PlanBuilder::FusesBias() const {
@@ -120,129 +145,119 @@ bool PlanBuilder::FusesGradBias() const {
   const ResultRequest* bias = operation_.result(Result::kGradBias);
   return bias != nullptr && bias->scale == 1 && !lowering_.mirrored() &&
          operation_.result(Result::kGradWeight) != nullptr &&
+         // What the library can't store is summed beside it.
+         ComputeDtype(bias->descriptor.dtype) == bias->descriptor.dtype &&
          IsPerChannel(operation_.problem, bias->descriptor.dims);
 }
 
-Location PlanBuilder::AddChannelBias() {
+Location PlanBuilder::AddBias(bool per_channel) {
   const Tensor bias = OperandTensor(Operand::kBias);
+  const int64_t count = ElementCount(bias.descriptor);
   const int64_t channels = operation_.problem.out_channels;
+  const int64_t size = per_channel ? channels : count;
   const Location location =
-      program_.Allocate(channels * static_cast<int64_t>(sizeof(float)));
+      program_.Allocate(size * static_cast<int64_t>(sizeof(float)));
   program_.AddHostStep([=](const Memory& memory) {
     auto* values = static_cast<float*>(memory.Write(location));
-    const int64_t count = ElementCount(bias.descriptor);
-    const DataType dtype = bias.descriptor.dtype;
-    ConvertFlat(1, dtype, memory.Read(bias.location), DataType::kF32, values,
-                count);
-    if (count == 1) std::fill_n(values + 1, channels - 1, values[0]);
+    ConvertRun(bias.descriptor.dtype, memory.Read(bias.location),
+               DataType::kF32, values, count);
+    if (size > count) std::fill_n(values + 1, size - 1, values[0]);
   });
   return location;
 }
 
 absl::Status PlanBuilder::AddForward(size_t index) {
   const ConvProblem& problem = operation_.problem;
-  const bool fuses_bias = FusesBias();
   Epilogue epilogue;
   epilogue.relu = problem.relu;
   epilogue.scale = operation_.results[index].scale;
+  PassTensors tensors;
   Location bias, residual;
-  if (problem.bias && !fuses_bias) {
-    const Tensor tensor = OperandTensor(Operand::kBias);
-    epilogue.bias = tensor.descriptor;
-    epilogue.bias->dims = BroadcastBiasDims(problem, *problem.bias);
-    bias = tensor.location;
+  if (problem.bias && FusesBias()) {
+    tensors.bias_dtype = DataType::kF32;
+    tensors.bias = AddBias(true);
+  } else if (problem.bias) {
+    epilogue.bias = BroadcastBiasDims(problem, *problem.bias);
+    bias = AddBias(false);
   }
   if (problem.residual) {
-    const Tensor tensor = OperandTensor(Operand::kResidual);
+    const Tensor tensor = Plain(OperandTensor(Operand::kResidual));
     epilogue.residual = tensor.descriptor;
     residual = tensor.location;
   }
   const Sink sink = MakeSink(
       index, epilogue.bias || epilogue.residual || epilogue.scale != 1);
   const Tensor input = OperandTensor(Operand::kInput);
-  PassTensors tensors;
-  tensors.weight = WeightSide(OperandTensor(Operand::kWeight));
-  tensors.data = DataSide(lowering_.mirrored() ? sink.sum : input);
-  tensors.out = OutSide(lowering_.mirrored() ? input : sink.sum);
-  if (fuses_bias) {
-    tensors.bias_dtype = DataType::kF32;
-    tensors.bias = AddChannelBias();
-  }
-  if (lowering_.mirrored() && lowering_.crops_data()) {
-    AddZero(sink.sum.location, *ByteSize(sink.sum.descriptor));
-  }
+  tensors.weight = OperandTensor(Operand::kWeight);
+  tensors.data = lowering_.mirrored() ? sink.sum : input;
+  tensors.out = lowering_.mirrored() ? input : sink.sum;
   RETURN_IF_ERROR(AddPass(lowering_.PassFor(Result::kOutput), tensors));
   FinishSink(sink, epilogue, bias, residual);
   return absl::OkStatus();
 }
 
 absl::Status PlanBuilder::AddGradInput(size_t index) {
-  const float scale = operation_.results[index].scale;
-  const Sink sink = MakeSink(index, scale != 1);
-  PassTensors tensors;
-  tensors.weight = WeightSide(OperandTensor(Operand::kWeight));
-  tensors.data = DataSide(lowering_.mirrored() ? gradient_ : sink.sum);
-  tensors.out = OutSide(lowering_.mirrored() ? sink.sum : gradient_);
-  if (!lowering_.mirrored() && lowering_.crops_data()) {
-    AddZero(sink.sum.location, *ByteSize(sink.sum.descriptor));
-  }
-  RETURN_IF_ERROR(AddPass(lowering_.PassFor(Result::kGradInput), tensors));
   Epilogue epilogue;
-  epilogue.scale = scale;
+  epilogue.scale = operation_.results[index].scale;
+  const Sink sink = MakeSink(index, epilogue.scale != 1);
+  PassTensors tensors;
+  tensors.weight = OperandTensor(Operand::kWeight);
+  tensors.data = lowering_.mirrored() ? gradient_ : sink.sum;
+  tensors.out = lowering_.mirrored() ? sink.sum : gradient_;
+  RETURN_IF_ERROR(AddPass(lowering_.PassFor(Result::kGradInput), tensors));
   FinishSink(sink, epilogue, {}, {});
   return absl::OkStatus();
 }
 
 absl::Status PlanBuilder::AddGradWeight(size_t index) {
-  const float scale = operation_.results[index].scale;
-  const Sink sink = MakeSink(index, scale != 1);
+  Epilogue epilogue;
+  epilogue.scale = operation_.results[index].scale;
+  const Sink sink = MakeSink(index, epilogue.scale != 1);
   const Tensor input = OperandTensor(Operand::kInput);
   PassTensors tensors;
-  tensors.weight = WeightSide(sink.sum);
-  tensors.data = DataSide(lowering_.mirrored() ? gradient_ : input);
-  tensors.out = OutSide(lowering_.mirrored() ? input : gradient_);
+  tensors.weight = sink.sum;
+  tensors.data = lowering_.mirrored() ? gradient_ : input;
+  tensors.out = lowering_.mirrored() ? input : gradient_;
   if (FusesGradBias()) {
     const ResultRequest* bias = operation_.result(Result::kGradBias);
     tensors.bias_dtype = bias->descriptor.dtype;
     tensors.bias = ResultTensor(bias - operation_.results.data()).location;
   }
-  if (lowering_.crops_weight()) {
-    AddZero(sink.sum.location, *ByteSize(sink.sum.descriptor));
-  }
   RETURN_IF_ERROR(AddPass(Pass::kBackwardWeight, tensors));
-  Epilogue epilogue;
-  epilogue.scale = scale;
   FinishSink(sink, epilogue, {}, {});
   return absl::OkStatus();
 }
 
 void PlanBuilder::AddGradBias(size_t index) {
   const ResultRequest& request = operation_.results[index];
+  const Tensor gradient = Plain(gradient_);
   const auto reduction = std::make_shared<const BiasReduction>(
-      gradient_.descriptor,
+      gradient.descriptor,
       BroadcastBiasDims(operation_.problem, request.descriptor.dims), threads_);
   const Location scratch = program_.Allocate(reduction->scratch_bytes());
   const Location result = ResultTensor(index).location;
   program_.AddHostStep([=, scale = request.scale,
                         dtype = request.descriptor.dtype,
-                        gradient = gradient_.location](const Memory& memory) {
-    reduction->Run(memory.Read(gradient), scale, dtype, memory.Write(result),
+                        from = gradient.location](const Memory& memory) {
+    reduction->Run(memory.Read(from), scale, dtype, memory.Write(result),
                    memory.Write(scratch));
   });
 }
 
 void PlanBuilder::AddGradResidual(size_t index) {
-  const Sink sink{gradient_, ResultTensor(index), false};
+  const float scale = operation_.results[index].scale;
+  const Tensor result = ResultTensor(index);
+  if (scale == 1) {
+    AddReorder(Reorder::Make(gradient_.descriptor, result.descriptor),
+               gradient_.location, result.location);
+    return;
+  }
   Epilogue epilogue;
-  // A sum of nothing plus the gradient, which may lie in another layout.
-  const Tensor gradient = gradient_;
-  epilogue.residual = gradient.descriptor;
-  epilogue.scale = operation_.results[index].scale;
-  program_.AddHostStep([=, threads = threads_](const Memory& memory) {
-    ApplyEpilogue(threads, epilogue, nullptr, nullptr,
-                  memory.Read(gradient.location), sink.result.descriptor,
-                  memory.Write(sink.result.location));
-  });
+  epilogue.scale = scale;
+  const Sink sink = MakeSink(index, true);
+  AddReorder(Reorder::Make(gradient_.descriptor, sink.sum.descriptor),
+             gradient_.location, sink.sum.location);
+  FinishSink(sink, epilogue, {}, {});
 }
 
 }  // namespace convgrad::onednn

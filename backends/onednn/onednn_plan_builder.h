@@ -2,11 +2,16 @@
 // lowered problem, in which layout, and what happens to each result.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "backends/core/lowering.h"
+#include "backends/core/physical_layout.h"
+#include "backends/core/reorder.h"
 #include "backends/onednn/onednn_candidates.h"
 #include "backends/onednn/onednn_elementwise.h"
 #include "backends/onednn/onednn_program.h"
@@ -32,17 +37,24 @@ class PlanBuilder {
     TensorDescriptor descriptor;
     Location location;
   };
+  // Which part of the lowered problem a tensor plays.
+  enum class Role { kData, kOut, kWeight };
+  struct Side {
+    Role role;
+    Tensor tensor;
+  };
   // Where a pass writes, and what is left to do then.
   struct Sink {
-    Tensor sum;     // what the library writes, in the caller's layout
+    Tensor sum;     // what the pass writes
     Tensor result;  // the caller's
     bool is_whole;  // no epilogue: sum is result
   };
-  // A view of a tensor as the lowered problem sees it.
-  struct Side {
-    StridedView view;
-    dnnl::memory::desc desc;
-    Location location;
+  // The tensors of a pass: it writes the one that is its result and reads the
+  // others; `bias` likewise, if there is a dtype for it.
+  struct PassTensors {
+    Tensor data, weight, out;
+    std::optional<DataType> bias_dtype;
+    Location bias;
   };
 
   absl::Status AddForward(size_t index);
@@ -62,26 +74,34 @@ class PlanBuilder {
   // Whether the library can add the bias / sum its gradient itself.
   bool FusesBias() const;
   bool FusesGradBias() const;
-  // Adds the f32 per-channel bias that the library wants.
-  Location AddChannelBias();
+  // Returns the bias in f32, one number per channel if `per_channel`.
+  Location AddBias(bool per_channel);
 
-  Side DataSide(const Tensor& tensor) const;
-  Side OutSide(const Tensor& tensor) const;
-  Side WeightSide(const Tensor& tensor) const;
-
-  // Appends `pass`. Of `data`, `weight` and `out` the pass's result is written,
-  // the others are read; `bias` likewise, if the spec has one.
-  struct PassTensors {
-    Side data, weight, out;
-    std::optional<DataType> bias_dtype;
-    Location bias;
-  };
+  // onednn_plan_passes.cc: one pass with its reorders.
   absl::Status AddPass(Pass pass, const PassTensors& tensors);
-  // Returns where `side` lies in the layout `wanted`, reordering it if it must;
-  // a copy made once serves every pass.
+  // Returns where a tensor lies in the layout `wanted`, reordering it if it
+  // must; a copy made once serves every pass.
   Location Read(const Side& side, const dnnl::memory::desc& wanted);
+  // Returns where the primitive shall write a result in the layout `wanted`,
+  // and in `finish` what brings it to the caller's tensor afterwards.
+  Location Write(const Side& side, const dnnl::memory::desc& wanted,
+                 std::function<void()>* finish);
+  StridedView ViewOf(Role role, const TensorDescriptor& tensor) const;
+  dnnl::memory::desc DescOf(Role role, const StridedView& view) const;
+  bool Crops(Role role) const;
+  // Returns the layout behind `desc` if it is one that Reorder reaches without
+  // a detour: the whole tensor, dense or with channels in blocks.
+  std::optional<PhysicalLayout> KnownLayout(
+      Role role, const TensorDescriptor& tensor,
+      const dnnl::memory::desc& desc) const;
+  // Returns `tensor` in a form that the library reads; a copy made once serves
+  // all.
+  Tensor Plain(const Tensor& tensor);
+  Tensor AllocatePlain(const TensorDescriptor& tensor);
+
   void AddReorder(const dnnl::memory::desc& from, Location source,
                   const dnnl::memory::desc& to, Location destination);
+  void AddReorder(Reorder reorder, Location source, Location destination);
   void AddZero(Location location, int64_t bytes);
 
   struct Copy {
@@ -95,6 +115,7 @@ class PlanBuilder {
   const int threads_;
   Tensor gradient_;  // grad_output, masked
   std::vector<Copy> copies_;
+  std::vector<std::pair<Location, Tensor>> plains_;
   Program program_;
   std::string implementation_;
 };

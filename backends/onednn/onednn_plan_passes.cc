@@ -1,29 +1,55 @@
 // PlanBuilder's lower half: one pass with its reorders.
 #include <cstring>
+#include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "backends/onednn/onednn_plan_builder.h"
+#include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_types.h"
 
 namespace convgrad::onednn {
+namespace {
 
 using dnnl::memory;
 
-PlanBuilder::Side PlanBuilder::DataSide(const Tensor& tensor) const {
-  const StridedView view = lowering_.Data(tensor.descriptor);
-  return {view, ActivationDesc(view),
-          tensor.location.At(view.offset * ByteSizeOf(view.dtype))};
+// What the library reads and writes without help: row-major, in a dtype that it
+// computes in.
+bool IsPlain(const TensorDescriptor& tensor) {
+  return IsRowMajor(tensor.layout) &&
+         tensor.dtype == ComputeDtype(tensor.dtype);
 }
 
-PlanBuilder::Side PlanBuilder::OutSide(const Tensor& tensor) const {
-  const StridedView view = lowering_.Out(tensor.descriptor);
-  return {view, ActivationDesc(view), tensor.location};
+TensorDescriptor PlainDescriptor(TensorDescriptor tensor) {
+  tensor.dtype = ComputeDtype(tensor.dtype);
+  if (!IsRowMajor(tensor.layout)) {
+    tensor.layout = IsWeightLayout(tensor.layout) ? Layout::kOIX : Layout::kNXC;
+  }
+  return tensor;
 }
 
-PlanBuilder::Side PlanBuilder::WeightSide(const Tensor& tensor) const {
-  const StridedView view = lowering_.Weight(tensor.descriptor);
-  return {view, WeightDesc(view, lowering_.problem().groups),
-          tensor.location.At(view.offset * ByteSizeOf(view.dtype))};
+}  // namespace
+
+StridedView PlanBuilder::ViewOf(Role role,
+                                const TensorDescriptor& tensor) const {
+  switch (role) {
+    case Role::kData:
+      return lowering_.Data(tensor);
+    case Role::kOut:
+      return lowering_.Out(tensor);
+    case Role::kWeight:
+      break;
+  }
+  return lowering_.Weight(tensor);
+}
+
+memory::desc PlanBuilder::DescOf(Role role, const StridedView& view) const {
+  return role == Role::kWeight ? WeightDesc(view, lowering_.problem().groups)
+                               : ActivationDesc(view);
+}
+
+bool PlanBuilder::Crops(Role role) const {
+  return (role == Role::kData && lowering_.crops_data()) ||
+         (role == Role::kWeight && lowering_.crops_weight());
 }
 
 void PlanBuilder::AddZero(Location location, int64_t bytes) {
@@ -41,29 +67,141 @@ void PlanBuilder::AddReorder(const memory::desc& from, Location source,
       {{DNNL_ARG_FROM, from, source}, {DNNL_ARG_TO, to, destination}});
 }
 
+void PlanBuilder::AddReorder(Reorder reorder, Location source,
+                             Location destination) {
+  const auto shared = std::make_shared<const Reorder>(std::move(reorder));
+  program_.AddHostStep([=, threads = threads_](const Memory& memory) {
+    const void* from = memory.Read(source);
+    void* to = memory.Write(destination);
+    ParallelFor(threads, shared->part_count(), 1,
+                [&](int, int64_t begin, int64_t end) {
+                  shared->Run(from, to, begin, end);
+                });
+  });
+}
+
+std::optional<PhysicalLayout> PlanBuilder::KnownLayout(
+    Role role, const TensorDescriptor& tensor, const memory::desc& desc) const {
+  if (role == Role::kWeight || Crops(role) || operation_.problem.axes.empty()) {
+    return std::nullopt;
+  }
+  const TensorDescriptor plain = PlainDescriptor(tensor);
+  const memory::dims dims(tensor.dims.begin(), tensor.dims.end());
+  for (Format format : {Format::kNXC, Format::kNCX}) {
+    if (desc == FormatDesc(dims, plain.dtype, format)) {
+      const Layout layout =
+          format == Format::kNXC ? Layout::kNXC : Layout::kNCX;
+      return PhysicalLayoutOf({plain.dtype, layout, tensor.dims});
+    }
+  }
+  for (int64_t block : {8, 16}) {
+    if (desc == BlockedDesc(dims, plain.dtype, block)) {
+      return ChannelBlocked(tensor.dims, block);
+    }
+  }
+  return std::nullopt;
+}
+
+PlanBuilder::Tensor PlanBuilder::AllocatePlain(const TensorDescriptor& tensor) {
+  const TensorDescriptor plain = PlainDescriptor(tensor);
+  return {plain, program_.Allocate(*ByteSize(plain))};
+}
+
+PlanBuilder::Tensor PlanBuilder::Plain(const Tensor& tensor) {
+  if (IsPlain(tensor.descriptor)) return tensor;
+  for (const auto& [source, plain] : plains_) {
+    if (source == tensor.location) return plain;
+  }
+  const Tensor plain = AllocatePlain(tensor.descriptor);
+  AddReorder(Reorder::Make(tensor.descriptor, plain.descriptor),
+             tensor.location, plain.location);
+  plains_.emplace_back(tensor.location, plain);
+  return plain;
+}
+
 Location PlanBuilder::Read(const Side& side, const memory::desc& wanted) {
-  if (wanted == side.desc) return side.location;
+  const TensorDescriptor& descriptor = side.tensor.descriptor;
   for (const Copy& copy : copies_) {
-    if (copy.source == side.location && copy.desc == wanted) {
+    if (copy.source == side.tensor.location && copy.desc == wanted) {
       return copy.location;
     }
   }
+  const bool is_plain = IsPlain(descriptor);
+  const auto known =
+      is_plain ? std::nullopt : KnownLayout(side.role, descriptor, wanted);
+  const Tensor plain = known ? side.tensor : Plain(side.tensor);
+  Location source = plain.location;
+  memory::desc from;
+  if (!known) {
+    const StridedView view = ViewOf(side.role, plain.descriptor);
+    from = DescOf(side.role, view);
+    source = source.At(view.offset * ByteSizeOf(view.dtype));
+    if (from == wanted) return source;
+  }
   const Location location =
       program_.Allocate(static_cast<int64_t>(wanted.get_size()));
-  AddReorder(side.desc, side.location, wanted, location);
-  copies_.push_back({side.location, wanted, location});
+  if (known) {
+    AddReorder(Reorder::Make(PhysicalLayoutOf(descriptor), descriptor.dtype,
+                             *known, ComputeDtype(descriptor.dtype)),
+               source, location);
+  } else {
+    AddReorder(from, source, wanted, location);
+  }
+  copies_.push_back({side.tensor.location, wanted, location});
   return location;
 }
 
+Location PlanBuilder::Write(const Side& side, const memory::desc& wanted,
+                            std::function<void()>* finish) {
+  const TensorDescriptor& descriptor = side.tensor.descriptor;
+  const Location result = side.tensor.location;
+  if (!IsPlain(descriptor)) {
+    if (const auto known = KnownLayout(side.role, descriptor, wanted)) {
+      const Location written =
+          program_.Allocate(static_cast<int64_t>(wanted.get_size()));
+      *finish = [=, this] {
+        AddReorder(
+            Reorder::Make(*known, ComputeDtype(descriptor.dtype),
+                          PhysicalLayoutOf(descriptor), descriptor.dtype),
+            written, result);
+      };
+      return written;
+    }
+  }
+  const bool is_plain = IsPlain(descriptor);
+  const Tensor plain = is_plain ? side.tensor : AllocatePlain(descriptor);
+  if (Crops(side.role)) AddZero(plain.location, *ByteSize(plain.descriptor));
+  const StridedView view = ViewOf(side.role, plain.descriptor);
+  const memory::desc to = DescOf(side.role, view);
+  const Location target =
+      plain.location.At(view.offset * ByteSizeOf(view.dtype));
+  const Location written =
+      wanted == to ? target
+                   : program_.Allocate(static_cast<int64_t>(wanted.get_size()));
+  *finish = [=, this] {
+    if (wanted != to) AddReorder(wanted, written, to, target);
+    if (is_plain) return;
+    AddReorder(Reorder::Make(plain.descriptor, descriptor), plain.location,
+               result);
+  };
+  return written;
+}
+
 absl::Status PlanBuilder::AddPass(Pass pass, const PassTensors& tensors) {
-  PassSpec spec{.pass = pass,
-                .problem = lowering_.problem(),
-                .operand_dtype = OperandDtype(operation_),
-                .data = tensors.data.view,
-                .weight = tensors.weight.view,
-                .out = tensors.out.view,
-                .bias = tensors.bias_dtype,
-                .threads = threads_};
+  const Side data{Role::kData, tensors.data};
+  const Side weight{Role::kWeight, tensors.weight};
+  const Side out{Role::kOut, tensors.out};
+  const auto view = [&](const Side& side) {
+    return ViewOf(side.role, PlainDescriptor(side.tensor.descriptor));
+  };
+  const PassSpec spec{.pass = pass,
+                      .problem = lowering_.problem(),
+                      .operand_dtype = ComputeDtype(OperandDtype(operation_)),
+                      .data = view(data),
+                      .weight = view(weight),
+                      .out = view(out),
+                      .bias = tensors.bias_dtype,
+                      .threads = threads_};
   ASSIGN_OR_RETURN(const Candidate chosen, ChooseCandidate(spec));
   absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
                   NameOf(pass), "=", chosen.implementation, "/",
@@ -71,40 +209,26 @@ absl::Status PlanBuilder::AddPass(Pass pass, const PassTensors& tensors) {
   return Guard("planning", [&] {
     const PassArguments args = ArgumentsOf(pass);
     std::vector<Program::Argument> arguments;
-    // The pass's result: written in place if the layouts agree, else reordered
-    // behind the primitive.
-    const Side* result = nullptr;
-    Program::Argument written{};
-    auto add = [&](const Side& side, const memory::desc& wanted, int arg,
-                   bool is_result) {
-      if (!is_result) {
-        arguments.push_back({arg, wanted, Read(side, wanted)});
-        return;
+    std::function<void()> finish;
+    const auto add = [&](const Side& side, const memory::desc& wanted, int arg,
+                         bool is_result) {
+      const Location location =
+          is_result ? Write(side, wanted, &finish) : Read(side, wanted);
+      arguments.push_back({arg, wanted, location});
+      if (is_result && pass == Pass::kBackwardWeight &&
+          lowering_.has_dead_inner_taps()) {
+        AddZero(location, static_cast<int64_t>(wanted.get_size()));
       }
-      result = &side;
-      const bool in_place = wanted == side.desc;
-      written = {arg, wanted,
-                 in_place ? side.location
-                          : program_.Allocate(
-                                static_cast<int64_t>(wanted.get_size()))};
-      arguments.push_back(written);
     };
-    add(tensors.data, chosen.data, args.data, pass == Pass::kBackwardData);
-    add(tensors.weight, chosen.weight, args.weight,
-        pass == Pass::kBackwardWeight);
-    add(tensors.out, chosen.out, args.out, pass == Pass::kForward);
+    add(data, chosen.data, args.data, pass == Pass::kBackwardData);
+    add(weight, chosen.weight, args.weight, pass == Pass::kBackwardWeight);
+    add(out, chosen.out, args.out, pass == Pass::kForward);
     if (tensors.bias_dtype) {
       arguments.push_back({args.bias, chosen.bias, tensors.bias});
     }
-    if (pass == Pass::kBackwardWeight && lowering_.has_dead_inner_taps()) {
-      AddZero(written.location, static_cast<int64_t>(written.desc.get_size()));
-    }
     program_.AddPrimitive(true, dnnl::primitive(chosen.primitive_desc.get()),
                           chosen.scratchpad, std::move(arguments));
-    if (written.desc != result->desc) {
-      AddReorder(written.desc, written.location, result->desc,
-                 result->location);
-    }
+    finish();
   });
 }
 

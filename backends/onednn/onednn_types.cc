@@ -75,6 +75,36 @@ memory::desc FormatDesc(const memory::dims& dims, DataType dtype,
   return ActivationDesc({dtype, dense.dims, Strides(dense), 0});
 }
 
+memory::desc BlockedDesc(const memory::dims& dims, DataType dtype,
+                         int64_t block) {
+  using Tag = memory::format_tag;
+  constexpr Tag kTags[2][3] = {{Tag::nCw8c, Tag::nChw8c, Tag::nCdhw8c},
+                               {Tag::nCw16c, Tag::nChw16c, Tag::nCdhw16c}};
+  return memory::desc(dims, TypeOf(dtype),
+                      kTags[block == 16 ? 1 : 0][dims.size() - 3]);
+}
+
+DataType ComputeDtype(DataType dtype) {
+  // Asked of the library itself: it knows which instructions it can use.
+  static const bool native_f16 = [] {
+    const memory::desc data({1, 16, 8, 8}, memory::data_type::f16,
+                            memory::format_tag::any);
+    const memory::desc weight({16, 16, 1, 1}, memory::data_type::f16,
+                              memory::format_tag::any);
+    const memory::dims one = {1, 1}, none = {0, 0};
+    const dnnl::convolution_forward::primitive_desc forward(
+        CpuEngine(), dnnl::prop_kind::forward_training,
+        dnnl::algorithm::convolution_direct, data, weight, data, one, none,
+        none, none, StrictAttributes(), true);
+    if (!forward) return false;
+    const dnnl::convolution_backward_weights::primitive_desc backward(
+        CpuEngine(), dnnl::algorithm::convolution_direct, data, weight, data,
+        one, none, none, none, forward, StrictAttributes(), true);
+    return static_cast<bool>(backward);
+  }();
+  return dtype == DataType::kF16 && !native_f16 ? DataType::kF32 : dtype;
+}
+
 dnnl::primitive_attr StrictAttributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

@@ -37,6 +37,15 @@ dnnl::memory::desc WeightDesc(const StridedView& view, int64_t groups);
 dnnl::memory::desc FormatDesc(const dnnl::memory::dims& dims, DataType dtype,
                               Format format);
 
+// Returns a dense descriptor with the channels in blocks of 8 or 16, the last
+// one padded with zeros.
+dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& dims, DataType dtype,
+                               int64_t block);
+
+// Returns the dtype that operands of `dtype` are computed in: f32 for f16 where
+// the CPU has no native f16, else the same. Thread-safe.
+DataType ComputeDtype(DataType dtype);
+
 // Returns attributes with a caller's scratchpad and strict f32 arithmetic.
 dnnl::primitive_attr StrictAttributes();
 

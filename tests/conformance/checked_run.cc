@@ -1,6 +1,8 @@
 #include "tests/conformance/checked_run.h"
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -37,11 +39,17 @@ PackedOperands PackAll(const ConvOperation& operation,
   return packed;
 }
 
+// Returns how many threads plans are made for: CONVGRAD_TEST_THREADS, else 1.
+int TestThreads() {
+  const char* text = std::getenv("CONVGRAD_TEST_THREADS");
+  return text == nullptr ? 1 : std::max(1, std::atoi(text));
+}
+
 // CheckSupport and MakePlan must agree.
 absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Backend& backend,
                                                const ConvOperation& operation) {
   const absl::Status support = backend.CheckSupport(operation);
-  auto plan = backend.MakePlan(operation, PlanOptions{});
+  auto plan = backend.MakePlan(operation, {.threads = TestThreads()});
   if (support.ok()) {
     EXPECT_FALSE(absl::IsUnimplemented(plan.status()))
         << ToString(operation) << ": claimed by CheckSupport, but "

@@ -34,12 +34,6 @@ double Scaled(double value, float scale) {
   return scale == 1 ? value : static_cast<float>(value) * scale;
 }
 
-double Rounded(DataType dtype, double value) {
-  float bits = 0;
-  StoreRounded(dtype, value, &bits);
-  return LoadAsDouble(dtype, &bits);
-}
-
 // Below this any error is allowed.
 double SmallestStep(const StoredResult& got) {
   if (OperandDtype(*got.operation) == DataType::kBF16) {
@@ -102,6 +96,21 @@ ExactOperands MapAll(ExactOperands operands, const Function& function) {
 
 }  // namespace
 
+double RoundedTo(DataType dtype, double value) {
+  float bits = 0;
+  StoreRounded(dtype, value, &bits);
+  return LoadAsDouble(dtype, &bits);
+}
+
+double AllowedError(const StoredResult& got, double ref, double spread,
+                    double products) {
+  return std::fabs(got.request->scale) *
+             (1.01 * UnitRoundoff(got.request->descriptor.dtype) *
+                  std::fabs(ref) +
+              4 * std::sqrt(products + 2) * std::ldexp(1, -24) * spread) +
+         SmallestStep(got);
+}
+
 double ProductsPerElement(const ConvProblem& problem, Result which) {
   double kernel = 1, mirrored_out = 1;
   for (const SpatialAxis& axis : problem.axes) {
@@ -159,7 +168,7 @@ testing::AssertionResult IsExactly(const StoredResult& got,
   int64_t wrong = 0, first = -1;
   for (size_t i = 0; i < values.size(); ++i) {
     const double want =
-        Rounded(tensor.dtype, Scaled(expected.value[i], got.request->scale));
+        RoundedTo(tensor.dtype, Scaled(expected.value[i], got.request->scale));
     if (values[i] == want || (std::isnan(values[i]) && std::isnan(want))) {
       continue;
     }
@@ -168,8 +177,8 @@ testing::AssertionResult IsExactly(const StoredResult& got,
   if (wrong > 0) {
     return Failure(got) << At(got, first) << " got " << values[first]
                         << ", expected "
-                        << Rounded(tensor.dtype, Scaled(expected.value[first],
-                                                        got.request->scale))
+                        << RoundedTo(tensor.dtype, Scaled(expected.value[first],
+                                                          got.request->scale))
                         << " (" << wrong << " of " << values.size()
                         << " elements differ)";
   }
@@ -183,8 +192,6 @@ testing::AssertionResult IsExactly(const StoredResult& got,
 testing::AssertionResult IsWithinBound(const StoredResult& got,
                                        const ExpectedResult& expected,
                                        DataKind kind) {
-  const DataType dtype = got.request->descriptor.dtype;
-  const double scale = std::fabs(got.request->scale);
   const std::vector<double> values =
       LoadLogical(got.request->descriptor, got.data);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -193,10 +200,7 @@ testing::AssertionResult IsWithinBound(const StoredResult& got,
         kind == DataKind::kZeroMean
             ? std::max(std::fabs(ref), expected.root_sum_squares[i])
             : expected.absolute[i];
-    const double bound = scale * (1.01 * UnitRoundoff(dtype) * std::fabs(ref) +
-                                  4 * std::sqrt(expected.products + 2) *
-                                      std::ldexp(1, -24) * spread) +
-                         SmallestStep(got);
+    const double bound = AllowedError(got, ref, spread, expected.products);
     const double error = std::fabs(values[i] - ref * got.request->scale);
     if (error <= bound) continue;  // false for NaN
     return Failure(got) << At(got, i) << " got " << values[i] << ", expected "

@@ -54,6 +54,14 @@ testing::AssertionResult IsWithinBound(const StoredResult& got,
                                        const ExpectedResult& expected,
                                        DataKind kind);
 
+// Returns the error that the element-wise criterion allows at one element.
+// `spread` is S or what stands for it, `products` the contract's K.
+double AllowedError(const StoredResult& got, double ref, double spread,
+                    double products);
+
+// Returns `value` rounded once to `dtype`.
+double RoundedTo(DataType dtype, double value);
+
 // Norm criterion; true for results of fewer than 64 elements.
 testing::AssertionResult IsWithinNorm(const StoredResult& got,
                                       const ExpectedResult& expected);

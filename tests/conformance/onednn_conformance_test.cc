@@ -17,7 +17,8 @@ INSTANTIATE_TEST_SUITE_P(Onednn, RefusalTest,
                          testing::Values(Refusals{
                              &MakeOnednnBackend,
                              {Layout::kNCX, Layout::kNXC, Layout::kOIX,
-                              Layout::kOXI, Layout::kXIO},
+                              Layout::kOXI, Layout::kXIO, Layout::kNDC1HWC0,
+                              Layout::kFractalZ3D},
                              {}}),
                          [](const auto&) { return "All"; });
 

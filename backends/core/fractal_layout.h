@@ -1,0 +1,46 @@
+// FRACTAL_Z_3D and the row-major weight layouts as physical layouts, group by
+// group (operator contract, section 4).
+#pragma once
+
+#include <cstdint>
+
+#include "backends/core/physical_layout.h"
+#include "backends/core/tensor_descriptor.h"
+
+namespace convgrad {
+
+// The derived extents of a FRACTAL_Z_3D weight; names as in the contract.
+inline constexpr int64_t kFractalBlock = 16;  // output channels
+
+struct FractalExtents {
+  int64_t icg, ocg;
+  int64_t fused_groups;  // E
+  int64_t super_groups;  // G
+  int64_t c1, n1;
+};
+
+FractalExtents FractalExtentsOf(const TensorDescriptor& descriptor);
+
+// A weight of any layout seen as super-groups of groups.
+class GroupedWeight {
+ public:
+  // `groups` is the convolution's; a row-major descriptor need not know them.
+  GroupedWeight(const TensorDescriptor& descriptor, int64_t groups);
+
+  // Groups that share blocks; 1 for row-major layouts.
+  int64_t fused_groups() const { return fused_groups_; }
+
+  // Units: elements.
+  int64_t super_group_stride() const { return super_group_stride_; }
+
+  // Returns the first super-group's group e: axes O/groups, I, kernel.
+  PhysicalLayout Group(int64_t e) const;
+
+ private:
+  const TensorDescriptor descriptor_;
+  const int64_t groups_;
+  int64_t fused_groups_ = 1;
+  int64_t super_group_stride_ = 0;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,33 @@
+// A reorder as boxes: in each, source and destination offsets are linear in the
+// indices. Blocked axes are cut at their blocks' edges.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "backends/core/physical_layout.h"
+
+namespace convgrad {
+
+// Units: elements.
+struct BoxAxis {
+  int64_t extent;
+  int64_t padded;  // indices [extent, padded) become +0 at the destination
+  int64_t source_stride;
+  int64_t destination_stride;
+};
+
+struct Box {
+  absl::InlinedVector<BoxAxis, 8> axes;
+  int64_t source_offset = 0;
+  int64_t destination_offset = 0;
+};
+
+// Appends the boxes that move every element of `from` to its place in `to`,
+// their offsets counted from `origin`'s. Requires: the same extents, axis by
+// axis; no extent 0. Of two blocks on one axis the smaller divides the larger.
+void AppendBoxes(const Box& origin, const PhysicalLayout& from,
+                 const PhysicalLayout& to, std::vector<Box>* boxes);
+
+}  // namespace convgrad
