@@ -1,6 +1,6 @@
-// Between the wire's messages and the core's types, both ways. All validation of
-// untrusted bytes happens here and in the core functions it calls: what comes
-// out of Decode is safe to size, route and plan.
+// Between the wire's messages and the core's types, both ways. All validation
+// of untrusted bytes happens here and in the core functions it calls: what
+// comes out of Decode is safe to size, route and plan.
 //
 // Thread-safe: free functions without state.
 #pragma once

@@ -105,6 +105,8 @@ class SliceReader {
   int64_t remaining_ = 0;
 };
 
+constexpr int kMaxVarintBytes = 10;
+
 void AppendVarint(uint64_t value, std::string* text) {
   for (; value >= 0x80; value >>= 7) {
     text->push_back(static_cast<char>(value | 0x80));
@@ -112,7 +114,6 @@ void AppendVarint(uint64_t value, std::string* text) {
   text->push_back(static_cast<char>(value));
 }
 
-// Splits one message's top-level fields.
 class MessageSplitter {
  public:
   explicit MessageSplitter(std::vector<grpc::Slice> slices)
@@ -161,7 +162,6 @@ class MessageSplitter {
   }
 
   absl::StatusOr<int64_t> ReadLength(int64_t start) {
-    constexpr int kMaxVarintBytes = 10;
     const auto length = reader_.ReadVarint(kMaxVarintBytes);
     if (!length) return Malformed(start, "a field cut off", "its length");
     if (*length > static_cast<uint64_t>(reader_.remaining())) {
@@ -184,7 +184,6 @@ class MessageSplitter {
   }
 
   absl::Status CopyVarint(int64_t start) {
-    constexpr int kMaxVarintBytes = 10;
     const auto value = reader_.ReadVarint(kMaxVarintBytes);
     if (!value) return Malformed(start, "a varint cut off or too long", "one");
     AppendVarint(*value, &head_);

@@ -139,11 +139,14 @@ void TiledBox::GrowAlong(bool by_source, int64_t run_bytes,
         by_source ? std::max<int64_t>(a.extent, 1) : a.padded;
     // Gaps within a cache line or as long as the run are worth spanning.
     if (run >= wanted || stride > std::max(2 * run, 64 / element)) return;
-    const int64_t steps = CeilDiv(CeilDiv(wanted, run), 8) * 8;
+    // Whole squares of a transposition (8 x 8) along contiguous axes.
+    const int64_t unit =
+        a.source_stride == 1 || a.destination_stride == 1 ? 8 : 1;
+    const int64_t steps = CeilDiv(CeilDiv(wanted, run), unit) * unit;
     if (steps < extent) {
       // Even tiles rather than a small last one.
       const int64_t even =
-          CeilDiv(CeilDiv(extent, CeilDiv(extent, steps)), 8) * 8;
+          CeilDiv(CeilDiv(extent, CeilDiv(extent, steps)), unit) * unit;
       (*tile)[axis] = std::max((*tile)[axis], std::min(even, a.padded));
       return;
     }

@@ -50,7 +50,7 @@ HWY_INLINE void TransposeBlocks(D d, V* v) {
 }
 
 template <class V>
-HWY_INLINE void TransposeSquare(Tag<uint32_t> d, V* v) {
+HWY_INLINE void Transpose32(Tag<uint32_t> d, V* v) {
   TransposeBlocks(d, v);
   if constexpr (kSide<uint32_t> == 8) {
     TransposeBlocks(d, v + 4);
@@ -62,8 +62,9 @@ HWY_INLINE void TransposeSquare(Tag<uint32_t> d, V* v) {
   }
 }
 
-template <class V>
-HWY_INLINE void TransposeSquare(Tag<uint16_t> d, V* v) {
+// Transposes 8 x 8 in each 128-bit block.
+template <class D, class V>
+HWY_INLINE void Transpose16(D d, V* v) {
   V pairs[8], quads[8];
   // pairs[2i], [2i+1]: columns 0..3 and 4..7 of rows 2i and 2i+1.
   for (int i = 0; i < 4; ++i) {
@@ -81,10 +82,18 @@ HWY_INLINE void TransposeSquare(Tag<uint16_t> d, V* v) {
     Interleave<uint64_t>(d, quads[j], quads[4 + j], &v[2 * j], &v[2 * j + 1]);
   }
 }
-#else
-template <class D, class V>
-HWY_INLINE void TransposeSquare(D, V*) {}
 #endif
+
+template <class D, class V>
+HWY_INLINE void TransposeSquare([[maybe_unused]] D d, [[maybe_unused]] V* v) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    Transpose32(d, v);
+  } else {
+    Transpose16(d, v);
+  }
+#endif
+}
 
 // The arguments of one transposition, in registers where it counts.
 template <class T>
@@ -113,6 +122,51 @@ HWY_INLINE void RunSquare(const Matrix<T>& m, int rows, int columns) {
   }
 }
 
+// Two 16-bit squares at once, one in each half of the vectors.
+constexpr bool kHasPairs = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+using PairTag = hn::CappedTag<uint16_t, 16>;
+
+// 16 rows, of which those from `rows` on count as zeros.
+template <bool kWhole>
+HWY_INLINE void RunRowPair(const Matrix<uint16_t>& m, int rows, int columns) {
+  const Tag<uint16_t> half;
+  const PairTag d;
+  const auto load = [&](int row) HWY_ATTR {
+    return kWhole || row < rows ? hn::LoadU(half, m.source + row * m.row_pitch)
+                                : hn::Zero(half);
+  };
+  hn::Vec<PairTag> v[8];
+  for (int i = 0; i < 8; ++i) v[i] = hn::Combine(d, load(i + 8), load(i));
+  TransposeSquare(d, v);
+  uint16_t* to = m.destination;
+  for (int i = 0; i < 8; ++i) {
+    if (kWhole || i < columns) hn::StoreU(v[i], d, to);
+    to += m.column_pitch;
+  }
+}
+
+// 8 rows, 16 columns.
+HWY_INLINE void RunColumnPair(const Matrix<uint16_t>& m) {
+  const Tag<uint16_t> half;
+  const PairTag d;
+  hn::Vec<PairTag> v[8];
+  for (int i = 0; i < 8; ++i) v[i] = hn::LoadU(d, m.source + i * m.row_pitch);
+  TransposeSquare(d, v);
+  uint16_t* to = m.destination;
+  for (int i = 0; i < 8; ++i) {
+    hn::StoreU(hn::LowerHalf(half, v[i]), half, to);
+    hn::StoreU(hn::UpperHalf(half, v[i]), half, to + 8 * m.column_pitch);
+    to += m.column_pitch;
+  }
+}
+#else
+template <bool kWhole>
+void RunRowPair(const Matrix<uint16_t>&, int, int) {}
+inline void RunColumnPair(const Matrix<uint16_t>&) {}
+#endif
+
 // Element by element, `stored` rows of which those from `rows` on are zeros.
 template <class T>
 HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
@@ -131,26 +185,38 @@ HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
 // So few rows or columns are faster one by one.
 constexpr int64_t kFew = 2;
 
-// Transposes kSide rows; those from `rows` on are zeros. From m.source on,
-// `readable` elements may be read.
-template <class T>
+// Transposes kRows rows, kSide or 16; those from `rows` on are zeros. From
+// m.source on, `readable` elements may be read.
+template <class T, int kRows>
 HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
                          int64_t readable) {
-  constexpr int64_t kStep = kSide<T>;
-  for (; columns >= kStep; columns -= kStep) {
-    if (HWY_LIKELY(rows == kStep)) {
-      RunSquare<T, true>(m, kStep, kStep);
+  constexpr int kStep = kSide<T>;
+  constexpr bool kPair = kRows > kStep;
+  const bool is_whole = rows == kRows;
+  const auto advance = [&](int64_t step) HWY_ATTR {
+    m.source += step;
+    m.destination += step * m.column_pitch;
+    readable -= step;
+    columns -= step;
+  };
+  if constexpr (sizeof(T) == 2 && kHasPairs && !kPair) {
+    for (; is_whole && columns >= 16; advance(16)) RunColumnPair(m);
+  }
+  for (; columns >= kStep; advance(kStep)) {
+    if constexpr (kPair) {
+      is_whole ? RunRowPair<true>(m, rows, kStep)
+               : RunRowPair<false>(m, rows, kStep);
     } else {
-      RunSquare<T, false>(m, rows, kStep);
+      is_whole ? RunSquare<T, true>(m, rows, kStep)
+               : RunSquare<T, false>(m, rows, kStep);
     }
-    m.source += kStep;
-    m.destination += kStep * m.column_pitch;
-    readable -= kStep;
   }
   if (columns == 0) return;
   const int64_t end = rows == 0 ? 0 : (rows - 1) * m.row_pitch + kStep;
-  if (columns <= kFew || end > readable) {
-    RunScalar(m, rows, kStep, columns);
+  if (end > readable || (!kPair && columns <= kFew)) {
+    RunScalar(m, rows, kRows, columns);
+  } else if constexpr (kPair) {
+    RunRowPair<false>(m, rows, static_cast<int>(columns));
   } else {
     RunSquare<T, false>(m, rows, static_cast<int>(columns));
   }
@@ -159,25 +225,33 @@ HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
 template <class T>
 HWY_INLINE void RunMatrix(const TransposeTile& tile, const Matrix<T>& matrix,
                           int64_t readable) {
-  constexpr int64_t kStep = kSide<T>;
+  constexpr int kStep = kSide<T>;
   const int64_t width = tile.padded_rows;
-  const auto strip = [&](int64_t row) {
-    Matrix<T> m = matrix;
-    m.source += row * m.row_pitch;
-    m.destination += row;
-    const auto rows =
-        static_cast<int>(std::clamp<int64_t>(tile.rows - row, 0, kStep));
-    RunStrip(m, rows, tile.columns, readable - row * m.row_pitch);
+  const auto below = [&](int64_t row) HWY_ATTR {
+    return Matrix<T>{matrix.source + row * matrix.row_pitch,
+                     matrix.destination + row, matrix.row_pitch,
+                     matrix.column_pitch};
+  };
+  const auto present = [&](int64_t row, int64_t rows) HWY_ATTR {
+    return static_cast<int>(std::clamp<int64_t>(tile.rows - row, 0, rows));
   };
   int64_t row = 0;
-  for (; row + kStep <= width; row += kStep) strip(row);
-  const int64_t rest = width - row;
-  if (rest == 0) return;
-  if (rest > kFew && width >= kStep) return strip(width - kStep);
-  Matrix<T> m = matrix;
-  m.source += row * m.row_pitch;
-  m.destination += row;
-  RunScalar(m, std::max<int64_t>(tile.rows - row, 0), rest, tile.columns);
+  if constexpr (sizeof(T) == 2 && kHasPairs) {
+    for (; row + 16 <= width; row += 16) {
+      RunStrip<T, 16>(below(row), present(row, 16), tile.columns,
+                      readable - row * tile.row_pitch);
+    }
+  }
+  for (; row < width; row += kStep) {
+    const int64_t rest = width - row;
+    if (rest < kStep && (rest <= kFew || width < kStep)) {
+      return RunScalar(below(row), present(row, rest), rest, tile.columns);
+    }
+    // The last strip may overlap the one before.
+    row = std::min(row, width - kStep);
+    RunStrip<T, kStep>(below(row), present(row, kStep), tile.columns,
+                       readable - row * tile.row_pitch);
+  }
 }
 
 template <class T>

@@ -1,0 +1,45 @@
+# The server and the command line client on Debian 12, to run without root,
+# capabilities or a writable disk:
+#
+#   docker build --build-arg REVISION="$(git rev-parse HEAD)" --tag convgrad .
+#   docker run --read-only --cap-drop ALL --publish 7070:7070 convgrad
+FROM debian:bookworm-slim AS build
+WORKDIR /build
+COPY deploy deploy
+RUN deploy/dependencies build
+COPY . .
+# Libraries are found through the loader's own paths in the runtime image.
+RUN cmake -S . -B out -G Ninja -DCMAKE_BUILD_TYPE=Release \
+      -DBUILD_TESTING=OFF -DCMAKE_SKIP_RPATH=ON && \
+    cmake --build out --target convgrad-server convgrad-cli
+RUN install -D --strip --target-directory=/image/usr/local/bin \
+      out/server/convgrad-server out/client/cpp/convgrad && \
+    install -D --target-directory=/image/usr/local/lib \
+      .cache/onednn/lib/libdnnl.so.3.2 && \
+    ln -s libdnnl.so.3.2 /image/usr/local/lib/libdnnl.so.3 && \
+    install -D --mode=644 LICENSE /image/usr/share/doc/convgrad/LICENSE && \
+    cp -r .cache/onednn/share/doc/onednn /image/usr/share/doc/
+
+FROM debian:bookworm-slim
+RUN apt-get update && \
+    apt-get install -y --no-install-recommends \
+      libgomp1 libgrpc++1.51 libhwy1 libprotobuf32 libspdlog1.10 \
+      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 && \
+    rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
+COPY --from=build /image /
+RUN ldconfig && ! ldd /usr/local/bin/convgrad-server /usr/local/bin/convgrad | grep 'not found'
+
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="convgrad" \
+      org.opencontainers.image.description="Convolution gradients over gRPC" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+USER 10001:10001
+EXPOSE 7070 9464
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+  CMD ["/usr/local/bin/convgrad-server", "--listen=127.0.0.1:7070", "--healthcheck"]
+ENTRYPOINT ["/usr/local/bin/convgrad-server"]
+CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464"]

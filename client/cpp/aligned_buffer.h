@@ -1,0 +1,36 @@
+// Owned bytes at a 64-byte boundary, as vector code wants them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace convgrad {
+
+// Move-only; contents undefined at first.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+
+  // Errors: kResourceExhausted if there is no such memory.
+  static absl::StatusOr<AlignedBuffer> Allocate(int64_t size);
+
+  std::byte* data() const { return data_.get(); }
+  int64_t size() const { return size_; }
+  absl::Span<const std::byte> bytes() const {
+    return {data_.get(), static_cast<size_t>(size_)};
+  }
+
+ private:
+  struct Free {
+    void operator()(std::byte* data) const;
+  };
+
+  std::unique_ptr<std::byte[], Free> data_;
+  int64_t size_ = 0;
+};
+
+}  // namespace convgrad

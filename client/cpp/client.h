@@ -1,0 +1,79 @@
+// The typed client: operations on the caller's tensors, run by a server.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "backends/core/conv_operation.h"
+#include "client/cpp/aligned_buffer.h"
+#include "convgrad/v1/service.pb.h"
+
+namespace convgrad {
+
+struct ClientOptions {
+  // "HOST:PORT" or "unix:PATH".
+  std::string server;
+};
+
+// One operation and the bytes it reads.
+struct OperationCall {
+  ConvOperation operation;
+  // Indexed by Operand: exactly ByteSize(descriptor) bytes where the operation
+  // has that operand. Sent from where they lie, without a copy.
+  std::array<absl::Span<const std::byte>, kOperandCount> operands = {};
+  // "" is auto, otherwise "onednn", "cuda" or "reference".
+  std::string backend;
+  bool deterministic = true;
+  // Without one the server's default holds.
+  absl::Time deadline = absl::InfiniteFuture();
+};
+
+struct OperationResult {
+  Result which;
+  TensorDescriptor descriptor;  // as asked for
+  AlignedBuffer data;
+};
+
+struct OperationReply {
+  std::vector<OperationResult> results;  // in the order asked for
+  v1::Report report;
+  absl::Duration elapsed;  // of the whole call, as the caller saw it
+  int64_t sent_bytes = 0;  // messages, without gRPC's framing
+  int64_t received_bytes = 0;
+};
+
+// Thread-safe.
+class Client {
+ public:
+  // Connects when first used.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(
+      const ClientOptions& options);
+  ~Client();
+
+  // Sends the operation and waits for its results. gRPC may still be sending
+  // when a call fails early; Run returns only when it has let go of the
+  // operands' memory, which can be some time after the deadline.
+  // Errors: kInvalidArgument before anything is sent; the server's, with its
+  // detail (DetailOf); kUnavailable if there is no server; kInternal for a
+  // reply that doesn't fit the operation.
+  absl::StatusOr<OperationReply> Run(const OperationCall& call);
+
+  // Errors: the server's; kUnavailable if there is no server.
+  absl::StatusOr<v1::GetCapabilitiesResponse> Capabilities(absl::Time deadline);
+
+ private:
+  struct Connection;
+  explicit Client(std::unique_ptr<Connection> connection);
+
+  const std::unique_ptr<Connection> connection_;
+};
+
+}  // namespace convgrad

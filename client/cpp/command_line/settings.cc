@@ -1,0 +1,184 @@
+#include "client/cpp/command_line/settings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "backends/core/status.h"
+
+ABSL_FLAG(std::string, server, "127.0.0.1:7070", "HOST:PORT or unix:PATH");
+ABSL_FLAG(absl::Duration, timeout, absl::Seconds(60), "of each call");
+ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
+ABSL_FLAG(bool, deterministic, true, "plans from heuristics only");
+ABSL_FLAG(std::string, dtype, "f32", "of the operands: f32, bf16 or f16");
+ABSL_FLAG(std::string, layout, "NCX", "of activations: NCX, NXC or NDC1HWC0");
+ABSL_FLAG(std::string, weight_layout, "",
+          "OIX, OXI, XIO or FRACTAL_Z_3D; default OIX, with NXC OXI");
+ABSL_FLAG(std::string, result_dtype, "",
+          "of all results (f32), or of some (grad_input=f32,grad_weight=bf16)");
+ABSL_FLAG(std::string, gradients, "",
+          "comma-separated: grad_input, grad_weight, grad_bias, grad_residual");
+ABSL_FLAG(uint64_t, seed, 1, "of random tensors");
+ABSL_FLAG(bool, integers, false,
+          "random tensors of small integers, for exact results");
+ABSL_FLAG(std::string, input, "", ".npy file in logical order (N, C, ...)");
+ABSL_FLAG(std::string, weight, "", ".npy file, (O, C/groups, kernel...)");
+ABSL_FLAG(std::string, bias, "", ".npy file");
+ABSL_FLAG(std::string, residual, "", ".npy file, like output");
+ABSL_FLAG(std::string, grad_output, "", ".npy file, like output");
+ABSL_FLAG(std::string, output, "",
+          ".npy file: the forward's output, for the ReLU mask");
+ABSL_FLAG(std::string, out, "",
+          "write results as PREFIXgrad_input.npy...; a directory ends in /");
+ABSL_FLAG(bool, check, true, "check results by adjoint identities");
+ABSL_FLAG(std::string, direction, "backward", "of bench: backward or forward");
+ABSL_FLAG(int, repeat, 20, "timed calls of bench");
+ABSL_FLAG(int, warmup, 3, "calls before the timed ones of bench");
+
+namespace convgrad {
+namespace {
+
+absl::Status BadFlag(absl::string_view flag, absl::string_view found,
+                     absl::string_view expected) {
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::StrCat("\"", found, "\""), expected);
+}
+
+absl::StatusOr<DataType> DtypeFlag(absl::string_view flag,
+                                   absl::string_view value) {
+  if (const auto dtype = ParseDataType(value)) return *dtype;
+  return BadFlag(flag, value, "f32, bf16 or f16");
+}
+
+absl::StatusOr<Layout> LayoutFlag(absl::string_view flag,
+                                  absl::string_view value, bool of_weight) {
+  const auto layout = ParseLayout(value);
+  if (layout && IsWeightLayout(*layout) == of_weight) return *layout;
+  return BadFlag(
+      flag, value,
+      of_weight ? "OIX, OXI, XIO or FRACTAL_Z_3D" : "NCX, NXC or NDC1HWC0");
+}
+
+absl::StatusOr<Result> ResultFlag(absl::string_view flag,
+                                  absl::string_view value) {
+  for (Result which : kAllResults) {
+    if (NameOf(which) == value) return which;
+  }
+  return BadFlag(flag, value,
+                 "output, grad_input, grad_weight, grad_bias or grad_residual");
+}
+
+absl::Status ReadResultDtypes(Settings* settings) {
+  const std::string flag = absl::GetFlag(FLAGS_result_dtype);
+  for (absl::string_view part :
+       absl::StrSplit(flag, ',', absl::SkipWhitespace())) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(part, absl::MaxSplits('=', 1));
+    if (pair.second.empty()) {
+      ASSIGN_OR_RETURN(const DataType dtype, DtypeFlag("result_dtype", part));
+      settings->result_dtypes.fill(dtype);
+      continue;
+    }
+    ASSIGN_OR_RETURN(const Result which,
+                     ResultFlag("result_dtype", pair.first));
+    ASSIGN_OR_RETURN(settings->result_dtypes[static_cast<size_t>(which)],
+                     DtypeFlag("result_dtype", pair.second));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTensorFlags(Settings* settings) {
+  ASSIGN_OR_RETURN(settings->dtype,
+                   DtypeFlag("dtype", absl::GetFlag(FLAGS_dtype)));
+  ASSIGN_OR_RETURN(settings->layout,
+                   LayoutFlag("layout", absl::GetFlag(FLAGS_layout), false));
+  std::string weight_layout = absl::GetFlag(FLAGS_weight_layout);
+  if (weight_layout.empty()) {
+    weight_layout = settings->layout == Layout::kNXC ? "OXI" : "OIX";
+  }
+  ASSIGN_OR_RETURN(settings->weight_layout,
+                   LayoutFlag("weight_layout", weight_layout, true));
+  RETURN_IF_ERROR(ReadResultDtypes(settings));
+  const std::string gradients = absl::GetFlag(FLAGS_gradients);
+  for (absl::string_view name :
+       absl::StrSplit(gradients, ',', absl::SkipWhitespace())) {
+    ASSIGN_OR_RETURN(const Result which, ResultFlag("gradients", name));
+    settings->gradients.push_back(which);
+  }
+  settings->files = {
+      absl::GetFlag(FLAGS_input),       absl::GetFlag(FLAGS_weight),
+      absl::GetFlag(FLAGS_bias),        absl::GetFlag(FLAGS_residual),
+      absl::GetFlag(FLAGS_grad_output), absl::GetFlag(FLAGS_output)};
+  return absl::OkStatus();
+}
+
+absl::Status ReadBenchFlags(Settings* settings) {
+  const std::string direction = absl::GetFlag(FLAGS_direction);
+  if (direction != "backward" && direction != "forward") {
+    return BadFlag("direction", direction, "backward or forward");
+  }
+  settings->bench_direction =
+      direction == "forward" ? Direction::kForward : Direction::kBackward;
+  settings->repeat = absl::GetFlag(FLAGS_repeat);
+  settings->warmup = absl::GetFlag(FLAGS_warmup);
+  if (settings->repeat < 1) {
+    return BadFlag("repeat", absl::StrCat(settings->repeat), "at least 1");
+  }
+  if (settings->warmup < 0) {
+    return BadFlag("warmup", absl::StrCat(settings->warmup), "at least 0");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Settings> ReadSettings() {
+  Settings settings;
+  settings.server = absl::GetFlag(FLAGS_server);
+  settings.timeout = absl::GetFlag(FLAGS_timeout);
+  if (settings.timeout <= absl::ZeroDuration()) {
+    return BadFlag("timeout", absl::FormatDuration(settings.timeout),
+                   "more than 0, e.g. 10s");
+  }
+  settings.backend = absl::GetFlag(FLAGS_backend);
+  if (settings.backend == "auto") settings.backend = "";
+  constexpr std::array<absl::string_view, 4> kBackends = {"", "onednn", "cuda",
+                                                          "reference"};
+  if (std::find(kBackends.begin(), kBackends.end(), settings.backend) ==
+      kBackends.end()) {
+    return BadFlag("backend", settings.backend,
+                   "auto, onednn, cuda or reference");
+  }
+  settings.deterministic = absl::GetFlag(FLAGS_deterministic);
+  settings.seed = absl::GetFlag(FLAGS_seed);
+  settings.integers = absl::GetFlag(FLAGS_integers);
+  settings.out = absl::GetFlag(FLAGS_out);
+  settings.check = absl::GetFlag(FLAGS_check);
+  RETURN_IF_ERROR(ReadTensorFlags(&settings));
+  RETURN_IF_ERROR(ReadBenchFlags(&settings));
+  return settings;
+}
+
+std::string FlagHelp() {
+  constexpr std::array<absl::string_view, 22> kNames = {
+      "server",    "timeout", "backend",       "deterministic",
+      "dtype",     "layout",  "weight_layout", "result_dtype",
+      "gradients", "seed",    "integers",      "input",
+      "weight",    "bias",    "residual",      "grad_output",
+      "output",    "out",     "check",         "direction",
+      "repeat",    "warmup"};
+  std::string help;
+  for (absl::string_view name : kNames) {
+    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    const std::string value = flag->DefaultValue();
+    absl::StrAppendFormat(&help, "  --%-15s %s%s\n", name, flag->Help(),
+                          value.empty() ? "" : absl::StrCat(" [", value, "]"));
+  }
+  return help;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,49 @@
+// What the command line's flags say, checked.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "backends/core/conv_operation.h"
+
+namespace convgrad {
+
+struct Settings {
+  std::string server;
+  absl::Duration timeout;
+  std::string backend;  // "" is auto
+  bool deterministic = true;
+
+  DataType dtype = DataType::kF32;
+  Layout layout = Layout::kNCX;
+  Layout weight_layout = Layout::kOIX;
+  // Indexed by Result; absent for the wire's default.
+  std::array<std::optional<DataType>, kResultCount> result_dtypes;
+  // Empty for the default: input and weight, and bias if the problem has one.
+  std::vector<Result> gradients;
+
+  uint64_t seed = 0;
+  bool integers = false;
+  // Indexed by Operand; "" for random values.
+  std::array<std::string, kOperandCount> files;
+  std::string out;  // "" writes nothing
+  bool check = true;
+
+  Direction bench_direction = Direction::kBackward;
+  int repeat = 1;
+  int warmup = 0;
+};
+
+// Requires: absl::ParseCommandLine was called.
+// Errors: kInvalidArgument naming the flag.
+absl::StatusOr<Settings> ReadSettings();
+
+// Returns one line per flag, for the help text.
+std::string FlagHelp();
+
+}  // namespace convgrad

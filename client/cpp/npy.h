@@ -1,0 +1,37 @@
+// NumPy's .npy files: one dense array, C order, little-endian.
+// Format: numpy.lib.format, versions 1.0 to 3.0.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "backends/core/data_type.h"
+
+namespace convgrad {
+
+struct NpyArray {
+  DataType dtype = DataType::kF32;
+  std::vector<int64_t> shape;
+  std::string data;  // packed, row-major
+};
+
+// Reads '<f4' as f32, '<f2' as f16, and 'V2' or '<u2' as bf16 (NumPy has none;
+// V2 is what ml_dtypes saves).
+// Errors: kNotFound; kInvalidArgument naming what isn't understood, Fortran
+// order and data that isn't as long as the shape says among it.
+absl::StatusOr<NpyArray> ReadNpy(const std::string& path);
+
+// Writes f32 as '<f4', f16 as '<f2', bf16 as '|V2'.
+// Errors: kInternal if the file can't be written.
+absl::Status WriteNpy(const std::string& path, const NpyArray& array);
+
+// The same on bytes; `name` names them in errors.
+absl::StatusOr<NpyArray> ParseNpy(absl::string_view bytes,
+                                  const std::string& name);
+std::string SerializeNpy(const NpyArray& array);
+
+}  // namespace convgrad

@@ -1,0 +1,53 @@
+#include "client/cpp/rpc_status.h"
+
+#include <optional>
+#include <string>
+
+#include "backends/core/status.h"
+#include "convgrad/v1/error.pb.h"
+
+namespace convgrad {
+namespace {
+
+constexpr char kDetailTrailer[] = "convgrad-error-bin";
+
+// Returns kInternal for names that this client doesn't know.
+Reason ParseReason(const std::string& name) {
+  for (int i = 0; i < static_cast<int>(Reason::kInternal); ++i) {
+    if (ReasonName(static_cast<Reason>(i)) == name) {
+      return static_cast<Reason>(i);
+    }
+  }
+  return Reason::kInternal;
+}
+
+std::optional<ErrorDetail> DetailOf(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto trailer = trailers.find(kDetailTrailer);
+  if (trailer == trailers.end()) return std::nullopt;
+  v1::ErrorDetail message;
+  if (!message.ParseFromArray(trailer->second.data(),
+                              static_cast<int>(trailer->second.size()))) {
+    return std::nullopt;
+  }
+  return ErrorDetail{ParseReason(message.reason()), message.field(),
+                     message.found(), message.expected()};
+}
+
+}  // namespace
+
+absl::Status FromRpc(const grpc::Status& status,
+                     const grpc::ClientContext& context) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
+                         status.error_message());
+  const std::optional<ErrorDetail> detail = DetailOf(context);
+  if (!detail) return converted;
+  MakeError(converted.code(), *detail)
+      .ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+        converted.SetPayload(url, payload);
+      });
+  return converted;
+}
+
+}  // namespace convgrad

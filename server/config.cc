@@ -1,0 +1,144 @@
+#include "server/config.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "backends/core/status.h"
+#include "server/memory/admission.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// gRPC's limits are ints, and a message has a head beside its payload.
+constexpr int64_t kLargestMessage =
+    std::numeric_limits<int32_t>::max() - 2 * kMiB;
+
+template <typename Value>
+absl::Status CheckRange(absl::string_view flag, Value found, Value min,
+                        Value max) {
+  if (min <= found && found <= max) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::StrCat(found), absl::StrCat(min, " to ", max));
+}
+
+absl::Status CheckDuration(absl::string_view flag, absl::Duration found,
+                           absl::Duration min) {
+  if (found >= min) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::FormatDuration(found),
+                      absl::StrCat("at least ", absl::FormatDuration(min)));
+}
+
+absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon != absl::string_view::npos && 0 < colon &&
+      colon + 1 < address.size()) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::StrCat("'", address, "'"),
+                      "host:port or unix:path");
+}
+
+absl::Status CheckMemory(const Config& config) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  RETURN_IF_ERROR(CheckRange<int64_t>("memory_budget_bytes",
+                                      config.memory_budget_bytes, kMiB, kMost));
+  RETURN_IF_ERROR(CheckRange<int64_t>("buffer_pool_idle_bytes",
+                                      config.buffer_pool_idle_bytes, 0, kMost));
+  RETURN_IF_ERROR(CheckRange<int64_t>("plan_cache_bytes",
+                                      config.plan_cache_bytes, 0, kMost));
+  RETURN_IF_ERROR(CheckRange<int64_t>(
+      "max_message_bytes", config.max_message_bytes, 1, kLargestMessage));
+  RETURN_IF_ERROR(CheckRange("max_admission_waiters",
+                             config.max_admission_waiters, 0, 1'000'000));
+  const int64_t needed = AdmissionBytes(config.max_message_bytes);
+  if (needed <= config.CallBudgetBytes()) return absl::OkStatus();
+  return InvalidField(
+      Reason::kOutOfRange, "--memory_budget_bytes",
+      absl::StrCat(config.memory_budget_bytes, ", of which ",
+                   config.CallBudgetBytes(), " are left for calls"),
+      absl::StrCat("at least ", needed,
+                   " for calls: what one message of --max_message_bytes (",
+                   config.max_message_bytes, ") takes"));
+}
+
+absl::Status CheckWork(const Config& config) {
+  RETURN_IF_ERROR(CheckRange("workers", config.workers, 1, 1024));
+  RETURN_IF_ERROR(
+      CheckRange("threads_per_worker", config.threads_per_worker, 1, 1024));
+  RETURN_IF_ERROR(
+      CheckRange("queue_capacity", config.queue_capacity, 1, 1'000'000));
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  RETURN_IF_ERROR(CheckRange<int64_t>("max_macs", config.max_macs, 1, kMost));
+  RETURN_IF_ERROR(CheckRange<int64_t>("max_reference_macs",
+                                      config.max_reference_macs, 0, kMost));
+  RETURN_IF_ERROR(CheckDuration("default_deadline", config.default_deadline,
+                                absl::Milliseconds(1)));
+  RETURN_IF_ERROR(
+      CheckDuration("drain_delay", config.drain_delay, absl::ZeroDuration()));
+  return CheckDuration("drain_timeout", config.drain_timeout,
+                       absl::ZeroDuration());
+}
+
+}  // namespace
+
+std::vector<std::string> Config::ListenAddresses() const {
+  return absl::StrSplit(listen, ',', absl::SkipWhitespace());
+}
+
+int64_t Config::CallBudgetBytes() const {
+  return memory_budget_bytes - buffer_pool_idle_bytes - plan_cache_bytes;
+}
+
+absl::Status Config::Validate() const {
+  if (ListenAddresses().empty()) {
+    return InvalidField(Reason::kMissing, "--listen", "nothing",
+                        "host:port or unix:path, or several with commas");
+  }
+  for (const std::string& address : ListenAddresses()) {
+    RETURN_IF_ERROR(CheckAddress("listen", address));
+  }
+  if (!metrics_listen.empty()) {
+    RETURN_IF_ERROR(CheckAddress("metrics_listen", metrics_listen));
+  }
+  RETURN_IF_ERROR(CheckWork(*this));
+  RETURN_IF_ERROR(CheckMemory(*this));
+  constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error",
+                                           "off"};
+  if (std::find(std::begin(kLevels), std::end(kLevels), log_level) ==
+      std::end(kLevels)) {
+    return InvalidField(Reason::kInvalidEnum, "--log_level",
+                        absl::StrCat("'", log_level, "'"),
+                        "debug, info, warning, error or off");
+  }
+  return absl::OkStatus();
+}
+
+Config WithDefaults(Config config, const Machine& machine) {
+  if (config.threads_per_worker == 0 && config.workers > 0) {
+    config.threads_per_worker =
+        std::max(1, machine.usable_cores / config.workers);
+  }
+  if (config.memory_budget_bytes == 0) {
+    config.memory_budget_bytes = machine.memory_bytes / 2;
+  }
+  if (config.buffer_pool_idle_bytes == -1) {
+    config.buffer_pool_idle_bytes = config.memory_budget_bytes / 8;
+  }
+  if (config.plan_cache_bytes == -1) {
+    config.plan_cache_bytes =
+        std::min(64 * kMiB, config.memory_budget_bytes / 16);
+  }
+  if (config.max_message_bytes == 0) {
+    config.max_message_bytes =
+        std::min(1024 * kMiB, LargestAdmissible(config.CallBudgetBytes()));
+  }
+  return config;
+}
+
+}  // namespace convgrad

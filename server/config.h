@@ -1,0 +1,62 @@
+// What the server is told: its flags, as one value.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/machine.h"
+
+namespace convgrad {
+
+// Value type. Each field is the flag of that name; flags' help texts say more.
+// 0 where noted stands for what WithDefaults works out.
+struct Config {
+  std::string listen = "127.0.0.1:7070";
+  std::string metrics_listen = "127.0.0.1:9464";
+  std::string backends;  // empty: all that are compiled in
+
+  int workers = 1;
+  int threads_per_worker = 0;  // 0: usable cores / workers
+  bool pin_workers = true;
+  int queue_capacity = 64;
+
+  int64_t memory_budget_bytes = 0;      // 0: half the memory limit
+  int64_t buffer_pool_idle_bytes = -1;  // -1: 1/8 of the budget
+  int64_t plan_cache_bytes = -1;  // -1: 64 MiB, at most 1/16 of the budget
+  int64_t max_message_bytes = 0;  // 0: 1 GiB, at most what the budget allows
+  int max_admission_waiters = 1024;
+
+  absl::Duration default_deadline = absl::Minutes(10);
+  int64_t max_macs = 10'000'000'000'000;
+  int64_t max_reference_macs = 1'000'000'000;
+
+  absl::Duration drain_delay = absl::ZeroDuration();
+  absl::Duration drain_timeout = absl::Seconds(30);
+  std::string log_level = "info";
+
+  // Returns the addresses of `listen`.
+  std::vector<std::string> ListenAddresses() const;
+
+  // Returns the bytes that calls may hold at once: the budget without the bytes
+  // that idle buffers and plans may hold.
+  int64_t CallBudgetBytes() const;
+
+  // Errors: kInvalidArgument naming flag, found and expected.
+  // Requires: WithDefaults.
+  absl::Status Validate() const;
+};
+
+// Returns `config` with everything worked out that it leaves open.
+Config WithDefaults(Config config, const Machine& machine);
+
+// Returns the flags' values. Requires: absl::ParseCommandLine.
+Config ConfigFromFlags();
+
+// True if the process is to ask a running server how it is.
+bool IsHealthCheck();
+
+}  // namespace convgrad

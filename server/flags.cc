@@ -1,0 +1,81 @@
+// The command line. The config file is absl's --flagfile: one --flag=value a
+// line.
+#include "absl/flags/flag.h"
+#include "server/config.h"
+
+ABSL_FLAG(std::string, listen, convgrad::Config().listen,
+          "where calls are taken: host:port or unix:path, several with commas; "
+          "port 0 is any free one");
+ABSL_FLAG(std::string, metrics_listen, convgrad::Config().metrics_listen,
+          "host:port of the Prometheus endpoint /metrics; empty for none");
+ABSL_FLAG(std::string, backends, convgrad::Config().backends,
+          "backends to use, with commas; empty for all that are compiled in");
+ABSL_FLAG(int, workers, convgrad::Config().workers,
+          "operations that run at once");
+ABSL_FLAG(int, threads_per_worker, convgrad::Config().threads_per_worker,
+          "threads of one operation; 0 for all usable cores / workers. The "
+          "bits of a result may depend on it");
+ABSL_FLAG(bool, pin_workers, convgrad::Config().pin_workers,
+          "give each worker cores of its own, where there are enough");
+ABSL_FLAG(int, queue_capacity, convgrad::Config().queue_capacity,
+          "operations that may wait for a worker");
+ABSL_FLAG(int64_t, memory_budget_bytes, convgrad::Config().memory_budget_bytes,
+          "bytes for calls, idle buffers and plans together; 0 for half of "
+          "what the process may have (RAM or cgroup limit)");
+ABSL_FLAG(int64_t, buffer_pool_idle_bytes,
+          convgrad::Config().buffer_pool_idle_bytes,
+          "bytes of free buffers kept for reuse, part of the budget; -1 for "
+          "1/8 of it");
+ABSL_FLAG(int64_t, plan_cache_bytes, convgrad::Config().plan_cache_bytes,
+          "bytes of plans kept for reuse, part of the budget; -1 for 64 MiB, "
+          "at most 1/16 of it");
+ABSL_FLAG(int64_t, max_message_bytes, convgrad::Config().max_message_bytes,
+          "payload bytes of one request, and of one response; 0 for 1 GiB, at "
+          "most what the budget allows");
+ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
+          "calls whose message may wait, unread, for memory");
+ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,
+          "deadline of calls that come without one");
+ABSL_FLAG(int64_t, max_macs, convgrad::Config().max_macs,
+          "multiply-adds of one operation");
+ABSL_FLAG(int64_t, max_reference_macs, convgrad::Config().max_reference_macs,
+          "multiply-adds of one operation on the reference backend");
+ABSL_FLAG(absl::Duration, drain_delay, convgrad::Config().drain_delay,
+          "at SIGTERM, time between reporting NOT_SERVING and refusing calls: "
+          "what balancers take to notice");
+ABSL_FLAG(absl::Duration, drain_timeout, convgrad::Config().drain_timeout,
+          "at SIGTERM, time that accepted calls have to finish");
+ABSL_FLAG(std::string, log_level, convgrad::Config().log_level,
+          "debug, info, warning, error or off");
+ABSL_FLAG(bool, healthcheck, false,
+          "ask the server at the first --listen address whether it is serving, "
+          "exit 0 if so, 1 if not");
+
+namespace convgrad {
+
+Config ConfigFromFlags() {
+  Config config;
+  config.listen = absl::GetFlag(FLAGS_listen);
+  config.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  config.backends = absl::GetFlag(FLAGS_backends);
+  config.workers = absl::GetFlag(FLAGS_workers);
+  config.threads_per_worker = absl::GetFlag(FLAGS_threads_per_worker);
+  config.pin_workers = absl::GetFlag(FLAGS_pin_workers);
+  config.queue_capacity = absl::GetFlag(FLAGS_queue_capacity);
+  config.memory_budget_bytes = absl::GetFlag(FLAGS_memory_budget_bytes);
+  config.buffer_pool_idle_bytes = absl::GetFlag(FLAGS_buffer_pool_idle_bytes);
+  config.plan_cache_bytes = absl::GetFlag(FLAGS_plan_cache_bytes);
+  config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
+  config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
+  config.default_deadline = absl::GetFlag(FLAGS_default_deadline);
+  config.max_macs = absl::GetFlag(FLAGS_max_macs);
+  config.max_reference_macs = absl::GetFlag(FLAGS_max_reference_macs);
+  config.drain_delay = absl::GetFlag(FLAGS_drain_delay);
+  config.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
+  config.log_level = absl::GetFlag(FLAGS_log_level);
+  return config;
+}
+
+bool IsHealthCheck() { return absl::GetFlag(FLAGS_healthcheck); }
+
+}  // namespace convgrad

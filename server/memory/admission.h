@@ -1,0 +1,29 @@
+// What a call may hold before its size is known from its descriptors.
+//
+// Thread-safe: free functions without state.
+#pragma once
+
+#include <cstdint>
+
+namespace convgrad {
+
+// Heads are some hundred bytes; what one call's bookkeeping takes comes to a
+// few KiB.
+inline constexpr int64_t kCallOverheadBytes = int64_t{64} << 10;
+
+// Returns what a call with `payload_bytes` in its request holds at most until
+// its operands are copied: the message, and aligned copies of it, which take up
+// to 1/8 more (BufferPool::CapacityFor). Requires: 0 <= payload_bytes < 2^60.
+inline int64_t AdmissionBytes(int64_t payload_bytes) {
+  return payload_bytes + payload_bytes / 8 * 9 + kCallOverheadBytes;
+}
+
+// Returns the largest payload_bytes whose AdmissionBytes are within `capacity`,
+// 0 if there is none.
+inline int64_t LargestAdmissible(int64_t capacity) {
+  return capacity <= kCallOverheadBytes
+             ? 0
+             : (capacity - kCallOverheadBytes) / 17 * 8;
+}
+
+}  // namespace convgrad

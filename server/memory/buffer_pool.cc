@@ -1,0 +1,165 @@
+#include "server/memory/buffer_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+constexpr int64_t kHugePage = int64_t{2} << 20;
+// From here on a buffer is a mapping of its own: it lies on huge pages, and
+// when the pool gives it back the process shrinks at once.
+constexpr int64_t kMapFrom = 2 * kHugePage;
+// Smaller ones aren't worth keeping: malloc is as good at them. Bounds the
+// length of the idle list too.
+constexpr int64_t kKeepFrom = int64_t{64} << 10;
+
+// Returns kHugePage-aligned memory: maps a page too much and cuts the ends off.
+std::byte* MapAligned(int64_t bytes) {
+  void* mapping = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  auto* start = static_cast<std::byte*>(mapping);
+  const auto address = reinterpret_cast<uintptr_t>(mapping);
+  const int64_t head = (kHugePage - address % kHugePage) % kHugePage;
+  if (head > 0) munmap(start, head);
+  munmap(start + head + bytes, kHugePage - head);
+  madvise(start + head, bytes, MADV_HUGEPAGE);
+  return start + head;
+}
+
+std::byte* Allocate(int64_t capacity) {
+  if (capacity >= kMapFrom) return MapAligned(capacity);
+  return static_cast<std::byte*>(std::aligned_alloc(kAlignment, capacity));
+}
+
+void Free(std::byte* data, int64_t capacity) {
+  if (capacity >= kMapFrom) {
+    munmap(data, capacity);
+  } else {
+    std::free(data);
+  }
+}
+
+}  // namespace
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      capacity_(std::exchange(other.capacity_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  std::swap(pool_, other.pool_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(capacity_, other.capacity_);
+  // What this one held goes back now, not when `other` ends.
+  Buffer old = std::move(other);
+  return *this;
+}
+
+Buffer::~Buffer() {
+  if (pool_ != nullptr) pool_->Return({data_, capacity_});
+}
+
+BufferPool::BufferPool(int64_t max_idle_bytes)
+    : max_idle_bytes_(max_idle_bytes) {}
+
+BufferPool::~BufferPool() {
+  MutexLock lock(&mutex_);
+  assert(outstanding_ == 0);
+  for (const Block& block : idle_) Free(block.data, block.capacity);
+}
+
+int64_t BufferPool::CapacityFor(int64_t size) {
+  if (size <= 0) return 0;
+  const auto power =
+      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size)));
+  // Whole memory pages where buffers are mappings: 4 KiB divides these steps.
+  const int64_t step = std::max(kAlignment, power / 8);
+  return (size + step - 1) / step * step;
+}
+
+absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
+  assert(size >= 0);
+  if (size == 0) return Buffer();
+  const int64_t capacity = CapacityFor(size);
+  std::byte* data = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = std::find_if(
+        idle_.begin(), idle_.end(),
+        [&](const Block& block) { return block.capacity == capacity; });
+    if (found != idle_.end()) {
+      data = found->data;
+      idle_bytes_ -= capacity;
+      idle_.erase(found);
+    }
+    outstanding_bytes_ += capacity;
+    ++outstanding_;
+  }
+  if (data == nullptr) data = Allocate(capacity);
+  if (data == nullptr) {
+    MutexLock lock(&mutex_);
+    outstanding_bytes_ -= capacity;
+    --outstanding_;
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {Reason::kBusy, "server.memory", "no memory",
+                      absl::StrCat(size, " bytes from the system")});
+  }
+  return Buffer(this, data, size, capacity);
+}
+
+std::list<BufferPool::Block> BufferPool::Trim(int64_t max_bytes) {
+  std::list<Block> trimmed;
+  while (idle_bytes_ > max_bytes) {
+    idle_bytes_ -= idle_.back().capacity;
+    trimmed.splice(trimmed.end(), idle_, std::prev(idle_.end()));
+  }
+  return trimmed;
+}
+
+void BufferPool::Return(Block block) {
+  std::list<Block> trimmed;
+  {
+    MutexLock lock(&mutex_);
+    outstanding_bytes_ -= block.capacity;
+    --outstanding_;
+    if (block.capacity < kKeepFrom || block.capacity > max_idle_bytes_) {
+      trimmed.push_back(block);
+    } else {
+      idle_.push_front(block);
+      idle_bytes_ += block.capacity;
+      trimmed = Trim(max_idle_bytes_);
+    }
+  }
+  for (const Block& old : trimmed) Free(old.data, old.capacity);
+}
+
+int64_t BufferPool::outstanding_bytes() const {
+  MutexLock lock(&mutex_);
+  return outstanding_bytes_;
+}
+
+int BufferPool::outstanding() const {
+  MutexLock lock(&mutex_);
+  return outstanding_;
+}
+
+int64_t BufferPool::idle_bytes() const {
+  MutexLock lock(&mutex_);
+  return idle_bytes_;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,24 @@
+// The two halves of the server's memory: how much, and the bytes themselves.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "server/memory/buffer_pool.h"
+#include "server/memory/memory_budget.h"
+
+namespace convgrad {
+
+// Thread-safe. Shared: gRPC may let go of a response's slices, and with them of
+// its buffers, after the server object is gone.
+struct CallMemory {
+  CallMemory(int64_t capacity_bytes, int max_waiters, int64_t max_idle_bytes,
+             MemoryBudget::Executor executor)
+      : budget(capacity_bytes, max_waiters, std::move(executor)),
+        pool(max_idle_bytes) {}
+
+  MemoryBudget budget;
+  BufferPool pool;
+};
+
+}  // namespace convgrad

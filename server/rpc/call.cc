@@ -1,0 +1,113 @@
+#include "server/rpc/call.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "server/rpc/status_conversion.h"
+
+namespace convgrad {
+namespace {
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
+                      absl::Duration default_deadline) {
+  const auto deadline = context.deadline();
+  // gRPC's way to say that there is none.
+  if (deadline == std::chrono::system_clock::time_point::max()) {
+    return absl::Now() + default_deadline;
+  }
+  return absl::FromChrono(deadline);
+}
+
+}  // namespace
+
+Call::Call(const CallServices& services,
+           grpc::GenericCallbackServerContext* context,
+           absl::string_view method)
+    : services_(services),
+      context_(context),
+      method_(method),
+      arrival_(absl::Now()),
+      deadline_(DeadlineOf(*context, services.default_deadline)),
+      cancelled_(std::make_shared<std::atomic<bool>>(false)),
+      read_start_(arrival_),
+      read_end_(arrival_) {
+  services_.observer->OnStarted(method_);
+}
+
+Call::~Call() {
+  if (active_) services_.lifecycle->Leave();
+}
+
+absl::string_view Call::Metadata(absl::string_view key) const {
+  const auto& metadata = context_->client_metadata();
+  const auto found = metadata.find(grpc::string_ref(key.data(), key.size()));
+  if (found == metadata.end()) return "";
+  return absl::string_view(found->second.data(), found->second.size());
+}
+
+void Call::Admit(int64_t bytes) {
+  services_.lifecycle->Enter();
+  active_ = true;
+  // gRPC doesn't run any of this call's callbacks before Start is over, so the
+  // call outlives this function even if it is granted on another thread.
+  absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
+      bytes, deadline_, [this](absl::StatusOr<Reservation> granted) {
+        OnGranted(std::move(granted));
+      });
+  if (!waiter.ok()) return End(waiter.status());
+  waiter_id_ = *waiter;
+}
+
+void Call::OnGranted(absl::StatusOr<Reservation> granted) {
+  read_start_ = read_end_ = absl::Now();
+  if (!granted.ok()) return End(granted.status());
+  reservation_ = *std::move(granted);
+  StartRead(&request_);
+}
+
+void Call::OnReadDone(bool ok) {
+  read_end_ = absl::Now();
+  if (ok) return OnRequest();
+  if (*cancelled_ || context_->IsCancelled()) return End(WhyGone());
+  End(InvalidField(Reason::kMalformed, "request", "no message", "one message"));
+}
+
+void Call::OnCancel() {
+  *cancelled_ = true;
+  const uint64_t waiter = waiter_id_;
+  if (waiter != 0 && services_.memory->budget.CancelWait(waiter)) {
+    read_start_ = read_end_ = absl::Now();
+    return End(WhyGone());
+  }
+  OnGone();
+}
+
+absl::Status Call::WhyGone() const {
+  if (deadline_ <= absl::Now()) {
+    return MakeError(absl::StatusCode::kDeadlineExceeded,
+                     {Reason::kDeadline, "deadline", "passed", ""});
+  }
+  return MakeError(absl::StatusCode::kCancelled,
+                   {Reason::kCancelled, "call", "cancelled by its client", ""});
+}
+
+void Call::End(absl::Status status, grpc::ByteBuffer* response) {
+  // Nobody will read the answer: that isn't a success to be counted.
+  if (status.ok() && *cancelled_) status = WhyGone();
+  request_.Clear();
+  Report(status);
+  reservation_.ShrinkTo(0);
+  services_.observer->OnHandled(method_, status.code(), absl::Now() - arrival_);
+  for (const auto& [key, value] : TrailersOf(status)) {
+    context_->AddTrailingMetadata(key, value);
+  }
+  if (status.ok() && response != nullptr) {
+    response_.Swap(response);
+    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  } else {
+    Finish(ToGrpcStatus(status));
+  }
+}
+
+}  // namespace convgrad

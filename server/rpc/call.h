@@ -1,0 +1,93 @@
+// The life of one call: arrival, memory before bytes, one message in, one
+// message or an error out, each step counted.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "server/rpc/call_services.h"
+
+namespace convgrad {
+
+// Made by CreateReactor, deletes itself in OnDone. gRPC comes there only after
+// End, and End is called only when nothing else (a waiter in the budget, a job
+// in the scheduler) can call back any more: a call is never touched dead.
+//
+// Its steps follow one another, on whatever thread; only OnCancel may come at
+// any time beside them.
+class Call : public grpc::ServerGenericBidiReactor {
+ public:
+  // `method` is the short name that is counted.
+  Call(const CallServices& services,
+       grpc::GenericCallbackServerContext* context, absl::string_view method);
+
+  // Does what leads to exactly one End. Called once, in CreateReactor.
+  virtual void Start() = 0;
+
+ protected:
+  ~Call() override;
+
+  // Counts the call as active, waits for `bytes` of the budget, then reads the
+  // request and goes on with OnRequest. Ends the call if that fails. To be
+  // called in Start.
+  void Admit(int64_t bytes);
+
+  // The request is there: `request()`, paid for by `reservation()`.
+  virtual void OnRequest() {}
+
+  // The call's client has gone; End is still to come.
+  virtual void OnGone() {}
+
+  // Reports the call to the observer, beyond its status: called once, by End.
+  virtual void Report(const absl::Status& /*status*/) {}
+
+  // The one exit of every call: reports it and gives gRPC the status, and
+  // `response` if that is OK. The call may be gone when this returns.
+  void End(absl::Status status, grpc::ByteBuffer* response = nullptr);
+
+  // Returns the value of the client's metadata `key`, "" if there is none.
+  absl::string_view Metadata(absl::string_view key) const;
+
+  const CallServices& services() const { return services_; }
+  grpc::ByteBuffer* request() { return &request_; }
+  Reservation* reservation() { return &reservation_; }
+  absl::Time arrival() const { return arrival_; }
+  absl::Time deadline() const { return deadline_; }
+  absl::Duration admission_time() const { return read_start_ - arrival_; }
+  absl::Duration receive_time() const { return read_end_ - read_start_; }
+  // Set when the client has gone.
+  const std::shared_ptr<std::atomic<bool>>& cancelled() const {
+    return cancelled_;
+  }
+
+ private:
+  void OnGranted(absl::StatusOr<Reservation> granted);
+  void OnReadDone(bool ok) final;
+  void OnCancel() final;
+  void OnDone() final { delete this; }
+  // Returns the status of a call whose client has gone.
+  absl::Status WhyGone() const;
+
+  const CallServices& services_;
+  grpc::GenericCallbackServerContext* const context_;
+  const absl::string_view method_;
+  const absl::Time arrival_;
+  const absl::Time deadline_;
+  const std::shared_ptr<std::atomic<bool>> cancelled_;
+  bool active_ = false;
+  // In the budget's queue; 0 if not there.
+  std::atomic<uint64_t> waiter_id_{0};
+  Reservation reservation_;
+  absl::Time read_start_;
+  absl::Time read_end_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
+};
+
+}  // namespace convgrad

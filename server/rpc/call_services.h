@@ -1,0 +1,33 @@
+// What a call uses of the server.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/time/time.h"
+#include "convgrad/v1/capabilities.pb.h"
+#include "server/memory/call_memory.h"
+#include "server/rpc/lifecycle.h"
+#include "server/scheduling/routing.h"
+#include "server/scheduling/scheduler.h"
+#include "server/telemetry/observer.h"
+
+namespace convgrad {
+
+// Outlives every call. Never changed once calls arrive; what it points to is
+// thread-safe.
+struct CallServices {
+  OpObserver* observer = nullptr;
+  // Shared with the slices of responses that gRPC hasn't let go of.
+  std::shared_ptr<CallMemory> memory;
+  Lifecycle* lifecycle = nullptr;
+  const Router* router = nullptr;
+  Scheduler* scheduler = nullptr;
+  // Payload bytes of one request, and of one response.
+  int64_t max_message_bytes = 0;
+  // Of calls that come without a deadline.
+  absl::Duration default_deadline = absl::InfiniteDuration();
+  v1::GetCapabilitiesResponse capabilities;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,203 @@
+#include "server/rpc/compute_call.h"
+
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+#include "proto/codec.h"
+#include "server/memory/admission.h"
+
+namespace convgrad {
+namespace {
+
+absl::Status TooLarge(absl::string_view what, int64_t found, int64_t limit) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, std::string(what), absl::StrCat(found, " bytes"),
+       absl::StrCat("at most ", limit, ", the server's --max_message_bytes")});
+}
+
+void EncodeReport(const OpSample& sample, const ConvOperation& operation,
+                  const JobOutcome& outcome, v1::Report* report) {
+  report->set_backend(sample.backend);
+  report->set_implementation(outcome.implementation);
+  report->set_flops(sample.flops);
+  report->set_plan_cache_hit(outcome.plan_cache_hit);
+  report->set_problem(ToString(operation.problem));
+  v1::StageTimes* seconds = report->mutable_seconds();
+  seconds->set_receive(absl::ToDoubleSeconds(sample.times.receive));
+  seconds->set_decode(absl::ToDoubleSeconds(sample.times.decode));
+  seconds->set_queue(absl::ToDoubleSeconds(sample.times.queue));
+  seconds->set_plan(absl::ToDoubleSeconds(sample.times.plan));
+  seconds->set_reorder(absl::ToDoubleSeconds(sample.times.reorder));
+  seconds->set_compute(absl::ToDoubleSeconds(sample.times.compute));
+  seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode));
+  seconds->set_total(absl::ToDoubleSeconds(sample.times.total));
+}
+
+}  // namespace
+
+ComputeCall::ComputeCall(const CallServices& services,
+                         grpc::GenericCallbackServerContext* context,
+                         Direction direction)
+    : Call(services, context,
+           direction == Direction::kForward ? "ConvForward" : "ConvBackward"),
+      direction_(direction),
+      buffers_(services.memory) {
+  sample_.direction = direction;
+}
+
+void ComputeCall::Start() {
+  absl::Status serving = services().lifecycle->CheckServing();
+  if (!serving.ok()) return End(std::move(serving));
+  const int64_t limit = services().max_message_bytes;
+  int64_t declared;
+  if (absl::SimpleAtoi(Metadata(kRequestBytesKey), &declared) &&
+      declared >= 0) {
+    declared_bytes_ = declared;
+  }
+  if (declared_bytes_ > limit) {
+    return End(TooLarge("request", declared_bytes_, limit));
+  }
+  Admit(AdmissionBytes(declared_bytes_ >= 0 ? declared_bytes_ : limit));
+}
+
+void ComputeCall::OnRequest() {
+  const absl::Time start = absl::Now();
+  sample_.times.receive = receive_time();
+  absl::Status status = Prepare();
+  sample_.times.decode = absl::Now() - start;
+  if (!status.ok()) return End(std::move(status));
+  submitted_ = true;
+  services().scheduler->Submit(std::move(job_));
+}
+
+absl::Status ComputeCall::CheckDeclared(int64_t received) {
+  if (declared_bytes_ >= 0 && received > declared_bytes_) {
+    return InvalidField(Reason::kByteCountMismatch, "payloads",
+                        absl::StrCat(received, " bytes"),
+                        absl::StrCat("at most ", declared_bytes_,
+                                     ", declared in ", kRequestBytesKey));
+  }
+  const int64_t limit = services().max_message_bytes;
+  if (received > limit) return TooLarge("request", received, limit);
+  return absl::OkStatus();
+}
+
+template <typename Request>
+absl::StatusOr<ComputeCall::Plea> ComputeCall::Parse(
+    std::vector<PayloadView>* payloads) {
+  Request head;
+  ASSIGN_OR_RETURN(*payloads, SplitMessage(request(), &head));
+  const std::vector<int64_t> sizes = SizesOf(*payloads);
+  sample_.bytes_received =
+      std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  RETURN_IF_ERROR(CheckDeclared(sample_.bytes_received));
+  RETURN_IF_ERROR(CheckCriticalFields(head));
+  Plea plea;
+  ASSIGN_OR_RETURN(plea.options, DecodeOptions(head.options()));
+  ASSIGN_OR_RETURN(plea.decoded,
+                   DecodeOperation(head.operation(), direction_, sizes));
+  sample_.dtype = std::string(NameOf(OperandDtype(plea.decoded.operation)));
+  RETURN_IF_ERROR(CheckLimits(plea.decoded.operation));
+  RETURN_IF_ERROR(plea.decoded.support);
+  ASSIGN_OR_RETURN(
+      plea.backend,
+      services().router->Route(plea.decoded.operation, plea.options.backend));
+  return plea;
+}
+
+absl::Status ComputeCall::CheckLimits(const ConvOperation& operation) const {
+  RETURN_IF_ERROR(services().router->CheckLimits(operation));
+  int64_t bytes = 0;
+  for (const ResultRequest& result : operation.results) {
+    bytes = CheckedAdd(bytes, *ByteSize(result.descriptor))
+                .value_or(std::numeric_limits<int64_t>::max());
+  }
+  const int64_t limit = services().max_message_bytes;
+  if (bytes > limit) return TooLarge("response", bytes, limit);
+  return absl::OkStatus();
+}
+
+absl::Status ComputeCall::Prepare() {
+  std::vector<PayloadView> payloads;
+  ASSIGN_OR_RETURN(Plea plea, direction_ == Direction::kForward
+                                  ? Parse<v1::ConvForwardRequest>(&payloads)
+                                  : Parse<v1::ConvBackwardRequest>(&payloads));
+  sample_.backend = std::string(plea.backend->name());
+  DropUnneeded(&plea.decoded.operation);
+  sample_.flops = Flops(plea.decoded.operation);
+  RETURN_IF_ERROR(
+      buffers_.Fill(plea.decoded, std::move(payloads), reservation()));
+  sample_.bytes_copied = buffers_.copied_bytes();
+  operation_ = plea.decoded.operation;
+  job_.operation = std::move(plea.decoded.operation);
+  job_.backend = plea.backend;
+  job_.deterministic = plea.options.deterministic;
+  job_.buffers = buffers_.run_buffers();
+  job_.deadline = deadline();
+  job_.cancelled = cancelled();
+  job_.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
+  return absl::OkStatus();
+}
+
+void ComputeCall::OnGone() {
+  if (submitted_) services().scheduler->DropDead();
+}
+
+void ComputeCall::OnJobDone(JobOutcome outcome) {
+  sample_.queued = true;
+  sample_.times.queue = outcome.queue;
+  sample_.times.plan = outcome.plan;
+  sample_.times.reorder = outcome.run.reorder;
+  sample_.times.compute = outcome.run.compute;
+  sample_.planned = outcome.planned;
+  sample_.plan_cache_hit = outcome.plan_cache_hit;
+  sample_.ran = outcome.status.ok();
+  if (!outcome.status.ok()) return End(std::move(outcome.status));
+  absl::StatusOr<grpc::ByteBuffer> response =
+      direction_ == Direction::kForward
+          ? Encode<v1::ConvForwardResponse>(outcome)
+          : Encode<v1::ConvBackwardResponse>(outcome);
+  if (!response.ok()) return End(response.status());
+  End(absl::OkStatus(), &*response);
+}
+
+template <typename Response>
+absl::StatusOr<grpc::ByteBuffer> ComputeCall::Encode(
+    const JobOutcome& outcome) {
+  const absl::Time start = absl::Now();
+  sample_.bytes_sent = buffers_.result_bytes();
+  std::vector<grpc::Slice> payloads = buffers_.TakeResults(reservation());
+  Response head;
+  for (size_t i = 0; i < operation_.results.size(); ++i) {
+    v1::NamedTensor* named = head.add_results();
+    named->set_which(EncodeResult(operation_.results[i].which));
+    *named->mutable_tensor() =
+        EncodeTensor(operation_.results[i].descriptor, static_cast<int>(i));
+  }
+  // What is still to come, serialising some hundred bytes, takes microseconds.
+  sample_.times.encode = absl::Now() - start;
+  sample_.times.queue += admission_time();
+  sample_.times.total = absl::Now() - arrival();
+  EncodeReport(sample_, operation_, outcome, head.mutable_report());
+  return JoinMessage(head, std::move(payloads));
+}
+
+void ComputeCall::Report(const absl::Status& status) {
+  buffers_.Clear();
+  sample_.code = status.code();
+  if (!status.ok()) {
+    sample_.bytes_sent = 0;
+    const std::optional<ErrorDetail> detail = DetailOf(status);
+    if (detail) sample_.reason = std::string(ReasonName(detail->reason));
+  }
+  services().observer->OnOperation(sample_);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,59 @@
+// A ConvForward or ConvBackward call.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/rpc/call.h"
+#include "server/rpc/operation_buffers.h"
+
+namespace convgrad {
+
+// The metadata key by which a client says how many payload bytes it will send.
+inline constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
+
+class ComputeCall final : public Call {
+ public:
+  ComputeCall(const CallServices& services,
+              grpc::GenericCallbackServerContext* context, Direction direction);
+
+  void Start() override;
+
+ private:
+  // What a request asks for, checked and routed.
+  struct Plea {
+    DecodedOperation decoded;
+    CallOptions options;
+    const Backend* backend = nullptr;
+  };
+
+  void OnRequest() override;
+  void OnGone() override;
+  // Lets go of all memory, too.
+  void Report(const absl::Status& status) override;
+
+  // Reads and checks the request and fills `job_`.
+  absl::Status Prepare();
+  // Parses the head of a request of this type.
+  template <typename Request>
+  absl::StatusOr<Plea> Parse(std::vector<PayloadView>* payloads);
+  absl::Status CheckDeclared(int64_t received);
+  // Checks what is asked for against the server's limits.
+  absl::Status CheckLimits(const ConvOperation& operation) const;
+  void OnJobDone(JobOutcome outcome);
+  template <typename Response>
+  absl::StatusOr<grpc::ByteBuffer> Encode(const JobOutcome& outcome);
+
+  const Direction direction_;
+  // Payload bytes that the client declared, -1 if it didn't.
+  int64_t declared_bytes_ = -1;
+  OperationBuffers buffers_;
+  // Moved to the scheduler, but for what the response needs.
+  Job job_;
+  ConvOperation operation_;
+  std::atomic<bool> submitted_{false};
+  OpSample sample_;
+};
+
+}  // namespace convgrad

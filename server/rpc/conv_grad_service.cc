@@ -1,0 +1,49 @@
+#include "server/rpc/conv_grad_service.h"
+
+#include <string>
+
+#include "backends/core/status.h"
+#include "server/rpc/compute_call.h"
+
+namespace convgrad {
+namespace {
+
+// A call of something that this server doesn't have.
+class UnknownCall final : public Call {
+ public:
+  UnknownCall(const CallServices& services,
+              grpc::GenericCallbackServerContext* context)
+      : Call(services, context, "unknown"), path_(context->method()) {}
+
+  void Start() override {
+    End(MakeError(absl::StatusCode::kUnimplemented,
+                  {Reason::kUnsupported, "method", path_,
+                   "ConvForward, ConvBackward or GetCapabilities of "
+                   "convgrad.v1.ConvGrad"}));
+  }
+
+ private:
+  const std::string path_;
+};
+
+Call* MakeCall(const CallServices& services,
+               grpc::GenericCallbackServerContext* context) {
+  if (context->method() == "/convgrad.v1.ConvGrad/ConvForward") {
+    return new ComputeCall(services, context, Direction::kForward);
+  }
+  if (context->method() == "/convgrad.v1.ConvGrad/ConvBackward") {
+    return new ComputeCall(services, context, Direction::kBackward);
+  }
+  return new UnknownCall(services, context);
+}
+
+}  // namespace
+
+grpc::ServerGenericBidiReactor* ConvGradService::CreateReactor(
+    grpc::GenericCallbackServerContext* context) {
+  Call* call = MakeCall(services_, context);
+  call->Start();
+  return call;
+}
+
+}  // namespace convgrad

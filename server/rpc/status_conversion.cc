@@ -1,0 +1,93 @@
+#include "server/rpc/status_conversion.h"
+
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "backends/core/status.h"
+#include "convgrad/v1/error.pb.h"
+
+namespace convgrad {
+namespace {
+
+// gRPC refuses more than 8 KiB of trailers; messages grow threefold there by
+// percent-encoding and details by a third in base64.
+constexpr size_t kMaxMessage = 1024;
+constexpr size_t kMaxPart = 512;
+
+// Parts of a request may be in there: what isn't plain text would not even be a
+// valid string field.
+std::string Printable(absl::string_view text, size_t max_size) {
+  std::string printable(text.substr(0, max_size));
+  for (char& c : printable) {
+    if (!absl::ascii_isprint(c)) c = '?';
+  }
+  return printable;
+}
+
+// The one table of codes. absl took gRPC's numbers, but that isn't promised.
+grpc::StatusCode CodeOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return grpc::StatusCode::OK;
+    case absl::StatusCode::kCancelled:
+      return grpc::StatusCode::CANCELLED;
+    case absl::StatusCode::kInvalidArgument:
+      return grpc::StatusCode::INVALID_ARGUMENT;
+    case absl::StatusCode::kDeadlineExceeded:
+      return grpc::StatusCode::DEADLINE_EXCEEDED;
+    case absl::StatusCode::kNotFound:
+      return grpc::StatusCode::NOT_FOUND;
+    case absl::StatusCode::kAlreadyExists:
+      return grpc::StatusCode::ALREADY_EXISTS;
+    case absl::StatusCode::kPermissionDenied:
+      return grpc::StatusCode::PERMISSION_DENIED;
+    case absl::StatusCode::kResourceExhausted:
+      return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case absl::StatusCode::kFailedPrecondition:
+      return grpc::StatusCode::FAILED_PRECONDITION;
+    case absl::StatusCode::kAborted:
+      return grpc::StatusCode::ABORTED;
+    case absl::StatusCode::kOutOfRange:
+      return grpc::StatusCode::OUT_OF_RANGE;
+    case absl::StatusCode::kUnimplemented:
+      return grpc::StatusCode::UNIMPLEMENTED;
+    case absl::StatusCode::kInternal:
+      return grpc::StatusCode::INTERNAL;
+    case absl::StatusCode::kUnavailable:
+      return grpc::StatusCode::UNAVAILABLE;
+    case absl::StatusCode::kDataLoss:
+      return grpc::StatusCode::DATA_LOSS;
+    case absl::StatusCode::kUnauthenticated:
+      return grpc::StatusCode::UNAUTHENTICATED;
+    default:
+      return grpc::StatusCode::UNKNOWN;
+  }
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  return grpc::Status(CodeOf(status.code()),
+                      Printable(status.message(), kMaxMessage));
+}
+
+std::vector<std::pair<std::string, std::string>> TrailersOf(
+    const absl::Status& status) {
+  const std::optional<ErrorDetail> detail = DetailOf(status);
+  if (status.ok() || !detail) return {};
+  v1::ErrorDetail message;
+  message.set_reason(std::string(ReasonName(detail->reason)));
+  message.set_field(Printable(detail->field, kMaxPart));
+  message.set_found(Printable(detail->found, kMaxPart));
+  message.set_expected(Printable(detail->expected, kMaxPart));
+  std::vector<std::pair<std::string, std::string>> trailers;
+  trailers.emplace_back(kErrorTrailer, message.SerializeAsString());
+  if (status.code() == absl::StatusCode::kResourceExhausted &&
+      detail->reason == Reason::kBusy) {
+    trailers.emplace_back(kPushbackTrailer, kPushbackMs);
+  }
+  return trailers;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,45 @@
+// One operation on its way through the scheduler: what to compute, on which
+// bytes, until when, and whom to tell.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "backends/core/backend.h"
+
+namespace convgrad {
+
+// What came of a job.
+struct JobOutcome {
+  absl::Status status;
+  std::string implementation;  // "" if it never got a plan
+  bool planned = false;        // a plan was looked up
+  bool plan_cache_hit = false;
+  absl::Duration queue;
+  absl::Duration plan;
+  RunTimes run;
+};
+
+// Owned by the scheduler from Submit until `done` returns.
+struct Job {
+  // Validated; only the needed operands.
+  ConvOperation operation;
+  // Chosen by Router::Route; outlives the scheduler.
+  const Backend* backend = nullptr;
+  bool deterministic = true;
+  // All but scratch, which the worker provides. Lent until `done` is called.
+  RunBuffers buffers;
+  absl::Time deadline = absl::InfiniteFuture();
+  // Set by the caller at any time; looked at on dequeue and by
+  // Scheduler::DropDead. Null: never cancelled.
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  // Called exactly once, on a worker's thread or in Submit, DropDead or
+  // Shutdown, with no lock held.
+  std::function<void(JobOutcome)> done;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,111 @@
+#include "server/scheduling/plan_cache.h"
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+std::string KeyOf(const Backend& backend, const ConvOperation& operation,
+                  const PlanOptions& options) {
+  return absl::StrCat(ToString(operation), "|", backend.name(), "|",
+                      options.threads, "|",
+                      options.deterministic ? "deterministic" : "timed");
+}
+
+// An exception must not leave the entry "being made" for ever.
+absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
+                                           const ConvOperation& operation,
+                                           const PlanOptions& options) {
+  try {
+    return backend.MakePlan(operation, options);
+  } catch (const std::exception& error) {
+    return MakeError(
+        absl::StatusCode::kInternal,
+        {Reason::kInternal, "backend", error.what(), "no exception"});
+  }
+}
+
+}  // namespace
+
+PlanCache::PlanCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
+
+absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
+                                                 const ConvOperation& operation,
+                                                 const PlanOptions& options) {
+  std::string key = KeyOf(backend, operation, options);
+  Entries::iterator position;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = by_key_.find(key);
+    if (found != by_key_.end()) {
+      const std::shared_ptr<Entry> entry = *found->second;
+      entries_.splice(entries_.begin(), entries_, found->second);
+      const bool hit = !entry->making;
+      while (entry->making) made_.Wait(&mutex_);
+      if (!entry->plan.ok()) return entry->plan.status();
+      return Lookup{*entry->plan, hit};
+    }
+    entries_.push_front(std::make_shared<Entry>());
+    position = entries_.begin();
+    (*position)->key = key;
+    by_key_.emplace(std::move(key), position);
+  }
+  const std::shared_ptr<Entry> entry = *position;
+  Finish(position, Make(backend, operation, options));
+  // Written by this thread, and by no other once it is made.
+  if (!entry->plan.ok()) return entry->plan.status();
+  return Lookup{*entry->plan, false};
+}
+
+void PlanCache::Finish(Entries::iterator position,
+                       absl::StatusOr<std::unique_ptr<Plan>> made) {
+  MutexLock lock(&mutex_);
+  Entry& entry = **position;
+  entry.making = false;
+  if (made.ok()) {
+    entry.plan = std::shared_ptr<const Plan>(*std::move(made));
+    entry.bytes = (*entry.plan)->resident_bytes();
+    bytes_ += entry.bytes;
+    ++plans_;
+    if (entry.bytes > max_bytes_) Drop(position);
+    Trim();
+  } else {
+    entry.plan = made.status();
+    by_key_.erase(entry.key);
+    entries_.erase(position);
+  }
+  made_.NotifyAll();
+}
+
+void PlanCache::Drop(Entries::iterator position) {
+  bytes_ -= (*position)->bytes;
+  --plans_;
+  by_key_.erase((*position)->key);
+  entries_.erase(position);
+}
+
+void PlanCache::Trim() {
+  auto position = entries_.end();
+  while (bytes_ > max_bytes_) {
+    --position;
+    if ((*position)->making) continue;
+    const auto dropped = position++;
+    Drop(dropped);
+  }
+}
+
+int64_t PlanCache::bytes() const {
+  MutexLock lock(&mutex_);
+  return bytes_;
+}
+
+int64_t PlanCache::plans() const {
+  MutexLock lock(&mutex_);
+  return plans_;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,67 @@
+// Plans by what they compute, so that the slow half of a call is paid once.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "backends/core/backend.h"
+#include "backends/core/mutex.h"
+
+namespace convgrad {
+
+// Thread-safe.
+class PlanCache {
+ public:
+  struct Lookup {
+    std::shared_ptr<const Plan> plan;
+    bool hit = false;  // false for those who waited for another's making, too
+  };
+
+  // Keeps plans of at most `max_bytes` resident bytes, the last used ones. A
+  // plan that is larger than that is handed out, but not kept.
+  explicit PlanCache(int64_t max_bytes);
+
+  // Returns the plan of `backend` for `operation`, made on this thread if it
+  // isn't there. Several threads that ask for the same plan at once make it
+  // once, the others wait.
+  // Errors: those of Backend::MakePlan; they aren't kept.
+  absl::StatusOr<Lookup> Get(const Backend& backend,
+                             const ConvOperation& operation,
+                             const PlanOptions& options);
+
+  int64_t bytes() const;
+  int64_t plans() const;
+
+ private:
+  struct Entry {
+    std::string key;
+    // Not OK yet while it is being made: `making`.
+    absl::StatusOr<std::shared_ptr<const Plan>> plan =
+        absl::UnknownError("being made");
+    bool making = true;
+    int64_t bytes = 0;
+  };
+  // Shared: a waiter reads its entry after it was dropped.
+  using Entries = std::list<std::shared_ptr<Entry>>;
+
+  void Finish(Entries::iterator position,
+              absl::StatusOr<std::unique_ptr<Plan>> made);
+  void Drop(Entries::iterator position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const int64_t max_bytes_;
+  mutable Mutex mutex_;
+  CondVar made_;
+  // Last used first.
+  Entries entries_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Entries::iterator> by_key_
+      ABSL_GUARDED_BY(mutex_);
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t plans_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace convgrad

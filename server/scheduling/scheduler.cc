@@ -1,0 +1,209 @@
+#include "server/scheduling/scheduler.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+// Threads that a backend starts from here inherit the set.
+void PinTo(const std::vector<int>& cores) {
+  if (cores.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int core : cores) CPU_SET(core, &set);
+  // Fails where a container took a core away since start-up: unpinned is right
+  // then.
+  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+}
+
+}  // namespace
+
+absl::Status DrainingError() {
+  return MakeError(absl::StatusCode::kUnavailable,
+                   {Reason::kDraining, "server", "a server that is going away",
+                    "another one; retry there"});
+}
+
+Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory)
+    : options_(std::move(options)), plans_(plans), memory_(memory) {
+  MutexLock lock(&join_mutex_);
+  for (const std::vector<int>& cores : options_.worker_cores) {
+    workers_.emplace_back([this, &cores] { Work(cores); });
+  }
+}
+
+Scheduler::~Scheduler() { Shutdown(); }
+
+void Scheduler::Submit(Job job) {
+  QueuedJob queued{std::move(job), options_.clock()};
+  absl::Status refusal = CheckAlive(queued.job);
+  if (refusal.ok()) {
+    MutexLock lock(&mutex_);
+    if (refusing_) {
+      refusal = DrainingError();
+    } else if (static_cast<int>(queue_.size()) >= options_.queue_capacity) {
+      refusal =
+          MakeError(absl::StatusCode::kResourceExhausted,
+                    {Reason::kBusy, "server.queue",
+                     absl::StrCat(queue_.size(), " jobs queued"),
+                     absl::StrCat("fewer than ", options_.queue_capacity)});
+    } else {
+      queue_.push_back(std::move(queued));
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  JobOutcome outcome;
+  outcome.status = std::move(refusal);
+  End(std::move(queued), std::move(outcome));
+}
+
+absl::Status Scheduler::CheckAlive(const Job& job) const {
+  if (job.cancelled != nullptr && job.cancelled->load()) {
+    return MakeError(
+        absl::StatusCode::kCancelled,
+        {Reason::kCancelled, "call", "cancelled by its client", ""});
+  }
+  if (job.deadline <= options_.clock()) {
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded,
+        {Reason::kDeadline, "deadline", "passed before the work", ""});
+  }
+  return absl::OkStatus();
+}
+
+void Scheduler::Work(const std::vector<int>& cores) {
+  PinTo(cores);
+  QueuedJob next;
+  while (Next(&next)) {
+    Run(std::move(next));
+    MutexLock lock(&mutex_);
+    --running_;
+    changed_.NotifyAll();
+  }
+}
+
+bool Scheduler::Next(QueuedJob* next) {
+  MutexLock lock(&mutex_);
+  while (queue_.empty() && !stopping_) changed_.Wait(&mutex_);
+  if (queue_.empty()) return false;
+  *next = std::move(queue_.front());
+  queue_.pop_front();
+  ++running_;
+  return true;
+}
+
+void Scheduler::Run(QueuedJob queued) {
+  JobOutcome outcome;
+  outcome.queue = options_.clock() - queued.queued_at;
+  outcome.status = CheckAlive(queued.job);
+  if (outcome.status.ok()) {
+    // Nothing of ours throws, but a library or an allocation may, and one job
+    // must not take the server down.
+    try {
+      outcome.status = RunOnBackend(queued.job, &outcome);
+    } catch (const std::exception& error) {
+      outcome.status = MakeError(
+          absl::StatusCode::kInternal,
+          {Reason::kInternal, "backend", error.what(), "no exception"});
+    }
+  }
+  End(std::move(queued), std::move(outcome));
+}
+
+absl::Status Scheduler::RunOnBackend(Job& job, JobOutcome* outcome) {
+  const absl::Time start = options_.clock();
+  outcome->planned = true;
+  absl::StatusOr<PlanCache::Lookup> lookup =
+      plans_->Get(*job.backend, job.operation,
+                  {options_.threads_per_worker, job.deterministic});
+  outcome->plan = options_.clock() - start;
+  RETURN_IF_ERROR(lookup.status());
+  outcome->plan_cache_hit = lookup->hit;
+  outcome->implementation = std::string(lookup->plan->implementation());
+  return RunWithScratch(job, *lookup->plan, outcome);
+}
+
+absl::Status Scheduler::RunWithScratch(Job& job, const Plan& plan,
+                                       JobOutcome* outcome) {
+  // From the pool for every job: that costs one lock, keeps warm memory, and
+  // makes an idle server hold nothing.
+  ASSIGN_OR_RETURN(Reservation reservation,
+                   memory_->budget.TryReserve(
+                       BufferPool::CapacityFor(plan.scratch_bytes())));
+  ASSIGN_OR_RETURN(Buffer scratch, memory_->pool.Take(plan.scratch_bytes()));
+  job.buffers.scratch = absl::MakeSpan(scratch.data(), scratch.size());
+  ASSIGN_OR_RETURN(outcome->run, plan.Run(job.buffers));
+  return absl::OkStatus();
+}
+
+void Scheduler::End(QueuedJob queued, JobOutcome outcome) {
+  queued.job.done(std::move(outcome));
+}
+
+void Scheduler::EndUnrun(std::deque<QueuedJob> jobs, const absl::Status& why) {
+  for (QueuedJob& queued : jobs) {
+    JobOutcome outcome;
+    outcome.queue = options_.clock() - queued.queued_at;
+    outcome.status = why.ok() ? CheckAlive(queued.job) : why;
+    End(std::move(queued), std::move(outcome));
+  }
+}
+
+void Scheduler::DropDead() {
+  std::deque<QueuedJob> dead;
+  {
+    MutexLock lock(&mutex_);
+    std::deque<QueuedJob> alive;
+    for (QueuedJob& queued : queue_) {
+      (CheckAlive(queued.job).ok() ? alive : dead).push_back(std::move(queued));
+    }
+    queue_ = std::move(alive);
+    if (!dead.empty()) changed_.NotifyAll();
+  }
+  EndUnrun(std::move(dead), absl::OkStatus());
+}
+
+bool Scheduler::Drain(absl::Time until) {
+  MutexLock lock(&mutex_);
+  refusing_ = true;
+  while (!queue_.empty() || running_ > 0) {
+    if (changed_.WaitUntil(&mutex_, until)) break;
+  }
+  return queue_.empty() && running_ == 0;
+}
+
+void Scheduler::Shutdown() {
+  std::deque<QueuedJob> left;
+  {
+    MutexLock lock(&mutex_);
+    refusing_ = true;
+    stopping_ = true;
+    left.swap(queue_);
+    changed_.NotifyAll();
+  }
+  EndUnrun(std::move(left), DrainingError());
+  MutexLock lock(&join_mutex_);
+  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
+}
+
+int Scheduler::queue_depth() const {
+  MutexLock lock(&mutex_);
+  return static_cast<int>(queue_.size());
+}
+
+int Scheduler::running() const {
+  MutexLock lock(&mutex_);
+  return running_;
+}
+
+}  // namespace convgrad

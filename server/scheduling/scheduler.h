@@ -1,0 +1,94 @@
+// A bounded queue in front of a fixed set of worker threads, each with cores of
+// its own: backends never run on gRPC's threads.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "backends/core/mutex.h"
+#include "server/memory/call_memory.h"
+#include "server/scheduling/job.h"
+#include "server/scheduling/plan_cache.h"
+
+namespace convgrad {
+
+// Returns kUnavailable, reason DRAINING: what a server that is going away says.
+absl::Status DrainingError();
+
+// Thread-safe.
+class Scheduler {
+ public:
+  struct Options {
+    // One worker each: the cores that it is pinned to. An empty set isn't
+    // pinned.
+    std::vector<std::vector<int>> worker_cores;
+    int threads_per_worker = 1;
+    int queue_capacity = 1;
+    std::function<absl::Time()> clock = absl::Now;
+  };
+
+  // Starts the workers. `plans` and `memory` outlive the scheduler.
+  Scheduler(Options options, PlanCache* plans, CallMemory* memory);
+  // Shutdown().
+  ~Scheduler();
+
+  // Takes the job; its `done` tells everything else, refusals too:
+  // kResourceExhausted, reason BUSY, if the queue is full; kUnavailable, reason
+  // DRAINING, after Drain or Shutdown.
+  void Submit(Job job);
+
+  // Ends the queued jobs that are cancelled or past their deadline, so that
+  // what they hold is free before a worker gets to them. To be called
+  // regularly.
+  void DropDead();
+
+  // Refuses new jobs and waits until the accepted ones are done, or `until`.
+  // Returns whether all are.
+  bool Drain(absl::Time until);
+
+  // Refuses new jobs, ends the queued ones with kUnavailable, reason DRAINING,
+  // and returns when the running ones are done. May be called again.
+  void Shutdown();
+
+  int queue_depth() const;
+  int running() const;
+
+ private:
+  struct QueuedJob {
+    Job job;
+    absl::Time queued_at;
+  };
+
+  void Work(const std::vector<int>& cores);
+  // Waits for a job; returns false at shutdown.
+  bool Next(QueuedJob* next);
+  // Returns why `queued` needn't run: OK, cancelled or too late.
+  absl::Status CheckAlive(const Job& job) const;
+  // Runs the job and ends it.
+  void Run(QueuedJob queued);
+  absl::Status RunOnBackend(Job& job, JobOutcome* outcome);
+  absl::Status RunWithScratch(Job& job, const Plan& plan, JobOutcome* outcome);
+  // The one place that ends a job.
+  void End(QueuedJob queued, JobOutcome outcome);
+  void EndUnrun(std::deque<QueuedJob> jobs, const absl::Status& why);
+
+  const Options options_;
+  PlanCache* const plans_;
+  CallMemory* const memory_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<QueuedJob> queue_ ABSL_GUARDED_BY(mutex_);
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Mutex join_mutex_;
+  std::vector<std::thread> workers_ ABSL_GUARDED_BY(join_mutex_);
+};
+
+}  // namespace convgrad

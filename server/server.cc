@@ -1,0 +1,262 @@
+#include "server/server.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/payload_message.h"
+#include "server/background_thread.h"
+#include "server/memory/call_memory.h"
+#include "server/rpc/capabilities.h"
+#include "server/rpc/conv_grad_service.h"
+#include "server/rpc/lifecycle.h"
+#include "server/rpc/listed_service.h"
+#include "server/scheduling/plan_cache.h"
+#include "server/scheduling/routing.h"
+#include "server/scheduling/scheduler.h"
+#include "server/telemetry/metrics_endpoint.h"
+
+namespace convgrad {
+namespace {
+
+constexpr char kServiceName[] = "convgrad.v1.ConvGrad";
+
+// How often deadlines are looked at that gRPC doesn't watch: those of calls
+// that came without one.
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+// Keeps those that --backends names.
+absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
+    std::vector<RegisteredBackend> compiled, const std::string& names) {
+  if (names.empty()) return compiled;
+  const std::vector<std::string> wanted = absl::StrSplit(names, ',');
+  std::vector<std::string> known;
+  std::vector<RegisteredBackend> selected;
+  for (RegisteredBackend& entry : compiled) {
+    known.emplace_back(entry.name);
+    if (std::find(wanted.begin(), wanted.end(), entry.name) != wanted.end()) {
+      selected.push_back(std::move(entry));
+    }
+  }
+  if (selected.size() == wanted.size()) return selected;
+  return InvalidField(Reason::kOutOfRange, "--backends",
+                      absl::StrCat("'", names, "'"),
+                      absl::StrCat("some of ", absl::StrJoin(known, ",")));
+}
+
+Scheduler::Options SchedulerOptions(const Config& config,
+                                    const Machine& machine) {
+  Scheduler::Options options;
+  options.worker_cores.resize(config.workers);
+  if (config.pin_workers) {
+    options.worker_cores =
+        CoreSets(machine, config.workers, config.threads_per_worker);
+  }
+  options.threads_per_worker = config.threads_per_worker;
+  options.queue_capacity = config.queue_capacity;
+  return options;
+}
+
+class GrpcServer final : public Server {
+ public:
+  GrpcServer(Config config, const Machine& machine,
+             std::vector<RegisteredBackend> backends);
+  ~GrpcServer() override;
+
+  absl::Status StartMetrics();
+  absl::Status Listen();
+
+  bool Drain() override;
+  const std::vector<std::string>& addresses() const override {
+    return addresses_;
+  }
+  int metrics_port() const override { return metrics_->port(); }
+  const Config& config() const override { return config_; }
+  ServerGauges gauges() const override;
+  std::string MetricsText() const override { return metrics_->Text(); }
+
+ private:
+  CallServices MakeServices();
+  void Configure(grpc::ServerBuilder* builder);
+  absl::Status AddPorts(grpc::ServerBuilder* builder, std::vector<int>* ports);
+
+  // In the order of construction: a part uses those above it.
+  const Config config_;
+  const std::vector<RegisteredBackend> backends_;
+  const std::shared_ptr<CallMemory> memory_;
+  PlanCache plans_;
+  const Router router_;
+  Scheduler scheduler_;
+  std::unique_ptr<MetricsEndpoint> metrics_;
+  // Serves `memory_` as executor: there are no waiters without calls.
+  BackgroundThread background_;
+  Lifecycle lifecycle_;
+  CallServices services_;
+  std::unique_ptr<ListedService> listed_service_;
+  std::unique_ptr<ConvGradService> service_;
+  std::vector<std::string> addresses_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+GrpcServer::GrpcServer(Config config, const Machine& machine,
+                       std::vector<RegisteredBackend> backends)
+    : config_(std::move(config)),
+      backends_(std::move(backends)),
+      memory_(std::make_shared<CallMemory>(config_.CallBudgetBytes(),
+                                           config_.max_admission_waiters,
+                                           config_.buffer_pool_idle_bytes,
+                                           [this](std::function<void()> task) {
+                                             background_.Post(std::move(task));
+                                           })),
+      plans_(config_.plan_cache_bytes),
+      router_(backends_, {config_.max_macs, config_.max_reference_macs}),
+      scheduler_(SchedulerOptions(config_, machine), &plans_, memory_.get()),
+      background_(kTick, [this] {
+        const absl::Time now = absl::Now();
+        memory_->budget.ExpireWaiters(now);
+        scheduler_.DropDead();
+      }) {}
+
+GrpcServer::~GrpcServer() {
+  if (server_ == nullptr) return;
+  // Cancels what is left; each call still ends by itself, so that jobs and
+  // waiters are gone when this returns.
+  server_->Shutdown(absl::ToChronoTime(absl::Now()));
+  server_->Wait();
+  scheduler_.Shutdown();
+}
+
+absl::Status GrpcServer::StartMetrics() {
+  MetricsOptions options;
+  options.listen = config_.metrics_listen;
+  options.version = Version();
+  options.gauges = [this] { return gauges(); };
+  for (const RegisteredBackend& entry : backends_) {
+    options.backends.emplace_back(entry.name);
+  }
+  ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
+  return absl::OkStatus();
+}
+
+ServerGauges GrpcServer::gauges() const {
+  ServerGauges gauges;
+  gauges.queue_depth = scheduler_.queue_depth();
+  gauges.jobs_running = scheduler_.running();
+  gauges.memory_used_bytes = memory_->budget.used_bytes();
+  gauges.memory_capacity_bytes = memory_->budget.capacity_bytes();
+  gauges.admission_waiters = memory_->budget.waiters();
+  gauges.buffers_outstanding = memory_->pool.outstanding();
+  gauges.buffer_bytes_outstanding = memory_->pool.outstanding_bytes();
+  gauges.buffer_bytes_idle = memory_->pool.idle_bytes();
+  gauges.plan_cache_bytes = plans_.bytes();
+  gauges.plan_cache_plans = plans_.plans();
+  return gauges;
+}
+
+CallServices GrpcServer::MakeServices() {
+  CallServices services;
+  services.observer = metrics_->observer();
+  services.memory = memory_;
+  services.lifecycle = &lifecycle_;
+  services.router = &router_;
+  services.scheduler = &scheduler_;
+  services.max_message_bytes = config_.max_message_bytes;
+  services.default_deadline = config_.default_deadline;
+  services.capabilities = DescribeServer(
+      {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
+       config_.max_macs, config_.max_reference_macs, config_.workers,
+       config_.threads_per_worker},
+      backends_);
+  return services;
+}
+
+void GrpcServer::Configure(grpc::ServerBuilder* builder) {
+  // Ours names the limit and the size, and comes before the bytes; gRPC's is
+  // for clients that don't declare what they send. The head comes on top.
+  const int limit = static_cast<int>(config_.max_message_bytes + kMaxHeadBytes);
+  builder->SetMaxReceiveMessageSize(limit);
+  builder->SetMaxSendMessageSize(limit);
+  // gzip never paid on float data, and inflating would get round the budget.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  // A second server on the same port is a mistake to be told.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder->RegisterService(listed_service_.get());
+  builder->RegisterCallbackGenericService(service_.get());
+}
+
+absl::Status GrpcServer::AddPorts(grpc::ServerBuilder* builder,
+                                  std::vector<int>* ports) {
+  const std::vector<std::string> wanted = config_.ListenAddresses();
+  // gRPC writes to them in BuildAndStart: they mustn't move.
+  ports->assign(wanted.size(), 0);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    builder->AddListeningPort(wanted[i], grpc::InsecureServerCredentials(),
+                              &(*ports)[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GrpcServer::Listen() {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  services_ = MakeServices();
+  listed_service_ = std::make_unique<ListedService>(services_);
+  service_ = std::make_unique<ConvGradService>(services_);
+  grpc::ServerBuilder builder;
+  Configure(&builder);
+  std::vector<int> ports;
+  RETURN_IF_ERROR(AddPorts(&builder, &ports));
+  server_ = builder.BuildAndStart();
+  const std::vector<std::string> wanted = config_.ListenAddresses();
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (server_ == nullptr || ports[i] == 0) {
+      return InvalidField(Reason::kOutOfRange, "--listen",
+                          absl::StrCat("'", wanted[i], "'"),
+                          "an address that is free");
+    }
+    const bool is_unix = absl::StartsWith(wanted[i], "unix:");
+    const size_t colon = wanted[i].rfind(':');
+    addresses_.push_back(
+        is_unix ? wanted[i]
+                : absl::StrCat(wanted[i].substr(0, colon), ":", ports[i]));
+  }
+  server_->GetHealthCheckService()->SetServingStatus(kServiceName, true);
+  return absl::OkStatus();
+}
+
+bool GrpcServer::Drain() {
+  server_->GetHealthCheckService()->SetServingStatus(false);
+  absl::SleepFor(config_.drain_delay);
+  lifecycle_.StartDraining();
+  const absl::Time until = absl::Now() + config_.drain_timeout;
+  return lifecycle_.AwaitIdle(until);
+}
+
+}  // namespace
+
+std::string Version() { return CONVGRAD_VERSION; }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(
+    const Config& config, std::vector<RegisteredBackend> backends) {
+  const Machine machine = ReadMachine();
+  const Config complete = WithDefaults(config, machine);
+  RETURN_IF_ERROR(complete.Validate());
+  ASSIGN_OR_RETURN(std::vector<RegisteredBackend> selected,
+                   SelectBackends(std::move(backends), complete.backends));
+  auto server =
+      std::make_unique<GrpcServer>(complete, machine, std::move(selected));
+  RETURN_IF_ERROR(server->StartMetrics());
+  RETURN_IF_ERROR(server->Listen());
+  return server;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,135 @@
+#include "server/telemetry/metrics_endpoint.h"
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "backends/core/status.h"
+#include "prometheus/exposer.h"
+#include "prometheus/gauge.h"
+#include "prometheus/registry.h"
+#include "prometheus/text_serializer.h"
+#include "server/telemetry/operation_metrics.h"
+#include "server/telemetry/rpc_metrics.h"
+
+namespace convgrad {
+namespace {
+
+// Turns ServerGauges into families at each scrape.
+class GaugeCollector final : public prometheus::Collectable {
+ public:
+  explicit GaugeCollector(std::function<ServerGauges()> gauges)
+      : gauges_(std::move(gauges)) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    const ServerGauges now = gauges_ ? gauges_() : ServerGauges{};
+    return {
+        Gauge("convgrad_queue_depth", "Jobs waiting for a worker.",
+              now.queue_depth),
+        Gauge("convgrad_jobs_running", "Jobs on a worker.", now.jobs_running),
+        Gauge("convgrad_memory_used_bytes", "Taken of the budget for calls.",
+              now.memory_used_bytes),
+        Gauge("convgrad_memory_capacity_bytes", "The budget for calls.",
+              now.memory_capacity_bytes),
+        Gauge("convgrad_admission_waiters",
+              "Calls whose message waits for memory, unread.",
+              now.admission_waiters),
+        Gauge("convgrad_buffers", "Buffers in use.", now.buffers_outstanding),
+        Gauge("convgrad_buffer_bytes", "Bytes of the buffers in use.",
+              now.buffer_bytes_outstanding),
+        Gauge("convgrad_buffer_idle_bytes", "Buffers kept for reuse.",
+              now.buffer_bytes_idle),
+        Gauge("convgrad_plan_cache_bytes", "Bytes that cached plans hold.",
+              now.plan_cache_bytes),
+        Gauge("convgrad_plan_cache_plans", "Cached plans.",
+              now.plan_cache_plans),
+    };
+  }
+
+ private:
+  static prometheus::MetricFamily Gauge(const char* name, const char* help,
+                                        int64_t value) {
+    prometheus::ClientMetric metric;
+    metric.gauge.value = static_cast<double>(value);
+    return {name, help, prometheus::MetricType::Gauge, {metric}};
+  }
+
+  const std::function<ServerGauges()> gauges_;
+};
+
+class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {
+ public:
+  explicit PrometheusEndpoint(const MetricsOptions& options)
+      : registry_(std::make_shared<prometheus::Registry>()),
+        gauges_(std::make_shared<GaugeCollector>(options.gauges)),
+        rpcs_(registry_.get()),
+        operations_(registry_.get(), options.backends) {
+    prometheus::BuildGauge()
+        .Name("convgrad_build_info")
+        .Help("Always 1; what is running, as labels.")
+        .Register(*registry_)
+        .Add({{"version", options.version},
+              {"compiler", __VERSION__},
+              {"backends", absl::StrJoin(options.backends, ",")}})
+        .Set(1);
+  }
+
+  absl::Status Listen(const std::string& address) {
+    // civetweb throws where it can't bind.
+    try {
+      exposer_ = std::make_unique<prometheus::Exposer>(address);
+    } catch (const std::exception& error) {
+      return InvalidField(Reason::kOutOfRange, "--metrics_listen",
+                          absl::StrCat("'", address, "' (", error.what(), ")"),
+                          "host:port that is free");
+    }
+    exposer_->RegisterCollectable(registry_);
+    exposer_->RegisterCollectable(gauges_);
+    return absl::OkStatus();
+  }
+
+  OpObserver* observer() override { return this; }
+
+  int port() const override {
+    return exposer_ == nullptr ? 0 : exposer_->GetListeningPorts().front();
+  }
+
+  std::string Text() const override {
+    std::vector<prometheus::MetricFamily> families = registry_->Collect();
+    for (prometheus::MetricFamily& gauge : gauges_->Collect()) {
+      families.push_back(std::move(gauge));
+    }
+    return prometheus::TextSerializer().Serialize(families);
+  }
+
+ private:
+  void OnStarted(absl::string_view method) override { rpcs_.OnStarted(method); }
+  void OnHandled(absl::string_view method, absl::StatusCode code,
+                 absl::Duration elapsed) override {
+    rpcs_.OnHandled(method, code, elapsed);
+  }
+  void OnOperation(const OpSample& sample) override {
+    operations_.OnOperation(sample);
+  }
+
+  const std::shared_ptr<prometheus::Registry> registry_;
+  const std::shared_ptr<GaugeCollector> gauges_;
+  RpcMetrics rpcs_;
+  OperationMetrics operations_;
+  // Last: it stops scraping before the rest goes.
+  std::unique_ptr<prometheus::Exposer> exposer_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
+    const MetricsOptions& options) {
+  auto endpoint = std::make_unique<PrometheusEndpoint>(options);
+  if (!options.listen.empty()) {
+    RETURN_IF_ERROR(endpoint->Listen(options.listen));
+  }
+  return endpoint;
+}
+
+}  // namespace convgrad

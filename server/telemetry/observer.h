@@ -1,0 +1,75 @@
+// What the server tells about its work. The code that works reports through
+// this interface and knows nothing of Prometheus.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "backends/core/conv_operation.h"
+
+namespace convgrad {
+
+// Where one call's time went; stages that it didn't reach are zero.
+struct StageTimes {
+  absl::Duration receive;
+  absl::Duration decode;
+  absl::Duration queue;  // waiting for memory, then for a worker
+  absl::Duration plan;
+  absl::Duration reorder;
+  absl::Duration compute;
+  absl::Duration encode;
+  absl::Duration total;
+};
+
+// One finished call of a compute method, whatever its end. Reported exactly
+// once per call.
+struct OpSample {
+  Direction direction = Direction::kForward;
+  std::string backend;  // "" if none was chosen
+  std::string dtype;    // of the operands, "" if unknown
+  absl::StatusCode code = absl::StatusCode::kOk;
+  std::string reason;  // ReasonName for errors of ours, "" otherwise
+  StageTimes times;
+  bool queued = false;  // times.queue counts
+  bool ran = false;     // times.reorder and compute, and flops, count
+  int64_t flops = 0;
+  int64_t bytes_received = 0;  // payload
+  int64_t bytes_sent = 0;      // payload
+  int64_t bytes_copied = 0;    // by us, between wire and buffers
+  bool planned = false;        // a plan was looked up
+  bool plan_cache_hit = false;
+};
+
+// Implementations are thread-safe, fast and can't fail.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+
+  // A call of `method` ("ConvForward", "ConvBackward", "GetCapabilities")
+  // arrived.
+  virtual void OnStarted(absl::string_view method) = 0;
+  // The call's final status was handed to gRPC, `elapsed` after OnStarted.
+  virtual void OnHandled(absl::string_view method, absl::StatusCode code,
+                         absl::Duration elapsed) = 0;
+  // A compute call's work ended: with a result, a refusal or a failure.
+  virtual void OnOperation(const OpSample& sample) = 0;
+};
+
+// Gauges, read at scrape time from the components that own them.
+struct ServerGauges {
+  int64_t queue_depth = 0;
+  int64_t jobs_running = 0;
+  int64_t memory_used_bytes = 0;
+  int64_t memory_capacity_bytes = 0;
+  int64_t admission_waiters = 0;
+  int64_t buffers_outstanding = 0;
+  int64_t buffer_bytes_outstanding = 0;
+  int64_t buffer_bytes_idle = 0;
+  int64_t plan_cache_bytes = 0;
+  int64_t plan_cache_plans = 0;
+};
+
+}  // namespace convgrad

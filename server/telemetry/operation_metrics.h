@@ -1,0 +1,75 @@
+// The convgrad_* families that count operations, by op x backend x dtype x
+// code.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/core/mutex.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+#include "server/telemetry/observer.h"
+
+namespace convgrad {
+
+// Thread-safe.
+class OperationMetrics {
+ public:
+  // `backends` are the values of the label "backend", beside "none".
+  OperationMetrics(prometheus::Registry* registry,
+                   const std::vector<std::string>& backends);
+  ~OperationMetrics();
+
+  void OnOperation(const OpSample& sample);
+
+ private:
+  // The series of one label set.
+  struct Cell {
+    prometheus::Counter* requests;
+    prometheus::Histogram* queue;
+    prometheus::Histogram* reorder;
+    prometheus::Histogram* compute;
+    prometheus::Counter* flops;
+    prometheus::Counter* received;
+    prometheus::Counter* sent;
+    prometheus::Counter* copied;
+  };
+  // Where a label set stands in `cells_`.
+  struct Place {
+    int op;
+    int backend;
+    int dtype;
+    int code;
+  };
+
+  Place PlaceOf(const OpSample& sample) const;
+  size_t IndexOf(const Place& place) const;
+  // Returns the cell, made on first use: all of them would be some 70,000
+  // lines of histograms that stay at 0.
+  Cell& CellAt(const Place& place);
+  Cell* MakeCell(const Place& place) const;
+
+  std::vector<std::string> backends_;  // "none" first
+  prometheus::Family<prometheus::Counter>& requests_;
+  prometheus::Family<prometheus::Histogram>& queue_;
+  prometheus::Family<prometheus::Histogram>& reorder_;
+  prometheus::Family<prometheus::Histogram>& compute_;
+  prometheus::Family<prometheus::Counter>& flops_;
+  prometheus::Family<prometheus::Counter>& received_;
+  prometheus::Family<prometheus::Counter>& sent_;
+  prometheus::Family<prometheus::Counter>& copied_;
+  prometheus::Counter* plan_hits_;
+  prometheus::Counter* plan_misses_;
+  // By reason's name; never changed after construction.
+  std::vector<std::pair<std::string, prometheus::Counter*>> rejections_;
+  Mutex making_mutex_;
+  // Null until first used; then owned, and never changed.
+  std::vector<std::atomic<Cell*>> cells_;
+};
+
+}  // namespace convgrad

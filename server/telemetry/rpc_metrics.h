@@ -1,0 +1,50 @@
+// The grpc_server_* families, named as go-grpc-prometheus names them and
+// existing boards expect.
+#pragma once
+
+#include <array>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "prometheus/counter.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+
+namespace convgrad {
+
+inline constexpr int kStatusCodes = 17;  // gRPC's, 0 to 16
+
+// Returns the name of gRPC's numbering as boards expect it, e.g. "OK",
+// "InvalidArgument". Codes beyond the list are "Unknown".
+absl::string_view CodeLabel(absl::StatusCode code);
+
+// Returns where `code` stands in a table of kStatusCodes.
+int CodeIndex(absl::StatusCode code);
+
+// Latency buckets of gRFC A66, in seconds.
+const prometheus::Histogram::BucketBoundaries& LatencyBuckets();
+
+// Thread-safe.
+class RpcMetrics {
+ public:
+  // Registers every method with every code, at 0.
+  explicit RpcMetrics(prometheus::Registry* registry);
+
+  void OnStarted(absl::string_view method);
+  void OnHandled(absl::string_view method, absl::StatusCode code,
+                 absl::Duration elapsed);
+
+ private:
+  static constexpr int kMethods = 4;  // the three, and what isn't one of them
+  struct Method {
+    prometheus::Counter* started;
+    std::array<prometheus::Counter*, kStatusCodes> handled;
+    prometheus::Histogram* seconds;
+  };
+  static int IndexOf(absl::string_view method);
+
+  std::array<Method, kMethods> methods_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,81 @@
+// A real server in this process, and how cases reach it.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/client.h"
+#include "server/server.h"
+#include "tests/conformance/operation_spec.h"
+
+namespace convgrad::testing_support {
+
+// What became of one run: a record in one dtype, one set of layouts and one
+// kind of data.
+enum class Verdict { kPassed, kSkipped, kRefused, kFailed };
+
+struct Outcome {
+  Verdict verdict = Verdict::kPassed;
+  std::string message;   // why, if it isn't kPassed
+  int64_t elements = 0;  // compared
+
+  // Counts `other` in; the worse verdict stays.
+  void Add(Outcome other);
+};
+
+Outcome Failed(std::string message);
+
+// Returns the tensor's bytes for one operand of an operation.
+using PackOperand = std::function<absl::StatusOr<AlignedBuffer>(
+    Operand, const TensorDescriptor&)>;
+
+// An operation and what the server made of it.
+struct Answer {
+  ConvOperation operation;
+  OperationReply reply;
+};
+
+// Thread-safe.
+class CaseServer {
+ public:
+  struct Options {
+    int workers = 1;
+    int threads_per_worker = 0;  // 0: all cores
+    bool large_messages = false;
+  };
+
+  static absl::StatusOr<std::unique_ptr<CaseServer>> Start(
+      const Options& options);
+  ~CaseServer();
+
+  // Runs one operation.
+  absl::StatusOr<OperationReply> Run(const ConvOperation& operation,
+                                     const PackOperand& pack) const;
+
+  // Asks for the results of `spec`: in one operation or, where that is more
+  // than one message takes, each in one of its own. Results that even then
+  // don't fit are left out and counted in `outcome` as skipped; errors go to
+  // `outcome`, too.
+  std::vector<Answer> RunAll(const OperationSpec& spec, const PackOperand& pack,
+                             Outcome* outcome) const;
+
+  const Config& config() const { return server_->config(); }
+
+ private:
+  CaseServer() = default;
+
+  bool Fits(const ConvOperation& operation) const;
+
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Client> client_;
+};
+
+// Returns how an error counts: UNIMPLEMENTED is a refusal, and a server that
+// hasn't the memory skips; all else is a failure.
+Outcome OutcomeOf(const ConvOperation& operation, const absl::Status& error);
+
+}  // namespace convgrad::testing_support

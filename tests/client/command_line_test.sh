@@ -1,0 +1,64 @@
+#!/bin/sh
+# Asserts how the tool answers bad command lines: one line on stderr that says
+# what is wrong, and a failing exit. Usage: command_line_test.sh TOOL
+tool=$1
+failures=0
+answer=$(mktemp)
+trap 'rm -f "$answer"' EXIT
+
+# expect EXIT TEXT ARGUMENT...
+expect() {
+  wanted_exit=$1
+  wanted_text=$2
+  shift 2
+  "$tool" "$@" >"$answer" 2>&1
+  got_exit=$?
+  if [ "$got_exit" -ne "$wanted_exit" ]; then
+    echo "FAILED: convgrad $*: exit $got_exit, expected $wanted_exit"
+    failures=$((failures + 1))
+  fi
+  if ! grep -qF -e "$wanted_text" "$answer"; then
+    echo "FAILED: convgrad $*: no \"$wanted_text\" in: $(cat "$answer")"
+    failures=$((failures + 1))
+  fi
+  if [ "$wanted_exit" -ne 0 ] && [ "$(wc -l <"$answer")" -ne 1 ]; then
+    echo "FAILED: convgrad $*: not one line: $(cat "$answer")"
+    failures=$((failures + 1))
+  fi
+}
+
+problem=conv2d_n1_c2_o2_i4_k3_p1
+
+expect 0 "convgrad backward PROBLEM" help
+expect 0 "--result_dtype" --help
+expect 0 "convgrad " --version
+expect 2 "a command is missing"
+expect 2 'unknown command "train"' train
+expect 2 "backward needs a PROBLEM" backward
+expect 2 'unexpected argument "twice"' backward $problem twice
+expect 2 '"conv9d"' backward conv9d_n1
+expect 2 "problem" forward ""
+expect 2 '--dtype: found "f8"' backward $problem --dtype=f8
+expect 2 '--layout: found "OIX"' backward $problem --layout=OIX
+expect 2 '--weight_layout: found "NXC"' backward $problem --weight_layout=NXC
+expect 2 '--gradients: found "grad_all"' backward $problem --gradients=grad_all
+expect 2 '--result_dtype: found "f64"' backward $problem --result_dtype=grad_input=f64
+expect 2 '--backend: found "tpu"' backward $problem --backend=tpu
+expect 2 '--repeat: found "0"' bench $problem --repeat=0
+expect 2 '--direction: found "up"' bench $problem --direction=up
+expect 2 '--timeout: found "0"' backward $problem --timeout=0s
+expect 2 "results[0].which" backward $problem --gradients=output
+expect 2 "results[1].which" backward $problem --gradients=grad_input,grad_input
+expect 2 "at most 4294967295" backward conv2d_n1_c65536_o65536_i1000_k3_p1
+expect 1 "no readable file" backward $problem --input=missing.npy
+expect 2 "--bias" backward $problem --bias=any.npy
+expect 1 "nosuchflag" backward $problem --nosuchflag=1
+expect 1 "repeat" bench $problem --repeat=many
+expect 1 "UNAVAILABLE" backward $problem --server=127.0.0.1:1
+expect 1 "UNAVAILABLE" capabilities --server=unix:/nonexistent/socket
+
+if [ "$failures" -ne 0 ]; then
+  echo "$failures failed"
+  exit 1
+fi
+echo "all passed"

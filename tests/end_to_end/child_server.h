@@ -1,0 +1,46 @@
+// The real server program, in a process of its own.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace convgrad {
+
+// What a finished program left.
+struct Exit {
+  int code = -1;       // -1: killed by a signal
+  std::string output;  // stdout and stderr
+};
+
+// Runs convgrad-server with `flags` until it ends.
+Exit RunServer(const std::vector<std::string>& flags);
+
+class ChildServer {
+ public:
+  // Starts convgrad-server on any local port, with `flags` besides, and waits
+  // until it listens. Aborts if it doesn't.
+  explicit ChildServer(const std::vector<std::string>& flags);
+  // Kills it if it still runs.
+  ~ChildServer();
+
+  const std::string& address() const { return address_; }
+  // 0 if it serves none.
+  int metrics_port() const { return metrics_port_; }
+  void Signal(int signal);
+  // Waits until it ends.
+  Exit Await();
+
+  // Returns a field of /proc/PID/status in bytes, e.g. "VmRSS", "VmHWM".
+  int64_t MemoryBytes(const std::string& field) const;
+
+ private:
+  pid_t process_ = 0;
+  int output_ = -1;
+  std::string text_;
+  std::string address_;
+  int metrics_port_ = 0;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,208 @@
+// Calls that end before their work does: deadlines and cancellation, wherever
+// the call is.
+#include <functional>
+#include <thread>
+
+#include "backends/core/mutex.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/test_server.h"
+#include "tests/server/scheduling/puppet_backend.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+Config TightConfig() {
+  Config config = TestConfig();
+  config.buffer_pool_idle_bytes = 0;
+  config.plan_cache_bytes = 0;
+  config.max_message_bytes = 24 * kMiB;  // one undeclared call takes 51 of 64
+  return config;
+}
+
+// A call in flight.
+class PendingCall {
+ public:
+  PendingCall(v1::ConvGrad::Stub& stub, absl::Duration timeout,
+              v1::ConvBackwardRequest request = SeedBackward())
+      : request_(std::move(request)) {
+    if (timeout != absl::InfiniteDuration()) {
+      context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    }
+    stub.async()->ConvBackward(&context_, &request_, &response_,
+                               [this](grpc::Status status) {
+                                 MutexLock lock(&mutex_);
+                                 status_ = std::move(status);
+                                 done_ = true;
+                                 changed_.NotifyAll();
+                               });
+  }
+  void Cancel() { context_.TryCancel(); }
+  grpc::StatusCode Await() {
+    MutexLock lock(&mutex_);
+    while (!done_) changed_.Wait(&mutex_);
+    return status_.error_code();
+  }
+
+ private:
+  const v1::ConvBackwardRequest request_;
+  grpc::ClientContext context_;
+  v1::ConvBackwardResponse response_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+class DeadlinesTest : public testing::Test {
+ protected:
+  explicit DeadlinesTest(const Config& config = TightConfig())
+      : server_(config, Puppets()) {}
+
+  std::vector<RegisteredBackend> Puppets() {
+    std::vector<RegisteredBackend> backends;
+    backends.push_back(RegisteredPuppet("puppet", &strings_));
+    return backends;
+  }
+  void AwaitGauges(const std::function<bool(const ServerGauges&)>& reached) {
+    while (!reached(server_.server().gauges())) std::this_thread::yield();
+  }
+  void AwaitQueued() {
+    AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 1; });
+  }
+  void AwaitWaiter() {
+    AwaitGauges([](const ServerGauges& g) { return g.admission_waiters == 1; });
+  }
+  // Returns a request whose operands fill most of the budget while it runs.
+  static v1::ConvBackwardRequest LargeRequest() {
+    v1::ConvBackwardRequest request = SeedBackward();
+    const int64_t batch = int64_t{18} * kMiB / 36;
+    v1::ConvOperation* operation = request.mutable_operation();
+    operation->mutable_problem()->set_input_dims(0, batch);
+    operation->mutable_operands()->mutable_input()->set_dims(0, batch);
+    operation->mutable_operands()->mutable_grad_output()->set_dims(0, batch);
+    request.set_payloads(0, std::string(batch * 36, '\0'));
+    request.set_payloads(2, std::string(batch * 16, '\0'));
+    // 26 MiB in; grad_weight alone out.
+    operation->mutable_results()->DeleteSubrange(0, 1);
+    return request;
+  }
+
+  PuppetStrings strings_;
+  TestServer server_;
+};
+
+TEST_F(DeadlinesTest, DeadlineInTheQueue) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), absl::InfiniteDuration());
+  strings_.AwaitRuns(1);
+  PendingCall queued(server_.stub(), absl::Milliseconds(100));
+  EXPECT_EQ(queued.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  // Its place in the queue is free long before the worker is.
+  AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 0; });
+  strings_.Release();
+  EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
+  server_.ExpectNothingHeld();
+  EXPECT_EQ(strings_.runs(), 1);
+}
+
+TEST_F(DeadlinesTest, CancelledInTheQueue) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), absl::InfiniteDuration());
+  strings_.AwaitRuns(1);
+  PendingCall queued(server_.stub(), absl::InfiniteDuration());
+  AwaitQueued();
+  queued.Cancel();
+  EXPECT_EQ(queued.Await(), grpc::StatusCode::CANCELLED);
+  AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 0; });
+  strings_.Release();
+  EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
+  server_.ExpectNothingHeld();
+  EXPECT_EQ(strings_.runs(), 1);
+}
+
+TEST_F(DeadlinesTest, CancelledWhileRunning) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), absl::InfiniteDuration());
+  strings_.AwaitRuns(1);
+  running.Cancel();
+  EXPECT_EQ(running.Await(), grpc::StatusCode::CANCELLED);
+  strings_.Release();
+  server_.ExpectNothingHeld();
+  EXPECT_NE(server_.server().MetricsText().find(
+                "grpc_server_handled_total{grpc_code=\"Canceled\","
+                "grpc_method=\"ConvBackward\","
+                "grpc_service=\"convgrad.v1.ConvGrad\","
+                "grpc_type=\"unary\"} 1"),
+            std::string::npos);
+}
+
+TEST_F(DeadlinesTest, DeadlineBeforeAdmission) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), absl::InfiniteDuration(), LargeRequest());
+  strings_.AwaitRuns(1);
+  PendingCall waiting(server_.stub(), absl::Milliseconds(100));
+  EXPECT_EQ(waiting.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  AwaitGauges([](const ServerGauges& g) { return g.admission_waiters == 0; });
+  strings_.Release();
+  EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
+  server_.ExpectNothingHeld();
+}
+
+TEST_F(DeadlinesTest, CancelledBeforeAdmission) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), absl::InfiniteDuration(), LargeRequest());
+  strings_.AwaitRuns(1);
+  PendingCall waiting(server_.stub(), absl::InfiniteDuration());
+  AwaitWaiter();
+  waiting.Cancel();
+  EXPECT_EQ(waiting.Await(), grpc::StatusCode::CANCELLED);
+  AwaitGauges([](const ServerGauges& g) { return g.admission_waiters == 0; });
+  strings_.Release();
+  EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
+  server_.ExpectNothingHeld();
+}
+
+TEST_F(DeadlinesTest, AdmittedWhenMemoryIsFree) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), absl::InfiniteDuration(), LargeRequest());
+  strings_.AwaitRuns(1);
+  PendingCall waiting(server_.stub(), absl::InfiniteDuration());
+  AwaitWaiter();
+  strings_.Release();
+  EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
+  EXPECT_EQ(waiting.Await(), grpc::StatusCode::OK);
+  server_.ExpectNothingHeld();
+}
+
+class DefaultDeadlineTest : public DeadlinesTest {
+ protected:
+  static Config ImpatientConfig() {
+    Config config = TightConfig();
+    config.default_deadline = absl::Milliseconds(300);
+    return config;
+  }
+  DefaultDeadlineTest() : DeadlinesTest(ImpatientConfig()) {}
+};
+
+TEST_F(DefaultDeadlineTest, HoldsForCallsWithoutOne) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), absl::Minutes(5), LargeRequest());
+  strings_.AwaitRuns(1);
+  PendingCall waiting(server_.stub(), absl::InfiniteDuration());
+  EXPECT_EQ(waiting.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  strings_.Release();
+  EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
+  strings_.HoldRuns();
+  PendingCall next(server_.stub(), absl::Minutes(5));
+  strings_.AwaitRuns(2);
+  PendingCall queued(server_.stub(), absl::InfiniteDuration());
+  EXPECT_EQ(queued.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  strings_.Release();
+  EXPECT_EQ(next.Await(), grpc::StatusCode::OK);
+  server_.ExpectNothingHeld();
+}
+
+}  // namespace
+}  // namespace convgrad

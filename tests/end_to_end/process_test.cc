@@ -1,0 +1,96 @@
+// The program: flags, signals, exit statuses.
+#include <signal.h>
+
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/child_server.h"
+#include "tests/end_to_end/test_server.h"
+
+namespace convgrad {
+namespace {
+
+TEST(Process, SaysItsVersion) {
+  const Exit exit = RunServer({"--version"});
+  EXPECT_EQ(exit.code, 0);
+  EXPECT_EQ(exit.output, absl::StrCat(Version(), "\n"));
+}
+
+TEST(Process, HelpNamesFlagsAndTheConfigFile) {
+  const Exit exit = RunServer({"--help"});
+  for (const char* part : {"--listen", "--memory_budget_bytes", "--drain_delay",
+                           "--healthcheck", "--flagfile"}) {
+    EXPECT_TRUE(absl::StrContains(exit.output, part)) << exit.output;
+  }
+}
+
+TEST(Process, RefusesBadFlagsInOneLine) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--workers=0"},
+        {"--listen=nowhere"},
+        {"--log_level=loud"},
+        {"stray"}}) {
+    const Exit exit = RunServer(flags);
+    EXPECT_EQ(exit.code, 2) << exit.output;
+    EXPECT_TRUE(absl::StrContains(exit.output, "expected")) << exit.output;
+    EXPECT_EQ(exit.output.find('\n'), exit.output.size() - 1) << exit.output;
+  }
+  EXPECT_EQ(RunServer({"--no_such_flag=1"}).code, 1);
+}
+
+TEST(Process, DrainsAndEndsWellOnSignals) {
+  for (int signal : {SIGTERM, SIGINT}) {
+    ChildServer server({});
+    EXPECT_EQ(RunServer({"--healthcheck",
+                         absl::StrCat("--listen=", server.address())})
+                  .code,
+              0);
+    const auto channel = grpc::CreateChannel(
+        server.address(), grpc::InsecureChannelCredentials());
+    EXPECT_TRUE(
+        CallRaw(channel, "ConvBackward", SeedBackward().SerializeAsString())
+            .status.ok());
+    server.Signal(signal);
+    const Exit exit = server.Await();
+    EXPECT_EQ(exit.code, 0) << exit.output;
+    EXPECT_TRUE(absl::StrContains(exit.output, "draining")) << exit.output;
+    EXPECT_TRUE(absl::StrContains(exit.output, "stopped")) << exit.output;
+    EXPECT_EQ(RunServer({"--healthcheck",
+                         absl::StrCat("--listen=", server.address())})
+                  .code,
+              1);
+  }
+}
+
+TEST(Process, StopsAtOnceWhenToldTwice) {
+  ChildServer server({"--drain_delay=5m"});
+  server.Signal(SIGTERM);
+  server.Signal(SIGINT);
+  const Exit exit = server.Await();
+  EXPECT_EQ(exit.code, 1) << exit.output;
+}
+
+TEST(Process, ReadsAConfigFile) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/convgrad.flags");
+  std::ofstream(path) << "--max_message_bytes=1000\n--metrics_listen=\n";
+  ChildServer server({absl::StrCat("--flagfile=", path)});
+  EXPECT_EQ(server.metrics_port(), 0);
+  const auto channel =
+      grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
+  const RawReply reply = CallRaw(channel, "GetCapabilities", "");
+  v1::GetCapabilitiesResponse response;
+  ASSERT_TRUE(response.ParseFromString(reply.response));
+  EXPECT_EQ(response.limits().max_message_bytes(), 1000);
+}
+
+TEST(Process, HealthCheckReachesUnixSockets) {
+  const std::string listen = absl::StrCat("--listen=unix:", testing::TempDir(),
+                                          "/convgrad_probe.sock");
+  ChildServer server({listen});
+  EXPECT_EQ(RunServer({"--healthcheck", listen}).code, 0);
+}
+
+}  // namespace
+}  // namespace convgrad

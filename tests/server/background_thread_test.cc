@@ -1,0 +1,36 @@
+#include "server/background_thread.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+TEST(BackgroundThread, RunsTasksInOrder) {
+  std::vector<int> ran;
+  {
+    BackgroundThread thread(absl::Hours(1), [] {});
+    for (int i = 0; i < 100; ++i) {
+      thread.Post([&ran, i] { ran.push_back(i); });
+    }
+  }
+  ASSERT_EQ(ran.size(), 100u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(ran[i], i);
+}
+
+TEST(BackgroundThread, TicksAgainAndAgain) {
+  Mutex mutex;
+  CondVar changed;
+  int ticks = 0;
+  BackgroundThread thread(absl::Milliseconds(1), [&] {
+    MutexLock lock(&mutex);
+    ++ticks;
+    changed.NotifyAll();
+  });
+  MutexLock lock(&mutex);
+  while (ticks < 3) changed.Wait(&mutex);
+}
+
+}  // namespace
+}  // namespace convgrad

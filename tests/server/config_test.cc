@@ -1,0 +1,134 @@
+#include "server/config.h"
+
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+Machine SmallMachine() {
+  Machine machine;
+  machine.cores = {0, 1, 2, 3};
+  machine.usable_cores = 4;
+  machine.memory_bytes = 8192 * kMiB;
+  return machine;
+}
+
+Config Complete(Config config = {}) {
+  return WithDefaults(std::move(config), SmallMachine());
+}
+
+void ExpectRefused(const Config& config, absl::string_view flag) {
+  const absl::Status status = config.Validate();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  ASSERT_TRUE(DetailOf(status).has_value());
+  EXPECT_EQ(DetailOf(status)->field, flag) << status;
+  EXPECT_FALSE(DetailOf(status)->found.empty()) << status;
+  EXPECT_FALSE(DetailOf(status)->expected.empty()) << status;
+}
+
+TEST(Config, DefaultsFitTheMachine) {
+  const Config config = Complete();
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_EQ(config.memory_budget_bytes, 4096 * kMiB);
+  EXPECT_EQ(config.buffer_pool_idle_bytes, 512 * kMiB);
+  EXPECT_EQ(config.plan_cache_bytes, 64 * kMiB);
+  EXPECT_EQ(config.max_message_bytes, 1024 * kMiB);
+  EXPECT_EQ(config.threads_per_worker, 4);
+}
+
+TEST(Config, DefaultsShrinkWithTheBudget) {
+  Config config;
+  config.memory_budget_bytes = 64 * kMiB;
+  config.workers = 3;
+  config = Complete(config);
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_LT(config.max_message_bytes, 32 * kMiB);
+  EXPECT_GT(config.max_message_bytes, 16 * kMiB);
+  EXPECT_EQ(config.threads_per_worker, 1);
+  EXPECT_EQ(config.CallBudgetBytes(), 64 * kMiB - 8 * kMiB - 4 * kMiB);
+}
+
+TEST(Config, KeepsWhatIsSet) {
+  Config config;
+  config.buffer_pool_idle_bytes = 0;
+  config.plan_cache_bytes = 0;
+  config.threads_per_worker = 7;
+  config = Complete(config);
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_EQ(config.buffer_pool_idle_bytes, 0);
+  EXPECT_EQ(config.plan_cache_bytes, 0);
+  EXPECT_EQ(config.threads_per_worker, 7);
+}
+
+TEST(Config, SplitsAddresses) {
+  Config config;
+  config.listen = "127.0.0.1:1,unix:/run/x.sock,";
+  EXPECT_EQ(config.ListenAddresses(),
+            (std::vector<std::string>{"127.0.0.1:1", "unix:/run/x.sock"}));
+}
+
+TEST(Config, RefusesAddressesThatAreNone) {
+  for (const char* listen : {"", " ", "localhost", ":1", "unix:", "a:1,b"}) {
+    Config config = Complete();
+    config.listen = listen;
+    ExpectRefused(config, "--listen");
+  }
+  Config config = Complete();
+  config.metrics_listen = "9464";
+  ExpectRefused(config, "--metrics_listen");
+  config.metrics_listen = "";
+  EXPECT_TRUE(config.Validate().ok());
+}
+
+TEST(Config, RefusesMessagesThatTheBudgetCannotHold) {
+  Config config;
+  config.memory_budget_bytes = 256 * kMiB;
+  config.max_message_bytes = 128 * kMiB;
+  ExpectRefused(Complete(config), "--memory_budget_bytes");
+}
+
+TEST(Config, RefusesMessagesBeyondGrpcsLimits) {
+  Config config;
+  config.memory_budget_bytes = 100000 * kMiB;
+  config.max_message_bytes = 2048 * kMiB;
+  ExpectRefused(Complete(config), "--max_message_bytes");
+}
+
+TEST(Config, RefusesNumbersOutOfRange) {
+  const auto refused = [](auto set, absl::string_view flag) {
+    Config config = Complete();
+    set(config);
+    ExpectRefused(config, flag);
+  };
+  refused([](Config& c) { c.workers = 0; }, "--workers");
+  refused([](Config& c) { c.threads_per_worker = -1; }, "--threads_per_worker");
+  refused([](Config& c) { c.queue_capacity = 0; }, "--queue_capacity");
+  refused([](Config& c) { c.memory_budget_bytes = -5; },
+          "--memory_budget_bytes");
+  refused([](Config& c) { c.buffer_pool_idle_bytes = -2; },
+          "--buffer_pool_idle_bytes");
+  refused([](Config& c) { c.plan_cache_bytes = -2; }, "--plan_cache_bytes");
+  refused([](Config& c) { c.max_admission_waiters = -1; },
+          "--max_admission_waiters");
+  refused([](Config& c) { c.max_macs = 0; }, "--max_macs");
+  refused([](Config& c) { c.max_reference_macs = -1; }, "--max_reference_macs");
+  refused([](Config& c) { c.default_deadline = absl::ZeroDuration(); },
+          "--default_deadline");
+  refused([](Config& c) { c.drain_delay = -absl::Seconds(1); },
+          "--drain_delay");
+  refused([](Config& c) { c.drain_timeout = -absl::Seconds(1); },
+          "--drain_timeout");
+  refused([](Config& c) { c.log_level = "loud"; }, "--log_level");
+}
+
+TEST(Config, SurvivesNoWorkers) {
+  Config config;
+  config.workers = 0;
+  ExpectRefused(Complete(config), "--workers");
+}
+
+}  // namespace
+}  // namespace convgrad

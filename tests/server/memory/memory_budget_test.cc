@@ -1,0 +1,204 @@
+#include "server/memory/memory_budget.h"
+
+#include <atomic>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+constexpr absl::Time kNever = absl::InfiniteFuture();
+
+Reason ReasonOf(const absl::Status& status) {
+  return DetailOf(status).value_or(ErrorDetail{}).reason;
+}
+
+// A waiter that keeps what it is told.
+struct Waiter {
+  std::optional<absl::StatusOr<Reservation>> told;
+
+  MemoryBudget::Granted Callback() {
+    return [this](absl::StatusOr<Reservation> granted) {
+      EXPECT_FALSE(told.has_value());
+      told = std::move(granted);
+    };
+  }
+  bool granted() const { return told.has_value() && told->ok(); }
+  void Release() { told.reset(); }
+};
+
+TEST(MemoryBudget, TakesAndGivesBack) {
+  MemoryBudget budget(100, 0);
+  {
+    absl::StatusOr<Reservation> sixty = budget.TryReserve(60);
+    ASSERT_TRUE(sixty.ok());
+    EXPECT_EQ(budget.used_bytes(), 60);
+    const absl::Status full = budget.TryReserve(41).status();
+    EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(ReasonOf(full), Reason::kBusy);
+    EXPECT_TRUE(budget.TryReserve(40).ok());
+  }
+  EXPECT_EQ(budget.used_bytes(), 0);
+}
+
+TEST(MemoryBudget, RefusesForGoodWhatCanNeverFit) {
+  MemoryBudget budget(100, 5);
+  EXPECT_EQ(ReasonOf(budget.TryReserve(101).status()), Reason::kLimitExceeded);
+  Waiter waiter;
+  EXPECT_EQ(ReasonOf(budget.Wait(101, kNever, waiter.Callback()).status()),
+            Reason::kLimitExceeded);
+  EXPECT_FALSE(waiter.told.has_value());
+}
+
+TEST(Reservation, ShrinksSplitsAndMerges) {
+  MemoryBudget budget(100, 0);
+  Reservation whole = *budget.TryReserve(80);
+  whole.ShrinkTo(70);
+  EXPECT_EQ(budget.used_bytes(), 70);
+  Reservation part = whole.Split(30);
+  EXPECT_EQ(whole.bytes(), 40);
+  EXPECT_EQ(part.bytes(), 30);
+  EXPECT_EQ(budget.used_bytes(), 70);
+  whole = Reservation();
+  EXPECT_EQ(budget.used_bytes(), 30);
+  part.Merge(*budget.TryReserve(10));
+  EXPECT_EQ(part.bytes(), 40);
+  part.ShrinkTo(0);
+  EXPECT_EQ(budget.used_bytes(), 0);
+}
+
+TEST(MemoryBudget, GrantsAtOnceIfThereIsRoom) {
+  MemoryBudget budget(100, 0);
+  Waiter waiter;
+  EXPECT_TRUE(budget.Wait(100, kNever, waiter.Callback()).ok());
+  EXPECT_TRUE(waiter.granted());
+  EXPECT_EQ(budget.used_bytes(), 100);
+}
+
+TEST(MemoryBudget, GrantsInTheOrderOfArrival) {
+  MemoryBudget budget(100, 5);
+  Reservation held = *budget.TryReserve(100);
+  Waiter large;
+  Waiter small;
+  ASSERT_TRUE(budget.Wait(80, kNever, large.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(10, kNever, small.Callback()).ok());
+  EXPECT_EQ(budget.waiters(), 2);
+  held.ShrinkTo(50);  // room for the small one, but it isn't its turn
+  EXPECT_FALSE(small.granted());
+  held.ShrinkTo(20);
+  EXPECT_TRUE(large.granted());
+  EXPECT_FALSE(small.granted());
+  held.ShrinkTo(10);
+  EXPECT_TRUE(small.granted());
+  EXPECT_EQ(budget.waiters(), 0);
+  EXPECT_EQ(budget.used_bytes(), 100);
+}
+
+TEST(MemoryBudget, DoesNotOvertakeWaiters) {
+  MemoryBudget budget(100, 5);
+  const Reservation held = *budget.TryReserve(50);
+  Waiter large;
+  Waiter late;
+  ASSERT_TRUE(budget.Wait(80, kNever, large.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(10, kNever, late.Callback()).ok());
+  EXPECT_FALSE(late.granted());
+  // A call that holds bytes already must be able to finish.
+  EXPECT_TRUE(budget.TryReserve(10).ok());
+}
+
+TEST(MemoryBudget, BoundsTheWaiters) {
+  MemoryBudget budget(100, 1);
+  const Reservation held = *budget.TryReserve(100);
+  Waiter first;
+  Waiter second;
+  ASSERT_TRUE(budget.Wait(1, kNever, first.Callback()).ok());
+  const absl::Status refused =
+      budget.Wait(1, kNever, second.Callback()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused), Reason::kBusy);
+  EXPECT_FALSE(second.told.has_value());
+}
+
+TEST(MemoryBudget, NeverTellsACancelledWaiter) {
+  MemoryBudget budget(100, 5);
+  Reservation held = *budget.TryReserve(100);
+  Waiter large;
+  Waiter small;
+  const uint64_t id = *budget.Wait(100, kNever, large.Callback());
+  ASSERT_TRUE(budget.Wait(10, kNever, small.Callback()).ok());
+  held.ShrinkTo(50);
+  EXPECT_TRUE(budget.CancelWait(id));
+  EXPECT_FALSE(large.told.has_value());
+  EXPECT_TRUE(small.granted());  // it was only held up
+  EXPECT_FALSE(budget.CancelWait(id));
+}
+
+TEST(MemoryBudget, CannotCancelWhatIsGranted) {
+  MemoryBudget budget(100, 5);
+  Waiter waiter;
+  const uint64_t id = *budget.Wait(10, kNever, waiter.Callback());
+  EXPECT_FALSE(budget.CancelWait(id));
+}
+
+TEST(MemoryBudget, ExpiresWaitersAtTheirDeadline) {
+  MemoryBudget budget(100, 5);
+  const Reservation held = *budget.TryReserve(95);
+  const absl::Time start = absl::UnixEpoch();
+  Waiter soon;
+  Waiter later;
+  ASSERT_TRUE(budget.Wait(10, start + absl::Seconds(1), soon.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(5, start + absl::Seconds(9), later.Callback()).ok());
+  budget.ExpireWaiters(start);
+  EXPECT_FALSE(soon.told.has_value());
+  budget.ExpireWaiters(start + absl::Seconds(1));
+  ASSERT_TRUE(soon.told.has_value());
+  EXPECT_EQ(soon.told->status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(later.granted());
+}
+
+TEST(MemoryBudget, LeavesTheFreeingThreadToTheExecutor) {
+  std::vector<std::function<void()>> tasks;
+  MemoryBudget budget(100, 5, [&tasks](std::function<void()> task) {
+    tasks.push_back(std::move(task));
+  });
+  Reservation held = *budget.TryReserve(100);
+  Waiter waiter;
+  ASSERT_TRUE(budget.Wait(10, kNever, waiter.Callback()).ok());
+  held.ShrinkTo(0);
+  EXPECT_FALSE(waiter.told.has_value());
+  EXPECT_EQ(budget.used_bytes(), 10);  // taken already
+  ASSERT_EQ(tasks.size(), 1u);
+  tasks[0]();
+  EXPECT_TRUE(waiter.granted());
+}
+
+TEST(MemoryBudget, NeverExceedsItsCapacityUnderManyThreads) {
+  MemoryBudget budget(1000, 1000);
+  std::atomic<int> granted = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        ASSERT_TRUE(budget
+                        .Wait(100 + i, kNever,
+                              [&](absl::StatusOr<Reservation> reservation) {
+                                ASSERT_TRUE(reservation.ok());
+                                EXPECT_LE(budget.used_bytes(), 1000);
+                                ++granted;
+                              })
+                        .ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(granted, 800);
+  EXPECT_EQ(budget.used_bytes(), 0);
+  EXPECT_EQ(budget.waiters(), 0);
+}
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,117 @@
+#include "server/scheduling/plan_cache.h"
+
+#include <cmath>
+#include <thread>
+
+#include "gtest/gtest.h"
+#include "tests/server/scheduling/puppet_backend.h"
+
+namespace convgrad {
+namespace {
+
+PuppetTraits PlansOf(int64_t bytes) {
+  PuppetTraits traits;
+  traits.resident_bytes = bytes;
+  return traits;
+}
+
+TEST(PlanCache, MakesAPlanOnce) {
+  PuppetStrings strings;
+  const PuppetBackend backend(&strings);
+  PlanCache cache(1000);
+  const auto first = cache.Get(backend, TinyOperation(), {});
+  const auto second = cache.Get(backend, TinyOperation(), {});
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_FALSE(first->hit);
+  EXPECT_TRUE(second->hit);
+  EXPECT_EQ(first->plan, second->plan);
+  EXPECT_EQ(strings.plans(), 1);
+  EXPECT_EQ(cache.bytes(), 100);
+  EXPECT_EQ(cache.plans(), 1);
+}
+
+TEST(PlanCache, TellsApartWhatPlansDependOn) {
+  PuppetStrings strings;
+  const PuppetBackend backend(&strings);
+  PuppetTraits traits;
+  traits.name = "other";
+  const PuppetBackend other(&strings, traits);
+  PlanCache cache(1000);
+  ConvOperation scaled = TinyOperation();
+  scaled.results[0].scale = 0.5f;
+  ConvOperation nearly = scaled;
+  nearly.results[0].scale = std::nextafter(0.5f, 1.0f);
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(), {}).ok());
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(2), {}).ok());
+  ASSERT_TRUE(cache.Get(other, TinyOperation(), {}).ok());
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(), {.threads = 2}).ok());
+  ASSERT_TRUE(
+      cache.Get(backend, TinyOperation(), {.deterministic = false}).ok());
+  ASSERT_TRUE(cache.Get(backend, scaled, {}).ok());
+  ASSERT_TRUE(cache.Get(backend, nearly, {}).ok());
+  EXPECT_EQ(strings.plans(), 7);
+}
+
+TEST(PlanCache, DropsTheLongestUnusedBeyondItsBound) {
+  PuppetStrings strings;
+  const PuppetBackend backend(&strings, PlansOf(40));
+  PlanCache cache(100);
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(1), {}).ok());
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(2), {}).ok());
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(1), {})->hit);
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(3), {}).ok());
+  EXPECT_EQ(cache.bytes(), 80);
+  EXPECT_EQ(cache.plans(), 2);
+  EXPECT_TRUE(cache.Get(backend, TinyOperation(1), {})->hit);
+  EXPECT_FALSE(cache.Get(backend, TinyOperation(2), {})->hit);
+}
+
+TEST(PlanCache, HandsOutButDoesNotKeepWhatIsLargerThanItsBound) {
+  PuppetStrings strings;
+  const PuppetBackend small(&strings, PlansOf(40));
+  PuppetTraits traits = PlansOf(101);
+  traits.name = "large";
+  const PuppetBackend large(&strings, traits);
+  PlanCache cache(100);
+  ASSERT_TRUE(cache.Get(small, TinyOperation(), {}).ok());
+  const auto lookup = cache.Get(large, TinyOperation(), {});
+  ASSERT_TRUE(lookup.ok());
+  EXPECT_NE(lookup->plan, nullptr);
+  EXPECT_EQ(cache.plans(), 1);
+  EXPECT_TRUE(cache.Get(small, TinyOperation(), {})->hit);
+}
+
+TEST(PlanCache, ReportsAFailureAndForgetsIt) {
+  PuppetStrings strings;
+  PuppetTraits traits;
+  traits.plan_status = absl::InternalError("no");
+  const PuppetBackend backend(&strings, traits);
+  PlanCache cache(100);
+  EXPECT_EQ(cache.Get(backend, TinyOperation(), {}).status(),
+            traits.plan_status);
+  EXPECT_FALSE(cache.Get(backend, TinyOperation(), {}).ok());
+  EXPECT_EQ(strings.plans(), 2);
+  EXPECT_EQ(cache.plans(), 0);
+}
+
+TEST(PlanCache, MakesAPlanOnceForTwoThreadsAtOnce) {
+  PuppetStrings strings;
+  const PuppetBackend backend(&strings);
+  PlanCache cache(1000);
+  strings.HoldPlans();
+  std::shared_ptr<const Plan> plans[2];
+  std::thread maker(
+      [&] { plans[0] = cache.Get(backend, TinyOperation(), {})->plan; });
+  strings.AwaitPlans(1);
+  std::thread waiter(
+      [&] { plans[1] = cache.Get(backend, TinyOperation(), {})->plan; });
+  strings.Release();
+  maker.join();
+  waiter.join();
+  EXPECT_EQ(strings.plans(), 1);
+  EXPECT_NE(plans[0], nullptr);
+  EXPECT_EQ(plans[0], plans[1]);
+}
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,163 @@
+// A backend whose strings a test pulls: its runs begin, wait and end when told.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backends/core/backend.h"
+#include "backends/core/mutex.h"
+#include "backends/core/status.h"
+#include "backends/registry.h"
+
+namespace convgrad {
+
+// Returns a tiny valid forward operation; others for other `channels`.
+inline ConvOperation TinyOperation(int64_t channels = 1) {
+  ConvOperation operation;
+  operation.problem.in_channels = channels;
+  const ConvProblem& problem = operation.problem;
+  operation.operand(Operand::kInput) = {DataType::kF32, Layout::kNCX,
+                                        InputDims(problem)};
+  operation.operand(Operand::kWeight) = {DataType::kF32, Layout::kOIX,
+                                         WeightDims(problem)};
+  operation.results = {
+      {Result::kOutput, {DataType::kF32, Layout::kNCX, OutputDims(problem)}}};
+  return operation;
+}
+
+// What a puppet does and has done. Thread-safe.
+class PuppetStrings {
+ public:
+  // From now on runs (or plans being made) stop until Release.
+  void HoldRuns() {
+    MutexLock lock(&mutex_);
+    hold_runs_ = true;
+  }
+  void HoldPlans() {
+    MutexLock lock(&mutex_);
+    hold_plans_ = true;
+  }
+  void Release() {
+    MutexLock lock(&mutex_);
+    hold_runs_ = hold_plans_ = false;
+    changed_.NotifyAll();
+  }
+  void AwaitRuns(int count) {
+    MutexLock lock(&mutex_);
+    while (runs_ < count) changed_.Wait(&mutex_);
+  }
+  void AwaitPlans(int count) {
+    MutexLock lock(&mutex_);
+    while (plans_ < count) changed_.Wait(&mutex_);
+  }
+  // Begun so far.
+  int runs() {
+    MutexLock lock(&mutex_);
+    return runs_;
+  }
+  int plans() {
+    MutexLock lock(&mutex_);
+    return plans_;
+  }
+
+  void OnRun() {
+    MutexLock lock(&mutex_);
+    ++runs_;
+    changed_.NotifyAll();
+    while (hold_runs_) changed_.Wait(&mutex_);
+  }
+  void OnPlan() {
+    MutexLock lock(&mutex_);
+    ++plans_;
+    changed_.NotifyAll();
+    while (hold_plans_) changed_.Wait(&mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool hold_runs_ ABSL_GUARDED_BY(mutex_) = false;
+  bool hold_plans_ ABSL_GUARDED_BY(mutex_) = false;
+  int runs_ ABSL_GUARDED_BY(mutex_) = 0;
+  int plans_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// How a puppet behaves; set before it is used.
+struct PuppetTraits {
+  std::string name = "puppet";
+  absl::Status support;
+  absl::Status plan_status;
+  absl::Status run_status;
+  bool throws = false;
+  int64_t scratch_bytes = 0;
+  int64_t resident_bytes = 100;
+};
+
+class PuppetPlan final : public Plan {
+ public:
+  PuppetPlan(const ConvOperation& operation, PuppetTraits traits,
+             PuppetStrings* strings)
+      : operation_(operation), traits_(std::move(traits)), strings_(strings) {}
+
+  // Writes zeros.
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
+    strings_->OnRun();
+    if (traits_.throws) throw std::runtime_error("the puppet's strings tore");
+    if (static_cast<int64_t>(buffers.scratch.size()) < traits_.scratch_bytes) {
+      return absl::InternalError("too little scratch");
+    }
+    for (size_t i = 0; i < buffers.results.size(); ++i) {
+      const int64_t size = *ByteSize(operation_.results[i].descriptor);
+      std::memset(buffers.results[i], 0, size);
+    }
+    RETURN_IF_ERROR(traits_.run_status);
+    return RunTimes{absl::Milliseconds(2), absl::Milliseconds(3)};
+  }
+  int64_t scratch_bytes() const override { return traits_.scratch_bytes; }
+  int64_t resident_bytes() const override { return traits_.resident_bytes; }
+  absl::string_view implementation() const override { return "strings"; }
+
+ private:
+  const ConvOperation operation_;
+  const PuppetTraits traits_;
+  PuppetStrings* const strings_;
+};
+
+class PuppetBackend final : public Backend {
+ public:
+  explicit PuppetBackend(PuppetStrings* strings, PuppetTraits traits = {})
+      : traits_(std::move(traits)), strings_(strings) {}
+
+  absl::string_view name() const override { return traits_.name; }
+  BackendCapabilities capabilities() const override { return {}; }
+  absl::Status CheckSupport(const ConvOperation&) const override {
+    return traits_.support;
+  }
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+      const ConvOperation& operation, const PlanOptions&) const override {
+    strings_->OnPlan();
+    RETURN_IF_ERROR(traits_.plan_status);
+    return std::make_unique<PuppetPlan>(operation, traits_, strings_);
+  }
+
+ private:
+  const PuppetTraits traits_;
+  PuppetStrings* const strings_;
+};
+
+// Returns a registry entry of a puppet. `name` is a literal.
+inline RegisteredBackend RegisteredPuppet(absl::string_view name,
+                                          PuppetStrings* strings,
+                                          PuppetTraits traits = {}) {
+  traits.name = std::string(name);
+  std::unique_ptr<Backend> backend =
+      std::make_unique<PuppetBackend>(strings, std::move(traits));
+  return {name, std::move(backend)};
+}
+
+}  // namespace convgrad
