@@ -1,8 +1,13 @@
-// Prints, per problem, the backend's time beside oneDNN called directly for the
-// same operation, layouts, threads and pinning, interleaved in one process.
+// Prints, per problem, the time of a server, or of the backend alone, beside
+// oneDNN called directly for the same operation, layouts, threads and pinning,
+// interleaved.
 //
-//   compute_ratio [--dtype=f32,bf16] [--layout=NCX,NXC] [--threads=N]
-//                 [--repeat=20] [--direction=backward] PROBLEM...
+//   compute_ratio [--server=HOST:PORT] [--dtype=f32,bf16,f16]
+//                 [--layout=NCX,NXC] [--threads=N] [--repeat=21]
+//                 [--direction=backward] PROBLEM...
+//
+// A server's time is all between decode and encode but the queue: plan look-up,
+// reorders, compute and epilogue, as its report has it.
 #include <sched.h>
 
 #include <algorithm>
@@ -16,8 +21,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "backends/onednn/onednn_backend.h"
+#include "client/cpp/client.h"
 #include "tests/bench/direct_onednn.h"
 
+ABSL_FLAG(std::string, server, "", "measure this server, not the backend");
 ABSL_FLAG(std::vector<std::string>, dtype,
           std::vector<std::string>({"f32", "bf16"}), "operand dtypes");
 ABSL_FLAG(std::vector<std::string>, layout,
@@ -93,14 +100,25 @@ struct Measured {
   }
 };
 
-class BackendRun {
+// What is measured: one operation, again and again.
+class Subject {
+ public:
+  virtual ~Subject() = default;
+  // Adds to `measured` if it isn't null. Ends the program on an error.
+  virtual void Run(Measured* measured) = 0;
+  virtual std::string implementation() const = 0;
+};
+
+[[noreturn]] void Fail(const absl::Status& status) {
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+class BackendRun final : public Subject {
  public:
   BackendRun(const Backend& backend, const ConvOperation& op, int threads) {
     auto plan = backend.MakePlan(op, {threads, true});
-    if (!plan.ok()) {
-      std::fprintf(stderr, "%s\n", plan.status().ToString().c_str());
-      std::exit(1);
-    }
+    if (!plan.ok()) Fail(plan.status());
     plan_ = *std::move(plan);
     for (Operand operand : kAllOperands) {
       if (!op.operand(operand)) continue;
@@ -116,15 +134,15 @@ class BackendRun {
         absl::MakeSpan(memory_.back().data, plan_->scratch_bytes());
   }
 
-  void Run(Measured* measured) {
+  void Run(Measured* measured) override {
     const absl::Time start = absl::Now();
     const auto times = plan_->Run(buffers_);
-    if (!times.ok()) std::exit(1);
+    if (!times.ok()) Fail(times.status());
     if (measured != nullptr) {
       measured->Add(absl::Now() - start, times->reorder, times->compute);
     }
   }
-  std::string implementation() const {
+  std::string implementation() const override {
     return std::string(plan_->implementation());
   }
 
@@ -134,16 +152,52 @@ class BackendRun {
   RunBuffers buffers_;
 };
 
-void PrintRow(const ConvOperation& op, int threads, const Backend& backend) {
-  BackendRun ours(backend, op, threads);
+class ServerRun final : public Subject {
+ public:
+  ServerRun(Client* client, const ConvOperation& op) : client_(client) {
+    call_.operation = op;
+    for (Operand operand : kAllOperands) {
+      if (!op.operand(operand)) continue;
+      const int64_t bytes = *ByteSize(*op.operand(operand));
+      memory_.emplace_back(bytes);
+      call_.operands[static_cast<size_t>(operand)] =
+          absl::MakeConstSpan(memory_.back().data, bytes);
+    }
+  }
+
+  void Run(Measured* measured) override {
+    const auto reply = client_->Run(call_);
+    if (!reply.ok()) Fail(reply.status());
+    const v1::StageTimes& seconds = reply->report.seconds();
+    implementation_ = reply->report.implementation();
+    if (measured == nullptr) return;
+    measured->Add(
+        absl::Seconds(seconds.total() - seconds.receive() - seconds.decode() -
+                      seconds.queue() - seconds.encode()),
+        absl::Seconds(seconds.reorder()), absl::Seconds(seconds.compute()));
+  }
+  std::string implementation() const override { return implementation_; }
+
+ private:
+  Client* const client_;
+  OperationCall call_;
+  std::vector<Aligned> memory_;
+  std::string implementation_;
+};
+
+void PrintRow(const ConvOperation& op, int threads, Subject& ours) {
   std::vector<std::unique_ptr<DirectOnednn>> direct;
   for (DirectFormat format :
        {DirectFormat::kAny, DirectFormat::kNXC, DirectFormat::kNCX}) {
     direct.push_back(DirectOnednn::Make(op, format, threads));
   }
   Measured our_times, direct_times[3];
-  for (int i = -2; i < absl::GetFlag(FLAGS_repeat); ++i) {
+  for (int i = -2; i < absl::GetFlag(FLAGS_repeat); ++i) {  // two to warm up
+    // libgomp's threads spin on for some ms after a loop, also against a server
+    // on the same cores.
+    absl::SleepFor(absl::Milliseconds(20));
     ours.Run(i < 0 ? nullptr : &our_times);
+    absl::SleepFor(absl::Milliseconds(20));
     for (size_t f = 0; f < direct.size(); ++f) {
       if (direct[f] == nullptr) continue;
       const absl::Time start = absl::Now();
@@ -181,34 +235,50 @@ int UsableCores() {
   return CPU_COUNT(&set);
 }
 
+// The subject of one row: the server if one is named.
+std::unique_ptr<Subject> MakeSubject(const Backend& backend, Client* client,
+                                     const ConvOperation& op, int threads) {
+  if (client != nullptr) return std::make_unique<ServerRun>(client, op);
+  return std::make_unique<BackendRun>(backend, op, threads);
+}
+
+void PrintProblem(const ConvProblem& problem, const Backend& backend,
+                  Client* client, int threads) {
+  for (const std::string& dtype : absl::GetFlag(FLAGS_dtype)) {
+    for (const std::string& layout : absl::GetFlag(FLAGS_layout)) {
+      const ConvOperation op =
+          MakeOperation(problem, ParseDataType(dtype).value_or(DataType::kF32),
+                        ParseLayout(layout).value_or(Layout::kNCX));
+      PrintRow(op, threads, *MakeSubject(backend, client, op, threads));
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
-  auto backend = MakeOnednnBackend();
-  if (!backend.ok()) return 1;
+  const auto backend = MakeOnednnBackend();
+  if (!backend.ok()) Fail(backend.status());
+  std::unique_ptr<Client> client;
+  if (!absl::GetFlag(FLAGS_server).empty()) {
+    auto connected = Client::Connect({absl::GetFlag(FLAGS_server)});
+    if (!connected.ok()) Fail(connected.status());
+    client = *std::move(connected);
+  }
   const int threads = absl::GetFlag(FLAGS_threads) > 0
                           ? absl::GetFlag(FLAGS_threads)
                           : UsableCores();
   std::printf(
-      "Milliseconds, median of %d, %d threads; in brackets: of it reorders.\n\n"
-      "| problem | dtype | layout | backend | any, no reorders | any | nxc | "
-      "ncx "
+      "Milliseconds of the %s, median of %d, %d threads; in brackets: of it "
+      "reorders.\n\n"
+      "| problem | dtype | layout | ours | any, no reorders | any | nxc | ncx "
       "| / best | / any, no reorders | implementation |\n"
       "|---|---|---|---|---|---|---|---|---|---|---|\n",
-      absl::GetFlag(FLAGS_repeat), threads);
+      client != nullptr ? "server" : "backend", absl::GetFlag(FLAGS_repeat),
+      threads);
   for (size_t i = 1; i < arguments.size(); ++i) {
     const auto problem = Parse(arguments[i]);
-    if (!problem.ok()) {
-      std::fprintf(stderr, "%s\n", problem.status().ToString().c_str());
-      return 1;
-    }
-    for (const std::string& dtype : absl::GetFlag(FLAGS_dtype)) {
-      for (const std::string& layout : absl::GetFlag(FLAGS_layout)) {
-        PrintRow(MakeOperation(*problem,
-                               ParseDataType(dtype).value_or(DataType::kF32),
-                               ParseLayout(layout).value_or(Layout::kNCX)),
-                 threads, **backend);
-      }
-    }
+    if (!problem.ok()) Fail(problem.status());
+    PrintProblem(*problem, **backend, client.get(), threads);
   }
   return 0;
 }

@@ -1,12 +1,12 @@
 #include "tests/bench/direct_onednn.h"
 
-extern "C" void omp_set_num_threads(int threads);  // libgomp's
-
 #include <random>
 #include <unordered_map>
 
 #include "absl/time/clock.h"
 #include "oneapi/dnnl/dnnl.hpp"
+
+extern "C" void omp_set_num_threads(int threads);  // libgomp's
 
 namespace convgrad::bench {
 namespace {
@@ -21,6 +21,7 @@ const dnnl::engine& Engine() {
   return *engine;
 }
 
+// f16 is measured against f32: this library has none.
 memory::data_type TypeOf(DataType dtype) {
   return dtype == DataType::kBF16 ? memory::data_type::bf16
                                   : memory::data_type::f32;

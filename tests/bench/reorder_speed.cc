@@ -35,8 +35,8 @@ using Buffer = std::unique_ptr<char, Free>;
 
 // Returns memory whose pages are there.
 Buffer MakeBuffer(int64_t bytes) {
-  auto* memory = static_cast<char*>(
-      std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  auto* memory =
+      static_cast<char*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
   std::memset(memory, 1, bytes);
   return Buffer(memory);
 }
@@ -125,10 +125,8 @@ void MeasureActivations(const Dims& dims) {
 void MeasureWeights(const Dims& kernel) {
   Dims dims = {64, 256};
   dims.insert(dims.end(), kernel.begin(), kernel.end());
-  for (const auto& [dtype, c0] :
-       std::vector<std::pair<DataType, int64_t>>{{DataType::kF32, 8},
-                                                 {DataType::kF32, 16},
-                                                 {DataType::kBF16, 16}}) {
+  for (const auto& [dtype, c0] : std::vector<std::pair<DataType, int64_t>>{
+           {DataType::kF32, 8}, {DataType::kF32, 16}, {DataType::kBF16, 16}}) {
     MeasureBothWays({dtype, Layout::kOIX, dims},
                     {dtype, Layout::kFractalZ3D, dims, c0});
   }
