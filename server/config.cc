@@ -136,7 +136,7 @@ Config WithDefaults(Config config, const Machine& machine) {
   }
   if (config.max_message_bytes == 0) {
     config.max_message_bytes =
-        std::min(1024 * kMiB, LargestAdmissible(config.CallBudgetBytes()));
+        std::min(1024 * kMiB, LargestAdmissible(config.CallBudgetBytes() / 2));
   }
   return config;
 }

@@ -31,7 +31,7 @@ ABSL_FLAG(int64_t, plan_cache_bytes, convgrad::Config().plan_cache_bytes,
           "at most 1/16 of it");
 ABSL_FLAG(int64_t, max_message_bytes, convgrad::Config().max_message_bytes,
           "payload bytes of one request, and of one response; 0 for 1 GiB, at "
-          "most what the budget allows");
+          "most what lets two calls of unknown size in at once");
 ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
           "calls whose message may wait, unread, for memory");
 ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,

@@ -72,9 +72,13 @@ struct PlanOptions {
 // What a backend is and can do on this machine, for GetCapabilities and the
 // metrics. Lists are closed: what isn't listed is UNIMPLEMENTED.
 struct BackendCapabilities {
-  std::string version;      // of the library, "" if there is none
-  std::string description;  // e.g. CPU features or device name
+  std::string version;                    // of the library, "" if there is none
+  std::string description;                // e.g. CPU features or device name
+  std::vector<std::string> cpu_features;  // that it uses; CPU backends only
+  std::vector<Result> results;
   std::vector<DataType> dtypes;
+  // Of them, those that it computes in; others are converted to f32 and back.
+  std::vector<DataType> native_dtypes;
   std::vector<Layout> layouts;
   int max_spatial_rank = 3;
   // What valid requests it refuses, one phrase each; empty if none.

@@ -14,9 +14,16 @@
 namespace convgrad {
 namespace {
 
-// A tile's elements: 16 KiB of 16-bit ones, 32 KiB of f32. Of half and double
-// this size, the fastest on an EPYC 9004.
-constexpr int64_t kTileCapacity = 8192;
+// A tile's elements: 16 KiB of f32, 32 KiB of 16-bit ones. Of these and half
+// and double as many, the fastest on an EPYC 9004 (tests/bench/reorder_speed).
+constexpr int64_t kWideTileElements = 4096;
+constexpr int64_t kNarrowTileElements = 16384;
+
+int64_t TileCapacity(const TileOptions& options) {
+  return ByteSizeOf(options.from) + ByteSizeOf(options.to) == 4
+             ? kNarrowTileElements
+             : kWideTileElements;
+}
 
 // What a transposition may read beyond a tile's end.
 constexpr int64_t kSlackBytes = 64;
@@ -81,9 +88,9 @@ struct TiledBox::Tile {
 };
 
 struct TiledBox::Buffers {
-  alignas(64) char gathered[kTileCapacity * 2 + kSlackBytes];
-  alignas(64) char packed[kTileCapacity * 4];
-  alignas(64) char wide[kTileCapacity * 4];
+  alignas(64) char gathered[kNarrowTileElements * 2 + kSlackBytes];
+  alignas(64) char packed[kNarrowTileElements * 2];
+  alignas(64) char wide[kNarrowTileElements * 2];
 };
 
 TiledBox::TiledBox(Box box, const TileOptions& options)
@@ -94,6 +101,7 @@ TiledBox::TiledBox(Box box, const TileOptions& options)
       destination_offset_(box.destination_offset) {
   Normalize(std::move(box));
   ChooseTile();
+  ChooseWalk();
 }
 
 void TiledBox::Normalize(Box box) {
@@ -165,7 +173,8 @@ TiledBox::Extents TiledBox::TileFor(int64_t run_bytes) const {
 void TiledBox::ChooseTile() {
   int64_t run_bytes = 1024;
   tile_ = TileFor(run_bytes);
-  while (Product(tile_) > kTileCapacity) {
+  const int64_t capacity = TileCapacity(options_);
+  while (Product(tile_) > capacity) {
     run_bytes /= 2;
     tile_ = TileFor(run_bytes);
   }
@@ -173,7 +182,7 @@ void TiledBox::ChooseTile() {
     run_bytes *= 2;
     Extents larger = tile_;
     GrowAlong(false, run_bytes, &larger);
-    if (Product(larger) > kTileCapacity || run_bytes > kTileCapacity * 4) break;
+    if (Product(larger) > capacity || run_bytes > capacity * 4) break;
     tile_ = std::move(larger);
   }
   for (size_t i = 0; i < axes_.size(); ++i) {
@@ -188,6 +197,22 @@ void TiledBox::ChooseTile() {
                });
 }
 
+// Of source and destination order, takes the one whose innermost step recurs
+// less often: the pages that the other side touches meanwhile are fewer, and
+// still in the TLB on the next round.
+void TiledBox::ChooseWalk() {
+  walk_.resize(axes_.size());
+  std::iota(walk_.begin(), walk_.end(), 0);
+  if (options_.pin_first) return;
+  const auto inner_steps = [&](absl::Span<const int> order) {
+    for (size_t i = order.size(); i-- > 0;) {
+      if (tile_counts_[order[i]] > 1) return tile_counts_[order[i]];
+    }
+    return int64_t{1};
+  };
+  if (inner_steps(by_source_) < inner_steps(walk_)) walk_ = by_source_;
+}
+
 int64_t TiledBox::tile_size() const { return Product(tile_); }
 
 TiledBox::Tile TiledBox::TileAt(int64_t index) const {
@@ -197,7 +222,8 @@ TiledBox::Tile TiledBox::TileAt(int64_t index) const {
   tile.valid.resize(rank);
   tile.source = source_offset_;
   tile.destination = destination_offset_;
-  for (size_t i = rank; i-- > 0;) {
+  for (size_t k = rank; k-- > 0;) {
+    const int i = walk_[k];
     const BoxAxis& axis = axes_[i];
     const int64_t start = index % tile_counts_[i] * tile_[i];
     index /= tile_counts_[i];
@@ -302,7 +328,7 @@ const char* TiledBox::Gather(const Tile& tile, const char* source,
     ConvertRun(options_.from, buffers->wide, narrow_, buffers->gathered,
                Product(tile.valid));
   }
-  *readable = kTileCapacity + kSlackBytes / 2;
+  *readable = kNarrowTileElements + kSlackBytes / 2;
   return buffers->gathered;
 }
 

@@ -44,6 +44,7 @@ class TiledBox {
 
   void Normalize(Box box);
   void ChooseTile();
+  void ChooseWalk();
   // Returns the tile's extents for contiguous runs of about `run_bytes`.
   Extents TileFor(int64_t run_bytes) const;
   void GrowAlong(bool by_source, int64_t run_bytes, Extents* tile) const;
@@ -62,6 +63,7 @@ class TiledBox {
   absl::InlinedVector<BoxAxis, 8> axes_;   // by destination stride, descending
   absl::InlinedVector<int, 8> by_source_;  // axes_ by source stride, descending
   int64_t source_offset_, destination_offset_;
+  absl::InlinedVector<int, 8> walk_;  // the order of tiles, outermost first
   Extents tile_;
   Extents tile_counts_;
   int64_t tile_count_ = 1;

