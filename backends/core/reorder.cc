@@ -79,12 +79,10 @@ Reorder Reorder::MakeWeight(const TensorDescriptor& from,
   std::vector<Box> boxes;
   for (int64_t e = 0; e < fused; ++e) {
     const int64_t count = CeilDiv(groups - e, fused);
-    Box origin;
-    origin.axes.push_back({count, count, source_step, destination_step});
-    origin.source_offset =
-        e / source.fused_groups() * source.super_group_stride();
-    origin.destination_offset =
-        e / destination.fused_groups() * destination.super_group_stride();
+    const Box origin = {
+        {{count, count, source_step, destination_step}},
+        e / source.fused_groups() * source.super_group_stride(),
+        e / destination.fused_groups() * destination.super_group_stride()};
     AppendBoxes(origin, source.Group(e % source.fused_groups()),
                 destination.Group(e % destination.fused_groups()), &boxes);
   }

@@ -4,31 +4,23 @@
 
 #include <cstdint>
 
+#include "backends/core/box_tiling.h"
 #include "backends/core/data_type.h"
 #include "backends/core/reorder_box.h"
 #include "backends/core/strided_copy.h"
 
 namespace convgrad {
 
-struct TileOptions {
-  DataType from;
-  DataType to;
-  // Elements of the source that may be read, from its start.
-  int64_t readable = 0;
-  // Bypass the caches on writing.
-  bool stream = false;
-  // Keep the first axis outermost and cut tiles at each of its steps.
-  bool pin_first = false;
-};
-
 class TiledBox {
  public:
   TiledBox(Box box, const TileOptions& options);
 
-  int64_t tile_count() const { return tile_count_; }
+  int64_t tile_count() const { return tiling_.tile_count; }
   // Returns how many steps the pinned axis makes, and its tiles per step.
-  int64_t pinned_extent() const { return axes_.front().extent; }
-  int64_t tiles_per_step() const { return tile_count_ / tile_counts_.front(); }
+  int64_t pinned_extent() const { return tiling_.axes.front().extent; }
+  int64_t tiles_per_step() const {
+    return tiling_.tile_count / tiling_.tile_counts.front();
+  }
   // Units: elements, pads included.
   int64_t tile_size() const;
 
@@ -38,16 +30,9 @@ class TiledBox {
            int64_t end) const;
 
  private:
-  using Extents = absl::InlinedVector<int64_t, 8>;
+  using Extents = BoxTiling::Extents;
   struct Tile;
   struct Buffers;
-
-  void Normalize(Box box);
-  void ChooseTile();
-  void ChooseWalk();
-  // Returns the tile's extents for contiguous runs of about `run_bytes`.
-  Extents TileFor(int64_t run_bytes) const;
-  void GrowAlong(bool by_source, int64_t run_bytes, Extents* tile) const;
 
   Tile TileAt(int64_t index) const;
   void Prefetch(const Tile& tile, const char* source) const;
@@ -59,15 +44,10 @@ class TiledBox {
   void Scatter(const Tile& tile, Buffers* buffers, char* destination) const;
 
   TileOptions options_;
-  DataType narrow_;                        // what tiles are buffered in
-  absl::InlinedVector<BoxAxis, 8> axes_;   // by destination stride, descending
-  absl::InlinedVector<int, 8> by_source_;  // axes_ by source stride, descending
+  DataType narrow_;  // what tiles are buffered in
   int64_t source_offset_, destination_offset_;
-  absl::InlinedVector<int, 8> walk_;  // the order of tiles, outermost first
-  Extents tile_;
-  Extents tile_counts_;
-  int64_t tile_count_ = 1;
-  bool is_direct_ = false;
+  BoxTiling tiling_;
+  bool is_direct_;
 };
 
 }  // namespace convgrad

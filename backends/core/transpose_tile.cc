@@ -200,9 +200,12 @@ HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
     columns -= step;
   };
   if constexpr (sizeof(T) == 2 && kHasPairs && !kPair) {
-    for (; is_whole && columns >= 16; advance(16)) RunColumnPair(m);
+    while (is_whole && columns >= 16) {
+      RunColumnPair(m);
+      advance(16);
+    }
   }
-  for (; columns >= kStep; advance(kStep)) {
+  while (columns >= kStep) {
     if constexpr (kPair) {
       is_whole ? RunRowPair<true>(m, rows, kStep)
                : RunRowPair<false>(m, rows, kStep);
@@ -210,6 +213,7 @@ HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
       is_whole ? RunSquare<T, true>(m, rows, kStep)
                : RunSquare<T, false>(m, rows, kStep);
     }
+    advance(kStep);
   }
   if (columns == 0) return;
   const int64_t end = rows == 0 ? 0 : (rows - 1) * m.row_pitch + kStep;

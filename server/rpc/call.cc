@@ -2,8 +2,10 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "grpc/grpc.h"
 #include "server/rpc/status_conversion.h"
 
 namespace convgrad {
@@ -67,10 +69,26 @@ void Call::OnGranted(absl::StatusOr<Reservation> granted) {
 }
 
 void Call::OnReadDone(bool ok) {
-  read_end_ = absl::Now(); fprintf(stderr, "READDONE %d ic=%d failed=%d\n", (int)ok, (int)context_->IsCancelled(), grpc_call_failed_before_recv_message(context_->c_call()));
+  read_end_ = absl::Now();
   if (ok) return OnRequest();
-  if (*cancelled_ || context_->IsCancelled()) return End(WhyGone());
-  End(InvalidField(Reason::kMalformed, "request", "no message", "one message"));
+  if (grpc_call_failed_before_recv_message(context_->c_call()) != 0) {
+    return End(WhyGone());
+  }
+  // Either the client sent no message, or gRPC itself refused one, cancelled
+  // the call and told the client. Only a call that isn't cancelled can still
+  // send.
+  StartSendInitialMetadata();
+}
+
+void Call::OnSendInitialMetadataDone(bool ok) {
+  if (ok) {
+    return End(InvalidField(Reason::kMalformed, "request", "no message",
+                            "one message"));
+  }
+  End(MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
+       absl::StrCat("at most ", services_.max_message_bytes)}));
 }
 
 void Call::OnCancel() {

@@ -69,6 +69,7 @@ class Call : public grpc::ServerGenericBidiReactor {
  private:
   void OnGranted(absl::StatusOr<Reservation> granted);
   void OnReadDone(bool ok) final;
+  void OnSendInitialMetadataDone(bool ok) final;
   void OnCancel() final;
   void OnDone() final { delete this; }
   // Returns the status of a call whose client has gone.

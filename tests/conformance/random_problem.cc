@@ -15,8 +15,9 @@ int64_t Pick(int64_t low, int64_t high, std::mt19937* random) {
 
 SpatialAxis RandomAxis(bool transposed, std::mt19937* random) {
   SpatialAxis axis;
-  axis.in = Pick(1, 12, random);
-  axis.kernel = Pick(1, 5, random);
+  // Some reach beyond what one vector register block covers.
+  axis.in = Pick(0, 3, random) ? Pick(1, 12, random) : Pick(13, 70, random);
+  axis.kernel = Pick(0, 7, random) ? Pick(1, 5, random) : Pick(6, 9, random);
   axis.stride = Pick(1, 3, random);
   axis.dilation = Pick(1, 3, random);
   axis.pad_begin = Pick(0, 3, random);
@@ -54,9 +55,11 @@ ConvProblem RandomProblem(std::mt19937* random) {
     problem.transposed = Pick(0, 1, random);
     // Every eighth has no batch.
     problem.batch = Pick(0, 7, random) ? Pick(1, 3, random) : 0;
-    problem.groups = Pick(1, 4, random);
-    problem.in_channels = problem.groups * Pick(1, 20, random);
-    problem.out_channels = problem.groups * Pick(1, 20, random);
+    // Every fourth is depthwise, with a multiplier.
+    const bool depthwise = Pick(0, 3, random) == 0;
+    problem.groups = Pick(1, depthwise ? 40 : 4, random);
+    problem.in_channels = problem.groups * Pick(1, depthwise ? 1 : 20, random);
+    problem.out_channels = problem.groups * Pick(1, depthwise ? 3 : 20, random);
     problem.axes.resize(Pick(0, 3, random));
     for (SpatialAxis& axis : problem.axes) {
       axis = RandomAxis(problem.transposed, random);

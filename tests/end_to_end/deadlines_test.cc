@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "backends/core/mutex.h"
+#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
@@ -159,6 +160,29 @@ TEST_F(DeadlinesTest, CancelledBeforeAdmission) {
   AwaitGauges([](const ServerGauges& g) { return g.admission_waiters == 0; });
   strings_.Release();
   EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
+  server_.ExpectNothingHeld();
+}
+
+TEST_F(DeadlinesTest, CancelledWhileSending) {
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  grpc::GenericStub stub(server_.channel());
+  const auto call =
+      stub.PrepareCall(&context, "/convgrad.v1.ConvGrad/ConvBackward", &queue);
+  void* tag;
+  bool ok;
+  call->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  // Admitted, and nothing comes.
+  AwaitGauges([](const ServerGauges& g) { return g.memory_used_bytes > 0; });
+  context.TryCancel();
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  queue.Next(&tag, &ok);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  server_.AwaitMetric(
+      "convgrad_requests_total{backend=\"none\",code=\"Canceled\","
+      "dtype=\"none\",op=\"backward\"} 1");
   server_.ExpectNothingHeld();
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/backends/core/simd_targets.h"
 
 namespace convgrad {
 namespace {
@@ -57,7 +58,8 @@ std::vector<uint32_t> F32Patterns(DataType narrow) {
   for (uint32_t i = 0; i < 65536; ++i) {
     const auto low = static_cast<uint16_t>(i);
     const auto high = static_cast<uint16_t>(i + 1);
-    const double a = LoadAsDouble(narrow, &low), b = LoadAsDouble(narrow, &high);
+    const double a = LoadAsDouble(narrow, &low),
+                 b = LoadAsDouble(narrow, &high);
     for (double value : {a, (a + b) / 2}) {
       const auto center = std::bit_cast<uint32_t>(static_cast<float>(value));
       bits.insert(bits.end(), {center - 1, center, center + 1});
@@ -67,33 +69,54 @@ std::vector<uint32_t> F32Patterns(DataType narrow) {
     bits.push_back(std::bit_cast<uint32_t>(edge));
     bits.push_back(std::bit_cast<uint32_t>(-edge));
   }
-  for (uint32_t special : {0u, 1u, 0x7fffffu, 0x800000u, 0x7f7fffffu,
-                           0x7f800000u, 0x7f800001u, 0x7fbfffffu, 0x7fc00000u,
-                           0x7fffffffu, 0x33000000u, 0x33000001u}) {
+  for (uint32_t special :
+       {0u, 1u, 0x7fffffu, 0x800000u, 0x7f7fffffu, 0x7f800000u, 0x7f800001u,
+        0x7fbfffffu, 0x7fc00000u, 0x7fffffffu, 0x33000000u, 0x33000001u}) {
     bits.insert(bits.end(), {special, special | 0x80000000u});
   }
   std::mt19937 random(7);
-  for (int i = 0; i < 1 << 20; ++i) bits.push_back(random());
+  for (int i = 0; i < 1 << 18; ++i) bits.push_back(random());
   return bits;
 }
 
 TEST(ElementConvertTest, WidensEveryPattern) {
-  for (DataType dtype : kNarrowTypes) {
-    ExpectRounded<uint16_t, uint32_t>(dtype, AllPatterns(), DataType::kF32);
-  }
+  ForEachSimdTarget([] {
+    for (DataType dtype : kNarrowTypes) {
+      ExpectRounded<uint16_t, uint32_t>(dtype, AllPatterns(), DataType::kF32);
+    }
+  });
 }
 
 TEST(ElementConvertTest, ConvertsEveryPatternBetween16BitTypes) {
-  ExpectRounded<uint16_t, uint16_t>(DataType::kF16, AllPatterns(),
-                                    DataType::kBF16);
-  ExpectRounded<uint16_t, uint16_t>(DataType::kBF16, AllPatterns(),
-                                    DataType::kF16);
+  ForEachSimdTarget([] {
+    ExpectRounded<uint16_t, uint16_t>(DataType::kF16, AllPatterns(),
+                                      DataType::kBF16);
+    ExpectRounded<uint16_t, uint16_t>(DataType::kBF16, AllPatterns(),
+                                      DataType::kF16);
+  });
 }
 
 TEST(ElementConvertTest, RoundsF32OnceToNearestEven) {
   for (DataType dtype : kNarrowTypes) {
-    ExpectRounded<uint32_t, uint16_t>(DataType::kF32, F32Patterns(dtype),
-                                      dtype);
+    const std::vector<uint32_t> bits = F32Patterns(dtype);
+    ForEachSimdTarget([&] {
+      ExpectRounded<uint32_t, uint16_t>(DataType::kF32, bits, dtype);
+    });
+  }
+}
+
+// NaN payloads included.
+TEST(ElementConvertTest, GivesTheSameBitsOnEveryCpu) {
+  const std::vector<uint32_t> bits = F32Patterns(DataType::kF16);
+  for (DataType dtype : kNarrowTypes) {
+    std::vector<uint16_t> first;
+    ForEachSimdTarget([&] {
+      std::vector<uint16_t> narrow(bits.size());
+      ConvertRun(DataType::kF32, bits.data(), dtype, narrow.data(),
+                 narrow.size());
+      if (first.empty()) first = narrow;
+      EXPECT_EQ(narrow, first);
+    });
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "backends/core/element_convert.h"
 #include "gtest/gtest.h"
+#include "tests/backends/core/simd_targets.h"
 
 namespace convgrad {
 namespace {
@@ -95,8 +96,6 @@ Bytes FastReorder(const Reorder& reorder, const Bytes& source, size_t size,
          << "byte " << a - got.begin() << " of " << expected.size();
 }
 
-int g_cases = 0;
-
 void ExpectMatchesSlowLoop(const TensorDescriptor& from,
                            const TensorDescriptor& to) {
   SCOPED_TRACE(ToString(from) + " -> " + ToString(to) + " groups " +
@@ -104,7 +103,6 @@ void ExpectMatchesSlowLoop(const TensorDescriptor& from,
   const Bytes source = MakeSource(from);
   const Bytes expected = SlowReorder(from, source, to);
   const Reorder reorder = Reorder::Make(from, to);
-  ++g_cases;
   EXPECT_TRUE(SameBytes(FastReorder(reorder, source, expected.size(), false),
                         expected));
   EXPECT_TRUE(SameBytes(FastReorder(reorder, source, expected.size(), true, 2),
@@ -143,17 +141,14 @@ void ExpectAllPairs(const Layouts& layouts, const Dims& dims, int64_t groups) {
 
 TEST(ReorderTest, ActivationsOfEveryRankAndChannelTail) {
   for (int64_t channels : {1, 3, 15, 16, 17, 31, 33, 40}) {
-    for (const Dims& spatial : {Dims{}, Dims{1}, Dims{7}, Dims{67}, Dims{3, 5},
+    for (const Dims& spatial : {Dims{}, Dims{1}, Dims{67}, Dims{3, 5},
                                 Dims{9, 8}, Dims{2, 3, 4}, Dims{3, 1, 17}}) {
-      for (int64_t batch : {1, 3}) {
-        Dims dims = {batch, channels};
-        dims.insert(dims.end(), spatial.begin(), spatial.end());
-        ExpectAllPairs(kActivations, dims, 1);
-        if (HasFailure()) return;
-      }
+      Dims dims = {2, channels};
+      dims.insert(dims.end(), spatial.begin(), spatial.end());
+      ExpectAllPairs(kActivations, dims, 1);
+      if (HasFailure()) return;
     }
   }
-  RecordProperty("cases", g_cases);
 }
 
 TEST(ReorderTest, WeightsOfEveryRankAndChannelTail) {
@@ -194,28 +189,31 @@ TEST(ReorderTest, WeightsOfFusedAndPartlyFilledSuperGroups) {
 }
 
 TEST(ReorderTest, TensorsOfManyTilesAndParts) {
-  ExpectAllPairs(kActivations, {2, 33, 61, 67}, 1);
-  ExpectAllPairs(kActivations, {1, 260, 5, 13, 11}, 1);
+  ExpectAllPairs(kActivations, {1, 33, 61, 67}, 1);
+  ExpectAllPairs(kActivations, {1, 260, 3, 7, 11}, 1);
   ExpectAllPairs(kActivations, {3, 1030}, 1);
-  ExpectAllPairs(kWeights, {130, 70, 3, 3}, 1);
-  ExpectAllPairs(kWeights, {130, 70, 3, 3, 3}, 1);
-  ExpectAllPairs(kWeights, {260, 257, 1, 1}, 1);
+  ExpectAllPairs(kWeights, {70, 50, 3, 3}, 1);
+  ExpectAllPairs(kWeights, {36, 50, 3, 3, 3}, 1);
+  ExpectAllPairs(kWeights, {260, 130, 1, 1}, 1);
+}
+
+TEST(ReorderTest, EveryInstructionSet) {
+  ForEachSimdTarget([] {
+    ExpectAllPairs(kActivations, {1, 33, 9, 13}, 1);
+    ExpectAllPairs(kWeights, {20, 19, 3, 3}, 1);
+    ExpectAllPairs(kWeights, {17, 1, 3, 3}, 17);
+  });
 }
 
 // Large enough for stores past the caches, rows at odd addresses.
 TEST(ReorderTest, StreamedTensors) {
-  for (DataType from : {DataType::kF32, DataType::kF16}) {
-    const Dims dims = {1, 67, 257, 251};
-    const TensorDescriptor plain = {from, Layout::kNCX, dims};
-    const TensorDescriptor blocked = {DataType::kF32, Layout::kNDC1HWC0, dims,
-                                      8};
-    const TensorDescriptor last = {DataType::kF32, Layout::kNXC, dims};
-    ExpectMatchesSlowLoop(plain, blocked);
-    ExpectMatchesSlowLoop(blocked, plain);
-    ExpectMatchesSlowLoop(last, blocked);
-    ExpectMatchesSlowLoop(blocked, last);
-    ExpectMatchesSlowLoop(plain, last);
-  }
+  const Dims dims = {1, 67, 257, 251};
+  const TensorDescriptor plain = {DataType::kF16, Layout::kNCX, dims};
+  const TensorDescriptor blocked = {DataType::kF32, Layout::kNDC1HWC0, dims, 8};
+  const TensorDescriptor last = {DataType::kF32, Layout::kNXC, dims};
+  ExpectMatchesSlowLoop(plain, blocked);
+  ExpectMatchesSlowLoop(blocked, last);
+  ExpectMatchesSlowLoop(last, {DataType::kF32, Layout::kNCX, dims});
 }
 
 TEST(ReorderTest, PartsAreOfUsefulSize) {
@@ -247,8 +245,8 @@ TEST(ReorderTest, ChannelBlockedActivations) {
         const TensorDescriptor from = {DataType::kF16, Layout::kNCX, dims};
         const TensorDescriptor same = {to, Layout::kNDC1HWC0, flat, block};
         const Bytes source = MakeSource(from);
-        const Bytes expected = SlowReorder(
-            {DataType::kF16, Layout::kNCX, flat}, source, same);
+        const Bytes expected =
+            SlowReorder({DataType::kF16, Layout::kNCX, flat}, source, same);
         const PhysicalLayout plain = PhysicalLayoutOf(from);
         const PhysicalLayout blocked = ChannelBlocked(dims, block);
         const Reorder pack = Reorder::Make(plain, from.dtype, blocked, to);
@@ -258,8 +256,8 @@ TEST(ReorderTest, ChannelBlockedActivations) {
             Reorder::Make(blocked, to, plain, DataType::kF32);
         const TensorDescriptor wide = {DataType::kF32, Layout::kNCX, flat};
         const Bytes back = SlowReorder(same, expected, wide);
-        EXPECT_TRUE(SameBytes(FastReorder(unpack, expected, back.size(), true),
-                              back));
+        EXPECT_TRUE(
+            SameBytes(FastReorder(unpack, expected, back.size(), true), back));
       }
     }
   }
