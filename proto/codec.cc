@@ -73,6 +73,8 @@ absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message) {
   if (message.has_deterministic()) {
     options.deterministic = message.deterministic();
   }
+  options.self_check = message.self_check();
+  options.count_nonfinite = message.count_nonfinite();
   options.request_id = message.request_id();
   const size_t length = options.request_id.size();
   if (length == 0 || length == kRequestIdBytes) return options;
@@ -102,6 +104,8 @@ v1::Options EncodeOptions(const CallOptions& options) {
     if (name == options.backend) message.set_backend(choice);
   }
   message.set_deterministic(options.deterministic);
+  message.set_self_check(options.self_check);
+  message.set_count_nonfinite(options.count_nonfinite);
   message.set_request_id(options.request_id);
   return message;
 }

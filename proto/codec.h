@@ -27,6 +27,8 @@ struct CallOptions {
   std::string backend;  // "" is auto, otherwise a backend's name
   bool deterministic = true;
   std::string request_id;  // empty or 16 bytes
+  bool self_check = false;
+  bool count_nonfinite = false;
 };
 
 struct DecodedOperation {

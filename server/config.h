@@ -32,6 +32,8 @@ struct Config {
   int max_admission_waiters = 1024;
 
   absl::Duration default_deadline = absl::Minutes(10);
+  // Share of backwards that the server checks of its own accord, 0 to 1.
+  double self_check_ratio = 0;
   int64_t max_macs = 10'000'000'000'000;
   int64_t max_reference_macs = 1'000'000'000;
 
@@ -42,8 +44,8 @@ struct Config {
   // Returns the addresses of `listen`.
   std::vector<std::string> ListenAddresses() const;
 
-  // Returns the bytes that calls may hold at once: the budget without the bytes
-  // that idle buffers and plans may hold.
+  // Returns the bytes that calls may hold at once: the budget without what idle
+  // buffers, plans and the process itself take.
   int64_t CallBudgetBytes() const;
 
   // Errors: kInvalidArgument naming flag, found and expected.

@@ -20,8 +20,9 @@ ABSL_FLAG(bool, pin_workers, convgrad::Config().pin_workers,
 ABSL_FLAG(int, queue_capacity, convgrad::Config().queue_capacity,
           "operations that may wait for a worker");
 ABSL_FLAG(int64_t, memory_budget_bytes, convgrad::Config().memory_budget_bytes,
-          "bytes for calls, idle buffers and plans together; 0 for half of "
-          "what the process may have (RAM or cgroup limit)");
+          "bytes that the process may grow to: 64 MiB for itself, idle "
+          "buffers, plans, and calls; 0 for half of what it may have (RAM or "
+          "cgroup limit)");
 ABSL_FLAG(int64_t, buffer_pool_idle_bytes,
           convgrad::Config().buffer_pool_idle_bytes,
           "bytes of free buffers kept for reuse, part of the budget; -1 for "
@@ -36,6 +37,10 @@ ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
           "calls whose message may wait, unread, for memory");
 ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,
           "deadline of calls that come without one");
+ABSL_FLAG(
+    double, self_check_ratio, convgrad::Config().self_check_ratio,
+    "share of backwards, 0 to 1, whose gradients the server checks by the "
+    "adjoint identity; each check costs two forward passes");
 ABSL_FLAG(int64_t, max_macs, convgrad::Config().max_macs,
           "multiply-adds of one operation");
 ABSL_FLAG(int64_t, max_reference_macs, convgrad::Config().max_reference_macs,
@@ -68,6 +73,7 @@ Config ConfigFromFlags() {
   config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
   config.default_deadline = absl::GetFlag(FLAGS_default_deadline);
+  config.self_check_ratio = absl::GetFlag(FLAGS_self_check_ratio);
   config.max_macs = absl::GetFlag(FLAGS_max_macs);
   config.max_reference_macs = absl::GetFlag(FLAGS_max_reference_macs);
   config.drain_delay = absl::GetFlag(FLAGS_drain_delay);

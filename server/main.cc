@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/config.h"
+#include "server/machine.h"
 #include "server/rpc/health_check.h"
 #include "server/server.h"
 #include "spdlog/spdlog.h"
@@ -36,11 +38,15 @@ sigset_t StopSignals() {
 
 // Messages come and go by the hundred megabytes. With glibc's defaults their
 // slices are mapped and unmapped each time, and page faults take longer than
-// everything else (1.2-1.5 GB/s became 0.3-0.5).
-void TuneMalloc() {
+// everything else (1.2-1.5 GB/s became 0.3-0.5). So freed heap is kept, but no
+// more than idle buffers are, and in few arenas: each keeps its own.
+void TuneMalloc(const Config& config) {
   // The largest value that glibc takes.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  mallopt(M_TRIM_THRESHOLD,
+          static_cast<int>(std::clamp<int64_t>(config.buffer_pool_idle_bytes,
+                                               1 << 20, 1 << 30)));
+  mallopt(M_ARENA_MAX, 4);
 }
 
 void ParseFlags(int argc, char** argv) {
@@ -94,7 +100,8 @@ int StopGracefully(std::unique_ptr<Server> server) {
 }
 
 int Serve() {
-  const Config config = ConfigFromFlags();
+  const Config config = WithDefaults(ConfigFromFlags(), ReadMachine());
+  TuneMalloc(config);
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
@@ -125,7 +132,6 @@ int main(int argc, char** argv) {
   // would have the process killed without a drain.
   const sigset_t signals = convgrad::StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  convgrad::TuneMalloc();
   convgrad::ParseFlags(argc, argv);
   return convgrad::IsHealthCheck() ? convgrad::RunHealthCheck()
                                    : convgrad::Serve();

@@ -95,6 +95,7 @@ class GrpcServer final : public Server {
   PlanCache plans_;
   const Router router_;
   Scheduler scheduler_;
+  SelfCheckSampler self_check_sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
   // Serves `memory_` as executor: there are no waiters without calls.
   BackgroundThread background_;
@@ -119,6 +120,7 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
       plans_(config_.plan_cache_bytes),
       router_(backends_, {config_.max_macs, config_.max_reference_macs}),
       scheduler_(SchedulerOptions(config_, machine), &plans_, memory_.get()),
+      self_check_sampler_(config_.self_check_ratio),
       background_(kTick, [this] {
         const absl::Time now = absl::Now();
         memory_->budget.ExpireWaiters(now);
@@ -168,6 +170,7 @@ CallServices GrpcServer::MakeServices() {
   services.lifecycle = &lifecycle_;
   services.router = &router_;
   services.scheduler = &scheduler_;
+  services.self_check_sampler = &self_check_sampler_;
   services.max_message_bytes = config_.max_message_bytes;
   services.default_deadline = config_.default_deadline;
   services.capabilities = DescribeServer(
@@ -189,6 +192,10 @@ void GrpcServer::Configure(grpc::ServerBuilder* builder) {
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   // A second server on the same port is a mistake to be told.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Probing opens the window of each connection to some 4 MiB, which gRPC then
+  // buffers of messages that nobody has admitted: 64 of them took 280 MiB. A
+  // message that is being read opens the window by itself; the rate stayed.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder->RegisterService(listed_service_.get());
   builder->RegisterCallbackGenericService(service_.get());
 }

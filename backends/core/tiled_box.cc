@@ -126,15 +126,13 @@ void TiledBox::Run(const void* source, void* destination, int64_t begin,
   Tile next = TileAt(begin);
   for (int64_t index = begin; index < end; ++index) {
     const Tile tile = std::move(next);
-    if (index + 1 < end) {
-      next = TileAt(index + 1);
-      if (!is_direct_) Prefetch(next, from);
-    }
-    MoveTile(tile, from, static_cast<char*>(destination));
+    if (index + 1 < end) next = TileAt(index + 1);
+    MoveTile(tile, from, static_cast<char*>(destination),
+             index + 1 < end ? &next : nullptr);
   }
 }
 
-void TiledBox::Prefetch(const Tile& tile, const char* source) const {
+void TiledBox::Prefetch(const Tile& tile, const char* source, int first) const {
   const int64_t element = ByteSizeOf(options_.from);
   StridedLoops loops;
   for (int axis : tiling_.by_source) {
@@ -143,19 +141,21 @@ void TiledBox::Prefetch(const Tile& tile, const char* source) const {
   }
   MergeLoops(&loops);
   if (loops.empty()) return;
-  StridedLoop inner = loops.back();
+  const StridedLoop inner = loops.back();
   absl::Span<const StridedLoop> outer = loops;
   outer.remove_suffix(1);
-  const char* first = source + tile.source * element;
+  const char* start = source + tile.source * element;
   const int64_t bytes = inner.extent * inner.source_stride * element;
   ForEachStep(outer, 0, 0, [&](int64_t at, int64_t) {
-    const char* p = first + at * element;
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+    const char* line = start + at * element;
+    for (int64_t i = first * 64; i < bytes; i += 2 * 64) {
+      __builtin_prefetch(line + i, 0, 2);
+    }
   });
 }
 
-void TiledBox::MoveTile(const Tile& tile, const char* source,
-                        char* destination) const {
+void TiledBox::MoveTile(const Tile& tile, const char* source, char* destination,
+                        const Tile* next) const {
   char* to = destination + tile.destination * ByteSizeOf(options_.to);
   const char* from = source + tile.source * ByteSizeOf(options_.from);
   if (is_direct_) {
@@ -169,6 +169,8 @@ void TiledBox::MoveTile(const Tile& tile, const char* source,
                     options_.stream);
   }
   Buffers buffers;
+  // In two helpings, for memory to be busy while both halves of the work go on.
+  if (next != nullptr) Prefetch(*next, source, 0);
   if (tile.is_empty) {
     std::memset(buffers.packed, 0, Product(tile.size) * ByteSizeOf(narrow_));
   } else {
@@ -177,6 +179,7 @@ void TiledBox::MoveTile(const Tile& tile, const char* source,
     const char* gathered = Gather(tile, from, &loops, &readable, &buffers);
     Permute(tile, gathered, loops, readable, buffers.packed);
   }
+  if (next != nullptr) Prefetch(*next, source, 1);
   Scatter(tile, &buffers, to);
 }
 

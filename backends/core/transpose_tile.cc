@@ -164,7 +164,7 @@ HWY_INLINE void RunColumnPair(const Matrix<uint16_t>& m) {
 #else
 template <bool kWhole>
 void RunRowPair(const Matrix<uint16_t>&, int, int) {}
-inline void RunColumnPair(const Matrix<uint16_t>&) {}
+[[maybe_unused]] void RunColumnPair(const Matrix<uint16_t>&) {}
 #endif
 
 // Element by element, `stored` rows of which those from `rows` on are zeros.

@@ -89,7 +89,11 @@ absl::StatusOr<grpc::ByteBuffer> EncodeRequest(
   Request request;
   *request.mutable_operation() = EncodeOperation(call.operation);
   *request.mutable_options() =
-      EncodeOptions({call.backend, call.deterministic, RandomRequestId()});
+      EncodeOptions({.backend = call.backend,
+                     .deterministic = call.deterministic,
+                     .request_id = RandomRequestId(),
+                     .self_check = call.self_check,
+                     .count_nonfinite = call.count_nonfinite});
   return JoinMessage(request, std::move(payloads));
 }
 

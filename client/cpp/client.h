@@ -32,6 +32,10 @@ struct OperationCall {
   // "" is auto, otherwise "onednn", "cuda" or "reference".
   std::string backend;
   bool deterministic = true;
+  // Ask the server to check the gradients, and to count Inf and NaN; both come
+  // with the report.
+  bool self_check = false;
+  bool count_nonfinite = false;
   // Without one the server's default holds.
   absl::Time deadline = absl::InfiniteFuture();
 };

@@ -8,6 +8,7 @@
 #include "convgrad/v1/capabilities.pb.h"
 #include "server/memory/call_memory.h"
 #include "server/rpc/lifecycle.h"
+#include "server/rpc/self_check_sampler.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
 #include "server/telemetry/observer.h"
@@ -23,6 +24,7 @@ struct CallServices {
   Lifecycle* lifecycle = nullptr;
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;
+  SelfCheckSampler* self_check_sampler = nullptr;
   // Payload bytes of one request, and of one response.
   int64_t max_message_bytes = 0;
   // Of calls that come without a deadline.

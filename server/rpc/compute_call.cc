@@ -11,6 +11,7 @@
 #include "backends/core/status.h"
 #include "proto/codec.h"
 #include "server/memory/admission.h"
+#include "spdlog/spdlog.h"
 
 namespace convgrad {
 namespace {
@@ -38,6 +39,25 @@ void EncodeReport(const OpSample& sample, const ConvOperation& operation,
   seconds->set_compute(absl::ToDoubleSeconds(sample.times.compute));
   seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode));
   seconds->set_total(absl::ToDoubleSeconds(sample.times.total));
+}
+
+void EncodeFindings(const ConvOperation& operation, const Findings& findings,
+                    v1::Report* report) {
+  if (findings.self_check) {
+    const SelfCheckReport& check = *findings.self_check;
+    v1::SelfCheck* message = report->mutable_self_check();
+    message->set_passed(check.passed);
+    message->set_forward(check.forward);
+    message->set_grad_input(check.grad_input.value_or(0));
+    message->set_grad_weight(check.grad_weight.value_or(0));
+    message->set_bound(check.bound);
+    message->set_seconds(absl::ToDoubleSeconds(check.elapsed));
+  }
+  for (size_t i = 0; i < findings.nonfinite_counts.size(); ++i) {
+    v1::ResultStatistics* message = report->add_statistics();
+    message->set_which(EncodeResult(operation.results[i].which));
+    message->set_nonfinite_count(findings.nonfinite_counts[i]);
+  }
 }
 
 }  // namespace
@@ -139,6 +159,12 @@ absl::Status ComputeCall::Prepare() {
   job_.operation = std::move(plea.decoded.operation);
   job_.backend = plea.backend;
   job_.deterministic = plea.options.deterministic;
+  job_.inspection.count_nonfinite = plea.options.count_nonfinite;
+  if (plea.options.self_check) {
+    job_.inspection.self_check = SelfCheckMode::kRequired;
+  } else if (services().self_check_sampler->Pick()) {
+    job_.inspection.self_check = SelfCheckMode::kSampled;
+  }
   job_.buffers = buffers_.run_buffers();
   job_.deadline = deadline();
   job_.cancelled = cancelled();
@@ -159,6 +185,15 @@ void ComputeCall::OnJobDone(JobOutcome outcome) {
   sample_.planned = outcome.planned;
   sample_.plan_cache_hit = outcome.plan_cache_hit;
   sample_.ran = outcome.status.ok();
+  if (outcome.findings.self_check) {
+    sample_.self_check = outcome.findings.self_check->passed
+                             ? SelfCheckOutcome::kPassed
+                             : SelfCheckOutcome::kFailed;
+    if (!outcome.findings.self_check->passed) {
+      spdlog::warn("self-check failed: {} by {}", ToString(operation_),
+                   outcome.implementation);
+    }
+  }
   if (!outcome.status.ok()) return End(std::move(outcome.status));
   absl::StatusOr<grpc::ByteBuffer> response =
       direction_ == Direction::kForward
@@ -186,6 +221,7 @@ absl::StatusOr<grpc::ByteBuffer> ComputeCall::Encode(
   sample_.times.queue += admission_time();
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, operation_, outcome, head.mutable_report());
+  EncodeFindings(operation_, outcome.findings, head.mutable_report());
   return JoinMessage(head, std::move(payloads));
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
+#include "server/scheduling/inspection.h"
 
 namespace convgrad {
 
@@ -22,6 +23,7 @@ struct JobOutcome {
   absl::Duration queue;
   absl::Duration plan;
   RunTimes run;
+  Findings findings;
 };
 
 // Owned by the scheduler from Submit until `done` returns.
@@ -31,6 +33,7 @@ struct Job {
   // Chosen by Router::Route; outlives the scheduler.
   const Backend* backend = nullptr;
   bool deterministic = true;
+  InspectionRequest inspection;
   // All but scratch, which the worker provides. Lent until `done` is called.
   RunBuffers buffers;
   absl::Time deadline = absl::InfiniteFuture();

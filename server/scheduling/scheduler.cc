@@ -129,7 +129,12 @@ absl::Status Scheduler::RunOnBackend(Job& job, JobOutcome* outcome) {
   RETURN_IF_ERROR(lookup.status());
   outcome->plan_cache_hit = lookup->hit;
   outcome->implementation = std::string(lookup->plan->implementation());
-  return RunWithScratch(job, *lookup->plan, outcome);
+  RETURN_IF_ERROR(RunWithScratch(job, *lookup->plan, outcome));
+  ASSIGN_OR_RETURN(outcome->findings,
+                   Inspect(job.inspection, *job.backend, job.operation,
+                           {options_.threads_per_worker, job.deterministic},
+                           job.buffers, memory_));
+  return absl::OkStatus();
 }
 
 absl::Status Scheduler::RunWithScratch(Job& job, const Plan& plan,

@@ -24,6 +24,8 @@ struct StageTimes {
   absl::Duration total;
 };
 
+enum class SelfCheckOutcome { kNone, kPassed, kFailed };
+
 // One finished call of a compute method, whatever its end. Reported exactly
 // once per call.
 struct OpSample {
@@ -41,6 +43,7 @@ struct OpSample {
   int64_t bytes_copied = 0;    // by us, between wire and buffers
   bool planned = false;        // a plan was looked up
   bool plan_cache_hit = false;
+  SelfCheckOutcome self_check = SelfCheckOutcome::kNone;
 };
 
 // Implementations are thread-safe, fast and can't fail.

@@ -65,6 +65,12 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
   plan_misses_ = &AddCounters(registry, "convgrad_plan_cache_misses_total",
                               "Operations whose plan had to be made.")
                       .Add({});
+  auto& self_checks =
+      AddCounters(registry, "convgrad_self_checks_total",
+                  "Backwards whose gradients were checked by the adjoint "
+                  "identity, by outcome.");
+  self_checks_passed_ = &self_checks.Add({{"outcome", "passed"}});
+  self_checks_failed_ = &self_checks.Add({{"outcome", "failed"}});
   auto& rejections =
       AddCounters(registry, "convgrad_rejections_total",
                   "Operations that failed, by ErrorDetail.reason.");
@@ -154,6 +160,11 @@ void OperationMetrics::OnOperation(const OpSample& sample) {
   cell.copied->Increment(static_cast<double>(sample.bytes_copied));
   if (sample.planned) {
     (sample.plan_cache_hit ? plan_hits_ : plan_misses_)->Increment();
+  }
+  if (sample.self_check == SelfCheckOutcome::kPassed) {
+    self_checks_passed_->Increment();
+  } else if (sample.self_check == SelfCheckOutcome::kFailed) {
+    self_checks_failed_->Increment();
   }
   for (auto& [reason, counter] : rejections_) {
     if (reason == sample.reason) counter->Increment();

@@ -65,6 +65,8 @@ class OperationMetrics {
   prometheus::Family<prometheus::Counter>& copied_;
   prometheus::Counter* plan_hits_;
   prometheus::Counter* plan_misses_;
+  prometheus::Counter* self_checks_passed_;
+  prometheus::Counter* self_checks_failed_;
   // By reason's name; never changed after construction.
   std::vector<std::pair<std::string, prometheus::Counter*>> rejections_;
   Mutex making_mutex_;

@@ -70,7 +70,7 @@ const ExpectedResult& ProblemData::Whole(const ConvOperation& operation,
     return expect(operation, which, operands);
   };
   if (numbers == Numbers::kReals) {
-    real_result_ = make(&ExpectReal);
+    real_result_ = make(&ExpectZeroMean);
     return real_result_;
   }
   const auto [entry, is_new] = integer_results_.try_emplace(which);

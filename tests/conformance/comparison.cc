@@ -145,15 +145,22 @@ ExpectedResult ExpectExact(const ConvOperation& operation, Result which,
           .products = ProductsPerElement(operation.problem, which)};
 }
 
+ExpectedResult ExpectZeroMean(const ConvOperation& operation, Result which,
+                              const ExactOperands& operands) {
+  ExpectedResult expected = ExpectExact(operation, which, operands);
+  expected.root_sum_squares =
+      ExactResult(WithoutForwardRelu(operation), which,
+                  MapAll(operands, [](double v) { return v * v; }));
+  for (double& sum : expected.root_sum_squares) sum = std::sqrt(sum);
+  return expected;
+}
+
 ExpectedResult ExpectReal(const ConvOperation& operation, Result which,
                           const ExactOperands& operands) {
-  ExpectedResult expected = ExpectExact(operation, which, operands);
-  const ConvOperation sums = WithoutForwardRelu(operation);
-  expected.absolute = ExactResult(
-      sums, which, MapAll(operands, [](double v) { return std::fabs(v); }));
-  expected.root_sum_squares = ExactResult(
-      sums, which, MapAll(operands, [](double v) { return v * v; }));
-  for (double& sum : expected.root_sum_squares) sum = std::sqrt(sum);
+  ExpectedResult expected = ExpectZeroMean(operation, which, operands);
+  expected.absolute =
+      ExactResult(WithoutForwardRelu(operation), which,
+                  MapAll(operands, [](double v) { return std::fabs(v); }));
   return expected;
 }
 

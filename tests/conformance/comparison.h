@@ -34,6 +34,9 @@ double ProductsPerElement(const ConvProblem& problem, Result which);
 // Returns only `value`: all that the exact criterion needs.
 ExpectedResult ExpectExact(const ConvOperation& operation, Result which,
                            const ExactOperands& operands);
+// Returns all fields but `absolute`: what zero-mean operands need.
+ExpectedResult ExpectZeroMean(const ConvOperation& operation, Result which,
+                              const ExactOperands& operands);
 // Returns all fields.
 ExpectedResult ExpectReal(const ConvOperation& operation, Result which,
                           const ExactOperands& operands);

@@ -116,7 +116,8 @@ class RandomRun {
       EXPECT_TRUE(IsExactly(got, ExpectExact(*got.operation, which, operands)));
       return;
     }
-    const ExpectedResult expected = ExpectReal(*got.operation, which, operands);
+    const ExpectedResult expected =
+        ExpectZeroMean(*got.operation, which, operands);
     EXPECT_TRUE(IsWithinBound(got, expected, DataKind::kZeroMean));
     EXPECT_TRUE(IsWithinNorm(got, expected));
   }

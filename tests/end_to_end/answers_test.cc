@@ -198,7 +198,7 @@ TEST_F(AnswersTest, CapabilitiesNameBackendsAndLimits) {
   EXPECT_EQ(response.server_version(), Version());
   EXPECT_EQ(response.workers(), 1);
   EXPECT_EQ(response.threads_per_worker(), 1);
-  EXPECT_EQ(response.limits().memory_budget_bytes(), 64 << 20);
+  EXPECT_EQ(response.limits().memory_budget_bytes(), 128 << 20);
   EXPECT_EQ(response.limits().max_message_bytes(),
             server_.server().config().max_message_bytes);
   ASSERT_GE(response.backends_size(), 1);

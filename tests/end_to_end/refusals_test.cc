@@ -250,7 +250,7 @@ TEST(Limits, WorkMemoryAndReferenceAreBounded) {
   config.backends = "reference";
   config.max_macs = 20;
   config.max_reference_macs = 15;
-  config.memory_budget_bytes = 2 * kMiB;
+  config.memory_budget_bytes = 66 * kMiB;
   config.buffer_pool_idle_bytes = 0;
   config.plan_cache_bytes = 0;
   config.max_message_bytes = kMiB / 2;

@@ -41,14 +41,15 @@ TEST(Config, DefaultsFitTheMachine) {
 
 TEST(Config, DefaultsShrinkWithTheBudget) {
   Config config;
-  config.memory_budget_bytes = 64 * kMiB;
+  config.memory_budget_bytes = 128 * kMiB;
   config.workers = 3;
   config = Complete(config);
   EXPECT_TRUE(config.Validate().ok()) << config.Validate();
-  EXPECT_LT(config.max_message_bytes, 16 * kMiB);
+  EXPECT_LT(config.max_message_bytes, 10 * kMiB);
   EXPECT_GT(config.max_message_bytes, 8 * kMiB);
   EXPECT_EQ(config.threads_per_worker, 1);
-  EXPECT_EQ(config.CallBudgetBytes(), 64 * kMiB - 8 * kMiB - 4 * kMiB);
+  EXPECT_EQ(config.CallBudgetBytes(),
+            128 * kMiB - 16 * kMiB - 8 * kMiB - 64 * kMiB);
 }
 
 TEST(Config, KeepsWhatIsSet) {
@@ -87,6 +88,12 @@ TEST(Config, RefusesMessagesThatTheBudgetCannotHold) {
   Config config;
   config.memory_budget_bytes = 256 * kMiB;
   config.max_message_bytes = 128 * kMiB;
+  ExpectRefused(Complete(config), "--memory_budget_bytes");
+}
+
+TEST(Config, RefusesABudgetThatLeavesNothingForCalls) {
+  Config config;
+  config.memory_budget_bytes = 64 * kMiB;
   ExpectRefused(Complete(config), "--memory_budget_bytes");
 }
 

@@ -202,6 +202,8 @@ OperationCall CallFor(const ConvOperation& operation,
   }
   call.backend = settings.backend;
   call.deterministic = settings.deterministic;
+  call.self_check = settings.self_check;
+  call.count_nonfinite = settings.count_nonfinite;
   call.deadline = absl::Now() + settings.timeout;
   return call;
 }

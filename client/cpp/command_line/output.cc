@@ -65,6 +65,22 @@ std::string Number(const std::optional<double>& number) {
   return number ? absl::StrFormat("%.10g", *number) : "-";
 }
 
+// What the server found in the results, if it was asked to look.
+void PrintFindings(const v1::Report& report) {
+  if (report.has_self_check()) {
+    const v1::SelfCheck& check = report.self_check();
+    std::cout << absl::StrFormat("  self-check   %s in %.3f ms\n",
+                                 check.passed() ? "passed" : "FAILED",
+                                 check.seconds() * 1e3);
+  }
+  for (const v1::ResultStatistics& statistics : report.statistics()) {
+    std::cout << absl::StrFormat(
+        "  non-finite   %d in %s\n", statistics.nonfinite_count(),
+        absl::AsciiStrToLower(
+            absl::StripPrefix(v1::Result_Name(statistics.which()), "RESULT_")));
+  }
+}
+
 }  // namespace
 
 void PrintReply(const ConvOperation& operation, const OperationReply& reply) {
@@ -96,6 +112,7 @@ void PrintReply(const ConvOperation& operation, const OperationReply& reply) {
   std::cout << "  plan         "
             << (report.plan_cache_hit() ? "from the cache" : "made now")
             << "\n";
+  PrintFindings(reply.report);
 }
 
 void PrintAdjoint(const AdjointCheck& check) {

@@ -13,6 +13,9 @@
 ABSL_FLAG(std::string, server, "127.0.0.1:7070", "HOST:PORT or unix:PATH");
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(60), "of each call");
 ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
+ABSL_FLAG(bool, self_check, false,
+          "backward: let the server check the gradients, too");
+ABSL_FLAG(bool, count_nonfinite, false, "count Inf and NaN in the results");
 ABSL_FLAG(bool, deterministic, true, "plans from heuristics only");
 ABSL_FLAG(std::string, dtype, "f32", "of the operands: f32, bf16 or f16");
 ABSL_FLAG(std::string, layout, "NCX", "of activations: NCX, NXC or NDC1HWC0");
@@ -154,6 +157,8 @@ absl::StatusOr<Settings> ReadSettings() {
                    "auto, onednn, cuda or reference");
   }
   settings.deterministic = absl::GetFlag(FLAGS_deterministic);
+  settings.self_check = absl::GetFlag(FLAGS_self_check);
+  settings.count_nonfinite = absl::GetFlag(FLAGS_count_nonfinite);
   settings.seed = absl::GetFlag(FLAGS_seed);
   settings.integers = absl::GetFlag(FLAGS_integers);
   settings.out = absl::GetFlag(FLAGS_out);
@@ -164,13 +169,13 @@ absl::StatusOr<Settings> ReadSettings() {
 }
 
 std::string FlagHelp() {
-  constexpr std::array<absl::string_view, 22> kNames = {
+  constexpr std::array<absl::string_view, 24> kNames = {
       "server",    "timeout", "backend",       "deterministic",
       "dtype",     "layout",  "weight_layout", "result_dtype",
       "gradients", "seed",    "integers",      "input",
       "weight",    "bias",    "residual",      "grad_output",
       "output",    "out",     "check",         "direction",
-      "repeat",    "warmup"};
+      "repeat",    "warmup",  "self_check",    "count_nonfinite"};
   std::string help;
   for (absl::string_view name : kNames) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);

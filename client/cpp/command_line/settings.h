@@ -18,6 +18,8 @@ struct Settings {
   absl::Duration timeout;
   std::string backend;  // "" is auto
   bool deterministic = true;
+  bool self_check = false;
+  bool count_nonfinite = false;
 
   DataType dtype = DataType::kF32;
   Layout layout = Layout::kNCX;

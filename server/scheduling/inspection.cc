@@ -1,0 +1,53 @@
+#include "server/scheduling/inspection.h"
+
+#include <utility>
+
+#include "backends/core/nonfinite.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+absl::StatusOr<SelfCheckReport> CheckItself(const Backend& backend,
+                                            const ConvOperation& operation,
+                                            const PlanOptions& options,
+                                            RunBuffers buffers,
+                                            CallMemory* memory) {
+  ASSIGN_OR_RETURN(const auto check,
+                   SelfCheck::Make(backend, operation, options));
+  const int64_t bytes = check->scratch_bytes();
+  ASSIGN_OR_RETURN(Reservation reservation,
+                   memory->budget.TryReserve(BufferPool::CapacityFor(bytes)));
+  ASSIGN_OR_RETURN(Buffer scratch, memory->pool.Take(bytes));
+  buffers.scratch = absl::MakeSpan(scratch.data(), scratch.size());
+  return check->Run(buffers);
+}
+
+}  // namespace
+
+absl::StatusOr<Findings> Inspect(const InspectionRequest& request,
+                                 const Backend& backend,
+                                 const ConvOperation& operation,
+                                 const PlanOptions& options,
+                                 const RunBuffers& buffers,
+                                 CallMemory* memory) {
+  Findings findings;
+  if (request.self_check != SelfCheckMode::kOff) {
+    auto report = CheckItself(backend, operation, options, buffers, memory);
+    if (report.ok()) {
+      findings.self_check = *std::move(report);
+    } else if (request.self_check == SelfCheckMode::kRequired) {
+      return report.status();
+    }
+  }
+  if (!request.count_nonfinite) return findings;
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    const TensorDescriptor& tensor = operation.results[i].descriptor;
+    findings.nonfinite_counts.push_back(
+        CountNonfinite(tensor.dtype, buffers.results[i],
+                       *ByteSize(tensor) / ByteSizeOf(tensor.dtype)));
+  }
+  return findings;
+}
+
+}  // namespace convgrad
