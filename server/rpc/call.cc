@@ -1,5 +1,6 @@
 #include "server/rpc/call.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,6 +8,7 @@
 #include "backends/core/status.h"
 #include "grpc/grpc.h"
 #include "server/rpc/status_conversion.h"
+#include "spdlog/spdlog.h"
 
 namespace convgrad {
 namespace {
@@ -113,6 +115,10 @@ absl::Status Call::WhyGone() const {
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   // Nobody will read the answer: that isn't a success to be counted.
   if (status.ok() && *cancelled_) status = WhyGone();
+  if (status.code() == absl::StatusCode::kInternal) {
+    spdlog::error("{}: {}", std::string(method_),
+                  std::string(status.message()));
+  }
   request_.Clear();
   Report(status);
   reservation_.ShrinkTo(0);

@@ -178,7 +178,7 @@ void ComputeCall::OnGone() {
 
 void ComputeCall::OnJobDone(JobOutcome outcome) {
   sample_.queued = true;
-  sample_.times.queue = outcome.queue;
+  sample_.times.queue = admission_time() + outcome.queue;
   sample_.times.plan = outcome.plan;
   sample_.times.reorder = outcome.run.reorder;
   sample_.times.compute = outcome.run.compute;
@@ -218,7 +218,6 @@ absl::StatusOr<grpc::ByteBuffer> ComputeCall::Encode(
   }
   // What is still to come, serialising some hundred bytes, takes microseconds.
   sample_.times.encode = absl::Now() - start;
-  sample_.times.queue += admission_time();
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, operation_, outcome, head.mutable_report());
   EncodeFindings(operation_, outcome.findings, head.mutable_report());

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -37,6 +39,21 @@ namespace fs = std::filesystem;
 
 // From here on a record has the machine's memory for itself.
 constexpr double kLargeBytes = 256e6;
+
+// Operands here, in the message, aligned and reordered, and the results again:
+// what a record takes at most, as a multiple of its tensors.
+constexpr double kCopies = 5;
+
+// Returns the bytes that the machine could give now.
+double AvailableBytes() {
+  std::ifstream file("/proc/meminfo");
+  std::string key;
+  double kilobytes = 0;
+  while (file >> key) {
+    if (key == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+  }
+  return std::numeric_limits<double>::infinity();
+}
 
 // Files that other tests read: rules (end_to_end), packed vectors (backends).
 bool IsElsewhere(const std::string& name) {
@@ -110,13 +127,21 @@ void Driver::RunOne(const CaseRecord& record) {
     return;
   }
   std::unique_lock<std::mutex> alone(large_mutex_, std::defer_lock);
-  if (TensorBytes(record) > kLargeBytes) alone.lock();
+  const double bytes = TensorBytes(record);
+  if (bytes > kLargeBytes) alone.lock();
+  const std::string problem =
+      record.validity.ok() ? ToString(record.problem) : "";
   {
     std::lock_guard<std::mutex> lock(report_mutex_);
     report_.CountRecord();
+    if (bytes > kLargeBytes && kCopies * bytes > AvailableBytes()) {
+      report_.Add(
+          record.id, problem,
+          {Verdict::kSkipped,
+           absl::StrCat("needs ", kCopies * bytes, " bytes of memory"), 0});
+      return;
+    }
   }
-  const std::string problem =
-      record.validity.ok() ? ToString(record.problem) : "";
   RunRecord(server_, record, dtypes_,
             [&](const std::string& run, const Outcome& outcome) {
               std::lock_guard<std::mutex> lock(report_mutex_);
@@ -138,6 +163,8 @@ void Driver::RunFile(const std::string& name,
   }
   for (std::thread& thread : threads) thread.join();
   report_.EndFile(absl::Now() - start);
+  std::cout << name << ": " << absl::FormatDuration(absl::Now() - start)
+            << std::endl;
 }
 
 std::string Folder() {
