@@ -2,7 +2,11 @@
 # capabilities or a writable disk:
 #
 #   docker build --build-arg REVISION="$(git rev-parse HEAD)" --tag convgrad .
-#   docker run --read-only --cap-drop ALL --publish 7070:7070 convgrad
+#   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 7070:7070 \
+#     convgrad
+#
+# Stopping lets calls finish for --drain_timeout, 30 s; an engine left to itself
+# kills after 10.
 FROM debian:bookworm-slim AS build
 WORKDIR /build
 COPY deploy deploy

@@ -24,7 +24,8 @@ constexpr std::pair<absl::string_view, Factory> kFactories[] = {
 
 std::vector<RegisteredBackend> MakeBackends() {
   std::vector<RegisteredBackend> backends;
-  for (const auto& [name, make] : kFactories) backends.push_back({name, make()});
+  for (const auto& [name, make] : kFactories)
+    backends.push_back({name, make()});
   return backends;
 }
 

@@ -58,12 +58,16 @@ Lowering::Lowering(const ConvProblem& problem)
     lowered_.batch = 1;
   }
   const size_t rank = lowered_.axes.size();
+  dead_taps_.resize(rank);
   data_begin_ = data_cut_ = weight_begin_ = weight_cut_ = Dims(rank, 0);
   for (size_t i = 0; i < rank; ++i) LowerAxis(i);
 }
 
 void Lowering::LowerAxis(size_t i) {
   SpatialAxis& axis = lowered_.axes[i];
+  for (int64_t tap = 0; tap < axis.kernel; ++tap) {
+    if (!IsLive(axis, tap)) dead_taps_[i].push_back(tap);
+  }
   int64_t first = 0;
   while (first < axis.kernel - 1 && !IsLive(axis, first)) ++first;
   int64_t last = axis.kernel - 1;

@@ -8,6 +8,8 @@
 // caller's buffers.
 #pragma once
 
+#include <vector>
+
 #include "backends/core/conv_operation.h"
 
 namespace convgrad {
@@ -54,8 +56,10 @@ class Lowering {
   bool crops_data() const;
   bool crops_weight() const;
 
-  // True if taps inside the kernel only ever see padding or nothing: a weight
-  // gradient must then be zeroed before the library writes it.
+  // Returns the taps of each axis, in the caller's kernel, that only ever see
+  // padding: their weight gradient is 0. Those at the kernel's ends are cut
+  // off; for those between live ones a library may write anything.
+  const std::vector<Dims>& dead_taps() const { return dead_taps_; }
   bool has_dead_inner_taps() const { return has_dead_inner_taps_; }
 
  private:
@@ -66,6 +70,7 @@ class Lowering {
   bool mirrored_;
   bool linear_;
   bool has_dead_inner_taps_ = false;
+  std::vector<Dims> dead_taps_;
   // Elements cut off before the first one kept, and in all.
   Dims data_begin_, data_cut_, weight_begin_, weight_cut_;
 };

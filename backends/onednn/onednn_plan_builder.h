@@ -103,6 +103,8 @@ class PlanBuilder {
                   const dnnl::memory::desc& to, Location destination);
   void AddReorder(Reorder reorder, Location source, Location destination);
   void AddZero(Location location, int64_t bytes);
+  // Zeroes the taps of a weight gradient that no data reaches.
+  void AddZeroDeadTaps(const Tensor& gradient);
 
   struct Copy {
     Location source;

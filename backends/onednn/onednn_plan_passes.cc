@@ -1,4 +1,5 @@
 // PlanBuilder's lower half: one pass with its reorders.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -55,6 +56,42 @@ bool PlanBuilder::Crops(Role role) const {
 void PlanBuilder::AddZero(Location location, int64_t bytes) {
   program_.AddHostStep([=](const Memory& memory) {
     std::memset(memory.Write(location), 0, bytes);
+  });
+}
+
+void PlanBuilder::AddZeroDeadTaps(const Tensor& gradient) {
+  // The offsets of one output and input channel's dead taps; the others' are as
+  // far from their first element.
+  const TensorDescriptor& tensor = gradient.descriptor;
+  const Dims strides = Strides(tensor);
+  std::vector<int64_t> offsets;
+  const size_t rank = tensor.dims.size() - 2;
+  Dims tap(rank, 0);
+  for (bool more = rank > 0; more;) {
+    int64_t offset = 0;
+    bool dead = false;
+    for (size_t i = 0; i < rank; ++i) {
+      const Dims& taps = lowering_.dead_taps()[i];
+      dead |= std::find(taps.begin(), taps.end(), tap[i]) != taps.end();
+      offset += tap[i] * strides[i + 2];
+    }
+    if (dead) offsets.push_back(offset);
+    more = false;
+    for (size_t i = rank; i-- > 0 && !more; tap[i] *= more) {
+      more = ++tap[i] < tensor.dims[i + 2];
+    }
+  }
+  program_.AddHostStep([=](const Memory& memory) {
+    auto* data = static_cast<std::byte*>(memory.Write(gradient.location));
+    const int64_t size = ByteSizeOf(tensor.dtype);
+    for (int64_t o = 0; o < tensor.dims[0]; ++o) {
+      for (int64_t i = 0; i < tensor.dims[1]; ++i) {
+        const int64_t base = o * strides[0] + i * strides[1];
+        for (int64_t offset : offsets) {
+          std::memset(data + (base + offset) * size, 0, size);
+        }
+      }
+    }
   });
 }
 
@@ -180,6 +217,9 @@ Location PlanBuilder::Write(const Side& side, const memory::desc& wanted,
                    : program_.Allocate(static_cast<int64_t>(wanted.get_size()));
   *finish = [=, this] {
     if (wanted != to) AddReorder(wanted, written, to, target);
+    if (side.role == Role::kWeight && lowering_.has_dead_inner_taps()) {
+      AddZeroDeadTaps(plain);
+    }
     if (is_plain) return;
     AddReorder(Reorder::Make(plain.descriptor, descriptor), plain.location,
                result);
@@ -215,10 +255,6 @@ absl::Status PlanBuilder::AddPass(Pass pass, const PassTensors& tensors) {
       const Location location =
           is_result ? Write(side, wanted, &finish) : Read(side, wanted);
       arguments.push_back({arg, wanted, location});
-      if (is_result && pass == Pass::kBackwardWeight &&
-          lowering_.has_dead_inner_taps()) {
-        AddZero(location, static_cast<int64_t>(wanted.get_size()));
-      }
     };
     add(data, chosen.data, args.data, pass == Pass::kBackwardData);
     add(weight, chosen.weight, args.weight, pass == Pass::kBackwardWeight);

@@ -27,7 +27,7 @@ class MemoryBudget {
   // At most `max_waiters` calls may wait for room.
   MemoryBudget(
       int64_t capacity_bytes, int max_waiters,
-      Executor executor = [](std::function<void()> task) { task(); });
+      Executor executor = [](const std::function<void()>& task) { task(); });
 
   // Takes `bytes` now, ahead of those that wait: who holds bytes already must
   // be able to finish.

@@ -68,10 +68,13 @@ class Call : public grpc::ServerGenericBidiReactor {
 
  private:
   void OnGranted(absl::StatusOr<Reservation> granted);
+  // To be called where one step ends and where the next begins, which may be on
+  // another thread.
+  static void HandOver();
   void OnReadDone(bool ok) final;
   void OnSendInitialMetadataDone(bool ok) final;
   void OnCancel() final;
-  void OnDone() final { delete this; }
+  void OnDone() final;
   // Returns the status of a call whose client has gone.
   absl::Status WhyGone() const;
 
