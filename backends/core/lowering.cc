@@ -65,6 +65,7 @@ Lowering::Lowering(const ConvProblem& problem)
 
 void Lowering::LowerAxis(size_t i) {
   SpatialAxis& axis = lowered_.axes[i];
+  if (axis.kernel == 1) axis.dilation = 1;  // without meaning, so don't ask
   for (int64_t tap = 0; tap < axis.kernel; ++tap) {
     if (!IsLive(axis, tap)) dead_taps_[i].push_back(tap);
   }
@@ -73,10 +74,10 @@ void Lowering::LowerAxis(size_t i) {
   int64_t last = axis.kernel - 1;
   while (last > first && !IsLive(axis, last)) --last;
   if (!IsLive(axis, first)) {
-    // All windows see only padding: keep one dead tap and let the library
+    // All windows see only padding: keep the kernel and let the library
     // multiply by the padding.
-    has_dead_inner_taps_ = true;
-    return;
+    first = 0;
+    last = axis.kernel - 1;
   }
   for (int64_t tap = first; tap <= last; ++tap) {
     if (!IsLive(axis, tap)) has_dead_inner_taps_ = true;

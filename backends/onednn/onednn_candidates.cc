@@ -131,6 +131,25 @@ memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
   return primitive_desc.query_md(dnnl::query::exec_arg_md, arg);
 }
 
+// Implementations that are wrong for a class of problems (see the gotchas in
+// backends/README.md). oneDNN 3.2.0's bf16 backward-weight in channels last
+// reads out of bounds and gives wrong values if dilated with channels per group
+// that don't fill its vectors.
+bool IsBroken(const PassSpec& spec, Format format,
+              absl::string_view implementation) {
+  if (spec.pass != Pass::kBackwardWeight || format != Format::kNXC ||
+      spec.operand_dtype != DataType::kBF16 ||
+      !absl::StrContains(implementation, "jit_bf16")) {
+    return false;
+  }
+  const ConvProblem& problem = spec.problem;
+  const bool dilated =
+      std::any_of(problem.axes.begin(), problem.axes.end(),
+                  [](const SpatialAxis& axis) { return axis.dilation > 1; });
+  return dilated && (LaneShare(problem.in_channels / problem.groups) < 1 ||
+                     LaneShare(problem.out_channels / problem.groups) < 1);
+}
+
 double ReorderSeconds(const memory::desc& wanted, const memory::desc& user,
                       double bytes_per_second) {
   if (wanted == user) return 0;
@@ -192,7 +211,10 @@ absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {
     for (Format format : {Format::kAny, Format::kNXC, Format::kNCX}) {
       dnnl::primitive_desc_base primitive_desc =
           MakePrimitiveDesc(spec, DescsFor(spec, format), format);
-      if (!primitive_desc) continue;
+      if (!primitive_desc ||
+          IsBroken(spec, format, primitive_desc.impl_info_str())) {
+        continue;
+      }
       candidates.push_back(
           DescribeCandidate(spec, format, std::move(primitive_desc)));
     }
