@@ -63,7 +63,7 @@ void Scheduler::Submit(Job job) {
   }
   JobOutcome outcome;
   outcome.status = std::move(refusal);
-  End(std::move(queued), std::move(outcome));
+  End(queued, std::move(outcome));
 }
 
 absl::Status Scheduler::CheckAlive(const Job& job) const {
@@ -116,7 +116,7 @@ void Scheduler::Run(QueuedJob queued) {
           {Reason::kInternal, "backend", error.what(), "no exception"});
     }
   }
-  End(std::move(queued), std::move(outcome));
+  End(queued, std::move(outcome));
 }
 
 absl::Status Scheduler::RunOnBackend(Job& job, JobOutcome* outcome) {
@@ -150,7 +150,7 @@ absl::Status Scheduler::RunWithScratch(Job& job, const Plan& plan,
   return absl::OkStatus();
 }
 
-void Scheduler::End(QueuedJob queued, JobOutcome outcome) {
+void Scheduler::End(const QueuedJob& queued, JobOutcome outcome) {
   queued.job.done(std::move(outcome));
 }
 
@@ -159,7 +159,7 @@ void Scheduler::EndUnrun(std::deque<QueuedJob> jobs, const absl::Status& why) {
     JobOutcome outcome;
     outcome.queue = options_.clock() - queued.queued_at;
     outcome.status = why.ok() ? CheckAlive(queued.job) : why;
-    End(std::move(queued), std::move(outcome));
+    End(queued, std::move(outcome));
   }
 }
 

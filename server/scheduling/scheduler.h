@@ -75,7 +75,7 @@ class Scheduler {
   absl::Status RunOnBackend(Job& job, JobOutcome* outcome);
   absl::Status RunWithScratch(Job& job, const Plan& plan, JobOutcome* outcome);
   // The one place that ends a job.
-  void End(QueuedJob queued, JobOutcome outcome);
+  void End(const QueuedJob& queued, JobOutcome outcome);
   void EndUnrun(std::deque<QueuedJob> jobs, const absl::Status& why);
 
   const Options options_;

@@ -32,10 +32,10 @@ class RouterTest : public testing::Test {
 };
 
 const absl::Status& Unsupported() {
-  static const auto* const status = new absl::Status(
+  static const auto* const kStatus = new absl::Status(
       MakeError(absl::StatusCode::kUnimplemented,
                 {Reason::kUnsupported, "dtype", "f16", "f32"}));
-  return *status;
+  return *kStatus;
 }
 
 TEST_F(RouterTest, AutoTakesTheFirstThatSupportsIt) {

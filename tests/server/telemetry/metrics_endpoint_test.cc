@@ -60,9 +60,9 @@ OpSample Sample() {
 }
 
 const std::vector<std::string>& SampleLabels() {
-  static const auto* const labels = new std::vector<std::string>{
+  static const auto* const kLabels = new std::vector<std::string>{
       "op=\"backward\"", "backend=\"onednn\"", "dtype=\"bf16\"", "code=\"OK\""};
-  return *labels;
+  return *kLabels;
 }
 
 TEST(Metrics, RegistersEveryMethodAndCodeAtZero) {
