@@ -210,6 +210,7 @@ std::string BytesOf(const std::vector<float>& values) {
 
 std::vector<float> FloatsOf(const std::string& bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
+  if (values.empty()) return values;
   std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
   return values;
 }
