@@ -64,9 +64,12 @@ struct PlanOptions {
   // Threads that will run the plan; part of its identity, since the split of a
   // reduction follows from it. Range: >= 1.
   int threads = 1;
-  // True: choose by heuristics only, so that the same request gives the same
-  // bits on every machine of this model. False: may also time alternatives.
+  // True: choose by heuristics and the loaded tuning only, so that the same
+  // request gives the same bits on every machine of this model. False: may also
+  // time alternatives.
   bool deterministic = true;
+  // Memory that timing may take while it lasts; what needs more isn't timed.
+  int64_t timing_bytes = 0;
 };
 
 // What a backend is and can do on this machine, for GetCapabilities and the
@@ -104,6 +107,17 @@ class Backend {
   // Errors: kUnimplemented as CheckSupport; kInternal if the library fails.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const ConvOperation& operation, const PlanOptions& options) const = 0;
+
+  // What was timed so far, by MakePlan with deterministic = false: one "WHAT =
+  // CHOICE" a line, for LoadTuning. Empty if the backend has nothing to choose.
+  virtual std::string tuning() const { return ""; }
+
+  // Has all later plans follow `tuning`, which came from this kind of machine;
+  // lines that fit no plan do no harm. Not thread-safe: before the first plan.
+  // Errors: kInvalidArgument naming the line.
+  virtual absl::Status LoadTuning(absl::string_view /*tuning*/) {
+    return absl::OkStatus();
+  }
 };
 
 }  // namespace convgrad

@@ -113,6 +113,12 @@ bool IsRowMajor(Layout layout) {
   return layout != Layout::kNDC1HWC0 && layout != Layout::kFractalZ3D;
 }
 
+bool operator==(const TensorDescriptor& a, const TensorDescriptor& b) {
+  return a.dtype == b.dtype && a.layout == b.layout && a.dims == b.dims &&
+         (IsRowMajor(a.layout) || a.c0 == b.c0) &&
+         (a.layout != Layout::kFractalZ3D || a.groups == b.groups);
+}
+
 int64_t DefaultC0(DataType dtype) { return dtype == DataType::kF32 ? 8 : 16; }
 
 std::optional<int64_t> ByteSize(const TensorDescriptor& descriptor) {

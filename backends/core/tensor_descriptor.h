@@ -46,8 +46,9 @@ struct TensorDescriptor {
   // Convolution groups; only FRACTAL_Z_3D's packing depends on it.
   int64_t groups = 1;
 
-  friend bool operator==(const TensorDescriptor&,
-                         const TensorDescriptor&) = default;
+  // Whether both say the same of every byte: a c0 or groups that the layout
+  // ignores doesn't count.
+  friend bool operator==(const TensorDescriptor& a, const TensorDescriptor& b);
 };
 
 // Returns the channel block used where a request names none: 16 for 16-bit

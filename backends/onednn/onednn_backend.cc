@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/onednn/onednn_conv_plan.h"
+#include "backends/onednn/onednn_format_choices.h"
+#include "backends/onednn/onednn_tuning.h"
 #include "backends/onednn/onednn_types.h"
 
 namespace convgrad {
@@ -64,8 +66,27 @@ class OnednnBackend final : public Backend {
       const ConvOperation& operation,
       const PlanOptions& options) const override {
     RETURN_IF_ERROR(CheckSupport(operation));
-    return onednn::MakeConvPlan(operation, options);
+    if (!options.deterministic) {
+      RETURN_IF_ERROR(onednn::Tune(operation, options.threads,
+                                   options.timing_bytes, &timed_));
+    }
+    return onednn::MakeConvPlan(
+        operation, options.threads, [&](const onednn::PassSpec& pass) {
+          const std::string key = onednn::KeyOf(pass);
+          const auto timed = options.deterministic ? std::nullopt
+                                                   : timed_.Find(key);
+          return timed ? timed : loaded_.Find(key);
+        });
   }
+
+  std::string tuning() const override { return timed_.ToText(); }
+  absl::Status LoadTuning(absl::string_view tuning) override {
+    return loaded_.AddText(tuning);
+  }
+
+ private:
+  onednn::FormatChoices loaded_;
+  mutable onednn::FormatChoices timed_;
 };
 
 }  // namespace

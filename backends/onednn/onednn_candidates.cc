@@ -163,10 +163,14 @@ double PredictSeconds(const PassSpec& spec, const Candidate& candidate) {
       2.0 * static_cast<double>(MultiplyAdds(spec.problem)) /
       (kPeakFlops * speed * Efficiency(spec, candidate.implementation));
   const double reorders =
-      ReorderSeconds(candidate.data, ActivationDesc(spec.data),
-                     kReorderBytesPerSecond) +
-      ReorderSeconds(candidate.out, ActivationDesc(spec.out),
-                     kReorderBytesPerSecond) +
+      (spec.copies_data ? 0
+                        : ReorderSeconds(candidate.data,
+                                         ActivationDesc(spec.data),
+                                         kReorderBytesPerSecond)) +
+      (spec.copies_out ? 0
+                       : ReorderSeconds(candidate.out,
+                                        ActivationDesc(spec.out),
+                                        kReorderBytesPerSecond)) +
       ReorderSeconds(candidate.weight,
                      WeightDesc(spec.weight, spec.problem.groups),
                      kWeightReorderBytesPerSecond);
@@ -222,7 +226,8 @@ absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {
   return candidates;
 }
 
-absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec) {
+absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
+                                          std::optional<Format> preferred) {
   ASSIGN_OR_RETURN(std::vector<Candidate> candidates, ListCandidates(spec));
   if (candidates.empty()) {
     return MakeError(
@@ -232,6 +237,9 @@ absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec) {
                       ToString(spec.problem), " in ",
                       NameOf(spec.operand_dtype)),
          "an operation that oneDNN has"});
+  }
+  for (Candidate& candidate : candidates) {
+    if (candidate.format == preferred) return std::move(candidate);
   }
   return *std::min_element(candidates.begin(), candidates.end(),
                            [](const Candidate& a, const Candidate& b) {

@@ -1,6 +1,7 @@
 // Which of oneDNN's implementations computes a pass, and in which layouts.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,10 @@ struct PassSpec {
   StridedView data, weight, out;
   // Forward: f32 bias. Backward weight: a bias gradient of this dtype.
   std::optional<DataType> bias;
+  // Whether the caller's tensor is copied in any case, for its dtype or layout:
+  // another format then costs nothing more.
+  bool copies_data = false;
+  bool copies_out = false;
   int threads = 1;
 };
 
@@ -43,9 +48,14 @@ PassArguments ArgumentsOf(Pass pass);
 // Errors: kInternal if the library fails.
 absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec);
 
-// Returns the one predicted to be fastest. The choice follows from `spec` and
-// the machine model alone.
+// Says in which format a pass shall be computed, or that the model may choose.
+using FormatPreference =
+    std::function<std::optional<Format>(const PassSpec& spec)>;
+
+// Returns the candidate in the format `preferred`, if there is one, else the
+// one predicted to be fastest: that choice follows from `spec` alone.
 // Errors: kUnimplemented if the library has none; kInternal.
-absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec);
+absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
+                                          std::optional<Format> preferred);
 
 }  // namespace convgrad::onednn

@@ -47,18 +47,19 @@ Program ZeroProgram(const ConvOperation& operation) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
-    const ConvOperation& operation, const PlanOptions& options) {
-  UseThreads(options.threads);
+    const ConvOperation& operation, int threads,
+    const FormatPreference& preference) {
+  UseThreads(threads);
   if (operation.problem.batch == 0) {
     return std::make_unique<ProgramPlan>(ZeroProgram(operation), "zero",
-                                         options.threads);
+                                         threads);
   }
-  PlanBuilder builder(operation, options.threads);
+  PlanBuilder builder(operation, threads, preference);
   RETURN_IF_ERROR(builder.Build());
   std::string implementation = builder.implementation();
   if (implementation.empty()) implementation = "sum";
-  return std::make_unique<ProgramPlan>(
-      builder.TakeProgram(), std::move(implementation), options.threads);
+  return std::make_unique<ProgramPlan>(builder.TakeProgram(),
+                                       std::move(implementation), threads);
 }
 
 }  // namespace convgrad::onednn

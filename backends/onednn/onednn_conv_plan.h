@@ -6,12 +6,15 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
+#include "backends/onednn/onednn_candidates.h"
 
 namespace convgrad::onednn {
 
-// Requires: f32 or bf16, row-major layouts.
+// Plans for a team of `threads`, each pass in the format that `preference` names
+// if the library has it, else in the one predicted to be fastest.
 // Errors: kUnimplemented, kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
-    const ConvOperation& operation, const PlanOptions& options);
+    const ConvOperation& operation, int threads,
+    const FormatPreference& preference);
 
 }  // namespace convgrad::onednn

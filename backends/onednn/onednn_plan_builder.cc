@@ -28,8 +28,12 @@ bool IsOneNumber(const Dims& dims) {
 
 }  // namespace
 
-PlanBuilder::PlanBuilder(const ConvOperation& operation, int threads)
-    : operation_(operation), lowering_(operation.problem), threads_(threads) {}
+PlanBuilder::PlanBuilder(const ConvOperation& operation, int threads,
+                         const FormatPreference& preference)
+    : operation_(operation),
+      lowering_(operation.problem),
+      threads_(threads),
+      preference_(preference) {}
 
 absl::Status PlanBuilder::Build() {
   PrepareGradient();

@@ -18,10 +18,11 @@
 
 namespace convgrad::onednn {
 
-// Used once, by one thread. The operation must outlive it.
+// Used once, by one thread. The operation and the preference must outlive it.
 class PlanBuilder {
  public:
-  PlanBuilder(const ConvOperation& operation, int threads);
+  PlanBuilder(const ConvOperation& operation, int threads,
+              const FormatPreference& preference);
 
   // Adds the steps of all results.
   // Errors: kUnimplemented, kInternal.
@@ -115,6 +116,7 @@ class PlanBuilder {
   const ConvOperation& operation_;
   const Lowering lowering_;
   const int threads_;
+  const FormatPreference& preference_;
   Tensor gradient_;  // grad_output, masked
   std::vector<Copy> copies_;
   std::vector<std::pair<Location, Tensor>> plains_;

@@ -241,8 +241,10 @@ absl::Status PlanBuilder::AddPass(Pass pass, const PassTensors& tensors) {
                       .weight = view(weight),
                       .out = view(out),
                       .bias = tensors.bias_dtype,
+                      .copies_data = !IsPlain(data.tensor.descriptor),
+                      .copies_out = !IsPlain(out.tensor.descriptor),
                       .threads = threads_};
-  ASSIGN_OR_RETURN(const Candidate chosen, ChooseCandidate(spec));
+  ASSIGN_OR_RETURN(const Candidate chosen, ChooseCandidate(spec, preference_(spec)));
   absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
                   NameOf(pass), "=", chosen.implementation, "/",
                   NameOf(chosen.format));

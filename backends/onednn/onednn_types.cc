@@ -22,6 +22,13 @@ absl::string_view NameOf(Format format) {
   return "unknown";
 }
 
+std::optional<Format> ParseFormat(absl::string_view name) {
+  for (Format format : {Format::kAny, Format::kNXC, Format::kNCX}) {
+    if (name == NameOf(format)) return format;
+  }
+  return std::nullopt;
+}
+
 memory::data_type TypeOf(DataType dtype) {
   switch (dtype) {
     case DataType::kBF16:

@@ -2,6 +2,7 @@
 // dense kernel here, 0 there), groups are an axis of their own there.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,6 +19,7 @@ enum class Format { kAny, kNXC, kNCX };
 
 // Returns "any", "nxc" or "ncx".
 absl::string_view NameOf(Format format);
+std::optional<Format> ParseFormat(absl::string_view name);
 
 // Returns the process's one CPU engine.
 const dnnl::engine& CpuEngine();

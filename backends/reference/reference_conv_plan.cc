@@ -5,7 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/reference/exact_convolution.h"
-#include "backends/reference/logical_tensor.h"
+#include "backends/core/logical_tensor.h"
 
 namespace convgrad {
 namespace {

@@ -33,20 +33,6 @@ Config MakeConfig(const CaseServer::Options& options) {
   return config;
 }
 
-// Returns `operation` without what its layouts ignore, which a reply doesn't
-// repeat.
-ConvOperation AsOnTheWire(ConvOperation operation) {
-  const auto clear = [](TensorDescriptor& tensor) {
-    if (IsRowMajor(tensor.layout)) tensor.c0 = 0;
-    if (tensor.layout != Layout::kFractalZ3D) tensor.groups = 1;
-  };
-  for (auto& operand : operation.operands) {
-    if (operand) clear(*operand);
-  }
-  for (ResultRequest& request : operation.results) clear(request.descriptor);
-  return operation;
-}
-
 }  // namespace
 
 void Outcome::Add(Outcome other) {
@@ -83,7 +69,7 @@ absl::StatusOr<OperationReply> CaseServer::Run(const ConvOperation& operation,
   RETURN_IF_ERROR(Validate(operation));
   std::array<AlignedBuffer, kOperandCount> packed;
   OperationCall call;
-  call.operation = AsOnTheWire(operation);
+  call.operation = operation;
   for (Operand which : kAllOperands) {
     const auto& tensor = operation.operand(which);
     if (!tensor) continue;

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "backends/reference/logical_tensor.h"
+#include "backends/core/logical_tensor.h"
 #include "tests/conformance/comparison.h"
 
 namespace convgrad::testing_support {

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "backends/core/status.h"
-#include "backends/reference/logical_tensor.h"
+#include "backends/core/logical_tensor.h"
 #include "tests/conformance/tensor_fill.h"
 
 namespace convgrad::testing_support {

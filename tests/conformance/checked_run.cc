@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "backends/core/status.h"
-#include "backends/reference/logical_tensor.h"
+#include "backends/core/logical_tensor.h"
 #include "gtest/gtest.h"
 
 namespace convgrad::testing_support {

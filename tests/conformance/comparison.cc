@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "backends/reference/logical_tensor.h"
+#include "backends/core/logical_tensor.h"
 
 namespace convgrad::testing_support {
 namespace {

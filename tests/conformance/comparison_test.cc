@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "backends/reference/logical_tensor.h"
+#include "backends/core/logical_tensor.h"
 #include "tests/conformance/operation_spec.h"
 #include "tests/conformance/tensor_fill.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backends/reference/logical_tensor.h"
+#include "backends/core/logical_tensor.h"
 #include "gmock/gmock.h"
 #include "tests/conformance/checked_run.h"
 #include "tests/conformance/comparison.h"

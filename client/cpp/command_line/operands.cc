@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "client/cpp/npy.h"
-#include "client/cpp/tensor_values.h"
+#include "backends/core/logical_tensor.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {

@@ -13,7 +13,7 @@
 #include "client/cpp/command_line/operands.h"
 #include "client/cpp/command_line/output.h"
 #include "client/cpp/npy.h"
-#include "client/cpp/tensor_values.h"
+#include "backends/core/logical_tensor.h"
 
 namespace convgrad {
 namespace {

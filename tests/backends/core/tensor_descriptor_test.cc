@@ -168,6 +168,19 @@ TEST(TensorDescriptorTest, DefaultChannelBlockFollowsTheDtype) {
   EXPECT_EQ(DefaultC0(DataType::kF16), 16);
 }
 
+TEST(TensorDescriptorTest, EqualityIgnoresWhatTheLayoutIgnores) {
+  TensorDescriptor a = Make(Layout::kNXC, {2, 64, 7, 7}, 16);
+  TensorDescriptor b = Make(Layout::kNXC, {2, 64, 7, 7}, 8);
+  b.groups = 2;
+  EXPECT_EQ(a, b);
+  a.layout = b.layout = Layout::kNDC1HWC0;
+  EXPECT_NE(a, b);
+  b.c0 = 16;
+  EXPECT_EQ(a, b);
+  a.layout = b.layout = Layout::kFractalZ3D;
+  EXPECT_NE(a, b);
+}
+
 TEST(TensorDescriptorTest, TextNamesTheChannelBlockWhereItCounts) {
   EXPECT_EQ(ToString(Make(Layout::kNXC, {2, 64, 56, 56})),
             "bf16:NXC[2,64,56,56]");

@@ -1,5 +1,6 @@
 // Tensors of any dtype and layout read and written as doubles, row-major in
-// logical order. Built on OffsetOf alone, which is the contract's definition.
+// logical order: for the reference, files, random data and checks. Not meant to
+// be fast.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,8 @@ namespace convgrad {
 // logical order. Requires: byte size representable.
 std::vector<int64_t> LogicalOffsets(const TensorDescriptor& descriptor);
 
-// Returns all logical elements of `data`; pad lanes are not read.
+// Returns all logical elements of `data`; pad lanes are not read. Requires: data
+// holds ByteSize(descriptor) bytes.
 std::vector<double> LoadLogical(const TensorDescriptor& descriptor,
                                 const void* data);
 

@@ -1,4 +1,4 @@
-#include "client/cpp/tensor_values.h"
+#include "backends/core/logical_tensor.h"
 
 #include <cstring>
 
@@ -27,6 +27,14 @@ void ForEachOffset(const TensorDescriptor& descriptor, Visit visit) {
 
 }  // namespace
 
+std::vector<int64_t> LogicalOffsets(const TensorDescriptor& descriptor) {
+  std::vector<int64_t> offsets;
+  offsets.reserve(ElementCount(descriptor));
+  ForEachOffset(descriptor,
+                [&](int64_t offset) { offsets.push_back(offset); });
+  return offsets;
+}
+
 std::vector<double> LoadLogical(const TensorDescriptor& descriptor,
                                 const void* data) {
   const int64_t width = ByteSizeOf(descriptor.dtype);
@@ -44,10 +52,12 @@ void StoreLogical(const TensorDescriptor& descriptor,
   if (values.empty()) return;
   const int64_t width = ByteSizeOf(descriptor.dtype);
   auto* bytes = static_cast<char*>(data);
-  std::memset(bytes, 0, *ByteSize(descriptor));
-  size_t i = 0;
+  if (!IsRowMajor(descriptor.layout)) {
+    std::memset(bytes, 0, *ByteSize(descriptor));
+  }
+  const double* value = values.data();
   ForEachOffset(descriptor, [&](int64_t offset) {
-    StoreRounded(descriptor.dtype, values[i++], bytes + offset * width);
+    StoreRounded(descriptor.dtype, *value++, bytes + offset * width);
   });
 }
 

@@ -1,7 +1,7 @@
-#include "backends/reference/logical_tensor.h"
+#include "backends/core/logical_tensor.h"
 
 #include <cmath>
-#include <cstring>
+#include <numeric>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,6 +36,19 @@ TEST(LogicalTensorTest, StoringRoundsAndClearsPadLanes) {
   EXPECT_EQ(bits[16], 0xc000);
   bits[0] = bits[16] = 0;
   EXPECT_THAT(bits, testing::Each(0));
+}
+
+TEST(LogicalTensorTest, LoadsWhatItStoresInEveryLayout) {
+  const Dims dims = {4, 3, 2, 5, 3};
+  std::vector<double> values(4 * 3 * 2 * 5 * 3);
+  std::iota(values.begin(), values.end(), 1);
+  for (Layout layout : {Layout::kNCX, Layout::kNXC, Layout::kOIX, Layout::kOXI,
+                        Layout::kXIO, Layout::kNDC1HWC0, Layout::kFractalZ3D}) {
+    const TensorDescriptor tensor{DataType::kF32, layout, dims, 8, 2};
+    std::vector<char> data(*ByteSize(tensor), '\xff');
+    StoreLogical(tensor, values, data.data());
+    EXPECT_EQ(LoadLogical(tensor, data.data()), values) << ToString(tensor);
+  }
 }
 
 TEST(LogicalTensorTest, LoadingIgnoresPadLanes) {
