@@ -1,8 +1,14 @@
 #include "backends/registry.h"
 
+#include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "backends/core/status.h"
 #include "backends/reference/reference_backend.h"
 #ifdef CONVGRAD_WITH_ONEDNN
 #include "backends/onednn/onednn_backend.h"
@@ -27,6 +33,24 @@ std::vector<RegisteredBackend> MakeBackends() {
   for (const auto& [name, make] : kFactories)
     backends.push_back({name, make()});
   return backends;
+}
+
+absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
+    std::vector<RegisteredBackend> compiled, absl::string_view names) {
+  if (names.empty()) return compiled;
+  const std::vector<std::string> wanted = absl::StrSplit(names, ',');
+  std::vector<std::string> known;
+  std::vector<RegisteredBackend> selected;
+  for (RegisteredBackend& entry : compiled) {
+    known.emplace_back(entry.name);
+    if (std::find(wanted.begin(), wanted.end(), entry.name) != wanted.end()) {
+      selected.push_back(std::move(entry));
+    }
+  }
+  if (selected.size() == wanted.size()) return selected;
+  return InvalidField(Reason::kOutOfRange, "--backends",
+                      absl::StrCat("'", names, "'"),
+                      absl::StrCat("some of ", absl::StrJoin(known, ",")));
 }
 
 }  // namespace convgrad

@@ -20,4 +20,9 @@ struct RegisteredBackend {
 // Makes and probes every compiled-in backend, fastest first, "reference" last.
 std::vector<RegisteredBackend> MakeBackends();
 
+// Keeps those that `names` lists, joined by commas; all if it is empty.
+// Errors: kInvalidArgument naming --backends if one isn't compiled in.
+absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
+    std::vector<RegisteredBackend> compiled, absl::string_view names);
+
 }  // namespace convgrad

@@ -34,6 +34,7 @@ struct Config {
   absl::Duration default_deadline = absl::Minutes(10);
   // Share of backwards that the server checks of its own accord, 0 to 1.
   double self_check_ratio = 0;
+  std::string plan_file;  // empty: none
   int64_t max_macs = 10'000'000'000'000;
   int64_t max_reference_macs = 1'000'000'000;
 
@@ -61,5 +62,9 @@ Config ConfigFromFlags();
 
 // True if the process is to ask a running server how it is.
 bool IsHealthCheck();
+
+// Returns the file of problems that the process is to time instead of serving;
+// empty if there is none.
+std::string TuningProblemsPath();
 
 }  // namespace convgrad

@@ -41,6 +41,12 @@ ABSL_FLAG(
     double, self_check_ratio, convgrad::Config().self_check_ratio,
     "share of backwards, 0 to 1, whose gradients the server checks by the "
     "adjoint identity; each check costs two forward passes");
+ABSL_FLAG(std::string, plan_file, convgrad::Config().plan_file,
+          "follow what --tune wrote to this file; empty for the built-in "
+          "heuristics alone");
+ABSL_FLAG(std::string, tune, "",
+          "don't serve: time the problems of this file, one problem string a "
+          "line, as a worker would run them, and write --plan_file");
 ABSL_FLAG(int64_t, max_macs, convgrad::Config().max_macs,
           "multiply-adds of one operation");
 ABSL_FLAG(int64_t, max_reference_macs, convgrad::Config().max_reference_macs,
@@ -74,6 +80,7 @@ Config ConfigFromFlags() {
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
   config.default_deadline = absl::GetFlag(FLAGS_default_deadline);
   config.self_check_ratio = absl::GetFlag(FLAGS_self_check_ratio);
+  config.plan_file = absl::GetFlag(FLAGS_plan_file);
   config.max_macs = absl::GetFlag(FLAGS_max_macs);
   config.max_reference_macs = absl::GetFlag(FLAGS_max_reference_macs);
   config.drain_delay = absl::GetFlag(FLAGS_drain_delay);
@@ -81,6 +88,8 @@ Config ConfigFromFlags() {
   config.log_level = absl::GetFlag(FLAGS_log_level);
   return config;
 }
+
+std::string TuningProblemsPath() { return absl::GetFlag(FLAGS_tune); }
 
 bool IsHealthCheck() { return absl::GetFlag(FLAGS_healthcheck); }
 

@@ -23,6 +23,7 @@
 #include "server/machine.h"
 #include "server/rpc/health_check.h"
 #include "server/server.h"
+#include "server/tuning_run.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -99,6 +100,14 @@ int StopGracefully(std::unique_ptr<Server> server) {
   return 0;
 }
 
+int TuneInstead() {
+  const absl::Status status = RunTuning(
+      WithDefaults(ConfigFromFlags(), ReadMachine()), TuningProblemsPath());
+  if (status.ok()) return 0;
+  spdlog::error("{}", std::string(status.message()));
+  return 2;
+}
+
 int Serve() {
   const Config config = WithDefaults(ConfigFromFlags(), ReadMachine());
   TuneMalloc(config);
@@ -133,6 +142,11 @@ int main(int argc, char** argv) {
   const sigset_t signals = convgrad::StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   convgrad::ParseFlags(argc, argv);
+  if (!convgrad::TuningProblemsPath().empty()) {
+    // Nothing to drain: a signal ends it.
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    return convgrad::TuneInstead();
+  }
   return convgrad::IsHealthCheck() ? convgrad::RunHealthCheck()
                                    : convgrad::Serve();
 }

@@ -20,9 +20,11 @@
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/listed_service.h"
 #include "server/scheduling/plan_cache.h"
+#include "server/scheduling/plan_file.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
 #include "server/telemetry/metrics_endpoint.h"
+#include "server/text_file.h"
 
 namespace convgrad {
 namespace {
@@ -32,25 +34,6 @@ constexpr char kServiceName[] = "convgrad.v1.ConvGrad";
 // How often deadlines are looked at that gRPC doesn't watch: those of calls
 // that came without one.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-
-// Keeps those that --backends names.
-absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
-    std::vector<RegisteredBackend> compiled, const std::string& names) {
-  if (names.empty()) return compiled;
-  const std::vector<std::string> wanted = absl::StrSplit(names, ',');
-  std::vector<std::string> known;
-  std::vector<RegisteredBackend> selected;
-  for (RegisteredBackend& entry : compiled) {
-    known.emplace_back(entry.name);
-    if (std::find(wanted.begin(), wanted.end(), entry.name) != wanted.end()) {
-      selected.push_back(std::move(entry));
-    }
-  }
-  if (selected.size() == wanted.size()) return selected;
-  return InvalidField(Reason::kOutOfRange, "--backends",
-                      absl::StrCat("'", names, "'"),
-                      absl::StrCat("some of ", absl::StrJoin(known, ",")));
-}
 
 Scheduler::Options SchedulerOptions(const Config& config,
                                     const Machine& machine) {
@@ -265,6 +248,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   RETURN_IF_ERROR(complete.Validate());
   ASSIGN_OR_RETURN(std::vector<RegisteredBackend> selected,
                    SelectBackends(std::move(backends), complete.backends));
+  if (!complete.plan_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text,
+                     ReadTextFile("plan_file", complete.plan_file));
+    RETURN_IF_ERROR(LoadPlanFile(text, selected));
+  }
   auto server =
       std::make_unique<GrpcServer>(complete, machine, std::move(selected));
   RETURN_IF_ERROR(server->StartMetrics());

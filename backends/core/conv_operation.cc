@@ -131,6 +131,38 @@ void DropUnneeded(ConvOperation* operation) {
   }
 }
 
+ConvOperation WholeOperation(const ConvProblem& problem, Direction direction,
+                             DataType dtype, Layout layout) {
+  ConvOperation operation;
+  operation.direction = direction;
+  operation.problem = problem;
+  const bool forward = direction == Direction::kForward;
+  const auto activation = [&](auto which) {
+    return TensorDescriptor{dtype, layout, DimsOf(problem, which)};
+  };
+  for (Operand which : kAllOperands) {
+    operation.operand(which) = activation(which);
+  }
+  operation.operand(Operand::kWeight)->layout = Layout::kOIX;
+  operation.operand(Operand::kBias)->layout = Layout::kNCX;
+  for (Result which : kAllResults) {
+    if ((which == Result::kOutput) != forward ||
+        (which == Result::kGradBias && !problem.bias) ||
+        (which == Result::kGradResidual && !problem.residual)) {
+      continue;
+    }
+    ResultRequest request{which, activation(which)};
+    if (which == Result::kGradWeight) {
+      request.descriptor = {DataType::kF32, Layout::kOIX, WeightDims(problem)};
+    } else if (which == Result::kGradBias) {
+      request.descriptor = {DataType::kF32, Layout::kNCX, *problem.bias};
+    }
+    operation.results.push_back(std::move(request));
+  }
+  DropUnneeded(&operation);
+  return operation;
+}
+
 int64_t Flops(const ConvOperation& operation) {
   int64_t passes = 0;
   for (const ResultRequest& request : operation.results) {

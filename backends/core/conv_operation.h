@@ -78,6 +78,12 @@ struct ConvOperation {
 // them is there.
 DataType OperandDtype(const ConvOperation& operation);
 
+// Returns the operation with every operand and result that `problem` has in
+// `direction`: operands, output and the gradients of activations in `dtype`,
+// those of weight and bias in f32; activations in `layout`, weights in OIX.
+ConvOperation WholeOperation(const ConvProblem& problem, Direction direction,
+                             DataType dtype, Layout layout);
+
 // Returns the logical dims that `operand` must have. For the bias:
 // problem.bias.
 Dims DimsOf(const ConvProblem& problem, Operand operand);

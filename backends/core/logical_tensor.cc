@@ -30,8 +30,7 @@ void ForEachOffset(const TensorDescriptor& descriptor, Visit visit) {
 std::vector<int64_t> LogicalOffsets(const TensorDescriptor& descriptor) {
   std::vector<int64_t> offsets;
   offsets.reserve(ElementCount(descriptor));
-  ForEachOffset(descriptor,
-                [&](int64_t offset) { offsets.push_back(offset); });
+  ForEachOffset(descriptor, [&](int64_t offset) { offsets.push_back(offset); });
   return offsets;
 }
 

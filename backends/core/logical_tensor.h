@@ -15,8 +15,8 @@ namespace convgrad {
 // logical order. Requires: byte size representable.
 std::vector<int64_t> LogicalOffsets(const TensorDescriptor& descriptor);
 
-// Returns all logical elements of `data`; pad lanes are not read. Requires: data
-// holds ByteSize(descriptor) bytes.
+// Returns all logical elements of `data`; pad lanes are not read. Requires:
+// data holds ByteSize(descriptor) bytes.
 std::vector<double> LoadLogical(const TensorDescriptor& descriptor,
                                 const void* data);
 

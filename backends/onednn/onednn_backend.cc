@@ -73,8 +73,8 @@ class OnednnBackend final : public Backend {
     return onednn::MakeConvPlan(
         operation, options.threads, [&](const onednn::PassSpec& pass) {
           const std::string key = onednn::KeyOf(pass);
-          const auto timed = options.deterministic ? std::nullopt
-                                                   : timed_.Find(key);
+          const auto timed =
+              options.deterministic ? std::nullopt : timed_.Find(key);
           return timed ? timed : loaded_.Find(key);
         });
   }

@@ -163,13 +163,12 @@ double PredictSeconds(const PassSpec& spec, const Candidate& candidate) {
       2.0 * static_cast<double>(MultiplyAdds(spec.problem)) /
       (kPeakFlops * speed * Efficiency(spec, candidate.implementation));
   const double reorders =
-      (spec.copies_data ? 0
-                        : ReorderSeconds(candidate.data,
-                                         ActivationDesc(spec.data),
-                                         kReorderBytesPerSecond)) +
+      (spec.copies_data
+           ? 0
+           : ReorderSeconds(candidate.data, ActivationDesc(spec.data),
+                            kReorderBytesPerSecond)) +
       (spec.copies_out ? 0
-                       : ReorderSeconds(candidate.out,
-                                        ActivationDesc(spec.out),
+                       : ReorderSeconds(candidate.out, ActivationDesc(spec.out),
                                         kReorderBytesPerSecond)) +
       ReorderSeconds(candidate.weight,
                      WeightDesc(spec.weight, spec.problem.groups),

@@ -19,10 +19,10 @@ std::string TextOf(const StridedView& view, bool is_copied) {
 }  // namespace
 
 std::string KeyOf(const PassSpec& spec) {
-  return absl::StrCat(NameOf(spec.pass), " ", ToString(spec.problem), " ",
-                      NameOf(spec.operand_dtype), " data=",
-                      TextOf(spec.data, spec.copies_data), " out=",
-                      TextOf(spec.out, spec.copies_out), " threads=", spec.threads);
+  return absl::StrCat(
+      NameOf(spec.pass), " ", ToString(spec.problem), " ",
+      NameOf(spec.operand_dtype), " data=", TextOf(spec.data, spec.copies_data),
+      " out=", TextOf(spec.out, spec.copies_out), " threads=", spec.threads);
 }
 
 std::optional<Format> FormatChoices::Find(const std::string& key) const {

@@ -244,7 +244,8 @@ absl::Status PlanBuilder::AddPass(Pass pass, const PassTensors& tensors) {
                       .copies_data = !IsPlain(data.tensor.descriptor),
                       .copies_out = !IsPlain(out.tensor.descriptor),
                       .threads = threads_};
-  ASSIGN_OR_RETURN(const Candidate chosen, ChooseCandidate(spec, preference_(spec)));
+  ASSIGN_OR_RETURN(const Candidate chosen,
+                   ChooseCandidate(spec, preference_(spec)));
   absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
                   NameOf(pass), "=", chosen.implementation, "/",
                   NameOf(chosen.format));

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "backends/reference/exact_convolution.h"
 #include "backends/core/logical_tensor.h"
+#include "backends/reference/exact_convolution.h"
 
 namespace convgrad {
 namespace {

@@ -1,28 +1,18 @@
 #include "server/scheduling/scheduler.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <exception>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "server/scheduling/pin_thread.h"
 
 namespace convgrad {
 namespace {
 
-// Threads that a backend starts from here inherit the set.
-void PinTo(const std::vector<int>& cores) {
-  if (cores.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (int core : cores) CPU_SET(core, &set);
-  // Fails where a container took a core away since start-up: unpinned is right
-  // then.
-  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-}
+// Share of the calls' memory that timing a plan may take for a moment.
+constexpr int64_t kTimingShare = 4;
 
 }  // namespace
 
@@ -81,7 +71,7 @@ absl::Status Scheduler::CheckAlive(const Job& job) const {
 }
 
 void Scheduler::Work(const std::vector<int>& cores) {
-  PinTo(cores);
+  PinThisThread(cores);
   QueuedJob next;
   while (Next(&next)) {
     Run(std::move(next));
@@ -122,9 +112,7 @@ void Scheduler::Run(QueuedJob queued) {
 absl::Status Scheduler::RunOnBackend(Job& job, JobOutcome* outcome) {
   const absl::Time start = options_.clock();
   outcome->planned = true;
-  absl::StatusOr<PlanCache::Lookup> lookup =
-      plans_->Get(*job.backend, job.operation,
-                  {options_.threads_per_worker, job.deterministic});
+  absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan(job);
   outcome->plan = options_.clock() - start;
   RETURN_IF_ERROR(lookup.status());
   outcome->plan_cache_hit = lookup->hit;
@@ -135,6 +123,18 @@ absl::Status Scheduler::RunOnBackend(Job& job, JobOutcome* outcome) {
                            {options_.threads_per_worker, job.deterministic},
                            job.buffers, memory_));
   return absl::OkStatus();
+}
+
+absl::StatusOr<PlanCache::Lookup> Scheduler::LookUpPlan(const Job& job) {
+  PlanOptions options{options_.threads_per_worker, job.deterministic};
+  absl::StatusOr<Reservation> reservation = Reservation();
+  if (!job.deterministic) {
+    const int64_t bytes = memory_->budget.capacity_bytes() / kTimingShare;
+    reservation = memory_->budget.TryReserve(bytes);
+    // A server that is short of memory plans without timing.
+    if (reservation.ok()) options.timing_bytes = bytes;
+  }
+  return plans_->Get(*job.backend, job.operation, options);
 }
 
 absl::Status Scheduler::RunWithScratch(Job& job, const Plan& plan,

@@ -73,6 +73,7 @@ class Scheduler {
   // Runs the job and ends it.
   void Run(QueuedJob queued);
   absl::Status RunOnBackend(Job& job, JobOutcome* outcome);
+  absl::StatusOr<PlanCache::Lookup> LookUpPlan(const Job& job);
   absl::Status RunWithScratch(Job& job, const Plan& plan, JobOutcome* outcome);
   // The one place that ends a job.
   void End(const QueuedJob& queued, JobOutcome outcome);

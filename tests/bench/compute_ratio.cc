@@ -37,34 +37,17 @@ ABSL_FLAG(int, repeat, 21, "runs of each; the median counts");
 namespace convgrad::bench {
 namespace {
 
-ConvOperation MakeOperation(const ConvProblem& problem, DataType dtype,
+ConvOperation MakeOperation(ConvProblem problem, DataType dtype,
                             Layout layout) {
-  ConvOperation op;
-  op.problem = problem;
-  const auto tensor = [&](Dims dims, DataType type, Layout where) {
-    return TensorDescriptor{type, where, std::move(dims)};
-  };
-  const auto weight = tensor(WeightDims(problem), dtype, Layout::kOIX);
-  const auto input = tensor(InputDims(problem), dtype, layout);
-  op.operand(Operand::kWeight) = weight;
-  op.operand(Operand::kInput) = input;
-  if (absl::GetFlag(FLAGS_direction) == "forward") {
-    op.results = {
-        {Result::kOutput, tensor(OutputDims(problem), dtype, layout)}};
-    return op;
+  const bool forward = absl::GetFlag(FLAGS_direction) == "forward";
+  if (!forward) problem.bias = PerChannelBiasDims(problem);
+  ConvOperation op = WholeOperation(
+      problem, forward ? Direction::kForward : Direction::kBackward, dtype,
+      layout);
+  if (!forward && !absl::GetFlag(FLAGS_grad_input)) {
+    op.results.erase(op.results.begin());
+    DropUnneeded(&op);
   }
-  op.direction = Direction::kBackward;
-  op.operand(Operand::kGradOutput) = tensor(OutputDims(problem), dtype, layout);
-  if (absl::GetFlag(FLAGS_grad_input)) {
-    op.results.push_back({Result::kGradInput, input});
-  }
-  op.results.push_back(
-      {Result::kGradWeight,
-       tensor(WeightDims(problem), DataType::kF32, Layout::kOIX)});
-  op.problem.bias = PerChannelBiasDims(problem);
-  op.results.push_back(
-      {Result::kGradBias,
-       tensor(*op.problem.bias, DataType::kF32, Layout::kNCX)});
   return op;
 }
 

@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <fstream>
+#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -83,6 +84,43 @@ TEST(Process, ReadsAConfigFile) {
   v1::GetCapabilitiesResponse response;
   ASSERT_TRUE(response.ParseFromString(reply.response));
   EXPECT_EQ(response.limits().max_message_bytes(), 1000);
+}
+
+TEST(Process, TunesAndFollowsThePlanFile) {
+  const std::string problems = absl::StrCat(testing::TempDir(), "/problems");
+  const std::string plans = absl::StrCat(testing::TempDir(), "/plans");
+  std::ofstream(problems) << "# two\n\nconv2d_n1_c8_o8_i8_k3_p1\n"
+                          << "convtranspose1d_n2_c4_o6_i7_k2_s2\n";
+  const std::string file = absl::StrCat("--plan_file=", plans);
+  const Exit tuned = RunServer({absl::StrCat("--tune=", problems), file});
+  EXPECT_EQ(tuned.code, 0) << tuned.output;
+  EXPECT_TRUE(absl::StrContains(tuned.output, "2 of 2")) << tuned.output;
+  std::ostringstream text;
+  text << std::ifstream(plans).rdbuf();
+  EXPECT_TRUE(absl::StrContains(text.str(), "onednn: backward_weight "))
+      << text.str();
+  ChildServer server({file});
+  EXPECT_EQ(
+      RunServer({"--healthcheck", absl::StrCat("--listen=", server.address())})
+          .code,
+      0);
+}
+
+TEST(Process, RefusesBadTuningInOneLine) {
+  const std::string bad = absl::StrCat(testing::TempDir(), "/bad");
+  std::ofstream(bad) << "conv2d_nine\n";
+  const std::string plans = absl::StrCat("--plan_file=", bad);
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--tune=/nowhere", plans},
+        {absl::StrCat("--tune=", bad)},
+        {absl::StrCat("--tune=", bad), absl::StrCat(plans, ".out")},
+        {"--plan_file=/nowhere"},
+        {"--plan_file=/"},
+        {plans}}) {
+    const Exit exit = RunServer(flags);
+    EXPECT_EQ(exit.code, 2) << exit.output;
+    EXPECT_TRUE(absl::StrContains(exit.output, "expected")) << exit.output;
+  }
 }
 
 TEST(Process, HealthCheckReachesUnixSockets) {

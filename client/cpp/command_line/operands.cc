@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
 #include "client/cpp/npy.h"
-#include "backends/core/logical_tensor.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {

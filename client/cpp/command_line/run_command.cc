@@ -7,13 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
 #include "client/cpp/adjoint_check.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/operands.h"
 #include "client/cpp/command_line/output.h"
 #include "client/cpp/npy.h"
-#include "backends/core/logical_tensor.h"
 
 namespace convgrad {
 namespace {

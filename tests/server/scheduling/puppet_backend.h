@@ -71,9 +71,15 @@ class PuppetStrings {
     changed_.NotifyAll();
     while (hold_runs_) changed_.Wait(&mutex_);
   }
-  void OnPlan() {
+  // What the last plan was made with.
+  PlanOptions plan_options() {
+    MutexLock lock(&mutex_);
+    return plan_options_;
+  }
+  void OnPlan(const PlanOptions& options) {
     MutexLock lock(&mutex_);
     ++plans_;
+    plan_options_ = options;
     changed_.NotifyAll();
     while (hold_plans_) changed_.Wait(&mutex_);
   }
@@ -85,6 +91,7 @@ class PuppetStrings {
   bool hold_plans_ ABSL_GUARDED_BY(mutex_) = false;
   int runs_ ABSL_GUARDED_BY(mutex_) = 0;
   int plans_ ABSL_GUARDED_BY(mutex_) = 0;
+  PlanOptions plan_options_ ABSL_GUARDED_BY(mutex_);
 };
 
 // How a puppet behaves; set before it is used.
@@ -139,8 +146,9 @@ class PuppetBackend final : public Backend {
     return traits_.support;
   }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
-      const ConvOperation& operation, const PlanOptions&) const override {
-    strings_->OnPlan();
+      const ConvOperation& operation,
+      const PlanOptions& options) const override {
+    strings_->OnPlan(options);
     RETURN_IF_ERROR(traits_.plan_status);
     return std::make_unique<PuppetPlan>(operation, traits_, strings_);
   }

@@ -61,7 +61,8 @@ class Clock {
 class SchedulerTest : public testing::Test {
  protected:
   SchedulerTest()
-      : memory_(1 << 20, 0, 0, [](std::function<void()> task) { task(); }) {}
+      : memory_(1 << 20, 0, 0,
+                [](const std::function<void()>& task) { task(); }) {}
 
   void Start(int workers = 1, int queue_capacity = 8) {
     Scheduler::Options options;
@@ -265,6 +266,33 @@ TEST_F(SchedulerTest, RefusesScratchBeyondTheBudget) {
   Submit(&ending);
   EXPECT_EQ(ending.AwaitCode(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ending.AwaitReason(), Reason::kLimitExceeded);
+}
+
+TEST_F(SchedulerTest, LendsMemoryForTimingToJobsThatAllowIt) {
+  Start();
+  Ending deterministic;
+  Submit(&deterministic);
+  EXPECT_EQ(deterministic.AwaitCode(), absl::StatusCode::kOk);
+  EXPECT_EQ(strings_.plan_options().timing_bytes, 0);
+
+  Ending timed;
+  Job job = MakeJob(&timed);
+  job.deterministic = false;
+  scheduler_->Submit(std::move(job));
+  EXPECT_EQ(timed.AwaitCode(), absl::StatusCode::kOk);
+  EXPECT_GT(strings_.plan_options().timing_bytes, 0);
+  EXPECT_EQ(memory_.budget.used_bytes(), 0);
+
+  // Who is short of memory plans without timing.
+  const auto taken = memory_.budget.TryReserve(1 << 20);
+  ASSERT_TRUE(taken.ok());
+  Ending poor;
+  job = MakeJob(&poor);
+  job.operation = TinyOperation(2);
+  job.deterministic = false;
+  scheduler_->Submit(std::move(job));
+  EXPECT_EQ(poor.AwaitCode(), absl::StatusCode::kOk);
+  EXPECT_EQ(strings_.plan_options().timing_bytes, 0);
 }
 
 TEST_F(SchedulerTest, DrainFinishesWhatIsAccepted) {

@@ -1,0 +1,46 @@
+#include "server/scheduling/plan_file.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+
+absl::Status LoadPlanFile(absl::string_view text,
+                          const std::vector<RegisteredBackend>& backends) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty() || absl::StartsWith(line, "#")) continue;
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(": ", 1));
+    if (parts.second.empty()) {
+      return InvalidField(Reason::kMalformed, "plan file",
+                          absl::StrCat("\"", line, "\""),
+                          "BACKEND: WHAT = CHOICE");
+    }
+    for (const RegisteredBackend& entry : backends) {
+      if (entry.name != parts.first || !entry.backend.ok()) continue;
+      RETURN_IF_ERROR((*entry.backend)->LoadTuning(parts.second));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string PlanFileOf(const std::vector<RegisteredBackend>& backends) {
+  std::string text;
+  for (const RegisteredBackend& entry : backends) {
+    if (!entry.backend.ok()) continue;
+    const std::string tuning = (*entry.backend)->tuning();
+    for (absl::string_view line :
+         absl::StrSplit(tuning, '\n', absl::SkipEmpty())) {
+      absl::StrAppend(&text, entry.name, ": ", line, "\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace convgrad

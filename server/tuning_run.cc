@@ -1,0 +1,48 @@
+#include "server/tuning_run.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "backends/registry.h"
+#include "server/machine.h"
+#include "server/scheduling/pin_thread.h"
+#include "server/scheduling/plan_file.h"
+#include "server/scheduling/tuning.h"
+#include "server/server.h"
+#include "server/text_file.h"
+#include "spdlog/spdlog.h"
+
+namespace convgrad {
+
+absl::Status RunTuning(const Config& config, const std::string& problems_path) {
+  RETURN_IF_ERROR(config.Validate());
+  if (config.plan_file.empty()) {
+    return InvalidField(Reason::kMissing, "--plan_file", "nothing",
+                        "the file that --tune shall write");
+  }
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile("tune", problems_path));
+  ASSIGN_OR_RETURN(const std::vector<ConvProblem> problems,
+                   ParseProblems(text));
+  if (config.pin_workers) {
+    PinThisThread(
+        CoreSets(ReadMachine(), config.workers, config.threads_per_worker)[0]);
+  }
+  ASSIGN_OR_RETURN(const std::vector<RegisteredBackend> backends,
+                   SelectBackends(MakeBackends(), config.backends));
+  size_t done = 0;
+  for (const ConvProblem& problem : problems) {
+    const absl::Time start = absl::Now();
+    RETURN_IF_ERROR(TuneProblem(problem, config.threads_per_worker, backends));
+    spdlog::info("{} of {}: {} in {}", ++done, problems.size(),
+                 ToString(problem), absl::FormatDuration(absl::Now() - start));
+  }
+  return WriteTextFile(
+      "plan_file", config.plan_file,
+      absl::StrCat("# convgrad ", Version(), ": ", problems.size(),
+                   " problems timed, teams of ", config.threads_per_worker,
+                   "\n", PlanFileOf(backends)));
+}
+
+}  // namespace convgrad
