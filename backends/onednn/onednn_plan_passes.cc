@@ -64,22 +64,22 @@ void PlanBuilder::AddZeroDeadTaps(const Tensor& gradient) {
   // far from their first element.
   const TensorDescriptor& tensor = gradient.descriptor;
   const Dims strides = Strides(tensor);
+  const absl::Span<const int64_t> kernel =
+      absl::MakeConstSpan(tensor.dims).subspan(2);
+  int64_t taps = 1;
+  for (int64_t extent : kernel) taps *= extent;
   std::vector<int64_t> offsets;
-  const size_t rank = tensor.dims.size() - 2;
-  Dims tap(rank, 0);
-  for (bool more = rank > 0; more;) {
+  for (int64_t flat = 0; flat < taps; ++flat) {
     int64_t offset = 0;
-    bool dead = false;
-    for (size_t i = 0; i < rank; ++i) {
-      const Dims& taps = lowering_.dead_taps()[i];
-      dead |= std::find(taps.begin(), taps.end(), tap[i]) != taps.end();
-      offset += tap[i] * strides[i + 2];
+    bool is_dead = false;
+    int64_t rest = flat;
+    for (size_t i = kernel.size(); i-- > 0; rest /= kernel[i]) {
+      const int64_t tap = rest % kernel[i];
+      const Dims& dead = lowering_.dead_taps()[i];
+      is_dead |= std::find(dead.begin(), dead.end(), tap) != dead.end();
+      offset += tap * strides[i + 2];
     }
-    if (dead) offsets.push_back(offset);
-    more = false;
-    for (size_t i = rank; i-- > 0 && !more; tap[i] *= more) {
-      more = ++tap[i] < tensor.dims[i + 2];
-    }
+    if (is_dead) offsets.push_back(offset);
   }
   program_.AddHostStep([=](const Memory& memory) {
     auto* data = static_cast<std::byte*>(memory.Write(gradient.location));

@@ -36,11 +36,19 @@ ResultRequest RequestFor(Result which, const ConvProblem& problem,
                          const Settings& settings) {
   const DataType dtype = DtypeFor(which, settings);
   const Dims dims = DimsOf(problem, which);
-  ResultRequest request{which, ActivationOf(dims, dtype, settings), 1};
+  const auto i = static_cast<size_t>(which);
+  ResultRequest request{which, ActivationOf(dims, dtype, settings),
+                        settings.scales[i].value_or(1)};
   if (which == Result::kGradWeight) {
     request.descriptor = WeightOf(problem, dtype, settings);
   } else if (which == Result::kGradBias) {
     request.descriptor = {dtype, Layout::kNCX, dims, 0, 1};
+  }
+  if (settings.result_layouts[i] && which != Result::kGradBias) {
+    TensorDescriptor& tensor = request.descriptor;
+    tensor.layout = *settings.result_layouts[i];
+    tensor.c0 = IsRowMajor(tensor.layout) ? 0 : DefaultC0(settings.dtype);
+    tensor.groups = problem.groups;
   }
   return request;
 }

@@ -41,6 +41,15 @@ std::vector<double> ValuesOf(const OperationResult& result) {
   return LoadLogical(result.descriptor, result.data.data());
 }
 
+// Returns the result's values as they would be with a scale of 1.
+std::vector<double> UnscaledValuesOf(const Run& run,
+                                     const OperationResult& result) {
+  std::vector<double> values = ValuesOf(result);
+  const double scale = run.operation.result(result.which)->scale;
+  for (double& value : values) value /= scale;
+  return values;
+}
+
 absl::Status WriteResults(const OperationReply& reply,
                           const std::string& prefix) {
   for (const OperationResult& result : reply.results) {
@@ -71,6 +80,8 @@ ConvProblem Plain(ConvProblem problem) {
 // Returns the settings for a call that only serves a check.
 Settings CheckSettings(Settings settings, std::vector<Result> gradients) {
   settings.result_dtypes.fill(DataType::kF32);
+  settings.result_layouts.fill(std::nullopt);
+  settings.scales.fill(std::nullopt);
   settings.gradients = std::move(gradients);
   return settings;
 }
@@ -96,10 +107,10 @@ absl::Status Verdict(bool ok) {
 }
 
 // A singular or per-channel sum: all of grad_bias adds up to all of g.
-bool CheckGradBias(const OperationResult& grad_bias,
+bool CheckGradBias(const Run& run, const OperationResult& grad_bias,
                    const std::vector<double>& grad_output) {
   double got = 0, expected = 0, scale = 0;
-  for (double value : ValuesOf(grad_bias)) got += value;
+  for (double value : UnscaledValuesOf(run, grad_bias)) got += value;
   for (double value : grad_output) {
     expected += value;
     scale += std::abs(value);
@@ -122,17 +133,17 @@ absl::Status CheckBackward(const Run& run, const OperationReply& reply) {
   }
   bool ok = true;
   if (const OperationResult* bias = Find(reply, Result::kGradBias)) {
-    ok = CheckGradBias(*bias, grad_output);
+    ok = CheckGradBias(run, *bias, grad_output);
   }
   std::vector<double> input, weight, output, grad_input, grad_weight;
   AdjointValues values{&input,  &weight, &grad_output,           &output,
                        nullptr, nullptr, LargestRoundoff(reply), 0};
   if (const OperationResult* result = Find(reply, Result::kGradInput)) {
-    grad_input = ValuesOf(*result);
+    grad_input = UnscaledValuesOf(run, *result);
     values.grad_input = &grad_input;
   }
   if (const OperationResult* result = Find(reply, Result::kGradWeight)) {
-    grad_weight = ValuesOf(*result);
+    grad_weight = UnscaledValuesOf(run, *result);
     values.grad_weight = &grad_weight;
   }
   if (!values.grad_input && !values.grad_weight) return Verdict(ok);
@@ -179,7 +190,7 @@ absl::Status CheckForward(const Run& run, const OperationReply& reply) {
       CheckSettings(run.settings, {Result::kGradInput, Result::kGradWeight});
   ASSIGN_OR_RETURN(const ConvOperation backward,
                    MakeOperation(Direction::kBackward, plain, settings));
-  std::vector<double> output = ValuesOf(reply.results[0]);
+  std::vector<double> output = UnscaledValuesOf(run, reply.results[0]);
   const int salt = static_cast<int>(Operand::kGradOutput);
   ASSIGN_OR_RETURN(
       LocalTensor drawn,

@@ -5,6 +5,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -23,6 +24,13 @@ ABSL_FLAG(std::string, weight_layout, "",
           "OIX, OXI, XIO or FRACTAL_Z_3D; default OIX, with NXC OXI");
 ABSL_FLAG(std::string, result_dtype, "",
           "of all results (f32), or of some (grad_input=f32,grad_weight=bf16)");
+ABSL_FLAG(
+    std::string, result_layout, "",
+    "of all results, or of some (grad_input=NCX,grad_weight=XIO); default "
+    "that of the operands");
+ABSL_FLAG(std::string, scale, "",
+          "factor of all results, or of some (grad_weight=0.125), applied "
+          "before the one rounding");
 ABSL_FLAG(std::string, gradients, "",
           "comma-separated: grad_input, grad_weight, grad_bias, grad_residual");
 ABSL_FLAG(uint64_t, seed, 1, "of random tensors");
@@ -75,23 +83,50 @@ absl::StatusOr<Result> ResultFlag(absl::string_view flag,
                  "output, grad_input, grad_weight, grad_bias or grad_residual");
 }
 
-absl::Status ReadResultDtypes(Settings* settings) {
-  const std::string flag = absl::GetFlag(FLAGS_result_dtype);
+// Reads "VALUE" for every result, or "RESULT=VALUE,...".
+template <typename Value, typename Read>
+absl::Status ReadPerResult(
+    absl::string_view flag, const std::string& text, Read read,
+    std::array<std::optional<Value>, kResultCount>* values) {
   for (absl::string_view part :
-       absl::StrSplit(flag, ',', absl::SkipWhitespace())) {
+       absl::StrSplit(text, ',', absl::SkipWhitespace())) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(part, absl::MaxSplits('=', 1));
     if (pair.second.empty()) {
-      ASSIGN_OR_RETURN(const DataType dtype, DtypeFlag("result_dtype", part));
-      settings->result_dtypes.fill(dtype);
+      ASSIGN_OR_RETURN(const Value value, read(flag, part));
+      values->fill(value);
       continue;
     }
-    ASSIGN_OR_RETURN(const Result which,
-                     ResultFlag("result_dtype", pair.first));
-    ASSIGN_OR_RETURN(settings->result_dtypes[static_cast<size_t>(which)],
-                     DtypeFlag("result_dtype", pair.second));
+    ASSIGN_OR_RETURN(const Result which, ResultFlag(flag, pair.first));
+    ASSIGN_OR_RETURN((*values)[static_cast<size_t>(which)],
+                     read(flag, pair.second));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Layout> AnyLayoutFlag(absl::string_view flag,
+                                     absl::string_view value) {
+  if (const auto layout = ParseLayout(value)) return *layout;
+  return BadFlag(flag, value,
+                 "NCX, NXC, NDC1HWC0, OIX, OXI, XIO or FRACTAL_Z_3D");
+}
+
+absl::StatusOr<float> ScaleFlag(absl::string_view flag,
+                                absl::string_view value) {
+  float scale;
+  if (absl::SimpleAtof(value, &scale) && scale != 0) return scale;
+  return BadFlag(flag, value, "a number other than 0");
+}
+
+absl::Status ReadResultFlags(Settings* settings) {
+  RETURN_IF_ERROR(ReadPerResult("result_dtype",
+                                absl::GetFlag(FLAGS_result_dtype), DtypeFlag,
+                                &settings->result_dtypes));
+  RETURN_IF_ERROR(ReadPerResult("result_layout",
+                                absl::GetFlag(FLAGS_result_layout),
+                                AnyLayoutFlag, &settings->result_layouts));
+  return ReadPerResult("scale", absl::GetFlag(FLAGS_scale), ScaleFlag,
+                       &settings->scales);
 }
 
 absl::Status ReadTensorFlags(Settings* settings) {
@@ -105,7 +140,7 @@ absl::Status ReadTensorFlags(Settings* settings) {
   }
   ASSIGN_OR_RETURN(settings->weight_layout,
                    LayoutFlag("weight_layout", weight_layout, true));
-  RETURN_IF_ERROR(ReadResultDtypes(settings));
+  RETURN_IF_ERROR(ReadResultFlags(settings));
   const std::string gradients = absl::GetFlag(FLAGS_gradients);
   for (absl::string_view name :
        absl::StrSplit(gradients, ',', absl::SkipWhitespace())) {
@@ -169,13 +204,14 @@ absl::StatusOr<Settings> ReadSettings() {
 }
 
 std::string FlagHelp() {
-  constexpr std::array<absl::string_view, 24> kNames = {
-      "server",    "timeout", "backend",       "deterministic",
-      "dtype",     "layout",  "weight_layout", "result_dtype",
-      "gradients", "seed",    "integers",      "input",
-      "weight",    "bias",    "residual",      "grad_output",
-      "output",    "out",     "check",         "direction",
-      "repeat",    "warmup",  "self_check",    "count_nonfinite"};
+  constexpr std::array<absl::string_view, 26> kNames = {
+      "server",        "timeout",        "backend",       "deterministic",
+      "dtype",         "layout",         "weight_layout", "result_dtype",
+      "result_layout", "scale",          "gradients",     "seed",
+      "integers",      "input",          "weight",        "bias",
+      "residual",      "grad_output",    "output",        "out",
+      "check",         "direction",      "repeat",        "warmup",
+      "self_check",    "count_nonfinite"};
   std::string help;
   for (absl::string_view name : kNames) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);

@@ -26,6 +26,9 @@ struct Settings {
   Layout weight_layout = Layout::kOIX;
   // Indexed by Result; absent for the wire's default.
   std::array<std::optional<DataType>, kResultCount> result_dtypes;
+  // Likewise; absent for the operands' layout, and for 1.
+  std::array<std::optional<Layout>, kResultCount> result_layouts;
+  std::array<std::optional<float>, kResultCount> scales;
   // Empty for the default: input and weight, and bias if the problem has one.
   std::vector<Result> gradients;
 

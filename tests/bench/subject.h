@@ -1,0 +1,47 @@
+// What compute_ratio measures: one operation, again and again, on a server or
+// on a backend in this process.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "backends/core/backend.h"
+#include "client/cpp/client.h"
+
+namespace convgrad::bench {
+
+// Times of one subject's runs.
+struct Measured {
+  std::vector<absl::Duration> total, reorder, compute;
+  void Add(absl::Duration all, absl::Duration reorders, absl::Duration passes) {
+    total.push_back(all);
+    reorder.push_back(reorders);
+    compute.push_back(passes);
+  }
+};
+
+// Ends the program.
+[[noreturn]] void Fail(const absl::Status& status);
+
+// Not thread-safe.
+class Subject {
+ public:
+  virtual ~Subject() = default;
+  // Adds to `measured` if it isn't null. Ends the program on an error.
+  virtual void Run(Measured* measured) = 0;
+  virtual std::string implementation() const = 0;
+};
+
+// A plan of `backend`, made with `options`. Timed as a whole.
+std::unique_ptr<Subject> MakeBackendSubject(const Backend& backend,
+                                            const ConvOperation& operation,
+                                            const PlanOptions& options);
+
+// Calls through `client`, which outlives it. Its time is all between decode and
+// encode but the queue, as the report has it.
+std::unique_ptr<Subject> MakeServerSubject(Client* client,
+                                           const ConvOperation& operation);
+
+}  // namespace convgrad::bench
