@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,9 @@ namespace {
 constexpr int kRounds = 5;
 // Slow ones needn't be timed so often.
 constexpr absl::Duration kEnough = absl::Milliseconds(500);
+// What is predicted to take so many times longer than the fastest isn't timed:
+// the library's plain loops may take minutes.
+constexpr double kHopeless = 20;
 
 // Aligned memory of small finite numbers, whatever the dtype: zeroed pages that
 // nobody wrote are one page to the caches.
@@ -58,7 +62,12 @@ absl::StatusOr<Race> MakeRace(const ConvOperation& operation, int threads) {
   race.key = KeyOf(*spec);
   ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
                    ListCandidates(*spec));
+  double fastest = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates) {
+    fastest = std::min(fastest, candidate.predicted_seconds);
+  }
+  for (const Candidate& candidate : candidates) {
+    if (candidate.predicted_seconds > kHopeless * fastest) continue;
     ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
                      MakeConvPlan(operation, threads, [&](const PassSpec&) {
                        return candidate.format;

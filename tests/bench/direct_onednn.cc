@@ -1,6 +1,7 @@
 #include "tests/bench/direct_onednn.h"
 
 #include <random>
+#include <string>
 #include <unordered_map>
 
 #include "absl/time/clock.h"
@@ -27,15 +28,25 @@ memory::data_type TypeOf(DataType dtype) {
                                   : memory::data_type::f32;
 }
 
-// How the caller's tensor lies, groups split off for weights.
-memory::desc UserDesc(const TensorDescriptor& tensor, int64_t groups) {
+// How the caller's tensor lies, groups split off for weights, whose output
+// channels the library wants first.
+memory::desc UserDesc(const TensorDescriptor& tensor,
+                      const ConvProblem& problem) {
   const Dims s = Strides(tensor);
   memory::dims dims(tensor.dims.begin(), tensor.dims.end());
   memory::dims strides(s.begin(), s.end());
-  if (IsWeightLayout(tensor.layout) && groups > 1) {
+  if (IsWeightLayout(tensor.layout)) {
+    const int64_t groups = problem.groups;
     dims[0] /= groups;
-    strides.insert(strides.begin(), strides[0] * dims[0]);
-    dims.insert(dims.begin(), groups);
+    const int64_t group_stride = strides[0] * dims[0];
+    if (problem.transposed) {
+      std::swap(dims[0], dims[1]);
+      std::swap(strides[0], strides[1]);
+    }
+    if (groups > 1) {
+      strides.insert(strides.begin(), group_stride);
+      dims.insert(dims.begin(), groups);
+    }
   }
   return {dims, TypeOf(tensor.dtype), strides};
 }
@@ -170,34 +181,55 @@ dnnl::primitive_attr UserScratchpad() {
   return attr;
 }
 
-constexpr auto kDirect = dnnl::algorithm::convolution_direct;
 constexpr auto kTraining = dnnl::prop_kind::forward_training;
-using Fwd = dnnl::convolution_forward::primitive_desc;
-using BwdData = dnnl::convolution_backward_data::primitive_desc;
-using BwdWeight = dnnl::convolution_backward_weights::primitive_desc;
 
+struct Convolution {
+  static constexpr auto kDirect = dnnl::algorithm::convolution_direct;
+  using Fwd = dnnl::convolution_forward::primitive_desc;
+  using BwdData = dnnl::convolution_backward_data::primitive_desc;
+  using BwdWeight = dnnl::convolution_backward_weights::primitive_desc;
+};
+
+struct Deconvolution {
+  static constexpr auto kDirect = dnnl::algorithm::deconvolution_direct;
+  using Fwd = dnnl::deconvolution_forward::primitive_desc;
+  using BwdData = dnnl::deconvolution_backward_data::primitive_desc;
+  using BwdWeight = dnnl::deconvolution_backward_weights::primitive_desc;
+};
+
+// Whether it is one: some loops that take hundreds of times longer than any
+// other format.
+template <typename PrimitiveDesc>
+bool IsImplementation(const PrimitiveDesc& desc) {
+  return desc &&
+         std::string(desc.impl_info_str()).find("ref") == std::string::npos;
+}
+
+template <typename Library>
 bool AddBackward(const ConvOperation& op, DirectFormat format, Steps* steps) {
-  const int64_t groups = op.problem.groups;
+  constexpr auto kDirect = Library::kDirect;
   const Window w = WindowOf(op.problem);
   const DataType dtype = OperandDtype(op);
   const auto user = [&](Dims dims, DataType type, Layout layout) {
-    return UserDesc({type, layout, std::move(dims)}, groups);
+    return UserDesc({type, layout, std::move(dims)}, op.problem);
   };
   const Layout activations = op.operand(Operand::kGradOutput)->layout;
   const auto x = user(InputDims(op.problem), dtype, activations);
   const auto wei = user(WeightDims(op.problem), dtype, Layout::kOIX);
   const auto y = user(OutputDims(op.problem), dtype, activations);
-  const Fwd hint(Engine(), kTraining, kDirect, WantedDesc(x, format),
-                 AnyDesc(wei), WantedDesc(y, format), w.strides, w.dilates,
-                 w.begin, w.end, UserScratchpad(), true);
+  const typename Library::Fwd hint(Engine(), kTraining, kDirect,
+                                   WantedDesc(x, format), AnyDesc(wei),
+                                   WantedDesc(y, format), w.strides, w.dilates,
+                                   w.begin, w.end, UserScratchpad(), true);
   if (!hint) return false;
   const memory grad_output = Filled(y);
   if (const auto* request = op.result(Result::kGradInput)) {
-    const auto dx = UserDesc(request->descriptor, groups);
-    const BwdData desc(Engine(), kDirect, WantedDesc(dx, format), AnyDesc(wei),
-                       WantedDesc(y, format), w.strides, w.dilates, w.begin,
-                       w.end, hint, UserScratchpad(), true);
-    if (!desc) return false;
+    const auto dx = UserDesc(request->descriptor, op.problem);
+    const typename Library::BwdData desc(
+        Engine(), kDirect, WantedDesc(dx, format), AnyDesc(wei),
+        WantedDesc(y, format), w.strides, w.dilates, w.begin, w.end, hint,
+        UserScratchpad(), true);
+    if (!IsImplementation(desc)) return false;
     steps->AddPass(
         desc,
         {{DNNL_ARG_WEIGHTS, Filled(wei)}, {DNNL_ARG_DIFF_DST, grad_output}},
@@ -205,18 +237,19 @@ bool AddBackward(const ConvOperation& op, DirectFormat format, Steps* steps) {
   }
   const auto* request = op.result(Result::kGradWeight);
   if (request == nullptr) return true;
-  const auto dw = UserDesc(request->descriptor, groups);
+  const auto dw = UserDesc(request->descriptor, op.problem);
   const auto* bias = op.result(Result::kGradBias);
   const memory::desc db({op.problem.out_channels}, memory::data_type::f32,
                         memory::format_tag::a);
   const auto data = WantedDesc(x, format), out = WantedDesc(y, format);
+  using BwdWeight = typename Library::BwdWeight;
   const BwdWeight desc =
       bias != nullptr
           ? BwdWeight(Engine(), kDirect, data, AnyDesc(dw), db, out, w.strides,
                       w.dilates, w.begin, w.end, hint, UserScratchpad(), true)
           : BwdWeight(Engine(), kDirect, data, AnyDesc(dw), out, w.strides,
                       w.dilates, w.begin, w.end, hint, UserScratchpad(), true);
-  if (!desc) return false;
+  if (!IsImplementation(desc)) return false;
   std::optional<std::pair<int, memory>> bias_argument;
   if (bias != nullptr)
     bias_argument.emplace(DNNL_ARG_DIFF_BIAS, memory(db, Engine()));
@@ -226,20 +259,28 @@ bool AddBackward(const ConvOperation& op, DirectFormat format, Steps* steps) {
   return true;
 }
 
+template <typename Library>
 bool AddForward(const ConvOperation& op, DirectFormat format, Steps* steps) {
-  const int64_t groups = op.problem.groups;
   const Window w = WindowOf(op.problem);
-  const auto x = UserDesc(*op.operand(Operand::kInput), groups);
-  const auto wei = UserDesc(*op.operand(Operand::kWeight), groups);
-  const auto y = UserDesc(op.results[0].descriptor, groups);
-  const Fwd desc(Engine(), kTraining, kDirect, WantedDesc(x, format),
-                 AnyDesc(wei), WantedDesc(y, format), w.strides, w.dilates,
-                 w.begin, w.end, UserScratchpad(), true);
-  if (!desc) return false;
+  const auto x = UserDesc(*op.operand(Operand::kInput), op.problem);
+  const auto wei = UserDesc(*op.operand(Operand::kWeight), op.problem);
+  const auto y = UserDesc(op.results[0].descriptor, op.problem);
+  const typename Library::Fwd desc(Engine(), kTraining, Library::kDirect,
+                                   WantedDesc(x, format), AnyDesc(wei),
+                                   WantedDesc(y, format), w.strides, w.dilates,
+                                   w.begin, w.end, UserScratchpad(), true);
+  if (!IsImplementation(desc)) return false;
   steps->AddPass(desc,
                  {{DNNL_ARG_SRC, Filled(x)}, {DNNL_ARG_WEIGHTS, Filled(wei)}},
                  DNNL_ARG_DST, memory(y, Engine()), std::nullopt);
   return true;
+}
+
+template <typename Library>
+bool AddPasses(const ConvOperation& op, DirectFormat format, Steps* steps) {
+  return op.direction == Direction::kForward
+             ? AddForward<Library>(op, format, steps)
+             : AddBackward<Library>(op, format, steps);
 }
 
 }  // namespace
@@ -250,9 +291,10 @@ std::unique_ptr<DirectOnednn> DirectOnednn::Make(const ConvOperation& operation,
   omp_set_num_threads(threads);
   auto steps = std::make_unique<Steps>(threads);
   try {
-    const bool made = operation.direction == Direction::kForward
-                          ? AddForward(operation, format, steps.get())
-                          : AddBackward(operation, format, steps.get());
+    const bool made =
+        operation.problem.transposed
+            ? AddPasses<Deconvolution>(operation, format, steps.get())
+            : AddPasses<Convolution>(operation, format, steps.get());
     if (!made) return nullptr;
   } catch (const dnnl::error&) {
     return nullptr;

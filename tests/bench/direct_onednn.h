@@ -1,6 +1,6 @@
 // The floor: oneDNN called in-process as its examples do it, without a line of
-// the backend's. For ordinary convolutions with 1 to 3 spatial axes, row-major
-// layouts, f32 and bf16.
+// the backend's. For convolutions with 1 to 3 spatial axes, transposed ones as
+// deconvolutions; row-major layouts, f32 and bf16.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,8 @@ class DirectOnednn {
  public:
   // Forward: output, with a per-channel bias if the problem has one. Backward:
   // grad_input, grad_weight and grad_bias, as far as they are asked for.
-  // Returns nullptr where the library has no implementation in `format`.
+  // Returns nullptr where the library has no implementation in `format` but
+  // loops.
   static std::unique_ptr<DirectOnednn> Make(const ConvOperation& operation,
                                             DirectFormat format, int threads);
   virtual ~DirectOnednn() = default;
