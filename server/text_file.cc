@@ -28,7 +28,8 @@ absl::StatusOr<std::string> ReadTextFile(absl::string_view flag,
   file.peek();  // a directory opens, but doesn't read
   std::ostringstream text;
   if (file.good()) text << file.rdbuf();
-  if (file.bad() || !file.is_open()) return CantOpen(flag, path, "a file that can be read");
+  if (file.bad() || !file.is_open())
+    return CantOpen(flag, path, "a file that can be read");
   return text.str();
 }
 

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/status.h"
 #include "backends/core/logical_tensor.h"
+#include "backends/core/status.h"
 #include "tests/conformance/comparison.h"
 
 namespace convgrad::testing_support {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <map>
 
-#include "backends/core/status.h"
 #include "backends/core/logical_tensor.h"
+#include "backends/core/status.h"
 #include "tests/conformance/tensor_fill.h"
 
 namespace convgrad::testing_support {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "backends/core/status.h"
 #include "backends/core/logical_tensor.h"
+#include "backends/core/status.h"
 #include "gtest/gtest.h"
 
 namespace convgrad::testing_support {
