@@ -4,40 +4,12 @@
 #include <array>
 
 #include "absl/strings/match.h"
+#include "backends/onednn/onednn_cost_model.h"
 
 namespace convgrad::onednn {
 namespace {
 
 using dnnl::memory;
-
-// The model's constants. Only their ratios matter: one core of the machines in
-// the README's table, f32; 16-bit operands count twice as fast.
-constexpr double kPeakFlops = 120e9;
-constexpr double kReorderBytesPerSecond = 12e9;
-constexpr double kWeightReorderBytesPerSecond = 6e9;  // scattered
-
-// Vector lanes that channels fill: 3 of 16 waste the other 13.
-double LaneShare(int64_t channels) {
-  constexpr int64_t kLanes = 16;
-  const int64_t padded = (channels + kLanes - 1) / kLanes * kLanes;
-  return static_cast<double>(channels) / static_cast<double>(padded);
-}
-
-// Share of the peak that a family of implementations reaches, by its name.
-// Fitted to tests/bench/compute_ratio over the shapes of three networks.
-double Efficiency(const PassSpec& spec, absl::string_view implementation) {
-  const ConvProblem& problem = spec.problem;
-  const double lanes = LaneShare(problem.in_channels / problem.groups) *
-                       LaneShare(problem.out_channels / problem.groups);
-  if (absl::StrContains(implementation, "ref")) return 0.002;
-  if (absl::StrContains(implementation, "gemm")) {
-    // Groups are matrices of their own, with hardly any rows if depthwise.
-    const double plain = spec.operand_dtype == DataType::kF32 ? 0.55 : 0.2;
-    return problem.groups == 1 ? plain : plain * lanes;
-  }
-  if (absl::StrContains(implementation, "dw")) return 0.15;
-  return 0.8 * lanes;
-}
 
 struct Window {
   memory::dims strides, dilates, pad_begin, pad_end;
@@ -148,32 +120,6 @@ bool IsBroken(const PassSpec& spec, Format format,
                   [](const SpatialAxis& axis) { return axis.dilation > 1; });
   return dilated && (LaneShare(problem.in_channels / problem.groups) < 1 ||
                      LaneShare(problem.out_channels / problem.groups) < 1);
-}
-
-double ReorderSeconds(const memory::desc& wanted, const memory::desc& user,
-                      double bytes_per_second) {
-  if (wanted == user) return 0;
-  return static_cast<double>(wanted.get_size() + user.get_size()) /
-         bytes_per_second;
-}
-
-double PredictSeconds(const PassSpec& spec, const Candidate& candidate) {
-  const double speed = spec.operand_dtype == DataType::kF32 ? 1 : 2;
-  const double compute =
-      2.0 * static_cast<double>(MultiplyAdds(spec.problem)) /
-      (kPeakFlops * speed * Efficiency(spec, candidate.implementation));
-  const double reorders =
-      (spec.copies_data
-           ? 0
-           : ReorderSeconds(candidate.data, ActivationDesc(spec.data),
-                            kReorderBytesPerSecond)) +
-      (spec.copies_out ? 0
-                       : ReorderSeconds(candidate.out, ActivationDesc(spec.out),
-                                        kReorderBytesPerSecond)) +
-      ReorderSeconds(candidate.weight,
-                     WeightDesc(spec.weight, spec.problem.groups),
-                     kWeightReorderBytesPerSecond);
-  return (compute + reorders) / spec.threads;
 }
 
 Candidate DescribeCandidate(const PassSpec& spec, Format format,

@@ -11,9 +11,9 @@ namespace convgrad::onednn {
 namespace {
 
 std::string TextOf(const StridedView& view, bool is_copied) {
-  return absl::StrCat(
-      NameOf(view.dtype), ":",
-      is_copied ? "copied" : (view.strides[1] == 1 ? "nxc" : "ncx"));
+  return absl::StrCat(NameOf(view.dtype), ":",
+                      view.strides[1] == 1 ? "nxc" : "ncx",
+                      is_copied ? "/copied" : "");
 }
 
 }  // namespace

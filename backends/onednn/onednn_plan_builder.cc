@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backends/core/element_convert.h"
+#include "backends/onednn/onednn_cost_model.h"
 #include "backends/onednn/onednn_reduction.h"
 #include "backends/onednn/onednn_types.h"
 
@@ -224,8 +225,16 @@ absl::Status PlanBuilder::AddGradWeight(size_t index) {
   tensors.out = lowering_.mirrored() ? input : gradient_;
   if (FusesGradBias()) {
     const ResultRequest* bias = operation_.result(Result::kGradBias);
-    tensors.bias_dtype = bias->descriptor.dtype;
-    tensors.bias = ResultTensor(bias - operation_.results.data()).location;
+    const size_t bias_index = bias - operation_.results.data();
+    const PassSpec spec = SpecOf(Pass::kBackwardWeight, tensors);
+    ASSIGN_OR_RETURN(const Candidate chosen,
+                     ChooseCandidate(spec, preference_(spec)));
+    if (SumsBiasSlowly(spec, chosen)) {
+      AddGradBias(bias_index);
+    } else {
+      tensors.bias_dtype = bias->descriptor.dtype;
+      tensors.bias = ResultTensor(bias_index).location;
+    }
   }
   RETURN_IF_ERROR(AddPass(Pass::kBackwardWeight, tensors));
   FinishSink(sink, epilogue, {}, {});

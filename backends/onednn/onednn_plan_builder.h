@@ -72,13 +72,15 @@ class PlanBuilder {
   void FinishSink(const Sink& sink, const Epilogue& epilogue, Location bias,
                   Location residual);
 
-  // Whether the library can add the bias / sum its gradient itself.
+  // Whether the library can add the bias / sum its gradient itself. (The latter
+  // is still left to us where that is faster: see AddGradWeight.)
   bool FusesBias() const;
   bool FusesGradBias() const;
   // Returns the bias in f32, one number per channel if `per_channel`.
   Location AddBias(bool per_channel);
 
   // onednn_plan_passes.cc: one pass with its reorders.
+  PassSpec SpecOf(Pass pass, const PassTensors& tensors) const;
   absl::Status AddPass(Pass pass, const PassTensors& tensors);
   // Returns where a tensor lies in the layout `wanted`, reordering it if it
   // must; a copy made once serves every pass.
@@ -95,6 +97,9 @@ class PlanBuilder {
   std::optional<PhysicalLayout> KnownLayout(
       Role role, const TensorDescriptor& tensor,
       const dnnl::memory::desc& desc) const;
+  // Whether the tensor is brought to `wanted` by core's Reorder, where that
+  // knows the layout, rather than by the library.
+  bool ReordersItself(const Side& side, const dnnl::memory::desc& wanted) const;
   // Returns `tensor` in a form that the library reads; a copy made once serves
   // all.
   Tensor Plain(const Tensor& tensor);

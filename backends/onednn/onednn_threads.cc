@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backends/core/thread_order.h"
+
 // The two libgomp entry points used here. Declared, not included: clang has no
 // omp.h of libgomp, and with -fopenmp it would bring a second runtime.
 // GOMP_parallel is what g++ emits for "omp parallel"
@@ -24,13 +26,15 @@ struct Loop {
 };
 
 void RunParts(void* data) {
+  HandedOver(data);
   const auto& loop = *static_cast<const Loop*>(data);
   // The runtime may give fewer threads than asked for; the parts stay.
   for (int part = omp_get_thread_num();; part += omp_get_num_threads()) {
     const int64_t begin = part * loop.part_size;
-    if (begin >= loop.count) return;
+    if (begin >= loop.count) break;
     loop.body(part, begin, std::min(begin + loop.part_size, loop.count));
   }
+  HandedOver(data);
 }
 
 int64_t PartSize(int threads, int64_t count, int64_t grain) {
@@ -55,7 +59,9 @@ void ParallelFor(int threads, int64_t count, int64_t grain,
   }
   Loop loop{count, PartSize(threads, count, grain), body};
   // Always the whole team: libgomp makes threads anew when the size changes.
+  HandedOver(&loop);
   GOMP_parallel(&RunParts, &loop, static_cast<unsigned>(threads), 0);
+  HandedOver(&loop);
 }
 
 }  // namespace convgrad::onednn

@@ -6,13 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/thread_order.h"
 #include "grpc/grpc.h"
 #include "server/rpc/status_conversion.h"
 #include "spdlog/spdlog.h"
-
-#ifdef __SANITIZE_THREAD__
-#include <sanitizer/tsan_interface.h>
-#endif
 
 namespace convgrad {
 namespace {
@@ -29,17 +26,11 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
 
 }  // namespace
 
-#ifdef __SANITIZE_THREAD__
-// gRPC orders the steps of a call, but ThreadSanitizer can't see how: it is
-// told. Not by a member, whose own first use would be as unordered.
 void Call::HandOver() {
-  static char order;
-  __tsan_acquire(&order);
-  __tsan_release(&order);
+  // Not a member, whose own first use would be as unordered.
+  static char token;
+  HandedOver(&token);
 }
-#else
-void Call::HandOver() {}
-#endif
 
 Call::Call(const CallServices& services,
            grpc::GenericCallbackServerContext* context,
