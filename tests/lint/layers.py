@@ -24,7 +24,8 @@ SEES = {
     "backends/cuda/": (CORE,),
     "backends/registry.": ("backends/",),
     "proto/": (CORE,),
-    "server/memory/": (CORE,),
+    # What is said on the side socket is the wire's; no protobuf in it.
+    "server/memory/": (CORE, "proto/region_handshake."),
     "server/telemetry/": (CORE,),
     "server/scheduling/":
         (CORE, REGISTRY, "server/memory/", "server/telemetry/"),
@@ -117,7 +118,8 @@ def self_test():
         "proto/codec.cc": ["server/config.h", "backends/registry.h",
                            "spdlog/spdlog.h", "client/cpp/client.h"],
         "server/memory/a.h": ["server/rpc/a.h", "server/scheduling/job.h",
-                              "grpcpp/grpcpp.h", "hwy/highway.h"],
+                              "grpcpp/grpcpp.h", "hwy/highway.h",
+                           "proto/codec.h"],
         "server/telemetry/a.cc": ["server/scheduling/job.h",
                                   "proto/convgrad/v1/convgrad.pb.h"],
         "server/scheduling/a.h": ["server/rpc/a.h", "prometheus/counter.h",

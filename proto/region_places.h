@@ -1,0 +1,35 @@
+// Tensors of an operation whose bytes lie in registered memory regions, not in
+// the message.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backends/core/conv_operation.h"
+
+namespace convgrad {
+
+inline constexpr size_t kRegionIdBytes = 16;
+
+// A tensor's bytes in a region. Value type.
+struct RegionRange {
+  std::string region_id;  // kRegionIdBytes long
+  int64_t byte_offset = 0;
+  int64_t byte_length = 0;
+
+  friend bool operator==(const RegionRange&, const RegionRange&) = default;
+};
+
+// nullopt: inline, or no such tensor. Value type.
+struct RegionPlaces {
+  // Indexed by Operand.
+  std::array<std::optional<RegionRange>, kOperandCount> operands;
+  // In the order of operation.results; empty if all are inline.
+  std::vector<std::optional<RegionRange>> results;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,59 @@
+// Memory that the server shares with one client on its host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/memory/file_descriptor.h"
+#include "server/memory/reservation.h"
+
+namespace convgrad {
+
+class Region;
+
+struct NewRegion {
+  std::shared_ptr<const Region> region;
+  // What the client maps. The region itself needs it no more.
+  FileDescriptor file;
+};
+
+// A mapping that stays readable and writable whatever the client does with its
+// descriptor. The bytes may change at any time under a reader's eyes: nothing
+// that is read there may decide where to read or write.
+//
+// Immutable but for its bytes; thread-safe.
+class Region {
+ public:
+  // Returns `byte_length` zeros. `reservation`, of at least
+  // ReservedBytes(byte_length), is kept as long as the region. Requires:
+  // 1 <= byte_length < 2^60.
+  // Errors: kResourceExhausted, reason BUSY, if the system has no memory or no
+  // descriptor.
+  static absl::StatusOr<NewRegion> Create(int64_t byte_length,
+                                          Reservation reservation);
+
+  // Gives the memory back to the system, also under a client that still maps
+  // it: it reads zeros then.
+  ~Region();
+
+  Region(const Region&) = delete;
+  Region& operator=(const Region&) = delete;
+
+  // Returns the bytes of whole memory pages.
+  static int64_t ReservedBytes(int64_t byte_length);
+
+  // Aligned to a memory page.
+  std::byte* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+ private:
+  Region(std::byte* data, int64_t size, Reservation reservation);
+
+  std::byte* const data_;
+  const int64_t size_;
+  const Reservation reservation_;
+};
+
+}  // namespace convgrad
