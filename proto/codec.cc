@@ -44,6 +44,24 @@ v1::ConvProblem EncodeProblem(const ConvProblem& problem) {
   return message;
 }
 
+template <typename Message>
+void EncodeRegion(const RegionRange& range, Message* message) {
+  message->set_region_id(range.region_id);
+  message->set_byte_offset(range.byte_offset);
+  message->set_byte_length(range.byte_length);
+}
+
+v1::Tensor EncodeDescriptor(const TensorDescriptor& tensor) {
+  v1::Tensor message;
+  message.set_dtype(EncodeDataType(tensor.dtype));
+  message.set_layout(EncodeLayout(tensor.layout));
+  if (!IsRowMajor(tensor.layout)) {
+    message.set_c0(static_cast<int32_t>(tensor.c0));
+  }
+  for (int64_t extent : tensor.dims) message.add_dims(extent);
+  return message;
+}
+
 v1::ResultRequest EncodeResultRequest(const ResultRequest& request) {
   v1::ResultRequest message;
   message.set_which(EncodeResult(request.which));
@@ -82,18 +100,25 @@ absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message) {
                       absl::StrCat(length, " bytes"), "0 or 16 bytes");
 }
 
-v1::ConvOperation EncodeOperation(const ConvOperation& operation) {
+v1::ConvOperation EncodeOperation(const ConvOperation& operation,
+                                  const RegionPlaces& regions) {
   v1::ConvOperation message;
   *message.mutable_problem() = EncodeProblem(operation.problem);
   int payload_index = 0;
   for (Operand operand : kAllOperands) {
     const auto& tensor = operation.operand(operand);
     if (!tensor) continue;
+    const auto& range = regions.operands[static_cast<size_t>(operand)];
     *MutableTensor(message.mutable_operands(), operand) =
-        EncodeTensor(*tensor, payload_index++);
+        range ? EncodeTensor(*tensor, *range)
+              : EncodeTensor(*tensor, payload_index++);
   }
-  for (const ResultRequest& request : operation.results) {
-    *message.add_results() = EncodeResultRequest(request);
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    v1::ResultRequest* request = message.add_results();
+    *request = EncodeResultRequest(operation.results[i]);
+    if (i < regions.results.size() && regions.results[i]) {
+      EncodeRegion(*regions.results[i], request->mutable_region());
+    }
   }
   return message;
 }
@@ -111,15 +136,20 @@ v1::Options EncodeOptions(const CallOptions& options) {
 }
 
 v1::Tensor EncodeTensor(const TensorDescriptor& tensor, int payload_index) {
-  v1::Tensor message;
-  message.set_dtype(EncodeDataType(tensor.dtype));
-  message.set_layout(EncodeLayout(tensor.layout));
-  if (!IsRowMajor(tensor.layout)) {
-    message.set_c0(static_cast<int32_t>(tensor.c0));
-  }
-  for (int64_t extent : tensor.dims) message.add_dims(extent);
+  v1::Tensor message = EncodeDescriptor(tensor);
   message.mutable_inline_()->set_payload_index(payload_index);
   return message;
+}
+
+v1::Tensor EncodeTensor(const TensorDescriptor& tensor,
+                        const RegionRange& range) {
+  v1::Tensor message = EncodeDescriptor(tensor);
+  EncodeRegion(range, message.mutable_region());
+  return message;
+}
+
+RegionRange DecodeRegion(const v1::Tensor::Region& message) {
+  return {message.region_id(), message.byte_offset(), message.byte_length()};
 }
 
 }  // namespace convgrad

@@ -16,6 +16,7 @@
 #include "backends/core/conv_operation.h"
 #include "convgrad/v1/operation.pb.h"
 #include "convgrad/v1/service.pb.h"
+#include "proto/region_places.h"
 
 namespace convgrad {
 
@@ -34,8 +35,12 @@ struct CallOptions {
 struct DecodedOperation {
   // Validated; all operands of the request still there (see DropUnneeded).
   ConvOperation operation;
-  // Indexed by Operand: which payload holds it, -1 where there is none.
+  // Indexed by Operand: which payload holds it, -1 where none does.
   std::array<int, kOperandCount> payload_index;
+  // Ids of the right length, ranges of the tensors' sizes that don't wrap; a
+  // result's overlaps nothing else. Whether there are such regions isn't known
+  // here. `results` has an entry for each result.
+  RegionPlaces regions;
   // OK, or kUnimplemented if the request uses a source, destination or store
   // that this version doesn't build. Apart, because limits are checked before.
   absl::Status support;
@@ -58,15 +63,22 @@ absl::StatusOr<DecodedOperation> DecodeOperation(
 // Errors: kInvalidArgument.
 absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message);
 
-// Returns the message for `operation`, its operands inline: the i-th operand
-// present gets payload i, in Operand's order. Everything explicit: pads, output
-// dims, result dtypes and layouts. Requires: Validate(operation).ok().
-v1::ConvOperation EncodeOperation(const ConvOperation& operation);
+// Returns the message for `operation`, what isn't in `regions` inline: the i-th
+// such operand gets payload i, in Operand's order. Everything explicit: pads,
+// output dims, result dtypes and layouts. Requires: Validate(operation).ok().
+v1::ConvOperation EncodeOperation(const ConvOperation& operation,
+                                  const RegionPlaces& regions = {});
 // Requires: options.backend is "" or a name that BackendChoice has.
 v1::Options EncodeOptions(const CallOptions& options);
 
-// Returns `tensor` as a message whose bytes are payload `payload_index`.
+// Returns `tensor` as a message whose bytes are payload `payload_index`, or lie
+// in a region.
 v1::Tensor EncodeTensor(const TensorDescriptor& tensor, int payload_index);
+v1::Tensor EncodeTensor(const TensorDescriptor& tensor,
+                        const RegionRange& range);
+
+// Returns what a message says of a region, unchecked.
+RegionRange DecodeRegion(const v1::Tensor::Region& message);
 
 // Returns the descriptor in `message`. `groups` is the problem's, `role` names
 // the field in errors.

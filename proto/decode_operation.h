@@ -39,7 +39,7 @@ absl::Status CheckC0Known(int32_t c0, const std::string& path);
 absl::StatusOr<ConvProblem> DecodeProblem(const v1::ConvProblem& message);
 
 // Checks where the tensors' bytes are against what `decoded->operation` says
-// they are, and sets payload_index and support. Requires:
+// they are, and sets payload_index, regions and support. Requires:
 // Validate(decoded->operation).ok().
 absl::Status DecodeBytes(const v1::ConvOperation& message,
                          absl::Span<const int64_t> payload_bytes,

@@ -1,138 +1,12 @@
-// The wire's tensors to the core's descriptors, and the check of their bytes.
-#include <optional>
+// The wire's tensors to the core's descriptors.
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "proto/codec_enums.h"
 #include "proto/decode_operation.h"
 
 namespace convgrad {
-namespace {
-
-std::string Bytes(int64_t bytes) { return absl::StrCat(bytes, " bytes"); }
-
-absl::Status Unsupported(const std::string& path, absl::string_view found,
-                         absl::string_view expected) {
-  return MakeError(
-      absl::StatusCode::kUnimplemented,
-      {Reason::kUnsupported, path, std::string(found), std::string(expected)});
-}
-
-// Checks a range of a registered region, source or destination.
-template <typename Region>
-absl::Status CheckRegion(const Region& region, int64_t bytes,
-                         const std::string& path) {
-  if (region.byte_offset() < 0) {
-    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".byte_offset"),
-                        absl::StrCat(region.byte_offset()), "at least 0");
-  }
-  if (region.byte_length() != bytes) {
-    return InvalidField(Reason::kByteCountMismatch,
-                        absl::StrCat(path, ".byte_length"),
-                        Bytes(region.byte_length()), Bytes(bytes));
-  }
-  if (CheckedAdd(region.byte_offset(), region.byte_length())) {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kOverflow, absl::StrCat(path, ".byte_offset"),
-                      absl::StrCat(region.byte_offset()),
-                      "an end below 2^63 bytes");
-}
-
-// Walks over a request's tensors and keeps what they say about payloads.
-class ByteChecker {
- public:
-  ByteChecker(absl::Span<const int64_t> payload_bytes,
-              DecodedOperation* decoded)
-      : payload_bytes_(payload_bytes),
-        named_(payload_bytes.size(), false),
-        decoded_(*decoded) {}
-
-  absl::Status CheckOperand(const v1::Tensor& tensor, Operand operand) {
-    const std::string path = OperandPath(operand);
-    const TensorDescriptor& descriptor = *decoded_.operation.operand(operand);
-    const int64_t bytes = ByteSize(descriptor).value_or(0);
-    switch (tensor.source_case()) {
-      case v1::Tensor::kInline:
-        decoded_.payload_index[static_cast<size_t>(operand)] =
-            tensor.inline_().payload_index();
-        return CheckPayload(tensor.inline_().payload_index(), descriptor, path);
-      case v1::Tensor::kRegion:
-        NoteUnsupported(Unsupported(path + ".region", "", "inline"));
-        return CheckRegion(tensor.region(), bytes, path + ".region");
-      case v1::Tensor::kKept:
-        NoteUnsupported(Unsupported(path + ".kept", "", "inline"));
-        return absl::OkStatus();
-      case v1::Tensor::kStepResult:
-        NoteUnsupported(Unsupported(path + ".step_result", "", "inline"));
-        return absl::OkStatus();
-      case v1::Tensor::SOURCE_NOT_SET:
-        break;
-    }
-    return InvalidField(Reason::kMissing, path, "no source",
-                        "inline, region, kept or step_result");
-  }
-
-  absl::Status CheckResult(const v1::ResultRequest& request, int index) {
-    const std::string path = ResultPath(index);
-    const int64_t bytes =
-        ByteSize(decoded_.operation.results[index].descriptor).value_or(0);
-    if (request.store() == v1::ResultRequest::STORE_ADD) {
-      NoteUnsupported(
-          Unsupported(path + ".store", "STORE_ADD", "STORE_OVERWRITE"));
-    }
-    if (request.has_kept()) {
-      NoteUnsupported(Unsupported(path + ".kept", "", "inline"));
-    }
-    if (!request.has_region()) return absl::OkStatus();
-    NoteUnsupported(Unsupported(path + ".region", "", "inline"));
-    return CheckRegion(request.region(), bytes, path + ".region");
-  }
-
-  absl::Status CheckAllNamed() const {
-    for (size_t i = 0; i < named_.size(); ++i) {
-      if (named_[i]) continue;
-      return InvalidField(
-          Reason::kMalformed, absl::StrCat("payloads[", i, "]"),
-          absl::StrCat(payload_bytes_[i], " bytes that no tensor names"),
-          absl::StrCat("a tensor with inline.payload_index ", i));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status CheckPayload(int32_t index, const TensorDescriptor& descriptor,
-                            const std::string& path) {
-    const int64_t count = static_cast<int64_t>(payload_bytes_.size());
-    if (index < 0 || index >= count) {
-      return InvalidField(
-          Reason::kOutOfRange, path + ".inline.payload_index",
-          absl::StrCat(index),
-          absl::StrCat("an index into the ", count, " payloads"));
-    }
-    named_[index] = true;
-    const int64_t expected = ByteSize(descriptor).value_or(0);
-    if (payload_bytes_[index] == expected) return absl::OkStatus();
-    return InvalidField(Reason::kByteCountMismatch,
-                        absl::StrCat("payloads[", index, "]"),
-                        Bytes(payload_bytes_[index]),
-                        absl::StrCat(Bytes(expected), " for ", path, ", ",
-                                     ToString(descriptor)));
-  }
-
-  void NoteUnsupported(absl::Status status) {
-    if (decoded_.support.ok()) decoded_.support = std::move(status);
-  }
-
-  const absl::Span<const int64_t> payload_bytes_;
-  std::vector<bool> named_;
-  DecodedOperation& decoded_;
-};
-
-}  // namespace
 
 absl::StatusOr<Dims> DecodeDims(
     const google::protobuf::RepeatedField<int64_t>& dims,
@@ -188,21 +62,6 @@ absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,
   return InvalidField(Reason::kOverflow, path + ".dims",
                       ToString(absl::MakeConstSpan(tensor.dims)),
                       "a packed size below 2^63 bytes");
-}
-
-absl::Status DecodeBytes(const v1::ConvOperation& message,
-                         absl::Span<const int64_t> payload_bytes,
-                         DecodedOperation* decoded) {
-  ByteChecker checker(payload_bytes, decoded);
-  for (Operand operand : kAllOperands) {
-    const v1::Tensor* tensor = FindTensor(message.operands(), operand);
-    if (tensor == nullptr) continue;
-    RETURN_IF_ERROR(checker.CheckOperand(*tensor, operand));
-  }
-  for (int i = 0; i < message.results_size(); ++i) {
-    RETURN_IF_ERROR(checker.CheckResult(message.results(i), i));
-  }
-  return checker.CheckAllNamed();
 }
 
 }  // namespace convgrad

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "backends/core/status.h"
 #include "server/memory/admission.h"
 
@@ -73,6 +74,20 @@ absl::Status CheckMemory(const Config& config) {
                    config.max_message_bytes, ") takes"));
 }
 
+// Regions stay as long as their clients like: what they leave of the budget
+// must do for any message, or it could wait for ever.
+absl::Status CheckRegions(const Config& config) {
+  if (config.regions_listen.empty()) return absl::OkStatus();
+  if (config.RegionsPath().empty()) {
+    return InvalidField(Reason::kOutOfRange, "--regions_listen",
+                        absl::StrCat("'", config.regions_listen, "'"),
+                        "unix:path");
+  }
+  return CheckRange<int64_t>(
+      "max_region_bytes", config.max_region_bytes, 1,
+      config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes));
+}
+
 absl::Status CheckWork(const Config& config) {
   RETURN_IF_ERROR(CheckRange("workers", config.workers, 1, 1024));
   RETURN_IF_ERROR(
@@ -97,6 +112,11 @@ absl::Status CheckWork(const Config& config) {
 
 }  // namespace
 
+std::string Config::RegionsPath() const {
+  absl::string_view path = regions_listen;
+  return absl::ConsumePrefix(&path, "unix:") ? std::string(path) : "";
+}
+
 std::vector<std::string> Config::ListenAddresses() const {
   return absl::StrSplit(listen, ',', absl::SkipWhitespace());
 }
@@ -119,6 +139,7 @@ absl::Status Config::Validate() const {
   }
   RETURN_IF_ERROR(CheckWork(*this));
   RETURN_IF_ERROR(CheckMemory(*this));
+  RETURN_IF_ERROR(CheckRegions(*this));
   constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error",
                                            "off"};
   if (std::find(std::begin(kLevels), std::end(kLevels), log_level) ==
@@ -148,6 +169,11 @@ Config WithDefaults(Config config, const Machine& machine) {
   if (config.max_message_bytes == 0) {
     config.max_message_bytes =
         std::min(1024 * kMiB, LargestAdmissible(config.CallBudgetBytes() / 2));
+  }
+  if (config.max_region_bytes == 0) {
+    const int64_t budget = config.CallBudgetBytes();
+    config.max_region_bytes =
+        std::min(budget / 2, budget - AdmissionBytes(config.max_message_bytes));
   }
   return config;
 }

@@ -17,7 +17,8 @@ namespace convgrad {
 struct Config {
   std::string listen = "127.0.0.1:7070";
   std::string metrics_listen = "127.0.0.1:9464";
-  std::string backends;  // empty: all that are compiled in
+  std::string regions_listen;  // unix:PATH; empty: no shared memory
+  std::string backends;        // empty: all that are compiled in
 
   int workers = 1;
   int threads_per_worker = 0;  // 0: usable cores / workers
@@ -30,6 +31,8 @@ struct Config {
   // 0: 1 GiB, at most what lets two calls of unknown size in at once.
   int64_t max_message_bytes = 0;
   int max_admission_waiters = 1024;
+  // 0: half of what calls may hold, at most what leaves room for one message.
+  int64_t max_region_bytes = 0;
 
   absl::Duration default_deadline = absl::Minutes(10);
   // Share of backwards that the server checks of its own accord, 0 to 1.
@@ -41,6 +44,9 @@ struct Config {
   absl::Duration drain_delay = absl::ZeroDuration();
   absl::Duration drain_timeout = absl::Seconds(30);
   std::string log_level = "info";
+
+  // Returns the path of `regions_listen`, empty if there is none.
+  std::string RegionsPath() const;
 
   // Returns the addresses of `listen`.
   std::vector<std::string> ListenAddresses() const;

@@ -8,6 +8,13 @@ ABSL_FLAG(std::string, listen, convgrad::Config().listen,
           "port 0 is any free one");
 ABSL_FLAG(std::string, metrics_listen, convgrad::Config().metrics_listen,
           "host:port of the Prometheus endpoint /metrics; empty for none");
+ABSL_FLAG(std::string, regions_listen, convgrad::Config().regions_listen,
+          "unix:path of the socket that gives clients of this host and user "
+          "shared memory; empty for none");
+ABSL_FLAG(int64_t, max_region_bytes, convgrad::Config().max_region_bytes,
+          "bytes of all shared memory together, taken from the budget; 0 for "
+          "half of what calls may take, at most what leaves room for a message "
+          "of --max_message_bytes");
 ABSL_FLAG(std::string, backends, convgrad::Config().backends,
           "backends to use, with commas; empty for all that are compiled in");
 ABSL_FLAG(int, workers, convgrad::Config().workers,
@@ -68,6 +75,8 @@ Config ConfigFromFlags() {
   Config config;
   config.listen = absl::GetFlag(FLAGS_listen);
   config.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  config.regions_listen = absl::GetFlag(FLAGS_regions_listen);
+  config.max_region_bytes = absl::GetFlag(FLAGS_max_region_bytes);
   config.backends = absl::GetFlag(FLAGS_backends);
   config.workers = absl::GetFlag(FLAGS_workers);
   config.threads_per_worker = absl::GetFlag(FLAGS_threads_per_worker);

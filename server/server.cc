@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -15,6 +17,8 @@
 #include "proto/payload_message.h"
 #include "server/background_thread.h"
 #include "server/memory/call_memory.h"
+#include "server/memory/region_listener.h"
+#include "server/memory/region_registry.h"
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/lifecycle.h"
@@ -55,6 +59,7 @@ class GrpcServer final : public Server {
   ~GrpcServer() override;
 
   absl::Status StartMetrics();
+  absl::Status StartRegions();
   absl::Status Listen();
 
   bool Drain() override;
@@ -75,6 +80,7 @@ class GrpcServer final : public Server {
   const Config config_;
   const std::vector<RegisteredBackend> backends_;
   const std::shared_ptr<CallMemory> memory_;
+  RegionRegistry regions_;
   PlanCache plans_;
   const Router router_;
   Scheduler scheduler_;
@@ -82,6 +88,8 @@ class GrpcServer final : public Server {
   std::unique_ptr<MetricsEndpoint> metrics_;
   // Serves `memory_` as executor: there are no waiters without calls.
   BackgroundThread background_;
+  // Null: none are offered.
+  std::unique_ptr<RegionListener> region_listener_;
   Lifecycle lifecycle_;
   CallServices services_;
   std::unique_ptr<ListedService> listed_service_;
@@ -100,6 +108,7 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
                                            [this](std::function<void()> task) {
                                              background_.Post(std::move(task));
                                            })),
+      regions_(&memory_->budget, config_.max_region_bytes),
       plans_(config_.plan_cache_bytes),
       router_(backends_, {config_.max_macs, config_.max_reference_macs}),
       scheduler_(SchedulerOptions(config_, machine), &plans_, memory_.get()),
@@ -131,6 +140,15 @@ absl::Status GrpcServer::StartMetrics() {
   return absl::OkStatus();
 }
 
+absl::Status GrpcServer::StartRegions() {
+  if (config_.regions_listen.empty()) return absl::OkStatus();
+  RegionListenerOptions options;
+  options.path = config_.RegionsPath();
+  options.owner = geteuid();
+  ASSIGN_OR_RETURN(region_listener_, RegionListener::Start(options, &regions_));
+  return absl::OkStatus();
+}
+
 ServerGauges GrpcServer::gauges() const {
   ServerGauges gauges;
   gauges.queue_depth = scheduler_.queue_depth();
@@ -141,6 +159,8 @@ ServerGauges GrpcServer::gauges() const {
   gauges.buffers_outstanding = memory_->pool.outstanding();
   gauges.buffer_bytes_outstanding = memory_->pool.outstanding_bytes();
   gauges.buffer_bytes_idle = memory_->pool.idle_bytes();
+  gauges.regions = regions_.regions();
+  gauges.region_bytes = regions_.region_bytes();
   gauges.plan_cache_bytes = plans_.bytes();
   gauges.plan_cache_plans = plans_.plans();
   return gauges;
@@ -150,6 +170,7 @@ CallServices GrpcServer::MakeServices() {
   CallServices services;
   services.observer = metrics_->observer();
   services.memory = memory_;
+  services.regions = region_listener_ == nullptr ? nullptr : &regions_;
   services.lifecycle = &lifecycle_;
   services.router = &router_;
   services.scheduler = &scheduler_;
@@ -159,7 +180,8 @@ CallServices GrpcServer::MakeServices() {
   services.capabilities = DescribeServer(
       {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
        config_.max_macs, config_.max_reference_macs, config_.workers,
-       config_.threads_per_worker},
+       config_.threads_per_worker, config_.regions_listen,
+       config_.max_region_bytes},
       backends_);
   return services;
 }
@@ -256,6 +278,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   auto server =
       std::make_unique<GrpcServer>(complete, machine, std::move(selected));
   RETURN_IF_ERROR(server->StartMetrics());
+  RETURN_IF_ERROR(server->StartRegions());
   RETURN_IF_ERROR(server->Listen());
   return server;
 }

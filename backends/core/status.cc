@@ -27,6 +27,8 @@ absl::string_view ReasonName(Reason reason) {
       return "INVALID_ENUM";
     case Reason::kMissing:
       return "MISSING";
+    case Reason::kNotFound:
+      return "NOT_FOUND";
     case Reason::kDuplicate:
       return "DUPLICATE";
     case Reason::kShapeMismatch:

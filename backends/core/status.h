@@ -21,6 +21,7 @@ enum class Reason {
   kUnknownField,        // a critical field that this server doesn't know
   kInvalidEnum,         // enum value unset where needed, or unknown
   kMissing,             // a tensor or field that the request needs
+  kNotFound,            // a name that stands for nothing here
   kDuplicate,           // a result asked for twice
   kShapeMismatch,       // dims that disagree with the problem
   kOutOfRange,          // a number outside its range

@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "convgrad/v1/capabilities.pb.h"
 #include "server/memory/call_memory.h"
+#include "server/memory/region_registry.h"
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/self_check_sampler.h"
 #include "server/scheduling/routing.h"
@@ -21,6 +22,8 @@ struct CallServices {
   OpObserver* observer = nullptr;
   // Shared with the slices of responses that gRPC hasn't let go of.
   std::shared_ptr<CallMemory> memory;
+  // Null: this server offers none.
+  const RegionRegistry* regions = nullptr;
   Lifecycle* lifecycle = nullptr;
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;

@@ -10,6 +10,11 @@ v1::GetCapabilitiesResponse DescribeServer(
   response.set_server_version(facts.version);
   response.set_workers(facts.workers);
   response.set_threads_per_worker(facts.threads_per_worker);
+  if (!facts.regions_address.empty()) {
+    v1::SharedMemory* shared = response.mutable_shared_memory();
+    shared->set_address(facts.regions_address);
+    shared->set_max_region_bytes(facts.max_region_bytes);
+  }
   v1::Limits* limits = response.mutable_limits();
   limits->set_max_message_bytes(facts.max_message_bytes);
   limits->set_memory_budget_bytes(facts.memory_budget_bytes);

@@ -18,6 +18,8 @@ struct ServerFacts {
   int64_t max_reference_macs = 0;
   int workers = 0;
   int threads_per_worker = 0;
+  std::string regions_address;  // empty: no regions
+  int64_t max_region_bytes = 0;
 };
 
 v1::GetCapabilitiesResponse DescribeServer(

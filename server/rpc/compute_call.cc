@@ -110,33 +110,37 @@ absl::Status ComputeCall::CheckDeclared(int64_t received) {
 }
 
 template <typename Request>
-absl::StatusOr<ComputeCall::Plea> ComputeCall::Parse(
-    std::vector<PayloadView>* payloads) {
+absl::StatusOr<ComputeCall::Plea> ComputeCall::Parse() {
+  Plea plea;
   Request head;
-  ASSIGN_OR_RETURN(*payloads, SplitMessage(request(), &head));
-  const std::vector<int64_t> sizes = SizesOf(*payloads);
+  ASSIGN_OR_RETURN(plea.bytes.payloads, SplitMessage(request(), &head));
+  const std::vector<int64_t> sizes = SizesOf(plea.bytes.payloads);
   sample_.bytes_received =
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   RETURN_IF_ERROR(CheckDeclared(sample_.bytes_received));
   RETURN_IF_ERROR(CheckCriticalFields(head));
-  Plea plea;
   ASSIGN_OR_RETURN(plea.options, DecodeOptions(head.options()));
   ASSIGN_OR_RETURN(plea.decoded,
                    DecodeOperation(head.operation(), direction_, sizes));
   sample_.dtype = std::string(NameOf(OperandDtype(plea.decoded.operation)));
-  RETURN_IF_ERROR(CheckLimits(plea.decoded.operation));
+  RETURN_IF_ERROR(CheckLimits(plea.decoded));
   RETURN_IF_ERROR(plea.decoded.support);
+  ASSIGN_OR_RETURN(plea.bytes.regions,
+                   FindRegions(plea.decoded.regions, services().regions));
+  sample_.bytes_received += plea.bytes.regions.OperandBytes();
   ASSIGN_OR_RETURN(
       plea.backend,
       services().router->Route(plea.decoded.operation, plea.options.backend));
   return plea;
 }
 
-absl::Status ComputeCall::CheckLimits(const ConvOperation& operation) const {
+absl::Status ComputeCall::CheckLimits(const DecodedOperation& decoded) const {
+  const ConvOperation& operation = decoded.operation;
   RETURN_IF_ERROR(services().router->CheckLimits(operation));
   int64_t bytes = 0;
-  for (const ResultRequest& result : operation.results) {
-    bytes = CheckedAdd(bytes, *ByteSize(result.descriptor))
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    if (decoded.regions.results[i]) continue;
+    bytes = CheckedAdd(bytes, *ByteSize(operation.results[i].descriptor))
                 .value_or(std::numeric_limits<int64_t>::max());
   }
   const int64_t limit = services().max_message_bytes;
@@ -145,16 +149,16 @@ absl::Status ComputeCall::CheckLimits(const ConvOperation& operation) const {
 }
 
 absl::Status ComputeCall::Prepare() {
-  std::vector<PayloadView> payloads;
   ASSIGN_OR_RETURN(Plea plea, direction_ == Direction::kForward
-                                  ? Parse<v1::ConvForwardRequest>(&payloads)
-                                  : Parse<v1::ConvBackwardRequest>(&payloads));
+                                  ? Parse<v1::ConvForwardRequest>()
+                                  : Parse<v1::ConvBackwardRequest>());
   sample_.backend = std::string(plea.backend->name());
   DropUnneeded(&plea.decoded.operation);
   sample_.flops = Flops(plea.decoded.operation);
   RETURN_IF_ERROR(
-      buffers_.Fill(plea.decoded, std::move(payloads), reservation()));
+      buffers_.Fill(plea.decoded, std::move(plea.bytes), reservation()));
   sample_.bytes_copied = buffers_.copied_bytes();
+  result_regions_ = std::move(plea.decoded.regions.results);
   operation_ = plea.decoded.operation;
   job_.operation = std::move(plea.decoded.operation);
   job_.backend = plea.backend;
@@ -209,12 +213,17 @@ absl::StatusOr<grpc::ByteBuffer> ComputeCall::Encode(
   const absl::Time start = absl::Now();
   sample_.bytes_sent = buffers_.result_bytes();
   std::vector<grpc::Slice> payloads = buffers_.TakeResults(reservation());
+  sample_.bytes_copied = buffers_.copied_bytes();
   Response head;
+  int payload_index = 0;
   for (size_t i = 0; i < operation_.results.size(); ++i) {
+    const ResultRequest& result = operation_.results[i];
     v1::NamedTensor* named = head.add_results();
-    named->set_which(EncodeResult(operation_.results[i].which));
+    named->set_which(EncodeResult(result.which));
     *named->mutable_tensor() =
-        EncodeTensor(operation_.results[i].descriptor, static_cast<int>(i));
+        result_regions_[i]
+            ? EncodeTensor(result.descriptor, *result_regions_[i])
+            : EncodeTensor(result.descriptor, payload_index++);
   }
   // What is still to come, serialising some hundred bytes, takes microseconds.
   sample_.times.encode = absl::Now() - start;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ class ComputeCall final : public Call {
   // What a request asks for, checked and routed.
   struct Plea {
     DecodedOperation decoded;
+    RequestBytes bytes;
     CallOptions options;
     const Backend* backend = nullptr;
   };
@@ -37,10 +39,10 @@ class ComputeCall final : public Call {
   absl::Status Prepare();
   // Parses the head of a request of this type.
   template <typename Request>
-  absl::StatusOr<Plea> Parse(std::vector<PayloadView>* payloads);
+  absl::StatusOr<Plea> Parse();
   absl::Status CheckDeclared(int64_t received);
   // Checks what is asked for against the server's limits.
-  absl::Status CheckLimits(const ConvOperation& operation) const;
+  absl::Status CheckLimits(const DecodedOperation& decoded) const;
   void OnJobDone(JobOutcome outcome);
   template <typename Response>
   absl::StatusOr<grpc::ByteBuffer> Encode(const JobOutcome& outcome);
@@ -52,6 +54,8 @@ class ComputeCall final : public Call {
   // Moved to the scheduler, but for what the response needs.
   Job job_;
   ConvOperation operation_;
+  // Of operation_.results; nullopt for those that the response carries.
+  std::vector<std::optional<RegionRange>> result_regions_;
   std::atomic<bool> submitted_{false};
   OpSample sample_;
 };

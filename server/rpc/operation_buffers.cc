@@ -1,6 +1,7 @@
 #include "server/rpc/operation_buffers.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -24,10 +25,15 @@ std::vector<bool> NeededPayloads(const DecodedOperation& decoded,
                                  size_t payloads) {
   std::vector<bool> needed(payloads, false);
   for (Operand operand : kAllOperands) {
-    if (!decoded.operation.operand(operand)) continue;
-    needed[decoded.payload_index[static_cast<size_t>(operand)]] = true;
+    const int index = decoded.payload_index[static_cast<size_t>(operand)];
+    if (decoded.operation.operand(operand) && index >= 0) needed[index] = true;
   }
   return needed;
+}
+
+// True if a backend can use the tensor in its region.
+bool InPlace(const std::optional<RegionTensor>& tensor) {
+  return tensor && tensor->IsAligned();
 }
 
 int64_t SizeOf(const ResultRequest& result) {
@@ -54,8 +60,14 @@ absl::Status OperationBuffers::Raise(const DecodedOperation& decoded,
   for (size_t i = 0; i < payloads.size(); ++i) {
     if (is_needed[i]) add(payloads[i].size());
   }
-  for (const ResultRequest& result : decoded.operation.results) {
-    add(SizeOf(result));
+  for (Operand operand : kAllOperands) {
+    const auto& tensor = regions_.operands[static_cast<size_t>(operand)];
+    if (!decoded.operation.operand(operand) || !tensor) continue;
+    if (!InPlace(tensor)) add(tensor->size);
+  }
+  for (size_t i = 0; i < decoded.operation.results.size(); ++i) {
+    if (InPlace(regions_.results[i])) continue;
+    add(SizeOf(decoded.operation.results[i]));
   }
   const int64_t missing = needed - reservation->bytes();
   if (missing <= 0) return absl::OkStatus();
@@ -71,8 +83,8 @@ absl::Status OperationBuffers::Raise(const DecodedOperation& decoded,
   return absl::OkStatus();
 }
 
-absl::Status OperationBuffers::CopyOperands(
-    const DecodedOperation& decoded, std::vector<PayloadView>& payloads) {
+absl::Status OperationBuffers::CopyPayloads(const DecodedOperation& decoded,
+                                            std::vector<PayloadView> payloads) {
   const std::vector<bool> is_needed = NeededPayloads(decoded, payloads.size());
   operands_.resize(payloads.size());
   for (size_t i = 0; i < payloads.size(); ++i) {
@@ -82,31 +94,53 @@ absl::Status OperationBuffers::CopyOperands(
     copied_bytes_ += payload.size();
     payload.MoveTo(operands_[i].data());
   }
+  return absl::OkStatus();
+}
+
+absl::Status OperationBuffers::PlaceOperands(const DecodedOperation& decoded) {
   for (Operand operand : kAllOperands) {
     if (!decoded.operation.operand(operand)) continue;
     const size_t place = static_cast<size_t>(operand);
-    run_buffers_.operands[place] =
-        operands_[decoded.payload_index[place]].data();
+    const std::optional<RegionTensor>& tensor = regions_.operands[place];
+    const void*& data = run_buffers_.operands[place];
+    if (!tensor) {
+      data = operands_[decoded.payload_index[place]].data();
+    } else if (tensor->IsAligned()) {
+      data = tensor->data;
+    } else {
+      ASSIGN_OR_RETURN(Buffer copy, memory_->pool.Take(tensor->size));
+      std::copy_n(tensor->data, tensor->size, copy.data());
+      copied_bytes_ += tensor->size;
+      data = copy.data();
+      operands_.push_back(std::move(copy));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status OperationBuffers::TakeResultBuffers(
-    const ConvOperation& operation) {
-  for (const ResultRequest& result : operation.results) {
-    ASSIGN_OR_RETURN(Buffer buffer, memory_->pool.Take(SizeOf(result)));
+absl::Status OperationBuffers::PlaceResults(const ConvOperation& operation) {
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    const int64_t size = SizeOf(operation.results[i]);
+    result_bytes_ += size;
+    Buffer& buffer = results_.emplace_back();
+    if (InPlace(regions_.results[i])) {
+      run_buffers_.results.push_back(regions_.results[i]->data);
+      continue;
+    }
+    ASSIGN_OR_RETURN(buffer, memory_->pool.Take(size));
     run_buffers_.results.push_back(buffer.data());
-    results_.push_back(std::move(buffer));
   }
   return absl::OkStatus();
 }
 
 absl::Status OperationBuffers::Fill(const DecodedOperation& decoded,
-                                    std::vector<PayloadView> payloads,
+                                    RequestBytes request,
                                     Reservation* reservation) {
-  RETURN_IF_ERROR(Raise(decoded, payloads, reservation));
-  RETURN_IF_ERROR(CopyOperands(decoded, payloads));
-  RETURN_IF_ERROR(TakeResultBuffers(decoded.operation));
+  regions_ = std::move(request.regions);
+  RETURN_IF_ERROR(Raise(decoded, request.payloads, reservation));
+  RETURN_IF_ERROR(CopyPayloads(decoded, std::move(request.payloads)));
+  RETURN_IF_ERROR(PlaceOperands(decoded));
+  RETURN_IF_ERROR(PlaceResults(decoded.operation));
   // The message is gone; what it was paid for with may now serve others.
   int64_t held = kCallOverheadBytes;
   for (const Buffer& buffer : operands_) {
@@ -119,17 +153,17 @@ absl::Status OperationBuffers::Fill(const DecodedOperation& decoded,
   return absl::OkStatus();
 }
 
-int64_t OperationBuffers::result_bytes() const {
-  int64_t bytes = 0;
-  for (const Buffer& buffer : results_) bytes += buffer.size();
-  return bytes;
-}
-
 std::vector<grpc::Slice> OperationBuffers::TakeResults(
     Reservation* reservation) {
   operands_.clear();
   std::vector<grpc::Slice> slices;
-  for (Buffer& buffer : results_) {
+  for (size_t i = 0; i < results_.size(); ++i) {
+    Buffer& buffer = results_[i];
+    if (regions_.results[i]) {
+      std::copy_n(buffer.data(), buffer.size(), regions_.results[i]->data);
+      copied_bytes_ += buffer.size();
+      continue;
+    }
     if (buffer.size() == 0) {
       slices.emplace_back();
       continue;
@@ -141,8 +175,7 @@ std::vector<grpc::Slice> OperationBuffers::TakeResults(
     slices.push_back(
         SliceOver(sent_buffer.data(), sent_buffer.size(), std::move(sent)));
   }
-  results_.clear();
-  run_buffers_ = {};
+  Clear();
   reservation->ShrinkTo(0);
   return slices;
 }
@@ -151,6 +184,7 @@ void OperationBuffers::Clear() {
   operands_.clear();
   results_.clear();
   run_buffers_ = {};
+  regions_ = {};
 }
 
 }  // namespace convgrad

@@ -38,9 +38,9 @@ struct OpSample {
   bool queued = false;  // times.queue counts
   bool ran = false;     // times.reorder and compute, and flops, count
   int64_t flops = 0;
-  int64_t bytes_received = 0;  // payload
-  int64_t bytes_sent = 0;      // payload
-  int64_t bytes_copied = 0;    // by us, between wire and buffers
+  int64_t bytes_received = 0;  // payload, and operands in regions
+  int64_t bytes_sent = 0;      // payload, and results in regions
+  int64_t bytes_copied = 0;    // by us, between wire or regions and buffers
   bool planned = false;        // a plan was looked up
   bool plan_cache_hit = false;
   SelfCheckOutcome self_check = SelfCheckOutcome::kNone;
@@ -71,6 +71,8 @@ struct ServerGauges {
   int64_t buffers_outstanding = 0;
   int64_t buffer_bytes_outstanding = 0;
   int64_t buffer_bytes_idle = 0;
+  int64_t regions = 0;
+  int64_t region_bytes = 0;
   int64_t plan_cache_bytes = 0;
   int64_t plan_cache_plans = 0;
 };

@@ -53,11 +53,12 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
       flops_(AddCounters(registry, "convgrad_flops_total",
                          "2 x multiply-adds, padded windows counted.")),
       received_(AddCounters(registry, "convgrad_received_bytes_total",
-                            "Payload of requests.")),
+                            "Payload of requests, and operands in regions.")),
       sent_(AddCounters(registry, "convgrad_sent_bytes_total",
-                        "Payload of responses.")),
-      copied_(AddCounters(registry, "convgrad_copied_bytes_total",
-                          "Payload copied between wire and buffers.")) {
+                        "Payload of responses, and results in regions.")),
+      copied_(
+          AddCounters(registry, "convgrad_copied_bytes_total",
+                      "Payload copied between wire or regions and buffers.")) {
   backends_.insert(backends_.end(), backends.begin(), backends.end());
   plan_hits_ = &AddCounters(registry, "convgrad_plan_cache_hits_total",
                             "Operations whose plan was there.")

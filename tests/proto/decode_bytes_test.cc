@@ -6,6 +6,10 @@
 namespace convgrad {
 namespace {
 
+const std::string kRegionId(kRegionIdBytes, 'r');
+constexpr int64_t kGradOutputBytes = 2 * 6 * 25 * 4;
+constexpr int64_t kWeightBytes = 6 * 4 * 9 * 4;
+
 class DecodeBytesTest : public ::testing::Test {
  protected:
   absl::StatusOr<DecodedOperation> Decode() const {
@@ -88,13 +92,27 @@ TEST_F(DecodeBytesTest, RefusesDimsBeyondFive) {
   ExpectRefused(Reason::kOutOfRange, "operation.operands.input.dims");
 }
 
-TEST_F(DecodeBytesTest, ChecksRegionsThenSaysThatTheyAreNotBuilt) {
+TEST_F(DecodeBytesTest, ChecksRegionsOfOperands) {
   bytes_.pop_back();
   auto* region = operands_->mutable_grad_output()->mutable_region();
+  for (size_t length : {0, 1, 15, 17}) {
+    region->set_region_id(std::string(length, 'r'));
+    ExpectRefused(Reason::kOutOfRange,
+                  "operation.operands.grad_output.region.region_id");
+  }
+  region->set_region_id(kRegionId);
   ExpectRefused(Reason::kByteCountMismatch,
                 "operation.operands.grad_output.region.byte_length");
-  region->set_byte_length(2 * 6 * 25 * 4);
-  ExpectUnsupported("operation.operands.grad_output.region");
+  EXPECT_EQ(DetailOf(Decode().status())->expected, "1200 bytes");
+  region->set_byte_length(kGradOutputBytes);
+  region->set_byte_offset(5);
+  const auto decoded = Decode();
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(decoded->support.ok());
+  const auto place = static_cast<size_t>(Operand::kGradOutput);
+  EXPECT_EQ(decoded->regions.operands[place],
+            (RegionRange{kRegionId, 5, kGradOutputBytes}));
+  EXPECT_EQ(decoded->payload_index[place], -1);
   region->set_byte_offset(-1);
   ExpectRefused(Reason::kOutOfRange,
                 "operation.operands.grad_output.region.byte_offset");
@@ -119,11 +137,81 @@ TEST_F(DecodeBytesTest, SaysThatOtherDestinationsAndStoresAreNotBuilt) {
   result->clear_store();
   result->mutable_kept();
   ExpectUnsupported("operation.results[1].kept");
-  result->mutable_region()->set_byte_length(6 * 4 * 9 * 4);
-  ExpectUnsupported("operation.results[1].region");
-  result->mutable_region()->set_byte_length(1);
+}
+
+TEST_F(DecodeBytesTest, ChecksRegionsOfResults) {
+  auto* region = message_.mutable_results(1)->mutable_region();
+  ExpectRefused(Reason::kOutOfRange, "operation.results[1].region.region_id");
+  region->set_region_id(kRegionId);
+  region->set_byte_length(1);
   ExpectRefused(Reason::kByteCountMismatch,
                 "operation.results[1].region.byte_length");
+  region->set_byte_length(kWeightBytes);
+  const auto decoded = Decode();
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(decoded->support.ok());
+  EXPECT_FALSE(decoded->regions.results[0].has_value());
+  EXPECT_EQ(decoded->regions.results[1],
+            (RegionRange{kRegionId, 0, kWeightBytes}));
+}
+
+TEST_F(DecodeBytesTest, RefusesResultsThatOverlapAnOperand) {
+  bytes_.pop_back();
+  auto* source = operands_->mutable_grad_output()->mutable_region();
+  source->set_region_id(kRegionId);
+  source->set_byte_offset(1000);
+  source->set_byte_length(kGradOutputBytes);
+  auto* result = message_.mutable_results(1)->mutable_region();
+  result->set_region_id(kRegionId);
+  result->set_byte_length(kWeightBytes);
+  for (int64_t offset : {1000 - kWeightBytes + 1, int64_t{1000}, int64_t{1001},
+                         1000 + kGradOutputBytes - 1}) {
+    result->set_byte_offset(offset);
+    ExpectRefused(Reason::kOutOfRange, "operation.results[1].region");
+  }
+  for (int64_t offset : {1000 - kWeightBytes, 1000 + kGradOutputBytes}) {
+    result->set_byte_offset(offset);
+    EXPECT_TRUE(Decode().ok()) << offset << Decode().status();
+  }
+  result->set_byte_offset(1000);
+  result->set_region_id(std::string(kRegionIdBytes, 'q'));
+  EXPECT_TRUE(Decode().ok()) << "another region";
+}
+
+TEST_F(DecodeBytesTest, RefusesResultsThatOverlapEachOther) {
+  for (int i : {0, 1}) {
+    auto* region = message_.mutable_results(i)->mutable_region();
+    region->set_region_id(kRegionId);
+    region->set_byte_length(*ByteSize(operation_.results[i].descriptor));
+  }
+  ExpectRefused(Reason::kOutOfRange, "operation.results[1].region");
+}
+
+TEST_F(DecodeBytesTest, LetsOperandsShareARegionsBytes) {
+  for (v1::Tensor* tensor :
+       {operands_->mutable_input(), operands_->mutable_grad_output()}) {
+    auto* region = tensor->mutable_region();
+    region->set_region_id(kRegionId);
+    region->set_byte_length(tensor->dims(1) * 2 * 25 * 4);
+  }
+  operands_->mutable_weight()->mutable_inline_()->set_payload_index(0);
+  bytes_ = {kWeightBytes};
+  EXPECT_TRUE(Decode().ok()) << Decode().status();
+}
+
+TEST_F(DecodeBytesTest, EncodesWhatItDecodes) {
+  RegionPlaces places;
+  places.operands[static_cast<size_t>(Operand::kInput)] = {kRegionId, 64,
+                                                           bytes_[0]};
+  places.results.resize(operation_.results.size());
+  places.results[0] = {kRegionId, 8192,
+                       *ByteSize(operation_.results[0].descriptor)};
+  message_ = EncodeOperation(operation_, places);
+  bytes_.erase(bytes_.begin());
+  const auto decoded = Decode();
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->regions.operands, places.operands);
+  EXPECT_EQ(decoded->regions.results, places.results);
 }
 
 }  // namespace

@@ -64,6 +64,29 @@ TEST(Config, KeepsWhatIsSet) {
   EXPECT_EQ(config.threads_per_worker, 7);
 }
 
+TEST(Config, RegionsLeaveRoomForOneMessage) {
+  Config config;
+  config.regions_listen = "unix:/run/regions";
+  EXPECT_EQ(config.RegionsPath(), "/run/regions");
+  const Config complete = Complete(config);
+  EXPECT_TRUE(complete.Validate().ok()) << complete.Validate();
+  EXPECT_EQ(complete.max_region_bytes, complete.CallBudgetBytes() / 2);
+  config.max_message_bytes = 1500 * kMiB;
+  const Config large = Complete(config);
+  EXPECT_TRUE(large.Validate().ok()) << large.Validate();
+  EXPECT_LT(large.max_region_bytes, large.CallBudgetBytes() / 4);
+  config.max_region_bytes = large.max_region_bytes + 1;
+  ExpectRefused(Complete(config), "--max_region_bytes");
+}
+
+TEST(Config, RefusesRegionsOnOtherSockets) {
+  for (const char* address : {"unix:", "/run/regions", "127.0.0.1:7071"}) {
+    Config config = Complete();
+    config.regions_listen = address;
+    ExpectRefused(config, "--regions_listen");
+  }
+}
+
 TEST(Config, SplitsAddresses) {
   Config config;
   config.listen = "127.0.0.1:1,unix:/run/x.sock,";

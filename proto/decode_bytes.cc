@@ -1,0 +1,196 @@
+// Where a request's tensors say that their bytes are: in its payloads, in a
+// region, or in places that this version doesn't build.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+#include "proto/decode_operation.h"
+
+namespace convgrad {
+namespace {
+
+std::string Bytes(int64_t bytes) { return absl::StrCat(bytes, " bytes"); }
+
+absl::Status Unsupported(const std::string& path, absl::string_view found) {
+  return MakeError(
+      absl::StatusCode::kUnimplemented,
+      {Reason::kUnsupported, path, std::string(found), "inline or region"});
+}
+
+// Returns the range that a source or destination names, checked against the
+// tensor's size; its end doesn't overflow.
+template <typename Region>
+absl::StatusOr<RegionRange> CheckRegion(const Region& region, int64_t bytes,
+                                        const std::string& path) {
+  const size_t id_bytes = region.region_id().size();
+  if (id_bytes != kRegionIdBytes) {
+    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".region_id"),
+                        Bytes(static_cast<int64_t>(id_bytes)),
+                        Bytes(kRegionIdBytes));
+  }
+  if (region.byte_offset() < 0) {
+    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".byte_offset"),
+                        absl::StrCat(region.byte_offset()), "at least 0");
+  }
+  if (region.byte_length() != bytes) {
+    return InvalidField(Reason::kByteCountMismatch,
+                        absl::StrCat(path, ".byte_length"),
+                        Bytes(region.byte_length()), Bytes(bytes));
+  }
+  if (!CheckedAdd(region.byte_offset(), region.byte_length())) {
+    return InvalidField(Reason::kOverflow, absl::StrCat(path, ".byte_offset"),
+                        absl::StrCat(region.byte_offset()),
+                        "an end below 2^63 bytes");
+  }
+  return RegionRange{region.region_id(), region.byte_offset(),
+                     region.byte_length()};
+}
+
+bool Overlap(const RegionRange& a, const RegionRange& b) {
+  return a.region_id == b.region_id &&
+         a.byte_offset < b.byte_offset + b.byte_length &&
+         b.byte_offset < a.byte_offset + a.byte_length && a.byte_length > 0 &&
+         b.byte_length > 0;
+}
+
+// Walks over a request's tensors and keeps what they say about their bytes.
+class ByteChecker {
+ public:
+  ByteChecker(absl::Span<const int64_t> payload_bytes,
+              DecodedOperation* decoded)
+      : payload_bytes_(payload_bytes),
+        named_(payload_bytes.size(), false),
+        decoded_(*decoded) {
+    decoded->regions.results.resize(decoded->operation.results.size());
+  }
+
+  absl::Status CheckOperand(const v1::Tensor& tensor, Operand operand) {
+    const std::string path = OperandPath(operand);
+    const auto place = static_cast<size_t>(operand);
+    const TensorDescriptor& descriptor = *decoded_.operation.operand(operand);
+    switch (tensor.source_case()) {
+      case v1::Tensor::kInline:
+        decoded_.payload_index[place] = tensor.inline_().payload_index();
+        return CheckPayload(tensor.inline_().payload_index(), descriptor, path);
+      case v1::Tensor::kRegion: {
+        ASSIGN_OR_RETURN(
+            decoded_.regions.operands[place],
+            CheckRegion(tensor.region(), ByteSize(descriptor).value_or(0),
+                        path + ".region"));
+        return absl::OkStatus();
+      }
+      case v1::Tensor::kKept:
+        NoteUnsupported(Unsupported(path + ".kept", ""));
+        return absl::OkStatus();
+      case v1::Tensor::kStepResult:
+        NoteUnsupported(Unsupported(path + ".step_result", ""));
+        return absl::OkStatus();
+      case v1::Tensor::SOURCE_NOT_SET:
+        break;
+    }
+    return InvalidField(Reason::kMissing, path, "no source",
+                        "inline, region, kept or step_result");
+  }
+
+  // Requires: the operands and the results before it were checked.
+  absl::Status CheckResult(const v1::ResultRequest& request, int index) {
+    const std::string path = ResultPath(index);
+    if (request.store() == v1::ResultRequest::STORE_ADD) {
+      NoteUnsupported(MakeError(absl::StatusCode::kUnimplemented,
+                                {Reason::kUnsupported, path + ".store",
+                                 "STORE_ADD", "STORE_OVERWRITE"}));
+    }
+    if (request.has_kept()) NoteUnsupported(Unsupported(path + ".kept", ""));
+    if (!request.has_region()) return absl::OkStatus();
+    const int64_t bytes =
+        ByteSize(decoded_.operation.results[index].descriptor).value_or(0);
+    ASSIGN_OR_RETURN(const RegionRange range,
+                     CheckRegion(request.region(), bytes, path + ".region"));
+    for (Operand operand : kAllOperands) {
+      const auto place = static_cast<size_t>(operand);
+      RETURN_IF_ERROR(CheckApart(range, decoded_.regions.operands[place], path,
+                                 OperandPath(operand)));
+    }
+    for (int i = 0; i < index; ++i) {
+      RETURN_IF_ERROR(
+          CheckApart(range, decoded_.regions.results[i], path, ResultPath(i)));
+    }
+    decoded_.regions.results[index] = range;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckAllNamed() const {
+    for (size_t i = 0; i < named_.size(); ++i) {
+      if (named_[i]) continue;
+      return InvalidField(
+          Reason::kMalformed, absl::StrCat("payloads[", i, "]"),
+          absl::StrCat(payload_bytes_[i], " bytes that no tensor names"),
+          absl::StrCat("a tensor with inline.payload_index ", i));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status CheckPayload(int32_t index, const TensorDescriptor& descriptor,
+                            const std::string& path) {
+    const int64_t count = static_cast<int64_t>(payload_bytes_.size());
+    if (index < 0 || index >= count) {
+      return InvalidField(
+          Reason::kOutOfRange, path + ".inline.payload_index",
+          absl::StrCat(index),
+          absl::StrCat("an index into the ", count, " payloads"));
+    }
+    named_[index] = true;
+    const int64_t expected = ByteSize(descriptor).value_or(0);
+    if (payload_bytes_[index] == expected) return absl::OkStatus();
+    return InvalidField(Reason::kByteCountMismatch,
+                        absl::StrCat("payloads[", index, "]"),
+                        Bytes(payload_bytes_[index]),
+                        absl::StrCat(Bytes(expected), " for ", path, ", ",
+                                     ToString(descriptor)));
+  }
+
+  // Plans need results that overlap nothing.
+  static absl::Status CheckApart(const RegionRange& result,
+                                 const std::optional<RegionRange>& other,
+                                 const std::string& path,
+                                 const std::string& other_path) {
+    if (!other || !Overlap(result, *other)) return absl::OkStatus();
+    return InvalidField(
+        Reason::kOutOfRange, path + ".region",
+        absl::StrCat("bytes ", result.byte_offset, " to ",
+                     result.byte_offset + result.byte_length),
+        absl::StrCat("none of ", other_path, ", which has ", other->byte_offset,
+                     " to ", other->byte_offset + other->byte_length));
+  }
+
+  void NoteUnsupported(absl::Status status) {
+    if (decoded_.support.ok()) decoded_.support = std::move(status);
+  }
+
+  const absl::Span<const int64_t> payload_bytes_;
+  std::vector<bool> named_;
+  DecodedOperation& decoded_;
+};
+
+}  // namespace
+
+absl::Status DecodeBytes(const v1::ConvOperation& message,
+                         absl::Span<const int64_t> payload_bytes,
+                         DecodedOperation* decoded) {
+  ByteChecker checker(payload_bytes, decoded);
+  for (Operand operand : kAllOperands) {
+    const v1::Tensor* tensor = FindTensor(message.operands(), operand);
+    if (tensor == nullptr) continue;
+    RETURN_IF_ERROR(checker.CheckOperand(*tensor, operand));
+  }
+  for (int i = 0; i < message.results_size(); ++i) {
+    RETURN_IF_ERROR(checker.CheckResult(message.results(i), i));
+  }
+  return checker.CheckAllNamed();
+}
+
+}  // namespace convgrad
