@@ -1,20 +1,17 @@
 #include "client/cpp/client.h"
 
 #include <future>
-#include <optional>
-#include <random>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "client/cpp/operation_message.h"
 #include "client/cpp/rpc_status.h"
 #include "convgrad/v1/service.grpc.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
-#include "proto/codec.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
@@ -50,108 +47,6 @@ class Loan {
   std::future<void> returned_;
   std::shared_ptr<const void> owner_;
 };
-
-std::string RandomRequestId() {
-  std::random_device device;
-  std::string id;
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t bits = device();
-    id.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
-  }
-  return id;
-}
-
-absl::Status CheckOperandBytes(const OperationCall& call) {
-  for (Operand operand : kAllOperands) {
-    const auto& tensor = call.operation.operand(operand);
-    if (!tensor) continue;
-    const size_t found = call.operands[static_cast<size_t>(operand)].size();
-    const auto expected = static_cast<size_t>(ByteSize(*tensor).value_or(0));
-    if (found == expected) continue;
-    return InvalidField(Reason::kByteCountMismatch,
-                        absl::StrCat("operands.", NameOf(operand)),
-                        absl::StrCat(found, " bytes"),
-                        absl::StrCat(expected, " bytes, ", ToString(*tensor)));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status BadReply(absl::string_view field, absl::string_view found,
-                      absl::string_view expected) {
-  return MakeError(absl::StatusCode::kInternal,
-                   {Reason::kMalformed, absl::StrCat("reply.", field),
-                    std::string(found), std::string(expected)});
-}
-
-template <typename Request>
-absl::StatusOr<grpc::ByteBuffer> EncodeRequest(
-    const OperationCall& call, std::vector<grpc::Slice> payloads) {
-  Request request;
-  *request.mutable_operation() = EncodeOperation(call.operation);
-  *request.mutable_options() =
-      EncodeOptions({.backend = call.backend,
-                     .deterministic = call.deterministic,
-                     .request_id = RandomRequestId(),
-                     .self_check = call.self_check,
-                     .count_nonfinite = call.count_nonfinite});
-  return JoinMessage(request, std::move(payloads));
-}
-
-absl::StatusOr<OperationResult> DecodeResultTensor(
-    const v1::NamedTensor& named, const ResultRequest& wanted,
-    std::vector<PayloadView>* payloads) {
-  const std::string name(NameOf(wanted.which));
-  if (DecodeResult(named.which()) != wanted.which) {
-    return BadReply("results", v1::Result_Name(named.which()), name);
-  }
-  ASSIGN_OR_RETURN(
-      const TensorDescriptor descriptor,
-      DecodeTensor(named.tensor(), wanted.descriptor.groups, name));
-  if (!(descriptor == wanted.descriptor)) {
-    return BadReply(name, ToString(descriptor), ToString(wanted.descriptor));
-  }
-  const int64_t index = named.tensor().inline_().payload_index();
-  const auto count = static_cast<int64_t>(payloads->size());
-  if (!named.tensor().has_inline_() || index < 0 || index >= count) {
-    return BadReply(name, "no payload", "its bytes inline");
-  }
-  PayloadView& payload = (*payloads)[index];
-  const int64_t expected = ByteSize(descriptor).value_or(0);
-  if (payload.size() != expected) {
-    return BadReply(name, absl::StrCat(payload.size(), " bytes"),
-                    absl::StrCat(expected));
-  }
-  OperationResult result{wanted.which, descriptor, {}};
-  ASSIGN_OR_RETURN(result.data, AlignedBuffer::Allocate(expected));
-  payload.MoveTo(result.data.data());
-  return result;
-}
-
-template <typename Response>
-absl::StatusOr<OperationReply> DecodeReply(const ConvOperation& operation,
-                                           grpc::ByteBuffer* message) {
-  OperationReply reply;
-  reply.received_bytes = static_cast<int64_t>(message->Length());
-  Response response;
-  absl::StatusOr<std::vector<PayloadView>> payloads =
-      SplitMessage(message, &response);
-  if (!payloads.ok()) {
-    return BadReply("message", payloads.status().message(), "a response");
-  }
-  const auto count = static_cast<int>(operation.results.size());
-  if (response.results_size() != count) {
-    return BadReply("results", absl::StrCat(response.results_size()),
-                    absl::StrCat(count));
-  }
-  for (int i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(OperationResult result,
-                     DecodeResultTensor(response.results(i),
-                                        operation.results[i], &*payloads));
-    reply.results.push_back(std::move(result));
-  }
-  reply.report = std::move(*response.mutable_report());
-  return reply;
-}
 
 }  // namespace
 
@@ -222,7 +117,7 @@ absl::StatusOr<OperationReply> Client::Run(const OperationCall& call) {
   const absl::Time start = absl::Now();
   const ConvOperation& operation = call.operation;
   RETURN_IF_ERROR(Validate(operation));
-  RETURN_IF_ERROR(CheckOperandBytes(call));
+  ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
   const bool forward = operation.direction == Direction::kForward;
 
   Loan loan;
@@ -232,14 +127,11 @@ absl::StatusOr<OperationReply> Client::Run(const OperationCall& call) {
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     std::vector<grpc::Slice> payloads;
     for (Operand operand : kAllOperands) {
-      if (!operation.operand(operand)) continue;
-      payloads.push_back(
-          loan.SliceOf(call.operands[static_cast<size_t>(operand)]));
+      const auto place = static_cast<size_t>(operand);
+      if (!operation.operand(operand) || places.operands[place]) continue;
+      payloads.push_back(loan.SliceOf(call.operands[place]));
     }
-    auto request =
-        forward
-            ? EncodeRequest<v1::ConvForwardRequest>(call, std::move(payloads))
-            : EncodeRequest<v1::ConvBackwardRequest>(call, std::move(payloads));
+    auto request = EncodeRequest(call, places, std::move(payloads));
     if (!request.ok()) return request.status();
     sent_bytes = static_cast<int64_t>(request->Length());
     return connection_->Call(forward ? kForwardMethod : kBackwardMethod,
@@ -248,9 +140,7 @@ absl::StatusOr<OperationReply> Client::Run(const OperationCall& call) {
   absl::StatusOr<grpc::ByteBuffer> message = send();
   loan.AwaitReturn();
   if (!message.ok()) return message.status();
-  auto reply =
-      forward ? DecodeReply<v1::ConvForwardResponse>(operation, &*message)
-              : DecodeReply<v1::ConvBackwardResponse>(operation, &*message);
+  auto reply = DecodeReply(call, places, &*message);
   if (!reply.ok()) return reply.status();
   reply->sent_bytes = sent_bytes;
   reply->elapsed = absl::Now() - start;

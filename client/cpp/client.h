@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "backends/core/conv_operation.h"
 #include "client/cpp/aligned_buffer.h"
+#include "client/cpp/shared_region.h"
 #include "convgrad/v1/service.pb.h"
 
 namespace convgrad {
@@ -27,8 +28,17 @@ struct ClientOptions {
 struct OperationCall {
   ConvOperation operation;
   // Indexed by Operand: exactly ByteSize(descriptor) bytes where the operation
-  // has that operand. Sent from where they lie, without a copy.
+  // has that operand. Sent from where they lie, without a copy; those in
+  // `region` aren't sent at all.
   std::array<absl::Span<const std::byte>, kOperandCount> operands = {};
+  // Where results go, in the order of operation.results: exactly
+  // ByteSize(descriptor) bytes within `region`, overlapping no operand and no
+  // other result. None (missing, or a null span) for a buffer of the reply.
+  std::vector<absl::Span<std::byte>> destinations;
+  // Of the server that is called; outlives the call. Its tensors mustn't be
+  // touched during the call, nor, where that failed, before its time is up: the
+  // server may still be at work on them. Null: no shared memory.
+  const SharedRegion* region = nullptr;
   // "" is auto, otherwise "onednn", "cuda" or "reference".
   std::string backend;
   bool deterministic = true;
@@ -43,7 +53,9 @@ struct OperationCall {
 struct OperationResult {
   Result which;
   TensorDescriptor descriptor;  // as asked for
-  AlignedBuffer data;
+  AlignedBuffer data;           // empty if the call named a destination
+  // The result, in `data` or in the call's destination.
+  absl::Span<const std::byte> bytes;
 };
 
 struct OperationReply {
@@ -52,6 +64,7 @@ struct OperationReply {
   absl::Duration elapsed;  // of the whole call, as the caller saw it
   int64_t sent_bytes = 0;  // messages, without gRPC's framing
   int64_t received_bytes = 0;
+  int64_t region_bytes = 0;  // of tensors in the call's region
 };
 
 // Thread-safe.

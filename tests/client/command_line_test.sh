@@ -58,6 +58,8 @@ expect 2 "--bias" backward $problem --bias=any.npy
 expect 1 "nosuchflag" backward $problem --nosuchflag=1
 expect 1 "repeat" bench $problem --repeat=many
 expect 1 "UNAVAILABLE" backward $problem --server=127.0.0.1:1
+expect 1 "UNAVAILABLE" backward $problem --region=unix:/nonexistent/socket
+expect 2 'region address: found "shm"' bench $problem --region=shm
 expect 1 "UNAVAILABLE" capabilities --server=unix:/nonexistent/socket
 
 if [ "$failures" -ne 0 ]; then

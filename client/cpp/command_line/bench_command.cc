@@ -1,6 +1,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/operands.h"
@@ -14,15 +15,17 @@ absl::Status RunBench(const ConvProblem& problem, const Settings& settings,
                    MakeOperation(settings.bench_direction, problem, settings));
   ASSIGN_OR_RETURN(const LocalTensors tensors,
                    MakeOperands(operation, settings));
+  ASSIGN_OR_RETURN(PlacedCall placed,
+                   Place(CallFor(operation, tensors, settings), settings));
   std::vector<OperationReply> replies;
   for (int i = -settings.warmup; i < settings.repeat; ++i) {
-    ASSIGN_OR_RETURN(OperationReply reply,
-                     client->Run(CallFor(operation, tensors, settings)));
+    placed.call.deadline = absl::Now() + settings.timeout;
+    ASSIGN_OR_RETURN(OperationReply reply, client->Run(placed.call));
     if (i < 0) continue;
     reply.results.clear();
     replies.push_back(std::move(reply));
   }
-  PrintBench(CallFor(operation, tensors, settings).operation, replies);
+  PrintBench(placed.call.operation, replies);
   return absl::OkStatus();
 }
 

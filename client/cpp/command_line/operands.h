@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -46,6 +47,17 @@ absl::StatusOr<LocalTensor> RandomTensor(const TensorDescriptor& descriptor,
 // `tensors` must outlive it.
 OperationCall CallFor(const ConvOperation& operation,
                       const LocalTensors& tensors, const Settings& settings);
+
+// A call whose tensors lie where the settings want them. Move-only.
+struct PlacedCall {
+  std::unique_ptr<SharedRegion> region;  // null without --region
+  OperationCall call;
+};
+
+// Returns `call` with its operands copied into a region of their own, if the
+// settings name one, and its results to come there.
+// Errors: as SharedRegion::Connect.
+absl::StatusOr<PlacedCall> Place(OperationCall call, const Settings& settings);
 
 // Returns a descriptor of `dims` with the settings' layout for activations, or
 // for weights.

@@ -95,10 +95,10 @@ void PrintReply(const ConvOperation& operation, const OperationReply& reply) {
       elapsed * 1e3, GigaflopsPerSecond(report.flops(), elapsed),
       GigaflopsPerSecond(report.flops(), seconds.compute()));
   std::cout << absl::StrFormat(
-      "  wire         %.2f MB sent, %.2f MB received, %.3f ms outside the "
-      "server's total\n",
+      "  wire         %.2f MB sent, %.2f MB received, %.2f MB shared, %.3f ms "
+      "outside the server's total\n",
       Megabytes(reply.sent_bytes), Megabytes(reply.received_bytes),
-      (elapsed - seconds.total()) * 1e3);
+      Megabytes(reply.region_bytes), (elapsed - seconds.total()) * 1e3);
   std::vector<std::string> stages;
   for (const auto& [name, stage] : StagesOf(seconds)) {
     stages.push_back(absl::StrFormat("%s %.3f", name, stage * 1e3));
@@ -134,7 +134,8 @@ void PrintBench(const ConvOperation& operation,
   }
   const OperationReply& last = replies.back();
   const double median = Quantile(elapsed, 0.5);
-  const int64_t bytes = last.sent_bytes + last.received_bytes;
+  const int64_t bytes =
+      last.sent_bytes + last.received_bytes + last.region_bytes;
   std::cout << ToString(operation) << "\n";
   std::cout << absl::StrFormat("  backend  %s: %s\n", last.report.backend(),
                                last.report.implementation());
@@ -142,11 +143,11 @@ void PrintBench(const ConvOperation& operation,
       "  calls    %d: min %.3f, median %.3f, p99 %.3f ms\n", replies.size(),
       Quantile(elapsed, 0) * 1e3, median * 1e3, Quantile(elapsed, 0.99) * 1e3);
   std::cout << absl::StrFormat(
-      "  median   %.1f GFLOP/s, %.1f MB/s of %.2f MB sent and %.2f MB "
-      "received\n",
+      "  median   %.1f GFLOP/s, %.1f MB/s of %.2f MB sent, %.2f MB received, "
+      "%.2f MB shared\n",
       GigaflopsPerSecond(last.report.flops(), median),
       Megabytes(bytes) / median, Megabytes(last.sent_bytes),
-      Megabytes(last.received_bytes));
+      Megabytes(last.received_bytes), Megabytes(last.region_bytes));
   std::cout << "  stage medians     ms      % of the call\n";
   auto row = [&](absl::string_view name, double seconds) {
     std::cout << absl::StrFormat("    %-12s %9.3f  %8.1f\n", name,
@@ -186,6 +187,11 @@ void PrintCapabilities(const v1::GetCapabilitiesResponse& response) {
       "(reference %d)\n",
       limits.max_message_bytes(), limits.memory_budget_bytes(),
       limits.max_multiply_adds(), limits.max_reference_multiply_adds());
+  if (response.has_shared_memory()) {
+    std::cout << absl::StrFormat("shared memory: %d bytes at %s\n",
+                                 response.shared_memory().max_region_bytes(),
+                                 response.shared_memory().address());
+  }
   for (const v1::BackendCapabilities& backend : response.backends()) {
     std::cout << absl::StrFormat("%s%s%s, %s\n", backend.name(),
                                  backend.version().empty() ? "" : " ",

@@ -38,7 +38,7 @@ const OperationResult* Find(const OperationReply& reply, Result which) {
 }
 
 std::vector<double> ValuesOf(const OperationResult& result) {
-  return LoadLogical(result.descriptor, result.data.data());
+  return LoadLogical(result.descriptor, result.bytes.data());
 }
 
 // Returns the result's values as they would be with a scale of 1.
@@ -152,8 +152,9 @@ absl::Status CheckBackward(const Run& run, const OperationReply& reply) {
   const Settings settings = CheckSettings(run.settings, {});
   ASSIGN_OR_RETURN(const ConvOperation forward,
                    MakeOperation(Direction::kForward, plain, settings));
-  ASSIGN_OR_RETURN(const OperationReply check,
-                   run.client->Run(CallFor(forward, run.tensors, settings)));
+  ASSIGN_OR_RETURN(const PlacedCall placed,
+                   Place(CallFor(forward, run.tensors, settings), settings));
+  ASSIGN_OR_RETURN(const OperationReply check, run.client->Run(placed.call));
   input = run.tensor(Operand::kInput).Values();
   weight = run.tensor(Operand::kWeight).Values();
   output = ValuesOf(check.results[0]);
@@ -209,7 +210,8 @@ absl::Status CheckForward(const Run& run, const OperationReply& reply) {
 
   OperationCall call = CallFor(backward, run.tensors, settings);
   call.operands[static_cast<size_t>(Operand::kGradOutput)] = drawn.data.bytes();
-  ASSIGN_OR_RETURN(const OperationReply check, run.client->Run(call));
+  ASSIGN_OR_RETURN(const PlacedCall placed, Place(std::move(call), settings));
+  ASSIGN_OR_RETURN(const OperationReply check, run.client->Run(placed.call));
   const std::vector<double> input = run.tensor(Operand::kInput).Values();
   const std::vector<double> weight = run.tensor(Operand::kWeight).Values();
   const std::vector<double> grad_input = ValuesOf(check.results[0]);
@@ -229,9 +231,11 @@ absl::Status RunOnce(Direction direction, const ConvProblem& problem,
                    MakeOperation(direction, problem, settings));
   ASSIGN_OR_RETURN(LocalTensors tensors, MakeOperands(operation, settings));
   const Run run{std::move(operation), std::move(tensors), settings, client};
-  const OperationCall call = CallFor(run.operation, run.tensors, settings);
-  ASSIGN_OR_RETURN(const OperationReply reply, client->Run(call));
-  PrintReply(call.operation, reply);
+  ASSIGN_OR_RETURN(
+      const PlacedCall placed,
+      Place(CallFor(run.operation, run.tensors, settings), settings));
+  ASSIGN_OR_RETURN(const OperationReply reply, client->Run(placed.call));
+  PrintReply(placed.call.operation, reply);
   if (!settings.out.empty()) {
     RETURN_IF_ERROR(WriteResults(reply, settings.out));
   }

@@ -12,6 +12,9 @@
 #include "backends/core/status.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7070", "HOST:PORT or unix:PATH");
+ABSL_FLAG(std::string, region, "",
+          "unix:PATH of a local server's --regions_listen: tensors go through "
+          "shared memory");
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(60), "of each call");
 ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
 ABSL_FLAG(bool, self_check, false,
@@ -177,6 +180,7 @@ absl::Status ReadBenchFlags(Settings* settings) {
 absl::StatusOr<Settings> ReadSettings() {
   Settings settings;
   settings.server = absl::GetFlag(FLAGS_server);
+  settings.region = absl::GetFlag(FLAGS_region);
   settings.timeout = absl::GetFlag(FLAGS_timeout);
   if (settings.timeout <= absl::ZeroDuration()) {
     return BadFlag("timeout", absl::FormatDuration(settings.timeout),
@@ -204,14 +208,14 @@ absl::StatusOr<Settings> ReadSettings() {
 }
 
 std::string FlagHelp() {
-  constexpr std::array<absl::string_view, 26> kNames = {
-      "server",        "timeout",        "backend",       "deterministic",
-      "dtype",         "layout",         "weight_layout", "result_dtype",
-      "result_layout", "scale",          "gradients",     "seed",
-      "integers",      "input",          "weight",        "bias",
-      "residual",      "grad_output",    "output",        "out",
-      "check",         "direction",      "repeat",        "warmup",
-      "self_check",    "count_nonfinite"};
+  constexpr std::array<absl::string_view, 27> kNames = {
+      "server",        "region",        "timeout",        "backend",
+      "deterministic", "dtype",         "layout",         "weight_layout",
+      "result_dtype",  "result_layout", "scale",          "gradients",
+      "seed",          "integers",      "input",          "weight",
+      "bias",          "residual",      "grad_output",    "output",
+      "out",           "check",         "direction",      "repeat",
+      "warmup",        "self_check",    "count_nonfinite"};
   std::string help;
   for (absl::string_view name : kNames) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);

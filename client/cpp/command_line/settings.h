@@ -16,6 +16,7 @@ namespace convgrad {
 struct Settings {
   std::string server;
   absl::Duration timeout;
+  std::string region;   // side socket, "unix:PATH"; "" for no shared memory
   std::string backend;  // "" is auto
   bool deterministic = true;
   bool self_check = false;

@@ -1,0 +1,207 @@
+#include "client/cpp/operation_message.h"
+
+#include <random>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "proto/codec.h"
+#include "proto/payload_message.h"
+
+namespace convgrad {
+namespace {
+
+std::string RandomRequestId() {
+  std::random_device device;
+  std::string id;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t bits = device();
+    id.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+  }
+  return id;
+}
+
+absl::Status CheckOperandBytes(const OperationCall& call) {
+  for (Operand operand : kAllOperands) {
+    const auto& tensor = call.operation.operand(operand);
+    if (!tensor) continue;
+    const size_t found = call.operands[static_cast<size_t>(operand)].size();
+    const auto expected = static_cast<size_t>(ByteSize(*tensor).value_or(0));
+    if (found == expected) continue;
+    return InvalidField(Reason::kByteCountMismatch,
+                        absl::StrCat("operands.", NameOf(operand)),
+                        absl::StrCat(found, " bytes"),
+                        absl::StrCat(expected, " bytes, ", ToString(*tensor)));
+  }
+  return absl::OkStatus();
+}
+
+int64_t BytesIn(const RegionPlaces& places) {
+  int64_t bytes = 0;
+  for (const auto& range : places.operands) {
+    if (range) bytes += range->byte_length;
+  }
+  for (const auto& range : places.results) {
+    if (range) bytes += range->byte_length;
+  }
+  return bytes;
+}
+
+absl::Status BadReply(absl::string_view field, absl::string_view found,
+                      absl::string_view expected) {
+  return MakeError(absl::StatusCode::kInternal,
+                   {Reason::kMalformed, absl::StrCat("reply.", field),
+                    std::string(found), std::string(expected)});
+}
+
+template <typename Request>
+absl::StatusOr<grpc::ByteBuffer> EncodeAs(const OperationCall& call,
+                                          const RegionPlaces& places,
+                                          std::vector<grpc::Slice> payloads) {
+  Request request;
+  *request.mutable_operation() = EncodeOperation(call.operation, places);
+  *request.mutable_options() =
+      EncodeOptions({.backend = call.backend,
+                     .deterministic = call.deterministic,
+                     .request_id = RandomRequestId(),
+                     .self_check = call.self_check,
+                     .count_nonfinite = call.count_nonfinite});
+  return JoinMessage(request, std::move(payloads));
+}
+
+// Checks that the tensor is what was asked for, and returns its description.
+absl::StatusOr<OperationResult> DecodeResultTensor(
+    const v1::NamedTensor& named, const ResultRequest& wanted) {
+  const std::string name(NameOf(wanted.which));
+  if (DecodeResult(named.which()) != wanted.which) {
+    return BadReply("results", v1::Result_Name(named.which()), name);
+  }
+  ASSIGN_OR_RETURN(
+      const TensorDescriptor descriptor,
+      DecodeTensor(named.tensor(), wanted.descriptor.groups, name));
+  if (!(descriptor == wanted.descriptor)) {
+    return BadReply(name, ToString(descriptor), ToString(wanted.descriptor));
+  }
+  return OperationResult{wanted.which, descriptor, {}, {}};
+}
+
+// Moves the payload that `tensor` names into `result`.
+absl::Status TakePayload(const v1::Tensor& tensor,
+                         std::vector<PayloadView>* payloads,
+                         OperationResult* result) {
+  const absl::string_view name = NameOf(result->which);
+  const int64_t index = tensor.inline_().payload_index();
+  const auto count = static_cast<int64_t>(payloads->size());
+  if (!tensor.has_inline_() || index < 0 || index >= count) {
+    return BadReply(name, "no payload", "its bytes inline");
+  }
+  PayloadView& payload = (*payloads)[index];
+  const int64_t expected = ByteSize(result->descriptor).value_or(0);
+  if (payload.size() != expected) {
+    return BadReply(name, absl::StrCat(payload.size(), " bytes"),
+                    absl::StrCat(expected));
+  }
+  ASSIGN_OR_RETURN(result->data, AlignedBuffer::Allocate(expected));
+  payload.MoveTo(result->data.data());
+  result->bytes = result->data.bytes();
+  return absl::OkStatus();
+}
+
+template <typename Response>
+absl::StatusOr<OperationReply> DecodeAs(const OperationCall& call,
+                                        const RegionPlaces& places,
+                                        grpc::ByteBuffer* message) {
+  const ConvOperation& operation = call.operation;
+  OperationReply reply;
+  reply.received_bytes = static_cast<int64_t>(message->Length());
+  reply.region_bytes = BytesIn(places);
+  Response response;
+  absl::StatusOr<std::vector<PayloadView>> payloads =
+      SplitMessage(message, &response);
+  if (!payloads.ok()) {
+    return BadReply("message", payloads.status().message(), "a response");
+  }
+  const auto count = static_cast<int>(operation.results.size());
+  if (response.results_size() != count) {
+    return BadReply("results", absl::StrCat(response.results_size()),
+                    absl::StrCat(count));
+  }
+  for (int i = 0; i < count; ++i) {
+    ASSIGN_OR_RETURN(
+        OperationResult result,
+        DecodeResultTensor(response.results(i), operation.results[i]));
+    const v1::Tensor& tensor = response.results(i).tensor();
+    if (!places.results[i]) {
+      RETURN_IF_ERROR(TakePayload(tensor, &*payloads, &result));
+    } else if (tensor.has_region() &&
+               DecodeRegion(tensor.region()) == *places.results[i]) {
+      result.bytes = call.destinations[i];
+    } else {
+      return BadReply(NameOf(result.which), "bytes elsewhere",
+                      "them in the region, where they were wanted");
+    }
+    reply.results.push_back(std::move(result));
+  }
+  reply.report = std::move(*response.mutable_report());
+  return reply;
+}
+
+}  // namespace
+
+absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call) {
+  RETURN_IF_ERROR(CheckOperandBytes(call));
+  RegionPlaces places;
+  const std::vector<ResultRequest>& results = call.operation.results;
+  places.results.resize(results.size());
+  if (call.region != nullptr) {
+    for (Operand operand : kAllOperands) {
+      const auto place = static_cast<size_t>(operand);
+      if (!call.operation.operand(operand)) continue;
+      places.operands[place] = call.region->RangeOf(call.operands[place]);
+    }
+  }
+  for (size_t i = 0; i < call.destinations.size(); ++i) {
+    const absl::Span<std::byte> destination = call.destinations[i];
+    if (destination.data() == nullptr) continue;
+    const std::string field = absl::StrCat("destinations[", i, "]");
+    if (i >= results.size()) {
+      return InvalidField(Reason::kOutOfRange, field, "a destination",
+                          absl::StrCat(results.size(), " results"));
+    }
+    const int64_t expected = ByteSize(results[i].descriptor).value_or(0);
+    if (static_cast<int64_t>(destination.size()) != expected) {
+      return InvalidField(
+          Reason::kByteCountMismatch, field,
+          absl::StrCat(destination.size(), " bytes"),
+          absl::StrCat(expected, " bytes, ", ToString(results[i].descriptor)));
+    }
+    if (call.region != nullptr) {
+      places.results[i] = call.region->RangeOf(destination);
+    }
+    if (places.results[i]) continue;
+    return InvalidField(Reason::kOutOfRange, field, "memory elsewhere",
+                        "memory within the call's region");
+  }
+  return places;
+}
+
+absl::StatusOr<grpc::ByteBuffer> EncodeRequest(
+    const OperationCall& call, const RegionPlaces& places,
+    std::vector<grpc::Slice> payloads) {
+  return call.operation.direction == Direction::kForward
+             ? EncodeAs<v1::ConvForwardRequest>(call, places,
+                                                std::move(payloads))
+             : EncodeAs<v1::ConvBackwardRequest>(call, places,
+                                                 std::move(payloads));
+}
+
+absl::StatusOr<OperationReply> DecodeReply(const OperationCall& call,
+                                           const RegionPlaces& places,
+                                           grpc::ByteBuffer* message) {
+  return call.operation.direction == Direction::kForward
+             ? DecodeAs<v1::ConvForwardResponse>(call, places, message)
+             : DecodeAs<v1::ConvBackwardResponse>(call, places, message);
+}
+
+}  // namespace convgrad

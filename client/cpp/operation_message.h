@@ -1,0 +1,33 @@
+// Calls as request messages, and response messages as their replies. Internal
+// to the client.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/cpp/client.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "proto/region_places.h"
+
+namespace convgrad {
+
+// Returns which tensors of the call are in its region; `results` has an entry
+// for each.
+// Errors: kInvalidArgument for an operand or a destination of another size than
+// its tensor's, or a destination elsewhere.
+absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call);
+
+// Returns the request; `payloads` are the operands that aren't in a region.
+// Errors: kResourceExhausted if it is too large for a message.
+absl::StatusOr<grpc::ByteBuffer> EncodeRequest(
+    const OperationCall& call, const RegionPlaces& places,
+    std::vector<grpc::Slice> payloads);
+
+// Returns what the response holds, all but the times. Empties `*message`.
+// Errors: kInternal if it doesn't fit the call.
+absl::StatusOr<OperationReply> DecodeReply(const OperationCall& call,
+                                           const RegionPlaces& places,
+                                           grpc::ByteBuffer* message);
+
+}  // namespace convgrad

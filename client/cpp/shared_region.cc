@@ -1,0 +1,185 @@
+#include "client/cpp/shared_region.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "backends/core/status.h"
+#include "proto/region_handshake.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+// Zeros are made at gigabytes per second. Bounds the wait at a socket where
+// something else listens.
+constexpr timeval kReplyTimeout = {60, 0};
+
+// Closed when it ends, unless released.
+class Socket {
+ public:
+  explicit Socket(int file) : file_(file) {}
+  Socket(Socket&& other) noexcept : file_(other.Release()) {}
+  ~Socket() {
+    if (file_ >= 0) close(file_);
+  }
+  int get() const { return file_; }
+  int Release() { return std::exchange(file_, -1); }
+
+ private:
+  int file_;
+};
+
+absl::Status Failed(absl::StatusCode code, const std::string& address,
+                    absl::string_view what) {
+  return MakeError(code,
+                   {Reason::kInternal, absl::StrCat("region at ", address),
+                    absl::StrCat(what, ": ", std::strerror(errno)), "memory"});
+}
+
+absl::StatusOr<Socket> ConnectTo(const std::string& address) {
+  absl::string_view path = address;
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  if (!absl::ConsumePrefix(&path, "unix:") || path.empty() ||
+      path.size() >= sizeof(name.sun_path)) {
+    return InvalidField(Reason::kOutOfRange, "region address",
+                        absl::StrCat("\"", address, "\""),
+                        "unix:PATH of a server's --regions_listen");
+  }
+  path.copy(name.sun_path, path.size());
+  Socket connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &kReplyTimeout,
+             sizeof(kReplyTimeout));
+  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&name),
+              sizeof(name)) != 0) {
+    return Failed(absl::StatusCode::kUnavailable, address, "connect");
+  }
+  return connection;
+}
+
+// Receives the reply into `*reply` and returns the descriptor with it, -1 if
+// there is none.
+absl::StatusOr<Socket> ReceiveReply(const Socket& connection,
+                                    const std::string& address,
+                                    RegionReply* reply) {
+  iovec bytes = {reply, sizeof(*reply)};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message = {};
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t size;
+  do {
+    size = recvmsg(connection.get(), &message, MSG_WAITALL | MSG_CMSG_CLOEXEC);
+  } while (size < 0 && errno == EINTR);
+  int file = -1;
+  const cmsghdr* header = size > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    std::memcpy(&file, CMSG_DATA(header), sizeof(file));
+  }
+  Socket received(file);
+  if (size != static_cast<ssize_t>(sizeof(*reply)) ||
+      reply->magic != kRegionMagic) {
+    return Failed(absl::StatusCode::kInternal, address, "no reply");
+  }
+  return received;
+}
+
+// Maps memory that nobody can cut off under us.
+absl::StatusOr<absl::Span<std::byte>> Map(const Socket& memory,
+                                          const std::string& address,
+                                          int64_t byte_length) {
+  struct stat status = {};
+  if (fstat(memory.get(), &status) != 0 || status.st_size != byte_length ||
+      (fcntl(memory.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0) {
+    return Failed(absl::StatusCode::kInternal, address,
+                  "memory of another size, or not sealed");
+  }
+  void* mapping = mmap(nullptr, byte_length, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_POPULATE, memory.get(), 0);
+  if (mapping == MAP_FAILED) {
+    return Failed(absl::StatusCode::kResourceExhausted, address, "mmap");
+  }
+  return absl::MakeSpan(static_cast<std::byte*>(mapping),
+                        static_cast<size_t>(byte_length));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Connect(
+    const std::string& address, int64_t byte_length) {
+  ASSIGN_OR_RETURN(Socket connection, ConnectTo(address));
+  const RegionRequest request{kRegionMagic, byte_length};
+  // A server that refuses before it has read this has still answered.
+  send(connection.get(), &request, sizeof(request), MSG_NOSIGNAL);
+  RegionReply reply;
+  ASSIGN_OR_RETURN(const Socket memory,
+                   ReceiveReply(connection, address, &reply));
+  if (reply.status != 0) {
+    reply.message[sizeof(reply.message) - 1] = '\0';
+    return absl::Status(static_cast<absl::StatusCode>(reply.status),
+                        reply.message);
+  }
+  ASSIGN_OR_RETURN(const absl::Span<std::byte> bytes,
+                   Map(memory, address, byte_length));
+  return std::unique_ptr<SharedRegion>(new SharedRegion(
+      connection.Release(),
+      std::string(reply.region_id, sizeof(reply.region_id)), bytes));
+}
+
+SharedRegion::SharedRegion(int connection, std::string id,
+                           absl::Span<std::byte> bytes)
+    : connection_(connection), id_(std::move(id)), bytes_(bytes) {}
+
+SharedRegion::~SharedRegion() {
+  munmap(bytes_.data(), bytes_.size());
+  close(connection_);
+}
+
+int64_t SharedRegion::AllocatedBytes(int64_t size) {
+  return (size + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+absl::StatusOr<absl::Span<std::byte>> SharedRegion::Allocate(int64_t size) {
+  const auto left = static_cast<int64_t>(bytes_.size()) - allocated_;
+  if (size > left) {
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {Reason::kLimitExceeded, "shared region",
+                      absl::StrCat(size, " bytes wanted"),
+                      absl::StrCat("at most the ", left, " left")});
+  }
+  const absl::Span<std::byte> taken = bytes_.subspan(allocated_, size);
+  // The end of the region may cut the last one's rounding off.
+  allocated_ += std::min(left, AllocatedBytes(size));
+  return taken;
+}
+
+std::optional<RegionRange> SharedRegion::RangeOf(
+    absl::Span<const std::byte> tensor) const {
+  // Pointers into different objects have no other order.
+  const std::less_equal<const std::byte*> not_after;
+  if (!not_after(bytes_.data(), tensor.data()) ||
+      !not_after(tensor.data() + tensor.size(),
+                 bytes_.data() + bytes_.size())) {
+    return std::nullopt;
+  }
+  return RegionRange{id_, tensor.data() - bytes_.data(),
+                     static_cast<int64_t>(tensor.size())};
+}
+
+}  // namespace convgrad
