@@ -126,6 +126,10 @@ int Serve() {
   if ((*server)->metrics_port() != 0) {
     spdlog::info("metrics on port {}", (*server)->metrics_port());
   }
+  if (!complete.regions_listen.empty()) {
+    spdlog::info("shared memory at {}, up to {} MiB", complete.regions_listen,
+                 complete.max_region_bytes >> 20);
+  }
   spdlog::info("listening on {}", absl::StrJoin((*server)->addresses(), ","));
   int signal = 0;
   const sigset_t signals = StopSignals();
