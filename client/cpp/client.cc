@@ -51,7 +51,7 @@ class Loan {
 }  // namespace
 
 struct Client::Connection {
-  explicit Connection(std::shared_ptr<grpc::Channel> channel)
+  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
       : raw_stub(channel), stub(v1::ConvGrad::NewStub(channel)) {}
 
   // Sends `request`, waits, and returns the reply's message.
@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
   auto channel = grpc::CreateCustomChannel(
       options.server, grpc::InsecureChannelCredentials(), arguments);
   return std::unique_ptr<Client>(
-      new Client(std::make_unique<Connection>(std::move(channel))));
+      new Client(std::make_unique<Connection>(channel)));
 }
 
 Client::Client(std::unique_ptr<Connection> connection)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <iostream>
 #include <utility>
@@ -51,7 +52,7 @@ double Megabytes(int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 double Quantile(std::vector<double> values, double quantile) {
   std::sort(values.begin(), values.end());
   const auto last = static_cast<double>(values.size() - 1);
-  return values[static_cast<size_t>(quantile * last + 0.5)];
+  return values[static_cast<size_t>(std::lround(quantile * last))];
 }
 
 template <typename Get>
