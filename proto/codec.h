@@ -60,6 +60,11 @@ absl::StatusOr<DecodedOperation> DecodeOperation(
     const v1::ConvOperation& message, Direction direction,
     absl::Span<const int64_t> payload_bytes);
 
+// As DecodeOperation, for the operation in a stream's header: its operands'
+// bytes come in frames.
+absl::StatusOr<DecodedOperation> DecodeStreamOperation(
+    const v1::ConvOperation& message, Direction direction);
+
 // Errors: kInvalidArgument.
 absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message);
 
@@ -87,6 +92,9 @@ absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,
                                               int64_t groups,
                                               absl::string_view role);
 
+v1::Operand EncodeOperand(Operand which);
+// Returns nullopt for OPERAND_UNSPECIFIED and unknown values.
+std::optional<Operand> DecodeOperand(v1::Operand which);
 v1::Result EncodeResult(Result which);
 // Returns nullopt for RESULT_UNSPECIFIED and unknown values.
 std::optional<Result> DecodeResult(v1::Result which);

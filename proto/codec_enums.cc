@@ -47,6 +47,15 @@ constexpr EnumTable<v1::Result, Result, 5> kResults = {{
     {v1::RESULT_GRAD_RESIDUAL, Result::kGradResidual},
 }};
 
+constexpr EnumTable<v1::Operand, Operand, kOperandCount> kOperands = {{
+    {v1::OPERAND_INPUT, Operand::kInput},
+    {v1::OPERAND_WEIGHT, Operand::kWeight},
+    {v1::OPERAND_BIAS, Operand::kBias},
+    {v1::OPERAND_RESIDUAL, Operand::kResidual},
+    {v1::OPERAND_GRAD_OUTPUT, Operand::kGradOutput},
+    {v1::OPERAND_OUTPUT, Operand::kOutput},
+}};
+
 template <typename Table, typename Wire>
 auto ToCore(const Table& table, Wire wire)
     -> std::optional<typename Table::value_type::second_type> {
@@ -126,6 +135,12 @@ Padding DecodePadding(v1::Padding padding) {
       return Padding::kExplicit;
   }
 }
+
+std::optional<Operand> DecodeOperand(v1::Operand which) {
+  return ToCore(kOperands, which);
+}
+
+v1::Operand EncodeOperand(Operand which) { return ToWire(kOperands, which); }
 
 std::optional<Result> DecodeResult(v1::Result which) {
   return ToCore(kResults, which);

@@ -56,12 +56,16 @@ bool Overlap(const RegionRange& a, const RegionRange& b) {
          b.byte_length > 0;
 }
 
+// What brings the bytes of a request's operands.
+enum class Carrier { kMessage, kStream };
+
 // Walks over a request's tensors and keeps what they say about their bytes.
 class ByteChecker {
  public:
-  ByteChecker(absl::Span<const int64_t> payload_bytes,
+  ByteChecker(Carrier carrier, absl::Span<const int64_t> payload_bytes,
               DecodedOperation* decoded)
-      : payload_bytes_(payload_bytes),
+      : carrier_(carrier),
+        payload_bytes_(payload_bytes),
         named_(payload_bytes.size(), false),
         decoded_(*decoded) {
     decoded->regions.results.resize(decoded->operation.results.size());
@@ -73,6 +77,9 @@ class ByteChecker {
     const TensorDescriptor& descriptor = *decoded_.operation.operand(operand);
     switch (tensor.source_case()) {
       case v1::Tensor::kInline:
+        if (carrier_ == Carrier::kStream) {
+          return WrongSource(path, "inline", "stream: its bytes are in frames");
+        }
         decoded_.payload_index[place] = tensor.inline_().payload_index();
         return CheckPayload(tensor.inline_().payload_index(), descriptor, path);
       case v1::Tensor::kRegion: {
@@ -80,6 +87,7 @@ class ByteChecker {
             decoded_.regions.operands[place],
             CheckRegion(tensor.region(), ByteSize(descriptor).value_or(0),
                         path + ".region"));
+        NoteRegion(path);
         return absl::OkStatus();
       }
       case v1::Tensor::kKept:
@@ -88,11 +96,14 @@ class ByteChecker {
       case v1::Tensor::kStepResult:
         NoteUnsupported(Unsupported(path + ".step_result", ""));
         return absl::OkStatus();
+      case v1::Tensor::kStream:
+        if (carrier_ == Carrier::kStream) return absl::OkStatus();
+        return WrongSource(path, "stream", "inline: this is no stream");
       case v1::Tensor::SOURCE_NOT_SET:
         break;
     }
     return InvalidField(Reason::kMissing, path, "no source",
-                        "inline, region, kept or step_result");
+                        "inline, region, kept, step_result or stream");
   }
 
   // Requires: the operands and the results before it were checked.
@@ -118,6 +129,7 @@ class ByteChecker {
       RETURN_IF_ERROR(
           CheckApart(range, decoded_.regions.results[i], path, ResultPath(i)));
     }
+    NoteRegion(path);
     decoded_.regions.results[index] = range;
     return absl::OkStatus();
   }
@@ -134,6 +146,12 @@ class ByteChecker {
   }
 
  private:
+  static absl::Status WrongSource(const std::string& path,
+                                  absl::string_view found,
+                                  absl::string_view expected) {
+    return InvalidField(Reason::kMalformed, path + ".source", found, expected);
+  }
+
   absl::Status CheckPayload(int32_t index, const TensorDescriptor& descriptor,
                             const std::string& path) {
     const int64_t count = static_cast<int64_t>(payload_bytes_.size());
@@ -167,30 +185,49 @@ class ByteChecker {
                      " to ", other->byte_offset + other->byte_length));
   }
 
+  void NoteRegion(const std::string& path) {
+    if (carrier_ != Carrier::kStream) return;
+    NoteUnsupported(MakeError(absl::StatusCode::kUnimplemented,
+                              {Reason::kUnsupported, path + ".region",
+                               "a region of a stream", "frames"}));
+  }
+
   void NoteUnsupported(absl::Status status) {
     if (decoded_.support.ok()) decoded_.support = std::move(status);
   }
 
+  const Carrier carrier_;
   const absl::Span<const int64_t> payload_bytes_;
   std::vector<bool> named_;
   DecodedOperation& decoded_;
 };
+
+absl::Status CheckTensors(const v1::ConvOperation& message,
+                          ByteChecker* checker) {
+  for (Operand operand : kAllOperands) {
+    const v1::Tensor* tensor = FindTensor(message.operands(), operand);
+    if (tensor == nullptr) continue;
+    RETURN_IF_ERROR(checker->CheckOperand(*tensor, operand));
+  }
+  for (int i = 0; i < message.results_size(); ++i) {
+    RETURN_IF_ERROR(checker->CheckResult(message.results(i), i));
+  }
+  return checker->CheckAllNamed();
+}
 
 }  // namespace
 
 absl::Status DecodeBytes(const v1::ConvOperation& message,
                          absl::Span<const int64_t> payload_bytes,
                          DecodedOperation* decoded) {
-  ByteChecker checker(payload_bytes, decoded);
-  for (Operand operand : kAllOperands) {
-    const v1::Tensor* tensor = FindTensor(message.operands(), operand);
-    if (tensor == nullptr) continue;
-    RETURN_IF_ERROR(checker.CheckOperand(*tensor, operand));
-  }
-  for (int i = 0; i < message.results_size(); ++i) {
-    RETURN_IF_ERROR(checker.CheckResult(message.results(i), i));
-  }
-  return checker.CheckAllNamed();
+  ByteChecker checker(Carrier::kMessage, payload_bytes, decoded);
+  return CheckTensors(message, &checker);
+}
+
+absl::Status DecodeStreamSources(const v1::ConvOperation& message,
+                                 DecodedOperation* decoded) {
+  ByteChecker checker(Carrier::kStream, {}, decoded);
+  return CheckTensors(message, &checker);
 }
 
 }  // namespace convgrad

@@ -145,6 +145,26 @@ absl::Status SetResults(const v1::ConvOperation& message,
   return absl::OkStatus();
 }
 
+// All of a request but where its bytes are.
+absl::StatusOr<DecodedOperation> DecodeShapes(const v1::ConvOperation& message,
+                                              Direction direction) {
+  if (!message.has_problem()) {
+    return InvalidField(Reason::kMissing, "operation.problem", "nothing",
+                        "a ConvProblem");
+  }
+  RETURN_IF_ERROR(CheckEnums(message));
+  DecodedOperation decoded;
+  decoded.payload_index.fill(-1);
+  ConvOperation& operation = decoded.operation;
+  operation.direction = direction;
+  ASSIGN_OR_RETURN(operation.problem, DecodeProblem(message.problem()));
+  RETURN_IF_ERROR(SetOperands(message.operands(), &operation));
+  RETURN_IF_ERROR(SetFusedShapes(message, &operation));
+  RETURN_IF_ERROR(SetResults(message, &operation));
+  RETURN_IF_ERROR(WithFieldPrefix(Validate(operation), "operation."));
+  return decoded;
+}
+
 }  // namespace
 
 const v1::Tensor* FindTensor(const v1::Operands& operands, Operand operand) {
@@ -194,21 +214,15 @@ std::string ResultPath(int index) {
 absl::StatusOr<DecodedOperation> DecodeOperation(
     const v1::ConvOperation& message, Direction direction,
     absl::Span<const int64_t> payload_bytes) {
-  if (!message.has_problem()) {
-    return InvalidField(Reason::kMissing, "operation.problem", "nothing",
-                        "a ConvProblem");
-  }
-  RETURN_IF_ERROR(CheckEnums(message));
-  DecodedOperation decoded;
-  decoded.payload_index.fill(-1);
-  ConvOperation& operation = decoded.operation;
-  operation.direction = direction;
-  ASSIGN_OR_RETURN(operation.problem, DecodeProblem(message.problem()));
-  RETURN_IF_ERROR(SetOperands(message.operands(), &operation));
-  RETURN_IF_ERROR(SetFusedShapes(message, &operation));
-  RETURN_IF_ERROR(SetResults(message, &operation));
-  RETURN_IF_ERROR(WithFieldPrefix(Validate(operation), "operation."));
+  ASSIGN_OR_RETURN(DecodedOperation decoded, DecodeShapes(message, direction));
   RETURN_IF_ERROR(DecodeBytes(message, payload_bytes, &decoded));
+  return decoded;
+}
+
+absl::StatusOr<DecodedOperation> DecodeStreamOperation(
+    const v1::ConvOperation& message, Direction direction) {
+  ASSIGN_OR_RETURN(DecodedOperation decoded, DecodeShapes(message, direction));
+  RETURN_IF_ERROR(DecodeStreamSources(message, &decoded));
   return decoded;
 }
 

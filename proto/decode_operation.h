@@ -45,4 +45,8 @@ absl::Status DecodeBytes(const v1::ConvOperation& message,
                          absl::Span<const int64_t> payload_bytes,
                          DecodedOperation* decoded);
 
+// As DecodeBytes, for tensors whose bytes come in a stream's frames.
+absl::Status DecodeStreamSources(const v1::ConvOperation& message,
+                                 DecodedOperation* decoded);
+
 }  // namespace convgrad

@@ -189,7 +189,9 @@ TEST(WireCompatibilityTest, PutsPayloadsLast) {
   for (const Descriptor* message : {v1::ConvForwardRequest::descriptor(),
                                     v1::ConvBackwardRequest::descriptor(),
                                     v1::ConvForwardResponse::descriptor(),
-                                    v1::ConvBackwardResponse::descriptor()}) {
+                                    v1::ConvBackwardResponse::descriptor(),
+                                    v1::ConvStreamRequest::descriptor(),
+                                    v1::ConvStreamResponse::descriptor()}) {
     const FieldDescriptor* payloads = message->FindFieldByName("payloads");
     ASSERT_NE(payloads, nullptr) << message->full_name();
     EXPECT_EQ(payloads->number(), FieldDescriptor::kMaxNumber);
