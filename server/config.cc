@@ -104,6 +104,9 @@ absl::Status CheckWork(const Config& config) {
                                       config.max_reference_macs, 0, kMost));
   RETURN_IF_ERROR(CheckDuration("default_deadline", config.default_deadline,
                                 absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("stream_idle_timeout",
+                                config.stream_idle_timeout,
+                                absl::Milliseconds(1)));
   RETURN_IF_ERROR(
       CheckDuration("drain_delay", config.drain_delay, absl::ZeroDuration()));
   return CheckDuration("drain_timeout", config.drain_timeout,

@@ -35,6 +35,7 @@ struct Config {
   int64_t max_region_bytes = 0;
 
   absl::Duration default_deadline = absl::Minutes(10);
+  absl::Duration stream_idle_timeout = absl::Minutes(1);
   // Share of backwards that the server checks of its own accord, 0 to 1.
   double self_check_ratio = 0;
   std::string plan_file;  // empty: none

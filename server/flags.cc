@@ -44,6 +44,9 @@ ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
           "calls whose message may wait, unread, for memory");
 ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,
           "deadline of calls that come without one");
+ABSL_FLAG(absl::Duration, stream_idle_timeout,
+          convgrad::Config().stream_idle_timeout,
+          "how long a stream waits for its client to send or take a frame");
 ABSL_FLAG(
     double, self_check_ratio, convgrad::Config().self_check_ratio,
     "share of backwards, 0 to 1, whose gradients the server checks by the "
@@ -88,6 +91,7 @@ Config ConfigFromFlags() {
   config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
   config.default_deadline = absl::GetFlag(FLAGS_default_deadline);
+  config.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   config.self_check_ratio = absl::GetFlag(FLAGS_self_check_ratio);
   config.plan_file = absl::GetFlag(FLAGS_plan_file);
   config.max_macs = absl::GetFlag(FLAGS_max_macs);

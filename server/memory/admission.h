@@ -3,7 +3,10 @@
 // Thread-safe: free functions without state.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+
+#include "server/memory/buffer_pool.h"
 
 namespace convgrad {
 
@@ -24,6 +27,17 @@ inline int64_t LargestAdmissible(int64_t capacity) {
   return capacity <= kCallOverheadBytes
              ? 0
              : (capacity - kCallOverheadBytes) / 17 * 8;
+}
+
+// More than any budget has: where sums of sizes stop. Each size of a validated
+// descriptor is below 2^63, but not their sum.
+inline constexpr int64_t kUncountableBytes = int64_t{1} << 60;
+
+// Returns `sum` plus what a pool takes for `size` bytes. Requires: neither is
+// negative.
+inline int64_t AddCapacity(int64_t sum, int64_t size) {
+  if (size >= kUncountableBytes) return kUncountableBytes;
+  return std::min(kUncountableBytes, sum + BufferPool::CapacityFor(size));
 }
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,6 +37,8 @@ struct Job {
   InspectionRequest inspection;
   // All but scratch, which the worker provides. Lent until `done` is called.
   RunBuffers buffers;
+  // Bytes of scratch that the caller's own reservation covers.
+  int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();
   // Set by the caller at any time; looked at on dequeue and by
   // Scheduler::DropDead. Null: never cancelled.

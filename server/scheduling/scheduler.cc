@@ -1,5 +1,6 @@
 #include "server/scheduling/scheduler.h"
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -141,9 +142,10 @@ absl::Status Scheduler::RunWithScratch(Job& job, const Plan& plan,
                                        JobOutcome* outcome) {
   // From the pool for every job: that costs one lock, keeps warm memory, and
   // makes an idle server hold nothing.
+  const int64_t unpaid =
+      BufferPool::CapacityFor(plan.scratch_bytes()) - job.prepaid_scratch_bytes;
   ASSIGN_OR_RETURN(Reservation reservation,
-                   memory_->budget.TryReserve(
-                       BufferPool::CapacityFor(plan.scratch_bytes())));
+                   memory_->budget.TryReserve(std::max<int64_t>(unpaid, 0)));
   ASSIGN_OR_RETURN(Buffer scratch, memory_->pool.Take(plan.scratch_bytes()));
   job.buffers.scratch = absl::MakeSpan(scratch.data(), scratch.size());
   ASSIGN_OR_RETURN(outcome->run, plan.Run(job.buffers));
@@ -154,8 +156,9 @@ void Scheduler::End(const QueuedJob& queued, JobOutcome outcome) {
   queued.job.done(std::move(outcome));
 }
 
-void Scheduler::EndUnrun(std::deque<QueuedJob> jobs, const absl::Status& why) {
-  for (QueuedJob& queued : jobs) {
+void Scheduler::EndUnrun(const std::deque<QueuedJob>& jobs,
+                         const absl::Status& why) {
+  for (const QueuedJob& queued : jobs) {
     JobOutcome outcome;
     outcome.queue = options_.clock() - queued.queued_at;
     outcome.status = why.ok() ? CheckAlive(queued.job) : why;
@@ -174,7 +177,7 @@ void Scheduler::DropDead() {
     queue_ = std::move(alive);
     if (!dead.empty()) changed_.NotifyAll();
   }
-  EndUnrun(std::move(dead), absl::OkStatus());
+  EndUnrun(dead, absl::OkStatus());
 }
 
 bool Scheduler::Drain(absl::Time until) {
@@ -195,7 +198,7 @@ void Scheduler::Shutdown() {
     left.swap(queue_);
     changed_.NotifyAll();
   }
-  EndUnrun(std::move(left), DrainingError());
+  EndUnrun(left, DrainingError());
   MutexLock lock(&join_mutex_);
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();

@@ -77,7 +77,7 @@ class Scheduler {
   absl::Status RunWithScratch(Job& job, const Plan& plan, JobOutcome* outcome);
   // The one place that ends a job.
   void End(const QueuedJob& queued, JobOutcome outcome);
-  void EndUnrun(std::deque<QueuedJob> jobs, const absl::Status& why);
+  void EndUnrun(const std::deque<QueuedJob>& jobs, const absl::Status& why);
 
   const Options options_;
   PlanCache* const plans_;
