@@ -15,6 +15,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/payload_message.h"
+#include "proto/stream_slices.h"
 #include "server/background_thread.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_listener.h"
@@ -177,6 +178,10 @@ CallServices GrpcServer::MakeServices() {
   services.self_check_sampler = &self_check_sampler_;
   services.max_message_bytes = config_.max_message_bytes;
   services.default_deadline = config_.default_deadline;
+  services.stream_idle_timeout = config_.stream_idle_timeout;
+  services.defer = [this](std::function<void()> task) {
+    background_.Post(std::move(task));
+  };
   services.capabilities = DescribeServer(
       {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
        config_.max_macs, config_.max_reference_macs, config_.workers,
@@ -188,8 +193,10 @@ CallServices GrpcServer::MakeServices() {
 
 void GrpcServer::Configure(grpc::ServerBuilder* builder) {
   // Ours names the limit and the size, and comes before the bytes; gRPC's is
-  // for clients that don't declare what they send. The head comes on top.
-  const int limit = static_cast<int>(config_.max_message_bytes + kMaxHeadBytes);
+  // for clients that don't declare what they send. The head comes on top, and a
+  // stream's frame passes whatever unary calls may send.
+  const int limit = static_cast<int>(
+      std::max(config_.max_message_bytes, kMaxFrameBytes) + kMaxHeadBytes);
   builder->SetMaxReceiveMessageSize(limit);
   builder->SetMaxSendMessageSize(limit);
   // gzip never paid on float data, and inflating would get round the budget.

@@ -40,9 +40,7 @@ Call::Call(const CallServices& services,
       method_(method),
       arrival_(absl::Now()),
       deadline_(DeadlineOf(*context, services.default_deadline)),
-      cancelled_(std::make_shared<std::atomic<bool>>(false)),
-      read_start_(arrival_),
-      read_end_(arrival_) {
+      cancelled_(std::make_shared<std::atomic<bool>>(false)) {
   services_.observer->OnStarted(method_);
 }
 
@@ -57,62 +55,40 @@ absl::string_view Call::Metadata(absl::string_view key) const {
   return absl::string_view(found->second.data(), found->second.size());
 }
 
-void Call::Admit(int64_t bytes) {
-  services_.lifecycle->Enter();
+void Call::AwaitMemory(int64_t bytes) {
+  if (!active_) services_.lifecycle->Enter();
   active_ = true;
-  // gRPC doesn't run any of this call's callbacks before Start is over, so the
-  // call outlives this function even if it is granted on another thread.
+  reservation_.ShrinkTo(0);
+  HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
       bytes, deadline_, [this](absl::StatusOr<Reservation> granted) {
         OnGranted(std::move(granted));
       });
-  if (!waiter.ok()) return End(waiter.status());
+  if (!waiter.ok()) return OnMemory(waiter.status());
   waiter_id_ = *waiter;
+  // A cancellation that came before the line above found nobody waiting.
+  if (*cancelled_) CancelWait();
   HandOver();
 }
 
 void Call::OnGranted(absl::StatusOr<Reservation> granted) {
-  read_start_ = read_end_ = absl::Now();
-  if (!granted.ok()) return End(granted.status());
+  HandOver();
+  if (!granted.ok()) return OnMemory(granted.status());
   reservation_ = *std::move(granted);
-  HandOver();
-  StartRead(&request_);
+  OnMemory(absl::OkStatus());
 }
 
-void Call::OnReadDone(bool ok) {
-  HandOver();
-  read_end_ = absl::Now();
-  if (ok) return OnRequest();
-  if (grpc_call_failed_before_recv_message(context_->c_call()) != 0) {
-    return End(WhyGone());
-  }
-  // Either the client sent no message, or gRPC itself refused one, cancelled
-  // the call and told the client. Only a call that isn't cancelled can still
-  // send.
-  HandOver();
-  StartSendInitialMetadata();
-}
-
-void Call::OnSendInitialMetadataDone(bool ok) {
-  HandOver();
-  if (ok) {
-    return End(InvalidField(Reason::kMalformed, "request", "no message",
-                            "one message"));
-  }
-  End(MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
-       absl::StrCat("at most ", services_.max_message_bytes)}));
+bool Call::CancelWait() {
+  const uint64_t waiter = waiter_id_;
+  if (waiter == 0 || !services_.memory->budget.CancelWait(waiter)) return false;
+  OnMemory(WhyGone());
+  return true;
 }
 
 void Call::OnCancel() {
   HandOver();
   *cancelled_ = true;
-  const uint64_t waiter = waiter_id_;
-  if (waiter != 0 && services_.memory->budget.CancelWait(waiter)) {
-    read_start_ = read_end_ = absl::Now();
-    return End(WhyGone());
-  }
+  if (CancelWait()) return;
   OnGone();
   HandOver();
 }
@@ -131,6 +107,10 @@ absl::Status Call::WhyGone() const {
                    {Reason::kCancelled, "call", "cancelled by its client", ""});
 }
 
+bool Call::FailedToRead() const {
+  return grpc_call_failed_before_recv_message(context_->c_call()) != 0;
+}
+
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   // Nobody will read the answer: that isn't a success to be counted.
   if (status.ok() && *cancelled_) status = WhyGone();
@@ -138,7 +118,6 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
     spdlog::error("{}: {}", std::string(method_),
                   std::string(status.message()));
   }
-  request_.Clear();
   Report(status);
   reservation_.ShrinkTo(0);
   services_.observer->OnHandled(method_, status.code(), absl::Now() - arrival_);

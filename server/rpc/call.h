@@ -1,5 +1,5 @@
-// The life of one call: arrival, memory before bytes, one message in, one
-// message or an error out, each step counted.
+// The life of one call, whatever it is: arrival, memory before bytes, one end,
+// each step counted.
 #pragma once
 
 #include <atomic>
@@ -33,13 +33,14 @@ class Call : public grpc::ServerGenericBidiReactor {
  protected:
   ~Call() override;
 
-  // Counts the call as active, waits for `bytes` of the budget, then reads the
-  // request and goes on with OnRequest. Ends the call if that fails. To be
-  // called in Start.
-  void Admit(int64_t bytes);
+  // Counts the call as active and waits for `bytes` of the budget, in place of
+  // what the call has. OnMemory tells how the wait ended, maybe before this
+  // returns. To be called where OnDone can't come meanwhile: in Start, for
+  // example.
+  void AwaitMemory(int64_t bytes);
 
-  // The request is there: `request()`, paid for by `reservation()`.
-  virtual void OnRequest() {}
+  // OK: `reservation()` has the bytes. Otherwise End is still to come.
+  virtual void OnMemory(const absl::Status& /*status*/) {}
 
   // The call's client has gone; End is still to come.
   virtual void OnGone() {}
@@ -54,29 +55,34 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;
 
+  // Returns the status of a call whose client has gone.
+  absl::Status WhyGone() const;
+  // Returns whether a read failed because the call did, not because the client
+  // has no more to send. Requires: a read failed.
+  bool FailedToRead() const;
+  // Has gRPC drop what it can't get rid of.
+  void BreakOff() { context_->TryCancel(); }
+
+  // To be called where one step ends and where the next begins, which may be on
+  // another thread.
+  static void HandOver();
+
   const CallServices& services() const { return services_; }
-  grpc::ByteBuffer* request() { return &request_; }
   Reservation* reservation() { return &reservation_; }
   absl::Time arrival() const { return arrival_; }
   absl::Time deadline() const { return deadline_; }
-  absl::Duration admission_time() const { return read_start_ - arrival_; }
-  absl::Duration receive_time() const { return read_end_ - read_start_; }
   // Set when the client has gone.
   const std::shared_ptr<std::atomic<bool>>& cancelled() const {
     return cancelled_;
   }
 
+  void OnDone() override;
+
  private:
   void OnGranted(absl::StatusOr<Reservation> granted);
-  // To be called where one step ends and where the next begins, which may be on
-  // another thread.
-  static void HandOver();
-  void OnReadDone(bool ok) final;
-  void OnSendInitialMetadataDone(bool ok) final;
+  // Leaves the budget's queue. Returns false if the call isn't in it.
+  bool CancelWait();
   void OnCancel() final;
-  void OnDone() final;
-  // Returns the status of a call whose client has gone.
-  absl::Status WhyGone() const;
 
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
@@ -88,9 +94,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   // In the budget's queue; 0 if not there.
   std::atomic<uint64_t> waiter_id_{0};
   Reservation reservation_;
-  absl::Time read_start_;
-  absl::Time read_end_;
-  grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
 };
 

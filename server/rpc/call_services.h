@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "absl/time/time.h"
@@ -28,10 +29,14 @@ struct CallServices {
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;
   SelfCheckSampler* self_check_sampler = nullptr;
+  // Has another thread run a task soon. May be called with any lock held.
+  std::function<void(std::function<void()>)> defer;
   // Payload bytes of one request, and of one response.
   int64_t max_message_bytes = 0;
   // Of calls that come without a deadline.
   absl::Duration default_deadline = absl::InfiniteDuration();
+  // How long a stream waits for its client to send or take a frame.
+  absl::Duration stream_idle_timeout = absl::InfiniteDuration();
   v1::GetCapabilitiesResponse capabilities;
 };
 

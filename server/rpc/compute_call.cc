@@ -11,6 +11,7 @@
 #include "backends/core/status.h"
 #include "proto/codec.h"
 #include "server/memory/admission.h"
+#include "server/rpc/report.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -23,50 +24,14 @@ absl::Status TooLarge(absl::string_view what, int64_t found, int64_t limit) {
        absl::StrCat("at most ", limit, ", the server's --max_message_bytes")});
 }
 
-void EncodeReport(const OpSample& sample, const ConvOperation& operation,
-                  const JobOutcome& outcome, v1::Report* report) {
-  report->set_backend(sample.backend);
-  report->set_implementation(outcome.implementation);
-  report->set_flops(sample.flops);
-  report->set_plan_cache_hit(outcome.plan_cache_hit);
-  report->set_problem(ToString(operation.problem));
-  v1::StageTimes* seconds = report->mutable_seconds();
-  seconds->set_receive(absl::ToDoubleSeconds(sample.times.receive));
-  seconds->set_decode(absl::ToDoubleSeconds(sample.times.decode));
-  seconds->set_queue(absl::ToDoubleSeconds(sample.times.queue));
-  seconds->set_plan(absl::ToDoubleSeconds(sample.times.plan));
-  seconds->set_reorder(absl::ToDoubleSeconds(sample.times.reorder));
-  seconds->set_compute(absl::ToDoubleSeconds(sample.times.compute));
-  seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode));
-  seconds->set_total(absl::ToDoubleSeconds(sample.times.total));
-}
-
-void EncodeFindings(const ConvOperation& operation, const Findings& findings,
-                    v1::Report* report) {
-  if (findings.self_check) {
-    const SelfCheckReport& check = *findings.self_check;
-    v1::SelfCheck* message = report->mutable_self_check();
-    message->set_passed(check.passed);
-    message->set_forward(check.forward);
-    message->set_grad_input(check.grad_input.value_or(0));
-    message->set_grad_weight(check.grad_weight.value_or(0));
-    message->set_bound(check.bound);
-    message->set_seconds(absl::ToDoubleSeconds(check.elapsed));
-  }
-  for (size_t i = 0; i < findings.nonfinite_counts.size(); ++i) {
-    v1::ResultStatistics* message = report->add_statistics();
-    message->set_which(EncodeResult(operation.results[i].which));
-    message->set_nonfinite_count(findings.nonfinite_counts[i]);
-  }
-}
-
 }  // namespace
 
 ComputeCall::ComputeCall(const CallServices& services,
                          grpc::GenericCallbackServerContext* context,
                          Direction direction)
-    : Call(services, context,
-           direction == Direction::kForward ? "ConvForward" : "ConvBackward"),
+    : UnaryCall(
+          services, context,
+          direction == Direction::kForward ? "ConvForward" : "ConvBackward"),
       direction_(direction),
       buffers_(services.memory) {
   sample_.direction = direction;
@@ -229,18 +194,13 @@ absl::StatusOr<grpc::ByteBuffer> ComputeCall::Encode(
   sample_.times.encode = absl::Now() - start;
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, operation_, outcome, head.mutable_report());
-  EncodeFindings(operation_, outcome.findings, head.mutable_report());
   return JoinMessage(head, std::move(payloads));
 }
 
 void ComputeCall::Report(const absl::Status& status) {
   buffers_.Clear();
-  sample_.code = status.code();
-  if (!status.ok()) {
-    sample_.bytes_sent = 0;
-    const std::optional<ErrorDetail> detail = DetailOf(status);
-    if (detail) sample_.reason = std::string(ReasonName(detail->reason));
-  }
+  SetEnd(status, &sample_);
+  if (!status.ok()) sample_.bytes_sent = 0;
   services().observer->OnOperation(sample_);
 }
 

@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "server/rpc/call.h"
 #include "server/rpc/operation_buffers.h"
+#include "server/rpc/unary_call.h"
 
 namespace convgrad {
 
 // The metadata key by which a client says how many payload bytes it will send.
 inline constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
 
-class ComputeCall final : public Call {
+class ComputeCall final : public UnaryCall {
  public:
   ComputeCall(const CallServices& services,
               grpc::GenericCallbackServerContext* context, Direction direction);

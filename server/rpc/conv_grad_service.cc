@@ -4,6 +4,7 @@
 
 #include "backends/core/status.h"
 #include "server/rpc/compute_call.h"
+#include "server/rpc/stream_call.h"
 
 namespace convgrad {
 namespace {
@@ -18,7 +19,8 @@ class UnknownCall final : public Call {
   void Start() override {
     End(MakeError(absl::StatusCode::kUnimplemented,
                   {Reason::kUnsupported, "method", path_,
-                   "ConvForward, ConvBackward or GetCapabilities of "
+                   "ConvForward, ConvBackward, ConvForwardStream, "
+                   "ConvBackwardStream or GetCapabilities of "
                    "convgrad.v1.ConvGrad"}));
   }
 
@@ -33,6 +35,12 @@ Call* MakeCall(const CallServices& services,
   }
   if (context->method() == "/convgrad.v1.ConvGrad/ConvBackward") {
     return new ComputeCall(services, context, Direction::kBackward);
+  }
+  if (context->method() == "/convgrad.v1.ConvGrad/ConvForwardStream") {
+    return new StreamCall(services, context, Direction::kForward);
+  }
+  if (context->method() == "/convgrad.v1.ConvGrad/ConvBackwardStream") {
+    return new StreamCall(services, context, Direction::kBackward);
   }
   return new UnknownCall(services, context);
 }

@@ -15,8 +15,10 @@ namespace convgrad {
 class ListedService final
     : public v1::ConvGrad::WithGenericMethod_ConvForward<
           v1::ConvGrad::WithGenericMethod_ConvBackward<
-              v1::ConvGrad::WithCallbackMethod_GetCapabilities<
-                  v1::ConvGrad::Service>>> {
+              v1::ConvGrad::WithGenericMethod_ConvForwardStream<
+                  v1::ConvGrad::WithGenericMethod_ConvBackwardStream<
+                      v1::ConvGrad::WithCallbackMethod_GetCapabilities<
+                          v1::ConvGrad::Service>>>>> {
  public:
   // `services` outlives it.
   explicit ListedService(const CallServices& services) : services_(services) {}

@@ -1,6 +1,5 @@
 #include "server/rpc/operation_buffers.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,26 +47,19 @@ OperationBuffers::OperationBuffers(std::shared_ptr<CallMemory> memory)
 absl::Status OperationBuffers::Raise(const DecodedOperation& decoded,
                                      const std::vector<PayloadView>& payloads,
                                      Reservation* reservation) const {
-  // Descriptors are validated: each size is below 2^63, but not their sum.
   int64_t needed = kCallOverheadBytes;
-  auto add = [&needed](int64_t size) {
-    const int64_t limit = int64_t{1} << 60;
-    const int64_t capacity =
-        size > limit ? limit : BufferPool::CapacityFor(size);
-    needed = std::min(limit, needed + capacity);
-  };
   const std::vector<bool> is_needed = NeededPayloads(decoded, payloads.size());
   for (size_t i = 0; i < payloads.size(); ++i) {
-    if (is_needed[i]) add(payloads[i].size());
+    if (is_needed[i]) needed = AddCapacity(needed, payloads[i].size());
   }
   for (Operand operand : kAllOperands) {
     const auto& tensor = regions_.operands[static_cast<size_t>(operand)];
     if (!decoded.operation.operand(operand) || !tensor) continue;
-    if (!InPlace(tensor)) add(tensor->size);
+    if (!InPlace(tensor)) needed = AddCapacity(needed, tensor->size);
   }
   for (size_t i = 0; i < decoded.operation.results.size(); ++i) {
     if (InPlace(regions_.results[i])) continue;
-    add(SizeOf(decoded.operation.results[i]));
+    needed = AddCapacity(needed, SizeOf(decoded.operation.results[i]));
   }
   const int64_t missing = needed - reservation->bytes();
   if (missing <= 0) return absl::OkStatus();

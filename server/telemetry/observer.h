@@ -51,8 +51,8 @@ class OpObserver {
  public:
   virtual ~OpObserver() = default;
 
-  // A call of `method` ("ConvForward", "ConvBackward", "GetCapabilities")
-  // arrived.
+  // A call of `method` ("ConvForward", "ConvBackwardStream",
+  // "GetCapabilities"...) arrived.
   virtual void OnStarted(absl::string_view method) = 0;
   // The call's final status was handed to gRPC, `elapsed` after OnStarted.
   virtual void OnHandled(absl::string_view method, absl::StatusCode code,

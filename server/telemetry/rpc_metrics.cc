@@ -5,8 +5,17 @@
 namespace convgrad {
 namespace {
 
-constexpr absl::string_view kMethodNames[] = {"ConvForward", "ConvBackward",
-                                              "GetCapabilities", "unknown"};
+struct KnownMethod {
+  absl::string_view name;
+  absl::string_view type;
+};
+
+constexpr KnownMethod kKnownMethods[] = {{"ConvForward", "unary"},
+                                         {"ConvBackward", "unary"},
+                                         {"ConvForwardStream", "bidi_stream"},
+                                         {"ConvBackwardStream", "bidi_stream"},
+                                         {"GetCapabilities", "unary"},
+                                         {"unknown", "unary"}};
 
 constexpr absl::string_view kCodeLabels[kStatusCodes] = {
     "OK",
@@ -67,9 +76,9 @@ RpcMetrics::RpcMetrics(prometheus::Registry* registry) {
   for (int i = 0; i < kMethods; ++i) {
     const bool known = i + 1 < kMethods;
     prometheus::Labels labels = {
-        {"grpc_type", "unary"},
+        {"grpc_type", std::string(kKnownMethods[i].type)},
         {"grpc_service", known ? "convgrad.v1.ConvGrad" : "unknown"},
-        {"grpc_method", std::string(kMethodNames[i])}};
+        {"grpc_method", std::string(kKnownMethods[i].name)}};
     methods_[i].started = &started.Add(labels);
     methods_[i].seconds = &seconds.Add(labels, LatencyBuckets());
     for (int code = 0; code < kStatusCodes; ++code) {
@@ -81,7 +90,7 @@ RpcMetrics::RpcMetrics(prometheus::Registry* registry) {
 
 int RpcMetrics::IndexOf(absl::string_view method) {
   int index = 0;
-  while (index + 1 < kMethods && kMethodNames[index] != method) ++index;
+  while (index + 1 < kMethods && kKnownMethods[index].name != method) ++index;
   return index;
 }
 

@@ -1,0 +1,39 @@
+// Which bytes of a tensor have come, frame by frame.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "proto/stream_slices.h"
+
+namespace convgrad {
+
+// Thread-compatible.
+class FrameCoverage {
+ public:
+  // More separate pieces aren't an honest sender's, and each takes memory.
+  static constexpr size_t kMaxPieces = 1024;
+
+  // Expects the bytes of `range`.
+  explicit FrameCoverage(ByteRange range = {}) : range_(range) {}
+
+  // Takes a frame's bytes as come. `tensor` names them in errors. Requires:
+  // `frame` isn't empty and lies in the range.
+  // Errors: kInvalidArgument, reason DUPLICATE if some of them came before,
+  // LIMIT_EXCEEDED beyond kMaxPieces.
+  absl::Status Add(const ByteRange& frame, absl::string_view tensor);
+
+  const ByteRange& range() const { return range_; }
+  int64_t received_bytes() const { return received_bytes_; }
+  bool complete() const { return received_bytes_ == range_.size(); }
+
+ private:
+  ByteRange range_;
+  int64_t received_bytes_ = 0;
+  // Begin to end; neither overlapping nor touching.
+  std::map<int64_t, int64_t> pieces_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,60 @@
+#include "server/rpc/report.h"
+
+#include <optional>
+#include <string>
+
+#include "backends/core/status.h"
+#include "proto/codec.h"
+
+namespace convgrad {
+namespace {
+
+void EncodeFindings(const ConvOperation& operation, const Findings& findings,
+                    v1::Report* report) {
+  if (findings.self_check) {
+    const SelfCheckReport& check = *findings.self_check;
+    v1::SelfCheck* message = report->mutable_self_check();
+    message->set_passed(check.passed);
+    message->set_forward(check.forward);
+    message->set_grad_input(check.grad_input.value_or(0));
+    message->set_grad_weight(check.grad_weight.value_or(0));
+    message->set_bound(check.bound);
+    message->set_seconds(absl::ToDoubleSeconds(check.elapsed));
+  }
+  for (size_t i = 0; i < findings.nonfinite_counts.size(); ++i) {
+    v1::ResultStatistics* message = report->add_statistics();
+    message->set_which(EncodeResult(operation.results[i].which));
+    message->set_nonfinite_count(findings.nonfinite_counts[i]);
+  }
+}
+
+}  // namespace
+
+void EncodeReport(const OpSample& sample, const ConvOperation& operation,
+                  const JobOutcome& outcome, v1::Report* report) {
+  report->set_backend(sample.backend);
+  report->set_implementation(outcome.implementation);
+  report->set_flops(sample.flops);
+  report->set_plan_cache_hit(outcome.plan_cache_hit);
+  report->set_problem(ToString(operation.problem));
+  v1::StageTimes* seconds = report->mutable_seconds();
+  seconds->set_receive(absl::ToDoubleSeconds(sample.times.receive));
+  seconds->set_decode(absl::ToDoubleSeconds(sample.times.decode));
+  seconds->set_queue(absl::ToDoubleSeconds(sample.times.queue));
+  seconds->set_plan(absl::ToDoubleSeconds(sample.times.plan));
+  seconds->set_reorder(absl::ToDoubleSeconds(sample.times.reorder));
+  seconds->set_compute(absl::ToDoubleSeconds(sample.times.compute));
+  seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode));
+  seconds->set_total(absl::ToDoubleSeconds(sample.times.total));
+  EncodeFindings(operation, outcome.findings, report);
+}
+
+void SetEnd(const absl::Status& status, OpSample* sample) {
+  sample->code = status.code();
+  const std::optional<ErrorDetail> detail = DetailOf(status);
+  if (!status.ok() && detail) {
+    sample->reason = std::string(ReasonName(detail->reason));
+  }
+}
+
+}  // namespace convgrad

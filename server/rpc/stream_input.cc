@@ -1,0 +1,132 @@
+#include "server/rpc/stream_input.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+absl::Status Missing(const FrameCoverage& coverage, absl::string_view what) {
+  return InvalidField(
+      Reason::kMissing, "frames",
+      absl::StrCat(coverage.received_bytes(), " bytes of ", what,
+                   " at the end of the stream"),
+      absl::StrCat(coverage.range().size(), " bytes, ", coverage.range().begin,
+                   " to ", coverage.range().end, " of the tensor"));
+}
+
+}  // namespace
+
+StreamInput::StreamInput(const StreamSlices& slices) : slices_(slices) {
+  const ConvOperation& operation = slices_.operation();
+  for (Operand which : kAllOperands) {
+    const auto& tensor = operation.operand(which);
+    if (!tensor || slices_.IsCut(which)) continue;
+    whole_[static_cast<size_t>(which)] =
+        FrameCoverage({0, ByteSize(*tensor).value_or(0)});
+  }
+  OpenSlice(0);
+  OpenSlice(1);
+  while (first_ < slices_.count() && IsComplete(first_)) ++first_;
+}
+
+void StreamInput::OpenSlice(int64_t slice) {
+  if (slice >= slices_.count()) return;
+  const ConvOperation& operation = slices_.operation();
+  for (Operand which : kAllOperands) {
+    const auto& tensor = operation.operand(which);
+    if (!tensor || !slices_.IsCut(which)) continue;
+    CoverageOf(which, slice) = FrameCoverage(slices_.RangeOf(*tensor, slice));
+  }
+}
+
+FrameCoverage& StreamInput::CoverageOf(Operand which, int64_t slice) {
+  Coverage& coverage = slice == kNoSlice ? whole_ : open_[slice % 2];
+  return coverage[static_cast<size_t>(which)];
+}
+
+bool StreamInput::IsComplete(int64_t slice) const {
+  for (const FrameCoverage& coverage : open_[slice % 2]) {
+    if (!coverage.complete()) return false;
+  }
+  return true;
+}
+
+absl::string_view StreamInput::IncompleteWhole() const {
+  for (Operand which : kAllOperands) {
+    if (!whole_[static_cast<size_t>(which)].complete()) return NameOf(which);
+  }
+  return "";
+}
+
+bool StreamInput::whole_operands_complete() const {
+  return IncompleteWhole().empty();
+}
+
+absl::StatusOr<int64_t> StreamInput::SliceOf(const OperandPiece& piece) const {
+  if (!slices_.IsCut(piece.which)) return kNoSlice;
+  const TensorDescriptor& tensor = *slices_.operation().operand(piece.which);
+  const int64_t slice = piece.bytes.begin / slices_.RangeOf(tensor, 0).size();
+  const ByteRange range = slices_.RangeOf(tensor, slice);
+  if (piece.bytes.end <= range.end) return slice;
+  return InvalidField(
+      Reason::kOutOfRange, "frame.byte_offset",
+      absl::StrCat("bytes ", piece.bytes.begin, " to ", piece.bytes.end, " of ",
+                   NameOf(piece.which)),
+      absl::StrCat("bytes of one slice; slice ", slice, " ends at ",
+                   range.end));
+}
+
+absl::Status StreamInput::CheckOpen(int64_t slice, Operand which) const {
+  if (slice < first_) {
+    return InvalidField(
+        Reason::kDuplicate, "frame.byte_offset",
+        absl::StrCat("slice ", slice, " of ", NameOf(which),
+                     ", which came before"),
+        first_ == slices_.count()
+            ? std::string("nothing more: every byte has come")
+            : absl::StrCat("slice ", first_, " or ", first_ + 1));
+  }
+  if (slice > first_ + 1) {
+    return InvalidField(
+        Reason::kOutOfRange, "frame.byte_offset",
+        absl::StrCat("slice ", slice, " of ", NameOf(which)),
+        absl::StrCat("slice ", first_, " or ", first_ + 1,
+                     ": the first that isn't complete, or the next"));
+  }
+  if (slice < 2 || whole_operands_complete()) return absl::OkStatus();
+  return InvalidField(
+      Reason::kMissing, absl::StrCat("operands.", IncompleteWhole()),
+      absl::StrCat("slice ", slice, " of ", NameOf(which), " before all of it"),
+      "all of it before the third slice");
+}
+
+absl::StatusOr<int64_t> StreamInput::Accept(const OperandPiece& piece) {
+  ASSIGN_OR_RETURN(const int64_t slice, SliceOf(piece));
+  if (slice != kNoSlice) RETURN_IF_ERROR(CheckOpen(slice, piece.which));
+  RETURN_IF_ERROR(
+      CoverageOf(piece.which, slice).Add(piece.bytes, NameOf(piece.which)));
+  while (first_ < slices_.count() && IsComplete(first_)) {
+    OpenSlice(first_ + 2);
+    ++first_;
+  }
+  return slice;
+}
+
+absl::Status StreamInput::CheckComplete() const {
+  for (Operand which : kAllOperands) {
+    const FrameCoverage& whole = whole_[static_cast<size_t>(which)];
+    if (!whole.complete()) return Missing(whole, NameOf(which));
+  }
+  if (first_ == slices_.count()) return absl::OkStatus();
+  for (Operand which : kAllOperands) {
+    const FrameCoverage& part = open_[first_ % 2][static_cast<size_t>(which)];
+    if (part.complete()) continue;
+    return Missing(part, absl::StrCat("slice ", first_, " of ", NameOf(which)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace convgrad
