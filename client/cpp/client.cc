@@ -1,76 +1,70 @@
 #include "client/cpp/client.h"
 
-#include <future>
+#include <algorithm>
+#include <limits>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/checked_math.h"
 #include "backends/core/status.h"
+#include "client/cpp/connection.h"
+#include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/rpc_status.h"
-#include "convgrad/v1/service.grpc.pb.h"
-#include "grpcpp/channel.h"
+#include "client/cpp/streamed_run.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
 namespace {
 
-using RawStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
-
 constexpr char kForwardMethod[] = "/convgrad.v1.ConvGrad/ConvForward";
 constexpr char kBackwardMethod[] = "/convgrad.v1.ConvGrad/ConvBackward";
 constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
 
-// Memory lent to gRPC, and the wait for its return.
-class Loan {
- public:
-  Loan() {
-    auto promise = std::make_shared<std::promise<void>>();
-    returned_ = promise->get_future();
-    owner_ = std::shared_ptr<const void>(
-        this, [promise](const void*) { promise->set_value(); });
-  }
+// What the largest server takes in a message: gRPC counts in 31 bits, and a
+// head comes beside the payload.
+constexpr int64_t kLargestUnaryBytes =
+    std::numeric_limits<int32_t>::max() - (int64_t{2} << 20);
 
-  grpc::Slice SliceOf(absl::Span<const std::byte> bytes) const {
-    return SliceOver(bytes.data(), static_cast<int64_t>(bytes.size()), owner_);
+// Returns whether a message can't hold what isn't in a region of the operands
+// or of the results.
+bool NeedsStream(const ConvOperation& operation, const RegionPlaces& places) {
+  int64_t request_bytes = 0;
+  int64_t response_bytes = 0;
+  const auto add = [](int64_t* sum, const TensorDescriptor& tensor) {
+    *sum = CheckedAdd(*sum, ByteSize(tensor).value_or(0))
+               .value_or(std::numeric_limits<int64_t>::max());
+  };
+  for (size_t i = 0; i < operation.operands.size(); ++i) {
+    if (!operation.operands[i] || places.operands[i]) continue;
+    add(&request_bytes, *operation.operands[i]);
   }
-
-  // Returns when the last slice is gone.
-  void AwaitReturn() {
-    owner_.reset();
-    returned_.wait();
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    if (places.results[i]) continue;
+    add(&response_bytes, operation.results[i].descriptor);
   }
+  return std::max(request_bytes, response_bytes) > kLargestUnaryBytes;
+}
 
- private:
-  std::future<void> returned_;
-  std::shared_ptr<const void> owner_;
-};
+// Returns whether `status` is a server's word that its messages are too small
+// for the operation.
+bool IsMessageTooLarge(const absl::Status& status) {
+  const std::optional<ErrorDetail> detail = DetailOf(status);
+  return detail && status.code() == absl::StatusCode::kResourceExhausted &&
+         detail->reason == Reason::kLimitExceeded &&
+         (detail->field == "request" || detail->field == "response");
+}
 
 }  // namespace
-
-struct Client::Connection {
-  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
-      : raw_stub(channel), stub(v1::ConvGrad::NewStub(channel)) {}
-
-  // Sends `request`, waits, and returns the reply's message.
-  absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method,
-                                        const grpc::ByteBuffer& request,
-                                        absl::Time deadline);
-
-  RawStub raw_stub;
-  std::unique_ptr<v1::ConvGrad::Stub> stub;
-};
-
-namespace {
 
 void SetDeadline(absl::Time deadline, grpc::ClientContext* context) {
   if (deadline == absl::InfiniteFuture()) return;
   context->set_deadline(absl::ToChronoTime(deadline));
 }
-
-}  // namespace
 
 absl::StatusOr<grpc::ByteBuffer> Client::Connection::Call(
     const std::string& method, const grpc::ByteBuffer& request,
@@ -102,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
   arguments.SetMaxSendMessageSize(-1);
   // An http_proxy of the environment would also catch servers on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  auto channel = grpc::CreateCustomChannel(
+  const auto channel = grpc::CreateCustomChannel(
       options.server, grpc::InsecureChannelCredentials(), arguments);
   return std::unique_ptr<Client>(
       new Client(std::make_unique<Connection>(channel)));
@@ -114,10 +108,47 @@ Client::Client(std::unique_ptr<Connection> connection)
 Client::~Client() = default;
 
 absl::StatusOr<OperationReply> Client::Run(const OperationCall& call) {
+  RETURN_IF_ERROR(Validate(call.operation));
+  ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
+  if (NeedsStream(call.operation, places)) return RunStreamed(call, 0);
+  absl::StatusOr<OperationReply> reply = RunUnary(call, places);
+  // A stream can't check itself.
+  if (call.self_check || !IsMessageTooLarge(reply.status())) return reply;
+  return RunStreamed(call, 0);
+}
+
+absl::StatusOr<OperationReply> Client::RunStreamed(const OperationCall& call,
+                                                   int64_t slice_items) {
+  const absl::Time start = absl::Now();
+  RETURN_IF_ERROR(Validate(call.operation));
+  RETURN_IF_ERROR(PlacesOf(call).status());
+  if (slice_items < 0) {
+    return InvalidField(Reason::kOutOfRange, "slice_items",
+                        absl::StrCat(slice_items), "at least 0");
+  }
+  const bool forward = call.operation.direction == Direction::kForward;
+  Loan loan;
+  auto run = [&]() -> absl::StatusOr<OperationReply> {
+    grpc::ClientContext context;
+    SetDeadline(call.deadline, &context);
+    StreamedRun stream(call, slice_items, loan);
+    RETURN_IF_ERROR(stream.Allocate());
+    connection_->raw_stub.PrepareBidiStreamingCall(
+        &context,
+        absl::StrCat(forward ? kForwardMethod : kBackwardMethod, "Stream"), {},
+        &stream);
+    return stream.Run(&context);
+  };
+  absl::StatusOr<OperationReply> reply = run();
+  loan.AwaitReturn();
+  if (reply.ok()) reply->elapsed = absl::Now() - start;
+  return reply;
+}
+
+absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
+                                                const RegionPlaces& places) {
   const absl::Time start = absl::Now();
   const ConvOperation& operation = call.operation;
-  RETURN_IF_ERROR(Validate(operation));
-  ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
   const bool forward = operation.direction == Direction::kForward;
 
   Loan loan;

@@ -16,6 +16,7 @@
 #include "client/cpp/aligned_buffer.h"
 #include "client/cpp/shared_region.h"
 #include "convgrad/v1/service.pb.h"
+#include "proto/region_places.h"
 
 namespace convgrad {
 
@@ -75,7 +76,9 @@ class Client {
       const ClientOptions& options);
   ~Client();
 
-  // Sends the operation and waits for its results. gRPC may still be sending
+  // Sends the operation and waits for its results: in one message each way, or
+  // by RunStreamed where no message can hold them (2 GiB - 2 MiB) or the server
+  // answers that its own can't (--max_message_bytes). gRPC may still be sending
   // when a call fails early; Run returns only when it has let go of the
   // operands' memory, which can be some time after the deadline.
   // Errors: kInvalidArgument before anything is sent; the server's, with its
@@ -83,12 +86,23 @@ class Client {
   // reply that doesn't fit the operation.
   absl::StatusOr<OperationReply> Run(const OperationCall& call);
 
+  // As Run, over a stream: in slices of `slice_items` items of the batch, 0 for
+  // what the contract works out (StreamHeader in service.proto). Memory at the
+  // server doesn't grow with the batch; a self-check is refused there. What is
+  // in a region is sent like the rest.
+  absl::StatusOr<OperationReply> RunStreamed(const OperationCall& call,
+                                             int64_t slice_items);
+
   // Errors: the server's; kUnavailable if there is no server.
   absl::StatusOr<v1::GetCapabilitiesResponse> Capabilities(absl::Time deadline);
 
+  struct Connection;  // internal
+
  private:
-  struct Connection;
   explicit Client(std::unique_ptr<Connection> connection);
+  // Requires: a valid operation, and its PlacesOf.
+  absl::StatusOr<OperationReply> RunUnary(const OperationCall& call,
+                                          const RegionPlaces& places);
 
   const std::unique_ptr<Connection> connection_;
 };

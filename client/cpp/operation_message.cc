@@ -1,26 +1,16 @@
 #include "client/cpp/operation_message.h"
 
-#include <random>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
 #include "proto/codec.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
 namespace {
-
-std::string RandomRequestId() {
-  std::random_device device;
-  std::string id;
-  for (int i = 0; i < 4; ++i) {
-    const uint32_t bits = device();
-    id.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
-  }
-  return id;
-}
 
 absl::Status CheckOperandBytes(const OperationCall& call) {
   for (Operand operand : kAllOperands) {
@@ -48,42 +38,14 @@ int64_t BytesIn(const RegionPlaces& places) {
   return bytes;
 }
 
-absl::Status BadReply(absl::string_view field, absl::string_view found,
-                      absl::string_view expected) {
-  return MakeError(absl::StatusCode::kInternal,
-                   {Reason::kMalformed, absl::StrCat("reply.", field),
-                    std::string(found), std::string(expected)});
-}
-
 template <typename Request>
 absl::StatusOr<grpc::ByteBuffer> EncodeAs(const OperationCall& call,
                                           const RegionPlaces& places,
                                           std::vector<grpc::Slice> payloads) {
   Request request;
   *request.mutable_operation() = EncodeOperation(call.operation, places);
-  *request.mutable_options() =
-      EncodeOptions({.backend = call.backend,
-                     .deterministic = call.deterministic,
-                     .request_id = RandomRequestId(),
-                     .self_check = call.self_check,
-                     .count_nonfinite = call.count_nonfinite});
+  *request.mutable_options() = EncodeOptions(OptionsOf(call));
   return JoinMessage(request, std::move(payloads));
-}
-
-// Checks that the tensor is what was asked for, and returns its description.
-absl::StatusOr<OperationResult> DecodeResultTensor(
-    const v1::NamedTensor& named, const ResultRequest& wanted) {
-  const std::string name(NameOf(wanted.which));
-  if (DecodeResult(named.which()) != wanted.which) {
-    return BadReply("results", v1::Result_Name(named.which()), name);
-  }
-  ASSIGN_OR_RETURN(
-      const TensorDescriptor descriptor,
-      DecodeTensor(named.tensor(), wanted.descriptor.groups, name));
-  if (!(descriptor == wanted.descriptor)) {
-    return BadReply(name, ToString(descriptor), ToString(wanted.descriptor));
-  }
-  return OperationResult{wanted.which, descriptor, {}, {}};
 }
 
 // Moves the payload that `tensor` names into `result`.
@@ -128,9 +90,9 @@ absl::StatusOr<OperationReply> DecodeAs(const OperationCall& call,
                     absl::StrCat(count));
   }
   for (int i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(
-        OperationResult result,
-        DecodeResultTensor(response.results(i), operation.results[i]));
+    const ResultRequest& wanted = operation.results[i];
+    RETURN_IF_ERROR(CheckNamed(response.results(i), wanted));
+    OperationResult result{wanted.which, wanted.descriptor, {}, {}};
     const v1::Tensor& tensor = response.results(i).tensor();
     if (!places.results[i]) {
       RETURN_IF_ERROR(TakePayload(tensor, &*payloads, &result));

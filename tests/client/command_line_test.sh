@@ -50,6 +50,7 @@ expect 2 '--backend: found "tpu"' backward $problem --backend=tpu
 expect 2 '--repeat: found "0"' bench $problem --repeat=0
 expect 2 '--direction: found "up"' bench $problem --direction=up
 expect 2 '--timeout: found "0"' backward $problem --timeout=0s
+expect 2 '--slice_items: found "-2"' backward $problem --slice_items=-2
 expect 2 "results[0].which" backward $problem --gradients=output
 expect 2 "results[1].which" backward $problem --gradients=grad_input,grad_input
 expect 2 "at most 4294967295" backward conv2d_n1_c65536_o65536_i1000_k3_p1

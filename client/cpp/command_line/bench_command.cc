@@ -20,7 +20,7 @@ absl::Status RunBench(const ConvProblem& problem, const Settings& settings,
   std::vector<OperationReply> replies;
   for (int i = -settings.warmup; i < settings.repeat; ++i) {
     placed.call.deadline = absl::Now() + settings.timeout;
-    ASSIGN_OR_RETURN(OperationReply reply, client->Run(placed.call));
+    ASSIGN_OR_RETURN(OperationReply reply, Send(placed.call, settings, client));
     if (i < 0) continue;
     reply.results.clear();
     replies.push_back(std::move(reply));

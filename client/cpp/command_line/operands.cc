@@ -79,7 +79,8 @@ absl::StatusOr<LocalTensor> TensorOf(const TensorDescriptor& descriptor,
   return tensor;
 }
 
-// Refuses tensors that no message can carry, before they are made.
+// Refuses tensors that no message can carry, before they are made: a slip of
+// the keyboard, most likely. A stream could carry them.
 absl::Status CheckSizes(const ConvOperation& operation) {
   for (Operand operand : kAllOperands) {
     const auto& tensor = operation.operand(operand);
@@ -244,6 +245,12 @@ absl::StatusOr<PlacedCall> Place(OperationCall call, const Settings& settings) {
                      placed.region->Allocate(*ByteSize(result.descriptor)));
   }
   return placed;
+}
+
+absl::StatusOr<OperationReply> Send(const OperationCall& call,
+                                    const Settings& settings, Client* client) {
+  if (settings.slice_items == 0) return client->Run(call);
+  return client->RunStreamed(call, std::max<int64_t>(settings.slice_items, 0));
 }
 
 }  // namespace convgrad

@@ -59,6 +59,10 @@ struct PlacedCall {
 // Errors: as SharedRegion::Connect.
 absl::StatusOr<PlacedCall> Place(OperationCall call, const Settings& settings);
 
+// Runs `call` as the settings say, on a stream or not.
+absl::StatusOr<OperationReply> Send(const OperationCall& call,
+                                    const Settings& settings, Client* client);
+
 // Returns a descriptor of `dims` with the settings' layout for activations, or
 // for weights.
 TensorDescriptor ActivationOf(const Dims& dims, DataType dtype,

@@ -234,7 +234,8 @@ absl::Status RunOnce(Direction direction, const ConvProblem& problem,
   ASSIGN_OR_RETURN(
       const PlacedCall placed,
       Place(CallFor(run.operation, run.tensors, settings), settings));
-  ASSIGN_OR_RETURN(const OperationReply reply, client->Run(placed.call));
+  ASSIGN_OR_RETURN(const OperationReply reply,
+                   Send(placed.call, settings, client));
   PrintReply(placed.call.operation, reply);
   if (!settings.out.empty()) {
     RETURN_IF_ERROR(WriteResults(reply, settings.out));

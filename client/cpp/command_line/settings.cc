@@ -21,6 +21,11 @@ ABSL_FLAG(bool, self_check, false,
           "backward: let the server check the gradients, too");
 ABSL_FLAG(bool, count_nonfinite, false, "count Inf and NaN in the results");
 ABSL_FLAG(bool, deterministic, true, "plans from heuristics only");
+ABSL_FLAG(
+    int64_t, slice_items, 0,
+    "stream the operation in slices of so many items of the batch; -1: as "
+    "many as the contract works out; 0: no stream unless a message is too "
+    "small");
 ABSL_FLAG(std::string, dtype, "f32", "of the operands: f32, bf16 or f16");
 ABSL_FLAG(std::string, layout, "NCX", "of activations: NCX, NXC or NDC1HWC0");
 ABSL_FLAG(std::string, weight_layout, "",
@@ -197,6 +202,11 @@ absl::StatusOr<Settings> ReadSettings() {
   }
   settings.deterministic = absl::GetFlag(FLAGS_deterministic);
   settings.self_check = absl::GetFlag(FLAGS_self_check);
+  settings.slice_items = absl::GetFlag(FLAGS_slice_items);
+  if (settings.slice_items < -1) {
+    return BadFlag("slice_items", absl::StrCat(settings.slice_items),
+                   "at least -1");
+  }
   settings.count_nonfinite = absl::GetFlag(FLAGS_count_nonfinite);
   settings.seed = absl::GetFlag(FLAGS_seed);
   settings.integers = absl::GetFlag(FLAGS_integers);
@@ -208,14 +218,14 @@ absl::StatusOr<Settings> ReadSettings() {
 }
 
 std::string FlagHelp() {
-  constexpr std::array<absl::string_view, 27> kNames = {
-      "server",        "region",        "timeout",        "backend",
-      "deterministic", "dtype",         "layout",         "weight_layout",
-      "result_dtype",  "result_layout", "scale",          "gradients",
-      "seed",          "integers",      "input",          "weight",
-      "bias",          "residual",      "grad_output",    "output",
-      "out",           "check",         "direction",      "repeat",
-      "warmup",        "self_check",    "count_nonfinite"};
+  constexpr std::array<absl::string_view, 28> kNames = {
+      "server",        "region",        "timeout",         "backend",
+      "deterministic", "dtype",         "layout",          "weight_layout",
+      "result_dtype",  "result_layout", "scale",           "gradients",
+      "seed",          "integers",      "input",           "weight",
+      "bias",          "residual",      "grad_output",     "output",
+      "out",           "check",         "direction",       "repeat",
+      "warmup",        "self_check",    "count_nonfinite", "slice_items"};
   std::string help;
   for (absl::string_view name : kNames) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);

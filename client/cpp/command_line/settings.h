@@ -21,6 +21,7 @@ struct Settings {
   bool deterministic = true;
   bool self_check = false;
   bool count_nonfinite = false;
+  int64_t slice_items = 0;  // of a stream; -1: the default's, 0: no stream
 
   DataType dtype = DataType::kF32;
   Layout layout = Layout::kNCX;

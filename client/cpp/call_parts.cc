@@ -1,0 +1,53 @@
+#include "client/cpp/call_parts.h"
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+std::string RandomRequestId() {
+  std::random_device device;
+  std::string id;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t bits = device();
+    id.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
+  }
+  return id;
+}
+
+}  // namespace
+
+CallOptions OptionsOf(const OperationCall& call) {
+  return {.backend = call.backend,
+          .deterministic = call.deterministic,
+          .request_id = RandomRequestId(),
+          .self_check = call.self_check,
+          .count_nonfinite = call.count_nonfinite};
+}
+
+absl::Status BadReply(absl::string_view field, absl::string_view found,
+                      absl::string_view expected) {
+  return MakeError(absl::StatusCode::kInternal,
+                   {Reason::kMalformed, absl::StrCat("reply.", field),
+                    std::string(found), std::string(expected)});
+}
+
+absl::Status CheckNamed(const v1::NamedTensor& named,
+                        const ResultRequest& wanted) {
+  const std::string name(NameOf(wanted.which));
+  if (DecodeResult(named.which()) != wanted.which) {
+    return BadReply("results", v1::Result_Name(named.which()), name);
+  }
+  ASSIGN_OR_RETURN(
+      const TensorDescriptor descriptor,
+      DecodeTensor(named.tensor(), wanted.descriptor.groups, name));
+  if (descriptor == wanted.descriptor) return absl::OkStatus();
+  return BadReply(name, ToString(descriptor), ToString(wanted.descriptor));
+}
+
+}  // namespace convgrad

@@ -1,0 +1,25 @@
+// What calls on one message and on a stream have in common: the options, and
+// what is checked of a reply.
+//
+// Thread-safe: free functions without state.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "client/cpp/client.h"
+#include "proto/codec.h"
+
+namespace convgrad {
+
+// Returns the call's options with a new request id.
+CallOptions OptionsOf(const OperationCall& call);
+
+// Returns kInternal: a reply that doesn't fit the operation.
+absl::Status BadReply(absl::string_view field, absl::string_view found,
+                      absl::string_view expected);
+
+// Returns OK if `named` describes what was asked for.
+absl::Status CheckNamed(const v1::NamedTensor& named,
+                        const ResultRequest& wanted);
+
+}  // namespace convgrad

@@ -1,0 +1,32 @@
+// A client's channel and the stubs on it. Internal to the client.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cpp/client.h"
+#include "convgrad/v1/service.grpc.pb.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/generic/generic_stub.h"
+
+namespace convgrad {
+
+// Thread-safe.
+struct Client::Connection {
+  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
+      : raw_stub(channel), stub(v1::ConvGrad::NewStub(channel)) {}
+
+  // Sends `request`, waits, and returns the reply's message.
+  absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method,
+                                        const grpc::ByteBuffer& request,
+                                        absl::Time deadline);
+
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> raw_stub;
+  std::unique_ptr<v1::ConvGrad::Stub> stub;
+};
+
+void SetDeadline(absl::Time deadline, grpc::ClientContext* context);
+
+}  // namespace convgrad

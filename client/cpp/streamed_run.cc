@@ -1,0 +1,173 @@
+#include "client/cpp/streamed_run.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
+#include "client/cpp/rpc_status.h"
+#include "proto/payload_message.h"
+
+namespace convgrad {
+namespace {
+
+ConvOperation Needed(ConvOperation operation) {
+  DropUnneeded(&operation);
+  return operation;
+}
+
+// Returns what is sent, in order: whole operands first, then slice by slice.
+std::vector<OperandPiece> PiecesOf(const StreamSlices& slices) {
+  std::vector<OperandPiece> pieces;
+  const auto add = [&](bool cut, int64_t slice) {
+    for (Operand which : kAllOperands) {
+      const auto& tensor = slices.operation().operand(which);
+      if (!tensor || slices.IsCut(which) != cut) continue;
+      const ByteRange bytes = cut ? slices.RangeOf(*tensor, slice)
+                                  : ByteRange{0, ByteSize(*tensor).value_or(0)};
+      if (bytes.size() > 0) pieces.push_back({which, bytes});
+    }
+  };
+  add(false, 0);
+  for (int64_t slice = 0; slice < slices.count(); ++slice) add(true, slice);
+  return pieces;
+}
+
+}  // namespace
+
+StreamedRun::StreamedRun(const OperationCall& call, int64_t slice_items,
+                         const Loan& loan)
+    : call_(call),
+      slices_(Needed(call.operation), slice_items),
+      loan_(loan),
+      to_send_(PiecesOf(slices_)),
+      received_(call.operation.results.size(), 0) {}
+
+absl::Status StreamedRun::Allocate() {
+  for (const ResultRequest& wanted : slices_.operation().results) {
+    OperationResult result{wanted.which, wanted.descriptor, {}, {}};
+    const size_t i = targets_.size();
+    if (i < call_.destinations.size() &&
+        call_.destinations[i].data() != nullptr) {
+      targets_.push_back(call_.destinations[i]);
+    } else {
+      const int64_t bytes = ByteSize(wanted.descriptor).value_or(0);
+      ASSIGN_OR_RETURN(result.data, AlignedBuffer::Allocate(bytes));
+      targets_.emplace_back(result.data.data(), bytes);
+    }
+    result.bytes = targets_.back();
+    reply_.results.push_back(std::move(result));
+  }
+  return absl::OkStatus();
+}
+
+void StreamedRun::Write(absl::StatusOr<grpc::ByteBuffer> message) {
+  outgoing_ = *std::move(message);
+  sent_bytes_ += static_cast<int64_t>(outgoing_.Length());
+  StartWrite(&outgoing_);
+}
+
+void StreamedRun::OnWriteDone(bool ok) {
+  outgoing_.Clear();
+  // The status, which comes by itself, says why.
+  if (!ok) return;
+  if (next_piece_ == to_send_.size()) return StartWritesDone();
+  OperandPiece& piece = to_send_[next_piece_];
+  const ByteRange bytes = FrameAt(piece.bytes, piece.bytes.begin);
+  const auto operand = call_.operands[static_cast<size_t>(piece.which)];
+  piece.bytes.begin = bytes.end;
+  if (piece.bytes.size() == 0) ++next_piece_;
+  Write(
+      JoinMessage(EncodeFrame(piece.which, bytes.begin),
+                  {loan_.SliceOf(operand.subspan(bytes.begin, bytes.size()))}));
+}
+
+void StreamedRun::OnReadDone(bool ok) {
+  if (!ok) return;
+  bad_reply_ = TakeMessage();
+  if (!bad_reply_.ok()) return context_->TryCancel();
+  StartRead(&incoming_);
+}
+
+absl::Status StreamedRun::TakeMessage() {
+  reply_.received_bytes += static_cast<int64_t>(incoming_.Length());
+  v1::ConvStreamResponse message;
+  absl::StatusOr<std::vector<PayloadView>> payloads =
+      SplitMessage(&incoming_, &message);
+  if (!payloads.ok()) {
+    return BadReply("message", payloads.status().message(), "a response");
+  }
+  if (end_) return BadReply("message", "one after the end", "none");
+  if (message.has_frame()) {
+    return TakeFrame(message.frame(), *std::move(payloads));
+  }
+  if (!message.has_end()) return BadReply("part", "nothing", "frame or end");
+  end_ = std::move(*message.mutable_end());
+  return CheckEnd();
+}
+
+absl::Status StreamedRun::TakeFrame(const v1::ResultFrame& frame,
+                                    std::vector<PayloadView> payloads) {
+  size_t i = 0;
+  while (i < reply_.results.size() &&
+         DecodeResult(frame.which()) != reply_.results[i].which) {
+    ++i;
+  }
+  if (i == reply_.results.size() || payloads.size() != 1) {
+    return BadReply("frame.which", v1::Result_Name(frame.which()),
+                    "a result that was asked for, with one payload");
+  }
+  const absl::Span<std::byte> target = targets_[i];
+  const auto left = static_cast<int64_t>(target.size()) - received_[i];
+  const int64_t size = payloads[0].size();
+  if (frame.byte_offset() != received_[i] || size > left) {
+    return BadReply(
+        "frame.byte_offset",
+        absl::StrCat(frame.byte_offset(), " with ", size, " bytes"),
+        absl::StrCat(received_[i], " with at most ", left, " bytes"));
+  }
+  payloads[0].MoveTo(target.data() + received_[i]);
+  received_[i] += size;
+  return absl::OkStatus();
+}
+
+absl::Status StreamedRun::CheckEnd() const {
+  const std::vector<ResultRequest>& wanted = slices_.operation().results;
+  if (end_->results_size() != static_cast<int>(wanted.size())) {
+    return BadReply("results", absl::StrCat(end_->results_size()),
+                    absl::StrCat(wanted.size()));
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    RETURN_IF_ERROR(CheckNamed(end_->results(static_cast<int>(i)), wanted[i]));
+    const auto size = static_cast<int64_t>(targets_[i].size());
+    if (received_[i] == size) continue;
+    return BadReply(NameOf(wanted[i].which),
+                    absl::StrCat(received_[i], " bytes"), absl::StrCat(size));
+  }
+  return absl::OkStatus();
+}
+
+void StreamedRun::OnDone(const grpc::Status& status) {
+  MutexLock lock(&mutex_);
+  rpc_status_ = status;
+  changed_.NotifyAll();
+}
+
+absl::StatusOr<OperationReply> StreamedRun::Run(grpc::ClientContext* context) {
+  context_ = context;
+  Write(JoinMessage(
+      EncodeOpening(slices_.operation(), OptionsOf(call_), slices_.items()),
+      {}));
+  StartRead(&incoming_);
+  StartCall();
+  MutexLock lock(&mutex_);
+  while (!rpc_status_) changed_.Wait(&mutex_);
+  RETURN_IF_ERROR(bad_reply_);
+  RETURN_IF_ERROR(FromRpc(*rpc_status_, *context_));
+  if (!end_) return BadReply("message", "no end", "one at the end");
+  reply_.report = std::move(*end_->mutable_report());
+  reply_.sent_bytes = sent_bytes_;
+  return std::move(reply_);
+}
+
+}  // namespace convgrad
