@@ -337,12 +337,25 @@ TEST(SharedMemory, ServesTensorsLargerThanAnyMessage) {
   const auto client = *Client::Connect({server.test_server().address()});
   const Formats formats{DataType::kF32, Layout::kNCX, Layout::kOIX};
   OwnedCall call(BackwardOf("conv2d_n1_c32_o32_i128_k1", formats));
+  // With a self-check, or it would go as a stream.
+  call.call.self_check = true;
   EXPECT_EQ(client->Run(call.call).status().code(),
             absl::StatusCode::kResourceExhausted);
+  call.call.self_check = false;
   const auto region = server.NewRegion(8 * kMiB);
   MoveInto(region.get(), 0, &call.call);
   const auto reply = client->Run(call.call);
-  EXPECT_TRUE(reply.ok()) << reply.status();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  const auto first = reply->results[0].bytes;
+  const std::vector<std::byte> whole(first.begin(), first.end());
+  std::fill(call.call.destinations[0].begin(), call.call.destinations[0].end(),
+            std::byte{0x55});
+  const auto streamed = client->RunStreamed(call.call, 1);
+  ASSERT_TRUE(streamed.ok()) << streamed.status();
+  EXPECT_EQ(streamed->results[0].bytes.data(),
+            call.call.destinations[0].data());
+  EXPECT_TRUE(std::equal(whole.begin(), whole.end(),
+                         streamed->results[0].bytes.begin()));
 }
 
 TEST(SharedMemory, OutlivesItsClientInTheQueue) {
