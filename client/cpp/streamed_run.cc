@@ -44,6 +44,7 @@ StreamedRun::StreamedRun(const OperationCall& call, int64_t slice_items,
       received_(call.operation.results.size(), 0) {}
 
 absl::Status StreamedRun::Allocate() {
+  MutexLock lock(&reader_mutex_);
   for (const ResultRequest& wanted : slices_.operation().results) {
     OperationResult result{wanted.which, wanted.descriptor, {}, {}};
     const size_t i = targets_.size();
@@ -61,31 +62,43 @@ absl::Status StreamedRun::Allocate() {
   return absl::OkStatus();
 }
 
-void StreamedRun::Write(absl::StatusOr<grpc::ByteBuffer> message) {
+void StreamedRun::SetOutgoing(absl::StatusOr<grpc::ByteBuffer> message) {
   outgoing_ = *std::move(message);
   sent_bytes_ += static_cast<int64_t>(outgoing_.Length());
-  StartWrite(&outgoing_);
 }
 
-void StreamedRun::OnWriteDone(bool ok) {
+bool StreamedRun::NextFrame() {
   outgoing_.Clear();
-  // The status, which comes by itself, says why.
-  if (!ok) return;
-  if (next_piece_ == to_send_.size()) return StartWritesDone();
+  if (next_piece_ == to_send_.size()) return false;
   OperandPiece& piece = to_send_[next_piece_];
   const ByteRange bytes = FrameAt(piece.bytes, piece.bytes.begin);
   const auto operand = call_.operands[static_cast<size_t>(piece.which)];
   piece.bytes.begin = bytes.end;
   if (piece.bytes.size() == 0) ++next_piece_;
-  Write(
+  SetOutgoing(
       JoinMessage(EncodeFrame(piece.which, bytes.begin),
                   {loan_.SliceOf(operand.subspan(bytes.begin, bytes.size()))}));
+  return true;
+}
+
+void StreamedRun::OnWriteDone(bool ok) {
+  bool more = false;
+  {
+    MutexLock lock(&writer_mutex_);
+    if (ok) more = NextFrame();
+  }
+  if (more) return StartWrite(&outgoing_);
+  // Of a failed write the status, which comes by itself, says why.
+  if (ok) StartWritesDone();
 }
 
 void StreamedRun::OnReadDone(bool ok) {
   if (!ok) return;
-  bad_reply_ = TakeMessage();
-  if (!bad_reply_.ok()) return context_->TryCancel();
+  {
+    MutexLock lock(&reader_mutex_);
+    bad_reply_ = TakeMessage();
+    if (!bad_reply_.ok()) return context_->TryCancel();
+  }
   StartRead(&incoming_);
 }
 
@@ -154,14 +167,22 @@ void StreamedRun::OnDone(const grpc::Status& status) {
 }
 
 absl::StatusOr<OperationReply> StreamedRun::Run(grpc::ClientContext* context) {
-  context_ = context;
-  Write(JoinMessage(
-      EncodeOpening(slices_.operation(), OptionsOf(call_), slices_.items()),
-      {}));
+  {
+    MutexLock lock(&mutex_);
+    MutexLock writer_lock(&writer_mutex_);
+    context_ = context;
+    rpc_status_.reset();
+    SetOutgoing(JoinMessage(
+        EncodeOpening(slices_.operation(), OptionsOf(call_), slices_.items()),
+        {}));
+  }
+  StartWrite(&outgoing_);
   StartRead(&incoming_);
   StartCall();
   MutexLock lock(&mutex_);
   while (!rpc_status_) changed_.Wait(&mutex_);
+  MutexLock writer_lock(&writer_mutex_);
+  MutexLock reader_lock(&reader_mutex_);
   RETURN_IF_ERROR(bad_reply_);
   RETURN_IF_ERROR(FromRpc(*rpc_status_, *context_));
   if (!end_) return BadReply("message", "no end", "one at the end");

@@ -21,7 +21,8 @@
 namespace convgrad {
 
 // gRPC calls OnWriteDone and OnReadDone on threads of its own, at most one of
-// each at a time: members are the writer's or the reader's.
+// each at a time: members are the writer's or the reader's. Each have a lock,
+// since the order that gRPC's threads keep is hidden from ThreadSanitizer.
 class StreamedRun final
     : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -42,8 +43,10 @@ class StreamedRun final
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
-  // Writes `message`; its head is small.
-  void Write(absl::StatusOr<grpc::ByteBuffer> message);
+  // Sets what is written next; its head is small.
+  void SetOutgoing(absl::StatusOr<grpc::ByteBuffer> message);
+  // Lets go of what was written and sets the next frame, if there is one.
+  bool NextFrame();
   absl::Status TakeMessage();
   absl::Status TakeFrame(const v1::ResultFrame& frame,
                          std::vector<PayloadView> payloads);
@@ -55,12 +58,14 @@ class StreamedRun final
   grpc::ClientContext* context_ = nullptr;
 
   // The writer's.
+  Mutex writer_mutex_;
   std::vector<OperandPiece> to_send_;  // in order; each in many frames
   size_t next_piece_ = 0;
   grpc::ByteBuffer outgoing_;
   int64_t sent_bytes_ = 0;
 
   // The reader's.
+  Mutex reader_mutex_;
   grpc::ByteBuffer incoming_;
   OperationReply reply_;
   std::vector<absl::Span<std::byte>> targets_;  // by result
