@@ -1,7 +1,6 @@
 #include "proto/stream_slices.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "backends/core/checked_math.h"
@@ -58,8 +57,7 @@ int64_t StreamSlices::DefaultItems() const {
   int64_t item_bytes = 0;
   int64_t sum_bytes = 0;
   const auto add = [](int64_t* sum, const TensorDescriptor& tensor) {
-    *sum = CheckedAdd(*sum, ByteSize(tensor).value_or(0))
-               .value_or(std::numeric_limits<int64_t>::max());
+    *sum = SaturatingAdd(*sum, ByteSize(tensor).value_or(0));
   };
   for (Operand which : kAllOperands) {
     const auto& tensor = operation_.operand(which);

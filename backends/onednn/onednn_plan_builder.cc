@@ -214,6 +214,16 @@ absl::Status PlanBuilder::AddGradInput(size_t index) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<bool> PlanBuilder::LibrarySumsBiasSlowly(
+    const PassTensors& tensors) const {
+  const PassSpec spec = SpecOf(Pass::kBackwardWeight, tensors);
+  // What follows lists the candidates, which isn't for nothing.
+  if (ByteSizeOf(spec.operand_dtype) != 2) return false;
+  ASSIGN_OR_RETURN(const Candidate chosen,
+                   ChooseCandidate(spec, preference_(spec)));
+  return SumsBiasSlowly(spec, chosen);
+}
+
 absl::Status PlanBuilder::AddGradWeight(size_t index) {
   Epilogue epilogue;
   epilogue.scale = operation_.results[index].scale;
@@ -226,10 +236,8 @@ absl::Status PlanBuilder::AddGradWeight(size_t index) {
   if (FusesGradBias()) {
     const ResultRequest* bias = operation_.result(Result::kGradBias);
     const size_t bias_index = bias - operation_.results.data();
-    const PassSpec spec = SpecOf(Pass::kBackwardWeight, tensors);
-    ASSIGN_OR_RETURN(const Candidate chosen,
-                     ChooseCandidate(spec, preference_(spec)));
-    if (SumsBiasSlowly(spec, chosen)) {
+    ASSIGN_OR_RETURN(const bool sums_slowly, LibrarySumsBiasSlowly(tensors));
+    if (sums_slowly) {
       AddGradBias(bias_index);
     } else {
       tensors.bias_dtype = bias->descriptor.dtype;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "backends/core/lowering.h"
 #include "backends/core/physical_layout.h"
 #include "backends/core/reorder.h"
@@ -76,6 +77,7 @@ class PlanBuilder {
   // is still left to us where that is faster: see AddGradWeight.)
   bool FusesBias() const;
   bool FusesGradBias() const;
+  absl::StatusOr<bool> LibrarySumsBiasSlowly(const PassTensors& tensors) const;
   // Returns the bias in f32, one number per channel if `per_channel`.
   Location AddBias(bool per_channel);
 

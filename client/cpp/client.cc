@@ -36,8 +36,7 @@ bool NeedsStream(const ConvOperation& operation, const RegionPlaces& places) {
   int64_t request_bytes = 0;
   int64_t response_bytes = 0;
   const auto add = [](int64_t* sum, const TensorDescriptor& tensor) {
-    *sum = CheckedAdd(*sum, ByteSize(tensor).value_or(0))
-               .value_or(std::numeric_limits<int64_t>::max());
+    *sum = SaturatingAdd(*sum, ByteSize(tensor).value_or(0));
   };
   for (size_t i = 0; i < operation.operands.size(); ++i) {
     if (!operation.operands[i] || places.operands[i]) continue;

@@ -44,7 +44,6 @@ StreamedRun::StreamedRun(const OperationCall& call, int64_t slice_items,
       received_(call.operation.results.size(), 0) {}
 
 absl::Status StreamedRun::Allocate() {
-  MutexLock lock(&reader_mutex_);
   for (const ResultRequest& wanted : slices_.operation().results) {
     OperationResult result{wanted.which, wanted.descriptor, {}, {}};
     const size_t i = targets_.size();
@@ -82,24 +81,21 @@ bool StreamedRun::NextFrame() {
 }
 
 void StreamedRun::OnWriteDone(bool ok) {
-  bool more = false;
-  {
-    MutexLock lock(&writer_mutex_);
-    if (ok) more = NextFrame();
-  }
-  if (more) return StartWrite(&outgoing_);
+  HandOverWriter();
   // Of a failed write the status, which comes by itself, says why.
-  if (ok) StartWritesDone();
+  if (!ok) return;
+  const bool more = NextFrame();
+  HandOverWriter();
+  more ? StartWrite(&outgoing_) : StartWritesDone();
 }
 
 void StreamedRun::OnReadDone(bool ok) {
+  HandOverReader();
   if (!ok) return;
-  {
-    MutexLock lock(&reader_mutex_);
-    bad_reply_ = TakeMessage();
-    if (!bad_reply_.ok()) return context_->TryCancel();
-  }
-  StartRead(&incoming_);
+  bad_reply_ = TakeMessage();
+  const bool good = bad_reply_.ok();
+  HandOverReader();
+  good ? StartRead(&incoming_) : context_->TryCancel();
 }
 
 absl::Status StreamedRun::TakeMessage() {
@@ -167,22 +163,19 @@ void StreamedRun::OnDone(const grpc::Status& status) {
 }
 
 absl::StatusOr<OperationReply> StreamedRun::Run(grpc::ClientContext* context) {
-  {
-    MutexLock lock(&mutex_);
-    MutexLock writer_lock(&writer_mutex_);
-    context_ = context;
-    rpc_status_.reset();
-    SetOutgoing(JoinMessage(
-        EncodeOpening(slices_.operation(), OptionsOf(call_), slices_.items()),
-        {}));
-  }
+  context_ = context;
+  SetOutgoing(JoinMessage(
+      EncodeOpening(slices_.operation(), OptionsOf(call_), slices_.items()),
+      {}));
+  HandOverWriter();
+  HandOverReader();
   StartWrite(&outgoing_);
   StartRead(&incoming_);
   StartCall();
   MutexLock lock(&mutex_);
   while (!rpc_status_) changed_.Wait(&mutex_);
-  MutexLock writer_lock(&writer_mutex_);
-  MutexLock reader_lock(&reader_mutex_);
+  HandOverWriter();
+  HandOverReader();
   RETURN_IF_ERROR(bad_reply_);
   RETURN_IF_ERROR(FromRpc(*rpc_status_, *context_));
   if (!end_) return BadReply("message", "no end", "one at the end");

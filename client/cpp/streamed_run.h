@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "backends/core/mutex.h"
+#include "backends/core/thread_order.h"
 #include "client/cpp/client.h"
 #include "client/cpp/loan.h"
 #include "grpcpp/client_context.h"
@@ -21,8 +22,8 @@
 namespace convgrad {
 
 // gRPC calls OnWriteDone and OnReadDone on threads of its own, at most one of
-// each at a time: members are the writer's or the reader's. Each have a lock,
-// since the order that gRPC's threads keep is hidden from ThreadSanitizer.
+// each at a time, and OnDone after the last: members are the writer's or the
+// reader's, and need no lock.
 class StreamedRun final
     : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -43,6 +44,10 @@ class StreamedRun final
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
+  // To be called where a writer's or reader's step begins and ends: see
+  // thread_order.h.
+  void HandOverWriter() { HandedOver(&outgoing_); }
+  void HandOverReader() { HandedOver(&incoming_); }
   // Sets what is written next; its head is small.
   void SetOutgoing(absl::StatusOr<grpc::ByteBuffer> message);
   // Lets go of what was written and sets the next frame, if there is one.
@@ -58,14 +63,12 @@ class StreamedRun final
   grpc::ClientContext* context_ = nullptr;
 
   // The writer's.
-  Mutex writer_mutex_;
   std::vector<OperandPiece> to_send_;  // in order; each in many frames
   size_t next_piece_ = 0;
   grpc::ByteBuffer outgoing_;
   int64_t sent_bytes_ = 0;
 
   // The reader's.
-  Mutex reader_mutex_;
   grpc::ByteBuffer incoming_;
   OperationReply reply_;
   std::vector<absl::Span<std::byte>> targets_;  // by result

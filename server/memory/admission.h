@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "backends/core/tensor_descriptor.h"
 #include "server/memory/buffer_pool.h"
 
 namespace convgrad {
@@ -32,6 +33,11 @@ inline int64_t LargestAdmissible(int64_t capacity) {
 // More than any budget has: where sums of sizes stop. Each size of a validated
 // descriptor is below 2^63, but not their sum.
 inline constexpr int64_t kUncountableBytes = int64_t{1} << 60;
+
+// Returns the packed bytes of a tensor, or that.
+inline int64_t CountableBytes(const TensorDescriptor& tensor) {
+  return ByteSize(tensor).value_or(kUncountableBytes);
+}
 
 // Returns `sum` plus what a pool takes for `size` bytes. Requires: neither is
 // negative.

@@ -1,6 +1,5 @@
 #include "server/rpc/compute_call.h"
 
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -105,8 +104,7 @@ absl::Status ComputeCall::CheckLimits(const DecodedOperation& decoded) const {
   int64_t bytes = 0;
   for (size_t i = 0; i < operation.results.size(); ++i) {
     if (decoded.regions.results[i]) continue;
-    bytes = CheckedAdd(bytes, *ByteSize(operation.results[i].descriptor))
-                .value_or(std::numeric_limits<int64_t>::max());
+    bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
   }
   const int64_t limit = services().max_message_bytes;
   if (bytes > limit) return TooLarge("response", bytes, limit);

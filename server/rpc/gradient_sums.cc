@@ -11,13 +11,9 @@
 namespace convgrad {
 namespace {
 
-int64_t SizeOf(const TensorDescriptor& tensor) {
-  return ByteSize(tensor).value_or(kUncountableBytes);
-}
-
 int64_t SpareSize(const TensorDescriptor& addend,
                   const TensorDescriptor& result) {
-  return std::max(SizeOf(addend), SizeOf(result));
+  return std::max(CountableBytes(addend), CountableBytes(result));
 }
 
 }  // namespace
@@ -29,7 +25,7 @@ int64_t GradientSums::CapacityFor(const StreamSlices& slices) {
     const ResultRequest& result = slices.operation().results[i];
     if (slices.IsCut(result.which)) continue;
     const TensorDescriptor& addend = part.results[i].descriptor;
-    capacity = AddCapacity(capacity, SizeOf(addend));
+    capacity = AddCapacity(capacity, CountableBytes(addend));
     capacity = AddCapacity(capacity, SpareSize(addend, result.descriptor));
   }
   return capacity;
@@ -41,7 +37,7 @@ absl::Status GradientSums::Take(const StreamSlices& slices, BufferPool* pool) {
     const ResultRequest& request = slices.operation().results[i];
     if (slices.IsCut(request.which)) continue;
     Sum sum{i, request, part.results[i].descriptor, {}, {}};
-    ASSIGN_OR_RETURN(sum.sum, pool->Take(SizeOf(sum.addend)));
+    ASSIGN_OR_RETURN(sum.sum, pool->Take(CountableBytes(sum.addend)));
     ASSIGN_OR_RETURN(sum.spare,
                      pool->Take(SpareSize(sum.addend, request.descriptor)));
     sums_.push_back(std::move(sum));

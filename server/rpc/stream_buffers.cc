@@ -10,10 +10,6 @@
 namespace convgrad {
 namespace {
 
-int64_t SizeOf(const TensorDescriptor& tensor) {
-  return ByteSize(tensor).value_or(kUncountableBytes);
-}
-
 int64_t Add(int64_t a, int64_t b) { return std::min(kUncountableBytes, a + b); }
 
 // What the cut tensors of slice 0, the largest, take.
@@ -49,7 +45,7 @@ int64_t StreamBuffers::ScratchBytesFor(const StreamSlices& slices) {
   int64_t bytes = 0;
   const auto add = [&bytes](TensorDescriptor tensor) {
     tensor.dtype = DataType::kF32;
-    bytes = AddCapacity(bytes, SizeOf(tensor));
+    bytes = AddCapacity(bytes, CountableBytes(tensor));
   };
   for (const auto& tensor : part.operands) {
     if (tensor) add(*tensor);
@@ -64,7 +60,7 @@ int64_t StreamBuffers::BytesFor(const StreamSlices& slices) {
   for (Operand which : kAllOperands) {
     const auto& tensor = slices.operation().operand(which);
     if (!tensor || slices.IsCut(which)) continue;
-    bytes = AddCapacity(bytes, SizeOf(*tensor));
+    bytes = AddCapacity(bytes, CountableBytes(*tensor));
   }
   for (int64_t slot = 0; slot < kSlots; ++slot) {
     bytes = Add(bytes, Add(slice.operands, slice.results));
@@ -89,7 +85,8 @@ absl::Status StreamBuffers::TakeOperands() {
     if (!tensor) continue;
     const auto place = static_cast<size_t>(which);
     if (!slices_->IsCut(which)) {
-      ASSIGN_OR_RETURN(whole_[place], memory_->pool.Take(SizeOf(*tensor)));
+      ASSIGN_OR_RETURN(whole_[place],
+                       memory_->pool.Take(CountableBytes(*tensor)));
       continue;
     }
     const int64_t size = slices_->RangeOf(*tensor, 0).size();
@@ -166,8 +163,9 @@ std::shared_ptr<LentResults> StreamBuffers::TakeTotals(
   int64_t capacity = 0;
   for (GradientSums::Total& total : sums_.TakeTotals()) {
     const ResultRequest& request = slices_->operation().results[total.index];
-    ready->push_back(
-        {request.which, {0, SizeOf(request.descriptor)}, total.buffer.data()});
+    ready->push_back({request.which,
+                      {0, CountableBytes(request.descriptor)},
+                      total.buffer.data()});
     capacity += BufferPool::CapacityFor(total.buffer.size());
     lent->buffers.push_back(std::move(total.buffer));
   }

@@ -180,7 +180,7 @@ void StreamCall::Report(const absl::Status& status) {
   held_.reset();
   outgoing_.clear();
   buffers_.Clear();
-  sample_.ran = slices_.has_value() && IsLastDone();
+  sample_.ran = IsLastDone();
   SetEnd(status, &sample_);
   services().observer->OnOperation(sample_);
 }

@@ -80,7 +80,10 @@ class StreamCall final : public Call {
   std::shared_ptr<const void> Lend(int64_t slice);
   void SetAlarm();
   void DeleteIfQuiet();
-  bool IsLastDone() const { return done_slices_ == slices_->count(); }
+  // False before there is a header.
+  bool IsLastDone() const {
+    return slices_ && done_slices_ == slices_->count();
+  }
   // Returns whether it isn't the client that is waited for.
   bool IsBusy() const;
 

@@ -6,6 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/cpp/client.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/child_server.h"
 #include "tests/end_to_end/test_server.h"
@@ -86,6 +89,34 @@ TEST(Process, ReadsAConfigFile) {
   EXPECT_EQ(response.limits().max_message_bytes(), 1000);
 }
 
+// Returns the formats of a backward's passes, as a server reports them.
+std::vector<std::string> FormatsOf(const std::string& address,
+                                   const char* problem) {
+  OperationCall call;
+  call.operation = WholeOperation(*Parse(problem), Direction::kBackward,
+                                  DataType::kF32, Layout::kNCX);
+  std::vector<std::string> memory;
+  memory.reserve(kOperandCount);  // spans into it stay
+  for (Operand which : kAllOperands) {
+    const auto& tensor = call.operation.operand(which);
+    if (!tensor) continue;
+    memory.emplace_back(*ByteSize(*tensor), '\0');
+    call.operands[static_cast<size_t>(which)] = absl::MakeConstSpan(
+        reinterpret_cast<const std::byte*>(memory.back().data()),
+        memory.back().size());
+  }
+  const auto client = Client::Connect({address});
+  const auto reply = (*client)->Run(call);
+  EXPECT_TRUE(reply.ok()) << reply.status();
+  if (!reply.ok()) return {};
+  std::vector<std::string> formats;
+  for (absl::string_view pass :
+       absl::StrSplit(reply->report.implementation(), ' ')) {
+    formats.emplace_back(pass.substr(pass.rfind('/') + 1));
+  }
+  return formats;
+}
+
 TEST(Process, TunesAndFollowsThePlanFile) {
   const std::string problems = absl::StrCat(testing::TempDir(), "/problems");
   const std::string plans = absl::StrCat(testing::TempDir(), "/plans");
@@ -99,11 +130,17 @@ TEST(Process, TunesAndFollowsThePlanFile) {
   text << std::ifstream(plans).rdbuf();
   EXPECT_TRUE(absl::StrContains(text.str(), "onednn: backward_weight "))
       << text.str();
-  ChildServer server({file});
-  EXPECT_EQ(
-      RunServer({"--healthcheck", absl::StrCat("--listen=", server.address())})
-          .code,
-      0);
+  // A choice that the heuristics wouldn't make for both passes shows that the
+  // file counts.
+  for (const char* format : {"ncx", "nxc"}) {
+    const std::string choice = absl::StrCat(" = ", format);
+    std::ofstream(plans) << absl::StrReplaceAll(
+        text.str(),
+        {{" = any", choice}, {" = nxc", choice}, {" = ncx", choice}});
+    ChildServer server({file});
+    EXPECT_EQ(FormatsOf(server.address(), "conv2d_n1_c8_o8_i8_k3_p1"),
+              std::vector<std::string>({format, format}));
+  }
 }
 
 TEST(Process, RefusesBadTuningInOneLine) {

@@ -20,7 +20,8 @@ ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
 ABSL_FLAG(bool, self_check, false,
           "backward: let the server check the gradients, too");
 ABSL_FLAG(bool, count_nonfinite, false, "count Inf and NaN in the results");
-ABSL_FLAG(bool, deterministic, true, "plans from heuristics only");
+ABSL_FLAG(bool, deterministic, true,
+          "plans from heuristics and the server's plan file only");
 ABSL_FLAG(
     int64_t, slice_items, 0,
     "stream the operation in slices of so many items of the batch; -1: as "

@@ -185,6 +185,27 @@ INSTANTIATE_TEST_SUITE_P(
                      "results[1].groups: found 1, expected 2, the problem's"}),
     [](const auto& info) { return info.param.name; });
 
+TEST(ConvOperationTest, WholeOperationsAreValidAndHaveEveryResult) {
+  for (const char* text :
+       {"conv2d_n2_c4_o6_i7_k3_b_relu", "linear_n3_c4_o5_b",
+        "convtranspose1d_n2_c4_o6_i7_k2_s2", "conv3d_n1_c2_o2_i3_k1_res"}) {
+    const ConvProblem problem = *Parse(text);
+    for (Layout layout : {Layout::kNCX, Layout::kNXC}) {
+      EXPECT_TRUE(Validate(WholeOperation(problem, Direction::kForward,
+                                          DataType::kF32, layout))
+                      .ok());
+      const ConvOperation backward = WholeOperation(
+          problem, Direction::kBackward, DataType::kBF16, layout);
+      const absl::Status status = Validate(backward);
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(backward.results.size(),
+                2 + problem.bias.has_value() + problem.residual);
+      EXPECT_EQ(backward.result(Result::kGradWeight)->descriptor.dtype,
+                DataType::kF32);
+    }
+  }
+}
+
 TEST(ConvOperationTest, OneC0PerRequest) {
   ConvOperation operation = Forward();
   for (Operand which : {Operand::kInput, Operand::kWeight, Operand::kResidual,
