@@ -12,7 +12,7 @@
 namespace convgrad {
 namespace {
 
-constexpr int64_t kPartBytes = 128 << 10;
+constexpr int64_t kPartBytes = 64 << 10;
 
 // A result this large doesn't stay in the caches of today's CPUs anyway.
 constexpr int64_t kStreamBytes = 16 << 20;

@@ -154,42 +154,29 @@ PassArguments ArgumentsOf(Pass pass) {
           DNNL_ARG_DIFF_BIAS};
 }
 
-absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {
-  std::vector<Candidate> candidates;
+absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
+                                                       Format format) {
+  std::optional<Candidate> candidate;
   RETURN_IF_ERROR(Guard("planning", [&] {
-    for (Format format : {Format::kAny, Format::kNXC, Format::kNCX}) {
-      dnnl::primitive_desc_base primitive_desc =
-          MakePrimitiveDesc(spec, DescsFor(spec, format), format);
-      if (!primitive_desc ||
-          IsBroken(spec, format, primitive_desc.impl_info_str())) {
-        continue;
-      }
-      candidates.push_back(
-          DescribeCandidate(spec, format, std::move(primitive_desc)));
+    dnnl::primitive_desc_base primitive_desc =
+        MakePrimitiveDesc(spec, DescsFor(spec, format), format);
+    if (!primitive_desc ||
+        IsBroken(spec, format, primitive_desc.impl_info_str())) {
+      return;
     }
+    candidate = DescribeCandidate(spec, format, std::move(primitive_desc));
   }));
-  return candidates;
+  return candidate;
 }
 
-absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
-                                          std::optional<Format> preferred) {
-  ASSIGN_OR_RETURN(std::vector<Candidate> candidates, ListCandidates(spec));
-  if (candidates.empty()) {
-    return MakeError(
-        absl::StatusCode::kUnimplemented,
-        {Reason::kUnsupported, "backend",
-         absl::StrCat("no oneDNN implementation of ", NameOf(spec.pass), " ",
-                      ToString(spec.problem), " in ",
-                      NameOf(spec.operand_dtype)),
-         "an operation that oneDNN has"});
+absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {
+  std::vector<Candidate> candidates;
+  for (Format format : {Format::kAny, Format::kNXC, Format::kNCX}) {
+    ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
+                     MakeCandidate(spec, format));
+    if (candidate) candidates.push_back(*std::move(candidate));
   }
-  for (Candidate& candidate : candidates) {
-    if (candidate.format == preferred) return std::move(candidate);
-  }
-  return *std::min_element(candidates.begin(), candidates.end(),
-                           [](const Candidate& a, const Candidate& b) {
-                             return a.predicted_seconds < b.predicted_seconds;
-                           });
+  return candidates;
 }
 
 }  // namespace convgrad::onednn

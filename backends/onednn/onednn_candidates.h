@@ -7,10 +7,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "backends/core/lowering.h"
 #include "backends/onednn/onednn_types.h"
 
 namespace convgrad::onednn {
+
+// Which of its tensors a pass shares with another pass of its operation.
+enum class Shared { kNothing, kData, kOut };
 
 // A pass to be computed, with the tensors as the caller has them.
 struct PassSpec {
@@ -24,6 +28,7 @@ struct PassSpec {
   // another format then costs nothing more.
   bool copies_data = false;
   bool copies_out = false;
+  Shared shared = Shared::kNothing;
   int threads = 1;
 };
 
@@ -48,14 +53,21 @@ PassArguments ArgumentsOf(Pass pass);
 // Errors: kInternal if the library fails.
 absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec);
 
+// Returns the way in `format`, if the library has it and it is right.
+// Errors: kInternal if the library fails.
+absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
+                                                       Format format);
+
 // Says in which format a pass shall be computed, or that the model may choose.
 using FormatPreference =
     std::function<std::optional<Format>(const PassSpec& spec)>;
 
-// Returns the candidate in the format `preferred`, if there is one, else the
-// one predicted to be fastest: that choice follows from `spec` alone.
-// Errors: kUnimplemented if the library has none; kInternal.
-absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
-                                          std::optional<Format> preferred);
+// Returns the formats of an operation's passes: what `preference` names, where
+// the library has it, else those predicted to be fastest together. One copy of
+// a shared tensor serves both passes if they want it alike. The choice follows
+// from specs and preference alone. Requires: at least one pass.
+// Errors: kUnimplemented if the library has no way; kInternal.
+absl::StatusOr<std::vector<Format>> ChooseFormats(
+    absl::Span<const PassSpec> specs, const FormatPreference& preference);
 
 }  // namespace convgrad::onednn

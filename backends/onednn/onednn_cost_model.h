@@ -21,4 +21,8 @@ bool SumsBiasSlowly(const PassSpec& spec, const Candidate& candidate);
 // `candidate` but predicted_seconds.
 double PredictSeconds(const PassSpec& spec, const Candidate& candidate);
 
+// Returns how much of them goes into a copy of the shared tensor, which another
+// pass may have made. Requires: spec.shared isn't kNothing.
+double PredictSharedSeconds(const PassSpec& spec, const Candidate& candidate);
+
 }  // namespace convgrad::onednn

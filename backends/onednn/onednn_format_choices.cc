@@ -16,13 +16,25 @@ std::string TextOf(const StridedView& view, bool is_copied) {
                       is_copied ? "/copied" : "");
 }
 
+absl::string_view TextOf(Shared shared) {
+  switch (shared) {
+    case Shared::kData:
+      return " shared=data";
+    case Shared::kOut:
+      return " shared=out";
+    case Shared::kNothing:
+      break;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string KeyOf(const PassSpec& spec) {
   return absl::StrCat(
       NameOf(spec.pass), " ", ToString(spec.problem), " ",
       NameOf(spec.operand_dtype), " data=", TextOf(spec.data, spec.copies_data),
-      " out=", TextOf(spec.out, spec.copies_out), " threads=", spec.threads);
+      " out=", TextOf(spec.out, spec.copies_out), TextOf(spec.shared), " threads=", spec.threads);
 }
 
 std::optional<Format> FormatChoices::Find(const std::string& key) const {

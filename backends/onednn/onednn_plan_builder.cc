@@ -21,10 +21,7 @@ bool IsPerChannel(const ConvProblem& problem, const Dims& dims) {
 }
 
 bool IsOneNumber(const Dims& dims) {
-  for (int64_t extent : dims) {
-    if (extent != 1) return false;
-  }
-  return true;
+  return std::count(dims.begin(), dims.end(), 1) == std::ssize(dims);
 }
 
 }  // namespace
@@ -38,16 +35,17 @@ PlanBuilder::PlanBuilder(const ConvOperation& operation, int threads,
 
 absl::Status PlanBuilder::Build() {
   PrepareGradient();
+  std::vector<Convolution> convolutions;
   for (size_t i = 0; i < operation_.results.size(); ++i) {
     switch (operation_.results[i].which) {
       case Result::kOutput:
-        RETURN_IF_ERROR(AddForward(i));
+        convolutions.push_back(PrepareForward(i));
         break;
       case Result::kGradInput:
-        RETURN_IF_ERROR(AddGradInput(i));
+        convolutions.push_back(PrepareGradInput(i));
         break;
       case Result::kGradWeight:
-        RETURN_IF_ERROR(AddGradWeight(i));
+        convolutions.push_back(PrepareGradWeight(i));
         break;
       case Result::kGradBias:
         if (!FusesGradBias()) AddGradBias(i);
@@ -57,7 +55,8 @@ absl::Status PlanBuilder::Build() {
         break;
     }
   }
-  return absl::OkStatus();
+  if (convolutions.empty()) return absl::OkStatus();
+  return AddConvolutions(std::move(convolutions));
 }
 
 PlanBuilder::Tensor PlanBuilder::OperandTensor(Operand operand) const {
@@ -112,8 +111,9 @@ PlanBuilder::Sink PlanBuilder::MakeSink(size_t index, bool needs_epilogue) {
   return sink;
 }
 
-void PlanBuilder::FinishSink(const Sink& sink, const Epilogue& epilogue,
-                             Location bias, Location residual) {
+void PlanBuilder::FinishSink(const Convolution& convolution) {
+  const Sink& sink = convolution.sink;
+  const Epilogue& epilogue = convolution.epilogue;
   if (sink.is_whole) {
     if (!epilogue.relu) return;
     program_.AddHostStep([threads = threads_,
@@ -125,7 +125,8 @@ void PlanBuilder::FinishSink(const Sink& sink, const Epilogue& epilogue,
   // A blocked result is packed from the finished f32, which rounds it.
   const bool packs = !IsRowMajor(sink.result.descriptor.layout);
   const Tensor target = packs ? sink.sum : sink.result;
-  program_.AddHostStep([=, threads = threads_](const Memory& memory) {
+  program_.AddHostStep([=, threads = threads_, bias = convolution.bias,
+                        residual = convolution.residual](const Memory& memory) {
     ApplyEpilogue(
         threads, epilogue,
         static_cast<const float*>(memory.Read(sink.sum.location)),
@@ -171,81 +172,97 @@ Location PlanBuilder::AddBias(bool per_channel) {
   return location;
 }
 
-absl::Status PlanBuilder::AddForward(size_t index) {
+PlanBuilder::Convolution PlanBuilder::PrepareForward(size_t index) {
   const ConvProblem& problem = operation_.problem;
-  Epilogue epilogue;
-  epilogue.relu = problem.relu;
-  epilogue.scale = operation_.results[index].scale;
-  PassTensors tensors;
-  Location bias, residual;
+  Convolution conv;
+  conv.pass = lowering_.PassFor(Result::kOutput);
+  conv.epilogue.relu = problem.relu;
+  conv.epilogue.scale = operation_.results[index].scale;
   if (problem.bias && FusesBias()) {
-    tensors.bias_dtype = DataType::kF32;
-    tensors.bias = AddBias(true);
+    conv.tensors.bias_dtype = DataType::kF32;
+    conv.tensors.bias = AddBias(true);
   } else if (problem.bias) {
-    epilogue.bias = BroadcastBiasDims(problem, *problem.bias);
-    bias = AddBias(false);
+    conv.epilogue.bias = BroadcastBiasDims(problem, *problem.bias);
+    conv.bias = AddBias(false);
   }
   if (problem.residual) {
     const Tensor tensor = Plain(OperandTensor(Operand::kResidual));
-    epilogue.residual = tensor.descriptor;
-    residual = tensor.location;
+    conv.epilogue.residual = tensor.descriptor;
+    conv.residual = tensor.location;
   }
-  const Sink sink = MakeSink(
-      index, epilogue.bias || epilogue.residual || epilogue.scale != 1);
+  conv.sink =
+      MakeSink(index, conv.epilogue.bias || conv.epilogue.residual ||
+                          conv.epilogue.scale != 1);
   const Tensor input = OperandTensor(Operand::kInput);
-  tensors.weight = OperandTensor(Operand::kWeight);
-  tensors.data = lowering_.mirrored() ? sink.sum : input;
-  tensors.out = lowering_.mirrored() ? input : sink.sum;
-  RETURN_IF_ERROR(AddPass(lowering_.PassFor(Result::kOutput), tensors));
-  FinishSink(sink, epilogue, bias, residual);
+  conv.tensors.weight = OperandTensor(Operand::kWeight);
+  conv.tensors.data = lowering_.mirrored() ? conv.sink.sum : input;
+  conv.tensors.out = lowering_.mirrored() ? input : conv.sink.sum;
+  return conv;
+}
+
+PlanBuilder::Convolution PlanBuilder::PrepareGradInput(size_t index) {
+  Convolution conv;
+  conv.pass = lowering_.PassFor(Result::kGradInput);
+  conv.epilogue.scale = operation_.results[index].scale;
+  conv.sink = MakeSink(index, conv.epilogue.scale != 1);
+  conv.tensors.weight = OperandTensor(Operand::kWeight);
+  conv.tensors.data = lowering_.mirrored() ? gradient_ : conv.sink.sum;
+  conv.tensors.out = lowering_.mirrored() ? conv.sink.sum : gradient_;
+  return conv;
+}
+
+PlanBuilder::Convolution PlanBuilder::PrepareGradWeight(size_t index) {
+  Convolution conv;
+  conv.pass = Pass::kBackwardWeight;
+  conv.epilogue.scale = operation_.results[index].scale;
+  conv.sink = MakeSink(index, conv.epilogue.scale != 1);
+  const Tensor input = OperandTensor(Operand::kInput);
+  conv.tensors.weight = conv.sink.sum;
+  conv.tensors.data = lowering_.mirrored() ? gradient_ : input;
+  conv.tensors.out = lowering_.mirrored() ? input : gradient_;
+  return conv;
+}
+
+absl::Status PlanBuilder::AddConvolutions(
+    std::vector<Convolution> convolutions) {
+  const bool shares = convolutions.size() > 1;
+  std::vector<PassSpec> specs;
+  specs.reserve(convolutions.size());
+  for (const Convolution& conv : convolutions) {
+    specs.push_back(SpecOf(conv.pass, conv.tensors, shares));
+  }
+  ASSIGN_OR_RETURN(const std::vector<Format> formats,
+                   ChooseFormats(specs, preference_));
+  for (size_t i = 0; i < convolutions.size(); ++i) {
+    RETURN_IF_ERROR(
+        AddConvolution(std::move(convolutions[i]), specs[i], formats[i]));
+  }
   return absl::OkStatus();
 }
 
-absl::Status PlanBuilder::AddGradInput(size_t index) {
-  Epilogue epilogue;
-  epilogue.scale = operation_.results[index].scale;
-  const Sink sink = MakeSink(index, epilogue.scale != 1);
-  PassTensors tensors;
-  tensors.weight = OperandTensor(Operand::kWeight);
-  tensors.data = lowering_.mirrored() ? gradient_ : sink.sum;
-  tensors.out = lowering_.mirrored() ? sink.sum : gradient_;
-  RETURN_IF_ERROR(AddPass(lowering_.PassFor(Result::kGradInput), tensors));
-  FinishSink(sink, epilogue, {}, {});
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> PlanBuilder::LibrarySumsBiasSlowly(
-    const PassTensors& tensors) const {
-  const PassSpec spec = SpecOf(Pass::kBackwardWeight, tensors);
-  // What follows lists the candidates, which isn't for nothing.
-  if (ByteSizeOf(spec.operand_dtype) != 2) return false;
-  ASSIGN_OR_RETURN(const Candidate chosen,
-                   ChooseCandidate(spec, preference_(spec)));
-  return SumsBiasSlowly(spec, chosen);
-}
-
-absl::Status PlanBuilder::AddGradWeight(size_t index) {
-  Epilogue epilogue;
-  epilogue.scale = operation_.results[index].scale;
-  const Sink sink = MakeSink(index, epilogue.scale != 1);
-  const Tensor input = OperandTensor(Operand::kInput);
-  PassTensors tensors;
-  tensors.weight = sink.sum;
-  tensors.data = lowering_.mirrored() ? gradient_ : input;
-  tensors.out = lowering_.mirrored() ? input : gradient_;
-  if (FusesGradBias()) {
+absl::Status PlanBuilder::AddConvolution(Convolution conv,
+                                         const PassSpec& spec, Format format) {
+  ASSIGN_OR_RETURN(std::optional<Candidate> chosen,
+                   MakeCandidate(spec, format));
+  if (conv.pass == Pass::kBackwardWeight && FusesGradBias()) {
     const ResultRequest* bias = operation_.result(Result::kGradBias);
     const size_t bias_index = bias - operation_.results.data();
-    ASSIGN_OR_RETURN(const bool sums_slowly, LibrarySumsBiasSlowly(tensors));
-    if (sums_slowly) {
-      AddGradBias(bias_index);
+    PassSpec with_bias = spec;
+    with_bias.bias = bias->descriptor.dtype;
+    std::optional<Candidate> summing;
+    if (!SumsBiasSlowly(spec, *chosen)) {
+      ASSIGN_OR_RETURN(summing, MakeCandidate(with_bias, format));
+    }
+    if (summing) {
+      chosen = std::move(summing);
+      conv.tensors.bias_dtype = with_bias.bias;
+      conv.tensors.bias = ResultTensor(bias_index).location;
     } else {
-      tensors.bias_dtype = bias->descriptor.dtype;
-      tensors.bias = ResultTensor(bias_index).location;
+      AddGradBias(bias_index);
     }
   }
-  RETURN_IF_ERROR(AddPass(Pass::kBackwardWeight, tensors));
-  FinishSink(sink, epilogue, {}, {});
+  RETURN_IF_ERROR(AddPass(conv.pass, conv.tensors, *chosen));
+  FinishSink(conv);
   return absl::OkStatus();
 }
 
@@ -273,12 +290,12 @@ void PlanBuilder::AddGradResidual(size_t index) {
                gradient_.location, result.location);
     return;
   }
-  Epilogue epilogue;
-  epilogue.scale = scale;
-  const Sink sink = MakeSink(index, true);
-  AddReorder(Reorder::Make(gradient_.descriptor, sink.sum.descriptor),
-             gradient_.location, sink.sum.location);
-  FinishSink(sink, epilogue, {}, {});
+  Convolution none;
+  none.epilogue.scale = scale;
+  none.sink = MakeSink(index, true);
+  AddReorder(Reorder::Make(gradient_.descriptor, none.sink.sum.descriptor),
+             gradient_.location, none.sink.sum.location);
+  FinishSink(none);
 }
 
 }  // namespace convgrad::onednn

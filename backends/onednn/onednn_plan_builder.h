@@ -59,9 +59,21 @@ class PlanBuilder {
     Location bias;
   };
 
-  absl::Status AddForward(size_t index);
-  absl::Status AddGradInput(size_t index);
-  absl::Status AddGradWeight(size_t index);
+  // A result that a pass computes, with what is done to it after.
+  struct Convolution {
+    Pass pass;
+    PassTensors tensors;
+    Sink sink;
+    Epilogue epilogue;
+    Location bias, residual;  // the epilogue's
+  };
+
+  Convolution PrepareForward(size_t index);
+  Convolution PrepareGradInput(size_t index);
+  Convolution PrepareGradWeight(size_t index);
+  absl::Status AddConvolutions(std::vector<Convolution> convolutions);
+  absl::Status AddConvolution(Convolution convolution, const PassSpec& spec,
+                              Format format);
   void AddGradBias(size_t index);
   void AddGradResidual(size_t index);
 
@@ -70,20 +82,19 @@ class PlanBuilder {
   Tensor OperandTensor(Operand operand) const;
   Tensor ResultTensor(size_t index) const;
   Sink MakeSink(size_t index, bool needs_epilogue);
-  void FinishSink(const Sink& sink, const Epilogue& epilogue, Location bias,
-                  Location residual);
+  void FinishSink(const Convolution& convolution);
 
   // Whether the library can add the bias / sum its gradient itself. (The latter
   // is still left to us where that is faster: see AddGradWeight.)
   bool FusesBias() const;
   bool FusesGradBias() const;
-  absl::StatusOr<bool> LibrarySumsBiasSlowly(const PassTensors& tensors) const;
   // Returns the bias in f32, one number per channel if `per_channel`.
   Location AddBias(bool per_channel);
 
   // onednn_plan_passes.cc: one pass with its reorders.
-  PassSpec SpecOf(Pass pass, const PassTensors& tensors) const;
-  absl::Status AddPass(Pass pass, const PassTensors& tensors);
+  PassSpec SpecOf(Pass pass, const PassTensors& tensors, bool shares) const;
+  absl::Status AddPass(Pass pass, const PassTensors& tensors,
+                       const Candidate& chosen);
   // Returns where a tensor lies in the layout `wanted`, reordering it if it
   // must; a copy made once serves every pass.
   Location Read(const Side& side, const dnnl::memory::desc& wanted);

@@ -242,10 +242,12 @@ Location PlanBuilder::Write(const Side& side, const memory::desc& wanted,
   return written;
 }
 
-PassSpec PlanBuilder::SpecOf(Pass pass, const PassTensors& tensors) const {
+PassSpec PlanBuilder::SpecOf(Pass pass, const PassTensors& tensors,
+                             bool shares) const {
   const auto view = [&](Role role, const Tensor& tensor) {
     return ViewOf(role, PlainDescriptor(tensor.descriptor));
   };
+  const Shared gradient = lowering_.mirrored() ? Shared::kData : Shared::kOut;
   return {.pass = pass,
           .problem = lowering_.problem(),
           .operand_dtype = ComputeDtype(OperandDtype(operation_)),
@@ -255,16 +257,15 @@ PassSpec PlanBuilder::SpecOf(Pass pass, const PassTensors& tensors) const {
           .bias = tensors.bias_dtype,
           .copies_data = !IsPlain(tensors.data.descriptor),
           .copies_out = !IsPlain(tensors.out.descriptor),
+          .shared = shares ? gradient : Shared::kNothing,
           .threads = threads_};
 }
 
-absl::Status PlanBuilder::AddPass(Pass pass, const PassTensors& tensors) {
+absl::Status PlanBuilder::AddPass(Pass pass, const PassTensors& tensors,
+                                  const Candidate& chosen) {
   const Side data{Role::kData, tensors.data};
   const Side weight{Role::kWeight, tensors.weight};
   const Side out{Role::kOut, tensors.out};
-  const PassSpec spec = SpecOf(pass, tensors);
-  ASSIGN_OR_RETURN(const Candidate chosen,
-                   ChooseCandidate(spec, preference_(spec)));
   absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
                   NameOf(pass), "=", chosen.implementation, "/",
                   NameOf(chosen.format));

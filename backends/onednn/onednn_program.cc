@@ -1,9 +1,10 @@
 #include "backends/onednn/onednn_program.h"
 
 #include <algorithm>
-#include <unordered_map>
+#include <utility>
 
 #include "absl/time/clock.h"
+#include "backends/core/mutex.h"
 #include "backends/onednn/onednn_types.h"
 
 namespace convgrad::onednn {
@@ -60,40 +61,98 @@ int64_t Program::resident_bytes() const {
   return static_cast<int64_t>(steps_.size()) * kPrimitiveBytes;
 }
 
-void Program::Execute(const Step& step, const Memory& memory,
-                      const dnnl::stream& stream) const {
-  std::unordered_map<int, dnnl::memory> arguments;
-  for (const Argument& argument : step.arguments) {
-    arguments.emplace(argument.arg,
-                      dnnl::memory(argument.desc, CpuEngine(),
-                                   memory.Write(argument.location)));
+struct Program::Session {
+  // The library's memory objects of a step, with where each one lies.
+  struct Call {
+    std::vector<dnnl::memory> memories;
+    std::vector<Location> locations;
+    std::vector<dnnl_exec_arg_t> arguments;
+
+    void Add(int arg, const dnnl::memory::desc& desc,
+             const Location& location) {
+      memories.emplace_back(desc, CpuEngine(), nullptr);
+      locations.push_back(location);
+      arguments.push_back({arg, memories.back().get()});
+    }
+
+    void Execute(const dnnl::primitive& primitive, const Memory& memory,
+                 const dnnl::stream& stream) {
+      for (size_t i = 0; i < memories.size(); ++i) {
+        memories[i].set_data_handle(memory.Write(locations[i]));
+      }
+      dnnl::error::wrap_c_api(
+          dnnl_primitive_execute(primitive.get(), stream.get(),
+                                 static_cast<int>(arguments.size()),
+                                 arguments.data()),
+          "could not execute a primitive");
+    }
+  };
+
+  dnnl::stream stream{CpuEngine()};
+  std::vector<Call> calls;  // by step
+};
+
+// Those that no run has; as many as there were runs at once.
+struct Program::Sessions {
+  Mutex mutex;
+  std::vector<std::unique_ptr<Session>> idle ABSL_GUARDED_BY(mutex);
+};
+
+Program::Program() : sessions_(std::make_shared<Sessions>()) {}
+
+std::unique_ptr<Program::Session> Program::MakeSession() const {
+  auto session = std::make_unique<Session>();
+  for (const Step& step : steps_) {
+    Session::Call& call = session->calls.emplace_back();
+    for (const Argument& argument : step.arguments) {
+      call.Add(argument.arg, argument.desc, argument.location);
+    }
+    if (step.scratchpad.get_size() > 0) {
+      call.Add(DNNL_ARG_SCRATCHPAD, step.scratchpad,
+               {Location::Area::kScratch, 0, scratch_bytes_});
+    }
   }
-  if (step.scratchpad.get_size() > 0) {
-    const Location scratchpad{Location::Area::kScratch, 0, scratch_bytes_};
-    arguments.emplace(
-        DNNL_ARG_SCRATCHPAD,
-        dnnl::memory(step.scratchpad, CpuEngine(), memory.Write(scratchpad)));
+  return session;
+}
+
+std::unique_ptr<Program::Session> Program::TakeSession() const {
+  MutexLock lock(&sessions_->mutex);
+  if (sessions_->idle.empty()) return nullptr;
+  std::unique_ptr<Session> session = std::move(sessions_->idle.back());
+  sessions_->idle.pop_back();
+  return session;
+}
+
+void Program::ReturnSession(std::unique_ptr<Session> session) const {
+  MutexLock lock(&sessions_->mutex);
+  sessions_->idle.push_back(std::move(session));
+}
+
+RunTimes Program::RunIn(Session* session, const Memory& memory) const {
+  RunTimes times;
+  absl::Time before = absl::Now();
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const Step& step = steps_[i];
+    if (step.host) {
+      step.host(memory);
+    } else {
+      session->calls[i].Execute(step.primitive, memory, session->stream);
+    }
+    const absl::Time after = absl::Now();
+    (step.is_compute ? times.compute : times.reorder) += after - before;
+    before = after;
   }
-  step.primitive.execute(stream, arguments);
+  session->stream.wait();
+  return times;
 }
 
 absl::StatusOr<RunTimes> Program::Run(const RunBuffers& buffers) const {
   RunTimes times;
-  const Memory memory(buffers);
   RETURN_IF_ERROR(Guard("execution", [&] {
-    dnnl::stream stream(CpuEngine());
-    absl::Time before = absl::Now();
-    for (const Step& step : steps_) {
-      if (step.host) {
-        step.host(memory);
-      } else {
-        Execute(step, memory, stream);
-      }
-      const absl::Time after = absl::Now();
-      (step.is_compute ? times.compute : times.reorder) += after - before;
-      before = after;
-    }
-    stream.wait();
+    std::unique_ptr<Session> session = TakeSession();
+    if (session == nullptr) session = MakeSession();
+    times = RunIn(session.get(), Memory(buffers));
+    ReturnSession(std::move(session));
   }));
   return times;
 }

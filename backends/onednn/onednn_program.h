@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -47,6 +48,8 @@ class Program {
   };
   using HostStep = std::function<void(const Memory&)>;
 
+  Program();
+
   // Reserves scratch, aligned to 64 bytes.
   Location Allocate(int64_t bytes);
 
@@ -72,13 +75,22 @@ class Program {
     HostStep host;  // instead of a primitive
   };
 
-  void Execute(const Step& step, const Memory& memory,
-               const dnnl::stream& stream) const;
+  // What one run at a time needs of the library: a stream and memory objects.
+  // Making them costs as much as a small layer, so they are kept, and pointed at
+  // the next run's memory.
+  struct Session;
+  struct Sessions;
+
+  std::unique_ptr<Session> TakeSession() const;
+  void ReturnSession(std::unique_ptr<Session> session) const;
+  std::unique_ptr<Session> MakeSession() const;
+  RunTimes RunIn(Session* session, const Memory& memory) const;
 
   std::vector<Step> steps_;
   int64_t scratch_bytes_ = 0;
   // One area behind the rest, for whichever primitive runs.
   int64_t scratchpad_bytes_ = 0;
+  std::shared_ptr<Sessions> sessions_;  // never null
 };
 
 }  // namespace convgrad::onednn

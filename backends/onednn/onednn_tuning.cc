@@ -21,6 +21,8 @@ constexpr absl::Duration kEnough = absl::Milliseconds(500);
 // What is predicted to take so many times longer than the fastest isn't timed:
 // the library's plain loops may take minutes.
 constexpr double kHopeless = 20;
+// Two passes have nine pairs of formats, most of them for nothing.
+constexpr double kUnlikely = 3;
 
 // Aligned memory of small finite numbers, whatever the dtype: zeroed pages that
 // nobody wrote are one page to the caches.
@@ -38,41 +40,80 @@ class Bytes {
   std::vector<Line> lines_;
 };
 
-// An operation of one pass in one format, ready to be timed.
+// An operation with its passes in some formats, ready to be timed.
 struct Contender {
-  Format format;
+  std::vector<Format> formats;  // by pass
   std::unique_ptr<Plan> plan;
   absl::Duration best = absl::InfiniteDuration();
 };
 
-// The pass that computes a result, in every format that there is.
+// An operation's passes, in every format that there is.
 struct Race {
-  std::string key;
+  std::vector<std::string> keys;  // by pass
   std::vector<Contender> contenders;
 };
 
-absl::StatusOr<Race> MakeRace(const ConvOperation& operation, int threads) {
-  std::optional<PassSpec> spec;
+absl::StatusOr<std::vector<PassSpec>> SpecsOf(const ConvOperation& operation,
+                                              int threads) {
+  std::vector<PassSpec> specs;
   RETURN_IF_ERROR(MakeConvPlan(operation, threads, [&](const PassSpec& pass) {
-                    spec = pass;
+                    specs.push_back(pass);
                     return std::nullopt;
                   }).status());
-  Race race;
-  if (!spec) return race;  // a batch of 0
-  race.key = KeyOf(*spec);
+  return specs;
+}
+
+// Returns the formats of a pass that may be the fastest.
+absl::StatusOr<std::vector<Format>> FormatsOf(const PassSpec& spec,
+                                              double patience) {
   ASSIGN_OR_RETURN(const std::vector<Candidate> candidates,
-                   ListCandidates(*spec));
+                   ListCandidates(spec));
   double fastest = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates) {
     fastest = std::min(fastest, candidate.predicted_seconds);
   }
+  std::vector<Format> formats;
   for (const Candidate& candidate : candidates) {
-    if (candidate.predicted_seconds > kHopeless * fastest) continue;
+    if (candidate.predicted_seconds <= patience * fastest) {
+      formats.push_back(candidate.format);
+    }
+  }
+  return formats;
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> PlanIn(
+    const ConvOperation& operation, int threads, const Race& race,
+    const std::vector<Format>& formats) {
+  return MakeConvPlan(operation, threads, [&](const PassSpec& spec) {
+    const auto key =
+        std::find(race.keys.begin(), race.keys.end(), KeyOf(spec));
+    return std::optional<Format>(formats[key - race.keys.begin()]);
+  });
+}
+
+absl::StatusOr<Race> MakeRace(const ConvOperation& operation, int threads) {
+  ASSIGN_OR_RETURN(const std::vector<PassSpec> specs,
+                   SpecsOf(operation, threads));
+  Race race;
+  std::vector<std::vector<Format>> combinations(specs.empty() ? 0 : 1);
+  for (const PassSpec& spec : specs) {
+    race.keys.push_back(KeyOf(spec));
+    ASSIGN_OR_RETURN(
+        const std::vector<Format> formats,
+        FormatsOf(spec, specs.size() == 1 ? kHopeless : kUnlikely));
+    std::vector<std::vector<Format>> longer;
+    for (const std::vector<Format>& combination : combinations) {
+      for (Format format : formats) {
+        longer.push_back(combination);
+        longer.back().push_back(format);
+      }
+    }
+    combinations = std::move(longer);
+  }
+  for (std::vector<Format>& formats : combinations) {
     ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
-                     MakeConvPlan(operation, threads, [&](const PassSpec&) {
-                       return candidate.format;
-                     }));
-    race.contenders.push_back({candidate.format, std::move(plan)});
+                     PlanIn(operation, threads, race, formats));
+    race.contenders.push_back({std::move(formats), std::move(plan)});
   }
   return race;
 }
@@ -124,18 +165,29 @@ absl::Status TimeAll(const ConvOperation& operation, Race* race) {
   return absl::OkStatus();
 }
 
-absl::Status TuneResult(const ConvOperation& operation, int threads,
-                        int64_t max_bytes, FormatChoices* choices) {
-  ASSIGN_OR_RETURN(Race race, MakeRace(operation, threads));
-  if (race.contenders.empty() || choices->Find(race.key)) {
+// The part of an operation that gives some of its results.
+ConvOperation PartOf(const ConvOperation& operation,
+                     std::vector<ResultRequest> results) {
+  ConvOperation part = operation;
+  part.results = std::move(results);
+  DropUnneeded(&part);
+  return part;
+}
+
+absl::Status TunePart(const ConvOperation& part, int threads, int64_t max_bytes,
+                      FormatChoices* choices) {
+  ASSIGN_OR_RETURN(Race race, MakeRace(part, threads));
+  if (race.contenders.empty() || choices->Find(race.keys[0])) {
     return absl::OkStatus();
   }
-  if (BytesOf(operation, race) > max_bytes) return absl::OkStatus();
-  RETURN_IF_ERROR(TimeAll(operation, &race));
+  if (BytesOf(part, race) > max_bytes) return absl::OkStatus();
+  RETURN_IF_ERROR(TimeAll(part, &race));
   const auto fastest = std::min_element(
       race.contenders.begin(), race.contenders.end(),
       [](const Contender& a, const Contender& b) { return a.best < b.best; });
-  choices->Put(race.key, fastest->format);
+  for (size_t i = 0; i < race.keys.size(); ++i) {
+    choices->Put(race.keys[i], fastest->formats[i]);
+  }
   return absl::OkStatus();
 }
 
@@ -143,17 +195,19 @@ absl::Status TuneResult(const ConvOperation& operation, int threads,
 
 absl::Status Tune(const ConvOperation& operation, int threads,
                   int64_t max_bytes, FormatChoices* choices) {
+  std::vector<ResultRequest> computed;
   for (const ResultRequest& request : operation.results) {
     if (request.which == Result::kGradBias ||
         request.which == Result::kGradResidual) {
       continue;
     }
-    ConvOperation pass = operation;
-    pass.results = {request};
-    DropUnneeded(&pass);
-    RETURN_IF_ERROR(TuneResult(pass, threads, max_bytes, choices));
+    computed.push_back(request);
+    RETURN_IF_ERROR(TunePart(PartOf(operation, {request}), threads, max_bytes,
+                             choices));
   }
-  return absl::OkStatus();
+  if (computed.size() < 2) return absl::OkStatus();
+  return TunePart(PartOf(operation, std::move(computed)), threads, max_bytes,
+                  choices);
 }
 
 }  // namespace convgrad::onednn

@@ -2,7 +2,8 @@
 // oneDNN called directly for the same operation, layouts, threads and pinning,
 // interleaved.
 //
-//   compute_ratio [--server=HOST:PORT] [--tuned] [--dtype=f32,bf16,f16]
+//   compute_ratio [--server=HOST:PORT] [--plan_file=FILE] [--tuned]
+//                 [--dtype=f32,bf16,f16]
 //                 [--layout=NCX,NXC] [--threads=N] [--repeat=21]
 //                 [--direction=backward] [--problems=FILE] PROBLEM...
 //
@@ -24,11 +25,14 @@
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "backends/onednn/onednn_backend.h"
+#include "backends/registry.h"
+#include "server/scheduling/plan_file.h"
+#include "server/text_file.h"
 #include "tests/bench/direct_onednn.h"
 #include "tests/bench/subject.h"
 
 ABSL_FLAG(std::string, server, "", "measure this server, not the backend");
+ABSL_FLAG(std::string, plan_file, "", "have the backend follow this file");
 ABSL_FLAG(bool, tuned, false, "also measure plans that were timed when made");
 ABSL_FLAG(std::vector<std::string>, dtype,
           std::vector<std::string>({"f32", "bf16"}), "operand dtypes");
@@ -240,10 +244,23 @@ std::vector<std::string> ProblemTexts(const std::vector<char*>& arguments) {
   return texts;
 }
 
+void LoadPlans(const std::string& path,
+               const std::vector<RegisteredBackend>& backends) {
+  const auto text = ReadTextFile("plan_file", path);
+  if (!text.ok()) Fail(text.status());
+  const absl::Status status = LoadPlanFile(*text, backends);
+  if (!status.ok()) Fail(status);
+}
+
 int Main(int argc, char** argv) {
   const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
-  const auto backend = MakeOnednnBackend();
+  auto backends = SelectBackends(MakeBackends(), "onednn");
+  if (!backends.ok()) Fail(backends.status());
+  const auto& backend = (*backends)[0].backend;
   if (!backend.ok()) Fail(backend.status());
+  if (!absl::GetFlag(FLAGS_plan_file).empty()) {
+    LoadPlans(absl::GetFlag(FLAGS_plan_file), *backends);
+  }
   std::unique_ptr<Client> client;
   if (!absl::GetFlag(FLAGS_server).empty()) {
     auto connected = Client::Connect({absl::GetFlag(FLAGS_server)});

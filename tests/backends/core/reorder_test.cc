@@ -222,8 +222,8 @@ TEST(ReorderTest, PartsAreOfUsefulSize) {
       Reorder::Make({DataType::kF32, Layout::kNCX, dims},
                     {DataType::kF32, Layout::kNDC1HWC0, dims, 8});
   const int64_t bytes = 4 * 64 * 112 * 112 * 4;
-  EXPECT_GE(reorder.part_count(), bytes / (256 << 10));
-  EXPECT_LE(reorder.part_count(), bytes / (64 << 10));
+  EXPECT_GE(reorder.part_count(), bytes / (128 << 10));
+  EXPECT_LE(reorder.part_count(), bytes / (32 << 10));
 }
 
 TEST(ReorderTest, AnEmptyTensorHasNoParts) {

@@ -92,6 +92,9 @@ TEST(OnednnTuning, TimesEveryPassOnce) {
   const std::string tuning = backend->tuning();
   EXPECT_THAT(tuning, HasSubstr("backward_data conv2d_n2_c16_o32"));
   EXPECT_THAT(tuning, HasSubstr("backward_weight conv2d_n2_c16_o32"));
+  // Alone, and beside each other: then a copy of grad_output serves both.
+  EXPECT_THAT(tuning, HasSubstr("out=f32:ncx threads="));
+  EXPECT_THAT(tuning, HasSubstr("out=f32:ncx shared=out threads="));
   ImplementationOf(*backend, kTimed);
   EXPECT_EQ(backend->tuning(), tuning);
 }
