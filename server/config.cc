@@ -104,6 +104,9 @@ absl::Status CheckWork(const Config& config) {
                                       config.max_reference_macs, 0, kMost));
   RETURN_IF_ERROR(CheckDuration("default_deadline", config.default_deadline,
                                 absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("buffer_pool_idle_time",
+                                config.buffer_pool_idle_time,
+                                absl::Milliseconds(1)));
   RETURN_IF_ERROR(CheckDuration("stream_idle_timeout",
                                 config.stream_idle_timeout,
                                 absl::Milliseconds(1)));

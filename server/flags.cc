@@ -34,6 +34,9 @@ ABSL_FLAG(int64_t, buffer_pool_idle_bytes,
           convgrad::Config().buffer_pool_idle_bytes,
           "bytes of free buffers kept for reuse, part of the budget; -1 for "
           "1/8 of it");
+ABSL_FLAG(absl::Duration, buffer_pool_idle_time,
+          convgrad::Config().buffer_pool_idle_time,
+          "how long a free buffer is kept that nobody needs");
 ABSL_FLAG(int64_t, plan_cache_bytes, convgrad::Config().plan_cache_bytes,
           "bytes of plans kept for reuse, part of the budget; -1 for 64 MiB, "
           "at most 1/16 of it");
@@ -87,6 +90,7 @@ Config ConfigFromFlags() {
   config.queue_capacity = absl::GetFlag(FLAGS_queue_capacity);
   config.memory_budget_bytes = absl::GetFlag(FLAGS_memory_budget_bytes);
   config.buffer_pool_idle_bytes = absl::GetFlag(FLAGS_buffer_pool_idle_bytes);
+  config.buffer_pool_idle_time = absl::GetFlag(FLAGS_buffer_pool_idle_time);
   config.plan_cache_bytes = absl::GetFlag(FLAGS_plan_cache_bytes);
   config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);

@@ -118,6 +118,7 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
         const absl::Time now = absl::Now();
         memory_->budget.ExpireWaiters(now);
         scheduler_.DropDead();
+        memory_->pool.ReleaseUnusedSince(now - config_.buffer_pool_idle_time);
       }) {}
 
 GrpcServer::~GrpcServer() {

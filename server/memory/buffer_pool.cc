@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -121,9 +122,11 @@ absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
   return Buffer(this, data, size, capacity);
 }
 
-std::list<BufferPool::Block> BufferPool::Trim(int64_t max_bytes) {
+std::list<BufferPool::Block> BufferPool::Trim(int64_t max_bytes,
+                                              absl::Time time) {
   std::list<Block> trimmed;
-  while (idle_bytes_ > max_bytes) {
+  while (idle_bytes_ > max_bytes ||
+         (!idle_.empty() && idle_.back().returned < time)) {
     idle_bytes_ -= idle_.back().capacity;
     trimmed.splice(trimmed.end(), idle_, std::prev(idle_.end()));
   }
@@ -139,12 +142,26 @@ void BufferPool::Return(Block block) {
     if (block.capacity < kKeepFrom || block.capacity > max_idle_bytes_) {
       trimmed.push_back(block);
     } else {
+      block.returned = absl::Now();
       idle_.push_front(block);
       idle_bytes_ += block.capacity;
-      trimmed = Trim(max_idle_bytes_);
+      trimmed = Trim(max_idle_bytes_, absl::InfinitePast());
     }
   }
-  for (const Block& old : trimmed) Free(old.data, old.capacity);
+  FreeAll(trimmed);
+}
+
+void BufferPool::ReleaseUnusedSince(absl::Time time) {
+  std::list<Block> trimmed;
+  {
+    MutexLock lock(&mutex_);
+    trimmed = Trim(max_idle_bytes_, time);
+  }
+  FreeAll(trimmed);
+}
+
+void BufferPool::FreeAll(const std::list<Block>& blocks) {
+  for (const Block& block : blocks) Free(block.data, block.capacity);
 }
 
 int64_t BufferPool::outstanding_bytes() const {

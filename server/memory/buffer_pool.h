@@ -7,6 +7,7 @@
 #include <list>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "backends/core/mutex.h"
 
 namespace convgrad {
@@ -54,6 +55,9 @@ class BufferPool {
   // classes per power of two, so at most 1/8 more than `size` above 512 bytes.
   static int64_t CapacityFor(int64_t size);
 
+  // Gives the system what nobody has taken since `time`.
+  void ReleaseUnusedSince(absl::Time time);
+
   int64_t outstanding_bytes() const;
   int outstanding() const;
   int64_t idle_bytes() const;
@@ -63,12 +67,15 @@ class BufferPool {
   struct Block {
     std::byte* data;
     int64_t capacity;
+    absl::Time returned = absl::InfinitePast();
   };
 
   void Return(Block block);
-  // Moves blocks out of `idle_`, from the back, until `max_bytes` are left.
-  std::list<Block> Trim(int64_t max_bytes)
+  // Moves blocks out of `idle_`, from the back, until `max_bytes` are left, and
+  // those returned before `time`.
+  std::list<Block> Trim(int64_t max_bytes, absl::Time time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void FreeAll(const std::list<Block>& blocks);
 
   const int64_t max_idle_bytes_;
   mutable Mutex mutex_;

@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace convgrad {
@@ -92,6 +93,17 @@ TEST(BufferPool, KeepsNothingThatIsLargerThanItsLimit) {
   MustTake(pool, 512 * 1024);
   MustTake(pool, 8 * kMiB);
   EXPECT_EQ(pool.idle_bytes(), 512 * 1024);
+}
+
+TEST(BufferPool, GivesUpWhatNobodyNeeds) {
+  BufferPool pool(16 * kMiB);
+  MustTake(pool, 2 * kMiB);
+  const absl::Time between = absl::Now();
+  MustTake(pool, kMiB);
+  pool.ReleaseUnusedSince(between);
+  EXPECT_EQ(pool.idle_bytes(), kMiB);
+  pool.ReleaseUnusedSince(absl::InfiniteFuture());
+  EXPECT_EQ(pool.idle_bytes(), 0);
 }
 
 TEST(BufferPool, RefusesWhatTheSystemDoesNotHave) {
