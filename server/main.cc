@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "server/config.h"
 #include "server/machine.h"
+#include "server/openmp_spinning.h"
 #include "server/rpc/health_check.h"
 #include "server/server.h"
 #include "server/tuning_run.h"
@@ -145,6 +146,7 @@ int main(int argc, char** argv) {
   // would have the process killed without a drain.
   const sigset_t signals = convgrad::StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  convgrad::LimitOpenMpSpinning(argv);
   convgrad::ParseFlags(argc, argv);
   if (!convgrad::TuningProblemsPath().empty()) {
     // Nothing to drain: a signal ends it.

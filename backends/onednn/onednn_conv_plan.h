@@ -10,9 +10,10 @@
 
 namespace convgrad::onednn {
 
-// Plans for a team of `threads`, each pass in the format that `preference`
-// names if the library has it, else in the one predicted to be fastest. Errors:
-// kUnimplemented, kInternal.
+// Plans for a team of `threads`, or for one thread where the problem is too
+// small for more. Each pass works in the format that `preference` names if the
+// library has it, else in the one predicted to be fastest.
+// Errors: kUnimplemented, kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, int threads,
     const FormatPreference& preference);

@@ -11,6 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/onednn/onednn_conv_plan.h"
+#include "backends/onednn/onednn_threads.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -23,6 +24,8 @@ constexpr absl::Duration kEnough = absl::Milliseconds(500);
 constexpr double kHopeless = 20;
 // Two passes have nine pairs of formats, most of them for nothing.
 constexpr double kUnlikely = 3;
+// More than a core's second-level cache.
+constexpr int64_t kCacheBytes = int64_t{4} << 20;
 
 // Aligned memory of small finite numbers, whatever the dtype: zeroed pages that
 // nobody wrote are one page to the caches.
@@ -85,8 +88,7 @@ absl::StatusOr<std::unique_ptr<Plan>> PlanIn(
     const ConvOperation& operation, int threads, const Race& race,
     const std::vector<Format>& formats) {
   return MakeConvPlan(operation, threads, [&](const PassSpec& spec) {
-    const auto key =
-        std::find(race.keys.begin(), race.keys.end(), KeyOf(spec));
+    const auto key = std::find(race.keys.begin(), race.keys.end(), KeyOf(spec));
     return std::optional<Format>(formats[key - race.keys.begin()]);
   });
 }
@@ -137,7 +139,16 @@ int64_t BytesOf(const ConvOperation& operation, const Race& race) {
   return bytes;
 }
 
-absl::Status TimeAll(const ConvOperation& operation, Race* race) {
+// Writes over what the run before left in each core's own caches: in service,
+// other operations do.
+void Evict(int threads, Bytes* junk) {
+  ParallelFor(threads, threads, 1, [&](int, int64_t begin, int64_t end) {
+    std::memset(junk->data() + begin * kCacheBytes, 1,
+                (end - begin) * kCacheBytes);
+  });
+}
+
+absl::Status TimeAll(const ConvOperation& operation, int threads, Race* race) {
   std::vector<Bytes> memory;
   RunBuffers buffers;
   for (Operand which : kAllOperands) {
@@ -151,10 +162,12 @@ absl::Status TimeAll(const ConvOperation& operation, Race* race) {
   }
   Bytes scratch(ScratchBytes(*race));
   buffers.scratch = absl::MakeSpan(scratch.data(), ScratchBytes(*race));
+  Bytes junk(threads * kCacheBytes);
   // In turns, so that a disturbance meets all. The first round warms up.
   const absl::Time start = absl::Now();
   for (int round = 0; round <= kRounds; ++round) {
     for (Contender& contender : race->contenders) {
+      Evict(threads, &junk);
       const absl::Time begin = absl::Now();
       RETURN_IF_ERROR(contender.plan->Run(buffers).status());
       const absl::Duration took = absl::Now() - begin;
@@ -181,7 +194,7 @@ absl::Status TunePart(const ConvOperation& part, int threads, int64_t max_bytes,
     return absl::OkStatus();
   }
   if (BytesOf(part, race) > max_bytes) return absl::OkStatus();
-  RETURN_IF_ERROR(TimeAll(part, &race));
+  RETURN_IF_ERROR(TimeAll(part, threads, &race));
   const auto fastest = std::min_element(
       race.contenders.begin(), race.contenders.end(),
       [](const Contender& a, const Contender& b) { return a.best < b.best; });
@@ -202,8 +215,8 @@ absl::Status Tune(const ConvOperation& operation, int threads,
       continue;
     }
     computed.push_back(request);
-    RETURN_IF_ERROR(TunePart(PartOf(operation, {request}), threads, max_bytes,
-                             choices));
+    RETURN_IF_ERROR(
+        TunePart(PartOf(operation, {request}), threads, max_bytes, choices));
   }
   if (computed.size() < 2) return absl::OkStatus();
   return TunePart(PartOf(operation, std::move(computed)), threads, max_bytes,

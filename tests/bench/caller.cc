@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "client/cpp/client.h"
+#include "client/cpp/placed_call.h"
 #include "tests/bench/subject.h"
 
 namespace convgrad::bench {
@@ -81,27 +82,14 @@ class RegionCaller final : public MessageCaller {
  public:
   RegionCaller(const std::string& server, const std::string& regions,
                const ConvOperation& operation, bool copies)
-      : MessageCaller(server, operation), copies_(copies) {
-    int64_t bytes = 0;
-    for (const auto& operand : call_.operands) {
-      bytes += SharedRegion::AllocatedBytes(std::ssize(operand));
-    }
-    for (const ResultRequest& request : operation.results) {
-      bytes += SharedRegion::AllocatedBytes(*ByteSize(request.descriptor));
-    }
-    region_ = Must(SharedRegion::Connect(regions, bytes));
-    own_ = call_.operands;
-    call_.region = region_.get();
-    for (auto& operand : call_.operands) {
-      if (operand.data() == nullptr) continue;
-      const auto place = Must(region_->Allocate(std::ssize(operand)));
-      std::copy(operand.begin(), operand.end(), place.begin());
-      operand = place;
-    }
-    for (const ResultRequest& request : operation.results) {
-      const int64_t size = *ByteSize(request.descriptor);
-      call_.destinations.push_back(Must(region_->Allocate(size)));
-      results_.push_back(Filled(size));
+      : MessageCaller(server, operation),
+        copies_(copies),
+        own_(call_.operands) {
+    PlacedCall placed = Must(PlaceInRegion(call_, regions));
+    region_ = std::move(placed.region);
+    call_ = std::move(placed.call);
+    for (const auto& destination : call_.destinations) {
+      results_.push_back(Filled(std::ssize(destination)));
     }
   }
 
@@ -122,8 +110,8 @@ class RegionCaller final : public MessageCaller {
   }
 
   const bool copies_;
+  const std::array<absl::Span<const std::byte>, kOperandCount> own_;
   std::unique_ptr<SharedRegion> region_;
-  std::array<absl::Span<const std::byte>, kOperandCount> own_;
   std::vector<AlignedBuffer> results_;
 };
 

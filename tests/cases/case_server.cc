@@ -17,7 +17,8 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kLargestMessage =
     std::numeric_limits<int32_t>::max() - 2 * kMiB;
 
-Config MakeConfig(const CaseServer::Options& options) {
+Config MakeConfig(const CaseServer::Options& options,
+                  const std::string& regions) {
   Config config;
   config.listen = "127.0.0.1:0";
   config.metrics_listen = "";
@@ -25,6 +26,7 @@ Config MakeConfig(const CaseServer::Options& options) {
   config.threads_per_worker = options.threads_per_worker;
   config.pin_workers = false;
   config.log_level = "warning";
+  if (options.path == CallPath::kRegion) config.regions_listen = regions;
   const int64_t memory = ReadMachine().memory_bytes;
   if (options.large_messages && memory >= 16 * kGiB) {
     config.memory_budget_bytes = memory / 4 * 3;
@@ -56,9 +58,12 @@ Outcome OutcomeOf(const ConvOperation& operation, const absl::Status& error) {
 absl::StatusOr<std::unique_ptr<CaseServer>> CaseServer::Start(
     const Options& options) {
   auto made = std::unique_ptr<CaseServer>(new CaseServer);
-  ASSIGN_OR_RETURN(made->server_, Server::Start(MakeConfig(options)));
+  const std::string regions =
+      absl::StrCat("unix:", made->folder_.path(), "/regions");
+  ASSIGN_OR_RETURN(made->server_, Server::Start(MakeConfig(options, regions)));
   ASSIGN_OR_RETURN(made->client_,
-                   Client::Connect({made->server_->addresses()[0]}));
+                   PathClient::Connect(made->server_->addresses()[0], regions,
+                                       options.path));
   return made;
 }
 
@@ -84,46 +89,16 @@ absl::StatusOr<OperationReply> CaseServer::Run(const ConvOperation& operation,
   return reply;
 }
 
-bool CaseServer::Fits(const ConvOperation& operation) const {
-  int64_t sent = 0, received = 0;
-  for (const auto& operand : operation.operands) {
-    if (operand) sent += *ByteSize(*operand);
+std::optional<Answer> CaseServer::Ask(const OperationSpec& spec,
+                                      const PackOperand& pack,
+                                      Outcome* outcome) const {
+  ConvOperation operation = MakeOperation(spec);
+  absl::StatusOr<OperationReply> reply = Run(operation, pack);
+  if (!reply.ok()) {
+    outcome->Add(OutcomeOf(operation, reply.status()));
+    return std::nullopt;
   }
-  for (const ResultRequest& request : operation.results) {
-    received += *ByteSize(request.descriptor);
-  }
-  return std::max(sent, received) + kMiB <= config().max_message_bytes;
-}
-
-std::vector<Answer> CaseServer::RunAll(const OperationSpec& spec,
-                                       const PackOperand& pack,
-                                       Outcome* outcome) const {
-  std::vector<ConvOperation> operations = {MakeOperation(spec)};
-  if (!Fits(operations[0]) && spec.results.size() > 1) {
-    operations.clear();
-    for (Result which : spec.results) {
-      OperationSpec one = spec;
-      one.results = {which};
-      operations.push_back(MakeOperation(one));
-    }
-  }
-  std::vector<Answer> answers;
-  for (ConvOperation& operation : operations) {
-    if (!Fits(operation)) {
-      outcome->Add(
-          {Verdict::kSkipped,
-           absl::StrCat(ToString(operation), ": larger than a message can be"),
-           0});
-      continue;
-    }
-    absl::StatusOr<OperationReply> reply = Run(operation, pack);
-    if (!reply.ok()) {
-      outcome->Add(OutcomeOf(operation, reply.status()));
-      continue;
-    }
-    answers.push_back({std::move(operation), *std::move(reply)});
-  }
-  return answers;
+  return Answer{std::move(operation), *std::move(reply)};
 }
 
 }  // namespace convgrad::testing_support

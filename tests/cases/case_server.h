@@ -4,13 +4,15 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/cpp/client.h"
 #include "server/server.h"
+#include "tests/cases/call_path.h"
 #include "tests/conformance/operation_spec.h"
+#include "tests/end_to_end/temporary_folder.h"
 
 namespace convgrad::testing_support {
 
@@ -46,6 +48,7 @@ class CaseServer {
     int workers = 1;
     int threads_per_worker = 0;  // 0: all cores
     bool large_messages = false;
+    CallPath path = CallPath::kMessage;
   };
 
   static absl::StatusOr<std::unique_ptr<CaseServer>> Start(
@@ -56,22 +59,18 @@ class CaseServer {
   absl::StatusOr<OperationReply> Run(const ConvOperation& operation,
                                      const PackOperand& pack) const;
 
-  // Asks for the results of `spec`: in one operation or, where that is more
-  // than one message takes, each in one of its own. Results that even then
-  // don't fit are left out and counted in `outcome` as skipped; errors go to
-  // `outcome`, too.
-  std::vector<Answer> RunAll(const OperationSpec& spec, const PackOperand& pack,
-                             Outcome* outcome) const;
+  // Asks for the results of `spec`. An error goes to `outcome`.
+  std::optional<Answer> Ask(const OperationSpec& spec, const PackOperand& pack,
+                            Outcome* outcome) const;
 
   const Config& config() const { return server_->config(); }
 
  private:
   CaseServer() = default;
 
-  bool Fits(const ConvOperation& operation) const;
-
+  const TemporaryFolder folder_;  // of the side socket
   std::unique_ptr<Server> server_;
-  std::unique_ptr<Client> client_;
+  std::unique_ptr<PathClient> client_;
 };
 
 // Returns how an error counts: UNIMPLEMENTED is a refusal, and a server that

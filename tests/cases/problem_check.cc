@@ -26,12 +26,11 @@ std::vector<std::vector<Result>> BothDirections() {
 
 // Calls check(stored) for every result of the answers.
 template <typename Check>
-void ForEachResult(const std::vector<Answer>& answers, const Check& check) {
-  for (const Answer& answer : answers) {
-    for (size_t i = 0; i < answer.operation.results.size(); ++i) {
-      check(StoredResult{&answer.operation, &answer.operation.results[i],
-                         answer.reply.results[i].data.data()});
-    }
+void ForEachResult(const std::optional<Answer>& answer, const Check& check) {
+  if (!answer) return;
+  for (size_t i = 0; i < answer->operation.results.size(); ++i) {
+    check(StoredResult{&answer->operation, &answer->operation.results[i],
+                       answer->reply.results[i].data.data()});
   }
 }
 
@@ -130,10 +129,10 @@ Outcome CheckWhole(const CaseServer& server, ProblemData* data,
                    const RunKind& kind) {
   Outcome outcome;
   for (const std::vector<Result>& results : BothDirections()) {
-    const std::vector<Answer> answers =
-        server.RunAll(SpecOf(data->problem(), kind, results),
-                      data->Packer(kind.numbers, kind.dtype), &outcome);
-    ForEachResult(answers, [&](const StoredResult& got) {
+    const std::optional<Answer> answer =
+        server.Ask(SpecOf(data->problem(), kind, results),
+                   data->Packer(kind.numbers, kind.dtype), &outcome);
+    ForEachResult(answer, [&](const StoredResult& got) {
       const ExpectedResult& expected = data->Whole(
           *got.operation, got.request->which, kind.numbers, kind.dtype);
       outcome.elements += static_cast<int64_t>(expected.value.size());
@@ -162,10 +161,10 @@ Outcome CheckSampled(const CaseServer& server, ProblemData* data,
   AdjointSums sums(data->Operands(kind.numbers, kind.dtype));
   Outcome outcome;
   for (const std::vector<Result>& results : BothDirections()) {
-    const std::vector<Answer> answers =
-        server.RunAll(SpecOf(problem, kind, results),
-                      data->Packer(kind.numbers, kind.dtype), &outcome);
-    ForEachResult(answers, [&](const StoredResult& got) {
+    const std::optional<Answer> answer =
+        server.Ask(SpecOf(problem, kind, results),
+                   data->Packer(kind.numbers, kind.dtype), &outcome);
+    ForEachResult(answer, [&](const StoredResult& got) {
       const Result which = got.request->which;
       const std::vector<Dims>& elements = data->Elements(which, target);
       outcome.Add(

@@ -28,6 +28,8 @@ ABSL_FLAG(absl::Duration, time_budget, absl::InfiniteDuration(),
 ABSL_FLAG(bool, list_failures, false, "print all failures, not the first 20");
 ABSL_FLAG(bool, allow_unimplemented, false,
           "UNIMPLEMENTED for a valid record is no failure");
+ABSL_FLAG(std::string, path, "message",
+          "how operations get to the server: message, stock, stream or region");
 ABSL_FLAG(int, threads, 2, "records in flight");
 ABSL_FLAG(int, workers, 1, "the server's");
 ABSL_FLAG(int, threads_per_worker, 0, "the server's; 0 is all cores");
@@ -212,6 +214,12 @@ int Main() {
   options.workers = absl::GetFlag(FLAGS_workers);
   options.threads_per_worker = absl::GetFlag(FLAGS_threads_per_worker);
   options.large_messages = true;
+  const auto path = ParseCallPath(absl::GetFlag(FLAGS_path));
+  if (!path) {
+    std::cout << "--path: message, stock, stream or region\n";
+    return 2;
+  }
+  options.path = *path;
   const auto server = CaseServer::Start(options);
   if (!server.ok()) {
     std::cout << server.status() << "\n";

@@ -1,8 +1,6 @@
 // A server that shares memory, on sockets of its own.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -12,24 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/shared_region.h"
 #include "gtest/gtest.h"
+#include "tests/end_to_end/temporary_folder.h"
 #include "tests/end_to_end/test_server.h"
 
 namespace convgrad {
-
-// A folder that is gone, if it is empty, when this ends.
-class TemporaryFolder {
- public:
-  TemporaryFolder() : path_(testing::TempDir() + "regionsXXXXXX") {
-    if (mkdtemp(path_.data()) == nullptr) std::abort();
-  }
-  ~TemporaryFolder() { rmdir(path_.c_str()); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 class RegionServer {
  public:

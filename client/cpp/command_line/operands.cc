@@ -218,33 +218,8 @@ OperationCall CallFor(const ConvOperation& operation,
 }
 
 absl::StatusOr<PlacedCall> Place(OperationCall call, const Settings& settings) {
-  PlacedCall placed{nullptr, std::move(call)};
-  if (settings.region.empty()) return placed;
-  OperationCall& own = placed.call;
-  int64_t bytes = 0;
-  for (const auto& operand : own.operands) {
-    bytes += SharedRegion::AllocatedBytes(static_cast<int64_t>(operand.size()));
-  }
-  for (const ResultRequest& result : own.operation.results) {
-    bytes += SharedRegion::AllocatedBytes(*ByteSize(result.descriptor));
-  }
-  // A region of nothing can't be had.
-  ASSIGN_OR_RETURN(
-      placed.region,
-      SharedRegion::Connect(settings.region, std::max<int64_t>(bytes, 1)));
-  own.region = placed.region.get();
-  for (auto& operand : own.operands) {
-    ASSIGN_OR_RETURN(
-        const absl::Span<std::byte> copy,
-        placed.region->Allocate(static_cast<int64_t>(operand.size())));
-    std::copy(operand.begin(), operand.end(), copy.begin());
-    operand = copy;
-  }
-  for (const ResultRequest& result : own.operation.results) {
-    ASSIGN_OR_RETURN(own.destinations.emplace_back(),
-                     placed.region->Allocate(*ByteSize(result.descriptor)));
-  }
-  return placed;
+  if (settings.region.empty()) return PlacedCall{nullptr, std::move(call)};
+  return PlaceInRegion(std::move(call), settings.region);
 }
 
 absl::StatusOr<OperationReply> Send(const OperationCall& call,

@@ -11,6 +11,7 @@
 #include "client/cpp/aligned_buffer.h"
 #include "client/cpp/client.h"
 #include "client/cpp/command_line/settings.h"
+#include "client/cpp/placed_call.h"
 
 namespace convgrad {
 
@@ -48,15 +49,8 @@ absl::StatusOr<LocalTensor> RandomTensor(const TensorDescriptor& descriptor,
 OperationCall CallFor(const ConvOperation& operation,
                       const LocalTensors& tensors, const Settings& settings);
 
-// A call whose tensors lie where the settings want them. Move-only.
-struct PlacedCall {
-  std::unique_ptr<SharedRegion> region;  // null without --region
-  OperationCall call;
-};
-
-// Returns `call` with its operands copied into a region of their own, if the
-// settings name one, and its results to come there.
-// Errors: as SharedRegion::Connect.
+// Returns `call` with its tensors where the settings want them.
+// Errors: as PlaceInRegion.
 absl::StatusOr<PlacedCall> Place(OperationCall call, const Settings& settings);
 
 // Runs `call` as the settings say, on a stream or not.
