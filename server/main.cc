@@ -19,6 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "server/config.h"
 #include "server/machine.h"
 #include "server/openmp_spinning.h"
@@ -147,6 +148,8 @@ int main(int argc, char** argv) {
   const sigset_t signals = convgrad::StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   convgrad::LimitOpenMpSpinning(argv);
+  // Debian's Abseil looks for deadlocks at every lock, gRPC's too.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   convgrad::ParseFlags(argc, argv);
   if (!convgrad::TuningProblemsPath().empty()) {
     // Nothing to drain: a signal ends it.

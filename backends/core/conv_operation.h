@@ -105,6 +105,11 @@ void DropUnneeded(ConvOperation* operation);
 // Returns twice the multiply-adds of all passes asked for; saturates.
 int64_t Flops(const ConvOperation& operation);
 
+// Whether the operation is so small that one thread does it best, and handing
+// it to another takes longer than the work: at most 2^18 multiply-adds a pass
+// and 256 KiB of tensors.
+bool IsSmall(const ConvOperation& operation);
+
 // Returns the whole operation as one line, e.g.
 // "backward conv2d_n16_... weight=f32:OIX grad_output=f32:NCX ->
 // grad_input=f32:NCX". Equal operations have equal texts.

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "backends/core/checked_math.h"
 #include "backends/onednn/onednn_plan_builder.h"
 #include "backends/onednn/onednn_threads.h"
 
@@ -31,24 +30,6 @@ class ProgramPlan final : public Plan {
   const int threads_;
 };
 
-// Below both, a second thread costs more than it saves: measured with 8>8 3x3
-// on 8x8 (0.15 Mflop a pass) and 16>16 (1.2 Mflop) on two cores.
-constexpr int64_t kSmallMacs = int64_t{1} << 18;
-constexpr int64_t kSmallBytes = int64_t{256} << 10;
-
-int UsefulThreads(const ConvOperation& operation, int threads) {
-  int64_t bytes = 0;
-  for (const auto& operand : operation.operands) {
-    if (operand) bytes = SaturatingAdd(bytes, *ByteSize(*operand));
-  }
-  for (const ResultRequest& request : operation.results) {
-    bytes = SaturatingAdd(bytes, *ByteSize(request.descriptor));
-  }
-  const bool small =
-      MultiplyAdds(operation.problem) <= kSmallMacs && bytes <= kSmallBytes;
-  return small ? 1 : threads;
-}
-
 // A batch of 0: the output and grad_input are empty, the sums are 0.
 Program ZeroProgram(const ConvOperation& operation) {
   Program program;
@@ -68,7 +49,7 @@ Program ZeroProgram(const ConvOperation& operation) {
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, int threads,
     const FormatPreference& preference) {
-  threads = UsefulThreads(operation, threads);
+  if (IsSmall(operation)) threads = 1;
   UseThreads(threads);
   if (operation.problem.batch == 0) {
     return std::make_unique<ProgramPlan>(ZeroProgram(operation), "zero",
