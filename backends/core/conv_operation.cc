@@ -185,8 +185,7 @@ bool IsSmall(const ConvOperation& operation) {
   for (const ResultRequest& request : operation.results) {
     bytes = SaturatingAdd(bytes, *ByteSize(request.descriptor));
   }
-  return bytes <= kSmallBytes &&
-         MultiplyAdds(operation.problem) <= kSmallMacs;
+  return bytes <= kSmallBytes && MultiplyAdds(operation.problem) <= kSmallMacs;
 }
 
 std::string ToString(const ConvOperation& operation) {

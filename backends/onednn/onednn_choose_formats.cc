@@ -16,12 +16,12 @@ absl::Status NoImplementation(const PassSpec& spec) {
       absl::StatusCode::kUnimplemented,
       {Reason::kUnsupported, "backend",
        absl::StrCat("no oneDNN implementation of ", NameOf(spec.pass), " ",
-                    ToString(spec.problem), " in ",
-                    NameOf(spec.operand_dtype)),
+                    ToString(spec.problem), " in ", NameOf(spec.operand_dtype)),
        "an operation that oneDNN has"});
 }
 
-// What one pass may be computed in: the preferred format alone, if there is one.
+// What one pass may be computed in: the preferred format alone, if there is
+// one.
 absl::StatusOr<std::vector<Candidate>> Eligible(
     const PassSpec& spec, std::optional<Format> preferred) {
   ASSIGN_OR_RETURN(std::vector<Candidate> candidates, ListCandidates(spec));

@@ -31,10 +31,11 @@ absl::string_view TextOf(Shared shared) {
 }  // namespace
 
 std::string KeyOf(const PassSpec& spec) {
-  return absl::StrCat(
-      NameOf(spec.pass), " ", ToString(spec.problem), " ",
-      NameOf(spec.operand_dtype), " data=", TextOf(spec.data, spec.copies_data),
-      " out=", TextOf(spec.out, spec.copies_out), TextOf(spec.shared), " threads=", spec.threads);
+  return absl::StrCat(NameOf(spec.pass), " ", ToString(spec.problem), " ",
+                      NameOf(spec.operand_dtype),
+                      " data=", TextOf(spec.data, spec.copies_data),
+                      " out=", TextOf(spec.out, spec.copies_out),
+                      TextOf(spec.shared), " threads=", spec.threads);
 }
 
 std::optional<Format> FormatChoices::Find(const std::string& key) const {

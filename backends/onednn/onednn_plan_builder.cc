@@ -190,9 +190,8 @@ PlanBuilder::Convolution PlanBuilder::PrepareForward(size_t index) {
     conv.epilogue.residual = tensor.descriptor;
     conv.residual = tensor.location;
   }
-  conv.sink =
-      MakeSink(index, conv.epilogue.bias || conv.epilogue.residual ||
-                          conv.epilogue.scale != 1);
+  conv.sink = MakeSink(index, conv.epilogue.bias || conv.epilogue.residual ||
+                                  conv.epilogue.scale != 1);
   const Tensor input = OperandTensor(Operand::kInput);
   conv.tensors.weight = OperandTensor(Operand::kWeight);
   conv.tensors.data = lowering_.mirrored() ? conv.sink.sum : input;
@@ -240,8 +239,8 @@ absl::Status PlanBuilder::AddConvolutions(
   return absl::OkStatus();
 }
 
-absl::Status PlanBuilder::AddConvolution(Convolution conv,
-                                         const PassSpec& spec, Format format) {
+absl::Status PlanBuilder::AddConvolution(Convolution conv, const PassSpec& spec,
+                                         Format format) {
   ASSIGN_OR_RETURN(std::optional<Candidate> chosen,
                    MakeCandidate(spec, format));
   if (conv.pass == Pass::kBackwardWeight && FusesGradBias()) {

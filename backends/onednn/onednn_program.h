@@ -76,8 +76,8 @@ class Program {
   };
 
   // What one run at a time needs of the library: a stream and memory objects.
-  // Making them costs as much as a small layer, so they are kept, and pointed at
-  // the next run's memory.
+  // Making them costs as much as a small layer, so they are kept, and pointed
+  // at the next run's memory.
   struct Session;
   struct Sessions;
 

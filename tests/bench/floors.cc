@@ -34,8 +34,7 @@ void ReadAll(int file, std::vector<char>* bytes) {
 
 void WriteAll(int file, const std::vector<char>& bytes) {
   for (size_t done = 0; done < bytes.size();) {
-    const ssize_t count =
-        write(file, bytes.data() + done, bytes.size() - done);
+    const ssize_t count = write(file, bytes.data() + done, bytes.size() - done);
     Require(count > 0, "write");
     done += count;
   }

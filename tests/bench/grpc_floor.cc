@@ -18,7 +18,8 @@ namespace {
 
 // One message over memory that outlives it.
 grpc::ByteBuffer Borrowed(const std::string& bytes) {
-  const grpc::Slice slice(bytes.data(), bytes.size(), grpc::Slice::STATIC_SLICE);
+  const grpc::Slice slice(bytes.data(), bytes.size(),
+                          grpc::Slice::STATIC_SLICE);
   return grpc::ByteBuffer(&slice, 1);
 }
 
@@ -62,10 +63,10 @@ class GrpcFloor final : public Floor {
     server_ = builder.BuildAndStart();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
-    connection_ = std::make_unique<Client::Connection>(
-        grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
-                                  grpc::InsecureChannelCredentials(),
-                                  arguments));
+    connection_ =
+        std::make_unique<Client::Connection>(grpc::CreateCustomChannel(
+            absl::StrCat("127.0.0.1:", port),
+            grpc::InsecureChannelCredentials(), arguments));
   }
 
   absl::Duration Run() override {

@@ -36,7 +36,8 @@ ABSL_FLAG(std::string, regions, "", "its side socket, unix:PATH");
 ABSL_FLAG(std::vector<std::string>, dtype, std::vector<std::string>({"f32"}),
           "operand dtypes");
 ABSL_FLAG(std::vector<std::string>, clients,
-          std::vector<std::string>({"1", "2", "4", "16"}), "numbers of clients");
+          std::vector<std::string>({"1", "2", "4", "16"}),
+          "numbers of clients");
 ABSL_FLAG(int, threads, 0, "of the library in this process; 0: all cores");
 ABSL_FLAG(int, repeat, 7, "runs of each");
 ABSL_FLAG(absl::Duration, pause, absl::Milliseconds(20),
@@ -58,7 +59,8 @@ struct Contestant {
 
 double Quantile(std::vector<double> sorted, double q) {
   std::sort(sorted.begin(), sorted.end());
-  return sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))];
+  return sorted[static_cast<size_t>(q *
+                                    static_cast<double>(sorted.size() - 1))];
 }
 
 // What was asked for.
@@ -131,8 +133,8 @@ int Threads() {
 }
 
 void AddLibrary(const Task& task, std::vector<Contestant>* contestants) {
-  const auto library = Shared(
-      DirectOnednn::Make(task.operation, DirectFormat::kAny, Threads()));
+  const auto library =
+      Shared(DirectOnednn::Make(task.operation, DirectFormat::kAny, Threads()));
   if (library == nullptr) return;
   contestants->push_back(
       {"onednn", [library] { return library->Run().compute; }});
@@ -143,17 +145,16 @@ void AddTorch(const Task& task, std::vector<Contestant>* contestants) {
   const ConvProblem& problem = task.operation.problem;
   if (python.empty() || problem.axes.size() != 2) return;
   const SpatialAxis& axis = problem.axes[0];
-  AddFloor("torch",
-           MakeTorchFloor(
-               python, absl::StrCat(problem.batch, " ", problem.in_channels, " ",
-                                    problem.out_channels, " ", axis.in, " ",
-                                    axis.kernel, " ", axis.stride, " ",
-                                    axis.pad_begin, " ", task.dtype, " ",
-                                    task.operation.result(Result::kGradInput)
-                                        ? 1
-                                        : 0,
-                                    " ", Threads())),
-           contestants);
+  AddFloor(
+      "torch",
+      MakeTorchFloor(
+          python,
+          absl::StrCat(problem.batch, " ", problem.in_channels, " ",
+                       problem.out_channels, " ", axis.in, " ", axis.kernel,
+                       " ", axis.stride, " ", axis.pad_begin, " ", task.dtype,
+                       " ", task.operation.result(Result::kGradInput) ? 1 : 0,
+                       " ", Threads())),
+      contestants);
 }
 
 void AddMovers(const Task& task, std::vector<Contestant>* contestants) {
@@ -180,8 +181,7 @@ void AddCalls(const Task& task, bool streams,
   AddCaller("region", MakeRegionCaller(tcp, regions, task.operation, true),
             contestants);
   AddCaller("region_in_place",
-            MakeRegionCaller(tcp, regions, task.operation, false),
-            contestants);
+            MakeRegionCaller(tcp, regions, task.operation, false), contestants);
 }
 
 void RunAlone(const Task& task) {

@@ -30,17 +30,19 @@ TEST(LargeStream, IsRightInBoundedMemory) {
   ChildServer server({"--memory_budget_bytes=1073741824"});
   const auto client = *Client::Connect({server.address()});
   OperationCall call;
-  call.operation = WholeOperation(*Parse("conv2d_n560_c16_o16_i256_k1"),
-                                  Direction::kForward, DataType::kF32,
-                                  Layout::kNCX);
+  call.operation =
+      WholeOperation(*Parse("conv2d_n560_c16_o16_i256_k1"), Direction::kForward,
+                     DataType::kF32, Layout::kNCX);
   std::vector<float> input(kBatch * kChannels * kPixels);
   ASSERT_GT(input.size() * sizeof(float), size_t{1} << 31);
   for (size_t i = 0; i < input.size(); ++i) {
     input[i] = InputAt(static_cast<int64_t>(i));
   }
   std::vector<float> weight(kChannels * kChannels);
-  for (int64_t i = 0; i < kChannels * kChannels; ++i) {
-    weight[i] = static_cast<float>(i / kChannels + i % kChannels);
+  for (int64_t o = 0; o < kChannels; ++o) {
+    for (int64_t c = 0; c < kChannels; ++c) {
+      weight[o * kChannels + c] = static_cast<float>(o + c);
+    }
   }
   const auto bytes = [](const std::vector<float>& values) {
     return absl::MakeConstSpan(

@@ -28,8 +28,8 @@ constexpr int64_t kRegionBytes = int64_t{2} << 20;
 
 std::vector<OperationData> MakeOperations() {
   std::vector<OperationData> operations;
-  const auto add = [&](const char* problem, Direction direction,
-                       DataType dtype, Layout layout) {
+  const auto add = [&](const char* problem, Direction direction, DataType dtype,
+                       Layout layout) {
     operations.emplace_back(
         WholeOperation(*Parse(problem), direction, dtype, layout),
         Values::kReals);
@@ -165,8 +165,8 @@ class MixedCallsTest : public testing::Test {
     std::vector<std::unique_ptr<Trainer>> trainers;
     std::vector<std::thread> threads;
     for (int seed = 0; seed < kClients; ++seed) {
-      trainers.push_back(std::make_unique<Trainer>(server_, regions(),
-                                                   operations_, seed));
+      trainers.push_back(
+          std::make_unique<Trainer>(server_, regions(), operations_, seed));
       threads.emplace_back([t = trainers.back().get()] { t->Work(); });
     }
     for (std::thread& thread : threads) thread.join();
@@ -225,9 +225,8 @@ TEST_F(MixedCallsTest, LeaveNothingBehind) {
   RecordProperty("after", absl::StrCat(after));
   EXPECT_LE(after, before + before / 50);
   // Nor do the connections die of it.
-  EXPECT_TRUE((*Client::Connect({server_.address()}))
-                  ->Run(operations_[0].Call())
-                  .ok());
+  EXPECT_TRUE(
+      (*Client::Connect({server_.address()}))->Run(operations_[0].Call()).ok());
 }
 
 }  // namespace
