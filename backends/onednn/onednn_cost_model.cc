@@ -82,9 +82,9 @@ double UnfoldSeconds(const PassSpec& spec) {
   }
   // In 16 bits, the other two are in their share of the peak.
   if (!wide && spec.pass != Pass::kBackwardWeight) return 0;
-  return static_cast<double>(MultiplyAdds(problem) * problem.groups /
-                             problem.out_channels) /
-         values_per_second;
+  const int64_t values =
+      MultiplyAdds(problem) * problem.groups / problem.out_channels;
+  return static_cast<double>(values) / values_per_second;
 }
 
 Share ShareOfJit(Pass pass, Kind kind) {

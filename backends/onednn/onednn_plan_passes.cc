@@ -164,7 +164,7 @@ PlanBuilder::Tensor PlanBuilder::Plain(const Tensor& tensor) {
   for (const auto& [source, plain] : plains_) {
     if (source == tensor.location) return plain;
   }
-  const Tensor plain = AllocatePlain(tensor.descriptor);
+  Tensor plain = AllocatePlain(tensor.descriptor);
   AddReorder(Reorder::Make(tensor.descriptor, plain.descriptor),
              tensor.location, plain.location);
   plains_.emplace_back(tensor.location, plain);
