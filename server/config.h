@@ -18,7 +18,17 @@ struct Config {
   std::string listen = "127.0.0.1:7070";
   std::string metrics_listen = "127.0.0.1:9464";
   std::string regions_listen;  // unix:PATH; empty: no shared memory
+  std::string health_listen;   // empty: health is asked for at `listen`
   std::string backends;        // empty: all that are compiled in
+
+  // Who may connect and call. Paths; empty: none.
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_client_ca;
+  std::string token_file;
+  bool insecure = false;
+  int max_client_calls = 0;      // 0: no limit
+  int64_t max_client_bytes = 0;  // 0: no limit
 
   int workers = 1;
   int threads_per_worker = 0;  // 0: usable cores / workers

@@ -15,6 +15,27 @@ ABSL_FLAG(int64_t, max_region_bytes, convgrad::Config().max_region_bytes,
           "bytes of all shared memory together, taken from the budget; 0 for "
           "half of what calls may take, at most what leaves room for a message "
           "of --max_message_bytes");
+ABSL_FLAG(std::string, health_listen, convgrad::Config().health_listen,
+          "host:port or unix:path that serves grpc.health.v1 and nothing else, "
+          "in plaintext; empty: health is asked for at --listen");
+ABSL_FLAG(std::string, tls_cert, convgrad::Config().tls_cert,
+          "PEM file of the server's certificate chain: host:port addresses of "
+          "--listen speak TLS");
+ABSL_FLAG(std::string, tls_key, convgrad::Config().tls_key,
+          "PEM file of its key");
+ABSL_FLAG(std::string, tls_client_ca, convgrad::Config().tls_client_ca,
+          "PEM file of the authorities, one of which must have signed a "
+          "client's certificate; empty: clients need none");
+ABSL_FLAG(std::string, token_file, convgrad::Config().token_file,
+          "clients, one a line, as NAME ROLE TOKEN, with the roles infer, "
+          "train and admin; empty: everybody may do everything");
+ABSL_FLAG(bool, insecure, convgrad::Config().insecure,
+          "take plaintext from anywhere, not only from this host");
+ABSL_FLAG(int, max_client_calls, convgrad::Config().max_client_calls,
+          "calls that one client may have under way; 0: no limit");
+ABSL_FLAG(int64_t, max_client_bytes, convgrad::Config().max_client_bytes,
+          "bytes of memory that one client's calls may be admitted for; 0: no "
+          "limit");
 ABSL_FLAG(std::string, backends, convgrad::Config().backends,
           "backends to use, with commas; empty for all that are compiled in");
 ABSL_FLAG(int, workers, convgrad::Config().workers,
@@ -72,8 +93,9 @@ ABSL_FLAG(absl::Duration, drain_timeout, convgrad::Config().drain_timeout,
 ABSL_FLAG(std::string, log_level, convgrad::Config().log_level,
           "debug, info, warning, error or off");
 ABSL_FLAG(bool, healthcheck, false,
-          "ask the server at the first --listen address whether it is serving, "
-          "exit 0 if so, 1 if not");
+          "ask the server at --health_listen, or else at the first --listen "
+          "address, in plaintext whether it is serving; exit 0 if so, 1 if "
+          "not");
 
 namespace convgrad {
 
@@ -83,6 +105,14 @@ Config ConfigFromFlags() {
   config.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   config.regions_listen = absl::GetFlag(FLAGS_regions_listen);
   config.max_region_bytes = absl::GetFlag(FLAGS_max_region_bytes);
+  config.health_listen = absl::GetFlag(FLAGS_health_listen);
+  config.tls_cert = absl::GetFlag(FLAGS_tls_cert);
+  config.tls_key = absl::GetFlag(FLAGS_tls_key);
+  config.tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca);
+  config.token_file = absl::GetFlag(FLAGS_token_file);
+  config.insecure = absl::GetFlag(FLAGS_insecure);
+  config.max_client_calls = absl::GetFlag(FLAGS_max_client_calls);
+  config.max_client_bytes = absl::GetFlag(FLAGS_max_client_bytes);
   config.backends = absl::GetFlag(FLAGS_backends);
   config.workers = absl::GetFlag(FLAGS_workers);
   config.threads_per_worker = absl::GetFlag(FLAGS_threads_per_worker);

@@ -71,8 +71,11 @@ void ParseFlags(int argc, char** argv) {
 }
 
 int RunHealthCheck() {
+  const Config config = ConfigFromFlags();
   const std::vector<std::string> addresses =
-      ConfigFromFlags().ListenAddresses();
+      config.health_listen.empty()
+          ? config.ListenAddresses()
+          : std::vector<std::string>{config.health_listen};
   const absl::Status status =
       addresses.empty() ? absl::InvalidArgumentError("--listen is empty")
                         : CheckHealth(addresses[0], absl::Seconds(5));

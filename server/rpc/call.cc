@@ -34,10 +34,11 @@ void Call::HandOver() {
 
 Call::Call(const CallServices& services,
            grpc::GenericCallbackServerContext* context,
-           absl::string_view method)
+           absl::string_view method, Role role)
     : services_(services),
       context_(context),
       method_(method),
+      role_(role),
       arrival_(absl::Now()),
       deadline_(DeadlineOf(*context, services.default_deadline)),
       cancelled_(std::make_shared<std::atomic<bool>>(false)) {
@@ -46,6 +47,15 @@ Call::Call(const CallServices& services,
 
 Call::~Call() {
   if (active_) services_.lifecycle->Leave();
+}
+
+void Call::Begin() {
+  absl::Status serving = services_.lifecycle->CheckServing();
+  if (!serving.ok()) return End(std::move(serving));
+  absl::StatusOr<Visit> visit = services_.gate->Enter(*context_, role_);
+  if (!visit.ok()) return End(visit.status());
+  visit_ = *std::move(visit);
+  Start();
 }
 
 absl::string_view Call::Metadata(absl::string_view key) const {
@@ -59,6 +69,8 @@ void Call::AwaitMemory(int64_t bytes) {
   if (!active_) services_.lifecycle->Enter();
   active_ = true;
   reservation_.ShrinkTo(0);
+  absl::Status held = visit_.Hold(bytes);
+  if (!held.ok()) return OnMemory(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
       bytes, deadline_, [this](absl::StatusOr<Reservation> granted) {

@@ -9,6 +9,7 @@
 #include "convgrad/v1/capabilities.pb.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_registry.h"
+#include "server/rpc/gate.h"
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/self_check_sampler.h"
 #include "server/scheduling/routing.h"
@@ -26,6 +27,7 @@ struct CallServices {
   // Null: this server offers none.
   const RegionRegistry* regions = nullptr;
   Lifecycle* lifecycle = nullptr;
+  Gate* gate = nullptr;
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;
   SelfCheckSampler* self_check_sampler = nullptr;
