@@ -146,6 +146,8 @@ absl::Status CheckWork(const Config& config) {
   RETURN_IF_ERROR(CheckDuration("stream_idle_timeout",
                                 config.stream_idle_timeout,
                                 absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("max_connection_age", config.max_connection_age,
+                                absl::ZeroDuration()));
   RETURN_IF_ERROR(
       CheckDuration("drain_delay", config.drain_delay, absl::ZeroDuration()));
   return CheckDuration("drain_timeout", config.drain_timeout,

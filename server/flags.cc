@@ -1,7 +1,17 @@
 // The command line. The config file is absl's --flagfile: one --flag=value a
 // line.
+#include <string>
+#include <utility>
+
 #include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "backends/core/status.h"
 #include "server/config.h"
+#include "server/text_file.h"
 
 ABSL_FLAG(std::string, listen, convgrad::Config().listen,
           "where calls are taken: host:port or unix:path, several with commas; "
@@ -85,6 +95,13 @@ ABSL_FLAG(int64_t, max_macs, convgrad::Config().max_macs,
           "multiply-adds of one operation");
 ABSL_FLAG(int64_t, max_reference_macs, convgrad::Config().max_reference_macs,
           "multiply-adds of one operation on the reference backend");
+ABSL_FLAG(std::string, warmup_file, convgrad::Config().warmup_file,
+          "problems, one problem string a line, whose plans are made before "
+          "the server says that it is ready");
+ABSL_FLAG(absl::Duration, max_connection_age,
+          convgrad::Config().max_connection_age,
+          "after which a connection takes no more calls, and closes when its "
+          "last one has ended, so that clients spread anew; 0: never");
 ABSL_FLAG(absl::Duration, drain_delay, convgrad::Config().drain_delay,
           "at SIGTERM, time between reporting NOT_SERVING and refusing calls: "
           "what balancers take to notice");
@@ -98,6 +115,28 @@ ABSL_FLAG(bool, healthcheck, false,
           "not");
 
 namespace convgrad {
+namespace {
+
+absl::Status RereadFlags(absl::string_view text) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    const std::pair<absl::string_view, absl::string_view> words =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    for (absl::string_view name :
+         {"log_level", "max_client_calls", "max_client_bytes"}) {
+      if (words.first != absl::StrCat("--", name)) continue;
+      std::string error;
+      if (absl::FindCommandLineFlag(name)->ParseFrom(words.second, &error)) {
+        continue;
+      }
+      return InvalidField(Reason::kOutOfRange, words.first, words.second,
+                          error);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 Config ConfigFromFlags() {
   Config config;
@@ -130,10 +169,26 @@ Config ConfigFromFlags() {
   config.plan_file = absl::GetFlag(FLAGS_plan_file);
   config.max_macs = absl::GetFlag(FLAGS_max_macs);
   config.max_reference_macs = absl::GetFlag(FLAGS_max_reference_macs);
+  config.warmup_file = absl::GetFlag(FLAGS_warmup_file);
+  config.max_connection_age = absl::GetFlag(FLAGS_max_connection_age);
   config.drain_delay = absl::GetFlag(FLAGS_drain_delay);
   config.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   config.log_level = absl::GetFlag(FLAGS_log_level);
   return config;
+}
+
+absl::Status RereadFlagFiles(const std::vector<std::string>& arguments) {
+  for (absl::string_view argument : arguments) {
+    if (!absl::ConsumePrefix(&argument, "-")) continue;
+    absl::ConsumePrefix(&argument, "-");
+    if (!absl::ConsumePrefix(&argument, "flagfile=")) continue;
+    for (absl::string_view path : absl::StrSplit(argument, ',')) {
+      ASSIGN_OR_RETURN(const std::string text,
+                       ReadTextFile("flagfile", std::string(path)));
+      RETURN_IF_ERROR(RereadFlags(text));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string TuningProblemsPath() { return absl::GetFlag(FLAGS_tune); }

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -13,25 +12,28 @@
 #include "server/memory/call_memory.h"
 #include "server/memory/region_listener.h"
 #include "server/memory/region_registry.h"
+#include "server/rpc/admin_service.h"
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/listed_service.h"
 #include "server/rpc/listeners.h"
+#include "server/rpc/readiness.h"
 #include "server/scheduling/plan_cache.h"
 #include "server/scheduling/plan_file.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
+#include "server/scheduling/tuning.h"
+#include "server/scheduling/warmup.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/text_file.h"
 #include "server/token_file.h"
+#include "server/warmer.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
 namespace {
-
-constexpr char kServiceName[] = "convgrad.v1.ConvGrad";
 
 // How often deadlines are looked at that gRPC doesn't watch: those of calls
 // that came without one.
@@ -63,10 +65,16 @@ class GrpcServer final : public Server {
   absl::Status StartMetrics();
   absl::Status StartRegions();
   absl::Status Listen();
+  // Ready when done.
+  absl::Status StartWarmup();
 
+  absl::Status Reload(const Config& config) override;
   bool Drain() override;
   const std::vector<std::string>& addresses() const override {
     return listeners_->addresses();
+  }
+  const std::string& health_address() const override {
+    return listeners_->health_address();
   }
   int metrics_port() const override { return metrics_->port(); }
   const Config& config() const override { return config_; }
@@ -98,8 +106,11 @@ class GrpcServer final : public Server {
   Lifecycle lifecycle_;
   CallServices services_;
   std::unique_ptr<ListedService> listed_service_;
+  std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<ConvGradService> service_;
   std::unique_ptr<Listeners> listeners_;
+  std::unique_ptr<Readiness> readiness_;
+  Warmer warmer_;
 };
 
 GrpcServer::GrpcServer(Config config, const Machine& machine,
@@ -118,12 +129,15 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
       scheduler_(SchedulerOptions(config_, machine), &plans_, memory_.get()),
       self_check_sampler_(config_.self_check_ratio),
       tokens_(config_.token_file, &gate_),
-      background_(kTick, [this] { Tick(); }) {
+      background_(kTick, [this] { Tick(); }),
+      warmer_(&backends_, config_.threads_per_worker, &plans_) {
   gate_.SetLimits({config_.max_client_calls, config_.max_client_bytes});
 }
 
 GrpcServer::~GrpcServer() {
   if (listeners_ == nullptr) return;
+  readiness_->StartDraining();
+  warmer_.Stop();
   // Cancels what is left; each call still ends by itself, so that jobs and
   // waiters are gone when this returns.
   listeners_.reset();
@@ -199,6 +213,10 @@ CallServices GrpcServer::MakeServices() {
   services.defer = [this](std::function<void()> task) {
     background_.Post(std::move(task));
   };
+  services.warm_up = [this](WarmupWork work, std::function<bool()> give_up,
+                            auto done) {
+    warmer_.Post(std::move(work), std::move(give_up), std::move(done));
+  };
   services.capabilities = DescribeServer(
       {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
        config_.max_macs, config_.max_reference_macs, config_.workers,
@@ -211,6 +229,7 @@ CallServices GrpcServer::MakeServices() {
 absl::Status GrpcServer::Listen() {
   services_ = MakeServices();
   listed_service_ = std::make_unique<ListedService>(services_);
+  admin_service_ = std::make_unique<AdminService>(services_);
   service_ = std::make_unique<ConvGradService>(services_);
   ListenerOptions options;
   options.addresses = config_.ListenAddresses();
@@ -218,17 +237,51 @@ absl::Status GrpcServer::Listen() {
   options.health_address = config_.health_listen;
   options.max_message_bytes = config_.max_message_bytes;
   options.call_budget_bytes = config_.CallBudgetBytes();
+  if (config_.max_connection_age > absl::ZeroDuration()) {
+    options.max_connection_age = config_.max_connection_age;
+  }
   options.reflection = config_.token_file.empty();
   ASSIGN_OR_RETURN(
       listeners_,
-      Listeners::Start(options, {listed_service_.get()}, service_.get()));
-  listeners_->SetServing(kServiceName, true);
+      Listeners::Start(options, {listed_service_.get(), admin_service_.get()},
+                       service_.get()));
+  readiness_ = std::make_unique<Readiness>(listeners_.get());
+  return absl::OkStatus();
+}
+
+absl::Status GrpcServer::StartWarmup() {
+  if (config_.warmup_file.empty()) {
+    readiness_->SetReady();
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadTextFile("warmup_file", config_.warmup_file));
+  WarmupWork work;
+  ASSIGN_OR_RETURN(work.problems, ParseProblems(text));
+  warmer_.Post(
+      std::move(work), [] { return false; },
+      [this](const absl::StatusOr<WarmupOutcome>& outcome) {
+        // Calls make what is missing.
+        if (outcome.ok()) {
+          spdlog::info("warmed up: {} plans in {}", outcome->plans,
+                       absl::FormatDuration(outcome->elapsed));
+        } else {
+          spdlog::warn("warm-up: {}", std::string(outcome.status().message()));
+        }
+        readiness_->SetReady();
+      });
+  return absl::OkStatus();
+}
+
+absl::Status GrpcServer::Reload(const Config& config) {
+  RETURN_IF_ERROR(config.Validate());
+  RETURN_IF_ERROR(tokens_.Refresh());
+  gate_.SetLimits({config.max_client_calls, config.max_client_bytes});
   return absl::OkStatus();
 }
 
 bool GrpcServer::Drain() {
-  listeners_->SetServing("", false);
-  listeners_->SetServing(kServiceName, false);
+  readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
   lifecycle_.StartDraining();
   const absl::Time until = absl::Now() + config_.drain_timeout;
@@ -257,6 +310,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   RETURN_IF_ERROR(server->StartMetrics());
   RETURN_IF_ERROR(server->StartRegions());
   RETURN_IF_ERROR(server->Listen());
+  RETURN_IF_ERROR(server->StartWarmup());
   return server;
 }
 

@@ -132,6 +132,8 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   }
   Report(status);
   reservation_.ShrinkTo(0);
+  // Before its client knows, who may call again at once.
+  visit_ = Visit();
   services_.observer->OnHandled(method_, status.code(), absl::Now() - arrival_);
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);

@@ -23,7 +23,8 @@ class UnknownCall final : public Call {
                   {Reason::kUnsupported, "method", path_,
                    "ConvForward, ConvBackward, ConvForwardStream, "
                    "ConvBackwardStream or GetCapabilities of "
-                   "convgrad.v1.ConvGrad"}));
+                   "convgrad.v1.ConvGrad, or Warmup of "
+                   "convgrad.v1.ConvGradAdmin"}));
   }
 
   const std::string path_;

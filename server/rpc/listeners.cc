@@ -130,6 +130,7 @@ absl::Status Listeners::ListenForHealth(const std::string& address) {
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetOption(std::make_unique<WithoutReflection>());
+  builder.RegisterCallbackGenericService(&nothing_);
   int port = 0;
   builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
   health_server_ = builder.BuildAndStart();

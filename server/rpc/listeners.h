@@ -53,6 +53,8 @@ class Listeners {
 
   std::vector<std::string> addresses_;
   std::string health_address_;
+  // Answers UNIMPLEMENTED: gRPC starts no server without a service of ours.
+  grpc::CallbackGenericService nothing_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::Server> health_server_;
 };

@@ -33,6 +33,7 @@ PlainCall::PlainCall(const CallServices& services,
 }
 
 void PlainCall::End(const absl::Status& status) {
+  visit_ = Visit();
   services_.observer->OnHandled(method_, status.code(), absl::Now() - arrival_);
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);

@@ -85,7 +85,9 @@ TEST_F(Access, EachTokenOpensItsMethods) {
         Row{"ConvForward", kIn, kIn, kIn},
         Row{"ConvBackward", kForbidden, kIn, kIn},
         Row{"ConvForwardStream", kStreamIn, kStreamIn, kStreamIn},
-        Row{"ConvBackwardStream", kForbidden, kStreamIn, kStreamIn}}) {
+        Row{"ConvBackwardStream", kForbidden, kStreamIn, kStreamIn},
+        Row{"/convgrad.v1.ConvGradAdmin/Warmup", kForbidden, kForbidden,
+            kIn}}) {
     const auto code = [&](const std::string& token) {
       return Call(server, row.method, token).status.error_code();
     };
