@@ -8,8 +8,8 @@
 #include "backends/core/status.h"
 #include "backends/core/thread_order.h"
 #include "grpc/grpc.h"
+#include "server/rpc/call_log.h"
 #include "server/rpc/status_conversion.h"
-#include "spdlog/spdlog.h"
 
 namespace convgrad {
 namespace {
@@ -126,15 +126,13 @@ bool Call::FailedToRead() const {
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   // Nobody will read the answer: that isn't a success to be counted.
   if (status.ok() && *cancelled_) status = WhyGone();
-  if (status.code() == absl::StatusCode::kInternal) {
-    spdlog::error("{}: {}", std::string(method_),
-                  std::string(status.message()));
-  }
   Report(status);
   reservation_.ShrinkTo(0);
+  const absl::Duration elapsed = absl::Now() - arrival_;
+  LogCall(method_, visit_.client(), status, elapsed);
   // Before its client knows, who may call again at once.
   visit_ = Visit();
-  services_.observer->OnHandled(method_, status.code(), absl::Now() - arrival_);
+  services_.observer->OnHandled(method_, status.code(), elapsed);
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);
   }

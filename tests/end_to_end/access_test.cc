@@ -241,6 +241,13 @@ TEST_F(Access, NothingSecretIsLoggedOrCounted) {
   EXPECT_TRUE(absl::StrContains(metrics, "PermissionDenied"));
   server.Signal(SIGTERM);
   const std::string log = server.Await().output;
+  for (const char* line :
+       {"call method=ConvBackward client=\"trainer\" code=OK seconds=",
+        "call method=ConvBackward client=\"\" code=UNAUTHENTICATED seconds="}) {
+    EXPECT_TRUE(absl::StrContains(log, line)) << log;
+  }
+  EXPECT_TRUE(absl::StrContains(log, "cause=\"authorization: found an unknown"))
+      << log;
   for (const char* secret : {kInfer, kTrain, kAdmin, "nobody-nobody-nobody"}) {
     EXPECT_FALSE(absl::StrContains(log, secret)) << log;
     EXPECT_FALSE(absl::StrContains(metrics, secret));
