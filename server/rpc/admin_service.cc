@@ -60,9 +60,8 @@ grpc::ServerUnaryReactor* AdminService::Warmup(
   auto call =
       std::make_shared<PlainCall>(services_, context, "Warmup", Role::kAdmin);
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  absl::StatusOr<WarmupWork> work = call->admission().ok()
-                                        ? Decode(*request)
-                                        : call->admission();
+  absl::StatusOr<WarmupWork> work =
+      call->admission().ok() ? Decode(*request) : call->admission();
   if (!work.ok()) {
     call->End(work.status());
     return reactor;

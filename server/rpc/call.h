@@ -72,6 +72,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // another thread.
   static void HandOver();
 
+  // Who calls, as limits and turns go by.
+  const std::string& client() const { return visit_.client(); }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
   absl::Time arrival() const { return arrival_; }

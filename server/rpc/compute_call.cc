@@ -133,6 +133,7 @@ absl::Status ComputeCall::Prepare() {
   }
   job_.buffers = buffers_.run_buffers();
   job_.deadline = deadline();
+  job_.client = client();
   job_.cancelled = cancelled();
   job_.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
   return absl::OkStatus();

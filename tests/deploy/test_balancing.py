@@ -15,11 +15,12 @@ protobuf = pytest.importorskip("google.protobuf")
 
 CALLS = 200  # by each of
 THREADS = 4
+ONE = b"\0\0\x80\x3f"  # in f32
 HAPROXY = deployed.ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 
 
-def seed_forward():
-    """A ConvForwardRequest: 3x3 input, 2x2 kernel, all ones."""
+def forward(channels=1, side=3, kernel=2, backend="auto"):
+    """A ConvForwardRequest whose tensors are all ones."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     files = descriptor_pb2.FileDescriptorSet.FromString(
         (deployed.ROOT / "proto/convgrad/v1/descriptors.binpb").read_bytes())
@@ -29,18 +30,20 @@ def seed_forward():
     request = message_factory.MessageFactory(pool).GetPrototype(
         pool.FindMessageTypeByName("convgrad.v1.ConvForwardRequest"))()
     problem = request.operation.problem
-    problem.input_dims.extend([1, 1, 3, 3])
-    problem.out_channels = 1
-    problem.kernel.append(2)
-    for index, (name, side, layout) in enumerate((("input", 3, 1),
-                                                  ("weight", 2, 3))):
+    problem.input_dims.extend([1, channels, side, side])
+    problem.out_channels = channels
+    problem.kernel.append(kernel)
+    for index, (name, dims, layout) in enumerate((
+            ("input", [1, channels, side, side], 1),
+            ("weight", [channels, channels, kernel, kernel], 3))):
         tensor = getattr(request.operation.operands, name)
         tensor.dtype = 1
         tensor.layout = layout
-        tensor.dims.extend([1, 1, side, side])
+        tensor.dims.extend(dims)
         tensor.inline.payload_index = index
-        request.payloads.append(b"\0\0\x80\x3f" * side * side)
+        request.payloads.append(ONE * (dims[0] * dims[1] * dims[2] * dims[3]))
     request.operation.results.add().which = 1
+    request.options.backend = {"auto": 1, "reference": 4}[backend]
     return request.SerializeToString()
 
 
@@ -49,7 +52,7 @@ class Load:
 
     def __init__(self, channel):
         self.call = channel.unary_unary("/convgrad.v1.ConvGrad/ConvForward")
-        self.request = seed_forward()
+        self.request = forward()
         self.ends = collections.Counter()
         self.lock = threading.Lock()
         self.threads = [threading.Thread(target=self.run)
