@@ -47,4 +47,4 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["/usr/local/bin/convgrad-server", "--listen=127.0.0.1:7070", "--healthcheck"]
 ENTRYPOINT ["/usr/local/bin/convgrad-server"]
-CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464"]
+CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464", "--insecure"]

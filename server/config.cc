@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -47,6 +48,41 @@ absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
   return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
                       absl::StrCat("'", address, "'"),
                       "host:port or unix:path");
+}
+
+// Returns whether nobody but this host gets to `address`.
+bool IsLocal(absl::string_view address) {
+  return absl::StartsWith(address, "unix:") ||
+         absl::StartsWith(address, "unix-abstract:") ||
+         absl::StartsWith(address, "127.") ||
+         absl::StartsWith(address, "localhost:") ||
+         absl::StartsWith(address, "[::1]:");
+}
+
+absl::Status CheckSecurity(const Config& config) {
+  if (config.tls_cert.empty() != config.tls_key.empty()) {
+    return InvalidField(Reason::kMissing,
+                        config.tls_key.empty() ? "--tls_key" : "--tls_cert",
+                        "nothing", "a PEM file: both or none");
+  }
+  if (!config.tls_client_ca.empty() && config.tls_cert.empty()) {
+    return InvalidField(Reason::kMissing, "--tls_cert", "nothing",
+                        "a PEM file, as --tls_client_ca has one");
+  }
+  RETURN_IF_ERROR(CheckRange("max_client_calls", config.max_client_calls, 0,
+                             std::numeric_limits<int>::max()));
+  RETURN_IF_ERROR(CheckRange<int64_t>("max_client_bytes",
+                                      config.max_client_bytes, 0,
+                                      std::numeric_limits<int64_t>::max()));
+  if (!config.tls_cert.empty() || config.insecure) return absl::OkStatus();
+  for (const std::string& address : config.ListenAddresses()) {
+    if (IsLocal(address)) continue;
+    return InvalidField(
+        Reason::kOutOfRange, "--listen", absl::StrCat("'", address, "'"),
+        "a loopback address or unix:path, or --tls_cert, or --insecure to have "
+        "strangers read and change what is sent");
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckMemory(const Config& config) {
@@ -110,6 +146,8 @@ absl::Status CheckWork(const Config& config) {
   RETURN_IF_ERROR(CheckDuration("stream_idle_timeout",
                                 config.stream_idle_timeout,
                                 absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("max_connection_age", config.max_connection_age,
+                                absl::ZeroDuration()));
   RETURN_IF_ERROR(
       CheckDuration("drain_delay", config.drain_delay, absl::ZeroDuration()));
   return CheckDuration("drain_timeout", config.drain_timeout,
@@ -143,6 +181,10 @@ absl::Status Config::Validate() const {
   if (!metrics_listen.empty()) {
     RETURN_IF_ERROR(CheckAddress("metrics_listen", metrics_listen));
   }
+  if (!health_listen.empty()) {
+    RETURN_IF_ERROR(CheckAddress("health_listen", health_listen));
+  }
+  RETURN_IF_ERROR(CheckSecurity(*this));
   RETURN_IF_ERROR(CheckWork(*this));
   RETURN_IF_ERROR(CheckMemory(*this));
   RETURN_IF_ERROR(CheckRegions(*this));

@@ -18,7 +18,17 @@ struct Config {
   std::string listen = "127.0.0.1:7070";
   std::string metrics_listen = "127.0.0.1:9464";
   std::string regions_listen;  // unix:PATH; empty: no shared memory
+  std::string health_listen;   // empty: health is asked for at `listen`
   std::string backends;        // empty: all that are compiled in
+
+  // Who may connect and call. Paths; empty: none.
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_client_ca;
+  std::string token_file;
+  bool insecure = false;
+  int max_client_calls = 0;      // 0: no limit
+  int64_t max_client_bytes = 0;  // 0: no limit
 
   int workers = 1;
   int threads_per_worker = 0;  // 0: usable cores / workers
@@ -43,6 +53,9 @@ struct Config {
   int64_t max_macs = 10'000'000'000'000;
   int64_t max_reference_macs = 1'000'000'000;
 
+  std::string warmup_file;  // empty: none
+  // After which a connection takes no more calls; 0: never.
+  absl::Duration max_connection_age = absl::ZeroDuration();
   absl::Duration drain_delay = absl::ZeroDuration();
   absl::Duration drain_timeout = absl::Seconds(30);
   std::string log_level = "info";
@@ -67,6 +80,11 @@ Config WithDefaults(Config config, const Machine& machine);
 
 // Returns the flags' values. Requires: absl::ParseCommandLine.
 Config ConfigFromFlags();
+
+// Reads the --flagfile files of the command line again, for flags that can
+// change while the server runs: log_level, max_client_calls, max_client_bytes.
+// Errors: kInvalidArgument naming the file or the flag.
+absl::Status RereadFlagFiles(const std::vector<std::string>& arguments);
 
 // True if the process is to ask a running server how it is.
 bool IsHealthCheck();

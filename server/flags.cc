@@ -1,7 +1,17 @@
 // The command line. The config file is absl's --flagfile: one --flag=value a
 // line.
+#include <string>
+#include <utility>
+
 #include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "backends/core/status.h"
 #include "server/config.h"
+#include "server/text_file.h"
 
 ABSL_FLAG(std::string, listen, convgrad::Config().listen,
           "where calls are taken: host:port or unix:path, several with commas; "
@@ -15,6 +25,27 @@ ABSL_FLAG(int64_t, max_region_bytes, convgrad::Config().max_region_bytes,
           "bytes of all shared memory together, taken from the budget; 0 for "
           "half of what calls may take, at most what leaves room for a message "
           "of --max_message_bytes");
+ABSL_FLAG(std::string, health_listen, convgrad::Config().health_listen,
+          "host:port or unix:path that serves grpc.health.v1 and nothing else, "
+          "in plaintext; empty: health is asked for at --listen");
+ABSL_FLAG(std::string, tls_cert, convgrad::Config().tls_cert,
+          "PEM file of the server's certificate chain: host:port addresses of "
+          "--listen speak TLS");
+ABSL_FLAG(std::string, tls_key, convgrad::Config().tls_key,
+          "PEM file of its key");
+ABSL_FLAG(std::string, tls_client_ca, convgrad::Config().tls_client_ca,
+          "PEM file of the authorities, one of which must have signed a "
+          "client's certificate; empty: clients need none");
+ABSL_FLAG(std::string, token_file, convgrad::Config().token_file,
+          "clients, one a line, as NAME ROLE TOKEN, with the roles infer, "
+          "train and admin; empty: everybody may do everything");
+ABSL_FLAG(bool, insecure, convgrad::Config().insecure,
+          "take plaintext from anywhere, not only from this host");
+ABSL_FLAG(int, max_client_calls, convgrad::Config().max_client_calls,
+          "calls that one client may have under way; 0: no limit");
+ABSL_FLAG(int64_t, max_client_bytes, convgrad::Config().max_client_bytes,
+          "bytes of memory that one client's calls may be admitted for; 0: no "
+          "limit");
 ABSL_FLAG(std::string, backends, convgrad::Config().backends,
           "backends to use, with commas; empty for all that are compiled in");
 ABSL_FLAG(int, workers, convgrad::Config().workers,
@@ -64,6 +95,13 @@ ABSL_FLAG(int64_t, max_macs, convgrad::Config().max_macs,
           "multiply-adds of one operation");
 ABSL_FLAG(int64_t, max_reference_macs, convgrad::Config().max_reference_macs,
           "multiply-adds of one operation on the reference backend");
+ABSL_FLAG(std::string, warmup_file, convgrad::Config().warmup_file,
+          "problems, one problem string a line, whose plans are made before "
+          "the server says that it is ready");
+ABSL_FLAG(absl::Duration, max_connection_age,
+          convgrad::Config().max_connection_age,
+          "after which a connection takes no more calls, and closes when its "
+          "last one has ended, so that clients spread anew; 0: never");
 ABSL_FLAG(absl::Duration, drain_delay, convgrad::Config().drain_delay,
           "at SIGTERM, time between reporting NOT_SERVING and refusing calls: "
           "what balancers take to notice");
@@ -72,10 +110,33 @@ ABSL_FLAG(absl::Duration, drain_timeout, convgrad::Config().drain_timeout,
 ABSL_FLAG(std::string, log_level, convgrad::Config().log_level,
           "debug, info, warning, error or off");
 ABSL_FLAG(bool, healthcheck, false,
-          "ask the server at the first --listen address whether it is serving, "
-          "exit 0 if so, 1 if not");
+          "ask the server at --health_listen, or else at the first --listen "
+          "address, in plaintext whether it is serving; exit 0 if so, 1 if "
+          "not");
 
 namespace convgrad {
+namespace {
+
+absl::Status RereadFlags(absl::string_view text) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    const std::pair<absl::string_view, absl::string_view> words =
+        absl::StrSplit(line, absl::MaxSplits('=', 1));
+    for (absl::string_view name :
+         {"log_level", "max_client_calls", "max_client_bytes"}) {
+      if (words.first != absl::StrCat("--", name)) continue;
+      std::string error;
+      if (absl::FindCommandLineFlag(name)->ParseFrom(words.second, &error)) {
+        continue;
+      }
+      return InvalidField(Reason::kOutOfRange, words.first, words.second,
+                          error);
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 Config ConfigFromFlags() {
   Config config;
@@ -83,6 +144,14 @@ Config ConfigFromFlags() {
   config.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   config.regions_listen = absl::GetFlag(FLAGS_regions_listen);
   config.max_region_bytes = absl::GetFlag(FLAGS_max_region_bytes);
+  config.health_listen = absl::GetFlag(FLAGS_health_listen);
+  config.tls_cert = absl::GetFlag(FLAGS_tls_cert);
+  config.tls_key = absl::GetFlag(FLAGS_tls_key);
+  config.tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca);
+  config.token_file = absl::GetFlag(FLAGS_token_file);
+  config.insecure = absl::GetFlag(FLAGS_insecure);
+  config.max_client_calls = absl::GetFlag(FLAGS_max_client_calls);
+  config.max_client_bytes = absl::GetFlag(FLAGS_max_client_bytes);
   config.backends = absl::GetFlag(FLAGS_backends);
   config.workers = absl::GetFlag(FLAGS_workers);
   config.threads_per_worker = absl::GetFlag(FLAGS_threads_per_worker);
@@ -100,10 +169,26 @@ Config ConfigFromFlags() {
   config.plan_file = absl::GetFlag(FLAGS_plan_file);
   config.max_macs = absl::GetFlag(FLAGS_max_macs);
   config.max_reference_macs = absl::GetFlag(FLAGS_max_reference_macs);
+  config.warmup_file = absl::GetFlag(FLAGS_warmup_file);
+  config.max_connection_age = absl::GetFlag(FLAGS_max_connection_age);
   config.drain_delay = absl::GetFlag(FLAGS_drain_delay);
   config.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   config.log_level = absl::GetFlag(FLAGS_log_level);
   return config;
+}
+
+absl::Status RereadFlagFiles(const std::vector<std::string>& arguments) {
+  for (absl::string_view argument : arguments) {
+    if (!absl::ConsumePrefix(&argument, "-")) continue;
+    absl::ConsumePrefix(&argument, "-");
+    if (!absl::ConsumePrefix(&argument, "flagfile=")) continue;
+    for (absl::string_view path : absl::StrSplit(argument, ',')) {
+      ASSIGN_OR_RETURN(const std::string text,
+                       ReadTextFile("flagfile", std::string(path)));
+      RETURN_IF_ERROR(RereadFlags(text));
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string TuningProblemsPath() { return absl::GetFlag(FLAGS_tune); }

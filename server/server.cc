@@ -2,43 +2,45 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <functional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
-#include "grpcpp/grpcpp.h"
-#include "proto/payload_message.h"
-#include "proto/stream_slices.h"
 #include "server/background_thread.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_listener.h"
 #include "server/memory/region_registry.h"
+#include "server/rpc/admin_service.h"
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
+#include "server/rpc/gate.h"
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/listed_service.h"
+#include "server/rpc/listeners.h"
+#include "server/rpc/readiness.h"
 #include "server/scheduling/plan_cache.h"
 #include "server/scheduling/plan_file.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
+#include "server/scheduling/tuning.h"
+#include "server/scheduling/warmup.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/text_file.h"
+#include "server/token_file.h"
+#include "server/warmer.h"
+#include "spdlog/spdlog.h"
 
 namespace convgrad {
 namespace {
 
-constexpr char kServiceName[] = "convgrad.v1.ConvGrad";
-
 // How often deadlines are looked at that gRPC doesn't watch: those of calls
 // that came without one.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+// How often files are looked at that may have changed.
+constexpr absl::Duration kRefresh = absl::Seconds(1);
 
 Scheduler::Options SchedulerOptions(const Config& config,
                                     const Machine& machine) {
@@ -59,13 +61,20 @@ class GrpcServer final : public Server {
              std::vector<RegisteredBackend> backends);
   ~GrpcServer() override;
 
+  absl::Status LoadTokens();
   absl::Status StartMetrics();
   absl::Status StartRegions();
   absl::Status Listen();
+  // Ready when done.
+  absl::Status StartWarmup();
 
+  absl::Status Reload(const Config& config) override;
   bool Drain() override;
   const std::vector<std::string>& addresses() const override {
-    return addresses_;
+    return listeners_->addresses();
+  }
+  const std::string& health_address() const override {
+    return listeners_->health_address();
   }
   int metrics_port() const override { return metrics_->port(); }
   const Config& config() const override { return config_; }
@@ -74,8 +83,7 @@ class GrpcServer final : public Server {
 
  private:
   CallServices MakeServices();
-  void Configure(grpc::ServerBuilder* builder);
-  absl::Status AddPorts(grpc::ServerBuilder* builder, std::vector<int>* ports);
+  void Tick();
 
   // In the order of construction: a part uses those above it.
   const Config config_;
@@ -87,6 +95,10 @@ class GrpcServer final : public Server {
   Scheduler scheduler_;
   SelfCheckSampler self_check_sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
+  Gate gate_;
+  // Once calls come, the background thread's, as is the next line.
+  TokenFile tokens_;
+  absl::Time next_refresh_ = absl::Now() + kRefresh;
   // Serves `memory_` as executor: there are no waiters without calls.
   BackgroundThread background_;
   // Null: none are offered.
@@ -94,9 +106,11 @@ class GrpcServer final : public Server {
   Lifecycle lifecycle_;
   CallServices services_;
   std::unique_ptr<ListedService> listed_service_;
+  std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<ConvGradService> service_;
-  std::vector<std::string> addresses_;
-  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Listeners> listeners_;
+  std::unique_ptr<Readiness> readiness_;
+  Warmer warmer_;
 };
 
 GrpcServer::GrpcServer(Config config, const Machine& machine,
@@ -114,20 +128,35 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
       router_(backends_, {config_.max_macs, config_.max_reference_macs}),
       scheduler_(SchedulerOptions(config_, machine), &plans_, memory_.get()),
       self_check_sampler_(config_.self_check_ratio),
-      background_(kTick, [this] {
-        const absl::Time now = absl::Now();
-        memory_->budget.ExpireWaiters(now);
-        scheduler_.DropDead();
-        memory_->pool.ReleaseUnusedSince(now - config_.buffer_pool_idle_time);
-      }) {}
+      tokens_(config_.token_file, &gate_),
+      background_(kTick, [this] { Tick(); }),
+      warmer_(&backends_, config_.threads_per_worker, &plans_) {
+  gate_.SetLimits({config_.max_client_calls, config_.max_client_bytes});
+}
 
 GrpcServer::~GrpcServer() {
-  if (server_ == nullptr) return;
+  if (listeners_ == nullptr) return;
+  readiness_->StartDraining();
+  warmer_.Stop();
   // Cancels what is left; each call still ends by itself, so that jobs and
   // waiters are gone when this returns.
-  server_->Shutdown(absl::ToChronoTime(absl::Now()));
-  server_->Wait();
+  listeners_.reset();
   scheduler_.Shutdown();
+}
+
+absl::Status GrpcServer::LoadTokens() { return tokens_.Refresh(); }
+
+void GrpcServer::Tick() {
+  const absl::Time now = absl::Now();
+  memory_->budget.ExpireWaiters(now);
+  scheduler_.DropDead();
+  memory_->pool.ReleaseUnusedSince(now - config_.buffer_pool_idle_time);
+  if (now < next_refresh_) return;
+  next_refresh_ = now + kRefresh;
+  const absl::Status tokens = tokens_.Refresh();
+  if (!tokens.ok()) {
+    spdlog::warn("tokens stay as they were: {}", std::string(tokens.message()));
+  }
 }
 
 absl::Status GrpcServer::StartMetrics() {
@@ -174,6 +203,7 @@ CallServices GrpcServer::MakeServices() {
   services.memory = memory_;
   services.regions = region_listener_ == nullptr ? nullptr : &regions_;
   services.lifecycle = &lifecycle_;
+  services.gate = &gate_;
   services.router = &router_;
   services.scheduler = &scheduler_;
   services.self_check_sampler = &self_check_sampler_;
@@ -182,6 +212,10 @@ CallServices GrpcServer::MakeServices() {
   services.stream_idle_timeout = config_.stream_idle_timeout;
   services.defer = [this](std::function<void()> task) {
     background_.Post(std::move(task));
+  };
+  services.warm_up = [this](WarmupWork work, std::function<bool()> give_up,
+                            auto done) {
+    warmer_.Post(std::move(work), std::move(give_up), std::move(done));
   };
   services.capabilities = DescribeServer(
       {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
@@ -192,75 +226,62 @@ CallServices GrpcServer::MakeServices() {
   return services;
 }
 
-void GrpcServer::Configure(grpc::ServerBuilder* builder) {
-  // Ours names the limit and the size, and comes before the bytes; gRPC's is
-  // for clients that don't declare what they send. The head comes on top, and a
-  // stream's frame passes whatever unary calls may send.
-  const int limit = static_cast<int>(
-      std::max(config_.max_message_bytes, kMaxFrameBytes) + kMaxHeadBytes);
-  builder->SetMaxReceiveMessageSize(limit);
-  builder->SetMaxSendMessageSize(limit);
-  // gzip never paid on float data, and inflating would get round the budget.
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
-  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  // A second server on the same port is a mistake to be told.
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Probing opens the window of each connection to some 4 MiB, which gRPC then
-  // buffers of messages that nobody has admitted: 64 of them took 280 MiB. A
-  // message that is being read opens the window by itself; the rate stayed.
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  // For clients that declare little and send much. What honest ones have in
-  // messages is at most half of this (AdmissionBytes); beyond it gRPC breaks
-  // calls off. Without it 64 such clients took 2 GiB of a budget of 256 MiB.
-  grpc::ResourceQuota quota("convgrad");
-  quota.Resize(static_cast<size_t>(config_.CallBudgetBytes()));
-  builder->SetResourceQuota(quota);
-  builder->RegisterService(listed_service_.get());
-  builder->RegisterCallbackGenericService(service_.get());
-}
-
-absl::Status GrpcServer::AddPorts(grpc::ServerBuilder* builder,
-                                  std::vector<int>* ports) {
-  const std::vector<std::string> wanted = config_.ListenAddresses();
-  // gRPC writes to them in BuildAndStart: they mustn't move.
-  ports->assign(wanted.size(), 0);
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    builder->AddListeningPort(wanted[i], grpc::InsecureServerCredentials(),
-                              &(*ports)[i]);
+absl::Status GrpcServer::Listen() {
+  services_ = MakeServices();
+  listed_service_ = std::make_unique<ListedService>(services_);
+  admin_service_ = std::make_unique<AdminService>(services_);
+  service_ = std::make_unique<ConvGradService>(services_);
+  ListenerOptions options;
+  options.addresses = config_.ListenAddresses();
+  options.tls = {config_.tls_cert, config_.tls_key, config_.tls_client_ca};
+  options.health_address = config_.health_listen;
+  options.max_message_bytes = config_.max_message_bytes;
+  options.call_budget_bytes = config_.CallBudgetBytes();
+  if (config_.max_connection_age > absl::ZeroDuration()) {
+    options.max_connection_age = config_.max_connection_age;
   }
+  options.reflection = config_.token_file.empty();
+  ASSIGN_OR_RETURN(
+      listeners_,
+      Listeners::Start(options, {listed_service_.get(), admin_service_.get()},
+                       service_.get()));
+  readiness_ = std::make_unique<Readiness>(listeners_.get());
   return absl::OkStatus();
 }
 
-absl::Status GrpcServer::Listen() {
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  services_ = MakeServices();
-  listed_service_ = std::make_unique<ListedService>(services_);
-  service_ = std::make_unique<ConvGradService>(services_);
-  grpc::ServerBuilder builder;
-  Configure(&builder);
-  std::vector<int> ports;
-  RETURN_IF_ERROR(AddPorts(&builder, &ports));
-  server_ = builder.BuildAndStart();
-  const std::vector<std::string> wanted = config_.ListenAddresses();
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (server_ == nullptr || ports[i] == 0) {
-      return InvalidField(Reason::kOutOfRange, "--listen",
-                          absl::StrCat("'", wanted[i], "'"),
-                          "an address that is free");
-    }
-    const bool is_unix = absl::StartsWith(wanted[i], "unix:");
-    const size_t colon = wanted[i].rfind(':');
-    addresses_.push_back(
-        is_unix ? wanted[i]
-                : absl::StrCat(wanted[i].substr(0, colon), ":", ports[i]));
+absl::Status GrpcServer::StartWarmup() {
+  if (config_.warmup_file.empty()) {
+    readiness_->SetReady();
+    return absl::OkStatus();
   }
-  server_->GetHealthCheckService()->SetServingStatus(kServiceName, true);
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadTextFile("warmup_file", config_.warmup_file));
+  WarmupWork work;
+  ASSIGN_OR_RETURN(work.problems, ParseProblems(text));
+  warmer_.Post(
+      std::move(work), [] { return false; },
+      [this](const absl::StatusOr<WarmupOutcome>& outcome) {
+        // Calls make what is missing.
+        if (outcome.ok()) {
+          spdlog::info("warmed up: {} plans in {}", outcome->plans,
+                       absl::FormatDuration(outcome->elapsed));
+        } else {
+          spdlog::warn("warm-up: {}", std::string(outcome.status().message()));
+        }
+        readiness_->SetReady();
+      });
+  return absl::OkStatus();
+}
+
+absl::Status GrpcServer::Reload(const Config& config) {
+  RETURN_IF_ERROR(config.Validate());
+  RETURN_IF_ERROR(tokens_.Refresh());
+  gate_.SetLimits({config.max_client_calls, config.max_client_bytes});
   return absl::OkStatus();
 }
 
 bool GrpcServer::Drain() {
-  server_->GetHealthCheckService()->SetServingStatus(false);
+  readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
   lifecycle_.StartDraining();
   const absl::Time until = absl::Now() + config_.drain_timeout;
@@ -285,9 +306,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   }
   auto server =
       std::make_unique<GrpcServer>(complete, machine, std::move(selected));
+  RETURN_IF_ERROR(server->LoadTokens());
   RETURN_IF_ERROR(server->StartMetrics());
   RETURN_IF_ERROR(server->StartRegions());
   RETURN_IF_ERROR(server->Listen());
+  RETURN_IF_ERROR(server->StartWarmup());
   return server;
 }
 

@@ -33,8 +33,15 @@ class Server {
   // called once.
   virtual bool Drain() = 0;
 
+  // Takes over what can change while calls come: limits of a client, and files
+  // of tokens.
+  // Errors: kInvalidArgument naming a flag; then nothing was changed.
+  virtual absl::Status Reload(const Config& config) = 0;
+
   // The bound addresses, in the order of --listen, port 0 resolved.
   virtual const std::vector<std::string>& addresses() const = 0;
+  // The bound address of --health_listen, "" without one.
+  virtual const std::string& health_address() const = 0;
   // The bound port of /metrics, 0 if there is none.
   virtual int metrics_port() const = 0;
   virtual const Config& config() const = 0;

@@ -57,6 +57,10 @@ absl::string_view ReasonName(Reason reason) {
       return "DEADLINE";
     case Reason::kCancelled:
       return "CANCELLED";
+    case Reason::kUnauthenticated:
+      return "UNAUTHENTICATED";
+    case Reason::kForbidden:
+      return "FORBIDDEN";
     case Reason::kInternal:
       return "INTERNAL";
   }

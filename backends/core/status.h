@@ -36,6 +36,8 @@ enum class Reason {
   kDraining,            // the server is going away
   kDeadline,            // too late
   kCancelled,           // the caller gave up
+  kUnauthenticated,     // the caller doesn't show who it is
+  kForbidden,           // the caller may not do this
   kInternal,            // the library or the server failed
 };
 

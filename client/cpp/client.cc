@@ -10,12 +10,12 @@
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "client/cpp/connection.h"
+#include "client/cpp/credentials.h"
 #include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/rpc_status.h"
 #include "client/cpp/streamed_run.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
@@ -60,16 +60,21 @@ bool IsMessageTooLarge(const absl::Status& status) {
 
 }  // namespace
 
-void SetDeadline(absl::Time deadline, grpc::ClientContext* context) {
-  if (deadline == absl::InfiniteFuture()) return;
-  context->set_deadline(absl::ToChronoTime(deadline));
+void Client::Connection::Prepare(absl::Time deadline,
+                                 grpc::ClientContext* context) const {
+  if (deadline != absl::InfiniteFuture()) {
+    context->set_deadline(absl::ToChronoTime(deadline));
+  }
+  if (!token.empty()) {
+    context->AddMetadata("authorization", absl::StrCat("Bearer ", token));
+  }
 }
 
 absl::StatusOr<grpc::ByteBuffer> Client::Connection::Call(
     const std::string& method, const grpc::ByteBuffer& request,
     absl::Time deadline) {
   grpc::ClientContext context;
-  SetDeadline(deadline, &context);
+  Prepare(deadline, &context);
   context.AddMetadata(kRequestBytesKey, std::to_string(request.Length()));
   grpc::CompletionQueue queue;
   auto call = raw_stub.PrepareUnaryCall(&context, method, request, &queue);
@@ -95,10 +100,11 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
   arguments.SetMaxSendMessageSize(-1);
   // An http_proxy of the environment would also catch servers on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto channel = grpc::CreateCustomChannel(
-      options.server, grpc::InsecureChannelCredentials(), arguments);
+  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
+  const auto channel =
+      grpc::CreateCustomChannel(options.server, credentials, arguments);
   return std::unique_ptr<Client>(
-      new Client(std::make_unique<Connection>(channel)));
+      new Client(std::make_unique<Connection>(channel, options.token)));
 }
 
 Client::Client(std::unique_ptr<Connection> connection)
@@ -129,7 +135,7 @@ absl::StatusOr<OperationReply> Client::RunStreamed(const OperationCall& call,
   Loan loan;
   auto run = [&]() -> absl::StatusOr<OperationReply> {
     grpc::ClientContext context;
-    SetDeadline(call.deadline, &context);
+    connection_->Prepare(call.deadline, &context);
     StreamedRun stream(call, slice_items, loan);
     RETURN_IF_ERROR(stream.Allocate());
     connection_->raw_stub.PrepareBidiStreamingCall(
@@ -180,7 +186,7 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
 absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(
     absl::Time deadline) {
   grpc::ClientContext context;
-  SetDeadline(deadline, &context);
+  connection_->Prepare(deadline, &context);
   v1::GetCapabilitiesResponse response;
   const grpc::Status status = connection_->stub->GetCapabilities(
       &context, v1::GetCapabilitiesRequest(), &response);

@@ -23,6 +23,12 @@ namespace convgrad {
 struct ClientOptions {
   // "HOST:PORT" or "unix:PATH".
   std::string server;
+  // Paths of PEM files: authorities that the server's certificate must come
+  // from (empty: plaintext), and the client's own certificate (empty: none).
+  std::string ca = {};
+  std::string cert = {};
+  std::string key = {};
+  std::string token = {};  // as the server's --token_file has it; empty: none
 };
 
 // One operation and the bytes it reads.
@@ -72,6 +78,7 @@ struct OperationReply {
 class Client {
  public:
   // Connects when first used.
+  // Errors: kInvalidArgument naming an option.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options);
   ~Client();

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -15,8 +16,13 @@ namespace convgrad {
 
 // Thread-safe.
 struct Client::Connection {
-  explicit Connection(const std::shared_ptr<grpc::Channel>& channel)
-      : raw_stub(channel), stub(v1::ConvGrad::NewStub(channel)) {}
+  Connection(const std::shared_ptr<grpc::Channel>& channel, std::string bearer)
+      : raw_stub(channel),
+        stub(v1::ConvGrad::NewStub(channel)),
+        token(std::move(bearer)) {}
+
+  // Sets what every call has.
+  void Prepare(absl::Time deadline, grpc::ClientContext* context) const;
 
   // Sends `request`, waits, and returns the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method,
@@ -25,8 +31,7 @@ struct Client::Connection {
 
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> raw_stub;
   std::unique_ptr<v1::ConvGrad::Stub> stub;
+  const std::string token;
 };
-
-void SetDeadline(absl::Time deadline, grpc::ClientContext* context);
 
 }  // namespace convgrad

@@ -8,8 +8,8 @@
 #include "backends/core/status.h"
 #include "backends/core/thread_order.h"
 #include "grpc/grpc.h"
+#include "server/rpc/call_log.h"
 #include "server/rpc/status_conversion.h"
-#include "spdlog/spdlog.h"
 
 namespace convgrad {
 namespace {
@@ -34,10 +34,11 @@ void Call::HandOver() {
 
 Call::Call(const CallServices& services,
            grpc::GenericCallbackServerContext* context,
-           absl::string_view method)
+           absl::string_view method, Role role)
     : services_(services),
       context_(context),
       method_(method),
+      role_(role),
       arrival_(absl::Now()),
       deadline_(DeadlineOf(*context, services.default_deadline)),
       cancelled_(std::make_shared<std::atomic<bool>>(false)) {
@@ -46,6 +47,15 @@ Call::Call(const CallServices& services,
 
 Call::~Call() {
   if (active_) services_.lifecycle->Leave();
+}
+
+void Call::Begin() {
+  absl::Status serving = services_.lifecycle->CheckServing();
+  if (!serving.ok()) return End(std::move(serving));
+  absl::StatusOr<Visit> visit = services_.gate->Enter(*context_, role_);
+  if (!visit.ok()) return End(visit.status());
+  visit_ = *std::move(visit);
+  Start();
 }
 
 absl::string_view Call::Metadata(absl::string_view key) const {
@@ -59,6 +69,8 @@ void Call::AwaitMemory(int64_t bytes) {
   if (!active_) services_.lifecycle->Enter();
   active_ = true;
   reservation_.ShrinkTo(0);
+  absl::Status held = visit_.Hold(bytes);
+  if (!held.ok()) return OnMemory(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
       bytes, deadline_, [this](absl::StatusOr<Reservation> granted) {
@@ -114,13 +126,13 @@ bool Call::FailedToRead() const {
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   // Nobody will read the answer: that isn't a success to be counted.
   if (status.ok() && *cancelled_) status = WhyGone();
-  if (status.code() == absl::StatusCode::kInternal) {
-    spdlog::error("{}: {}", std::string(method_),
-                  std::string(status.message()));
-  }
   Report(status);
   reservation_.ShrinkTo(0);
-  services_.observer->OnHandled(method_, status.code(), absl::Now() - arrival_);
+  const absl::Duration elapsed = absl::Now() - arrival_;
+  LogCall(method_, visit_.client(), status, elapsed);
+  // Before its client knows, who may call again at once.
+  visit_ = Visit();
+  services_.observer->OnHandled(method_, status.code(), elapsed);
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);
   }

@@ -23,14 +23,19 @@ namespace convgrad {
 // any time beside them.
 class Call : public grpc::ServerGenericBidiReactor {
  public:
-  // `method` is the short name that is counted.
+  // `method` is the short name that is counted, `role` what it takes.
   Call(const CallServices& services,
-       grpc::GenericCallbackServerContext* context, absl::string_view method);
+       grpc::GenericCallbackServerContext* context, absl::string_view method,
+       Role role);
 
-  // Does what leads to exactly one End. Called once, in CreateReactor.
-  virtual void Start() = 0;
+  // Starts the call, if the server takes calls and this client may make it;
+  // ends it otherwise. Called once, in CreateReactor.
+  void Begin();
 
  protected:
+  // Does what leads to exactly one End.
+  virtual void Start() = 0;
+
   ~Call() override;
 
   // Counts the call as active and waits for `bytes` of the budget, in place of
@@ -67,6 +72,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // another thread.
   static void HandOver();
 
+  // Who calls, as limits and turns go by.
+  const std::string& client() const { return visit_.client(); }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
   absl::Time arrival() const { return arrival_; }
@@ -87,12 +94,14 @@ class Call : public grpc::ServerGenericBidiReactor {
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
   const absl::string_view method_;
+  const Role role_;
   const absl::Time arrival_;
   const absl::Time deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   bool active_ = false;
   // In the budget's queue; 0 if not there.
   std::atomic<uint64_t> waiter_id_{0};
+  Visit visit_;
   Reservation reservation_;
   grpc::ByteBuffer response_;
 };

@@ -9,10 +9,12 @@
 #include "convgrad/v1/capabilities.pb.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_registry.h"
+#include "server/rpc/gate.h"
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/self_check_sampler.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
+#include "server/scheduling/warmup.h"
 #include "server/telemetry/observer.h"
 
 namespace convgrad {
@@ -26,11 +28,17 @@ struct CallServices {
   // Null: this server offers none.
   const RegionRegistry* regions = nullptr;
   Lifecycle* lifecycle = nullptr;
+  Gate* gate = nullptr;
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;
   SelfCheckSampler* self_check_sampler = nullptr;
   // Has another thread run a task soon. May be called with any lock held.
   std::function<void(std::function<void()>)> defer;
+  // Has the warm-up thread do the work and tell `done`, once.
+  std::function<void(
+      WarmupWork work, std::function<bool()> give_up,
+      std::function<void(const absl::StatusOr<WarmupOutcome>&)> done)>
+      warm_up;
   // Payload bytes of one request, and of one response.
   int64_t max_message_bytes = 0;
   // Of calls that come without a deadline.

@@ -30,15 +30,14 @@ ComputeCall::ComputeCall(const CallServices& services,
                          Direction direction)
     : UnaryCall(
           services, context,
-          direction == Direction::kForward ? "ConvForward" : "ConvBackward"),
+          direction == Direction::kForward ? "ConvForward" : "ConvBackward",
+          RoleFor(direction)),
       direction_(direction),
       buffers_(services.memory) {
   sample_.direction = direction;
 }
 
 void ComputeCall::Start() {
-  absl::Status serving = services().lifecycle->CheckServing();
-  if (!serving.ok()) return End(std::move(serving));
   const int64_t limit = services().max_message_bytes;
   int64_t declared;
   if (absl::SimpleAtoi(Metadata(kRequestBytesKey), &declared) &&
@@ -134,6 +133,7 @@ absl::Status ComputeCall::Prepare() {
   }
   job_.buffers = buffers_.run_buffers();
   job_.deadline = deadline();
+  job_.client = client();
   job_.cancelled = cancelled();
   job_.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
   return absl::OkStatus();

@@ -19,8 +19,6 @@ class ComputeCall final : public UnaryCall {
   ComputeCall(const CallServices& services,
               grpc::GenericCallbackServerContext* context, Direction direction);
 
-  void Start() override;
-
  private:
   // What a request asks for, checked and routed.
   struct Plea {
@@ -30,6 +28,7 @@ class ComputeCall final : public UnaryCall {
     const Backend* backend = nullptr;
   };
 
+  void Start() override;
   void OnRequest() override;
   void OnGone() override;
   // Lets go of all memory, too.

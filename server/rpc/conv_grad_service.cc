@@ -14,17 +14,19 @@ class UnknownCall final : public Call {
  public:
   UnknownCall(const CallServices& services,
               grpc::GenericCallbackServerContext* context)
-      : Call(services, context, "unknown"), path_(context->method()) {}
+      : Call(services, context, "unknown", Role::kInfer),
+        path_(context->method()) {}
 
+ private:
   void Start() override {
     End(MakeError(absl::StatusCode::kUnimplemented,
                   {Reason::kUnsupported, "method", path_,
                    "ConvForward, ConvBackward, ConvForwardStream, "
                    "ConvBackwardStream or GetCapabilities of "
-                   "convgrad.v1.ConvGrad"}));
+                   "convgrad.v1.ConvGrad, or Warmup of "
+                   "convgrad.v1.ConvGradAdmin"}));
   }
 
- private:
   const std::string path_;
 };
 
@@ -50,7 +52,7 @@ Call* MakeCall(const CallServices& services,
 grpc::ServerGenericBidiReactor* ConvGradService::CreateReactor(
     grpc::GenericCallbackServerContext* context) {
   Call* call = MakeCall(services_, context);
-  call->Start();
+  call->Begin();
   return call;
 }
 

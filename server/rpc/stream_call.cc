@@ -18,7 +18,8 @@ StreamCall::StreamCall(const CallServices& services,
                        Direction direction)
     : Call(services, context,
            direction == Direction::kForward ? "ConvForwardStream"
-                                            : "ConvBackwardStream"),
+                                            : "ConvBackwardStream",
+           RoleFor(direction)),
       direction_(direction),
       strand_(std::make_shared<Strand>()),
       buffers_(services.memory),
@@ -29,14 +30,7 @@ StreamCall::StreamCall(const CallServices& services,
   total_.plan_cache_hit = true;
 }
 
-void StreamCall::Start() {
-  absl::Status serving = services().lifecycle->CheckServing();
-  if (!serving.ok()) {
-    ended_ = true;
-    return End(std::move(serving));
-  }
-  AwaitMemory(kCallOverheadBytes);
-}
+void StreamCall::Start() { AwaitMemory(kCallOverheadBytes); }
 
 void StreamCall::OnMemory(const absl::Status& status) {
   strand_->Run([this, status] {
@@ -177,6 +171,7 @@ void StreamCall::MaybeEnd() {
 }
 
 void StreamCall::Report(const absl::Status& status) {
+  ended_ = true;
   held_.reset();
   outgoing_.clear();
   buffers_.Clear();

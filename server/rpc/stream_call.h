@@ -25,8 +25,6 @@ class StreamCall final : public Call {
   StreamCall(const CallServices& services,
              grpc::GenericCallbackServerContext* context, Direction direction);
 
-  void Start() override;
-
  private:
   // A frame that was taken, on its way into a slice's buffer.
   struct HeldFrame {
@@ -39,6 +37,8 @@ class StreamCall final : public Call {
     StreamBuffers::ReadyResult ready;
     std::shared_ptr<const void> owner;
   };
+
+  void Start() override;
 
   // Come from outside and leave a step.
   void OnMemory(const absl::Status& status) override;

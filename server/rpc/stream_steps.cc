@@ -144,6 +144,7 @@ void StreamCall::Compute() {
   job.buffers = buffers_.ForJob(slice);
   job.prepaid_scratch_bytes = StreamBuffers::ScratchBytesFor(*slices_);
   job.deadline = deadline();
+  job.client = client();
   job.cancelled = abandoned_;
   job.done = [this, slice](JobOutcome outcome) {
     OnJobDone(slice, std::move(outcome));

@@ -8,8 +8,8 @@ namespace convgrad {
 
 UnaryCall::UnaryCall(const CallServices& services,
                      grpc::GenericCallbackServerContext* context,
-                     absl::string_view method)
-    : Call(services, context, method),
+                     absl::string_view method, Role role)
+    : Call(services, context, method, role),
       read_start_(arrival()),
       read_end_(arrival()) {}
 

@@ -9,7 +9,7 @@ class UnaryCall : public Call {
  public:
   UnaryCall(const CallServices& services,
             grpc::GenericCallbackServerContext* context,
-            absl::string_view method);
+            absl::string_view method, Role role);
 
  protected:
   // Waits for `bytes` of the budget, then reads the request and goes on with

@@ -40,6 +40,8 @@ struct Job {
   // Bytes of scratch that the caller's own reservation covers.
   int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();
+  // Whose it is: workers serve clients in turn.
+  std::string client;
   // Set by the caller at any time; looked at on dequeue and by
   // Scheduler::DropDead. Null: never cancelled.
   std::shared_ptr<std::atomic<bool>> cancelled;

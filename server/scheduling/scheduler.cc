@@ -86,10 +86,25 @@ bool Scheduler::Next(QueuedJob* next) {
   MutexLock lock(&mutex_);
   while (queue_.empty() && !stopping_) changed_.Wait(&mutex_);
   if (queue_.empty()) return false;
-  *next = std::move(queue_.front());
-  queue_.pop_front();
+  const auto chosen = Choose();
+  turns_[chosen->job.client] = next_turn_++;
+  *next = std::move(*chosen);
+  queue_.erase(chosen);
+  if (queue_.empty()) turns_.clear();
   ++running_;
   return true;
+}
+
+std::deque<Scheduler::QueuedJob>::iterator Scheduler::Choose() {
+  const auto turn_of = [this](const QueuedJob& queued) {
+    const auto turn = turns_.find(queued.job.client);
+    return turn == turns_.end() ? 0 : turn->second;
+  };
+  auto chosen = queue_.begin();
+  for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+    if (turn_of(*it) < turn_of(*chosen)) chosen = it;
+  }
+  return chosen;
 }
 
 void Scheduler::Run(QueuedJob queued) {

@@ -6,9 +6,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
@@ -66,6 +68,10 @@ class Scheduler {
   };
 
   void Work(const std::vector<int>& cores);
+  // Returns the next job: of the client that has waited longest for its turn,
+  // the first.
+  std::deque<QueuedJob>::iterator Choose()
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for a job; returns false at shutdown.
   bool Next(QueuedJob* next);
   // Returns why `queued` needn't run: OK, cancelled or too late.
@@ -85,6 +91,9 @@ class Scheduler {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<QueuedJob> queue_ ABSL_GUARDED_BY(mutex_);
+  // The number of each client's last turn, since the queue was last empty.
+  absl::flat_hash_map<std::string, uint64_t> turns_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_turn_ ABSL_GUARDED_BY(mutex_) = 1;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -8,14 +8,19 @@ namespace {
 struct KnownMethod {
   absl::string_view name;
   absl::string_view type;
+  absl::string_view service;
 };
 
-constexpr KnownMethod kKnownMethods[] = {{"ConvForward", "unary"},
-                                         {"ConvBackward", "unary"},
-                                         {"ConvForwardStream", "bidi_stream"},
-                                         {"ConvBackwardStream", "bidi_stream"},
-                                         {"GetCapabilities", "unary"},
-                                         {"unknown", "unary"}};
+constexpr absl::string_view kService = "convgrad.v1.ConvGrad";
+
+constexpr KnownMethod kKnownMethods[] = {
+    {"ConvForward", "unary", kService},
+    {"ConvBackward", "unary", kService},
+    {"ConvForwardStream", "bidi_stream", kService},
+    {"ConvBackwardStream", "bidi_stream", kService},
+    {"GetCapabilities", "unary", kService},
+    {"Warmup", "unary", "convgrad.v1.ConvGradAdmin"},
+    {"unknown", "unary", "unknown"}};
 
 constexpr absl::string_view kCodeLabels[kStatusCodes] = {
     "OK",
@@ -74,10 +79,9 @@ RpcMetrics::RpcMetrics(prometheus::Registry* registry) {
                       .Help("From a call's arrival to its final status.")
                       .Register(*registry);
   for (int i = 0; i < kMethods; ++i) {
-    const bool known = i + 1 < kMethods;
     prometheus::Labels labels = {
         {"grpc_type", std::string(kKnownMethods[i].type)},
-        {"grpc_service", known ? "convgrad.v1.ConvGrad" : "unknown"},
+        {"grpc_service", std::string(kKnownMethods[i].service)},
         {"grpc_method", std::string(kKnownMethods[i].name)}};
     methods_[i].started = &started.Add(labels);
     methods_[i].seconds = &seconds.Add(labels, LatencyBuckets());

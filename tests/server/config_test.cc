@@ -164,5 +164,47 @@ TEST(Config, SurvivesNoWorkers) {
   ExpectRefused(Complete(config), "--workers");
 }
 
+TEST(Config, PlaintextBeyondThisHostMustBeAskedFor) {
+  for (const char* address : {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070",
+                              "example.org:7070", "127.0.0.1:1,0.0.0.0:2"}) {
+    Config config = Complete();
+    config.listen = address;
+    ExpectRefused(config, "--listen");
+    config.insecure = true;
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+    config.insecure = false;
+    config.tls_cert = config.tls_key = "file";
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  }
+  for (const char* address :
+       {"127.0.0.1:7070", "127.1.2.3:1", "localhost:7070", "[::1]:7070",
+        "unix:/run/convgrad.sock", "unix-abstract:convgrad"}) {
+    Config config = Complete();
+    config.listen = address;
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  }
+}
+
+TEST(Config, CertificatesComeWithTheirKeys) {
+  Config config = Complete();
+  config.tls_cert = "file";
+  ExpectRefused(config, "--tls_key");
+  config.tls_cert = "";
+  config.tls_key = "file";
+  ExpectRefused(config, "--tls_cert");
+  config.tls_key = "";
+  config.tls_client_ca = "file";
+  ExpectRefused(config, "--tls_cert");
+}
+
+TEST(Config, RefusesNegativeClientLimits) {
+  Config config = Complete();
+  config.max_client_calls = -1;
+  ExpectRefused(config, "--max_client_calls");
+  config.max_client_calls = 0;
+  config.max_client_bytes = -1;
+  ExpectRefused(config, "--max_client_bytes");
+}
+
 }  // namespace
 }  // namespace convgrad

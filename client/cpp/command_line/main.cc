@@ -73,7 +73,7 @@ absl::Status RunCommand(const std::vector<char*>& arguments) {
   }
   ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
-                   Client::Connect({settings.server}));
+                   Client::Connect(settings.client));
   if (takes_problem) {
     return RunProblem(command, arguments[2], settings, client.get());
   }

@@ -1,6 +1,7 @@
 #include "client/cpp/command_line/settings.h"
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "absl/flags/flag.h"
@@ -12,6 +13,12 @@
 #include "backends/core/status.h"
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7070", "HOST:PORT or unix:PATH");
+ABSL_FLAG(std::string, ca, "",
+          "PEM file of the authorities behind the server's certificate: speak "
+          "TLS");
+ABSL_FLAG(std::string, cert, "", "PEM file of this client's certificate");
+ABSL_FLAG(std::string, key, "", "PEM file of its key");
+ABSL_FLAG(std::string, token, "", "file whose first word is the token");
 ABSL_FLAG(std::string, region, "",
           "unix:PATH of a local server's --regions_listen: tensors go through "
           "shared memory");
@@ -127,6 +134,18 @@ absl::StatusOr<float> ScaleFlag(absl::string_view flag,
   return BadFlag(flag, value, "a number other than 0");
 }
 
+absl::StatusOr<ClientOptions> ReadClientFlags() {
+  ClientOptions options;
+  options.server = absl::GetFlag(FLAGS_server);
+  options.ca = absl::GetFlag(FLAGS_ca);
+  options.cert = absl::GetFlag(FLAGS_cert);
+  options.key = absl::GetFlag(FLAGS_key);
+  const std::string file = absl::GetFlag(FLAGS_token);
+  if (file.empty()) return options;
+  if (std::ifstream(file) >> options.token) return options;
+  return BadFlag("token", file, "a file with a token");
+}
+
 absl::Status ReadResultFlags(Settings* settings) {
   RETURN_IF_ERROR(ReadPerResult("result_dtype",
                                 absl::GetFlag(FLAGS_result_dtype), DtypeFlag,
@@ -185,7 +204,7 @@ absl::Status ReadBenchFlags(Settings* settings) {
 
 absl::StatusOr<Settings> ReadSettings() {
   Settings settings;
-  settings.server = absl::GetFlag(FLAGS_server);
+  ASSIGN_OR_RETURN(settings.client, ReadClientFlags());
   settings.region = absl::GetFlag(FLAGS_region);
   settings.timeout = absl::GetFlag(FLAGS_timeout);
   if (settings.timeout <= absl::ZeroDuration()) {

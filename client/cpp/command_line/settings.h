@@ -10,11 +10,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/conv_operation.h"
+#include "client/cpp/client.h"
 
 namespace convgrad {
 
 struct Settings {
-  std::string server;
+  ClientOptions client;
   absl::Duration timeout;
   std::string region;   // side socket, "unix:PATH"; "" for no shared memory
   std::string backend;  // "" is auto

@@ -89,7 +89,7 @@ class RegionListenerTest : public testing::Test {
  protected:
   RegionListenerTest() {
     folder_ = testing::TempDir() + "regionsXXXXXX";
-    mkdtemp(folder_.data());
+    if (mkdtemp(folder_.data()) == nullptr) std::abort();
     options_.path = absl::StrCat(folder_, "/socket");
     options_.owner = geteuid();
   }

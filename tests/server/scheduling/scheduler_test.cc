@@ -165,6 +165,33 @@ TEST_F(SchedulerTest, DropsOnDequeueWhatIsTooLate) {
   EXPECT_EQ(strings_.runs(), 2);
 }
 
+TEST_F(SchedulerTest, ServesClientsInTurn) {
+  Start();
+  strings_.HoldRuns();
+  Ending running;
+  Submit(&running);
+  strings_.AwaitRuns(1);
+  std::string order;
+  Mutex mutex;
+  std::vector<Ending> endings(6);
+  const std::string clients = "aaaabc";
+  for (size_t i = 0; i < clients.size(); ++i) {
+    Job job = MakeJob(&endings[i]);
+    job.client = clients.substr(i, 1);
+    job.done = [&, i, end = std::move(job.done)](JobOutcome outcome) {
+      {
+        MutexLock lock(&mutex);
+        order += clients[i];
+      }
+      end(std::move(outcome));
+    };
+    scheduler_->Submit(std::move(job));
+  }
+  strings_.Release();
+  for (Ending& ending : endings) ending.Await();
+  EXPECT_EQ(order, "abcaaa");
+}
+
 TEST_F(SchedulerTest, RefusesWhatIsTooLateAlready) {
   Start();
   Ending late;

@@ -1,0 +1,150 @@
+#include "server/rpc/listeners.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/impl/server_builder_option.h"
+#include "proto/payload_message.h"
+#include "proto/stream_slices.h"
+
+namespace convgrad {
+namespace {
+
+// gRPC gives reflection to every server of the process, or to none. Takes it,
+// the only plugin, away from one.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    plugins->clear();
+  }
+};
+
+void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
+  // Ours names the limit and the size, and comes before the bytes; gRPC's is
+  // for clients that don't declare what they send. The head comes on top, and a
+  // stream's frame passes whatever unary calls may send.
+  const int limit = static_cast<int>(
+      std::max(options.max_message_bytes, kMaxFrameBytes) + kMaxHeadBytes);
+  builder->SetMaxReceiveMessageSize(limit);
+  builder->SetMaxSendMessageSize(limit);
+  // gzip never paid on float data, and inflating would get round the budget.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  // A second server on the same port is a mistake to be told.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Probing opens the window of each connection to some 4 MiB, which gRPC then
+  // buffers of messages that nobody has admitted: 64 of them took 280 MiB. A
+  // message that is being read opens the window by itself; the rate stayed.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // Calls that are under way finish: gRPC's default grace is for ever.
+  if (options.max_connection_age != absl::InfiniteDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                static_cast<int>(absl::ToInt64Milliseconds(
+                                    options.max_connection_age)));
+  }
+  // For clients that declare little and send much. What honest ones have in
+  // messages is at most half of this (AdmissionBytes); beyond it gRPC breaks
+  // calls off. Without it 64 such clients took 2 GiB of a budget of 256 MiB.
+  grpc::ResourceQuota quota("convgrad");
+  quota.Resize(static_cast<size_t>(options.call_budget_bytes));
+  builder->SetResourceQuota(quota);
+  if (!options.reflection) {
+    builder->SetOption(std::make_unique<WithoutReflection>());
+  }
+}
+
+bool IsUnix(absl::string_view address) {
+  return absl::StartsWith(address, "unix");
+}
+
+std::string Resolved(const std::string& address, int port) {
+  if (IsUnix(address)) return address;
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
+absl::Status NotFree(absl::string_view flag, const std::string& address) {
+  return InvalidField(Reason::kOutOfRange, flag,
+                      absl::StrCat("'", address, "'"),
+                      "an address that is free");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(
+    const ListenerOptions& options, const std::vector<grpc::Service*>& services,
+    grpc::CallbackGenericService* generic_service) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  std::unique_ptr<Listeners> listeners(new Listeners());
+  RETURN_IF_ERROR(listeners->Listen(options, services, generic_service));
+  if (!options.health_address.empty()) {
+    RETURN_IF_ERROR(listeners->ListenForHealth(options.health_address));
+  }
+  return listeners;
+}
+
+Listeners::~Listeners() {
+  for (const auto& server : {server_.get(), health_server_.get()}) {
+    if (server == nullptr) continue;
+    server->Shutdown(absl::ToChronoTime(absl::Now()));
+    server->Wait();
+  }
+}
+
+absl::Status Listeners::Listen(const ListenerOptions& options,
+                               const std::vector<grpc::Service*>& services,
+                               grpc::CallbackGenericService* generic_service) {
+  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options.tls));
+  grpc::ServerBuilder builder;
+  Configure(options, &builder);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  builder.RegisterCallbackGenericService(generic_service);
+  // gRPC writes to them in BuildAndStart: they mustn't move.
+  std::vector<int> ports(options.addresses.size(), 0);
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const std::string& address = options.addresses[i];
+    // The permissions of a socket file are its guard.
+    builder.AddListeningPort(
+        address,
+        IsUnix(address) ? grpc::InsecureServerCredentials() : credentials,
+        &ports[i]);
+  }
+  server_ = builder.BuildAndStart();
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const std::string& address = options.addresses[i];
+    if (server_ == nullptr || ports[i] == 0)
+      return NotFree("--listen", address);
+    addresses_.push_back(Resolved(address, ports[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Listeners::ListenForHealth(const std::string& address) {
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetOption(std::make_unique<WithoutReflection>());
+  builder.RegisterCallbackGenericService(&nothing_);
+  int port = 0;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  health_server_ = builder.BuildAndStart();
+  if (health_server_ == nullptr || port == 0) {
+    return NotFree("--health_listen", address);
+  }
+  health_address_ = Resolved(address, port);
+  return absl::OkStatus();
+}
+
+void Listeners::SetServing(const std::string& service, bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(service, serving);
+  if (health_server_ == nullptr) return;
+  health_server_->GetHealthCheckService()->SetServingStatus(service, serving);
+}
+
+}  // namespace convgrad

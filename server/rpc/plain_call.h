@@ -1,0 +1,39 @@
+// A call that carries no tensors, made and answered by protobuf's stubs: it is
+// let in, counted and ended as every other.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "grpcpp/grpcpp.h"
+#include "server/rpc/call_services.h"
+
+namespace convgrad {
+
+// Owned by one thread.
+class PlainCall {
+ public:
+  // `method` is the short name that is counted, `role` what it takes.
+  PlainCall(const CallServices& services, grpc::CallbackServerContext* context,
+            absl::string_view method, Role role);
+
+  // Whether it was let in.
+  const absl::Status& admission() const { return admission_; }
+
+  // Counts the call and answers it. To be called once, last.
+  void End(const absl::Status& status);
+
+  grpc::ServerUnaryReactor* reactor() { return reactor_; }
+
+ private:
+  const CallServices& services_;
+  grpc::CallbackServerContext* const context_;
+  // The context makes it anew each time it is asked.
+  grpc::ServerUnaryReactor* const reactor_;
+  const absl::string_view method_;
+  const absl::Time arrival_;
+  Visit visit_;
+  absl::Status admission_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,29 @@
+// What grpc.health.v1 says, by the name of the service that is asked about.
+#pragma once
+
+#include "backends/core/mutex.h"
+#include "server/rpc/listeners.h"
+
+namespace convgrad {
+
+// "liveness" serves as long as the process does, "startup" once it has been
+// ready, "readiness" and the services themselves ("" too) while calls should
+// come. Thread-safe.
+class Readiness {
+ public:
+  // Alive, not ready. `listeners` outlives it.
+  explicit Readiness(Listeners* listeners);
+
+  // Unless it drains already.
+  void SetReady();
+  void StartDraining();
+
+ private:
+  void SetServing(bool serving) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Listeners* const listeners_;
+  Mutex mutex_;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,29 @@
+#include "server/token_file.h"
+
+#include <utility>
+
+#include "backends/core/status.h"
+#include "server/text_file.h"
+
+namespace convgrad {
+
+TokenFile::TokenFile(std::string path, Gate* gate)
+    : path_(std::move(path)), gate_(gate) {}
+
+absl::Status TokenFile::Load() {
+  ASSIGN_OR_RETURN(std::string text, ReadTextFile("token_file", path_));
+  if (text == text_) return absl::OkStatus();
+  ASSIGN_OR_RETURN(TokenTable table, TokenTable::Parse(text));
+  gate_->SetTokens(std::move(table));
+  text_ = std::move(text);
+  return absl::OkStatus();
+}
+
+absl::Status TokenFile::Refresh() {
+  if (path_.empty()) return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  absl::Status before = std::exchange(error_, Load());
+  return error_ == before ? absl::OkStatus() : error_;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,36 @@
+// The thread that makes plans which no call waits for.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/background_thread.h"
+#include "server/scheduling/warmup.h"
+
+namespace convgrad {
+
+// Thread-safe.
+class Warmer {
+ public:
+  // Both outlive it. Plans are for teams of `threads`.
+  Warmer(const std::vector<RegisteredBackend>* backends, int threads,
+         PlanCache* plans);
+
+  // Has the work done after what was posted before, and tells `done`, once.
+  void Post(WarmupWork work, std::function<bool()> give_up,
+            std::function<void(const absl::StatusOr<WarmupOutcome>&)> done);
+
+  // Gives up all work, soon.
+  void Stop() { stopping_ = true; }
+
+ private:
+  const std::vector<RegisteredBackend>* const backends_;
+  const int threads_;
+  PlanCache* const plans_;
+  std::atomic<bool> stopping_{false};
+  BackgroundThread thread_;
+};
+
+}  // namespace convgrad

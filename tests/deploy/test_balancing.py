@@ -1,0 +1,152 @@
+"""Two replicas, one of which is killed under load: no call fails at a client
+that repeats what was UNAVAILABLE."""
+import collections
+import os
+import subprocess
+import threading
+import urllib.request
+
+import pytest
+
+import deployed
+
+grpc = pytest.importorskip("grpc")
+protobuf = pytest.importorskip("google.protobuf")
+
+CALLS = 200  # by each of
+THREADS = 4
+ONE = b"\0\0\x80\x3f"  # in f32
+HAPROXY = deployed.ROOT / "deploy" / "haproxy" / "haproxy.cfg"
+
+
+def forward(channels=1, side=3, kernel=2, backend="auto"):
+    """A ConvForwardRequest whose tensors are all ones."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    files = descriptor_pb2.FileDescriptorSet.FromString(
+        (deployed.ROOT / "proto/convgrad/v1/descriptors.binpb").read_bytes())
+    pool = descriptor_pool.DescriptorPool()
+    for file in files.file:
+        pool.Add(file)
+    request = message_factory.MessageFactory(pool).GetPrototype(
+        pool.FindMessageTypeByName("convgrad.v1.ConvForwardRequest"))()
+    problem = request.operation.problem
+    problem.input_dims.extend([1, channels, side, side])
+    problem.out_channels = channels
+    problem.kernel.append(kernel)
+    for index, (name, dims, layout) in enumerate((
+            ("input", [1, channels, side, side], 1),
+            ("weight", [channels, channels, kernel, kernel], 3))):
+        tensor = getattr(request.operation.operands, name)
+        tensor.dtype = 1
+        tensor.layout = layout
+        tensor.dims.extend(dims)
+        tensor.inline.payload_index = index
+        request.payloads.append(ONE * (dims[0] * dims[1] * dims[2] * dims[3]))
+    request.operation.results.add().which = 1
+    request.options.backend = {"auto": 1, "reference": 4}[backend]
+    return request.SerializeToString()
+
+
+class Load:
+    """Calls from several threads, counted by how they ended."""
+
+    def __init__(self, channel):
+        self.call = channel.unary_unary("/convgrad.v1.ConvGrad/ConvForward")
+        self.request = forward()
+        self.ends = collections.Counter()
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.run)
+                        for _ in range(THREADS)]
+        for thread in self.threads:
+            thread.start()
+
+    def run(self):
+        for _ in range(CALLS):
+            end = self.one_call()
+            with self.lock:
+                self.ends[end] += 1
+
+    def one_call(self):
+        for attempt in range(100):
+            try:
+                # The first output element is the sum of four ones.
+                return ("right" if b"\0\0\x80\x40" in self.call(
+                    self.request, timeout=30) else "wrong")
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                    return f"{error.code()} {error.details()}"
+                with self.lock:
+                    self.ends["repeated"] += 1
+                threading.Event().wait(0.01 * attempt)
+        return "UNAVAILABLE too often"
+
+    def await_calls(self, count):
+        deployed.wait_until(lambda: self.ends["right"] >= count, "calls")
+
+    def join(self):
+        for thread in self.threads:
+            thread.join()
+        ends = dict(self.ends)
+        print("ends:", ends)
+        ends.pop("repeated", None)
+        assert ends == {"right": CALLS * THREADS}
+
+
+def handled(server):
+    """Returns the forwards that a server has answered well."""
+    url = f"http://127.0.0.1:{server.metrics}/metrics"
+    text = urllib.request.urlopen(url, timeout=10).read().decode()
+    return sum(float(line.split()[-1]) for line in text.splitlines()
+               if line.startswith("grpc_server_handled_total{")
+               and 'grpc_code="OK"' in line and '"ConvForward"' in line)
+
+
+def run_and_kill_one(channel, first, second):
+    load = Load(channel)
+    load.await_calls(CALLS)
+    deployed.wait_until(lambda: handled(first) > 0 and handled(second) > 0,
+                        "calls at both replicas")
+    first.process.kill()
+    before = handled(second)
+    load.join()
+    assert handled(second) > before
+
+
+def test_client_side_round_robin_survives_a_killed_replica():
+    with deployed.server() as first, deployed.server() as second:
+        target = f"ipv4:{first.address},{second.address}"
+        options = [("grpc.lb_policy_name", "round_robin")]
+        with grpc.insecure_channel(target, options) as channel:
+            run_and_kill_one(channel, first, second)
+
+
+def environment_of(replicas, listen, pem):
+    environment = {**os.environ, "LISTEN": listen, "PEM": str(pem)}
+    for number, replica in enumerate(replicas, start=1):
+        host, port = replica.address.rsplit(":", 1)
+        environment[f"REPLICA_{number}"] = host
+        environment[f"PORT_{number}"] = port
+        environment[f"HEALTH_{number}"] = replica.health.rsplit(":", 1)[1]
+    return environment
+
+
+def test_haproxy_survives_a_killed_replica(tmp_path):
+    deployed.need("haproxy", "openssl")
+    certificate, key = tmp_path / "cert", tmp_path / "key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
+         "/CN=convgrad", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key,
+         "-out", certificate], check=True, capture_output=True)
+    pem = tmp_path / "pem"
+    pem.write_bytes(certificate.read_bytes() + key.read_bytes())
+    flag = "--health_listen=127.0.0.1:0"
+    with deployed.server(flag) as first, deployed.server(flag) as second:
+        listen = f"127.0.0.1:{deployed.free_port()}"
+        environment = environment_of((first, second), listen, pem)
+        subprocess.run(["/usr/sbin/haproxy", "-c", "-q", "-f", HAPROXY],
+                       env=environment, check=True)
+        with deployed.running("/usr/sbin/haproxy", "-db", "-f", HAPROXY,
+                              env=environment):
+            credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
+            with grpc.secure_channel(listen, credentials) as channel:
+                run_and_kill_one(channel, first, second)

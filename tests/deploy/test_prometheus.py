@@ -1,0 +1,123 @@
+"""What is said about metrics (the README, rules, board) against live ones."""
+import json
+import re
+import subprocess
+import urllib.parse
+import urllib.request
+
+import pytest
+
+import deployed
+
+PROMETHEUS = deployed.ROOT / "deploy" / "prometheus"
+BOARD = deployed.ROOT / "deploy" / "grafana" / "convgrad.json"
+PROBLEM = "conv2d_n1_c4_o4_i8_k3_p1"
+
+
+def get(url):
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def give_work(address):
+    """Has the server compute something of everything."""
+    for dtype in ("f32", "bf16"):
+        for command in ("forward", "backward"):
+            deployed.convgrad(address, command, PROBLEM, f"--dtype={dtype}",
+                              "--nocheck")
+    deployed.convgrad(address, "backward", PROBLEM, "--self_check",
+                      "--nocheck")
+
+
+def table_of_readme():
+    """Yields (family, type) of the README's table."""
+    text = (deployed.ROOT / "server" / "README.md").read_text()
+    table = text.split("| family | type |")[1].split("\n\n")[0]
+    for names, kind in re.findall(r"^\| ([\w *,]+) \| (\w+) \|", table, re.M):
+        for name in names.replace("*", "").split(","):
+            yield name.strip(), kind
+
+
+def test_the_readme_lists_what_is_served():
+    with deployed.server() as server:
+        give_work(server.address)
+        text = get(f"http://127.0.0.1:{server.metrics}/metrics")
+    served = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    # The endpoint's own library counts its scrapes.
+    served = {name: kind for name, kind in served.items()
+              if not name.startswith("exposer_")}
+    assert dict(table_of_readme()) == served
+
+
+@pytest.mark.parametrize("arguments", [
+    ("check", "rules", "rules.yml"), ("test", "rules", "rules_test.yml"),
+    ("check", "config", "prometheus.yml")], ids=" ".join)
+def test_promtool_accepts(arguments):
+    deployed.need("promtool")
+    done = subprocess.run(["promtool", *arguments], cwd=PROMETHEUS,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(name="prometheus", scope="module")
+def live_prometheus(tmp_path_factory):
+    """The URL of a Prometheus that has scraped a busy server."""
+    deployed.need("prometheus")
+    folder = tmp_path_factory.mktemp("prometheus")
+    with deployed.server() as server:
+        config = folder / "prometheus.yml"
+        config.write_text(json.dumps({
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(PROMETHEUS / "rules.yml")],
+            "scrape_configs": [{
+                "job_name": "convgrad",
+                "static_configs": [
+                    {"targets": [f"127.0.0.1:{server.metrics}"]}]}]}))
+        port = deployed.free_port()
+        url = f"http://127.0.0.1:{port}"
+        with deployed.running(
+                "prometheus", f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                stderr=subprocess.DEVNULL):
+            give_work(server.address)
+            deployed.wait_until(lambda: data(url, "up == 1"), "a scrape")
+            give_work(server.address)
+            # Rates need two scrapes with calls between them; then the rules
+            # have theirs.
+            deployed.wait_until(
+                lambda: data(url, "sum(convgrad:calls:rate5m) > 0")
+                and data(url, "convgrad:queue_seconds:p99_5m > 0"),
+                "a rate")
+            yield url
+
+
+def data(url, query):
+    """Returns the samples that `query` gives now."""
+    try:
+        answer = get(f"{url}/api/v1/query?" +
+                     urllib.parse.urlencode({"query": query}))
+    except OSError:  # it is starting
+        return []
+    return json.loads(answer)["data"]["result"]
+
+
+def queries_of_board():
+    for panel in json.loads(BOARD.read_text())["panels"]:
+        for target in panel["targets"]:
+            yield pytest.param(target["expr"],
+                               id=f"{panel['title']} {target['refId']}")
+
+
+@pytest.mark.parametrize("query", queries_of_board())
+def test_each_panel_shows_data(prometheus, query):
+    query = query.replace("$__rate_interval", "1m")
+    deployed.wait_until(lambda: data(prometheus, query), query, seconds=20)
+
+
+def test_every_family_that_rules_and_board_use_is_served(prometheus):
+    text = (PROMETHEUS / "rules.yml").read_text() + BOARD.read_text()
+    names = set(re.findall(r"\b(?:convgrad|grpc_server)_\w+", text))
+    assert len(names) > 15
+    for name in sorted(names):
+        assert data(prometheus, f"{{__name__=\"{name}\"}}"), name

@@ -1,0 +1,231 @@
+// When calls may come: health by name, warm-up, ageing connections, reloads,
+// starts after a crash.
+#include <signal.h>
+
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/child_server.h"
+#include "tests/end_to_end/test_server.h"
+#include "tests/server/scheduling/puppet_backend.h"
+
+namespace convgrad {
+namespace {
+
+// HealthCheckResponse{status}.
+constexpr char kServing[] = "\x08\x01";
+constexpr char kNotServing[] = "\x08\x02";
+
+std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
+  return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+}
+
+// Returns the answer of grpc.health.v1 about `service`.
+std::string HealthOf(const std::shared_ptr<grpc::Channel>& channel,
+                     const std::string& service) {
+  return CallRaw(channel, "/grpc.health.v1.Health/Check",
+                 absl::StrCat("\x0a", std::string(1, char(service.size())),
+                              service))
+      .response;
+}
+
+void AwaitHealth(const std::shared_ptr<grpc::Channel>& channel,
+                 const std::string& service, const std::string& wanted) {
+  const absl::Time limit = absl::Now() + absl::Seconds(60);
+  while (HealthOf(channel, service) != wanted && absl::Now() < limit) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_EQ(HealthOf(channel, service), wanted) << service;
+}
+
+std::string WriteFile(const std::string& name, const std::string& text) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/", name);
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Readiness, TheHealthListenerServesHealthAlone) {
+  Config config = TestConfig();
+  config.health_listen = "127.0.0.1:0";
+  TestServer server(config);
+  const auto channel = ChannelTo(server.server().health_address());
+  for (const char* service :
+       {"", "startup", "liveness", "readiness", "convgrad.v1.ConvGrad"}) {
+    EXPECT_EQ(HealthOf(channel, service), kServing) << service;
+    EXPECT_EQ(HealthOf(server.channel(), service), kServing) << service;
+  }
+  EXPECT_EQ(CallRaw(channel, "GetCapabilities", "").status.error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  const std::string reflection =
+      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
+  const std::string list_services("\x3a\x00", 2);
+  EXPECT_EQ(CallStream(channel, reflection, list_services), "");
+  EXPECT_NE(CallStream(server.channel(), reflection, list_services), "");
+}
+
+TEST(Readiness, ADrainingServerIsAliveAndWasStarted) {
+  TestServer server;
+  EXPECT_TRUE(server.server().Drain());
+  EXPECT_EQ(HealthOf(server.channel(), "readiness"), kNotServing);
+  EXPECT_EQ(HealthOf(server.channel(), "convgrad.v1.ConvGradAdmin"),
+            kNotServing);
+  EXPECT_EQ(HealthOf(server.channel(), "liveness"), kServing);
+  EXPECT_EQ(HealthOf(server.channel(), "startup"), kServing);
+}
+
+TEST(Readiness, WaitsForTheWarmup) {
+  PuppetStrings strings;
+  std::vector<RegisteredBackend> backends;
+  backends.push_back(RegisteredPuppet("puppet", &strings));
+  Config config = TestConfig();
+  config.warmup_file = WriteFile("warmup", "# mine\n\nconv2d_n1_c1_o1_i3_k2\n");
+  strings.HoldPlans();
+  TestServer server(config, std::move(backends));
+  EXPECT_EQ(HealthOf(server.channel(), "liveness"), kServing);
+  for (const char* service : {"", "startup", "readiness"}) {
+    EXPECT_EQ(HealthOf(server.channel(), service), kNotServing) << service;
+  }
+  strings.Release();
+  AwaitHealth(server.channel(), "readiness", kServing);
+  EXPECT_EQ(HealthOf(server.channel(), "startup"), kServing);
+  EXPECT_GT(server.server().gauges().plan_cache_plans, 0);
+}
+
+TEST(Readiness, AServerStopsInItsWarmup) {
+  std::string problems;
+  for (int size = 8; size < 200; ++size) {
+    absl::StrAppend(&problems, "conv2d_n2_c16_o16_i", size, "_k3_p1\n");
+  }
+  Config config = TestConfig();
+  config.warmup_file = WriteFile("warmup_long", problems);
+  TestServer server(config);
+  EXPECT_TRUE(server.server().Drain());
+  server.Stop();
+}
+
+TEST(Readiness, RefusesAWarmupFileThatIsNone) {
+  Config config = TestConfig();
+  config.warmup_file = "/nowhere";
+  EXPECT_EQ(DetailOf(Server::Start(config).status())->field, "--warmup_file");
+  config.warmup_file = WriteFile("warmup_bad", "conv9d\n");
+  EXPECT_FALSE(Server::Start(config).ok());
+}
+
+RawReply Warmup(const TestServer& server, const v1::WarmupRequest& request) {
+  return CallRaw(server.channel(), "/convgrad.v1.ConvGradAdmin/Warmup",
+                 request.SerializeAsString());
+}
+
+TEST(Warmup, MakesThePlansOfLaterCalls) {
+  TestServer server;
+  v1::WarmupRequest request;
+  request.add_problems("conv2d_n1_c1_o1_i3_k2");
+  request.add_dtypes(v1::DATA_TYPE_F32);
+  request.add_layouts(v1::LAYOUT_NCX);
+  v1::WarmupResponse response;
+  ASSERT_TRUE(response.ParseFromString(Warmup(server, request).response));
+  EXPECT_GE(response.plans(), 2);
+  EXPECT_EQ(response.made(), response.plans());
+  ASSERT_TRUE(response.ParseFromString(Warmup(server, request).response));
+  EXPECT_GE(response.plans(), 2);
+  EXPECT_EQ(response.made(), 0);
+  v1::ConvForwardResponse forward;
+  ASSERT_TRUE(forward.ParseFromString(CallRaw(server.channel(), "ConvForward",
+                                              SeedForward().SerializeAsString())
+                                          .response));
+  EXPECT_TRUE(forward.report().plan_cache_hit());
+  server.AwaitMetric(
+      "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Warmup\","
+      "grpc_service=\"convgrad.v1.ConvGradAdmin\",grpc_type=\"unary\"} 2");
+}
+
+TEST(Warmup, RefusesWhatItCannotRead) {
+  TestServer server;
+  const auto field = [&](const v1::WarmupRequest& request) {
+    const RawReply reply = Warmup(server, request);
+    EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    return reply.trailers.field;
+  };
+  v1::WarmupRequest request;
+  request.add_problems("conv2d_n1_c1_o1_i3_k2");
+  request.add_problems("conv2d_n1_c1_o1_i3_k9");
+  EXPECT_TRUE(absl::StartsWith(field(request), "problems[1]."));
+  request.clear_problems();
+  request.add_dtypes(static_cast<v1::DataType>(77));
+  EXPECT_EQ(field(request), "dtypes");
+  request.clear_dtypes();
+  request.add_layouts(v1::LAYOUT_OIX);
+  EXPECT_EQ(field(request), "layouts");
+  request.clear_layouts();
+  for (int i = 0; i < 1001; ++i) request.add_problems("linear_n1_c1_o1");
+  EXPECT_EQ(field(request), "problems");
+}
+
+TEST(ConnectionAge, ConnectionsEndAndTheirCallsDoNot) {
+  PuppetStrings strings;
+  std::vector<RegisteredBackend> backends;
+  backends.push_back(RegisteredPuppet("puppet", &strings));
+  Config config = TestConfig();
+  config.max_connection_age = absl::Milliseconds(100);
+  TestServer server(config, std::move(backends));
+  strings.HoldRuns();
+  RawReply reply;
+  std::thread caller([&] {
+    reply = CallRaw(server.channel(), "ConvBackward",
+                    SeedBackward().SerializeAsString());
+  });
+  strings.AwaitRuns(1);
+  // The channel has heard that it mustn't start more calls here.
+  EXPECT_TRUE(server.channel()->WaitForStateChange(
+      GRPC_CHANNEL_READY, absl::ToChronoTime(absl::Now() + absl::Seconds(60))));
+  strings.Release();
+  caller.join();
+  EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
+}
+
+TEST(Reload, TakesOverLimitsAndKeepsGoingOnBadOnes) {
+  const std::string path = WriteFile("reload.flags", "--log_level=info\n");
+  ChildServer server({absl::StrCat("--flagfile=", path)});
+  const auto channel = ChannelTo(server.address());
+  const auto call = [&] {
+    return CallRaw(channel, "ConvBackward", SeedBackward().SerializeAsString());
+  };
+  EXPECT_TRUE(call().status.ok());
+  WriteFile("reload.flags", "--max_client_bytes=many\n");
+  server.Signal(SIGHUP);
+  EXPECT_TRUE(call().status.ok());
+  WriteFile("reload.flags", "--max_client_bytes=1\n");
+  const absl::Time limit = absl::Now() + absl::Seconds(60);
+  RawReply reply;
+  do {
+    server.Signal(SIGHUP);
+    reply = call();
+  } while (reply.status.ok() && absl::Now() < limit);
+  EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
+  server.Signal(SIGTERM);
+  const Exit exit = server.Await();
+  EXPECT_EQ(exit.code, 0) << exit.output;
+  EXPECT_TRUE(absl::StrContains(exit.output, "reloaded")) << exit.output;
+}
+
+TEST(Crash, LeavesNothingInTheWayOfTheNextStart) {
+  const std::string socket =
+      absl::StrCat("unix:", testing::TempDir(), "/convgrad_crash.sock");
+  const std::string regions =
+      absl::StrCat("unix:", testing::TempDir(), "/convgrad_crash_regions.sock");
+  for (int i = 0; i < 2; ++i) {
+    ChildServer server({absl::StrCat("--listen=", socket),
+                        absl::StrCat("--regions_listen=", regions)});
+    EXPECT_TRUE(CallRaw(ChannelTo(socket), "GetCapabilities", "").status.ok());
+    server.Signal(SIGKILL);
+    EXPECT_EQ(server.Await().code, -1);
+  }
+}
+
+}  // namespace
+}  // namespace convgrad
