@@ -83,8 +83,8 @@ def resolve(message: operation_pb2.ConvProblem) -> Problem:
     Raises InvalidArgument naming field, found and expected.
     """
     problem = _decode(message)
-    _check_channels(problem)
     output = _output_hints(message, len(problem.axes))
+    _check_channels(problem)
     axes = []
     for i, axis in enumerate(problem.axes):
         _check_ranges(axis, i)
