@@ -13,7 +13,7 @@ import grpc
 
 from convgrad import operations
 from convgrad.channels import ChannelPool, Connections, Tls, Token
-from convgrad.errors import Cancelled, ConvgradError, from_rpc
+from convgrad.errors import Cancelled, ConvgradError, DeadlineExceeded, from_rpc
 from convgrad.requests import Call
 from convgrad.retries import RetryPolicy
 
@@ -94,7 +94,14 @@ def _connect_again(cls: type[ClientBase], connections: Connections,
 
 
 def remaining(deadline: float | None) -> float | None:
-    return None if deadline is None else max(deadline - time.monotonic(), 0.0)
+    """Returns seconds for an attempt. Raises DeadlineExceeded if none are left."""
+    if deadline is None:
+        return None
+    seconds = deadline - time.monotonic()
+    if seconds > 0:
+        return seconds
+    # gRPC may let a call win against a deadline that is now.
+    raise DeadlineExceeded("the deadline was over before the call was sent")
 
 
 def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
