@@ -11,10 +11,20 @@ convgrad.aio has the client for asyncio, convgrad.torch the modules for PyTorch.
 
 from convgrad.channels import Tls
 from convgrad.client import Client
-from convgrad.errors import (Cancelled, ConvgradError, DeadlineExceeded, FailedPrecondition,
-                             Internal, InvalidArgument, NotFound, PermissionDenied,
-                             ResourceExhausted, Unauthenticated, Unavailable,
-                             Unimplemented)
+from convgrad.errors import (
+                             Cancelled,
+                             ConvgradError,
+                             DeadlineExceeded,
+                             FailedPrecondition,
+                             Internal,
+                             InvalidArgument,
+                             NotFound,
+                             PermissionDenied,
+                             ResourceExhausted,
+                             Unauthenticated,
+                             Unavailable,
+                             Unimplemented,
+)
 from convgrad.replies import Forward, Gradients
 from convgrad.retries import RetryPolicy
 

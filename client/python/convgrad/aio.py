@@ -21,9 +21,9 @@ R = TypeVar("R")
 
 def _runs(
     prepare: Callable[P, Call[R]],
-) -> Callable[Concatenate["Client", P], Coroutine[Any, Any, R]]:
+) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]:
     @functools.wraps(prepare)
-    async def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await self.run(prepare(*args, **kwargs))
 
     return method
@@ -72,7 +72,7 @@ class Client(ClientBase):
         for channel in self._pool.close():
             await channel.close()
 
-    async def __aenter__(self) -> "Client":
+    async def __aenter__(self) -> Client:
         return self
 
     async def __aexit__(self, *exception: object) -> None:

@@ -60,7 +60,7 @@ class ClientBase:
         return (_connect_again, (type(self), self._pool.connections, self._timeout,
                                  self._retry))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "ClientBase":
+    def __deepcopy__(self, memo: dict[int, Any]) -> ClientBase:
         """Copies of a model share its client."""
         return self
 
@@ -111,11 +111,11 @@ def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
     return error
 
 
-def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate["Client", P], R]:
+def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
     """Makes a method of an operation: prepared, checked, sent, awaited."""
 
     @functools.wraps(prepare)
-    def method(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.run(prepare(*args, **kwargs))
 
     return method
@@ -184,7 +184,7 @@ class Client(ClientBase):
         if executor is not None:
             executor.shutdown(wait=True, cancel_futures=True)
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *exception: object) -> None:

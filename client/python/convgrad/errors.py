@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 import grpc
 
@@ -52,53 +51,53 @@ class ConvgradError(Exception):
 
 
 class InvalidArgument(ConvgradError, ValueError):
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.INVALID_ARGUMENT
+    code = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class Unimplemented(ConvgradError, NotImplementedError):
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNIMPLEMENTED
+    code = grpc.StatusCode.UNIMPLEMENTED
 
 
 class NotFound(ConvgradError, LookupError):
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.NOT_FOUND
+    code = grpc.StatusCode.NOT_FOUND
 
 
 class FailedPrecondition(ConvgradError):
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.FAILED_PRECONDITION
+    code = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class PermissionDenied(ConvgradError, PermissionError):
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.PERMISSION_DENIED
+    code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class Unauthenticated(ConvgradError, PermissionError):
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNAUTHENTICATED
+    code = grpc.StatusCode.UNAUTHENTICATED
 
 
 class ResourceExhausted(ConvgradError):
     """The server is full (`pushback_seconds` is set), or the call can never fit."""
 
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class DeadlineExceeded(ConvgradError, TimeoutError):
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.DEADLINE_EXCEEDED
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class Cancelled(ConvgradError):
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.CANCELLED
+    code = grpc.StatusCode.CANCELLED
 
 
 class Unavailable(ConvgradError, ConnectionError):
     """No server could be reached, or it is going away."""
 
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.UNAVAILABLE
+    code = grpc.StatusCode.UNAVAILABLE
 
 
 class Internal(ConvgradError):
     """The server failed, or its answer isn't one of convgrad's."""
 
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.INTERNAL
+    code = grpc.StatusCode.INTERNAL
 
 
 _CLASSES = {cls.code: cls for cls in ConvgradError.__subclasses__()}

@@ -43,11 +43,11 @@ def name_of_dtype(dtype: npt.DTypeLike, field: str) -> str:
     raise invalid("DTYPE_MISMATCH", field, found, "float32, bfloat16 or float16")
 
 
-def wire_dtype(name: str) -> tensor_pb2.DataType:
+def wire_dtype(name: str) -> Any:
     return tensor_pb2.DataType.Value(f"DATA_TYPE_{name.upper()}")
 
 
-def wire_layout(name: str, field: str) -> tensor_pb2.Layout:
+def wire_layout(name: str, field: str) -> Any:
     known = ACTIVATION_LAYOUTS + WEIGHT_LAYOUTS
     if name not in known:
         raise invalid("INVALID_ENUM", field, name, ", ".join(known))

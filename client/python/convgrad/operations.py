@@ -20,8 +20,15 @@ from convgrad.errors import invalid
 from convgrad.layouts import Array
 from convgrad.problem import Dims
 from convgrad.replies import Forward, Gradients, decode_forward, decode_gradients
-from convgrad.requests import (Call, Ints, Options, Padding, RequestBuilder, Window,
-                               out_channels_of)
+from convgrad.requests import (
+    Call,
+    Ints,
+    Options,
+    Padding,
+    RequestBuilder,
+    Window,
+    out_channels_of,
+)
 from convgrad.v1 import capabilities_pb2
 
 if TYPE_CHECKING:

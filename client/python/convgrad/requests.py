@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,8 @@ import numpy.typing as npt
 from convgrad import layouts, validation
 from convgrad.errors import ResourceExhausted, invalid, message_of
 from convgrad.layouts import Array, Descriptor
-from convgrad.problem import Dims, fits, resolve
-from convgrad.v1 import error_pb2, operation_pb2, service_pb2, tensor_pb2
+from convgrad.problem import Dims, fits, resolve, text_of
+from convgrad.v1 import error_pb2, operation_pb2, service_pb2
 from convgrad.validation import Operation
 from convgrad.wire import join_message
 
@@ -159,7 +158,7 @@ class RequestBuilder:
             tensor.c0 = self._c0(dtype)
         tensor.dims.extend(dims)
         tensor.inline.payload_index = len(self._payloads)
-        self._payloads.append(memoryview(packed.reshape(-1).view(np.uint8)))
+        self._payloads.append(packed.reshape(-1).view(np.uint8).data)
 
     def add_results(self, names: Iterable[str], bias_dims: Dims | None = None) -> None:
         names = list(names)
@@ -217,8 +216,8 @@ class RequestBuilder:
         backend = self._options.get("backend", "auto")
         if backend not in _BACKENDS:
             raise invalid("INVALID_ENUM", "options.backend", backend, ", ".join(_BACKENDS))
-        options.backend = service_pb2.BackendChoice.Value(
-            f"BACKEND_CHOICE_{backend.upper()}")
+        choice: Any = service_pb2.BackendChoice.Value(f"BACKEND_CHOICE_{backend.upper()}")
+        options.backend = choice
         return options
 
     def _pads(self) -> dict[str, Dims]:
@@ -231,10 +230,10 @@ class RequestBuilder:
             problem.padding = _NAMED_PADDING[padding]
             return {}
         if isinstance(padding, int) or all(np.ndim(p) == 0 for p in padding):
-            pads = _ints(padding, "padding")  # type: ignore[arg-type]
+            pads = _ints(padding, "padding")
             pads = () if set(pads) <= {0} else pads
             return {"pad_begin": pads, "pad_end": pads}
-        pairs = [_ints(pair, "padding") for pair in padding]  # type: ignore[arg-type]
+        pairs = [_ints(pair, "padding") for pair in padding]
         if any(len(pair) != 2 for pair in pairs):
             raise invalid("SHAPE_MISMATCH", "operation.problem.padding", padding,
                           "pairs of numbers: before and after")
@@ -255,8 +254,8 @@ class RequestBuilder:
         expected = Descriptor(dtype, self.layout_of(name), dims, c0, problem.groups).shape()
         if array.shape != expected:
             raise invalid("SHAPE_MISMATCH", f"operation.operands.{name}",
-                          f"an array of shape {layouts.text_of(array.shape)}",
-                          f"{layouts.text_of(expected)}, packed")
+                          f"an array of shape {text_of(array.shape)}",
+                          f"{text_of(expected)}, packed")
         return dims
 
 

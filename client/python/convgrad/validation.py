@@ -8,10 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from convgrad.errors import invalid
-from convgrad.layouts import (ACTIVATION_LAYOUTS, WEIGHT_LAYOUTS, Descriptor,
-                              default_c0, is_blocked)
+from convgrad.layouts import (
+    ACTIVATION_LAYOUTS,
+    WEIGHT_LAYOUTS,
+    Descriptor,
+    default_c0,
+    is_blocked,
+)
 from convgrad.problem import MAX_DIMS, Dims, Problem, resolve, text_of
 from convgrad.v1 import operation_pb2, tensor_pb2
 
@@ -31,11 +37,11 @@ class Operation:
     results: list[tuple[str, Descriptor]]
 
 
-def name_of_result(which: tensor_pb2.Result) -> str:
+def name_of_result(which: Any) -> str:
     return tensor_pb2.Result.Name(which).removeprefix("RESULT_").lower()
 
 
-def wire_result(name: str) -> tensor_pb2.Result:
+def wire_result(name: str) -> Any:
     return tensor_pb2.Result.Value(f"RESULT_{name.upper()}")
 
 

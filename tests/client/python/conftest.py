@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
+from server_process import ServerProcess
 
 import convgrad
-from server_process import ServerProcess
 
 
 @pytest.fixture(scope="session")

@@ -8,11 +8,11 @@ import signal
 import grpc
 import numpy as np
 import pytest
+from server_process import ServerProcess
+from stand_in import grpc_server
 
 import convgrad
 import convgrad.aio
-from server_process import ServerProcess
-from stand_in import grpc_server
 
 X, W = np.ones((2, 4, 8, 8), np.float32), np.ones((4, 4, 3, 3), np.float32)
 

@@ -8,14 +8,15 @@ import threading
 
 import numpy as np
 import pytest
-
-import convgrad
 from server_process import ServerProcess
 from stand_in import grpc_server, tcp_server
 
+import convgrad
+
 X, W = np.ones((1, 1, 6, 6), np.float32), np.ones((1, 1, 3, 3), np.float32)
-# A call with a deadline of a second that takes so long hangs.
-HANGS_SECONDS = 60
+# A call with a deadline of a second or two that takes so long hangs; less may be a
+# machine that stands still.
+HANGS_SECONDS = 300
 
 
 def failure_of(target, timeout=1.0, **settings):

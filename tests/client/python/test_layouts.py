@@ -29,15 +29,11 @@ def test_channels_last_and_hwio(client, tensors):
     np.testing.assert_array_equal(found.grad_weight, expected.grad_weight.transpose(to_hwio))
     mixed = client.conv_backward(dy, x, w, layouts={"grad_input": "NXC", "grad_weight": "OXI"})
     np.testing.assert_array_equal(mixed.grad_input, found.grad_input)
-    np.testing.assert_array_equal(mixed.grad_weight, w_like(expected).transpose(0, 2, 3, 1))
-
-
-def w_like(gradients):
-    return gradients.grad_weight
+    np.testing.assert_array_equal(mixed.grad_weight, expected.grad_weight.transpose(0, 2, 3, 1))
 
 
 @pytest.mark.parametrize("view", [
-    lambda a: np.asfortranarray(a), lambda a: a[::-1][::-1], lambda a: np.flip(np.flip(a, 2).copy(), 2),
+    np.asfortranarray, lambda a: a[::-1].copy()[::-1],
     lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
     lambda a: np.moveaxis(np.moveaxis(a, 1, -1).copy(), -1, 1)])
 def test_any_strides(client, tensors, view):

@@ -26,7 +26,7 @@ def convolve(x, w, stride, pad, dilation, groups):
     for q, at in itertools.product(range(groups), np.ndindex(*kernel)):
         window = tuple(slice(a * d, a * d + (o - 1) * s + 1, s)
                        for a, o, s, d in zip(at, out, stride, dilation))
-        taps = w[q * ocg:(q + 1) * ocg, :, *at].astype(np.float64)
+        taps = w[(slice(q * ocg, (q + 1) * ocg), slice(None), *at)].astype(np.float64)
         part = x[(slice(None), slice(q * icg, (q + 1) * icg), *window)]
         y[:, q * ocg:(q + 1) * ocg] += np.moveaxis(np.tensordot(part, taps, (1, 1)), -1, 1)
     return y

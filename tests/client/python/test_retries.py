@@ -3,13 +3,13 @@
 import grpc
 import numpy as np
 import pytest
+from server_process import ServerProcess
+from stand_in import grpc_server
 
 import convgrad
 from convgrad.errors import from_rpc
 from convgrad.v1 import error_pb2, service_pb2
 from convgrad.wire import split_message
-from server_process import ServerProcess
-from stand_in import grpc_server
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
 QUICK = convgrad.RetryPolicy(initial_seconds=0.001, max_seconds=0.002)

@@ -5,10 +5,10 @@ import subprocess
 import grpc
 import numpy as np
 import pytest
-
-import convgrad
 from server_process import ServerProcess
 from stand_in import grpc_server
+
+import convgrad
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
 

@@ -8,10 +8,25 @@ A ReLU is never fused: torch's gradient at NaN is another one. Second derivative
 are refused.
 """
 
-from convgrad.torch.functional import (conv1d, conv2d, conv3d, conv_transpose1d,
-                                       conv_transpose2d, conv_transpose3d, linear)
-from convgrad.torch.modules import (Conv1d, Conv2d, Conv3d, ConvTranspose1d,
-                                    ConvTranspose2d, ConvTranspose3d, Linear, offload)
+from convgrad.torch.functional import (
+                                       conv1d,
+                                       conv2d,
+                                       conv3d,
+                                       conv_transpose1d,
+                                       conv_transpose2d,
+                                       conv_transpose3d,
+                                       linear,
+)
+from convgrad.torch.modules import (
+                                       Conv1d,
+                                       Conv2d,
+                                       Conv3d,
+                                       ConvTranspose1d,
+                                       ConvTranspose2d,
+                                       ConvTranspose3d,
+                                       Linear,
+                                       offload,
+)
 
 __all__ = [
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",

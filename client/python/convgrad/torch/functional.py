@@ -16,8 +16,13 @@ from torch.autograd.function import once_differentiable
 
 from convgrad.client import Client
 from convgrad.errors import invalid
-from convgrad.torch.tensors import (DTYPES, check_dtype, is_channels_last, to_array,
-                                    to_tensor)
+from convgrad.torch.tensors import (
+    DTYPES,
+    check_dtype,
+    is_channels_last,
+    to_array,
+    to_tensor,
+)
 
 Ints = int | Sequence[int]
 Tensor = torch.Tensor
@@ -107,7 +112,7 @@ class _Convolution(torch.autograd.Function):
         return layer.run_forward(input, weight, None if bias is None else bias.to(dtype))
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc, untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
         input, weight = ctx.saved_tensors
         names = ("grad_input", "grad_weight", "grad_bias")

@@ -26,8 +26,9 @@ def to_array(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """Returns a view of the tensor's memory, strides kept; a copy from other devices."""
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:  # which NumPy doesn't know
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    array: npt.NDArray[Any] = tensor.numpy()
+        array: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
+        return array.view(ml_dtypes.bfloat16)
+    array = tensor.numpy()
     return array
 
 
