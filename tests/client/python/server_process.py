@@ -13,7 +13,11 @@ BINARY = (pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR", "build/release"))
 
 
 class ServerProcess:
-    """Serves on a free port, the same one after restart()."""
+    """Serves on a free port, the same one after restart().
+
+    One thread a worker: threads that wait for each other stand still on a machine
+    that has other things to do.
+    """
 
     def __init__(self, *flags: str) -> None:
         self.flags = flags
@@ -24,7 +28,8 @@ class ServerProcess:
         listen = () if any(f.startswith("--listen=") for f in self.flags) else (
             f"--listen={self.address}",)
         self.process = subprocess.Popen(
-            [BINARY, *listen, "--metrics_listen=", *self.flags],
+            [BINARY, *listen, "--metrics_listen=", "--workers=2",
+             "--threads_per_worker=1", "--pin_workers=false", *self.flags],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         text = ""
         for line in self.process.stdout:

@@ -128,15 +128,16 @@ def test_sixteen_bits(client, dtype):
 
 def test_autocast_keeps_float32_gradients(client):
     """bf16 has 8 bits: 257 shows whether a gradient was rounded to it on the way."""
-    module = fill(nn.Conv1d(1, 1, 1, bias=False))
-    convgrad.torch.offload(module, client)
-    x = torch.ones(1, 1, 257)
+    model = nn.Sequential(nn.Conv1d(1, 1, 1), nn.Conv1d(1, 1, 1))
+    for parameter in model.parameters():
+        nn.init.ones_(parameter)
+    convgrad.torch.offload(model, client)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = module(x)
+        y = model(torch.ones(1, 1, 257))
     assert y.dtype == torch.bfloat16
     y.backward(torch.ones_like(y))
-    assert module.weight.grad.dtype == torch.float32
-    assert module.weight.grad.item() == 257
+    assert [p.grad.item() for p in model.parameters()] == [257, 257, 514, 257]
+    assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
 
 
 def test_only_needed_gradients_are_asked_for(client):

@@ -131,12 +131,11 @@ class _Convolution(torch.autograd.Function):
         return *gradients, None, None
 
 
-def _compute_dtype(input: Tensor) -> torch.dtype:
-    """Returns what autocast asks for, or the input's dtype."""
+def _autocast_dtype(input: Tensor) -> torch.dtype | None:
+    """Returns what autocast asks for on the input's device, None where it is off."""
     if input.is_cuda:
-        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else input.dtype
-    return (torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled()
-            else input.dtype)
+        return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+    return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
 
 
 def apply(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -144,10 +143,11 @@ def apply(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> T
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
         if tensor is not None:
             check_dtype(name, tensor)
-    dtype = _compute_dtype(input)
-    if dtype == input.dtype and weight.dtype != dtype:
+    autocast = _autocast_dtype(input)
+    if autocast is None and weight.dtype != input.dtype:
         raise invalid("DTYPE_MISMATCH", "operation.operands.weight.dtype",
-                      DTYPES[weight.dtype], f"{DTYPES[dtype]}, the dtype of input")
+                      DTYPES[weight.dtype], f"{DTYPES[input.dtype]}, the dtype of input")
+    dtype = autocast or input.dtype
     if layer.rank == 0:
         flat = input.reshape(-1, input.shape[-1])
         y: Tensor = _Convolution.apply(flat, weight, bias, layer, dtype)
