@@ -20,12 +20,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from digits import load, make_model
 from torch import multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import convgrad
 import convgrad.torch
-from digits import load, make_model
 
 PROCESSES = 2
 BATCH = 32  # of each process

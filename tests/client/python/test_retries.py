@@ -7,6 +7,7 @@ from server_process import ServerProcess
 from stand_in import grpc_server
 
 import convgrad
+from convgrad.channels import ChannelPool, Connections
 from convgrad.errors import from_rpc
 from convgrad.v1 import error_pb2, service_pb2
 from convgrad.wire import split_message
@@ -122,6 +123,18 @@ def test_details_that_are_no_details_are_ignored():
     for trailer in (b"\xff\xff", error_pb2.ErrorDetail().SerializeToString()):
         error = from_rpc(grpc.StatusCode.INTERNAL, None, [("convgrad-error-bin", trailer)])
         assert isinstance(error, convgrad.Internal) and error.field == ""
+
+
+def test_who_was_unavailable_waits_its_turn():
+    pool = ChannelPool(Connections(("a:1", "b:1", "c:1")), grpc)
+    assert [pool.pick().target for _ in range(4)] == ["a:1", "b:1", "c:1", "a:1"]
+    pool.mark_down(pool.pick())
+    assert [pool.pick().target for _ in range(4)] == ["c:1", "a:1", "c:1", "a:1"]
+    for _ in range(2):
+        pool.mark_down(pool.pick())
+    assert {pool.pick().target for _ in range(3)} == {"a:1", "b:1", "c:1"}
+    for channel in pool.close():
+        channel.close()
 
 
 def test_turns_and_a_dead_server(server):

@@ -128,6 +128,14 @@ def test_sixteen_bits(client, dtype):
 
 def test_autocast_keeps_float32_gradients(client):
     """bf16 has 8 bits: 257 shows whether a gradient was rounded to it on the way."""
+    wide = nn.Conv1d(1, 257, 1)
+    nn.init.ones_(wide.weight)
+    convgrad.torch.offload(wide, client)
+    x = torch.ones(1, 1, 1, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = wide(x)
+    y.backward(torch.ones_like(y))
+    assert x.grad.item() == 257
     model = nn.Sequential(nn.Conv1d(1, 1, 1), nn.Conv1d(1, 1, 1))
     for parameter in model.parameters():
         nn.init.ones_(parameter)
