@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 import grpc.aio
 
 from convgrad import operations
-from convgrad.client import ClientBase, error_of, remaining
+from convgrad.channels import Slot
+from convgrad.client import ClientBase, error_of, needs_stream, remaining, stream_of
 from convgrad.errors import Cancelled
 from convgrad.requests import Call
+from convgrad.streams import StreamReply
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,6 +58,8 @@ class Client(ClientBase):
             attempts += 1
             slot = self._pool.pick()
             try:
+                if call.message is None:
+                    return await self._run_stream(slot, call, deadline)
                 response = await self._pool.method(slot, call.method)(
                     call.message, timeout=remaining(deadline),
                     metadata=self._metadata(call))
@@ -63,9 +68,25 @@ class Client(ClientBase):
                 error = error_of(rpc, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
+            if needs_stream(error, call):
+                call = replace(call, message=None)
+                continue
             if error.code == grpc.StatusCode.UNAVAILABLE:
                 self._pool.mark_down(slot)
             await asyncio.sleep(self._wait_after(error, attempts, deadline))
+
+    async def _run_stream(self, slot: Slot, call: Call[R], deadline: float | None) -> R:
+        stream, result = stream_of(call)
+        reply = StreamReply(stream.operation)
+        responses = self._pool.method(slot, call.method + "Stream")(
+            stream.requests(), timeout=remaining(deadline),
+            metadata=self._pool.connections.metadata())
+        try:
+            async for response in responses:
+                reply.take(response)
+        finally:
+            responses.cancel()
+        return result(*reply.finish())
 
     async def close(self) -> None:
         """Ends calls that are under way, then the connections."""

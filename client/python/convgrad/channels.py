@@ -137,10 +137,12 @@ class ChannelPool:
             return slot
 
     def method(self, slot: Slot, name: str) -> Any:
-        """Returns what calls the method, bytes to bytes."""
+        """Returns what calls the method, bytes to bytes; streams have names in -Stream."""
         with self._lock:
             if name not in slot.methods:
-                slot.methods[name] = slot.channel.unary_unary(_SERVICE + name)
+                make = (slot.channel.stream_stream if name.endswith("Stream")
+                        else slot.channel.unary_unary)
+                slot.methods[name] = make(_SERVICE + name)
             return slot.methods[name]
 
     def mark_down(self, slot: Slot) -> None:

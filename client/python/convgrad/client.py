@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
 from convgrad import operations
-from convgrad.channels import ChannelPool, Connections, Tls, Token
+from convgrad.channels import ChannelPool, Connections, Slot, Tls, Token
 from convgrad.errors import Cancelled, ConvgradError, DeadlineExceeded, from_rpc
+from convgrad.replies import Arrays
 from convgrad.requests import Call
 from convgrad.retries import RetryPolicy
+from convgrad.streams import Stream, StreamReply
+from convgrad.v1 import service_pb2
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,7 +74,7 @@ class ClientBase:
 
     def _metadata(self, call: Call[Any]) -> tuple[tuple[str, str], ...]:
         # With its size told a call is admitted by that, and not as the largest.
-        return (("convgrad-request-bytes", str(len(call.message))),
+        return (("convgrad-request-bytes", str(len(call.message or b""))),
                 *self._pool.connections.metadata())
 
     def _wait_after(self, error: ConvgradError, attempts: int,
@@ -109,6 +113,18 @@ def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
     error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
     error.request_id = call.request_id
     return error
+
+
+def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
+    """Returns whether a server's messages are too small. A stream can't check itself."""
+    return (error.reason == "LIMIT_EXCEEDED" and error.field in ("request", "response")
+            and call.message is not None and call.stream is not None
+            and not call.options.get("self_check", False))
+
+
+def stream_of(call: Call[R]) -> tuple[Stream, Callable[[Arrays, service_pb2.Report], R]]:
+    assert call.stream is not None and call.result is not None
+    return call.stream, call.result
 
 
 def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
@@ -159,6 +175,8 @@ class Client(ClientBase):
             attempts += 1
             slot = self._pool.pick()
             try:
+                if call.message is None:
+                    return self._run_stream(slot, call, deadline)
                 response = self._pool.method(slot, call.method)(
                     call.message, timeout=remaining(deadline),
                     metadata=self._metadata(call))
@@ -169,10 +187,26 @@ class Client(ClientBase):
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):
                     raise
                 raise Cancelled("the client is closed") from None
+            if needs_stream(error, call):
+                call = replace(call, message=None)
+                continue
             if error.code == grpc.StatusCode.UNAVAILABLE:
                 self._pool.mark_down(slot)
             if self._closed.wait(self._wait_after(error, attempts, deadline)):
                 raise Cancelled("the client was closed") from None
+
+    def _run_stream(self, slot: Slot, call: Call[R], deadline: float | None) -> R:
+        stream, result = stream_of(call)
+        reply = StreamReply(stream.operation)
+        responses = self._pool.method(slot, call.method + "Stream")(
+            stream.requests(), timeout=remaining(deadline),
+            metadata=self._pool.connections.metadata())
+        try:
+            for response in responses:
+                reply.take(response)
+        finally:
+            responses.cancel()  # does nothing to one that is over
+        return result(*reply.finish())
 
     def close(self) -> None:
         """Ends calls that are under way (Cancelled), then the connections."""

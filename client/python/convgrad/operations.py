@@ -19,7 +19,7 @@ import numpy.typing as npt
 from convgrad.errors import invalid
 from convgrad.layouts import Array
 from convgrad.problem import Dims
-from convgrad.replies import Forward, Gradients, decode_forward, decode_gradients
+from convgrad.replies import Forward, Gradients, forward_of, gradients_of
 from convgrad.requests import (
     Call,
     Ints,
@@ -164,7 +164,7 @@ def _forward(window: Window, arrays: dict[str, Array], shapes: dict[str, Dims | 
     for name, array in arrays.items():
         builder.add_operand(name, array)
     builder.add_results(["output"])
-    return builder.call(True, decode_forward)
+    return builder.call(True, forward_of)
 
 
 def _backward(window: Window, arrays: dict[str, Array],
@@ -188,4 +188,4 @@ def _backward(window: Window, arrays: dict[str, Array],
         if name in needed:
             builder.add_operand(name, array)
     builder.add_results(wanted, results[1])
-    return builder.call(False, decode_gradients)
+    return builder.call(False, gradients_of)

@@ -32,19 +32,20 @@ class Gradients(NamedTuple):
     report: service_pb2.Report
 
 
-def decode_forward(operation: Operation, response: bytes) -> Forward:
-    arrays, report = _decode(operation, response)
+Arrays = dict[str, Array]
+
+
+def forward_of(arrays: Arrays, report: service_pb2.Report) -> Forward:
     return Forward(arrays["output"], report)
 
 
-def decode_gradients(operation: Operation, response: bytes) -> Gradients:
-    arrays, report = _decode(operation, response)
+def gradients_of(arrays: Arrays, report: service_pb2.Report) -> Gradients:
     return Gradients(arrays.get("grad_input"), arrays.get("grad_weight"),
                      arrays.get("grad_bias"), arrays.get("grad_residual"), report)
 
 
-def _decode(operation: Operation,
-            response: bytes) -> tuple[dict[str, Array], service_pb2.Report]:
+def decode(operation: Operation, response: bytes) -> tuple[Arrays, service_pb2.Report]:
+    """Returns what a message holds. Raises Internal if it doesn't fit the operation."""
     kind = (service_pb2.ConvForwardResponse if operation.forward
             else service_pb2.ConvBackwardResponse)
     try:
@@ -56,14 +57,16 @@ def _decode(operation: Operation,
         raise bad_reply("results", len(message.results), len(operation.results))
     arrays = {}
     for named, (which, wanted) in zip(message.results, operation.results):
-        if named.which != validation.wire_result(which):
-            raise bad_reply("results", named.which, which)
-        _check_tensor(which, named.tensor, wanted)
+        check_tensor(which, named, wanted)
         arrays[which] = _array(which, named.tensor, wanted, payloads)
     return arrays, message.report
 
 
-def _check_tensor(which: str, tensor: tensor_pb2.Tensor, wanted: Descriptor) -> None:
+def check_tensor(which: str, named: service_pb2.NamedTensor, wanted: Descriptor) -> None:
+    """Raises Internal unless it is the result that was wanted."""
+    if named.which != validation.wire_result(which):
+        raise bad_reply("results", named.which, which)
+    tensor = named.tensor
     same = tensor.dtype == wire_dtype(wanted.dtype) and tuple(tensor.dims) == wanted.dims
     if which != "grad_bias":
         same = same and tensor.layout == wire_layout(wanted.layout, which)

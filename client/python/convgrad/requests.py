@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad import layouts, validation
-from convgrad.errors import ResourceExhausted, invalid, message_of
+from convgrad.errors import invalid
 from convgrad.layouts import Array, Descriptor
 from convgrad.problem import Dims, fits, resolve, text_of
-from convgrad.v1 import error_pb2, operation_pb2, service_pb2
-from convgrad.validation import Operation
+from convgrad.replies import Arrays, decode
+from convgrad.streams import Stream
+from convgrad.v1 import operation_pb2, service_pb2
 from convgrad.wire import join_message
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Options(TypedDict, total=False):
     deterministic: NotRequired[bool]
     self_check: NotRequired[bool]
     count_nonfinite: NotRequired[bool]
+    slice_items: NotRequired[int]
+    """Send it as a stream, in slices of so many items of the batch; 0: the contract's
+    formula. Default: as a message, unless that can't hold it."""
     timeout: NotRequired[float | None]
     """Seconds for the call, all its attempts and the waits between them."""
 
@@ -66,10 +70,15 @@ class Call(Generic[R]):
     """A call ready to be sent, as often as it takes."""
 
     method: str
-    message: bytes
+    message: bytes | None
+    """None: it goes as a stream."""
     decode: Callable[[bytes], R]
     request_id: bytes = b""
     options: Options = field(default_factory=Options)
+    stream: Stream | None = None
+    """The same as a stream, for servers whose messages are too small."""
+    result: Callable[[Arrays, service_pb2.Report], R] | None = None
+    """Makes the result of what the stream brought."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +102,7 @@ class RequestBuilder:
         self._options = options
         self._window = window
         self._message = operation_pb2.ConvOperation()
-        self._payloads: list[memoryview] = []
+        self._payloads: dict[str, memoryview] = {}
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise TypeError(f"unknown keyword {sorted(unknown)[0]!r}")
@@ -158,7 +167,7 @@ class RequestBuilder:
             tensor.c0 = self._c0(dtype)
         tensor.dims.extend(dims)
         tensor.inline.payload_index = len(self._payloads)
-        self._payloads.append(packed.reshape(-1).view(np.uint8).data)
+        self._payloads[name] = packed.reshape(-1).view(np.uint8).data
 
     def add_results(self, names: Iterable[str], bias_dims: Dims | None = None) -> None:
         names = list(names)
@@ -188,24 +197,28 @@ class RequestBuilder:
             if name in self._options.get("scales", {}):
                 request.scale = self._options["scales"][name]
 
-    def call(self, forward: bool, decode: Callable[[Operation, bytes], R]) -> Call[R]:
-        """Returns the validated call; `decode` makes its result of a response."""
-        sizes = [payload.nbytes for payload in self._payloads]
+    def call(self, forward: bool,
+             result: Callable[[Arrays, service_pb2.Report], R]) -> Call[R]:
+        """Returns the validated call; `result` makes its result of arrays."""
+        payloads = list(self._payloads.values())
+        sizes = [payload.nbytes for payload in payloads]
         operation = validation.validate(self._message, forward, sizes)
-        if sum(sizes) > _MAX_PAYLOAD_BYTES:
-            found, expected = f"{sum(sizes)} bytes", f"at most {_MAX_PAYLOAD_BYTES}"
-            raise ResourceExhausted(
-                message_of("request", found, expected), detail=error_pb2.ErrorDetail(
-                    reason="LIMIT_EXCEEDED", field="request", found=found,
-                    expected=expected))
-        head = (service_pb2.ConvForwardRequest if forward
-                else service_pb2.ConvBackwardRequest)(
-            operation=self._message, options=self._wire_options())
+        options = self._wire_options()
+        message = None
+        answer = sum(tensor.byte_size() or 0 for _, tensor in operation.results)
+        fits_message = max(sum(sizes), answer) <= _MAX_PAYLOAD_BYTES
+        if fits_message and "slice_items" not in self._options:
+            kind = (service_pb2.ConvForwardRequest if forward
+                    else service_pb2.ConvBackwardRequest)
+            head = kind(operation=self._message, options=options)
+            message = join_message(head.SerializeToString(), payloads)
         return Call(
-            method="ConvForward" if forward else "ConvBackward",
-            message=join_message(head.SerializeToString(), self._payloads),
-            decode=lambda response: decode(operation, response),
-            request_id=head.options.request_id, options=self._options)
+            method="ConvForward" if forward else "ConvBackward", message=message,
+            decode=lambda response: result(*decode(operation, response)),
+            request_id=options.request_id, options=self._options,
+            stream=Stream(operation, self._message, options, self._payloads,
+                          self._options.get("slice_items", 0)),
+            result=result)
 
     def _wire_options(self) -> service_pb2.Options:
         options = service_pb2.Options(
