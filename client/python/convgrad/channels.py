@@ -16,6 +16,7 @@ from convgrad.errors import Cancelled, Unauthenticated, invalid
 _SERVICE = "/convgrad.v1.ConvGrad/"
 # A server that was unavailable isn't asked again so soon where others are there.
 _DOWN_SECONDS = 1.0
+_THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
 
 File = str | Path | bytes
 
@@ -62,10 +63,10 @@ class Connections:
             raise invalid("MISSING", "server", "nothing", "HOST:PORT or unix:PATH")
         if self.connections < 1:
             raise invalid("OUT_OF_RANGE", "connections", self.connections, "at least 1")
-        local = all(target.startswith("unix:") for target in self.targets)
-        if self.token is not None and self.tls is None and not local:
+        stays_here = all(target.startswith(_THIS_HOST) for target in self.targets)
+        if self.token is not None and self.tls is None and not stays_here:
             raise invalid("OUT_OF_RANGE", "token", "a plaintext connection",
-                          "tls or a unix: target, a token is a secret")
+                          "tls or a server on this host, a token is a secret")
 
     def channel_options(self) -> list[tuple[str, Any]]:
         options: list[tuple[str, Any]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from convgrad.replies import Arrays, decode
 from convgrad.streams import Stream
 from convgrad.v1 import operation_pb2, service_pb2
 from convgrad.wire import join_message
-
-if TYPE_CHECKING:
-    from typing_extensions import NotRequired
 
 Ints = int | Sequence[int]
 Padding = str | int | Sequence[int] | Sequence[Sequence[int]]
@@ -41,27 +38,27 @@ _BACKENDS = ("auto", "onednn", "cuda", "reference")
 class Options(TypedDict, total=False):
     """Keywords that every operation takes."""
 
-    layout: NotRequired[str]
+    layout: str
     """Of activations: NCX (default), NXC or NDC1HWC0."""
-    weight_layout: NotRequired[str]
+    weight_layout: str
     """Of weight and grad_weight: OIX (default), OXI, XIO or FRACTAL_Z_3D."""
-    layouts: NotRequired[Mapping[str, str]]
+    layouts: Mapping[str, str]
     """Of single tensors, by name; before the two above."""
-    c0: NotRequired[int]
+    c0: int
     """Channel block of NDC1HWC0 and FRACTAL_Z_3D: 8 or 16."""
-    dtypes: NotRequired[Mapping[str, npt.DTypeLike]]
+    dtypes: Mapping[str, npt.DTypeLike]
     """Of results, by name. Default: the server's, f32 for grad_weight, grad_bias."""
-    scales: NotRequired[Mapping[str, float]]
+    scales: Mapping[str, float]
     """Factors of results, by name, applied before the one rounding."""
-    backend: NotRequired[str]
+    backend: str
     """auto (default), onednn, cuda or reference."""
-    deterministic: NotRequired[bool]
-    self_check: NotRequired[bool]
-    count_nonfinite: NotRequired[bool]
-    slice_items: NotRequired[int]
+    deterministic: bool
+    self_check: bool
+    count_nonfinite: bool
+    slice_items: int
     """Send it as a stream, in slices of so many items of the batch; 0: the contract's
     formula. Default: as a message, unless that can't hold it."""
-    timeout: NotRequired[float | None]
+    timeout: float | None
     """Seconds for the call, all its attempts and the waits between them."""
 
 

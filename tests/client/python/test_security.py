@@ -95,7 +95,7 @@ def test_settings_that_dont_fit(pki):
     with pytest.raises(convgrad.InvalidArgument, match="tls.key: found nothing"):
         convgrad.Client("localhost:1", tls=convgrad.Tls(certificate=pki / "client.pem"))
     with pytest.raises(convgrad.InvalidArgument, match="token: found a plaintext"):
-        convgrad.Client("localhost:1", token="secret")
+        convgrad.Client(["localhost:1", "server.example:1"], token="secret")
     with pytest.raises(convgrad.InvalidArgument, match="connections: found 0"):
         convgrad.Client("localhost:1", connections=0)
     with pytest.raises(FileNotFoundError):
