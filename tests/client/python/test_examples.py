@@ -8,14 +8,12 @@ import sys
 import threading
 
 import pytest
+import torch
+import torch.nn.functional as F
+from server_process import ServerProcess
 
-torch = pytest.importorskip("torch")
-
-import torch.nn.functional as F  # noqa: E402
-from server_process import ServerProcess  # noqa: E402
-
-import convgrad  # noqa: E402
-import convgrad.torch  # noqa: E402
+import convgrad
+import convgrad.torch
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "client" / "python" / "examples"
 UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}
