@@ -1,0 +1,100 @@
+"""The client for asyncio: the same operations, as coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import grpc
+import grpc.aio
+
+from convgrad import operations
+from convgrad.channels import Slot
+from convgrad.client import ClientBase, error_of, needs_stream, remaining, stream_of
+from convgrad.errors import Cancelled
+from convgrad.requests import Call
+from convgrad.streams import StreamReply
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _runs(
+    prepare: Callable[P, Call[R]],
+) -> Callable[Concatenate[Client, P], Coroutine[Any, Any, R]]:
+    @functools.wraps(prepare)
+    async def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self.run(prepare(*args, **kwargs))
+
+    return method
+
+
+class Client(ClientBase):
+    """As convgrad.Client, for one event loop.
+
+        async with convgrad.aio.Client("localhost:7070") as client:
+            first, second = await asyncio.gather(
+                client.conv_backward(...), client.conv_backward(...))
+    """
+
+    _library = grpc.aio
+
+    conv_forward = _runs(operations.conv_forward)
+    conv_backward = _runs(operations.conv_backward)
+    conv_transpose_forward = _runs(operations.conv_transpose_forward)
+    conv_transpose_backward = _runs(operations.conv_transpose_backward)
+    linear_forward = _runs(operations.linear_forward)
+    linear_backward = _runs(operations.linear_backward)
+    capabilities = _runs(operations.capabilities)
+
+    async def run(self, call: Call[R]) -> R:
+        """Sends a prepared call, again where that may help."""
+        deadline = self._deadline(call)
+        attempts = 0
+        while True:
+            attempts += 1
+            slot = self._pool.pick()
+            try:
+                if call.message is None:
+                    return await self._run_stream(slot, call, deadline)
+                response = await self._pool.method(slot, call.method)(
+                    call.message, timeout=remaining(deadline),
+                    metadata=self._metadata(call))
+                return call.decode(response)
+            except grpc.aio.AioRpcError as rpc:
+                error = error_of(rpc, call)
+            except grpc.aio.UsageError:
+                raise Cancelled("the client is closed") from None
+            if needs_stream(error, call):
+                call = replace(call, message=None)
+                continue
+            if error.code == grpc.StatusCode.UNAVAILABLE:
+                self._pool.mark_down(slot)
+            await asyncio.sleep(self._wait_after(error, attempts, deadline))
+
+    async def _run_stream(self, slot: Slot, call: Call[R], deadline: float | None) -> R:
+        stream, result = stream_of(call)
+        reply = StreamReply(stream.operation)
+        responses = self._pool.method(slot, call.method + "Stream")(
+            stream.requests(), timeout=remaining(deadline),
+            metadata=self._pool.connections.metadata())
+        try:
+            async for response in responses:
+                reply.take(response)
+        finally:
+            responses.cancel()
+        return result(*reply.finish())
+
+    async def close(self) -> None:
+        """Ends calls that are under way, then the connections."""
+        for channel in self._pool.close():
+            await channel.close()
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()

@@ -1,0 +1,162 @@
+"""Connections to one server or several, and how they are secured."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from convgrad.errors import Cancelled, Unauthenticated, invalid
+
+_SERVICE = "/convgrad.v1.ConvGrad/"
+# A server that was unavailable isn't asked again so soon where others are there.
+_DOWN_SECONDS = 1.0
+_THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
+
+File = str | Path | bytes
+
+
+@dataclass(frozen=True)
+class Tls:
+    """TLS, mutual where certificate and key are given. Paths of PEM files, or bytes."""
+
+    ca: File | None = None
+    """Who signed the server's certificate; None: whom gRPC trusts by default."""
+    certificate: File | None = None
+    key: File | None = None
+    server_name: str | None = None
+    """Expected in the server's certificate instead of the target's host."""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        if (self.certificate is None) != (self.key is None):
+            missing, given = (("key", "certificate") if self.key is None
+                              else ("certificate", "key"))
+            raise invalid("MISSING", f"tls.{missing}", "nothing", f"one beside the {given}")
+        return grpc.ssl_channel_credentials(
+            _read(self.ca), _read(self.key), _read(self.certificate))
+
+
+def _read(file: File | None) -> bytes | None:
+    return file if file is None or isinstance(file, bytes) else Path(file).read_bytes()
+
+
+Token = str | Callable[[], str]
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Where to connect, and how."""
+
+    targets: tuple[str, ...]
+    tls: Tls | None = None
+    token: Token | None = None
+    connections: int = 1
+    keepalive_seconds: float = 300.0
+
+    def check(self) -> None:
+        if not self.targets or not all(self.targets):
+            raise invalid("MISSING", "server", "nothing", "HOST:PORT or unix:PATH")
+        if self.connections < 1:
+            raise invalid("OUT_OF_RANGE", "connections", self.connections, "at least 1")
+        stays_here = all(target.startswith(_THIS_HOST) for target in self.targets)
+        if self.token is not None and self.tls is None and not stays_here:
+            raise invalid("OUT_OF_RANGE", "token", "a plaintext connection",
+                          "tls or a server on this host, a token is a secret")
+
+    def channel_options(self) -> list[tuple[str, Any]]:
+        options: list[tuple[str, Any]] = [
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_receive_message_length", -1),
+            # An http_proxy of the environment would also catch servers on loopback.
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", 0),
+            # Each channel a connection of its own.
+            ("grpc.use_local_subchannel_pool", 1),
+            # Retries decide when to try again; gRPC's own wait grows to 2 minutes.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            # Below 5 minutes a server of default settings says "too many pings".
+            ("grpc.keepalive_time_ms", int(self.keepalive_seconds * 1000)),
+            ("grpc.keepalive_timeout_ms", 20_000),
+        ]
+        if self.tls is not None and self.tls.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self.tls.server_name))
+        return options
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        if self.token is None:
+            return ()
+        token = self.token if isinstance(self.token, str) else self.token()
+        if not token.isprintable() or not token.isascii():
+            raise Unauthenticated("token: found control characters, expected printable ASCII")
+        return (("authorization", f"Bearer {token}"),)
+
+
+@dataclass
+class Slot:
+    """A channel of the pool, made when first used."""
+
+    target: str
+    channel: Any = None
+    down_until: float = 0.0
+    methods: dict[str, Any] = field(default_factory=dict)
+
+
+class ChannelPool:
+    """Hands out channels in turn, those that were just unavailable last. Thread-safe.
+
+    `library` is grpc or grpc.aio.
+    """
+
+    def __init__(self, connections: Connections, library: Any) -> None:
+        connections.check()
+        self.connections = connections
+        self._library = library
+        self._credentials = connections.tls.credentials() if connections.tls else None
+        self._slots = [Slot(target) for _ in range(connections.connections)
+                       for target in connections.targets]
+        self._next = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def pick(self) -> Slot:
+        """Raises Cancelled after close()."""
+        with self._lock:
+            if self._closed:
+                raise Cancelled("the client is closed")
+            now = time.monotonic()
+            turn = self._slots[self._next:] + self._slots[:self._next]
+            slot = next((s for s in turn if s.down_until <= now), turn[0])
+            self._next = (self._slots.index(slot) + 1) % len(self._slots)
+            if slot.channel is None:
+                slot.channel = self._connect(slot.target)
+            return slot
+
+    def method(self, slot: Slot, name: str) -> Any:
+        """Returns what calls the method, bytes to bytes; streams have names in -Stream."""
+        with self._lock:
+            if name not in slot.methods:
+                make = (slot.channel.stream_stream if name.endswith("Stream")
+                        else slot.channel.unary_unary)
+                slot.methods[name] = make(_SERVICE + name)
+            return slot.methods[name]
+
+    def mark_down(self, slot: Slot) -> None:
+        slot.down_until = time.monotonic() + _DOWN_SECONDS
+
+    def close(self) -> Sequence[Any]:
+        """Returns the channels, for the caller to close; none are handed out again."""
+        with self._lock:
+            self._closed = True
+            return [slot.channel for slot in self._slots if slot.channel is not None]
+
+    def _connect(self, target: str) -> Any:
+        options = self.connections.channel_options()
+        if self._credentials is None:
+            return self._library.insecure_channel(target, options)
+        return self._library.secure_channel(target, self._credentials, options)

@@ -1,0 +1,225 @@
+"""The client, and what it shares with the asyncio one."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import grpc
+
+from convgrad import operations
+from convgrad.channels import ChannelPool, Connections, Slot, Tls, Token
+from convgrad.errors import Cancelled, ConvgradError, DeadlineExceeded, from_rpc
+from convgrad.replies import Arrays
+from convgrad.requests import Call
+from convgrad.retries import RetryPolicy
+from convgrad.streams import Stream, StreamReply
+from convgrad.v1 import service_pb2
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# As the server's --default_deadline.
+_DEFAULT_TIMEOUT_SECONDS = 600.0
+
+
+class ClientBase:
+    """Settings and connections."""
+
+    _library: Any = grpc
+
+    def __init__(
+        self, target: str | Sequence[str], *, tls: Tls | bool = False,
+        token: Token | None = None, connections: int = 1,
+        keepalive_seconds: float = 300.0,
+        timeout: float | None = _DEFAULT_TIMEOUT_SECONDS,
+        retry: RetryPolicy = RetryPolicy(),
+    ) -> None:
+        """Connects when first used.
+
+        `target` is "HOST:PORT" or "unix:PATH"; several are used in turn. Each
+        gets `connections` connections. `token` goes along as "Bearer": a string,
+        or what returns a fresh one. `timeout` is that of calls which name none.
+        """
+        if isinstance(tls, bool):
+            tls_options = Tls() if tls else None
+        else:
+            tls_options = tls
+        targets = (target,) if isinstance(target, str) else tuple(target)
+        self._timeout = timeout
+        self._retry = retry
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._pool = ChannelPool(
+            Connections(targets, tls_options, token, connections, keepalive_seconds),
+            self._library)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A client in another process has connections of its own."""
+        return (_connect_again, (type(self), self._pool.connections, self._timeout,
+                                 self._retry))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ClientBase:
+        """Copies of a model share its client."""
+        return self
+
+    def _deadline(self, call: Call[Any]) -> float | None:
+        timeout = call.options.get("timeout", self._timeout)
+        return None if timeout is None else time.monotonic() + timeout
+
+    def _metadata(self, call: Call[Any]) -> tuple[tuple[str, str], ...]:
+        # With its size told a call is admitted by that, and not as the largest.
+        return (("convgrad-request-bytes", str(len(call.message or b""))),
+                *self._pool.connections.metadata())
+
+    def _wait_after(self, error: ConvgradError, attempts: int,
+                    deadline: float | None) -> float:
+        """Returns seconds until the next attempt, or raises `error`."""
+        error.attempts = attempts
+        delay = self._retry.delay(error, attempts)
+        late = deadline is not None and delay is not None and (
+            time.monotonic() + delay >= deadline)
+        if delay is None or late:
+            raise error from None
+        return delay
+
+
+def _connect_again(cls: type[ClientBase], connections: Connections,
+                   timeout: float | None, retry: RetryPolicy) -> ClientBase:
+    return cls(connections.targets, tls=connections.tls or False,
+               token=connections.token, connections=connections.connections,
+               keepalive_seconds=connections.keepalive_seconds, timeout=timeout,
+               retry=retry)
+
+
+def remaining(deadline: float | None) -> float | None:
+    """Returns seconds for an attempt. Raises DeadlineExceeded if none are left."""
+    if deadline is None:
+        return None
+    seconds = deadline - time.monotonic()
+    if seconds > 0:
+        return seconds
+    # gRPC may let a call win against a deadline that is now.
+    raise DeadlineExceeded("the deadline was over before the call was sent")
+
+
+def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
+    """Returns the exception for a grpc.RpcError or grpc.aio.AioRpcError."""
+    error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
+    error.request_id = call.request_id
+    return error
+
+
+def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
+    """Returns whether a server's messages are too small. A stream can't check itself."""
+    return (error.reason == "LIMIT_EXCEEDED" and error.field in ("request", "response")
+            and call.message is not None and call.stream is not None
+            and not call.options.get("self_check", False))
+
+
+def stream_of(call: Call[R]) -> tuple[Stream, Callable[[Arrays, service_pb2.Report], R]]:
+    assert call.stream is not None and call.result is not None
+    return call.stream, call.result
+
+
+def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
+    """Makes a method of an operation: prepared, checked, sent, awaited."""
+
+    @functools.wraps(prepare)
+    def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.run(prepare(*args, **kwargs))
+
+    return method
+
+
+class Client(ClientBase):
+    """Runs operations on a server, and waits for them. Thread-safe.
+
+        with convgrad.Client("localhost:7070") as client:
+            gradients = client.conv_backward(grad_output, input, weight, padding=1)
+    """
+
+    _executor: ThreadPoolExecutor | None = None
+
+    conv_forward = _runs(operations.conv_forward)
+    conv_backward = _runs(operations.conv_backward)
+    conv_transpose_forward = _runs(operations.conv_transpose_forward)
+    conv_transpose_backward = _runs(operations.conv_transpose_backward)
+    linear_forward = _runs(operations.linear_forward)
+    linear_backward = _runs(operations.linear_backward)
+    capabilities = _runs(operations.capabilities)
+
+    def submit(self, method: Callable[P, R], /, *args: P.args,
+               **kwargs: P.kwargs) -> Future[R]:
+        """Runs one of the client's methods beside others, for several layers at once.
+
+            future = client.submit(client.conv_backward, grad_output, input, weight)
+        """
+        with self._lock:
+            if self._closed.is_set():
+                raise Cancelled("the client is closed")
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(thread_name_prefix="convgrad")
+            return self._executor.submit(method, *args, **kwargs)
+
+    def run(self, call: Call[R]) -> R:
+        """Sends a prepared call, again where that may help."""
+        deadline = self._deadline(call)
+        attempts = 0
+        while True:
+            attempts += 1
+            slot = self._pool.pick()
+            try:
+                if call.message is None:
+                    return self._run_stream(slot, call, deadline)
+                response = self._pool.method(slot, call.method)(
+                    call.message, timeout=remaining(deadline),
+                    metadata=self._metadata(call))
+                return call.decode(response)
+            except grpc.RpcError as rpc:
+                error = error_of(rpc, call)
+            except ValueError as closed:
+                if not self._closed.is_set() or isinstance(closed, ConvgradError):
+                    raise
+                raise Cancelled("the client is closed") from None
+            if needs_stream(error, call):
+                call = replace(call, message=None)
+                continue
+            if error.code == grpc.StatusCode.UNAVAILABLE:
+                self._pool.mark_down(slot)
+            if self._closed.wait(self._wait_after(error, attempts, deadline)):
+                raise Cancelled("the client was closed") from None
+
+    def _run_stream(self, slot: Slot, call: Call[R], deadline: float | None) -> R:
+        stream, result = stream_of(call)
+        reply = StreamReply(stream.operation)
+        responses = self._pool.method(slot, call.method + "Stream")(
+            stream.requests(), timeout=remaining(deadline),
+            metadata=self._pool.connections.metadata())
+        try:
+            for response in responses:
+                reply.take(response)
+        finally:
+            responses.cancel()  # does nothing to one that is over
+        return result(*reply.finish())
+
+    def close(self) -> None:
+        """Ends calls that are under way (Cancelled), then the connections."""
+        self._closed.set()
+        for channel in self._pool.close():
+            channel.close()
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

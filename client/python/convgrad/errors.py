@@ -1,0 +1,158 @@
+"""Exceptions: one class for each status code, with what the error names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import grpc
+
+from convgrad.v1 import error_pb2
+
+DETAIL_TRAILER = "convgrad-error-bin"
+PUSHBACK_TRAILER = "grpc-retry-pushback-ms"
+
+Metadata = Iterable[tuple[str, "str | bytes"]]
+
+
+class ConvgradError(Exception):
+    """A call that failed, at the server, on the way or before it was sent.
+
+    `reason` is one of ErrorDetail's (proto/convgrad/v1/error.proto); it,
+    `field`, `found` and `expected` are empty where nobody said.
+    """
+
+    code: grpc.StatusCode
+    reason = ""
+    field = ""
+    found = ""
+    expected = ""
+    attempts = 0
+    """How often the call was sent."""
+    request_id = b""
+    """Of the call, as the server saw it."""
+    pushback_seconds: float | None = None
+    """When a server that is full wants to be asked again."""
+
+    def __init__(self, message: str, *, detail: error_pb2.ErrorDetail | None = None,
+                 code: grpc.StatusCode | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+        if detail is not None:
+            self.reason = detail.reason
+            self.field = detail.field
+            self.found = detail.found
+            self.expected = detail.expected
+
+    def __str__(self) -> str:
+        tries = f" (after {self.attempts} attempts)" if self.attempts > 1 else ""
+        return f"{self.code.name}: {self.message}{tries}"
+
+
+class InvalidArgument(ConvgradError, ValueError):
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class Unimplemented(ConvgradError, NotImplementedError):
+    code = grpc.StatusCode.UNIMPLEMENTED
+
+
+class NotFound(ConvgradError, LookupError):
+    code = grpc.StatusCode.NOT_FOUND
+
+
+class FailedPrecondition(ConvgradError):
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class PermissionDenied(ConvgradError, PermissionError):
+    code = grpc.StatusCode.PERMISSION_DENIED
+
+
+class Unauthenticated(ConvgradError, PermissionError):
+    code = grpc.StatusCode.UNAUTHENTICATED
+
+
+class ResourceExhausted(ConvgradError):
+    """The server is full (`pushback_seconds` is set), or the call can never fit."""
+
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class DeadlineExceeded(ConvgradError, TimeoutError):
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class Cancelled(ConvgradError):
+    code = grpc.StatusCode.CANCELLED
+
+
+class Unavailable(ConvgradError, ConnectionError):
+    """No server could be reached, or it is going away."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+
+
+class Internal(ConvgradError):
+    """The server failed, or its answer isn't one of convgrad's."""
+
+    code = grpc.StatusCode.INTERNAL
+
+
+_CLASSES = {cls.code: cls for cls in ConvgradError.__subclasses__()}
+
+
+def invalid(reason: str, field: str, found: object, expected: object) -> InvalidArgument:
+    """Returns the error in the server's words."""
+    found, expected = str(found), str(expected)
+    return InvalidArgument(
+        message_of(field, found, expected),
+        detail=error_pb2.ErrorDetail(reason=reason, field=field, found=found,
+                                     expected=expected))
+
+
+def bad_reply(field: str, found: object, expected: object) -> Internal:
+    field, found, expected = f"reply.{field}", str(found), str(expected)
+    return Internal(message_of(field, found, expected),
+                    detail=error_pb2.ErrorDetail(reason="MALFORMED", field=field,
+                                                 found=found, expected=expected))
+
+
+def message_of(field: str, found: str, expected: str) -> str:
+    """As MakeError in backends/core/status.cc."""
+    message = field
+    if found:
+        message += (": " if message else "") + f"found {found}"
+    if expected:
+        message += (", " if found else ": ") + f"expected {expected}"
+    return message
+
+
+def from_rpc(code: grpc.StatusCode, message: str | None,
+             trailers: Metadata | None) -> ConvgradError:
+    """Returns the exception for a call that gRPC ended with `code`."""
+    detail = None
+    pushback = None
+    for key, value in trailers or ():
+        if key == DETAIL_TRAILER and isinstance(value, bytes):
+            detail = _parse_detail(value)
+        elif key == PUSHBACK_TRAILER:
+            pushback = _parse_pushback(value)
+    cls = _CLASSES.get(code, ConvgradError)
+    error = cls(message or "no message", detail=detail, code=code)
+    error.pushback_seconds = pushback
+    return error
+
+
+def _parse_detail(value: bytes) -> error_pb2.ErrorDetail | None:
+    try:
+        return error_pb2.ErrorDetail.FromString(value)
+    except Exception:  # protobuf's DecodeError; another server's bytes
+        return None
+
+
+def _parse_pushback(value: str | bytes) -> float | None:
+    text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
+    # gRFC A6: what isn't a number of milliseconds means "don't".
+    return int(text) / 1000 if text.isdigit() else None

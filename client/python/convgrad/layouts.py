@@ -1,0 +1,152 @@
+"""Element types and memory layouts of arrays, as the wire names them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from convgrad.errors import invalid
+from convgrad.problem import Dims, fits, text_of
+from convgrad.v1 import tensor_pb2
+
+Array = npt.NDArray[Any]
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype(np.float32),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f16": np.dtype(np.float16),
+}
+ACTIVATION_LAYOUTS = ("NCX", "NXC", "NDC1HWC0")
+WEIGHT_LAYOUTS = ("OIX", "OXI", "XIO", "FRACTAL_Z_3D")
+_BLOCKED = ("NDC1HWC0", "FRACTAL_Z_3D")
+_FRACTAL_BLOCK = 16
+
+
+def name_of_dtype(dtype: npt.DTypeLike, field: str) -> str:
+    """Returns "f32", "bf16" or "f16". Raises InvalidArgument naming `field`."""
+    if isinstance(dtype, str) and dtype in DTYPES:
+        return dtype
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        raise invalid("DTYPE_MISMATCH", field, dtype,
+                      "float32, bfloat16 or float16") from None
+    for name, known in DTYPES.items():
+        # Big-endian arrays are another dtype: the wire is little-endian.
+        if found == known:
+            return name
+    raise invalid("DTYPE_MISMATCH", field, found, "float32, bfloat16 or float16")
+
+
+def wire_dtype(name: str) -> Any:
+    return tensor_pb2.DataType.Value(f"DATA_TYPE_{name.upper()}")
+
+
+def wire_layout(name: str, field: str) -> Any:
+    known = ACTIVATION_LAYOUTS + WEIGHT_LAYOUTS
+    if name not in known:
+        raise invalid("INVALID_ENUM", field, name, ", ".join(known))
+    return tensor_pb2.Layout.Value(f"LAYOUT_{name}")
+
+
+def is_blocked(layout: str) -> bool:
+    return layout in _BLOCKED
+
+
+def default_c0(dtype: str) -> int:
+    return 8 if dtype == "f32" else 16
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What a tensor is. `dims` are logical, whatever the layout."""
+
+    dtype: str
+    layout: str
+    dims: Dims
+    c0: int = 0
+    groups: int = 1  # of a FRACTAL_Z_3D weight
+
+    def __str__(self) -> str:
+        block = f"/{self.c0}" if is_blocked(self.layout) else ""
+        return f"{self.dtype}:{self.layout}{block}{text_of(self.dims)}"
+
+    def shape(self) -> Dims:
+        """Returns the shape of a packed array of this kind."""
+        if is_blocked(self.layout):
+            return self._blocked_shape()
+        return tuple(self.dims[axis] for axis in memory_order(self.layout, len(self.dims)))
+
+    def byte_size(self) -> int | None:
+        """Returns the packed size, None where 63 bits don't hold it."""
+        elements = math.prod(self.dims)
+        if not fits(elements):
+            return None
+        if is_blocked(self.layout) and elements > 0:
+            if max(self.dims) > 2**48:
+                return None
+            elements = math.prod(self.shape())
+        size = elements * DTYPES[self.dtype].itemsize
+        return size if fits(elements) and fits(size) else None
+
+    def _blocked_shape(self) -> Dims:
+        spatial = (1,) * (5 - len(self.dims)) + self.dims[2:]
+        depth, height, width = spatial
+        if self.layout == "NDC1HWC0":
+            c1 = -(-self.dims[1] // self.c0)
+            return (self.dims[0], depth, c1, height, width, self.c0)
+        icg, ocg = self.dims[1], self.dims[0] // self.groups
+        period = math.lcm(math.lcm(icg, self.c0) // icg,
+                          math.lcm(ocg, _FRACTAL_BLOCK) // ocg)
+        fused = min(period, self.groups)
+        c1 = -(-fused * icg // self.c0)
+        n1 = -(-fused * ocg // _FRACTAL_BLOCK)
+        super_groups = -(-self.groups // fused)
+        return (super_groups * depth * c1 * height * width, n1, _FRACTAL_BLOCK, self.c0)
+
+
+def memory_order(layout: str, rank: int) -> Dims:
+    """Returns the logical axes of a row-major layout, outermost first."""
+    axes = tuple(range(rank))
+    if layout in ("NXC", "OXI"):
+        return (0, *axes[2:], 1)
+    if layout == "XIO":
+        return (*axes[2:], 1, 0)
+    return axes
+
+
+def logical_dims(shape: Dims, layout: str) -> Dims:
+    """Returns the logical dims of an array of a row-major layout."""
+    if len(shape) < 2:
+        return shape
+    dims = [0] * len(shape)
+    for extent, axis in zip(shape, memory_order(layout, len(shape))):
+        dims[axis] = extent
+    return tuple(dims)
+
+
+def pack(array: Array, layout: str) -> tuple[Array, str]:
+    """Returns the array packed as the wire has it, and in which layout.
+
+    Nothing is copied where the memory is in the order of some layout of the
+    same role, e.g. an NCX array whose strides are channels-last.
+    """
+    if array.flags.c_contiguous or is_blocked(layout) or array.ndim < 3:
+        return np.ascontiguousarray(array), layout
+    for other in ACTIVATION_LAYOUTS if layout in ACTIVATION_LAYOUTS else WEIGHT_LAYOUTS:
+        if is_blocked(other) or other == layout:
+            continue
+        view = np.transpose(array, _permutation(layout, other, array.ndim))
+        if view.flags.c_contiguous:
+            return view, other
+    return np.ascontiguousarray(array), layout
+
+
+def _permutation(layout: str, other: str, rank: int) -> Dims:
+    own = memory_order(layout, rank)
+    return tuple(own.index(axis) for axis in memory_order(other, rank))

@@ -1,0 +1,191 @@
+"""The operations, as calls that a client runs.
+
+Arrays may have any strides; they are copied only where their memory is in no
+layout's order. An array's shape is that of its layout: (N, H, W, C) for NXC.
+`*_shape` are logical dims whatever the layout: (N, C, H, W), (O, C/groups, kh, kw).
+The number of spatial axes follows from the dims.
+
+Nothing is sent that breaks a rule: InvalidArgument is raised in the server's words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from convgrad.errors import invalid
+from convgrad.layouts import Array
+from convgrad.problem import Dims
+from convgrad.replies import Forward, Gradients, forward_of, gradients_of
+from convgrad.requests import (
+    Call,
+    Ints,
+    Options,
+    Padding,
+    RequestBuilder,
+    Window,
+    out_channels_of,
+)
+from convgrad.v1 import capabilities_pb2
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+ALL_GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
+
+_NEEDS = {"grad_input": "weight", "grad_weight": "input"}
+
+
+def conv_forward(
+    input: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike | None = None, *,
+    residual: npt.ArrayLike | None = None, stride: Ints = 1, padding: Padding = 0,
+    dilation: Ints = 1, groups: int = 1, activation: str | None = None,
+    input_shape: Dims | None = None, weight_shape: Dims | None = None,
+    **options: Unpack[Options],
+) -> Call[Forward]:
+    """Returns activation(conv(input, weight) + bias + residual)."""
+    window = Window(stride, padding, dilation, groups, activation=activation)
+    return _forward(window, _arrays(input=input, weight=weight, bias=bias, residual=residual),
+                    {"input": input_shape, "weight": weight_shape}, options)
+
+
+def conv_backward(
+    grad_output: npt.ArrayLike, input: npt.ArrayLike | None = None,
+    weight: npt.ArrayLike | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
+    stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1, groups: int = 1,
+    activation: str | None = None, output: npt.ArrayLike | None = None,
+    input_shape: Dims | None = None, weight_shape: Dims | None = None,
+    bias_shape: Dims | None = None, **options: Unpack[Options],
+) -> Call[Gradients]:
+    """Returns the gradients asked for, of ALL_GRADIENTS and grad_residual.
+
+    grad_input needs weight, and input or input_shape; grad_weight needs input,
+    and weight or weight_shape. With a fused ReLU `output` is needed, too. What
+    isn't needed isn't sent.
+    """
+    window = Window(stride, padding, dilation, groups, activation=activation)
+    arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
+    return _backward(window, arrays, (gradients, bias_shape),
+                     {"input": input_shape, "weight": weight_shape}, options)
+
+
+def conv_transpose_forward(
+    input: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike | None = None, *,
+    residual: npt.ArrayLike | None = None, stride: Ints = 1, padding: Padding = 0,
+    output_padding: Ints | None = None, groups: int = 1, dilation: Ints = 1,
+    output_size: Ints | None = None, activation: str | None = None,
+    input_shape: Dims | None = None, weight_shape: Dims | None = None,
+    **options: Unpack[Options],
+) -> Call[Forward]:
+    """As conv_forward, transposed: weight is (C, O/groups, kernel...).
+
+    output_padding is 0, or what output_size (spatial extents) implies.
+    """
+    window = Window(stride, padding, dilation, groups, output_padding, output_size,
+                    transposed=True, activation=activation)
+    return _forward(window, _arrays(input=input, weight=weight, bias=bias, residual=residual),
+                    {"input": input_shape, "weight": weight_shape}, options)
+
+
+def conv_transpose_backward(
+    grad_output: npt.ArrayLike, input: npt.ArrayLike | None = None,
+    weight: npt.ArrayLike | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
+    stride: Ints = 1, padding: Padding = 0, output_padding: Ints | None = None,
+    groups: int = 1, dilation: Ints = 1, activation: str | None = None,
+    output: npt.ArrayLike | None = None, input_shape: Dims | None = None,
+    weight_shape: Dims | None = None, bias_shape: Dims | None = None,
+    **options: Unpack[Options],
+) -> Call[Gradients]:
+    """As conv_backward, transposed; output_padding follows from grad_output."""
+    arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
+    layouts_of = RequestBuilder(Window(), options)
+    size = layouts_of.dims_of("grad_output", arrays["grad_output"], None)[2:] or None
+    window = Window(stride, padding, dilation, groups, output_padding, size,
+                    transposed=True, activation=activation)
+    return _backward(window, arrays, (gradients, bias_shape),
+                     {"input": input_shape, "weight": weight_shape}, options)
+
+
+def linear_forward(
+    input: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike | None = None, *,
+    residual: npt.ArrayLike | None = None, activation: str | None = None,
+    **options: Unpack[Options],
+) -> Call[Forward]:
+    """Returns activation(input @ weight.T + bias + residual): (N, C), (O, C)."""
+    arrays = _arrays(input=input, weight=weight, bias=bias, residual=residual)
+    _check_flat("input", arrays["input"].shape)
+    return _forward(Window(activation=activation), arrays, {}, options)
+
+
+def linear_backward(
+    grad_output: npt.ArrayLike, input: npt.ArrayLike | None = None,
+    weight: npt.ArrayLike | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
+    activation: str | None = None, output: npt.ArrayLike | None = None,
+    input_shape: Dims | None = None, weight_shape: Dims | None = None,
+    bias_shape: Dims | None = None, **options: Unpack[Options],
+) -> Call[Gradients]:
+    """As conv_backward, of linear_forward."""
+    arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
+    _check_flat("grad_output", arrays["grad_output"].shape)
+    return _backward(Window(activation=activation), arrays, (gradients, bias_shape),
+                     {"input": input_shape, "weight": weight_shape}, options)
+
+
+def capabilities(*, timeout: float | None = None) -> Call[
+        capabilities_pb2.GetCapabilitiesResponse]:
+    """Returns what the server can do on its machine, and its limits."""
+    options = Options() if timeout is None else Options(timeout=timeout)
+    return Call("GetCapabilities", b"",
+                capabilities_pb2.GetCapabilitiesResponse.FromString, options=options)
+
+
+def _arrays(**tensors: npt.ArrayLike | None) -> dict[str, Array]:
+    return {name: np.asarray(tensor) for name, tensor in tensors.items()
+            if tensor is not None}
+
+
+def _check_flat(name: str, shape: Dims) -> None:
+    if len(shape) != 2:
+        raise invalid("SHAPE_MISMATCH", f"operation.operands.{name}.dims",
+                      f"{len(shape)} entries", "2: batch and channels")
+
+
+def _forward(window: Window, arrays: dict[str, Array], shapes: dict[str, Dims | None],
+             options: Options) -> Call[Forward]:
+    builder = RequestBuilder(window, options)
+    dims: dict[str, Any] = {
+        name: builder.dims_of(name, arrays[name], shapes.get(name))
+        for name in ("input", "weight")}
+    builder.set_problem(dims["input"], dims["weight"],
+                        out_channels_of(dims["weight"], window))
+    for name, array in arrays.items():
+        builder.add_operand(name, array)
+    builder.add_results(["output"])
+    return builder.call(True, forward_of)
+
+
+def _backward(window: Window, arrays: dict[str, Array],
+              results: tuple[Iterable[str], Dims | None],
+              shapes: dict[str, Dims | None], options: Options) -> Call[Gradients]:
+    builder = RequestBuilder(window, options)
+    input_dims, weight_dims = (
+        builder.dims_of(name, arrays.get(name), shapes.get(name))
+        for name in ("input", "weight"))
+    grad_output = builder.dims_of("grad_output", arrays["grad_output"], None)
+    channels = out_channels_of(weight_dims, window)
+    if len(grad_output) > 1:
+        channels = grad_output[1]
+    builder.set_problem(input_dims, weight_dims, channels)
+    # A set has no order; results come in this one, the same in each process.
+    wanted = sorted(set(results[0]))
+    needed = {_NEEDS[name] for name in wanted if name in _NEEDS} | {"grad_output"}
+    if window.activation is not None:
+        needed.add("output")
+    for name, array in arrays.items():
+        if name in needed:
+            builder.add_operand(name, array)
+    builder.add_results(wanted, results[1])
+    return builder.call(False, gradients_of)

@@ -1,0 +1,91 @@
+"""From a response's bytes to arrays."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from convgrad import validation
+from convgrad.errors import bad_reply
+from convgrad.layouts import DTYPES, Array, Descriptor, is_blocked, wire_dtype, wire_layout
+from convgrad.problem import text_of
+from convgrad.v1 import service_pb2, tensor_pb2
+from convgrad.validation import Operation
+from convgrad.wire import split_message
+
+
+class Forward(NamedTuple):
+    """What a forward gives."""
+
+    output: Array
+    report: service_pb2.Report
+
+
+class Gradients(NamedTuple):
+    """What a backward gives: None for what wasn't asked for."""
+
+    grad_input: Array | None
+    grad_weight: Array | None
+    grad_bias: Array | None
+    grad_residual: Array | None
+    report: service_pb2.Report
+
+
+Arrays = dict[str, Array]
+
+
+def forward_of(arrays: Arrays, report: service_pb2.Report) -> Forward:
+    return Forward(arrays["output"], report)
+
+
+def gradients_of(arrays: Arrays, report: service_pb2.Report) -> Gradients:
+    return Gradients(arrays.get("grad_input"), arrays.get("grad_weight"),
+                     arrays.get("grad_bias"), arrays.get("grad_residual"), report)
+
+
+def decode(operation: Operation, response: bytes) -> tuple[Arrays, service_pb2.Report]:
+    """Returns what a message holds. Raises Internal if it doesn't fit the operation."""
+    kind = (service_pb2.ConvForwardResponse if operation.forward
+            else service_pb2.ConvBackwardResponse)
+    try:
+        head, payloads = split_message(response)
+        message = kind.FromString(head)
+    except Exception as error:  # ValueError, or protobuf's DecodeError
+        raise bad_reply("message", error, "a response") from None
+    if len(message.results) != len(operation.results):
+        raise bad_reply("results", len(message.results), len(operation.results))
+    arrays = {}
+    for named, (which, wanted) in zip(message.results, operation.results):
+        check_tensor(which, named, wanted)
+        arrays[which] = _array(which, named.tensor, wanted, payloads)
+    return arrays, message.report
+
+
+def check_tensor(which: str, named: service_pb2.NamedTensor, wanted: Descriptor) -> None:
+    """Raises Internal unless it is the result that was wanted."""
+    if named.which != validation.wire_result(which):
+        raise bad_reply("results", named.which, which)
+    tensor = named.tensor
+    same = tensor.dtype == wire_dtype(wanted.dtype) and tuple(tensor.dims) == wanted.dims
+    if which != "grad_bias":
+        same = same and tensor.layout == wire_layout(wanted.layout, which)
+    if is_blocked(wanted.layout):
+        same = same and tensor.c0 == wanted.c0
+    if not same:
+        raise bad_reply(which, f"dtype {tensor.dtype}, layout {tensor.layout}, dims "
+                        f"{text_of(tensor.dims)}", wanted)
+
+
+def _array(which: str, tensor: tensor_pb2.Tensor, wanted: Descriptor,
+           payloads: list[memoryview]) -> Array:
+    """Returns the result in memory of its own: aligned, and the caller's to write."""
+    index = tensor.inline.payload_index
+    if not tensor.HasField("inline") or not 0 <= index < len(payloads):
+        raise bad_reply(which, "no payload", "its bytes inline")
+    payload, expected = payloads[index], wanted.byte_size()
+    if payload.nbytes != expected:
+        raise bad_reply(which, f"{payload.nbytes} bytes", expected)
+    array = np.empty(wanted.shape(), DTYPES[wanted.dtype])
+    array.reshape(-1).view(np.uint8)[...] = np.frombuffer(payload, np.uint8)
+    return array

@@ -1,0 +1,43 @@
+"""When a failed call is sent again.
+
+gRPC never retries a request beyond 256 KiB, whatever its service config says.
+Every operation is a pure function of its request, so a repeat does no harm.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import grpc
+
+from convgrad.errors import ConvgradError
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Exponential backoff with jitter, within the call's timeout.
+
+    The defaults outlast a restart of some 30 s. `max_attempts` 1 is no retry.
+    """
+
+    max_attempts: int = 20
+    initial_seconds: float = 0.05
+    multiplier: float = 2.0
+    max_seconds: float = 2.0
+    jitter: float = 0.25
+    """Waits are lengthened by up to this share, so that clients don't come together."""
+
+    def delay(self, error: ConvgradError, attempts: int) -> float | None:
+        """Returns seconds until the next attempt, None if there is to be none."""
+        if attempts >= self.max_attempts:
+            return None
+        backoff = min(self.initial_seconds * self.multiplier ** (attempts - 1),
+                      self.max_seconds)
+        if error.code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+            if error.pushback_seconds is None:
+                return None
+            backoff = max(backoff, error.pushback_seconds)
+        elif error.code != grpc.StatusCode.UNAVAILABLE:
+            return None
+        return backoff * (1 + random.uniform(0, self.jitter))

@@ -1,0 +1,154 @@
+"""Operations of any size, as streams of frames: slices of the batch.
+
+What is sent when follows from the header alone (StreamHeader and OperandFrame in
+proto/convgrad/v1/service.proto; proto/stream_slices.cc does the same).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from convgrad.errors import bad_reply, invalid
+from convgrad.layouts import DTYPES, Array, Descriptor
+from convgrad.replies import check_tensor
+from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
+from convgrad.validation import OPERANDS, Operation, wire_result
+from convgrad.wire import join_message, split_message
+
+_FRAME_BYTES = 4 << 20
+_SLICE_BYTES = 16 << 20
+
+
+def _item_bytes(tensor: Descriptor) -> int:
+    return replace(tensor, dims=(1, *tensor.dims[1:])).byte_size() or 0
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An operation to be sent as a stream, as often as it takes."""
+
+    operation: Operation
+    message: operation_pb2.ConvOperation
+    options: service_pb2.Options
+    payloads: dict[str, memoryview]
+    slice_items: int
+    """Items of the batch in a slice; 0: the contract's formula."""
+
+    def __post_init__(self) -> None:
+        if self.slice_items < 0:
+            raise invalid("OUT_OF_RANGE", "slice_items", self.slice_items, "at least 0")
+
+    def requests(self) -> Iterator[bytes]:
+        """Yields the header, then frames: whole operands first, then slice by slice."""
+        items = self._items()
+        yield service_pb2.ConvStreamRequest(header=service_pb2.StreamHeader(
+            operation=self._streamed(), options=self.options,
+            slice_items=items)).SerializeToString()
+        cut = [n for n in OPERANDS if n in self.payloads and self._is_cut(n)]
+        for name in self.payloads:
+            if name not in cut:
+                yield from self._frames(name, 0, self.payloads[name].nbytes)
+        for first in range(0, self.operation.problem.batch, items):
+            last = min(first + items, self.operation.problem.batch)
+            for name in cut:
+                size = _item_bytes(self.operation.operands[name])
+                yield from self._frames(name, first * size, last * size)
+
+    def _streamed(self) -> operation_pb2.ConvOperation:
+        message = operation_pb2.ConvOperation()
+        message.CopyFrom(self.message)
+        for name in self.payloads:
+            getattr(message.operands, name).stream.SetInParent()
+        return message
+
+    def _frames(self, name: str, begin: int, end: int) -> Iterator[bytes]:
+        which = tensor_pb2.Operand.Value(f"OPERAND_{name.upper()}")
+        for at in range(begin, end, _FRAME_BYTES):
+            head = service_pb2.ConvStreamRequest()
+            head.frame.which = which  # type: ignore[assignment]
+            head.frame.byte_offset = at
+            payload = self.payloads[name][at:min(at + _FRAME_BYTES, end)]
+            yield join_message(head.SerializeToString(), [payload])
+
+    def _is_cut(self, name: str, tensor: Descriptor | None = None) -> bool:
+        """Returns whether the tensor's first axis is the batch."""
+        problem = self.operation.problem
+        dims = (tensor or self.operation.operands[name]).dims
+        if name in ("bias", "grad_bias"):
+            return (len(dims) == len(problem.output_dims()) and problem.batch != 1
+                    and dims[0] == problem.batch)
+        return name not in ("weight", "grad_weight")
+
+    def _items(self) -> int:
+        batch = max(self.operation.problem.batch, 1)
+        if self.slice_items:
+            return min(self.slice_items, batch)
+        per_item = sum(_item_bytes(tensor) for name, tensor in
+                       self.operation.operands.items() if self._is_cut(name))
+        sums = 0
+        for name, tensor in self.operation.results:
+            if self._is_cut(name, tensor):
+                per_item += _item_bytes(tensor)
+            else:
+                sums += 4 * int(np.prod(tensor.dims, dtype=np.int64))
+        return min(max(max(_SLICE_BYTES, sums) // max(per_item, 1), 1), batch)
+
+
+class StreamReply:
+    """Gathers what a stream answers. Owned by one attempt."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._arrays: dict[str, Array] = {
+            name: np.empty(tensor.shape(), DTYPES[tensor.dtype])
+            for name, tensor in operation.results}
+        self._received = dict.fromkeys(self._arrays, 0)
+        self._end: service_pb2.StreamEnd | None = None
+
+    def take(self, response: bytes) -> None:
+        """Raises Internal for what doesn't belong to this operation."""
+        try:
+            head, payloads = split_message(response)
+            message = service_pb2.ConvStreamResponse.FromString(head)
+        except Exception as error:  # ValueError, or protobuf's DecodeError
+            raise bad_reply("message", error, "a response") from None
+        if self._end is not None:
+            raise bad_reply("message", "one after the end", "none")
+        if message.HasField("end"):
+            self._end = message.end
+        elif message.HasField("frame"):
+            self._take_frame(message.frame, payloads)
+        else:
+            raise bad_reply("part", "nothing", "frame or end")
+
+    def finish(self) -> tuple[dict[str, Array], service_pb2.Report]:
+        """Returns the results, all of whose bytes came."""
+        if self._end is None:
+            raise bad_reply("message", "no end", "one at the end")
+        if len(self._end.results) != len(self._operation.results):
+            raise bad_reply("results", len(self._end.results),
+                            len(self._operation.results))
+        for named, (name, wanted) in zip(self._end.results, self._operation.results):
+            check_tensor(name, named, wanted)
+            if self._received[name] != self._arrays[name].nbytes:
+                raise bad_reply(name, f"{self._received[name]} bytes",
+                                self._arrays[name].nbytes)
+        return self._arrays, self._end.report
+
+    def _take_frame(self, frame: service_pb2.ResultFrame,
+                    payloads: list[memoryview]) -> None:
+        name = next((n for n in self._arrays if wire_result(n) == frame.which), None)
+        if name is None or len(payloads) != 1:
+            raise bad_reply("frame.which", frame.which,
+                            "a result that was asked for, with one payload")
+        at, size = self._received[name], payloads[0].nbytes
+        left = self._arrays[name].nbytes - at
+        if frame.byte_offset != at or size > left:
+            raise bad_reply("frame.byte_offset", f"{frame.byte_offset} with {size} bytes",
+                            f"{at} with at most {left} bytes")
+        target = self._arrays[name].reshape(-1).view(np.uint8)
+        target[at:at + size] = np.frombuffer(payloads[0], np.uint8)
+        self._received[name] += size

@@ -1,0 +1,35 @@
+"""PyTorch's convolutions, with gradients from a convgrad server.
+
+    client = convgrad.Client("localhost:7070")
+    convgrad.torch.offload(model, client)         # in place; then train as ever
+    layer = convgrad.torch.Conv2d(3, 64, 3, client=client)
+
+A ReLU is never fused: torch's gradient at NaN is another one. Second derivatives
+are refused.
+"""
+
+from convgrad.torch.functional import (
+                                       conv1d,
+                                       conv2d,
+                                       conv3d,
+                                       conv_transpose1d,
+                                       conv_transpose2d,
+                                       conv_transpose3d,
+                                       linear,
+)
+from convgrad.torch.modules import (
+                                       Conv1d,
+                                       Conv2d,
+                                       Conv3d,
+                                       ConvTranspose1d,
+                                       ConvTranspose2d,
+                                       ConvTranspose3d,
+                                       Linear,
+                                       offload,
+)
+
+__all__ = [
+    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
+    "ConvTranspose3d", "Linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "linear", "offload",
+]

@@ -1,0 +1,131 @@
+"""torch.nn's convolutions, with gradients from a server: same constructor, same
+state_dict, and the keywords `client` and `forward`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from convgrad.client import Client
+from convgrad.errors import invalid
+from convgrad.torch.functional import Layer, apply
+
+Tensor = torch.Tensor
+
+
+class _Remote:
+    """Where a module's work is done. `client` may be set later, too."""
+
+    client: Client | None = None
+    forward_on: str = "remote"
+
+    def __init__(self, *args: Any, client: Client | None = None, forward: str = "remote",
+                 **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.client = client
+        self.forward_on = forward
+
+    def _layer(self, rank: int, **window: Any) -> Layer:
+        if self.client is None:
+            raise invalid("MISSING", "client", "nothing", "a convgrad.Client")
+        return Layer(self.client, self.forward_on, rank, **window)
+
+
+class _Convolution(_Remote):
+    def forward(self: Any, input: Tensor) -> Tensor:
+        rank, padding = len(self.kernel_size), self.padding
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice,
+                          mode=self.padding_mode)
+            padding = 0
+        layer = self._layer(rank, stride=self.stride, padding=padding,
+                            dilation=self.dilation, groups=self.groups)
+        return apply(layer, input, self.weight, self.bias)
+
+
+class _ConvTranspose(_Remote):
+    def forward(self: Any, input: Tensor,
+                output_size: Sequence[int] | None = None) -> Tensor:
+        rank = len(self.kernel_size)
+        output_padding = self.output_padding
+        if output_size is not None:
+            output_padding = self._padding_for(input.shape[-rank:], output_size[-rank:])
+        layer = self._layer(rank, stride=self.stride, padding=self.padding,
+                            dilation=self.dilation, groups=self.groups,
+                            output_padding=output_padding, transposed=True)
+        return apply(layer, input, self.weight, self.bias)
+
+    def _padding_for(self: Any, sizes: Sequence[int],
+                     output_size: Sequence[int]) -> tuple[int, ...]:
+        """Returns the output_padding that gives output_size; the server checks it."""
+        return tuple(
+            out - ((size - 1) * stride - 2 * pad + dilation * (kernel - 1) + 1)
+            for out, size, stride, pad, dilation, kernel in zip(
+                output_size, sizes, self.stride, self.padding, self.dilation,
+                self.kernel_size))
+
+
+class Conv1d(_Convolution, nn.Conv1d):
+    """As torch.nn.Conv1d."""
+
+
+class Conv2d(_Convolution, nn.Conv2d):
+    """As torch.nn.Conv2d."""
+
+
+class Conv3d(_Convolution, nn.Conv3d):
+    """As torch.nn.Conv3d."""
+
+
+class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
+    """As torch.nn.ConvTranspose1d."""
+
+
+class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
+    """As torch.nn.ConvTranspose2d."""
+
+
+class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
+    """As torch.nn.ConvTranspose3d."""
+
+
+class Linear(_Remote, nn.Linear):
+    """As torch.nn.Linear."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return apply(self._layer(0), input, self.weight, self.bias)
+
+
+CONVOLUTIONS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d,
+    nn.ConvTranspose1d: ConvTranspose1d, nn.ConvTranspose2d: ConvTranspose2d,
+    nn.ConvTranspose3d: ConvTranspose3d,
+}
+
+
+def offload(model: nn.Module, client: Client, *, forward: str = "remote",
+            linear: bool = False) -> int:
+    """Has the model's convolutions, and its linear layers if asked, done by the server.
+
+    Modules stay the objects that they are, with their parameters and hooks. Returns
+    how many there are; those that were offloaded before get the new client. Classes
+    derived from torch's are left alone: what they do beside isn't known.
+    """
+    Layer(client, forward, 0)  # checks `forward`
+    swaps = dict(CONVOLUTIONS)
+    if linear:
+        swaps[nn.Linear] = Linear
+    count = 0
+    for module in model.modules():
+        kind = swaps.get(type(module), type(module))
+        if kind not in swaps.values():
+            continue
+        module.__class__ = kind
+        module.client = client  # type: ignore[assignment]
+        module.forward_on = forward  # type: ignore[assignment]
+        count += 1
+    return count

@@ -1,0 +1,48 @@
+"""Between torch's tensors and NumPy's arrays, without copies where memory allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from convgrad.errors import invalid
+
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+def check_dtype(name: str, tensor: torch.Tensor) -> None:
+    """Raises InvalidArgument naming the tensor, float64 for one."""
+    if tensor.dtype not in DTYPES:
+        raise invalid("DTYPE_MISMATCH", f"operation.operands.{name}.dtype",
+                      str(tensor.dtype).removeprefix("torch."),
+                      "float32, bfloat16 or float16")
+
+
+def to_array(tensor: torch.Tensor) -> npt.NDArray[Any]:
+    """Returns a view of the tensor's memory, strides kept; a copy from other devices."""
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:  # which NumPy doesn't know
+        array: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
+        return array.view(ml_dtypes.bfloat16)
+    array = tensor.numpy()
+    return array
+
+
+def to_tensor(array: npt.NDArray[Any], like: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor over the array's memory, on the device of `like`."""
+    if array.dtype == ml_dtypes.bfloat16:
+        tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    else:
+        tensor = torch.from_numpy(array)
+    return tensor.to(like.device)
+
+
+def is_channels_last(tensor: torch.Tensor) -> bool:
+    """Returns whether torch would answer such an input with channels last."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return tensor.dim() in formats and not tensor.is_contiguous() and (
+        tensor.is_contiguous(memory_format=formats[tensor.dim()]))

@@ -1,0 +1,195 @@
+"""Trains a small CNN on handwritten digits, every convolution on a convgrad server.
+
+    python digits.py --target localhost:7070                # float32, remote
+    python digits.py --target localhost:7070 --compare      # the same locally, beside it
+    python digits.py --target localhost:7070 --bf16 --plot digits.png
+
+Needs the extra [examples]. Ends with 1 if the accuracy is below --expect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import time
+from dataclasses import dataclass, field
+
+# torch's idle threads would otherwise spin on the cores that a server on the same
+# machine computes on: a step then takes four times as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from torch import nn
+from tqdm import tqdm
+
+import convgrad
+import convgrad.torch
+
+BATCH = 64
+
+
+@dataclass
+class Run:
+    """One training: its settings, then what came of it."""
+
+    name: str
+    seed: int
+    client: convgrad.Client | None
+    bf16: bool = False
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)  # after each epoch
+    seconds: float = 0.0
+    convolution_seconds: float = 0.0
+
+
+def make_model(seed: int) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(128, 10))
+
+
+def load() -> tuple[torch.Tensor, ...]:
+    """Returns images and labels to train with, then to test with."""
+    digits = load_digits()
+    images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
+    labels = torch.tensor(digits.target)
+    train, test = train_test_split(torch.arange(len(labels)), test_size=0.25,
+                                   stratify=digits.target, random_state=0)
+    return images[train], labels[train], images[test], labels[test]
+
+
+def precision(run: Run) -> contextlib.AbstractContextManager[object]:
+    """bf16 where it is computed; weights, their gradients and the loss stay float32."""
+    if run.bf16:
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+class ConvolutionClock:
+    """Measures what a client's calls take."""
+
+    def __init__(self, client: convgrad.Client, run: Run) -> None:
+        self._client, self._run = client, run
+
+    def __getattr__(self, name: str) -> object:
+        method = getattr(self._client, name)
+
+        def timed(*args: object, **kwargs: object) -> object:
+            start = time.perf_counter()
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self._run.convolution_seconds += time.perf_counter() - start
+
+        return timed
+
+
+def train(run: Run, epochs: int, data: tuple[torch.Tensor, ...]) -> nn.Sequential:
+    images, labels, test_images, test_labels = data
+    model = make_model(run.seed)
+    if run.client is not None:
+        convgrad.torch.offload(model, ConvolutionClock(run.client, run))
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    order = torch.Generator().manual_seed(run.seed)
+    start = time.perf_counter()
+    steps = -(-len(labels) // BATCH)
+    with tqdm(total=epochs * steps, desc=f"{run.name}, seed {run.seed}",
+              disable=None) as bar:
+        for _ in range(epochs):
+            for batch in torch.randperm(len(labels), generator=order).split(BATCH):
+                optimizer.zero_grad()
+                with precision(run):
+                    scores = model(images[batch])
+                loss = F.cross_entropy(scores.float(), labels[batch])
+                loss.backward()
+                optimizer.step()
+                run.losses.append(loss.item())
+                bar.update()
+            run.accuracies.append(accuracy(run, model, test_images, test_labels))
+            bar.set_postfix(accuracy=f"{run.accuracies[-1]:.2%}")
+    run.seconds = time.perf_counter() - start
+    return model
+
+
+@torch.no_grad()
+def accuracy(run: Run, model: nn.Module, images: torch.Tensor,
+             labels: torch.Tensor) -> float:
+    with precision(run):
+        return float((model(images).argmax(1) == labels).float().mean())
+
+
+def plot(runs: list[Run], path: str) -> None:
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    for run in runs:
+        remote = run.client is not None
+        style = dict(color=f"C{run.seed % 10}", linestyle="-" if remote else "--",
+                     linewidth=1 if remote else 2.5, alpha=1 if remote else 0.4,
+                     label=f"{run.name}, seed {run.seed}")
+        left.plot(run.losses, **style)
+        right.plot(range(1, len(run.accuracies) + 1), run.accuracies, **style)
+    left.set(xlabel="step", ylabel="training loss", yscale="log")
+    right.set(xlabel="epoch", ylabel="test accuracy", ylim=(0.8, 1.0))
+    right.legend()
+    figure.savefig(path, dpi=120)
+    print(f"curves: {path}")
+
+
+def report(run: Run) -> None:
+    line = (f"{run.name}, seed {run.seed}: accuracy {run.accuracies[-1]:.2%}, "
+            f"{run.seconds:.1f} s")
+    if run.client is not None:
+        share = run.convolution_seconds / run.seconds
+        line += f", of which {run.convolution_seconds:.1f} s ({share:.0%}) in remote calls"
+    print(line)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--target", default="localhost:7070", help="the server's address")
+    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--bf16", action="store_true", help="float32 master weights")
+    parser.add_argument("--compare", action="store_true", help="train locally, too")
+    parser.add_argument("--plot", metavar="PNG", help="save loss and accuracy")
+    parser.add_argument("--expect", type=float, default=0.97, help="least accuracy")
+    arguments = parser.parse_args()
+    data = load()
+    kind = "bf16" if arguments.bf16 else "f32"
+    runs = []
+    with convgrad.Client(arguments.target) as client:
+        for seed in range(arguments.seeds):
+            runs.append(Run(f"remote {kind}", seed, client, arguments.bf16))
+            if arguments.compare:
+                runs.append(Run(f"local {kind}", seed, None, arguments.bf16))
+        for run in runs:
+            train(run, arguments.epochs, data)
+    for run in runs:
+        report(run)
+    if arguments.compare:
+        for remote, local in zip(runs[::2], runs[1::2]):
+            gaps = [abs(a - b) for a, b in zip(remote.losses, local.losses)]
+            print(f"seed {remote.seed}: remote and local losses differ by {max(gaps):.2e} at "
+                  f"most, {sum(gaps) / len(gaps):.2e} on average; accuracies by "
+                  f"{abs(remote.accuracies[-1] - local.accuracies[-1]):.2%}")
+    if arguments.plot:
+        plot(runs, arguments.plot)
+    worst = min(run.accuracies[-1] for run in runs)
+    if worst < arguments.expect:
+        print(f"found an accuracy of {worst:.2%}, expected {arguments.expect:.2%}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,53 @@
+"""A convgrad-server of a test's own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import threading
+
+BINARY = (pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR", "build/release"))
+          / "server" / "convgrad-server").resolve()
+
+
+class ServerProcess:
+    """Serves on a free port, the same one after restart().
+
+    One thread a worker: threads that wait for each other stand still on a machine
+    that has other things to do.
+    """
+
+    def __init__(self, *flags: str) -> None:
+        self.flags = flags
+        self.address = "127.0.0.1:0"
+        self.restart()
+
+    def restart(self) -> None:
+        listen = () if any(f.startswith("--listen=") for f in self.flags) else (
+            f"--listen={self.address}",)
+        self.process = subprocess.Popen(
+            [BINARY, *listen, "--metrics_listen=", "--workers=2",
+             "--threads_per_worker=1", "--pin_workers=false", *self.flags],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        text = ""
+        for line in self.process.stdout:
+            text += line
+            found = re.search(r"listening on (\S+)", line)
+            if found:
+                self.address = found[1]
+                break
+        else:
+            raise AssertionError(f"convgrad-server didn't start: {text}")
+        # Nobody reads on: the pipe must not fill.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    def kill(self) -> None:
+        """As a machine that loses its power."""
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> int:
+        self.process.terminate()
+        return self.process.wait(timeout=60)

@@ -1,0 +1,158 @@
+"""The examples, shortened; gradients of a real network against their bounds; servers
+that are killed while it learns."""
+
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from server_process import ServerProcess
+
+import convgrad
+import convgrad.torch
+
+EXAMPLES = pathlib.Path(__file__).parents[3] / "client" / "python" / "examples"
+UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}
+
+
+def start(name, *arguments):
+    return subprocess.Popen([sys.executable, EXAMPLES / name, *arguments], text=True,
+                            stdout=subprocess.PIPE)
+
+
+@pytest.fixture
+def digits(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import digits
+    return digits
+
+
+@pytest.mark.parametrize("extra", [["--compare"], ["--bf16"]])
+def test_digits(server, tmp_path, extra):
+    picture = tmp_path / "digits.png"
+    run = start("digits.py", "--target", server.address, "--epochs", "10", "--expect", "0.95",
+                "--plot", str(picture), *extra)
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, output
+    assert "in remote calls" in output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_digits_says_when_it_learned_nothing(server):
+    run = start("digits.py", "--target", server.address, "--epochs", "1", "--expect", "0.999")
+    assert "expected 99.90%" in run.communicate(timeout=600)[0]
+    assert run.returncode == 1
+
+
+def test_numpy_sgd(server):
+    run = start("numpy_sgd.py", "--target", server.address)
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, output
+
+
+def assert_within_bounds(found, exact, magnitude, products):
+    """Element-wise, as the contract says (operator.md, section 6)."""
+    limit = (1.01 * UNIT[found.dtype] * exact.abs()
+             + 4 * (products + 2) ** 0.5 * 2.0**-24 * magnitude + 2.0**-126)
+    assert ((found.double() - exact).abs() <= limit).all()
+
+
+def exact_gradients(layer, x, dy):
+    """Returns (grad_input, grad_weight, grad_bias) in float64."""
+    x, w = x.double().requires_grad_(), layer.weight.detach().double().requires_grad_()
+    b = torch.zeros(len(w), dtype=torch.float64, requires_grad=True)
+    y = F.conv2d(x, w, b, layer.stride, layer.padding, layer.dilation, layer.groups)
+    return torch.autograd.grad(y, (x, w, b), dy.double())
+
+
+def test_one_step_of_digits_has_every_gradient_within_its_bound(client, digits):
+    images, labels, *_ = digits.load()
+    model = digits.make_model(0)
+    convgrad.torch.offload(model, client)
+    layers = [m for m in model if isinstance(m, torch.nn.Conv2d)]
+    seen = {}
+    for layer in layers:
+        layer.register_forward_hook(
+            lambda layer, args, y: seen.setdefault(layer, [args[0].detach()]) and None)
+        layer.register_full_backward_hook(
+            lambda layer, dx, dy: seen[layer].extend([dx[0], dy[0]]) and None)
+    x = images[:64].clone().requires_grad_()
+    F.cross_entropy(model(x), labels[:64]).backward()
+    assert len(seen) == 3
+    for layer, (x, dx, dy) in seen.items():
+        exact = exact_gradients(layer, x, dy)
+        layer_abs = torch.nn.Conv2d(layer.in_channels, layer.out_channels, 3, padding=1)
+        layer_abs.weight.data = layer.weight.data.abs()
+        magnitude = exact_gradients(layer_abs, x.abs(), dy.abs())
+        windows = dy.shape[0] * dy.shape[2] * dy.shape[3]
+        for found, *bound in zip((dx, layer.weight.grad, layer.bias.grad), exact, magnitude,
+                                 (layer.out_channels * 9, windows, windows)):
+            assert_within_bounds(found, *bound)
+
+
+def learn(client, digits, steps, before_step=lambda step: None):
+    """Returns a network's weights after some steps of SGD."""
+    images, labels, *_ = digits.load()
+    model = digits.make_model(1)
+    convgrad.torch.offload(model, client)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    order = torch.Generator().manual_seed(1)
+    for step in range(steps):
+        before_step(step)
+        batch = torch.randint(len(labels), (16,), generator=order)
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[batch]), labels[batch]).backward()
+        optimizer.step()
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_a_server_killed_five_times_changes_no_bit(digits):
+    server, rng = ServerProcess(), random.Random(4)
+    moments = {step: rng.uniform(0, 0.02) for step in rng.sample(range(200), 5)}
+    killers = []
+
+    def kill_soon(step):
+        if step not in moments:
+            return
+        for killer in killers:
+            killer.join()
+
+        def kill():
+            server.kill()
+            server.restart()
+
+        killers.append(threading.Timer(moments[step], kill))
+        killers[-1].start()
+
+    with convgrad.Client(server.address) as client:
+        undisturbed = learn(client, digits, 200)
+        disturbed = learn(client, digits, 200, kill_soon)
+    for killer in killers:
+        killer.join()
+    server.kill()
+    assert len(killers) == 5 and torch.isfinite(undisturbed).all()
+    assert torch.equal(undisturbed, disturbed)
+
+
+def test_data_parallel_over_two_servers_one_killed_and_restarted(server):
+    other = ServerProcess()
+
+    def run(disturb):
+        process = start("data_parallel.py", server.address, other.address, "--steps", "20")
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if disturb and line.startswith("step 5:"):
+                other.kill()
+            if disturb and line.startswith("step 12:"):
+                other.restart()
+        assert process.wait() == 0, lines
+        return lines[-1]
+
+    undisturbed, disturbed = run(False), run(True)
+    other.kill()
+    assert undisturbed.startswith("weights ") and undisturbed == disturbed

@@ -1,0 +1,173 @@
+"""What goes wrong gives one clear exception; nothing hangs, nothing leaks."""
+
+import concurrent.futures
+import gc
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from server_process import ServerProcess
+from stand_in import grpc_server, tcp_server
+
+import convgrad
+from convgrad.v1 import service_pb2, tensor_pb2
+from convgrad.wire import join_message
+
+X, W = np.ones((1, 1, 6, 6), np.float32), np.ones((1, 1, 3, 3), np.float32)
+# The right head, and a payload that isn't what it says.
+WRONG_SIZE = join_message(service_pb2.ConvForwardResponse(results=[
+    service_pb2.NamedTensor(which=tensor_pb2.RESULT_OUTPUT, tensor=tensor_pb2.Tensor(
+        dtype=tensor_pb2.DATA_TYPE_F32, layout=tensor_pb2.LAYOUT_NCX, dims=[1, 1, 4, 4],
+        inline=tensor_pb2.Tensor.Inline(payload_index=0)))]).SerializeToString(),
+    [memoryview(bytes(60))])
+# A call with a deadline of a second or two that takes so long hangs; less may be a
+# machine that stands still.
+HANGS_SECONDS = 300
+
+
+def failure_of(target, timeout=1.0, **settings):
+    """Returns the exception of a call, which must come."""
+    client = convgrad.Client(target, timeout=timeout, **settings)
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    error = executor.submit(client.conv_forward, X, W).exception(HANGS_SECONDS)
+    client.close()
+    executor.shutdown()
+    assert error is not None
+    return error
+
+
+def test_nobody_listens():
+    error = failure_of("127.0.0.1:1")
+    assert isinstance(error, convgrad.Unavailable) and isinstance(error, ConnectionError)
+    assert error.attempts > 1
+
+
+def test_no_such_socket_and_no_such_host(tmp_path):
+    assert isinstance(failure_of(f"unix:{tmp_path}/none"), convgrad.Unavailable)
+    assert isinstance(failure_of("no-such-host.invalid:7070"), convgrad.Unavailable)
+
+
+@pytest.mark.parametrize("target", ["", [], ["127.0.0.1:1", ""]])
+def test_no_target(target):
+    with pytest.raises(convgrad.InvalidArgument, match="server: found nothing"):
+        convgrad.Client(target)
+
+
+def test_who_says_nothing():
+    with tcp_server(b"") as address:
+        error = failure_of(address)
+    assert isinstance(error, (convgrad.DeadlineExceeded, convgrad.Unavailable))
+
+
+def test_another_protocol():
+    with tcp_server(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address:
+        assert isinstance(failure_of(address), convgrad.Unavailable)
+
+
+def test_another_grpc_service():
+    with grpc_server() as address:
+        assert isinstance(failure_of(address), convgrad.Unimplemented)
+
+
+@pytest.mark.parametrize("answer", [
+    b"", WRONG_SIZE, b"\xff", b"\x0a\xff\x01", b"hello", b"\x0b\x0c"])
+def test_answers_that_are_none(answer):
+    with grpc_server(lambda request, context: answer) as address:
+        error = failure_of(address)
+    assert isinstance(error, convgrad.Internal) and error.field.startswith("reply.")
+
+
+def test_an_expired_deadline(server):
+    error = failure_of(server.address, timeout=0)
+    assert isinstance(error, convgrad.DeadlineExceeded) and isinstance(error, TimeoutError)
+
+
+@pytest.fixture
+def own_server():
+    process = ServerProcess()
+    yield process
+    process.kill()
+
+
+def test_a_server_that_stands_still(own_server):
+    own_server.process.send_signal(signal.SIGSTOP)
+    assert isinstance(failure_of(own_server.address), convgrad.DeadlineExceeded)
+
+
+def test_a_server_killed_during_a_call(own_server):
+    with convgrad.Client(own_server.address, timeout=2) as client:
+        client.conv_forward(X, W)
+        # It can't answer before it is killed.
+        own_server.process.send_signal(signal.SIGSTOP)
+        call = client.submit(client.conv_forward, X, W)
+        own_server.kill()
+        error = call.exception(HANGS_SECONDS)
+    assert isinstance(error, convgrad.Unavailable)
+
+
+def test_a_server_killed_and_restarted_during_a_call(own_server):
+    with convgrad.Client(own_server.address) as client:
+        expected = client.conv_forward(X, W).output
+        own_server.process.send_signal(signal.SIGSTOP)
+        call = client.submit(client.conv_forward, X, W)
+        own_server.kill()
+        own_server.restart()
+        np.testing.assert_array_equal(call.result(HANGS_SECONDS).output, expected)
+
+
+def test_closing_ends_calls(own_server):
+    client = convgrad.Client(own_server.address)
+    own_server.process.send_signal(signal.SIGSTOP)
+    calls = [client.submit(client.conv_forward, X, W) for _ in range(3)]
+    client.close()
+    for call in calls:
+        if not call.cancelled():
+            assert isinstance(call.exception(HANGS_SECONDS), convgrad.Cancelled)
+    for use in (client.conv_forward, lambda x, w: client.submit(client.conv_forward, x, w)):
+        with pytest.raises(convgrad.Cancelled, match="closed"):
+            use(X, W)
+    client.close()
+
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_thousand_failures_leave_nothing(server):
+    """1 MiB each: what is kept of them would show."""
+    x, w = np.ones((1, 1, 512, 512), np.float32), np.ones((1, 1, 3, 3), np.float32)
+    once = convgrad.RetryPolicy(max_attempts=1)
+    with (convgrad.Client("127.0.0.1:1", retry=once) as nobody,
+          convgrad.Client(server.address) as client, grpc_server() as other_address,
+          convgrad.Client(other_address) as other):
+        failures = [
+            lambda: nobody.conv_forward(x, w),
+            lambda: other.conv_forward(x, w),
+            lambda: client.conv_forward(x, w, timeout=0),
+            lambda: client.conv_forward(x, w, stride=0),
+            lambda: client.conv_forward(x, w, backend="cuda"),
+        ]
+
+        def fail(times):
+            for i in range(times):
+                with pytest.raises(convgrad.ConvgradError):
+                    failures[i % len(failures)]()
+            gc.collect()
+
+        fail(200)
+        before, threads = resident_bytes(), len(os.listdir("/proc/self/task"))
+        fail(1000)
+        assert resident_bytes() - before < 64 << 20
+        # gRPC has some more or less of its own as it needs them.
+        assert len(os.listdir("/proc/self/task")) <= threads + 8
+
+
+def test_clients_that_fail_leave_no_threads():
+    failure_of("127.0.0.1:1", timeout=0.01)
+    before = threading.active_count()
+    for _ in range(20):
+        failure_of("127.0.0.1:1", timeout=0.01)
+    assert threading.active_count() <= before

@@ -1,0 +1,114 @@
+"""TLS, mutual TLS, tokens and UNIX sockets, with certificates made here."""
+
+import subprocess
+
+import grpc
+import numpy as np
+import pytest
+from server_process import ServerProcess
+from stand_in import grpc_server
+
+import convgrad
+
+X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory):
+    """Returns a folder with a CA, and keys and certificates of server and client."""
+    folder = tmp_path_factory.mktemp("pki")
+    for ca in ("ca", "foreign"):
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 2, "-subj",
+                f"/CN={ca}", "-keyout", folder / f"{ca}.key", "-out", folder / f"{ca}.pem")
+    for name in ("server", "client"):
+        (folder / "names").write_text("subjectAltName=DNS:trainer.test")
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout",
+                folder / f"{name}.key", "-out", folder / f"{name}.csr")
+        openssl("x509", "-req", "-days", 2, "-in", folder / f"{name}.csr", "-CA",
+                folder / "ca.pem", "-CAkey", folder / "ca.key", "-CAcreateserial",
+                "-extfile", folder / "names", "-out", folder / f"{name}.pem")
+    return folder
+
+
+@pytest.fixture
+def tls_server(pki, server):
+    """Serves with TLS and asks for a client's certificate, then hands on."""
+    seen = []
+    channel = grpc.insecure_channel(server.address)
+
+    def answer(request, context):
+        seen.append(dict(context.invocation_metadata()) | {
+            "peer": context.auth_context().get("x509_common_name")})
+        return channel.unary_unary("/convgrad.v1.ConvGrad/ConvForward")(request)
+
+    def serve(mutual):
+        pair = [((pki / "server.key").read_bytes(), (pki / "server.pem").read_bytes())]
+        ca = (pki / "ca.pem").read_bytes() if mutual else None
+        return grpc_server(answer, grpc.ssl_server_credentials(pair, ca, mutual))
+
+    serve.seen = seen
+    return serve
+
+
+def call(target, **settings):
+    with convgrad.Client(target, timeout=1, **settings) as client:
+        return client.conv_forward(X, W).output
+
+
+def test_tls_with_a_token(tls_server, pki):
+    tls = convgrad.Tls(ca=pki / "ca.pem", server_name="trainer.test")
+    with tls_server(mutual=False) as address:
+        np.testing.assert_array_equal(
+            call(address, tls=tls, token="one"), np.full((1, 1, 2, 2), 4))
+        call(address, tls=tls, token=lambda: "two")
+    assert [seen["authorization"] for seen in tls_server.seen] == ["Bearer one", "Bearer two"]
+
+
+def test_mutual_tls(tls_server, pki):
+    ca = (pki / "ca.pem").read_bytes()
+    name = "trainer.test"
+    with tls_server(mutual=True) as address:
+        call(address, tls=convgrad.Tls(ca, pki / "client.pem", pki / "client.key", name))
+        with pytest.raises(convgrad.Unavailable):
+            call(address, tls=convgrad.Tls(ca, server_name=name))
+    assert [seen["peer"] for seen in tls_server.seen] == [[b"client"]]
+
+
+def test_tls_mismatches_are_unavailable(tls_server, server, pki):
+    name = "trainer.test"
+    good = convgrad.Tls(pki / "ca.pem", server_name=name)
+    with tls_server(mutual=False) as address:
+        for tls in (convgrad.Tls(pki / "foreign.pem", server_name=name),
+                    convgrad.Tls(pki / "ca.pem"), True, False):
+            with pytest.raises(convgrad.Unavailable):
+                call(address, tls=tls)
+    with pytest.raises(convgrad.Unavailable):
+        call(server.address, tls=good)
+    assert not tls_server.seen
+
+
+def test_settings_that_dont_fit(pki):
+    with pytest.raises(convgrad.InvalidArgument, match="tls.key: found nothing"):
+        convgrad.Client("localhost:1", tls=convgrad.Tls(certificate=pki / "client.pem"))
+    with pytest.raises(convgrad.InvalidArgument, match="token: found a plaintext"):
+        convgrad.Client(["localhost:1", "server.example:1"], token="secret")
+    with pytest.raises(convgrad.InvalidArgument, match="connections: found 0"):
+        convgrad.Client("localhost:1", connections=0)
+    with pytest.raises(FileNotFoundError):
+        convgrad.Client("localhost:1", tls=convgrad.Tls(ca=pki / "none.pem"))
+
+
+def test_a_token_that_is_no_header(server, tmp_path):
+    with pytest.raises(convgrad.Unauthenticated, match="control characters"):
+        call(f"unix:{tmp_path}/none", token="two\nlines")
+
+
+def test_unix_sockets(tmp_path):
+    path = f"unix:{tmp_path}/s"
+    process = ServerProcess(f"--listen={path}")
+    np.testing.assert_array_equal(call(path, token="local"), np.full((1, 1, 2, 2), 4))
+    process.kill()
