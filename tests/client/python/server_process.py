@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import pathlib
 import re
@@ -23,6 +24,8 @@ class ServerProcess:
         self.flags = flags
         self.address = "127.0.0.1:0"
         self.restart()
+        # Where a test fails before it comes to that itself.
+        atexit.register(self.kill)
 
     def restart(self) -> None:
         listen = () if any(f.startswith("--listen=") for f in self.flags) else (
