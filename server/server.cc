@@ -24,7 +24,6 @@
 #include "server/scheduling/plan_file.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
-#include "server/scheduling/tuning.h"
 #include "server/scheduling/warmup.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/text_file.h"
@@ -65,7 +64,6 @@ class GrpcServer final : public Server {
   absl::Status StartMetrics();
   absl::Status StartRegions();
   absl::Status Listen();
-  // Ready when done.
   absl::Status StartWarmup();
 
   absl::Status Reload(const Config& config) override;
@@ -250,26 +248,11 @@ absl::Status GrpcServer::Listen() {
 }
 
 absl::Status GrpcServer::StartWarmup() {
-  if (config_.warmup_file.empty()) {
-    readiness_->SetReady();
-    return absl::OkStatus();
+  const auto ready = [this] { readiness_->SetReady(); };
+  if (!config_.warmup_file.empty()) {
+    return warmer_.PostFile(config_.warmup_file, ready);
   }
-  ASSIGN_OR_RETURN(const std::string text,
-                   ReadTextFile("warmup_file", config_.warmup_file));
-  WarmupWork work;
-  ASSIGN_OR_RETURN(work.problems, ParseProblems(text));
-  warmer_.Post(
-      std::move(work), [] { return false; },
-      [this](const absl::StatusOr<WarmupOutcome>& outcome) {
-        // Calls make what is missing.
-        if (outcome.ok()) {
-          spdlog::info("warmed up: {} plans in {}", outcome->plans,
-                       absl::FormatDuration(outcome->elapsed));
-        } else {
-          spdlog::warn("warm-up: {}", std::string(outcome.status().message()));
-        }
-        readiness_->SetReady();
-      });
+  ready();
   return absl::OkStatus();
 }
 

@@ -2,6 +2,11 @@
 
 #include <utility>
 
+#include "backends/core/status.h"
+#include "server/scheduling/tuning.h"
+#include "server/text_file.h"
+#include "spdlog/spdlog.h"
+
 namespace convgrad {
 
 Warmer::Warmer(const std::vector<RegisteredBackend>* backends, int threads,
@@ -19,6 +24,25 @@ void Warmer::Post(
     done(WarmUp(work, *backends_, threads_, plans_,
                 [&] { return stopping_ || give_up(); }));
   });
+}
+
+absl::Status Warmer::PostFile(const std::string& path,
+                              std::function<void()> ready) {
+  ASSIGN_OR_RETURN(const std::string text, ReadTextFile("warmup_file", path));
+  WarmupWork work;
+  ASSIGN_OR_RETURN(work.problems, ParseProblems(text));
+  Post(
+      std::move(work), [] { return false; },
+      [ready = std::move(ready)](const absl::StatusOr<WarmupOutcome>& outcome) {
+        if (outcome.ok()) {
+          spdlog::info("warmed up: {} plans in {}", outcome->plans,
+                       absl::FormatDuration(outcome->elapsed));
+        } else {
+          spdlog::warn("warm-up: {}", std::string(outcome.status().message()));
+        }
+        ready();
+      });
+  return absl::OkStatus();
 }
 
 }  // namespace convgrad

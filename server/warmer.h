@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,11 @@ class Warmer {
   // Has the work done after what was posted before, and tells `done`, once.
   void Post(WarmupWork work, std::function<bool()> give_up,
             std::function<void(const absl::StatusOr<WarmupOutcome>&)> done);
+
+  // Likewise for the problems of a file, one problem string a line; then calls
+  // `ready`, whatever came of it: calls make the plans that are missing.
+  // Errors: kInvalidArgument naming --warmup_file or the line.
+  absl::Status PostFile(const std::string& path, std::function<void()> ready);
 
   // Gives up all work, soon.
   void Stop() { stopping_ = true; }

@@ -13,8 +13,8 @@ import test_balancing
 grpc = pytest.importorskip("grpc")
 
 SECONDS = 10
-# Small on the wire, long at work: 20 ms or so on the reference backend.
-CHANNELS, SIDE, KERNEL = 16, 32, 3
+# Small on the wire, long at work: some 30 ms on the reference backend.
+CHANNELS, SIDE, KERNEL = 8, 64, 17
 BUDGET = 268435456
 
 
