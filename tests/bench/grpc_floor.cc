@@ -63,10 +63,11 @@ class GrpcFloor final : public Floor {
     server_ = builder.BuildAndStart();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
-    connection_ =
-        std::make_unique<Client::Connection>(grpc::CreateCustomChannel(
-            absl::StrCat("127.0.0.1:", port),
-            grpc::InsecureChannelCredentials(), arguments));
+    connection_ = std::make_unique<Client::Connection>(
+        grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", port),
+                                  grpc::InsecureChannelCredentials(),
+                                  arguments),
+        std::string());
   }
 
   absl::Duration Run() override {
