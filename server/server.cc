@@ -211,10 +211,11 @@ CallServices GrpcServer::MakeServices() {
   services.defer = [this](std::function<void()> task) {
     background_.Post(std::move(task));
   };
-  services.warm_up = [this](WarmupWork work, std::function<bool()> give_up,
-                            auto done) {
-    warmer_.Post(std::move(work), std::move(give_up), std::move(done));
-  };
+  services.warm_up =
+      [this](WarmupWork work, std::function<bool()> give_up,
+             std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
+        warmer_.Post(std::move(work), std::move(give_up), std::move(done));
+      };
   services.capabilities = DescribeServer(
       {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
        config_.max_macs, config_.max_reference_macs, config_.workers,
@@ -249,9 +250,8 @@ absl::Status GrpcServer::Listen() {
 
 absl::Status GrpcServer::StartWarmup() {
   const auto ready = [this] { readiness_->SetReady(); };
-  if (!config_.warmup_file.empty()) {
-    return warmer_.PostFile(config_.warmup_file, ready);
-  }
+  const std::string& path = config_.warmup_file;
+  if (!path.empty()) return warmer_.PostFile(path, ready);
   ready();
   return absl::OkStatus();
 }

@@ -15,7 +15,7 @@ namespace {
 constexpr char kTokenKey[] = "authorization";
 constexpr absl::string_view kScheme = "bearer ";
 
-absl::string_view View(grpc::string_ref text) {
+absl::string_view View(const grpc::string_ref& text) {
   return absl::string_view(text.data(), text.size());
 }
 
