@@ -1,6 +1,9 @@
 // Self-checks and counts of Inf and NaN, as a report shows them.
+#include <cstdlib>
 #include <limits>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/test_server.h"
 
@@ -38,6 +41,15 @@ TEST(InspectionTest, ChecksItselfWhenAsked) {
   EXPECT_GT(check.seconds(), 0);
   server.AwaitMetric("convgrad_self_checks_total{outcome=\"passed\"} 1");
   server.ExpectNothingHeld();
+}
+
+TEST(InspectionTest, ChecksItselfForTheCommandLineTool) {
+  TestServer server;
+  const std::string line = absl::StrCat(
+      CONVGRAD_CLIENT_BINARY,
+      " backward conv2d_n2_c4_o4_i6_k3_p1 --self_check --count_nonfinite ",
+      "--server=", server.address());
+  EXPECT_EQ(std::system(line.c_str()), 0) << line;
 }
 
 TEST(InspectionTest, RefusesACheckOfNothing) {

@@ -83,6 +83,8 @@ Settings CheckSettings(Settings settings, std::vector<Result> gradients) {
   settings.result_layouts.fill(std::nullopt);
   settings.scales.fill(std::nullopt);
   settings.gradients = std::move(gradients);
+  // Asked for of the operation, not of the one that checks it.
+  settings.self_check = settings.count_nonfinite = false;
   return settings;
 }
 
