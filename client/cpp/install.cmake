@@ -1,0 +1,33 @@
+# What `cmake --install` gives a user of the C++ client: find_package(convgrad)
+# and the target convgrad::client.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(parts core messages codec client)
+set(headers ${CMAKE_INSTALL_INCLUDEDIR}/convgrad)
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/convgrad)
+
+foreach(part IN LISTS parts)
+  set_target_properties(convgrad_${part} PROPERTIES EXPORT_NAME ${part})
+  target_include_directories(convgrad_${part} PUBLIC $<INSTALL_INTERFACE:${headers}>)
+  install(TARGETS convgrad_${part} EXPORT convgrad
+          ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
+endforeach()
+foreach(folder backends/core client/cpp proto)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${folder}/ COMPONENT client
+          DESTINATION ${headers}/${folder} FILES_MATCHING PATTERN "*.h"
+          PATTERN command_line EXCLUDE PATTERN examples EXCLUDE)
+endforeach()
+install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/convgrad COMPONENT client
+        DESTINATION ${headers} FILES_MATCHING PATTERN "*.pb.h")
+install(EXPORT convgrad NAMESPACE convgrad:: DESTINATION ${package}
+        FILE convgradTargets.cmake COMPONENT client)
+configure_package_config_file(
+  ${CMAKE_CURRENT_SOURCE_DIR}/convgradConfig.cmake.in
+  ${CMAKE_CURRENT_BINARY_DIR}/convgradConfig.cmake INSTALL_DESTINATION ${package})
+write_basic_package_version_file(
+  ${CMAKE_CURRENT_BINARY_DIR}/convgradConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/convgradConfig.cmake
+              ${CMAKE_CURRENT_BINARY_DIR}/convgradConfigVersion.cmake
+        DESTINATION ${package} COMPONENT client)
