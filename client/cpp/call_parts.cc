@@ -8,8 +8,6 @@
 #include "backends/core/status.h"
 
 namespace convgrad {
-namespace {
-
 std::string RandomRequestId() {
   std::random_device device;
   std::string id;
@@ -20,12 +18,11 @@ std::string RandomRequestId() {
   return id;
 }
 
-}  // namespace
-
 CallOptions OptionsOf(const OperationCall& call) {
   return {.backend = call.backend,
           .deterministic = call.deterministic,
-          .request_id = RandomRequestId(),
+          .request_id = call.request_id.empty() ? RandomRequestId()
+                                                : call.request_id,
           .self_check = call.self_check,
           .count_nonfinite = call.count_nonfinite};
 }

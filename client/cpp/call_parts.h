@@ -4,6 +4,8 @@
 // Thread-safe: free functions without state.
 #pragma once
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/client.h"
@@ -11,7 +13,10 @@
 
 namespace convgrad {
 
-// Returns the call's options with a new request id.
+// Returns 16 random bytes.
+std::string RandomRequestId();
+
+// Returns the call's options, with a new request id if it has none.
 CallOptions OptionsOf(const OperationCall& call);
 
 // Returns kInternal: a reply that doesn't fit the operation.

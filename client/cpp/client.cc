@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
 #include "client/cpp/connection.h"
 #include "client/cpp/credentials.h"
 #include "client/cpp/loan.h"
@@ -104,26 +105,57 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
   const auto channel =
       grpc::CreateCustomChannel(options.server, credentials, arguments);
   return std::unique_ptr<Client>(
-      new Client(std::make_unique<Connection>(channel, options.token)));
+      new Client(std::make_unique<Connection>(channel, options.token),
+                 options.retries));
 }
 
-Client::Client(std::unique_ptr<Connection> connection)
-    : connection_(std::move(connection)) {}
+Client::Client(std::unique_ptr<Connection> connection,
+               std::optional<RetryPolicy> retries)
+    : connection_(std::move(connection)), retries_(retries) {}
 
 Client::~Client() = default;
 
+absl::StatusOr<OperationReply> Client::Persist(
+    const OperationCall& call,
+    absl::FunctionRef<absl::StatusOr<OperationReply>(const OperationCall&)>
+        attempt) {
+  if (!retries_) return attempt(call);
+  OperationCall repeated = call;
+  if (repeated.request_id.empty()) repeated.request_id = RandomRequestId();
+  for (int attempts = 1;; ++attempts) {
+    absl::StatusOr<OperationReply> reply = attempt(repeated);
+    if (reply.ok()) return reply;
+    const auto delay = retries_->DelayAfter(reply.status(), attempts);
+    if (!delay || absl::Now() + *delay >= call.deadline) return reply;
+    absl::SleepFor(*delay);
+  }
+}
+
 absl::StatusOr<OperationReply> Client::Run(const OperationCall& call) {
-  RETURN_IF_ERROR(Validate(call.operation));
-  ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
-  if (NeedsStream(call.operation, places)) return RunStreamed(call, 0);
-  absl::StatusOr<OperationReply> reply = RunUnary(call, places);
-  // A stream can't check itself.
-  if (call.self_check || !IsMessageTooLarge(reply.status())) return reply;
-  return RunStreamed(call, 0);
+  return Persist(call, [this](const OperationCall& repeated) {
+    return RunOnce(repeated);
+  });
 }
 
 absl::StatusOr<OperationReply> Client::RunStreamed(const OperationCall& call,
                                                    int64_t slice_items) {
+  return Persist(call, [this, slice_items](const OperationCall& repeated) {
+    return StreamOnce(repeated, slice_items);
+  });
+}
+
+absl::StatusOr<OperationReply> Client::RunOnce(const OperationCall& call) {
+  RETURN_IF_ERROR(Validate(call.operation));
+  ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
+  if (NeedsStream(call.operation, places)) return StreamOnce(call, 0);
+  absl::StatusOr<OperationReply> reply = RunUnary(call, places);
+  // A stream can't check itself.
+  if (call.self_check || !IsMessageTooLarge(reply.status())) return reply;
+  return StreamOnce(call, 0);
+}
+
+absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
+                                                  int64_t slice_items) {
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(Validate(call.operation));
   RETURN_IF_ERROR(PlacesOf(call).status());

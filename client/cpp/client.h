@@ -5,15 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "backends/core/conv_operation.h"
 #include "client/cpp/aligned_buffer.h"
+#include "client/cpp/retries.h"
 #include "client/cpp/shared_region.h"
 #include "convgrad/v1/service.pb.h"
 #include "proto/region_places.h"
@@ -29,6 +32,9 @@ struct ClientOptions {
   std::string cert = {};
   std::string key = {};
   std::string token = {};  // as the server's --token_file has it; empty: none
+  // Whether and how calls that failed for the moment are sent again, within
+  // their deadline. Empty: they aren't.
+  std::optional<RetryPolicy> retries = std::nullopt;
 };
 
 // One operation and the bytes it reads.
@@ -48,6 +54,8 @@ struct OperationCall {
   const SharedRegion* region = nullptr;
   // "" is auto, otherwise "onednn", "cuda" or "reference".
   std::string backend;
+  // Some 16 bytes by which repeats are told; made if empty.
+  std::string request_id;
   bool deterministic = true;
   // Ask the server to check the gradients, and to count Inf and NaN; both come
   // with the report.
@@ -106,12 +114,22 @@ class Client {
   struct Connection;  // internal
 
  private:
-  explicit Client(std::unique_ptr<Connection> connection);
+  Client(std::unique_ptr<Connection> connection,
+         std::optional<RetryPolicy> retries);
+  // Has `attempt` run the call until its answer is final.
+  absl::StatusOr<OperationReply> Persist(
+      const OperationCall& call,
+      absl::FunctionRef<absl::StatusOr<OperationReply>(const OperationCall&)>
+          attempt);
+  absl::StatusOr<OperationReply> RunOnce(const OperationCall& call);
+  absl::StatusOr<OperationReply> StreamOnce(const OperationCall& call,
+                                            int64_t slice_items);
   // Requires: a valid operation, and its PlacesOf.
   absl::StatusOr<OperationReply> RunUnary(const OperationCall& call,
                                           const RegionPlaces& places);
 
   const std::unique_ptr<Connection> connection_;
+  const std::optional<RetryPolicy> retries_;
 };
 
 }  // namespace convgrad

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "backends/core/status.h"
 #include "convgrad/v1/error.pb.h"
 
@@ -10,6 +12,8 @@ namespace convgrad {
 namespace {
 
 constexpr char kDetailTrailer[] = "convgrad-error-bin";
+constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
+constexpr char kPushbackPayload[] = "convgrad/retry-pushback-ms";
 
 // Returns kInternal for names that this client doesn't know.
 Reason ParseReason(const std::string& name) {
@@ -41,6 +45,13 @@ absl::Status FromRpc(const grpc::Status& status,
   if (status.ok()) return absl::OkStatus();
   absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
                          status.error_message());
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto pushback = trailers.find(kPushbackTrailer);
+  if (pushback != trailers.end()) {
+    converted.SetPayload(kPushbackPayload,
+                         absl::Cord(absl::string_view(
+                             pushback->second.data(), pushback->second.size())));
+  }
   const std::optional<ErrorDetail> detail = DetailOf(context);
   if (!detail) return converted;
   MakeError(converted.code(), *detail)
@@ -48,6 +59,16 @@ absl::Status FromRpc(const grpc::Status& status,
         converted.SetPayload(url, payload);
       });
   return converted;
+}
+
+std::optional<absl::Duration> PushbackOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kPushbackPayload);
+  int64_t milliseconds = 0;
+  if (!payload || !absl::SimpleAtoi(std::string(*payload), &milliseconds) ||
+      milliseconds < 0) {
+    return std::nullopt;
+  }
+  return absl::Milliseconds(milliseconds);
 }
 
 }  // namespace convgrad

@@ -62,7 +62,8 @@ class ClientTest : public ::testing::Test {
     builder.SetMaxReceiveMessageSize(-1);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
-    client_ = *Client::Connect({"127.0.0.1:" + std::to_string(port)});
+    address_ = "127.0.0.1:" + std::to_string(port);
+    client_ = *Client::Connect({address_});
 
     ConvOperation& operation = call_.operation;
     operation.direction = Direction::kBackward;
@@ -104,7 +105,36 @@ class ClientTest : public ::testing::Test {
     return grpc::Status::OK;
   }
 
+  // A client that tries again, soon.
+  std::unique_ptr<Client> PersistentClient() const {
+    RetryPolicy retries;
+    retries.max_attempts = 5;
+    retries.initial = absl::Milliseconds(1);
+    ClientOptions options;
+    options.server = address_;
+    options.retries = retries;
+    return *Client::Connect(options);
+  }
+
+  // Fails `failures` times with `code`, and with a pushback if there is one;
+  // notes the ids of all requests.
+  void FailAtFirst(int failures, grpc::StatusCode code,
+                   const std::string& pushback) {
+    service_.SetHandler([this, failures, code, pushback](
+                            grpc::ServerContext* context, const auto& request,
+                            auto* response) {
+      ids_.push_back(request.options().request_id());
+      if (std::ssize(ids_) > failures) return Answer(request, response);
+      if (!pushback.empty()) {
+        context->AddTrailingMetadata("grpc-retry-pushback-ms", pushback);
+      }
+      return grpc::Status(code, "not now");
+    });
+  }
+
   FakeService service_;
+  std::string address_;
+  std::vector<std::string> ids_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Client> client_;
   std::vector<float> weight_ = std::vector<float>(35, 2.0f);
@@ -230,6 +260,48 @@ TEST_F(ClientTest, ReturnsOperandsMemoryWhenADeadlinePassesMidway) {
       client_->Capabilities(absl::Now() + absl::Seconds(30));
   ASSERT_TRUE(capabilities.ok()) << capabilities.status();
   EXPECT_EQ(capabilities->workers(), 3);
+}
+
+TEST_F(ClientTest, SendsAgainWhatFailedForTheMoment) {
+  FailAtFirst(3, grpc::StatusCode::UNAVAILABLE, "");
+  ASSERT_TRUE(PersistentClient()->Run(call_).ok());
+  EXPECT_EQ(ids_, std::vector<std::string>(4, ids_[0]));
+  EXPECT_EQ(ids_[0].size(), 16u);
+}
+
+TEST_F(ClientTest, ComesAgainWhenTheServerSaysSo) {
+  FailAtFirst(1, grpc::StatusCode::RESOURCE_EXHAUSTED, "120");
+  const absl::Time start = absl::Now();
+  ASSERT_TRUE(PersistentClient()->Run(call_).ok());
+  EXPECT_GE(absl::Now() - start, absl::Milliseconds(120));
+}
+
+TEST_F(ClientTest, DoesNotRepeatWhatARepeatCannotChange) {
+  FailAtFirst(9, grpc::StatusCode::RESOURCE_EXHAUSTED, "");
+  EXPECT_FALSE(PersistentClient()->Run(call_).ok());
+  EXPECT_EQ(ids_.size(), 1u);
+  FailAtFirst(9, grpc::StatusCode::INVALID_ARGUMENT, "1");
+  EXPECT_FALSE(PersistentClient()->Run(call_).ok());
+  EXPECT_EQ(ids_.size(), 2u);
+}
+
+TEST_F(ClientTest, GivesUpAfterItsAttemptsAndAtItsDeadline) {
+  FailAtFirst(99, grpc::StatusCode::UNAVAILABLE, "");
+  EXPECT_EQ(PersistentClient()->Run(call_).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(ids_.size(), 5u);
+  FailAtFirst(99, grpc::StatusCode::RESOURCE_EXHAUSTED, "60000");
+  call_.deadline = absl::Now() + absl::Seconds(5);
+  // At once: the next attempt would come too late.
+  EXPECT_EQ(PersistentClient()->Run(call_).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_LT(absl::Now(), call_.deadline);
+}
+
+TEST_F(ClientTest, TriesOnceUnlessTold) {
+  FailAtFirst(1, grpc::StatusCode::UNAVAILABLE, "");
+  EXPECT_FALSE(client_->Run(call_).ok());
+  EXPECT_EQ(ids_.size(), 1u);
 }
 
 TEST(ClientConnectTest, SaysThatThereIsNoServer) {

@@ -1,0 +1,32 @@
+// When a failed call is sent again. gRPC never repeats a request beyond
+// 256 KiB, whatever its service config says; every operation is a pure function
+// of its request, so that a repeat does no harm.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace convgrad {
+
+// Exponential backoff with jitter. The defaults outlast a restart of some 30 s.
+// Value type.
+struct RetryPolicy {
+  int max_attempts = 20;  // 1 is no retry
+  absl::Duration initial = absl::Milliseconds(50);
+  double multiplier = 2;
+  absl::Duration longest = absl::Seconds(2);
+  // Waits are lengthened by up to this share, so that clients don't come
+  // together.
+  double jitter = 0.25;
+
+  // Returns how long to wait after `attempts` attempts, of which the last ended
+  // with `status`; nullopt if there is to be no other: for what a repeat can't
+  // change, all but UNAVAILABLE, and RESOURCE_EXHAUSTED where the server says
+  // when to come again.
+  std::optional<absl::Duration> DelayAfter(const absl::Status& status,
+                                           int attempts) const;
+};
+
+}  // namespace convgrad
