@@ -45,8 +45,9 @@ struct OperationCall {
   // `region` aren't sent at all.
   std::array<absl::Span<const std::byte>, kOperandCount> operands = {};
   // Where results go, in the order of operation.results: exactly
-  // ByteSize(descriptor) bytes within `region`, overlapping no operand and no
-  // other result. None (missing, or a null span) for a buffer of the reply.
+  // ByteSize(descriptor) bytes, overlapping no operand and no other result;
+  // undefined if the call fails. What lies in `region` is written there by the
+  // server. None (missing, or a null span) for a buffer of the reply.
   std::vector<absl::Span<std::byte>> destinations;
   // Of the server that is called; outlives the call. Its tensors mustn't be
   // touched during the call, nor, where that failed, before its time is up: the

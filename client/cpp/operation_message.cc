@@ -27,6 +27,12 @@ absl::Status CheckOperandBytes(const OperationCall& call) {
   return absl::OkStatus();
 }
 
+// Null if the caller named none.
+absl::Span<std::byte> DestinationOf(const OperationCall& call, size_t result) {
+  return result < call.destinations.size() ? call.destinations[result]
+                                           : absl::Span<std::byte>();
+}
+
 int64_t BytesIn(const RegionPlaces& places) {
   int64_t bytes = 0;
   for (const auto& range : places.operands) {
@@ -48,8 +54,10 @@ absl::StatusOr<grpc::ByteBuffer> EncodeAs(const OperationCall& call,
   return JoinMessage(request, std::move(payloads));
 }
 
-// Moves the payload that `tensor` names into `result`.
+// Moves the payload that `tensor` names to `destination`, or, if that is null,
+// to memory of the result's own.
 absl::Status TakePayload(const v1::Tensor& tensor,
+                         absl::Span<std::byte> destination,
                          std::vector<PayloadView>* payloads,
                          OperationResult* result) {
   const absl::string_view name = NameOf(result->which);
@@ -64,9 +72,13 @@ absl::Status TakePayload(const v1::Tensor& tensor,
     return BadReply(name, absl::StrCat(payload.size(), " bytes"),
                     absl::StrCat(expected));
   }
-  ASSIGN_OR_RETURN(result->data, AlignedBuffer::Allocate(expected));
-  payload.MoveTo(result->data.data());
-  result->bytes = result->data.bytes();
+  if (destination.data() == nullptr) {
+    ASSIGN_OR_RETURN(result->data, AlignedBuffer::Allocate(expected));
+    destination =
+        absl::MakeSpan(result->data.data(), static_cast<size_t>(expected));
+  }
+  payload.MoveTo(destination.data());
+  result->bytes = destination;
   return absl::OkStatus();
 }
 
@@ -94,11 +106,12 @@ absl::StatusOr<OperationReply> DecodeAs(const OperationCall& call,
     RETURN_IF_ERROR(CheckNamed(response.results(i), wanted));
     OperationResult result{wanted.which, wanted.descriptor, {}, {}};
     const v1::Tensor& tensor = response.results(i).tensor();
+    const auto destination = DestinationOf(call, i);
     if (!places.results[i]) {
-      RETURN_IF_ERROR(TakePayload(tensor, &*payloads, &result));
+      RETURN_IF_ERROR(TakePayload(tensor, destination, &*payloads, &result));
     } else if (tensor.has_region() &&
                DecodeRegion(tensor.region()) == *places.results[i]) {
-      result.bytes = call.destinations[i];
+      result.bytes = destination;
     } else {
       return BadReply(NameOf(result.which), "bytes elsewhere",
                       "them in the region, where they were wanted");
@@ -141,9 +154,6 @@ absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call) {
     if (call.region != nullptr) {
       places.results[i] = call.region->RangeOf(destination);
     }
-    if (places.results[i]) continue;
-    return InvalidField(Reason::kOutOfRange, field, "memory elsewhere",
-                        "memory within the call's region");
   }
   return places;
 }

@@ -185,6 +185,22 @@ TEST_F(ClientTest, ReturnsResultsAlignedWithReport) {
   EXPECT_EQ(last, 14);
 }
 
+TEST_F(ClientTest, PutsResultsWhereTheCallerWantsThem) {
+  std::vector<float> grad_input(15, -1);
+  call_.destinations = {absl::MakeSpan(
+      reinterpret_cast<std::byte*>(grad_input.data()), 15 * sizeof(float))};
+  const auto reply = client_->Run(call_);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  for (int i = 0; i < 15; ++i) {
+    EXPECT_EQ(grad_input[i], static_cast<float>(i));
+  }
+  EXPECT_EQ(reply->results[0].bytes.data(), call_.destinations[0].data());
+  EXPECT_EQ(reply->results[0].data.size(), 0);
+  call_.destinations[0].remove_suffix(1);
+  EXPECT_EQ(client_->Run(call_).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(ClientTest, DecodesTheServersErrorDetail) {
   service_.SetHandler([](grpc::ServerContext* context, const auto&, auto*) {
     v1::ErrorDetail detail;
