@@ -95,14 +95,15 @@ bool Scheduler::Next(QueuedJob* next) {
   return true;
 }
 
+uint64_t Scheduler::LastTurnOf(const QueuedJob& queued) const {
+  const auto turn = turns_.find(queued.job.client);
+  return turn == turns_.end() ? 0 : turn->second;
+}
+
 std::deque<Scheduler::QueuedJob>::iterator Scheduler::Choose() {
-  const auto turn_of = [this](const QueuedJob& queued) {
-    const auto turn = turns_.find(queued.job.client);
-    return turn == turns_.end() ? 0 : turn->second;
-  };
   auto chosen = queue_.begin();
   for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-    if (turn_of(*it) < turn_of(*chosen)) chosen = it;
+    if (LastTurnOf(*it) < LastTurnOf(*chosen)) chosen = it;
   }
   return chosen;
 }

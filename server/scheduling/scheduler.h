@@ -68,6 +68,9 @@ class Scheduler {
   };
 
   void Work(const std::vector<int>& cores);
+  // Returns when its client was served last; 0 for one that wasn't, lately.
+  uint64_t LastTurnOf(const QueuedJob& queued) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the next job: of the client that has waited longest for its turn,
   // the first.
   std::deque<QueuedJob>::iterator Choose()
