@@ -157,6 +157,7 @@ absl::Status StreamedRun::CheckEnd() const {
 }
 
 void StreamedRun::OnDone(const grpc::Status& status) {
+  HandOverReader();
   MutexLock lock(&mutex_);
   rpc_status_ = status;
   changed_.NotifyAll();

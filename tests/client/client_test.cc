@@ -46,6 +46,8 @@ class FakeService final : public v1::ConvGrad::Service {
     MutexLock lock(&mutex_);
     handler_ = std::move(handler);
   }
+  // Held while a handler runs.
+  Mutex* mutex() { return &mutex_; }
 
  private:
   Mutex mutex_;
@@ -114,6 +116,11 @@ class ClientTest : public ::testing::Test {
     options.server = address_;
     options.retries = retries;
     return *Client::Connect(options);
+  }
+
+  std::vector<std::string> ids() {
+    MutexLock lock(service_.mutex());
+    return ids_;
   }
 
   // Fails `failures` times with `code`, and with a pushback if there is one;
@@ -281,8 +288,8 @@ TEST_F(ClientTest, ReturnsOperandsMemoryWhenADeadlinePassesMidway) {
 TEST_F(ClientTest, SendsAgainWhatFailedForTheMoment) {
   FailAtFirst(3, grpc::StatusCode::UNAVAILABLE, "");
   ASSERT_TRUE(PersistentClient()->Run(call_).ok());
-  EXPECT_EQ(ids_, std::vector<std::string>(4, ids_[0]));
-  EXPECT_EQ(ids_[0].size(), 16u);
+  EXPECT_EQ(ids(), std::vector<std::string>(4, ids()[0]));
+  EXPECT_EQ(ids()[0].size(), 16u);
 }
 
 TEST_F(ClientTest, ComesAgainWhenTheServerSaysSo) {
@@ -295,17 +302,17 @@ TEST_F(ClientTest, ComesAgainWhenTheServerSaysSo) {
 TEST_F(ClientTest, DoesNotRepeatWhatARepeatCannotChange) {
   FailAtFirst(9, grpc::StatusCode::RESOURCE_EXHAUSTED, "");
   EXPECT_FALSE(PersistentClient()->Run(call_).ok());
-  EXPECT_EQ(ids_.size(), 1u);
+  EXPECT_EQ(ids().size(), 1u);
   FailAtFirst(9, grpc::StatusCode::INVALID_ARGUMENT, "1");
   EXPECT_FALSE(PersistentClient()->Run(call_).ok());
-  EXPECT_EQ(ids_.size(), 2u);
+  EXPECT_EQ(ids().size(), 2u);
 }
 
 TEST_F(ClientTest, GivesUpAfterItsAttemptsAndAtItsDeadline) {
   FailAtFirst(99, grpc::StatusCode::UNAVAILABLE, "");
   EXPECT_EQ(PersistentClient()->Run(call_).status().code(),
             absl::StatusCode::kUnavailable);
-  EXPECT_EQ(ids_.size(), 5u);
+  EXPECT_EQ(ids().size(), 5u);
   FailAtFirst(99, grpc::StatusCode::RESOURCE_EXHAUSTED, "60000");
   call_.deadline = absl::Now() + absl::Seconds(5);
   // At once: the next attempt would come too late.
@@ -317,7 +324,7 @@ TEST_F(ClientTest, GivesUpAfterItsAttemptsAndAtItsDeadline) {
 TEST_F(ClientTest, TriesOnceUnlessTold) {
   FailAtFirst(1, grpc::StatusCode::UNAVAILABLE, "");
   EXPECT_FALSE(client_->Run(call_).ok());
-  EXPECT_EQ(ids_.size(), 1u);
+  EXPECT_EQ(ids().size(), 1u);
 }
 
 TEST(ClientConnectTest, SaysThatThereIsNoServer) {
