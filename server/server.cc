@@ -13,6 +13,7 @@
 #include "server/memory/region_listener.h"
 #include "server/memory/region_registry.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/call.h"
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/gate.h"
@@ -230,6 +231,7 @@ absl::Status GrpcServer::Listen() {
   listed_service_ = std::make_unique<ListedService>(services_);
   admin_service_ = std::make_unique<AdminService>(services_);
   service_ = std::make_unique<ConvGradService>(services_);
+  Call::HandOver();
   ListenerOptions options;
   options.addresses = config_.ListenAddresses();
   options.tls = {config_.tls_cert, config_.tls_key, config_.tls_client_ca};

@@ -32,6 +32,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   // ends it otherwise. Called once, in CreateReactor.
   void Begin();
 
+  // To be called where one step ends and where the next begins, which may be on
+  // another thread; once also where the server is complete.
+  static void HandOver();
+
  protected:
   // Does what leads to exactly one End.
   virtual void Start() = 0;
@@ -67,10 +71,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   bool FailedToRead() const;
   // Has gRPC drop what it can't get rid of.
   void BreakOff() { context_->TryCancel(); }
-
-  // To be called where one step ends and where the next begins, which may be on
-  // another thread.
-  static void HandOver();
 
   // Who calls, as limits and turns go by.
   const std::string& client() const { return visit_.client(); }
