@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "backends/core/thread_order.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "proto/codec.h"
 
@@ -291,10 +292,15 @@ std::vector<int64_t> SizesOf(absl::Span<const PayloadView> payloads) {
 grpc::Slice SliceOver(const void* data, int64_t size,
                       std::shared_ptr<const void> owner) {
   using Owner = std::shared_ptr<const void>;
+  auto* const held = new Owner(std::move(owner));
+  HandedOver(held);
   return grpc::Slice(
       const_cast<void*>(data), static_cast<size_t>(size),
-      [](void* held) { delete static_cast<Owner*>(held); },
-      new Owner(std::move(owner)));
+      [](void* given_back) {
+        HandedOver(given_back);
+        delete static_cast<Owner*>(given_back);
+      },
+      held);
 }
 
 }  // namespace convgrad
