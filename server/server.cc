@@ -140,6 +140,8 @@ GrpcServer::~GrpcServer() {
   // Cancels what is left; each call still ends by itself, so that jobs and
   // waiters are gone when this returns.
   listeners_.reset();
+  // A stream outlives its call until its alarm has gone off.
+  lifecycle_.AwaitIdle(absl::InfiniteFuture());
   scheduler_.Shutdown();
 }
 

@@ -21,8 +21,8 @@ std::string RandomRequestId() {
 CallOptions OptionsOf(const OperationCall& call) {
   return {.backend = call.backend,
           .deterministic = call.deterministic,
-          .request_id = call.request_id.empty() ? RandomRequestId()
-                                                : call.request_id,
+          .request_id =
+              call.request_id.empty() ? RandomRequestId() : call.request_id,
           .self_check = call.self_check,
           .count_nonfinite = call.count_nonfinite};
 }

@@ -104,9 +104,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
   ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
   const auto channel =
       grpc::CreateCustomChannel(options.server, credentials, arguments);
-  return std::unique_ptr<Client>(
-      new Client(std::make_unique<Connection>(channel, options.token),
-                 options.retries));
+  return std::unique_ptr<Client>(new Client(
+      std::make_unique<Connection>(channel, options.token), options.retries));
 }
 
 Client::Client(std::unique_ptr<Connection> connection,

@@ -48,9 +48,9 @@ absl::Status FromRpc(const grpc::Status& status,
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto pushback = trailers.find(kPushbackTrailer);
   if (pushback != trailers.end()) {
-    converted.SetPayload(kPushbackPayload,
-                         absl::Cord(absl::string_view(
-                             pushback->second.data(), pushback->second.size())));
+    converted.SetPayload(kPushbackPayload, absl::Cord(absl::string_view(
+                                               pushback->second.data(),
+                                               pushback->second.size())));
   }
   const std::optional<ErrorDetail> detail = DetailOf(context);
   if (!detail) return converted;

@@ -45,9 +45,7 @@ Call::Call(const CallServices& services,
   services_.observer->OnStarted(method_);
 }
 
-Call::~Call() {
-  if (active_) services_.lifecycle->Leave();
-}
+Call::~Call() = default;
 
 void Call::Begin() {
   absl::Status serving = services_.lifecycle->CheckServing();
@@ -66,8 +64,7 @@ absl::string_view Call::Metadata(absl::string_view key) const {
 }
 
 void Call::AwaitMemory(int64_t bytes) {
-  if (!active_) services_.lifecycle->Enter();
-  active_ = true;
+  attendance_.Begin(services_.lifecycle);
   reservation_.ShrinkTo(0);
   absl::Status held = visit_.Hold(bytes);
   if (!held.ok()) return OnMemory(held);

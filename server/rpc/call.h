@@ -12,6 +12,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/rpc/call_services.h"
+#include "server/rpc/lifecycle.h"
 
 namespace convgrad {
 
@@ -91,6 +92,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   bool CancelWait();
   void OnCancel() final;
 
+  // First, so that it ends last: the server waits for it before it goes.
+  Attendance attendance_;
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
   const absl::string_view method_;
@@ -98,7 +101,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   const absl::Time arrival_;
   const absl::Time deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
-  bool active_ = false;
   // In the budget's queue; 0 if not there.
   std::atomic<uint64_t> waiter_id_{0};
   Visit visit_;

@@ -30,4 +30,26 @@ class Lifecycle {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// A call's place among those that are worked on: left when this ends.
+// Thread-compatible.
+class Attendance {
+ public:
+  Attendance() = default;
+  Attendance(const Attendance&) = delete;
+  Attendance& operator=(const Attendance&) = delete;
+  ~Attendance() {
+    if (lifecycle_ != nullptr) lifecycle_->Leave();
+  }
+
+  // Counts the call; once, however often it is called.
+  void Begin(Lifecycle* lifecycle) {
+    if (lifecycle_ != nullptr) return;
+    lifecycle->Enter();
+    lifecycle_ = lifecycle;
+  }
+
+ private:
+  Lifecycle* lifecycle_ = nullptr;
+};
+
 }  // namespace convgrad

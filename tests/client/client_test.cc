@@ -127,16 +127,16 @@ class ClientTest : public ::testing::Test {
   // notes the ids of all requests.
   void FailAtFirst(int failures, grpc::StatusCode code,
                    const std::string& pushback) {
-    service_.SetHandler([this, failures, code, pushback](
-                            grpc::ServerContext* context, const auto& request,
-                            auto* response) {
-      ids_.push_back(request.options().request_id());
-      if (std::ssize(ids_) > failures) return Answer(request, response);
-      if (!pushback.empty()) {
-        context->AddTrailingMetadata("grpc-retry-pushback-ms", pushback);
-      }
-      return grpc::Status(code, "not now");
-    });
+    service_.SetHandler(
+        [this, failures, code, pushback](grpc::ServerContext* context,
+                                         const auto& request, auto* response) {
+          ids_.push_back(request.options().request_id());
+          if (std::ssize(ids_) > failures) return Answer(request, response);
+          if (!pushback.empty()) {
+            context->AddTrailingMetadata("grpc-retry-pushback-ms", pushback);
+          }
+          return grpc::Status(code, "not now");
+        });
   }
 
   FakeService service_;
