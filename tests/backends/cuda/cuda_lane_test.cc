@@ -44,8 +44,7 @@ class LaneTest : public testing::Test {
                 seen_.push_back(slice);
                 std::memcpy(memory.results[1], memory.operands[0],
                             kCutBytes / slices);
-                std::memcpy(memory.results[0], memory.operands[1],
-                            kWholeBytes);
+                std::memcpy(memory.results[0], memory.operands[1], kWholeBytes);
                 std::memset(memory.scratch, -1, 1000);
                 return work_status_;
               })

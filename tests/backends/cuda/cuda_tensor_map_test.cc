@@ -62,11 +62,11 @@ TEST(CudaTensorMap, ActivationsLieWhereCoreSays) {
 }
 
 TEST(CudaTensorMap, WeightsLieWhereCoreSays) {
-  for (Layout layout : {Layout::kOIX, Layout::kOXI, Layout::kXIO,
-                        Layout::kFractalZ3D}) {
+  for (Layout layout :
+       {Layout::kOIX, Layout::kOXI, Layout::kXIO, Layout::kFractalZ3D}) {
     for (int64_t groups : {1, 2, 17}) {
-      for (const Dims& dims : {Dims{34, 3, 5}, Dims{34, 18, 3, 2},
-                               Dims{34, 1, 2, 3, 2}}) {
+      for (const Dims& dims :
+           {Dims{34, 3, 5}, Dims{34, 18, 3, 2}, Dims{34, 1, 2, 3, 2}}) {
         ExpectSameOffsets({DataType::kF32, layout, dims, 8, groups});
       }
     }
