@@ -56,31 +56,6 @@ std::vector<GraphSpec> SpecsFor(const PassSpec& pass,
   return specs;
 }
 
-int64_t DimOf(const SpatialAxis& axis, Role role) {
-  switch (role) {
-    case Role::kData:
-      return axis.in;
-    case Role::kWeight:
-      return axis.kernel;
-    case Role::kOut:
-      break;
-  }
-  return axis.out;
-}
-
-// Dims of the graph's tensor.
-Dims DimsFor(const ConvProblem& problem, Role role) {
-  Dims dims = {problem.batch, problem.in_channels};
-  if (role == Role::kOut) dims[1] = problem.out_channels;
-  if (role == Role::kWeight) {
-    dims = {problem.out_channels, problem.in_channels / problem.groups};
-  }
-  for (const SpatialAxis& axis : problem.axes) {
-    dims.push_back(DimOf(axis, role));
-  }
-  return dims;
-}
-
 }  // namespace
 
 absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,

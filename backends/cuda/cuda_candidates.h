@@ -37,8 +37,6 @@ absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
                                           const GraphTarget& target,
                                           int64_t max_workspace_bytes);
 
-enum class Role { kData, kWeight, kOut };
-
 // Returns how the candidate's dense tensor for `role` lies; `view` tells the
 // part of it that the caller's tensor fills.
 MappedTensor DenseMap(const Candidate& candidate, Role role,

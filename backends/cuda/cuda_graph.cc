@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "backends/cuda/cuda_graph_shapes.h"
 #include "cudnn_frontend.h"
 
 // The shim calls every function of cuDNN through this handle.
@@ -68,44 +69,12 @@ fe::DataType_t TypeOf(DataType dtype) {
   return fe::DataType_t::FLOAT;
 }
 
-// cuDNN has no convolution with one axis.
-std::vector<SpatialAxis> AxesOf(const ConvProblem& problem) {
-  std::vector<SpatialAxis> axes(problem.axes.begin(), problem.axes.end());
-  if (axes.size() == 1) axes.insert(axes.begin(), SpatialAxis());
-  return axes;
-}
-
-std::vector<int64_t> Each(const ConvProblem& problem,
-                          int64_t SpatialAxis::*field) {
-  std::vector<int64_t> values;
-  for (const SpatialAxis& axis : AxesOf(problem)) values.push_back(axis.*field);
-  return values;
-}
-
 enum Uid : int64_t { kData = 1, kWeight, kOut, kBias };
 
-// Dense strides of (first, channels, spatial...).
-std::vector<int64_t> DenseStrides(const std::vector<int64_t>& dims,
-                                  Format format) {
-  std::vector<int64_t> strides(dims.size());
-  int64_t stride = 1;
-  if (format == Format::kNXC) {
-    strides[1] = 1;
-    stride = dims[1];
-  }
-  for (size_t i = dims.size(); i-- > 2; stride *= dims[i]) strides[i] = stride;
-  if (format == Format::kNCX) {
-    strides[1] = stride;
-    stride *= dims[1];
-  }
-  strides[0] = stride;
-  return strides;
-}
-
-fe::graph::Tensor_attributes Describe(Uid uid, std::vector<int64_t> dims,
-                                      DataType dtype, Format format) {
+fe::graph::Tensor_attributes Describe(Uid uid, const GraphTensor& shape,
+                                      DataType dtype) {
   fe::graph::Tensor_attributes tensor;
-  tensor.set_uid(uid).set_dim(dims).set_stride(DenseStrides(dims, format));
+  tensor.set_uid(uid).set_dim(shape.dims).set_stride(shape.strides);
   tensor.set_data_type(TypeOf(dtype));
   return tensor;
 }
@@ -116,31 +85,18 @@ class Shapes {
   explicit Shapes(const GraphSpec& spec) : spec_(spec) {}
 
   fe::graph::Tensor_attributes Data(DataType dtype) const {
-    return Describe(
-        kData,
-        Join(spec_.problem.batch, spec_.problem.in_channels, &SpatialAxis::in),
-        dtype, spec_.format);
+    return Describe(kData, Of(Role::kData), dtype);
   }
   fe::graph::Tensor_attributes Weight(DataType dtype) const {
-    return Describe(kWeight,
-                    Join(spec_.problem.out_channels,
-                         spec_.problem.in_channels / spec_.problem.groups,
-                         &SpatialAxis::kernel),
-                    dtype, spec_.format);
+    return Describe(kWeight, Of(Role::kWeight), dtype);
   }
   fe::graph::Tensor_attributes Out(DataType dtype) const {
-    return Describe(kOut,
-                    Join(spec_.problem.batch, spec_.problem.out_channels,
-                         &SpatialAxis::out),
-                    dtype, spec_.format);
+    return Describe(kOut, Of(Role::kOut), dtype);
   }
 
  private:
-  std::vector<int64_t> Join(int64_t first, int64_t second,
-                            int64_t SpatialAxis::*field) const {
-    std::vector<int64_t> dims = Each(spec_.problem, field);
-    dims.insert(dims.begin(), {first, second});
-    return dims;
+  GraphTensor Of(Role role) const {
+    return GraphTensorOf(DimsFor(spec_.problem, role), spec_.format);
   }
 
   const GraphSpec& spec_;
@@ -149,10 +105,10 @@ class Shapes {
 template <typename Attributes>
 Attributes ConvAttributes(const ConvProblem& problem) {
   Attributes attributes;
-  attributes.set_pre_padding(Each(problem, &SpatialAxis::pad_begin))
-      .set_post_padding(Each(problem, &SpatialAxis::pad_end))
-      .set_stride(Each(problem, &SpatialAxis::stride))
-      .set_dilation(Each(problem, &SpatialAxis::dilation));
+  attributes.set_pre_padding(AxisValues(problem, &SpatialAxis::pad_begin))
+      .set_post_padding(AxisValues(problem, &SpatialAxis::pad_end))
+      .set_stride(AxisValues(problem, &SpatialAxis::stride))
+      .set_dilation(AxisValues(problem, &SpatialAxis::dilation));
   return attributes;
 }
 
@@ -174,10 +130,10 @@ TensorHandle AddForward(const GraphSpec& spec, fe::graph::Graph* graph) {
   if (!spec.bias) return sum;
   const fe::graph::Tensor_attributes out = shapes.Out(spec.result);
   sum->set_dim(out.get_dim()).set_stride(out.get_stride());
-  std::vector<int64_t> dims(out.get_dim().size(), 1);
-  dims[1] = spec.problem.out_channels;
+  const GraphTensor bias =
+      GraphTensorOf(PerChannelDims(spec.problem), spec.format);
   return graph->pointwise(
-      sum, graph->tensor(Describe(kBias, dims, DataType::kF32, spec.format)),
+      sum, graph->tensor(Describe(kBias, bias, DataType::kF32)),
       fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
 }
 
@@ -220,10 +176,6 @@ std::vector<fe::NumericalNote_t> ForbiddenNotes(DataType operands) {
 }
 
 }  // namespace
-
-absl::string_view NameOf(Format format) {
-  return format == Format::kNXC ? "nxc" : "ncx";
-}
 
 struct GraphTarget::Impl {
   Impl() = default;

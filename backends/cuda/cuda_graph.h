@@ -11,15 +11,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "backends/core/lowering.h"
+#include "backends/cuda/cuda_graph_shapes.h"
 
 struct CUstream_st;
 
 namespace convgrad::cuda {
-
-// Dense orders that cuDNN is asked to work in; weights likewise.
-enum class Format { kNXC, kNCX };
-
-absl::string_view NameOf(Format format);
 
 // What graphs are planned for: a device that is here, or the description of
 // one that isn't, whose plans can be made but not run. Owned by one thread at

@@ -97,8 +97,7 @@ __global__ void __launch_bounds__(kThreads, kMinBlocksPerMultiprocessor)
     int64_t index[kMapAxes];
     IndexAt(walk, flat, index);
     const int64_t to = OffsetOf(a.to_map, index);
-    const bool open = a.from.data != nullptr &&
-                      (a.mask.data == nullptr || LoadFloat(a.mask, index) > 0);
+    const bool open = a.mask.data == nullptr || LoadFloat(a.mask, index) > 0;
     if (plain && a.from.dtype == a.to_dtype) {
       const int64_t from = open ? OffsetOf(a.from.map, index) : 0;
       if (a.to_dtype == DataType::kF32) {

@@ -22,7 +22,7 @@ struct ElementSource {
 // the bits are copied as they are.
 struct ElementwiseArguments {
   Extents extents = {};
-  ElementSource from;  // absent: 0
+  ElementSource from;  // never absent
   ElementSource mask;
   ElementSource bias;
   ElementSource residual;

@@ -41,7 +41,7 @@ def compile_commands(build_dir):
         if file.is_relative_to(build_dir) or not file.is_relative_to(ROOT):
             continue  # generated
         path = file.relative_to(ROOT).as_posix()
-        if path.startswith(HOUSE):
+        if path.startswith(HOUSE) and path.endswith(".cc"):  # not nvcc's
             commands[path] = (entry["directory"], shlex.split(entry["command"]))
     return commands
 
