@@ -11,7 +11,9 @@ function(convgrad_find_cuda)
   if(NOT CONVGRAD_WITH_CUDA)
     return()
   endif()
-  find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
+  # The machine's, or what `deploy/dependencies cuda` put together.
+  find_program(CMAKE_CUDA_COMPILER nvcc
+    PATHS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/.cache/cuda/bin)
   find_package(CUDAToolkit QUIET)
   find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   # deploy/dependencies unpacks the pinned wheel here.
