@@ -147,7 +147,7 @@ absl::StatusOr<Candidate> PlanBuilder::Choose(
   return ChooseCandidate(spec, target_, max_workspace_bytes_);
 }
 
-absl::Status PlanBuilder::AddConvolution(size_t index, Sides sides,
+absl::Status PlanBuilder::AddConvolution(size_t index, const Sides& sides,
                                          Finish finish) {
   const Tensor result = ResultTensor(index);
   const PassSpec spec{lowering_.PassFor(operation_.results[index].which),

@@ -62,7 +62,7 @@ class PlanBuilder {
   // Masks grad_output where a ReLU is fused.
   void PrepareGradient();
   // Computes the request at `index`, whose side is filled in here.
-  absl::Status AddConvolution(size_t index, Sides sides, Finish finish);
+  absl::Status AddConvolution(size_t index, const Sides& sides, Finish finish);
   // Takes the bias out of `finish` if cuDNN adds it.
   absl::StatusOr<Candidate> Choose(PassSpec spec, Finish* finish,
                                    std::optional<Tensor>* fused_bias) const;

@@ -12,8 +12,11 @@ function(convgrad_find_cuda)
     return()
   endif()
   # The machine's, or what `deploy/dependencies cuda` put together.
-  find_program(CMAKE_CUDA_COMPILER nvcc
-    PATHS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/.cache/cuda/bin)
+  set(wheels ${PROJECT_SOURCE_DIR}/.cache/cuda)
+  find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin ${wheels}/bin)
+  if(CMAKE_CUDA_COMPILER STREQUAL "${wheels}/bin/nvcc")
+    set(CUDAToolkit_ROOT ${wheels})
+  endif()
   find_package(CUDAToolkit QUIET)
   find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   # deploy/dependencies unpacks the pinned wheel here.
