@@ -10,6 +10,9 @@
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
 #include "backends/reference/reference_backend.h"
+#ifdef CONVGRAD_WITH_CUDA
+#include "backends/cuda/cuda_backend.h"
+#endif
 #ifdef CONVGRAD_WITH_ONEDNN
 #include "backends/onednn/onednn_backend.h"
 #endif
@@ -20,6 +23,9 @@ namespace {
 using Factory = absl::StatusOr<std::unique_ptr<Backend>> (*)();
 
 constexpr std::pair<absl::string_view, Factory> kFactories[] = {
+#ifdef CONVGRAD_WITH_CUDA
+    {"cuda", &MakeCudaBackend},
+#endif
 #ifdef CONVGRAD_WITH_ONEDNN
     {"onednn", &MakeOnednnBackend},
 #endif

@@ -61,16 +61,20 @@ constexpr Row kRows[] = {{"dtypes", &Dtypes},
 }  // namespace
 
 std::string SupportTable(const v1::GetCapabilitiesResponse& response) {
+  std::vector<v1::BackendCapabilities> available;
+  for (const v1::BackendCapabilities& backend : response.backends()) {
+    if (backend.available()) available.push_back(backend);
+  }
   std::string table = "| |";
   std::string rule = "|---|";
-  for (const v1::BackendCapabilities& backend : response.backends()) {
+  for (const v1::BackendCapabilities& backend : available) {
     absl::StrAppend(&table, " ", backend.name(), " |");
     absl::StrAppend(&rule, "---|");
   }
   absl::StrAppend(&table, "\n", rule, "\n");
   for (const Row& row : kRows) {
     absl::StrAppend(&table, "| ", row.title, " |");
-    for (const v1::BackendCapabilities& backend : response.backends()) {
+    for (const v1::BackendCapabilities& backend : available) {
       absl::StrAppend(&table, " ", row.cell(backend), " |");
     }
     absl::StrAppend(&table, "\n");

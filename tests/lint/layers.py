@@ -35,6 +35,7 @@ SEES = {
     "client/": (CORE, "proto/"),
     # Whole programs and the one suite for all backends.
     "tests/conformance/": (CORE, "backends/"),
+    "tests/gpu/": (CORE, "backends/"),
     "tests/end_to_end/": ANYTHING,
     "tests/bench/": ANYTHING,
     "tests/cases/": ANYTHING,

@@ -1,0 +1,111 @@
+#include "backends/cuda/cuda_candidates.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "backends/core/status.h"
+
+namespace convgrad::cuda {
+namespace {
+
+bool HasUnequalPads(const ConvProblem& problem) {
+  return std::any_of(
+      problem.axes.begin(), problem.axes.end(),
+      [](const SpatialAxis& axis) { return axis.pad_begin != axis.pad_end; });
+}
+
+// Returns the problem on data that carries its padding with it.
+ConvProblem PadBeforehand(ConvProblem problem) {
+  for (SpatialAxis& axis : problem.axes) {
+    axis.in += axis.pad_begin + axis.pad_end;
+    axis.pad_begin = axis.pad_end = 0;
+  }
+  return problem;
+}
+
+std::vector<GraphSpec> SpecsFor(const PassSpec& pass,
+                                int64_t max_workspace_bytes) {
+  std::vector<ConvProblem> problems = {pass.problem};
+  if (HasUnequalPads(pass.problem)) {
+    problems.push_back(PadBeforehand(pass.problem));
+  }
+  std::vector<std::pair<DataType, DataType>> dtypes;
+  for (auto pair : {std::pair(pass.operands, pass.result),
+                    std::pair(pass.operands, DataType::kF32),
+                    std::pair(DataType::kF32, DataType::kF32)}) {
+    if (pair.first == DataType::kF32) pair.second = DataType::kF32;
+    if (std::find(dtypes.begin(), dtypes.end(), pair) == dtypes.end()) {
+      dtypes.push_back(pair);
+    }
+  }
+  std::vector<GraphSpec> specs;
+  for (const ConvProblem& problem : problems) {
+    for (const auto& [operands, result] : dtypes) {
+      // Tensor cores work channels last; without them cuDNN 9.19 copies such
+      // tensors into its workspace first (it asks for both their sizes).
+      std::array formats = {Format::kNXC, Format::kNCX};
+      if (operands == DataType::kF32) std::swap(formats[0], formats[1]);
+      for (Format format : formats) {
+        specs.push_back({pass.pass, problem, operands, result, format,
+                         pass.bias, max_workspace_bytes});
+      }
+    }
+  }
+  return specs;
+}
+
+}  // namespace
+
+absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
+                                          const GraphTarget& target,
+                                          int64_t max_workspace_bytes) {
+  absl::Status refusal;
+  for (GraphSpec& graph : SpecsFor(spec, max_workspace_bytes)) {
+    absl::StatusOr<std::unique_ptr<ConvGraph>> made =
+        ConvGraph::Make(graph, target);
+    if (made.ok()) {
+      Candidate candidate{std::move(graph), *std::move(made), {}};
+      for (size_t i = 0; i < spec.problem.axes.size(); ++i) {
+        candidate.data_begin.push_back(
+            spec.problem.axes[i].pad_begin -
+            candidate.spec.problem.axes[i].pad_begin);
+      }
+      return candidate;
+    }
+    if (!absl::IsUnimplemented(made.status())) return made.status();
+    if (refusal.ok()) refusal = made.status();
+  }
+  return refusal;
+}
+
+MappedTensor DenseMap(const Candidate& candidate, Role role,
+                      const MappedTensor& view) {
+  const GraphSpec& spec = candidate.spec;
+  const bool is_weight = role == Role::kWeight;
+  const bool last = spec.format == Format::kNXC;
+  const DataType dtype =
+      (spec.pass == Pass::kForward && role == Role::kOut) ||
+              (spec.pass == Pass::kBackwardData && role == Role::kData) ||
+              (spec.pass == Pass::kBackwardWeight && is_weight)
+          ? spec.result
+          : spec.operands;
+  const Layout channels_last = is_weight ? Layout::kOXI : Layout::kNXC;
+  const Layout channels_first = is_weight ? Layout::kOIX : Layout::kNCX;
+  const TensorDescriptor dense{dtype, last ? channels_last : channels_first,
+                               DimsFor(spec.problem, role)};
+  MappedTensor mapped = MapOf(dense, spec.problem.groups);
+  if (role == Role::kData) {
+    const size_t rank = candidate.data_begin.size();
+    for (size_t i = 0; i < rank; ++i) {
+      mapped.map.offset +=
+          candidate.data_begin[i] * mapped.map.stride[kMapAxes - rank + i];
+    }
+  }
+  mapped.has_gaps = mapped.extents != view.extents;
+  mapped.extents = view.extents;
+  return mapped;
+}
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,95 @@
+// The device as this backend uses it: one thin layer of calls, behind which
+// tests put a device that computes nothing, and move-only handles over it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "cuda_runtime_api.h"
+
+namespace convgrad::cuda {
+
+// One call of the CUDA runtime each. Thread-safe. Calls are on the device that
+// the implementation was made for.
+class DeviceCalls {
+ public:
+  virtual ~DeviceCalls() = default;
+
+  virtual cudaError_t Allocate(void** memory, size_t bytes) = 0;
+  virtual cudaError_t Free(void* memory) = 0;
+  virtual cudaError_t AllocatePinned(void** memory, size_t bytes) = 0;
+  virtual cudaError_t FreePinned(void* memory) = 0;
+  virtual cudaError_t CreateStream(cudaStream_t* stream) = 0;
+  virtual cudaError_t DestroyStream(cudaStream_t stream) = 0;
+  virtual cudaError_t CreateEvent(cudaEvent_t* event) = 0;
+  virtual cudaError_t DestroyEvent(cudaEvent_t event) = 0;
+  virtual cudaError_t Record(cudaEvent_t event, cudaStream_t stream) = 0;
+  // Makes the stream wait for the event.
+  virtual cudaError_t Await(cudaStream_t stream, cudaEvent_t event) = 0;
+  // Make the calling thread wait.
+  virtual cudaError_t Synchronize(cudaEvent_t event) = 0;
+  virtual cudaError_t Synchronize(cudaStream_t stream) = 0;
+  virtual cudaError_t Upload(void* device, const void* pinned, size_t bytes,
+                             cudaStream_t stream) = 0;
+  virtual cudaError_t Download(void* pinned, const void* device, size_t bytes,
+                               cudaStream_t stream) = 0;
+  // Makes the device the calling thread's.
+  virtual cudaError_t Select() = 0;
+};
+
+// Returns the calls of device `index`. Requires: it is there.
+std::unique_ptr<DeviceCalls> MakeDeviceCalls(int index);
+
+// Returns the name and compute capability of device 0, e.g. "NVIDIA H200,
+// sm_90". Errors: kFailedPrecondition "no CUDA device".
+absl::StatusOr<std::string> DescribeDevice();
+
+// A device that works until an error took it out. Thread-safe.
+class Device {
+ public:
+  explicit Device(std::unique_ptr<DeviceCalls> calls)
+      : calls_(std::move(calls)) {}
+
+  DeviceCalls& calls() const { return *calls_; }
+
+  // Errors: as StatusOf; a sticky error takes the device out for good.
+  absl::Status Check(cudaError_t error, absl::string_view what);
+
+  // Errors: kUnavailable after a sticky error.
+  absl::Status CheckUsable() const;
+
+ private:
+  const std::unique_ptr<DeviceCalls> calls_;
+  std::atomic<bool> is_lost_ = false;
+};
+
+// What a handle's owner gives back to the device. A device that fails to take
+// it back has failed before, and said so.
+template <auto kRelease>
+struct Releaser {
+  DeviceCalls* calls = nullptr;
+  template <typename T>
+  void operator()(T* handle) const {
+    (void)(calls->*kRelease)(handle);
+  }
+};
+
+using DeviceBuffer = std::unique_ptr<void, Releaser<&DeviceCalls::Free>>;
+using PinnedBuffer = std::unique_ptr<void, Releaser<&DeviceCalls::FreePinned>>;
+using Stream =
+    std::unique_ptr<CUstream_st, Releaser<&DeviceCalls::DestroyStream>>;
+using Event = std::unique_ptr<CUevent_st, Releaser<&DeviceCalls::DestroyEvent>>;
+
+// Errors: as Device::Check.
+absl::StatusOr<DeviceBuffer> AllocateDevice(Device* device, int64_t bytes);
+absl::StatusOr<PinnedBuffer> AllocatePinned(Device* device, int64_t bytes);
+absl::StatusOr<Stream> CreateStream(Device* device);
+absl::StatusOr<Event> CreateEvent(Device* device);
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,262 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "backends/cuda/cuda_kernels.h"
+
+namespace convgrad::cuda {
+namespace {
+
+// 256 threads: eight warps, which every device served runs several times over
+// per multiprocessor at the 64 registers that the index arithmetic may take.
+constexpr int kThreads = 256;
+constexpr int kMinBlocksPerMultiprocessor = 4;
+// A grid walks on where the tensor is larger; enough for the largest device.
+constexpr int64_t kMaxBlocks = 1 << 15;
+// Elements that one block of a sum adds up at least, and the most blocks that
+// share one sum.
+constexpr int64_t kElementsPerPart = 1 << 14;
+constexpr int64_t kMaxParts = 256;
+
+__device__ int64_t OffsetOf(const TensorMap& map, const int64_t* index) {
+  int64_t group = index[kGroupAxis];
+  int64_t outer = index[kOuterAxis];
+  int64_t channel = index[kChannelAxis];
+  if (map.fused_groups != 0) {
+    const int64_t member = group % map.fused_groups;
+    group /= map.fused_groups;
+    outer += member * map.group_outer;
+    channel += member * map.group_channels;
+  }
+  int64_t offset = map.offset + group * map.stride[kGroupAxis] +
+                   outer * map.stride[kOuterAxis];
+  if (map.block != 0) {
+    offset += channel / map.block * map.block_stride + channel % map.block;
+  } else {
+    offset += channel * map.stride[kChannelAxis];
+  }
+  for (int axis = kChannelAxis + 1; axis < kMapAxes; ++axis) {
+    offset += index[axis] * map.stride[axis];
+  }
+  return offset;
+}
+
+__device__ float LoadFloat(const void* data, DataType dtype, int64_t offset) {
+  switch (dtype) {
+    case DataType::kBF16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[offset]);
+    case DataType::kF16:
+      return __half2float(static_cast<const __half*>(data)[offset]);
+    case DataType::kF32:
+      break;
+  }
+  return static_cast<const float*>(data)[offset];
+}
+
+__device__ float LoadFloat(const ElementSource& source, const int64_t* index) {
+  return LoadFloat(source.data, source.dtype, OffsetOf(source.map, index));
+}
+
+__device__ void StoreFloat(void* data, DataType dtype, int64_t offset,
+                           float value) {
+  switch (dtype) {
+    case DataType::kBF16:
+      static_cast<__nv_bfloat16*>(data)[offset] = __float2bfloat16_rn(value);
+      return;
+    case DataType::kF16:
+      static_cast<__half*>(data)[offset] = __float2half_rn(value);
+      return;
+    case DataType::kF32:
+      static_cast<float*>(data)[offset] = value;
+  }
+}
+
+// Which axis changes fastest from one thread to the next: the order in which
+// the destination lies.
+struct Walk {
+  int axis[kMapAxes];  // innermost first
+  int64_t extent[kMapAxes];
+  int64_t count;
+};
+
+__device__ void IndexAt(const Walk& walk, int64_t flat, int64_t* index) {
+  for (int i = 0; i < kMapAxes; ++i) {
+    index[walk.axis[i]] = flat % walk.extent[i];
+    flat /= walk.extent[i];
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, kMinBlocksPerMultiprocessor)
+    ElementwiseKernel(const __grid_constant__ ElementwiseArguments a,
+                      const __grid_constant__ Walk walk) {
+  const bool adds = a.bias.data != nullptr || a.residual.data != nullptr;
+  const bool plain = !adds && !a.relu && a.scale == 1;
+  for (int64_t flat = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+       flat < walk.count; flat += gridDim.x * int64_t{kThreads}) {
+    int64_t index[kMapAxes];
+    IndexAt(walk, flat, index);
+    const int64_t to = OffsetOf(a.to_map, index);
+    const bool open = a.mask.data == nullptr || LoadFloat(a.mask, index) > 0;
+    if (plain && a.from.dtype == a.to_dtype) {
+      const int64_t from = open ? OffsetOf(a.from.map, index) : 0;
+      if (a.to_dtype == DataType::kF32) {
+        static_cast<uint32_t*>(a.to)[to] =
+            open ? static_cast<const uint32_t*>(a.from.data)[from] : 0;
+      } else {
+        static_cast<uint16_t*>(a.to)[to] =
+            open ? static_cast<const uint16_t*>(a.from.data)[from] : 0;
+      }
+      continue;
+    }
+    float value = open ? LoadFloat(a.from, index) : 0;
+    if (a.bias.data != nullptr) value += LoadFloat(a.bias, index);
+    if (a.residual.data != nullptr) value += LoadFloat(a.residual, index);
+    if (a.relu && value < 0) value = 0;
+    if (a.scale != 1) value *= a.scale;
+    StoreFloat(a.to, a.to_dtype, to, value);
+  }
+}
+
+int64_t CountOf(const Extents& extents) {
+  int64_t count = 1;
+  for (int64_t extent : extents) count *= extent;
+  return count;
+}
+
+// Axes by the destination's stride, smallest first.
+Walk WalkOf(const Extents& extents, const TensorMap& to) {
+  Walk walk;
+  int64_t stride[kMapAxes];
+  for (int i = 0; i < kMapAxes; ++i) {
+    walk.axis[i] = i;
+    stride[i] = extents[i] == 1 ? 0 : to.stride[i];
+  }
+  if (to.block != 0) stride[kChannelAxis] = 1;
+  std::stable_sort(walk.axis, walk.axis + kMapAxes,
+                   [&](int a, int b) { return stride[a] < stride[b]; });
+  for (int i = 0; i < kMapAxes; ++i) walk.extent[i] = extents[walk.axis[i]];
+  walk.count = CountOf(extents);
+  return walk;
+}
+
+// The elements of one sum, `parts` blocks to each.
+struct SumShape {
+  Walk kept;
+  Walk summed;
+  int64_t parts;
+};
+
+SumShape SumShapeOf(const Extents& extents, const Extents& kept,
+                    const TensorMap& from) {
+  Extents summed = extents;
+  for (int i = 0; i < kMapAxes; ++i) {
+    if (kept[i] != 1) summed[i] = 1;
+  }
+  SumShape shape{{}, WalkOf(summed, from), 0};
+  // Row-major: the last axis is the innermost.
+  for (int i = 0; i < kMapAxes; ++i) {
+    shape.kept.axis[i] = kMapAxes - 1 - i;
+    shape.kept.extent[i] = kept[kMapAxes - 1 - i];
+  }
+  shape.kept.count = CountOf(kept);
+  shape.parts = std::clamp<int64_t>(shape.summed.count / kElementsPerPart, 1,
+                                    kMaxParts);
+  return shape;
+}
+
+// Block (part, sum): adds up every parts-th run of kThreads elements, in double
+// as the CPU backend does, so that nothing but the end rounds.
+__global__ void __launch_bounds__(kThreads, kMinBlocksPerMultiprocessor)
+    PartialSumKernel(const __grid_constant__ BiasSumArguments a,
+                     const __grid_constant__ SumShape shape) {
+  __shared__ double sums[kThreads];
+  for (int64_t sum = blockIdx.x; sum < shape.kept.count; sum += gridDim.x) {
+    int64_t kept[kMapAxes];
+    IndexAt(shape.kept, sum, kept);
+    double total = 0;
+    for (int64_t i = blockIdx.y * int64_t{kThreads} + threadIdx.x;
+         i < shape.summed.count; i += shape.parts * kThreads) {
+      int64_t index[kMapAxes];
+      IndexAt(shape.summed, i, index);
+      for (int axis = 0; axis < kMapAxes; ++axis) index[axis] += kept[axis];
+      total += LoadFloat(a.from, index);
+    }
+    sums[threadIdx.x] = total;
+    __syncthreads();
+    for (int half = kThreads / 2; half > 0; half /= 2) {
+      if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+      __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+      a.partial_sums[sum * shape.parts + blockIdx.y] = sums[0];
+    }
+    __syncthreads();
+  }
+}
+
+// A double as the nearest float towards which rounding again is harmless: round
+// to odd, so that 16 bits see one rounding only.
+__device__ float RoundToOdd(double value) {
+  float down = __double2float_rz(value);
+  if (static_cast<double>(down) != value && isfinite(down)) {
+    down = __int_as_float(__float_as_int(down) | 1);
+  }
+  return down;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    FinishSumKernel(const __grid_constant__ BiasSumArguments a, int64_t count,
+                    int64_t parts) {
+  for (int64_t sum = blockIdx.x * int64_t{kThreads} + threadIdx.x; sum < count;
+       sum += gridDim.x * int64_t{kThreads}) {
+    double total = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      total += a.partial_sums[sum * parts + part];
+    }
+    float value = __double2float_rn(total);
+    if (a.scale != 1) {
+      value *= a.scale;
+    } else if (a.to_dtype != DataType::kF32) {
+      value = RoundToOdd(total);
+    }
+    StoreFloat(a.to, a.to_dtype, sum, value);
+  }
+}
+
+unsigned BlocksFor(int64_t count) {
+  return static_cast<unsigned>(
+      std::clamp<int64_t>((count + kThreads - 1) / kThreads, 1, kMaxBlocks));
+}
+
+}  // namespace
+
+cudaError_t LaunchElementwise(const ElementwiseArguments& arguments,
+                              cudaStream_t stream) {
+  const Walk walk = WalkOf(arguments.extents, arguments.to_map);
+  if (walk.count == 0) return cudaSuccess;
+  ElementwiseKernel<<<BlocksFor(walk.count), kThreads, 0, stream>>>(arguments,
+                                                                    walk);
+  return cudaGetLastError();
+}
+
+int64_t BiasSumScratchBytes(const Extents& extents, const Extents& kept) {
+  const SumShape shape = SumShapeOf(extents, kept, TensorMap());
+  return shape.kept.count * shape.parts * static_cast<int64_t>(sizeof(double));
+}
+
+cudaError_t LaunchBiasSum(const BiasSumArguments& arguments,
+                          cudaStream_t stream) {
+  const SumShape shape =
+      SumShapeOf(arguments.extents, arguments.kept, arguments.from.map);
+  const dim3 grid(
+      static_cast<unsigned>(std::min(shape.kept.count, kMaxBlocks)),
+      static_cast<unsigned>(shape.parts));
+  PartialSumKernel<<<grid, kThreads, 0, stream>>>(arguments, shape);
+  if (const cudaError_t error = cudaGetLastError()) return error;
+  FinishSumKernel<<<BlocksFor(shape.kept.count), kThreads, 0, stream>>>(
+      arguments, shape.kept.count, shape.parts);
+  return cudaGetLastError();
+}
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,108 @@
+#include "backends/cuda/cuda_tensor_map.h"
+
+#include "backends/core/fractal_layout.h"
+#include "backends/core/physical_layout.h"
+
+namespace convgrad::cuda {
+namespace {
+
+// Returns the map's axis for spatial axis i of a tensor with `rank` dims.
+size_t SpatialAxisOf(size_t i, size_t rank) { return kMapAxes - rank + i; }
+
+int64_t Product(const Extents& extents) {
+  int64_t product = 1;
+  for (int64_t extent : extents) product *= extent;
+  return product;
+}
+
+// The extents of `dims`, the first axis split into groups.
+Extents ExtentsOf(const Dims& dims, int64_t groups) {
+  Extents extents;
+  extents.fill(1);
+  extents[kGroupAxis] = groups;
+  extents[kOuterAxis] = dims[0] / groups;
+  extents[kChannelAxis] = dims[1];
+  for (size_t i = 2; i < dims.size(); ++i) {
+    extents[SpatialAxisOf(i, dims.size())] = dims[i];
+  }
+  return extents;
+}
+
+void SetStrides(const Dims& strides, int64_t outer, TensorMap* map) {
+  map->stride[kGroupAxis] = outer * strides[0];
+  map->stride[kOuterAxis] = strides[0];
+  map->stride[kChannelAxis] = strides[1];
+  for (size_t i = 2; i < strides.size(); ++i) {
+    map->stride[SpatialAxisOf(i, strides.size())] = strides[i];
+  }
+}
+
+// Operator contract, section 4.
+TensorMap FractalMap(const TensorDescriptor& tensor, const Extents& extents) {
+  const FractalExtents f = FractalExtentsOf(tensor);
+  const int64_t row = f.n1 * kFractalBlock * tensor.c0;
+  const int64_t height = extents[kMapAxes - 2], width = extents[kMapAxes - 1];
+  TensorMap map;
+  map.block = tensor.c0;
+  map.block_stride = height * width * row;
+  map.fused_groups = f.fused_groups;
+  map.group_outer = f.ocg;
+  map.group_channels = f.icg;
+  map.stride[kOuterAxis] = tensor.c0;
+  map.stride[kMapAxes - 1] = row;
+  map.stride[kMapAxes - 2] = width * row;
+  map.stride[kMapAxes - 3] = f.c1 * map.block_stride;
+  map.stride[kGroupAxis] = extents[kMapAxes - 3] * map.stride[kMapAxes - 3];
+  return map;
+}
+
+TensorMap BlockedMap(const TensorDescriptor& tensor) {
+  const PhysicalLayout layout = PhysicalLayoutOf(tensor);
+  Dims strides;
+  for (const PhysicalAxis& axis : layout.axes) strides.push_back(axis.stride);
+  TensorMap map;
+  SetStrides(strides, 0, &map);
+  map.block = layout.axes[1].block;
+  map.block_stride = layout.axes[1].block_stride;
+  return map;
+}
+
+}  // namespace
+
+MappedTensor MapOf(const TensorDescriptor& tensor, int64_t groups) {
+  if (!IsWeightLayout(tensor.layout)) groups = 1;
+  MappedTensor mapped{tensor.dtype, ExtentsOf(tensor.dims, groups), {}, 0};
+  mapped.size = *ByteSize(tensor) / ByteSizeOf(tensor.dtype);
+  mapped.has_gaps = mapped.size != Product(mapped.extents);
+  if (tensor.layout == Layout::kFractalZ3D) {
+    mapped.map = FractalMap(tensor, mapped.extents);
+  } else if (tensor.layout == Layout::kNDC1HWC0) {
+    mapped.map = BlockedMap(tensor);
+  } else {
+    SetStrides(Strides(tensor), mapped.extents[kOuterAxis], &mapped.map);
+  }
+  return mapped;
+}
+
+MappedTensor MapOf(const StridedView& view, bool is_weight, int64_t groups,
+                   int64_t size) {
+  if (!is_weight) groups = 1;
+  MappedTensor mapped{view.dtype, ExtentsOf(view.dims, groups), {}, size};
+  SetStrides(view.strides, mapped.extents[kOuterAxis], &mapped.map);
+  mapped.map.offset = view.offset;
+  mapped.has_gaps = size != Product(mapped.extents);
+  return mapped;
+}
+
+TensorMap BroadcastMap(const Dims& dims) {
+  Dims strides(dims.size(), 0);
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0; stride *= dims[i]) {
+    if (dims[i] != 1) strides[i] = stride;
+  }
+  TensorMap map;
+  SetStrides(strides, 0, &map);
+  return map;
+}
+
+}  // namespace convgrad::cuda

@@ -1,0 +1,148 @@
+// Plans for a device that isn't here: cuDNN picks and checks engines for a
+// described H200, nothing runs.
+#include "backends/cuda/cuda_conv_plan.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/conformance/operation_spec.h"
+#include "tests/conformance/random_problem.h"
+
+namespace convgrad::cuda {
+namespace {
+
+using convgrad::testing_support::BlockedLayouts;
+using convgrad::testing_support::LayoutSet;
+using convgrad::testing_support::MakeOperation;
+using convgrad::testing_support::OperationSpec;
+using convgrad::testing_support::RandomProblems;
+using convgrad::testing_support::ReadShapeList;
+using convgrad::testing_support::RowMajorLayouts;
+
+constexpr ConvPlanOptions kOptions = {int64_t{1} << 30};
+
+GraphTarget H200() {
+  std::stringstream text;
+  text << std::ifstream(CONVGRAD_H200).rdbuf();
+  auto target = GraphTarget::OfDescription(text.str());
+  EXPECT_TRUE(target.ok()) << target.status();
+  return *std::move(target);
+}
+
+class CudaConvPlan : public testing::Test {
+ protected:
+  CudaConvPlan() : target_(H200()) {
+    MutexLock lock(&worker_.mutex);
+    worker_.target = &target_;
+  }
+
+  std::string ImplementationOf(const ConvOperation& operation) {
+    const auto plan = MakeConvPlan(operation, kOptions, &worker_);
+    EXPECT_TRUE(plan.ok()) << ToString(operation) << ": " << plan.status();
+    return plan.ok() ? std::string((*plan)->implementation()) : "";
+  }
+
+  // Forward, and all gradients.
+  void PlanBoth(absl::string_view text, DataType dtype,
+                const LayoutSet& layouts) {
+    for (const std::vector<Result>& results :
+         {std::vector<Result>{Result::kOutput},
+          {Result::kGradInput, Result::kGradWeight, Result::kGradBias,
+           Result::kGradResidual}}) {
+      OperationSpec spec;
+      spec.problem = *Parse(text);
+      spec.dtype = spec.result_dtype = dtype;
+      spec.layouts = layouts;
+      spec.results = results;
+      EXPECT_NE(ImplementationOf(MakeOperation(spec)), "");
+    }
+  }
+
+  GraphTarget target_;
+  Worker worker_;
+};
+
+// Layouts and dtypes in turn: all pairs with each problem take two minutes.
+TEST_F(CudaConvPlan, EveryListedProblemHasEngines) {
+  size_t turn = 0;
+  for (const char* list : {"shapes_basic.txt", "shapes_whole_operator.txt"}) {
+    for (const std::string& text : ReadShapeList(list)) {
+      PlanBoth(
+          text, turn % 2 == 0 ? DataType::kBF16 : DataType::kF32,
+          turn % 3 == 0 ? BlockedLayouts()[0] : RowMajorLayouts()[turn % 4]);
+      ++turn;
+    }
+  }
+}
+
+TEST_F(CudaConvPlan, RandomProblemsHaveEngines) {
+  for (const std::string& text : RandomProblems(30, 1, 1 << 20)) {
+    PlanBoth(text, DataType::kF16, RowMajorLayouts()[0]);
+  }
+}
+
+TEST_F(CudaConvPlan, SixteenBitsAreComputedOnTensorCores) {
+  const ConvOperation operation =
+      WholeOperation(*Parse("conv2d_n32_c64_o64_i56_k3_p1"),
+                     Direction::kForward, DataType::kBF16, Layout::kNXC);
+  EXPECT_THAT(ImplementationOf(operation), testing::EndsWith("/bf16>bf16/nxc"));
+}
+
+TEST_F(CudaConvPlan, WorkspaceBeyondTheCapIsNotPlanned) {
+  GraphSpec spec;
+  spec.problem = Lowering(*Parse("conv2d_n16_c64_o64_i56_k3_p1")).problem();
+  spec.max_workspace_bytes = int64_t{1} << 30;
+  const auto large = ConvGraph::Make(spec, target_);
+  ASSERT_TRUE(large.ok()) << large.status();
+  ASSERT_GT((*large)->workspace_bytes(), 1 << 20);
+  spec.max_workspace_bytes = 1 << 20;
+  const auto small = ConvGraph::Make(spec, target_);
+  EXPECT_TRUE(!small.ok() || (*small)->workspace_bytes() <= 1 << 20);
+}
+
+TEST_F(CudaConvPlan, ABadDescriptionIsRefused) {
+  EXPECT_EQ(GraphTarget::OfDescription("{}").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(SliceCount, CutsLargeBatchesEvenly) {
+  const auto slices = [](const char* text) {
+    return SliceCount(WholeOperation(*Parse(text), Direction::kBackward,
+                                     DataType::kF32, Layout::kNCX));
+  };
+  EXPECT_EQ(slices("conv2d_n32_c64_o64_i56_k3_p1"), 8);
+  EXPECT_EQ(slices("conv2d_n31_c64_o64_i56_k3_p1"), 1);
+  EXPECT_EQ(slices("conv2d_n6_c64_o64_i112_k3_p1"), 6);
+  EXPECT_EQ(slices("conv2d_n32_c16_o16_i7_k3_p1"), 1);
+}
+
+TEST(SliceOf, CutsTheBatchAndTurnsSumsIntoAddends) {
+  ConvOperation operation =
+      WholeOperation(*Parse("conv2d_n8_c16_o32_i9_k3_p1_b8x1x1x1_relu"),
+                     Direction::kBackward, DataType::kBF16, Layout::kNXC);
+  for (ResultRequest& request : operation.results) {
+    request.scale = 2;
+    if (request.which != Result::kGradWeight) continue;
+    request.descriptor.dtype = DataType::kBF16;
+    request.descriptor.layout = Layout::kXIO;
+  }
+  ASSERT_TRUE(Validate(operation).ok()) << Validate(operation);
+  const ConvOperation slice = SliceOf(operation, 4);
+  EXPECT_TRUE(Validate(slice).ok()) << Validate(slice);
+  EXPECT_EQ(slice.problem.batch, 2);
+  EXPECT_EQ(slice.operand(Operand::kGradOutput)->dims[0], 2);
+  EXPECT_EQ(slice.operand(Operand::kWeight)->dims[0], 32);
+  const ResultRequest& weight = *slice.result(Result::kGradWeight);
+  EXPECT_EQ(weight.scale, 1);
+  EXPECT_EQ(weight.descriptor.dtype, DataType::kF32);
+  EXPECT_EQ(weight.descriptor.layout, Layout::kOIX);
+  // One number per image: each slice has its own.
+  EXPECT_EQ(slice.result(Result::kGradBias)->descriptor.dims[0], 2);
+  EXPECT_EQ(slice.result(Result::kGradBias)->scale, 2);
+}
+
+}  // namespace
+}  // namespace convgrad::cuda

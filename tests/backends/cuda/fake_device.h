@@ -1,0 +1,104 @@
+// A device that computes nothing: it takes calls, moves bytes when it is told
+// to, counts what it lent, and fails the calls that a test names.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "backends/cuda/cuda_device.h"
+
+namespace convgrad::cuda::testing_support {
+
+// What a test sees of a FakeDevice, which belongs to a Device.
+struct FakeLog {
+  // Handles and buffers lent and not yet given back.
+  int outstanding = 0;
+  std::map<std::string, int> calls;
+  // Calls of this name fail, from the given one (0 is the first) on.
+  std::string failing_call;
+  int failing_from = 0;
+  cudaError_t error = cudaSuccess;
+};
+
+// Owned by one thread.
+class FakeDevice final : public DeviceCalls {
+ public:
+  explicit FakeDevice(FakeLog* log) : log_(*log) {}
+
+  cudaError_t Allocate(void** memory, size_t bytes) override {
+    return Lend("Allocate", memory, bytes);
+  }
+  cudaError_t Free(void* memory) override { return TakeBack(memory); }
+  cudaError_t AllocatePinned(void** memory, size_t bytes) override {
+    return Lend("AllocatePinned", memory, bytes);
+  }
+  cudaError_t FreePinned(void* memory) override { return TakeBack(memory); }
+  cudaError_t CreateStream(cudaStream_t* stream) override {
+    return Lend("CreateStream", reinterpret_cast<void**>(stream), 1);
+  }
+  cudaError_t DestroyStream(cudaStream_t stream) override {
+    return TakeBack(stream);
+  }
+  cudaError_t CreateEvent(cudaEvent_t* event) override {
+    return Lend("CreateEvent", reinterpret_cast<void**>(event), 1);
+  }
+  cudaError_t DestroyEvent(cudaEvent_t event) override {
+    return TakeBack(event);
+  }
+  cudaError_t Record(cudaEvent_t, cudaStream_t) override {
+    return Call("Record");
+  }
+  cudaError_t Await(cudaStream_t, cudaEvent_t) override {
+    return Call("Await");
+  }
+  cudaError_t Synchronize(cudaEvent_t) override {
+    return Call("SynchronizeEvent");
+  }
+  cudaError_t Synchronize(cudaStream_t) override {
+    return Call("SynchronizeStream");
+  }
+  cudaError_t Upload(void* device, const void* pinned, size_t bytes,
+                     cudaStream_t) override {
+    return Copy("Upload", device, pinned, bytes);
+  }
+  cudaError_t Download(void* pinned, const void* device, size_t bytes,
+                       cudaStream_t) override {
+    return Copy("Download", pinned, device, bytes);
+  }
+  cudaError_t Select() override { return Call("Select"); }
+
+ private:
+  cudaError_t Call(const std::string& name) {
+    const int number = log_.calls[name]++;
+    return name == log_.failing_call && number >= log_.failing_from
+               ? log_.error
+               : cudaSuccess;
+  }
+
+  cudaError_t Lend(const std::string& name, void** handle, size_t bytes) {
+    if (const cudaError_t error = Call(name)) return error;
+    *handle = std::malloc(bytes);
+    ++log_.outstanding;
+    return cudaSuccess;
+  }
+
+  cudaError_t TakeBack(void* handle) {
+    std::free(handle);
+    --log_.outstanding;
+    return cudaSuccess;
+  }
+
+  cudaError_t Copy(const std::string& name, void* to, const void* from,
+                   size_t bytes) {
+    if (const cudaError_t error = Call(name)) return error;
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+  }
+
+  FakeLog& log_;
+};
+
+}  // namespace convgrad::cuda::testing_support
