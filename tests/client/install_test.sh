@@ -9,7 +9,7 @@ server=
 trap 'if [ -n "$server" ]; then kill "$server"; fi; rm -rf "$work"' EXIT
 
 cmake --install "$build" --prefix "$work/installed" --component client >"$work/log"
-cmake -S "$examples" -B "$work/example" -DCMAKE_BUILD_TYPE=Debug \
+cmake -S "$examples" -B "$work/example" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
   -DCMAKE_PREFIX_PATH="$work/installed" >>"$work/log"
 cmake --build "$work/example" >>"$work/log"
 
