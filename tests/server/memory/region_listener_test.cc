@@ -17,6 +17,7 @@
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "proto/region_handshake.h"
+#include "tests/end_to_end/temporary_folder.h"
 
 namespace convgrad {
 namespace {
@@ -88,15 +89,10 @@ absl::StatusCode CodeOf(const std::optional<RegionReply>& reply) {
 class RegionListenerTest : public testing::Test {
  protected:
   RegionListenerTest() {
-    folder_ = testing::TempDir() + "regionsXXXXXX";
-    if (mkdtemp(folder_.data()) == nullptr) std::abort();
-    options_.path = absl::StrCat(folder_, "/socket");
+    options_.path = absl::StrCat(folder_.path(), "/socket");
     options_.owner = geteuid();
   }
-  ~RegionListenerTest() override {
-    listener_.reset();
-    rmdir(folder_.c_str());
-  }
+  ~RegionListenerTest() override { listener_.reset(); }
 
   void Start() {
     auto started = RegionListener::Start(options_, &registry_);
@@ -113,7 +109,7 @@ class RegionListenerTest : public testing::Test {
     while (budget_.used_bytes() != 0) std::this_thread::yield();
   }
 
-  std::string folder_;
+  const TemporaryFolder folder_;
   RegionListenerOptions options_;
   MemoryBudget budget_{16 * kPage, 0};
   RegionRegistry registry_{&budget_, 8 * kPage};
@@ -230,7 +226,7 @@ TEST_F(RegionListenerTest, RefusesOtherUsers) {
   // Root may become somebody else; anybody else lets the listener be another's.
   if (geteuid() != 0) options_.owner = geteuid() + 1;
   Start();
-  chmod(folder_.c_str(), 0777);
+  chmod(folder_.path().c_str(), 0777);
   chmod(options_.path.c_str(), 0777);
   const pid_t child = fork();
   ASSERT_GE(child, 0);
@@ -276,7 +272,7 @@ TEST_F(RegionListenerTest, ReplacesTheSocketOfADeadServerOnly) {
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(CodeOf(Connect().Ask(kPage)), absl::StatusCode::kOk)
       << "the first one still listens";
-  const std::string left = absl::StrCat(folder_, "/left");
+  const std::string left = absl::StrCat(folder_.path(), "/left");
   ASSERT_EQ(rename(options_.path.c_str(), left.c_str()), 0);
   listener_.reset();
   options_.path = left;
@@ -285,8 +281,9 @@ TEST_F(RegionListenerTest, ReplacesTheSocketOfADeadServerOnly) {
 }
 
 TEST_F(RegionListenerTest, RefusesPathsThatCannotBe) {
-  for (const std::string& path : {std::string(), std::string(108, 'x'), folder_,
-                                  folder_ + "/missing/socket"}) {
+  for (const std::string& path :
+       {std::string(), std::string(108, 'x'), folder_.path(),
+        folder_.path() + "/missing/socket"}) {
     options_.path = path;
     const absl::Status status =
         RegionListener::Start(options_, &registry_).status();
