@@ -1,8 +1,8 @@
 #include "backends/onednn/onednn_backend.h"
 
 #include "absl/strings/str_cat.h"
+#include "backends/onednn/onednn_choices.h"
 #include "backends/onednn/onednn_conv_plan.h"
-#include "backends/onednn/onednn_format_choices.h"
 #include "backends/onednn/onednn_tuning.h"
 #include "backends/onednn/onednn_types.h"
 
@@ -70,13 +70,26 @@ class OnednnBackend final : public Backend {
       RETURN_IF_ERROR(onednn::Tune(operation, options.threads,
                                    options.timing_bytes, &timed_));
     }
+    // Timed on the spot counts for those who asked for it only.
+    const auto find = [&](auto find_in) {
+      if (!options.deterministic) {
+        if (auto timed = find_in(timed_)) return timed;
+      }
+      return find_in(loaded_);
+    };
     return onednn::MakeConvPlan(
-        operation, options.threads, [&](const onednn::PassSpec& pass) {
-          const std::string key = onednn::KeyOf(pass);
-          const auto timed =
-              options.deterministic ? std::nullopt : timed_.Find(key);
-          return timed ? timed : loaded_.Find(key);
-        });
+        operation, options.threads,
+        {[&](const onednn::PassSpec& pass) {
+           return find([key = KeyOf(pass)](const onednn::Choices& choices) {
+             return choices.FindFormat(key);
+           });
+         },
+         [&](const ConvOperation& whole, int threads) {
+           return find([key = onednn::KeyOf(whole, threads)](
+                           const onednn::Choices& choices) {
+             return choices.FindPartition(key);
+           });
+         }});
   }
 
   std::string tuning() const override { return timed_.ToText(); }
@@ -85,8 +98,8 @@ class OnednnBackend final : public Backend {
   }
 
  private:
-  onednn::FormatChoices loaded_;
-  mutable onednn::FormatChoices timed_;
+  onednn::Choices loaded_;
+  mutable onednn::Choices timed_;
 };
 
 }  // namespace

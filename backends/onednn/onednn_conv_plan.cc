@@ -1,8 +1,11 @@
 #include "backends/onednn/onednn_conv_plan.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
+#include "backends/onednn/onednn_partitioned_plan.h"
 #include "backends/onednn/onednn_plan_builder.h"
 #include "backends/onednn/onednn_threads.h"
 
@@ -44,18 +47,36 @@ Program ZeroProgram(const ConvOperation& operation) {
   return program;
 }
 
+Partition ChoosePartition(const ConvOperation& operation, int threads,
+                          const PartitionPreference& preference) {
+  const std::vector<Partition> possible = PartitionsOf(operation, threads);
+  if (possible.empty()) return {};
+  const auto preferred = preference(operation, threads);
+  const bool can =
+      std::find(possible.begin(), possible.end(), preferred) != possible.end();
+  return can ? *preferred : Partition();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, int threads,
-    const FormatPreference& preference) {
+    const Preferences& preferences) {
   if (IsSmall(operation)) threads = 1;
   UseThreads(threads);
   if (operation.problem.batch == 0) {
     return std::make_unique<ProgramPlan>(ZeroProgram(operation), "zero",
                                          threads);
   }
-  PlanBuilder builder(operation, threads, preference);
+  const Partition partition =
+      ChoosePartition(operation, threads, preferences.partition);
+  if (partition.axis != CutAxis::kNone) {
+    return MakePartitionedPlan(operation, partition, threads,
+                               [&](const ConvOperation& piece) {
+                                 return MakeConvPlan(piece, 1, preferences);
+                               });
+  }
+  PlanBuilder builder(operation, threads, preferences.format);
   RETURN_IF_ERROR(builder.Build());
   std::string implementation = builder.implementation();
   if (implementation.empty()) implementation = "sum";

@@ -2,20 +2,33 @@
 // convolutions it lowers to, bias sums and epilogues.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/onednn/onednn_candidates.h"
+#include "backends/onednn/onednn_partition.h"
 
 namespace convgrad::onednn {
 
+// Says how an operation shall be cut, or that the model may choose. What can't
+// be cut so is computed whole.
+using PartitionPreference = std::function<std::optional<Partition>(
+    const ConvOperation& operation, int threads)>;
+
+struct Preferences {
+  FormatPreference format;
+  PartitionPreference partition;
+};
+
 // Plans for a team of `threads`, or for one thread where the problem is too
-// small for more. Each pass works in the format that `preference` names if the
-// library has it, else in the one predicted to be fastest.
+// small for more. Follows the preferences where they can be followed, else what
+// is predicted to be fastest.
 // Errors: kUnimplemented, kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, int threads,
-    const FormatPreference& preference);
+    const Preferences& preferences);
 
 }  // namespace convgrad::onednn

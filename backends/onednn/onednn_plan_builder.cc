@@ -224,6 +224,12 @@ PlanBuilder::Convolution PlanBuilder::PrepareGradWeight(size_t index) {
 
 absl::Status PlanBuilder::AddConvolutions(
     std::vector<Convolution> convolutions) {
+  if (auto depthwise = HalfDepthwiseOf()) {
+    const auto shared =
+        std::make_shared<const HalfDepthwise>(*std::move(depthwise));
+    for (const Convolution& conv : convolutions) AddHalfDepthwise(shared, conv);
+    return absl::OkStatus();
+  }
   const bool shares = convolutions.size() > 1;
   std::vector<PassSpec> specs;
   specs.reserve(convolutions.size());

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backends/core/half_depthwise.h"
 #include "backends/core/lowering.h"
 #include "backends/core/physical_layout.h"
 #include "backends/core/reorder.h"
@@ -91,6 +93,20 @@ class PlanBuilder {
   // Returns the bias in f32, one number per channel if `per_channel`.
   Location AddBias(bool per_channel);
 
+  // onednn_plan_depthwise.cc: depthwise passes of f16 where the library would
+  // have to compute in f32.
+  std::optional<HalfDepthwise> HalfDepthwiseOf() const;
+  void AddHalfDepthwise(const std::shared_ptr<const HalfDepthwise>& depthwise,
+                        const Convolution& conv);
+  void AddHalfDepthwiseActivation(
+      const std::shared_ptr<const HalfDepthwise>& depthwise,
+      const Convolution& conv);
+  void AddHalfDepthwiseWeight(
+      const std::shared_ptr<const HalfDepthwise>& depthwise,
+      const Convolution& conv);
+  // Returns where `tensor` lies in NXC; a copy made once serves all.
+  Location InChannelsLast(const Tensor& tensor);
+
   // onednn_plan_passes.cc: one pass with its reorders.
   PassSpec SpecOf(Pass pass, const PassTensors& tensors, bool shares) const;
   absl::Status AddPass(Pass pass, const PassTensors& tensors,
@@ -138,6 +154,7 @@ class PlanBuilder {
   Tensor gradient_;  // grad_output, masked
   std::vector<Copy> copies_;
   std::vector<std::pair<Location, Tensor>> plains_;
+  std::vector<std::pair<Location, Tensor>> channels_last_;
   Program program_;
   std::string implementation_;
 };

@@ -51,8 +51,9 @@ void Program::AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
       {is_compute, primitive, scratchpad, std::move(arguments), nullptr});
 }
 
-void Program::AddHostStep(HostStep step) {
+void Program::AddStep(bool is_compute, HostStep step) {
   Step added;
+  added.is_compute = is_compute;
   added.host = std::move(step);
   steps_.push_back(std::move(added));
 }

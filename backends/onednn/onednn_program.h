@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -57,8 +58,9 @@ class Program {
   void AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
                     const dnnl::memory::desc& scratchpad,
                     std::vector<Argument> arguments);
-  // Appends a step of ours; counted as reorder time.
-  void AddHostStep(HostStep step);
+  // Append a step of ours; the first is counted as reorder time.
+  void AddHostStep(HostStep step) { AddStep(false, std::move(step)); }
+  void AddComputeStep(HostStep step) { AddStep(true, std::move(step)); }
 
   int64_t scratch_bytes() const { return scratch_bytes_ + scratchpad_bytes_; }
   int64_t resident_bytes() const;
@@ -67,6 +69,8 @@ class Program {
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const;
 
  private:
+  void AddStep(bool is_compute, HostStep step);
+
   struct Step {
     bool is_compute = false;
     dnnl::primitive primitive;

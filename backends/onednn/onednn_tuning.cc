@@ -11,14 +11,15 @@
 
 #include "absl/time/clock.h"
 #include "backends/onednn/onednn_conv_plan.h"
+#include "backends/onednn/onednn_partitioned_plan.h"
 #include "backends/onednn/onednn_threads.h"
 
 namespace convgrad::onednn {
 namespace {
 
-constexpr int kRounds = 5;
+constexpr int kRounds = 15;
 // Slow ones needn't be timed so often.
-constexpr absl::Duration kEnough = absl::Milliseconds(500);
+constexpr absl::Duration kEnough = absl::Milliseconds(300);
 // What is predicted to take so many times longer than the fastest isn't timed:
 // the library's plain loops may take minutes.
 constexpr double kHopeless = 20;
@@ -43,26 +44,34 @@ class Bytes {
   std::vector<Line> lines_;
 };
 
-// An operation with its passes in some formats, ready to be timed.
+// A way to compute an operation, ready to be timed.
 struct Contender {
-  std::vector<Format> formats;  // by pass
+  std::vector<std::string> choices;  // by key
   std::unique_ptr<Plan> plan;
   absl::Duration best = absl::InfiniteDuration();
 };
 
-// An operation's passes, in every format that there is.
+// All ways to compute an operation that are to be compared.
 struct Race {
-  std::vector<std::string> keys;  // by pass
+  std::vector<std::string> keys;  // what is chosen: a format for every pass, or
+                                  // the operation's partition
   std::vector<Contender> contenders;
 };
+
+std::optional<Partition> Uncut(const ConvOperation&, int /*threads*/) {
+  return Partition();
+}
 
 absl::StatusOr<std::vector<PassSpec>> SpecsOf(const ConvOperation& operation,
                                               int threads) {
   std::vector<PassSpec> specs;
-  RETURN_IF_ERROR(MakeConvPlan(operation, threads, [&](const PassSpec& pass) {
-                    specs.push_back(pass);
-                    return std::nullopt;
-                  }).status());
+  RETURN_IF_ERROR(MakeConvPlan(operation, threads,
+                               {[&](const PassSpec& pass) {
+                                  specs.push_back(pass);
+                                  return std::nullopt;
+                                },
+                                Uncut})
+                      .status());
   return specs;
 }
 
@@ -87,13 +96,18 @@ absl::StatusOr<std::vector<Format>> FormatsOf(const PassSpec& spec,
 absl::StatusOr<std::unique_ptr<Plan>> PlanIn(
     const ConvOperation& operation, int threads, const Race& race,
     const std::vector<Format>& formats) {
-  return MakeConvPlan(operation, threads, [&](const PassSpec& spec) {
-    const auto key = std::find(race.keys.begin(), race.keys.end(), KeyOf(spec));
-    return std::optional<Format>(formats[key - race.keys.begin()]);
-  });
+  return MakeConvPlan(
+      operation, threads,
+      {[&](const PassSpec& spec) {
+         const auto key =
+             std::find(race.keys.begin(), race.keys.end(), KeyOf(spec));
+         return std::optional<Format>(formats[key - race.keys.begin()]);
+       },
+       Uncut});
 }
 
-absl::StatusOr<Race> MakeRace(const ConvOperation& operation, int threads) {
+absl::StatusOr<Race> MakeFormatRace(const ConvOperation& operation,
+                                    int threads) {
   ASSIGN_OR_RETURN(const std::vector<PassSpec> specs,
                    SpecsOf(operation, threads));
   Race race;
@@ -115,7 +129,9 @@ absl::StatusOr<Race> MakeRace(const ConvOperation& operation, int threads) {
   for (std::vector<Format>& formats : combinations) {
     ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
                      PlanIn(operation, threads, race, formats));
-    race.contenders.push_back({std::move(formats), std::move(plan)});
+    std::vector<std::string> names;
+    for (Format format : formats) names.emplace_back(NameOf(format));
+    race.contenders.push_back({std::move(names), std::move(plan)});
   }
   return race;
 }
@@ -173,7 +189,7 @@ absl::Status TimeAll(const ConvOperation& operation, int threads, Race* race) {
       const absl::Duration took = absl::Now() - begin;
       if (round > 0) contender.best = std::min(contender.best, took);
     }
-    if (round > 0 && absl::Now() - start > kEnough) break;
+    if (round > 1 && absl::Now() - start > kEnough) break;
   }
   return absl::OkStatus();
 }
@@ -187,27 +203,66 @@ ConvOperation PartOf(const ConvOperation& operation,
   return part;
 }
 
-absl::Status TunePart(const ConvOperation& part, int threads, int64_t max_bytes,
-                      FormatChoices* choices) {
-  ASSIGN_OR_RETURN(Race race, MakeRace(part, threads));
-  if (race.contenders.empty() || choices->Find(race.keys[0])) {
-    return absl::OkStatus();
-  }
-  if (BytesOf(part, race) > max_bytes) return absl::OkStatus();
-  RETURN_IF_ERROR(TimeAll(part, threads, &race));
+absl::Status Decide(const ConvOperation& operation, int threads,
+                    int64_t max_bytes, Race race, Choices* choices) {
+  if (BytesOf(operation, race) > max_bytes) return absl::OkStatus();
+  RETURN_IF_ERROR(TimeAll(operation, threads, &race));
   const auto fastest = std::min_element(
       race.contenders.begin(), race.contenders.end(),
       [](const Contender& a, const Contender& b) { return a.best < b.best; });
   for (size_t i = 0; i < race.keys.size(); ++i) {
-    choices->Put(race.keys[i], fastest->formats[i]);
+    choices->Put(race.keys[i], fastest->choices[i]);
   }
   return absl::OkStatus();
+}
+
+absl::Status TuneFormats(const ConvOperation& part, int threads,
+                         int64_t max_bytes, Choices* choices) {
+  ASSIGN_OR_RETURN(Race race, MakeFormatRace(part, threads));
+  if (race.contenders.empty() || choices->Has(race.keys[0])) {
+    return absl::OkStatus();
+  }
+  return Decide(part, threads, max_bytes, std::move(race), choices);
+}
+
+absl::Status TunePartition(const ConvOperation& part, int threads,
+                           int64_t max_bytes, Choices* choices) {
+  std::vector<Partition> partitions = PartitionsOf(part, threads);
+  Race race;
+  race.keys = {KeyOf(part, threads)};
+  if (partitions.empty() || IsSmall(part) || choices->Has(race.keys[0])) {
+    return absl::OkStatus();
+  }
+  const FormatPreference follow = [&](const PassSpec& spec) {
+    return choices->FindFormat(KeyOf(spec));
+  };
+  ASSIGN_OR_RETURN(auto whole, MakeConvPlan(part, threads, {follow, Uncut}));
+  race.contenders.push_back({{ToString(Partition())}, std::move(whole)});
+  for (const Partition& partition : partitions) {
+    ASSIGN_OR_RETURN(
+        auto plan,
+        MakePartitionedPlan(part, partition, threads,
+                            [&](const ConvOperation& piece)
+                                -> absl::StatusOr<std::unique_ptr<Plan>> {
+                              RETURN_IF_ERROR(
+                                  TuneFormats(piece, 1, max_bytes, choices));
+                              return MakeConvPlan(piece, 1, {follow, Uncut});
+                            }));
+    race.contenders.push_back({{ToString(partition)}, std::move(plan)});
+  }
+  return Decide(part, threads, max_bytes, std::move(race), choices);
+}
+
+absl::Status TunePart(const ConvOperation& part, int threads, int64_t max_bytes,
+                      Choices* choices) {
+  RETURN_IF_ERROR(TuneFormats(part, threads, max_bytes, choices));
+  return TunePartition(part, threads, max_bytes, choices);
 }
 
 }  // namespace
 
 absl::Status Tune(const ConvOperation& operation, int threads,
-                  int64_t max_bytes, FormatChoices* choices) {
+                  int64_t max_bytes, Choices* choices) {
   std::vector<ResultRequest> computed;
   for (const ResultRequest& request : operation.results) {
     if (request.which == Result::kGradBias ||

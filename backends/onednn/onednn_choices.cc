@@ -1,4 +1,4 @@
-#include "backends/onednn/onednn_format_choices.h"
+#include "backends/onednn/onednn_choices.h"
 
 #include <utility>
 #include <vector>
@@ -38,38 +38,49 @@ std::string KeyOf(const PassSpec& spec) {
                       TextOf(spec.shared), " threads=", spec.threads);
 }
 
-std::optional<Format> FormatChoices::Find(const std::string& key) const {
+std::optional<Format> Choices::FindFormat(const std::string& key) const {
   MutexLock lock(&mutex_);
-  const auto found = formats_.find(key);
-  if (found == formats_.end()) return std::nullopt;
-  return found->second;
+  const auto found = choices_.find(key);
+  if (found == choices_.end()) return std::nullopt;
+  return ParseFormat(found->second);
 }
 
-void FormatChoices::Put(std::string key, Format format) {
+std::optional<Partition> Choices::FindPartition(const std::string& key) const {
   MutexLock lock(&mutex_);
-  formats_.insert_or_assign(std::move(key), format);
+  const auto found = choices_.find(key);
+  if (found == choices_.end()) return std::nullopt;
+  return ParsePartition(found->second);
 }
 
-std::string FormatChoices::ToText() const {
+bool Choices::Has(const std::string& key) const {
+  MutexLock lock(&mutex_);
+  return choices_.count(key) > 0;
+}
+
+void Choices::Put(std::string key, absl::string_view choice) {
+  MutexLock lock(&mutex_);
+  choices_.insert_or_assign(std::move(key), std::string(choice));
+}
+
+std::string Choices::ToText() const {
   MutexLock lock(&mutex_);
   std::string text;
-  for (const auto& [key, format] : formats_) {
-    absl::StrAppend(&text, key, " = ", NameOf(format), "\n");
+  for (const auto& [key, choice] : choices_) {
+    absl::StrAppend(&text, key, " = ", choice, "\n");
   }
   return text;
 }
 
-absl::Status FormatChoices::AddText(absl::string_view text) {
+absl::Status Choices::AddText(absl::string_view text) {
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const std::vector<std::string> parts = absl::StrSplit(line, " = ");
-    const auto format =
-        parts.size() == 2 ? ParseFormat(parts[1]) : std::nullopt;
-    if (!format) {
+    if (parts.size() != 2 ||
+        (!ParseFormat(parts[1]) && !ParsePartition(parts[1]))) {
       return InvalidField(Reason::kMalformed, "tuning",
                           absl::StrCat("\"", line, "\""),
-                          "PASS = any, nxc or ncx");
+                          "PASS = any, nxc or ncx, or OPERATION = a partition");
     }
-    Put(parts[0], *format);
+    Put(parts[0], parts[1]);
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,5 @@
-// Which format computes a pass fastest, as timed rather than modelled.
+// How an operation or a pass is computed fastest, as timed rather than
+// modelled.
 #pragma once
 
 #include <map>
@@ -9,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "backends/core/mutex.h"
 #include "backends/onednn/onednn_candidates.h"
+#include "backends/onednn/onednn_partition.h"
 
 namespace convgrad::onednn {
 
@@ -20,12 +22,17 @@ namespace convgrad::onednn {
 std::string KeyOf(const PassSpec& spec);
 
 // Thread-safe.
-class FormatChoices {
+class Choices {
  public:
-  std::optional<Format> Find(const std::string& key) const;
-  void Put(std::string key, Format format);
+  // The format of the pass that KeyOf(spec) names.
+  std::optional<Format> FindFormat(const std::string& key) const;
+  // The partition of the operation that KeyOf(operation, threads) names.
+  std::optional<Partition> FindPartition(const std::string& key) const;
+  bool Has(const std::string& key) const;
+  // Requires: the name of a format or a partition.
+  void Put(std::string key, absl::string_view choice);
 
-  // Returns one "KEY = FORMAT" a line, sorted.
+  // Returns one "KEY = CHOICE" a line, sorted.
   std::string ToText() const;
   // Adds the lines of such a text; the later one of a key counts.
   // Errors: kInvalidArgument naming the line.
@@ -33,7 +40,7 @@ class FormatChoices {
 
  private:
   mutable Mutex mutex_;
-  std::map<std::string, Format> formats_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> choices_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad::onednn

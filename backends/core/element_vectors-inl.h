@@ -1,0 +1,168 @@
+// Vectors of f32 loaded from and stored to elements of any dtype, for the files
+// that highway compiles once per kind of CPU. Included by those only, inside of
+// none of their namespaces.
+#if defined(CONVGRAD_ELEMENT_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVGRAD_ELEMENT_VECTORS_INL_H_
+#undef CONVGRAD_ELEMENT_VECTORS_INL_H_
+#else
+#define CONVGRAD_ELEMENT_VECTORS_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32Tag = hn::ScalableTag<float>;
+using U32Tag = hn::RebindToUnsigned<F32Tag>;
+using I32Tag = hn::RebindToSigned<F32Tag>;
+using U16Tag = hn::Rebind<uint16_t, F32Tag>;
+using F16Tag = hn::Rebind<hwy::float16_t, F32Tag>;
+using F32Vector = hn::Vec<F32Tag>;
+using U32Vector = hn::Vec<U32Tag>;
+
+// F16C or AVX-512. Elsewhere highway 1.0.3's own conversions truncate and lose
+// Inf and NaN, so that integer operations stand in for them.
+constexpr bool kHasNativeHalf = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
+
+// Returns a mask of the lanes with left > right; all below 2^31.
+HWY_INLINE auto Above(U32Vector left, uint32_t right) {
+  return hn::RebindMask(U32Tag(),
+                        hn::Gt(hn::BitCast(I32Tag(), left),
+                               hn::Set(I32Tag(), static_cast<int32_t>(right))));
+}
+
+HWY_INLINE U32Vector Magnitude(U32Vector bits) {
+  return hn::And(bits, hn::Set(U32Tag(), 0x7fffffffu));
+}
+
+template <bool kStream, class D, class V, class T>
+HWY_INLINE void Put(D d, V value, T* to) {
+  if constexpr (kStream) {
+    hn::Stream(value, d, to);
+  } else {
+    hn::StoreU(value, d, to);
+  }
+}
+
+struct Float {
+  using Bits = uint32_t;
+  static HWY_INLINE F32Vector Load(const Bits* p) {
+    return hn::BitCast(F32Tag(), hn::LoadU(U32Tag(), p));
+  }
+  template <bool kStream>
+  static HWY_INLINE void Store(F32Vector value, Bits* p) {
+    Put<kStream>(U32Tag(), hn::BitCast(U32Tag(), value), p);
+  }
+};
+
+struct BFloat16 {
+  using Bits = uint16_t;
+  static HWY_INLINE F32Vector Load(const Bits* p) {
+    const U32Tag d;
+    const auto bits =
+        hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(U16Tag(), p)));
+    const auto is_nan = Above(Magnitude(bits), 0x7f800000u);
+    const auto quiet = hn::Or(bits, hn::Set(d, 0x400000u));
+    return hn::BitCast(F32Tag(), hn::IfThenElse(is_nan, quiet, bits));
+  }
+  template <bool kStream>
+  static HWY_INLINE void Store(F32Vector value, Bits* p) {
+    const U32Tag d;
+    const auto bits = hn::BitCast(d, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
+    const auto rounded = hn::Add(hn::Add(bits, hn::Set(d, 0x7fffu)), odd);
+    const auto quiet = hn::Or(bits, hn::Set(d, 0x400000u));
+    const auto is_nan = Above(Magnitude(bits), 0x7f800000u);
+    const auto high =
+        hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
+    Put<kStream>(U16Tag(), hn::DemoteTo(U16Tag(), hn::BitCast(I32Tag(), high)),
+                 p);
+  }
+};
+
+// Returns the f32 bits of f16 bits (in 32-bit lanes).
+HWY_INLINE U32Vector WidenHalf(U32Vector half) {
+  const U32Tag d;
+  const F32Tag df;
+  const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000u)));
+  const auto magnitude = hn::And(half, hn::Set(d, 0x7fffu));
+  const auto normal =
+      hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(d, (127u - 15u) << 23));
+  // 2^-14 + m * 2^-24, less 2^-14; exact.
+  const auto hidden = hn::Set(d, 113u << 23);
+  const auto subnormal = hn::BitCast(
+      d, hn::Sub(hn::BitCast(df, hn::Or(hidden, hn::ShiftLeft<13>(magnitude))),
+                 hn::BitCast(df, hidden)));
+  const auto special =
+      hn::Or(hn::ShiftLeft<13>(magnitude), hn::Set(d, 0x7f800000u));
+  const auto quiet = hn::Or(special, hn::Set(d, 0x400000u));
+  auto result = hn::IfThenElse(Above(magnitude, 0x3ffu), normal, subnormal);
+  result = hn::IfThenElse(Above(magnitude, 0x7bffu), special, result);
+  result = hn::IfThenElse(Above(magnitude, 0x7c00u), quiet, result);
+  return hn::Or(sign, result);
+}
+
+// Returns the f16 bits (in 32-bit lanes) of f32 bits.
+HWY_INLINE U32Vector RoundToHalf(U32Vector bits) {
+  const U32Tag d;
+  const F32Tag df;
+  const auto magnitude = Magnitude(bits);
+  const auto sign =
+      hn::ShiftRight<16>(hn::AndNot(hn::Set(d, 0x7fffffffu), bits));
+  const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1u));
+  // Adds in wrapping arithmetic: new exponent bias, then half an ulp.
+  const auto rebias = hn::Set(d, 0xfffu - ((127u - 15u) << 23));
+  const auto normal =
+      hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, rebias), odd));
+  // At 0.5 an f32's last place is 2^-24, an f16 subnormal's: the sum rounds.
+  const auto half = hn::Set(d, 126u << 23);
+  const auto subnormal = hn::Sub(
+      hn::BitCast(d,
+                  hn::Add(hn::BitCast(df, magnitude), hn::BitCast(df, half))),
+      half);
+  const auto quiet =
+      hn::Or(hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 0x3ffu)),
+             hn::Set(d, 0x7e00u));
+  auto result =
+      hn::IfThenElse(Above(magnitude, 0x387fffffu), normal, subnormal);
+  result = hn::IfThenElse(Above(magnitude, 0x477fffffu), hn::Set(d, 0x7c00u),
+                          result);
+  result = hn::IfThenElse(Above(magnitude, 0x7f800000u), quiet, result);
+  return hn::Or(sign, result);
+}
+
+struct Half {
+  using Bits = uint16_t;
+  static HWY_INLINE F32Vector Load(const Bits* p) {
+    const auto bits = hn::LoadU(U16Tag(), p);
+    if constexpr (kHasNativeHalf) {
+      return hn::PromoteTo(F32Tag(), hn::BitCast(F16Tag(), bits));
+    } else {
+      return hn::BitCast(F32Tag(), WidenHalf(hn::PromoteTo(U32Tag(), bits)));
+    }
+  }
+  template <bool kStream>
+  static HWY_INLINE void Store(F32Vector value, Bits* p) {
+    if constexpr (kHasNativeHalf) {
+      Put<kStream>(U16Tag(),
+                   hn::BitCast(U16Tag(), hn::DemoteTo(F16Tag(), value)), p);
+    } else {
+      const auto bits = RoundToHalf(hn::BitCast(U32Tag(), value));
+      Put<kStream>(U16Tag(),
+                   hn::DemoteTo(U16Tag(), hn::BitCast(I32Tag(), bits)), p);
+    }
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,333 @@
+#include "backends/onednn/onednn_partition.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "backends/core/checked_math.h"
+
+namespace convgrad::onednn {
+namespace {
+
+struct AxisName {
+  CutAxis axis;
+  absl::string_view name;
+};
+constexpr std::array<AxisName, 6> kAxes = {{
+    {CutAxis::kNone, "none"},
+    {CutAxis::kBatch, "batch"},
+    {CutAxis::kRows, "rows"},
+    {CutAxis::kGroups, "groups"},
+    {CutAxis::kInputChannels, "input_channels"},
+    {CutAxis::kOutputChannels, "output_channels"},
+}};
+
+// Pieces that are smaller anyway aren't made smaller for the caches.
+constexpr int64_t kSmallPiece = 128 << 10;
+constexpr int kMaxPiecesPerThread = 32;
+
+// Channels that the library computes at once.
+constexpr int64_t kLanes = 16;
+
+// Units that a piece is a range of.
+int64_t UnitsOf(const ConvProblem& problem, CutAxis axis) {
+  switch (axis) {
+    case CutAxis::kNone:
+      return 1;
+    case CutAxis::kBatch:
+      return problem.batch;
+    case CutAxis::kRows:
+      return problem.axes[0].out;
+    case CutAxis::kGroups:
+      return problem.groups;
+    case CutAxis::kInputChannels:
+      return problem.in_channels;
+    case CutAxis::kOutputChannels:
+      break;
+  }
+  return problem.out_channels;
+}
+
+// Units that stay together.
+int64_t GrainOf(const ConvProblem& problem, CutAxis axis) {
+  switch (axis) {
+    case CutAxis::kGroups: {
+      const int64_t channels =
+          std::min(problem.in_channels, problem.out_channels) / problem.groups;
+      return CeilDiv(kLanes, channels);
+    }
+    case CutAxis::kInputChannels:
+    case CutAxis::kOutputChannels:
+      return kLanes;
+    default:
+      return 1;
+  }
+}
+
+// Where each piece begins, and where the last one ends.
+std::vector<int64_t> BoundsOf(const ConvProblem& problem,
+                              const Partition& partition, int threads) {
+  const int64_t units = UnitsOf(problem, partition.axis);
+  const int64_t grain = GrainOf(problem, partition.axis);
+  const int64_t pieces = int64_t{threads} * partition.pieces_per_thread;
+  std::vector<int64_t> bounds;
+  for (int64_t i = 0; i < pieces; ++i) {
+    bounds.push_back(i * units / pieces / grain * grain);
+  }
+  bounds.push_back(units);
+  return bounds;
+}
+
+// Whether no core has much more to do than the others.
+bool IsFair(const std::vector<int64_t>& bounds) {
+  const auto pieces = std::ssize(bounds) - 1;
+  int64_t largest = 0;
+  for (int64_t i = 0; i < pieces; ++i) {
+    if (bounds[i] == bounds[i + 1]) return false;
+    largest = std::max(largest, bounds[i + 1] - bounds[i]);
+  }
+  return largest * pieces * 5 <= bounds.back() * 6;
+}
+
+bool IsPointwiseRow(const ConvProblem& problem) {
+  if (problem.transposed || problem.axes.empty()) return false;
+  const SpatialAxis& axis = problem.axes[0];
+  return axis.kernel == 1 && axis.pad_begin == 0 && axis.pad_end == 0 &&
+         axis.out > axis.stride;
+}
+
+bool IsChannelsFirst(const ConvOperation& operation) {
+  const auto is_last = [](const TensorDescriptor& tensor) {
+    return tensor.layout == Layout::kNXC;
+  };
+  return std::none_of(operation.operands.begin(), operation.operands.end(),
+                      [&](const auto& operand) {
+                        return operand && is_last(*operand);
+                      }) &&
+         std::none_of(operation.results.begin(), operation.results.end(),
+                      [&](const ResultRequest& request) {
+                        return is_last(request.descriptor);
+                      });
+}
+
+// Whether the pieces are operations of the contract, and may be worth it.
+bool Allows(const ConvOperation& operation, CutAxis axis, int threads) {
+  const ConvProblem& problem = operation.problem;
+  const bool plain = !problem.transposed && problem.groups == 1;
+  switch (axis) {
+    case CutAxis::kNone:
+      return false;
+    case CutAxis::kBatch:
+      return problem.batch >= threads;
+    case CutAxis::kRows:
+      return problem.batch == 1 && IsPointwiseRow(problem);
+    case CutAxis::kGroups:
+      // Elsewhere a group's channels lie apart: copies cost more than it gains.
+      return problem.groups >= threads && problem.batch == 1 &&
+             IsChannelsFirst(operation);
+    case CutAxis::kInputChannels:
+      return plain && operation.direction == Direction::kBackward;
+    case CutAxis::kOutputChannels:
+      break;
+  }
+  return plain && operation.direction == Direction::kForward;
+}
+
+// Whether every tensor has a stride per axis, and the bias, if there is one,
+// is per channel or one number.
+bool IsCuttable(const ConvOperation& operation) {
+  for (const auto& operand : operation.operands) {
+    if (operand && !IsRowMajor(operand->layout)) return false;
+  }
+  for (const ResultRequest& request : operation.results) {
+    if (!IsRowMajor(request.descriptor.layout)) return false;
+  }
+  const ConvProblem& problem = operation.problem;
+  if (!problem.bias) return true;
+  const Dims bias = BroadcastBiasDims(problem, *problem.bias);
+  for (size_t i = 0; i < bias.size(); ++i) {
+    if (i != 1 && bias[i] != 1) return false;
+  }
+  return true;
+}
+
+// In f32, of what the pieces work on.
+int64_t ActivationBytes(const ConvOperation& operation) {
+  return 4 * (ElementCount({.dims = InputDims(operation.problem)}) +
+              ElementCount({.dims = OutputDims(operation.problem)}));
+}
+
+ConvProblem PieceOf(ConvProblem problem, CutAxis axis, int64_t begin,
+                    int64_t end) {
+  const int64_t units = UnitsOf(problem, axis);
+  const int64_t out_channels = problem.out_channels;
+  switch (axis) {
+    case CutAxis::kNone:
+      break;
+    case CutAxis::kBatch:
+      problem.batch = end - begin;
+      break;
+    case CutAxis::kRows: {
+      // Rows of the input that a stride skips belong to the window before.
+      SpatialAxis& axis = problem.axes[0];
+      axis.in =
+          (end == units ? axis.in : end * axis.stride) - begin * axis.stride;
+      axis.out = end - begin;
+      break;
+    }
+    case CutAxis::kGroups:
+      problem.in_channels = problem.in_channels / units * (end - begin);
+      problem.out_channels = problem.out_channels / units * (end - begin);
+      problem.groups = end - begin;
+      break;
+    case CutAxis::kInputChannels:
+      problem.in_channels = end - begin;
+      break;
+    case CutAxis::kOutputChannels:
+      problem.out_channels = end - begin;
+      break;
+  }
+  if (problem.bias) {
+    for (int64_t& extent : *problem.bias) {
+      if (extent == out_channels) extent = problem.out_channels;
+    }
+  }
+  return problem;
+}
+
+Extract ExtractOf(const TensorDescriptor& whole, const Dims& dims,
+                  int64_t units, int64_t begin) {
+  Extract extract = {whole};
+  extract.descriptor.dims = dims;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] == whole.dims[i]) continue;
+    extract.axis = static_cast<int>(i);
+    extract.begin = begin * CeilDiv(whole.dims[i], units);
+  }
+  return extract;
+}
+
+Piece CutPiece(const ConvOperation& operation, CutAxis axis, int64_t begin,
+               int64_t end) {
+  const int64_t units = UnitsOf(operation.problem, axis);
+  Piece piece;
+  piece.operation = operation;
+  ConvOperation& part = piece.operation;
+  part.problem = PieceOf(operation.problem, axis, begin, end);
+  for (Operand which : kAllOperands) {
+    auto& descriptor = part.operand(which);
+    if (!descriptor) continue;
+    const Extract extract =
+        ExtractOf(*descriptor, DimsOf(part.problem, which), units, begin);
+    piece.operands[static_cast<size_t>(which)] = extract;
+    descriptor = extract.descriptor;
+  }
+  part.results.clear();
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    ResultRequest request = operation.results[i];
+    const Extract extract = ExtractOf(
+        request.descriptor, DimsOf(part.problem, request.which), units, begin);
+    // Every piece could compute it, the first one does.
+    const bool is_common =
+        extract.is_whole() && axis == CutAxis::kInputChannels;
+    if (is_common && begin > 0) continue;
+    piece.results.push_back({i, extract, extract.is_whole() && !is_common});
+    request.descriptor = extract.descriptor;
+    part.results.push_back(request);
+  }
+  DropUnneeded(&part);
+  return piece;
+}
+
+}  // namespace
+
+std::string ToString(const Partition& partition) {
+  const auto* found = std::find_if(
+      kAxes.begin(), kAxes.end(),
+      [&](const AxisName& named) { return named.axis == partition.axis; });
+  std::string text(found->name);
+  if (partition.pieces_per_thread > 1) {
+    absl::StrAppend(&text, "*", partition.pieces_per_thread);
+  }
+  return text;
+}
+
+std::optional<Partition> ParsePartition(absl::string_view text) {
+  Partition partition;
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(text, absl::MaxSplits('*', 1));
+  const auto* found = std::find_if(
+      kAxes.begin(), kAxes.end(),
+      [&](const AxisName& named) { return named.name == parts.first; });
+  if (found == kAxes.end()) return std::nullopt;
+  partition.axis = found->axis;
+  if (parts.first.size() < text.size() &&
+      (!absl::SimpleAtoi(parts.second, &partition.pieces_per_thread) ||
+       partition.pieces_per_thread < 2 ||
+       partition.pieces_per_thread > kMaxPiecesPerThread)) {
+    return std::nullopt;
+  }
+  return partition;
+}
+
+std::vector<Partition> PartitionsOf(const ConvOperation& operation,
+                                    int threads) {
+  std::vector<Partition> partitions;
+  if (threads < 2 || !IsCuttable(operation)) return partitions;
+  const int64_t bytes = ActivationBytes(operation);
+  for (const AxisName& named : kAxes) {
+    if (!Allows(operation, named.axis, threads)) continue;
+    for (int more = 1; more <= kMaxPiecesPerThread; more *= 4) {
+      const Partition partition = {named.axis, more};
+      if (!IsFair(BoundsOf(operation.problem, partition, threads))) break;
+      partitions.push_back(partition);
+      if (bytes / (more * threads) <= kSmallPiece) break;
+    }
+  }
+  return partitions;
+}
+
+std::vector<Piece> CutInto(const ConvOperation& operation,
+                           const Partition& partition, int threads) {
+  const std::vector<int64_t> bounds =
+      BoundsOf(operation.problem, partition, threads);
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    pieces.push_back(
+        CutPiece(operation, partition.axis, bounds[i], bounds[i + 1]));
+  }
+  return pieces;
+}
+
+std::string KeyOf(const ConvOperation& operation, int threads) {
+  ConvProblem problem = operation.problem;
+  problem.bias.reset();
+  problem.relu = problem.residual = false;
+  std::vector<std::string> results;
+  Layout in = Layout::kNCX, out = Layout::kNCX;
+  for (Operand which : kAllOperands) {
+    const auto& operand = operation.operand(which);
+    if (!operand) continue;
+    if (which == Operand::kInput) in = operand->layout;
+    if (which == Operand::kGradOutput) out = operand->layout;
+  }
+  for (const ResultRequest& request : operation.results) {
+    if (request.which == Result::kOutput) out = request.descriptor.layout;
+    if (request.which == Result::kGradInput) in = request.descriptor.layout;
+    if (request.which == Result::kGradBias ||
+        request.which == Result::kGradResidual) {
+      continue;
+    }
+    results.emplace_back(NameOf(request.which));
+  }
+  std::sort(results.begin(), results.end());
+  return absl::AsciiStrToLower(absl::StrCat(
+      NameOf(operation.direction), " ", ToString(problem), " ",
+      NameOf(OperandDtype(operation)), " in=", NameOf(in), " out=", NameOf(out),
+      " -> ", absl::StrJoin(results, ","), " threads=", threads));
+}
+
+}  // namespace convgrad::onednn

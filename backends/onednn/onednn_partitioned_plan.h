@@ -1,0 +1,25 @@
+// A plan that has every core compute a piece of the operation with a plan of
+// its own.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "backends/core/backend.h"
+#include "backends/onednn/onednn_partition.h"
+
+namespace convgrad::onednn {
+
+// Makes the plan of a piece, for one thread.
+using PiecePlanner =
+    std::function<absl::StatusOr<std::unique_ptr<Plan>>(const ConvOperation&)>;
+
+// Returns a plan for `threads` threads. Requires: `partition` is one of
+// PartitionsOf(operation, threads).
+// Errors: those of `planner`.
+absl::StatusOr<std::unique_ptr<Plan>> MakePartitionedPlan(
+    const ConvOperation& operation, const Partition& partition, int threads,
+    const PiecePlanner& planner);
+
+}  // namespace convgrad::onednn
