@@ -52,6 +52,7 @@ Partition ChoosePartition(const ConvOperation& operation, int threads,
   const std::vector<Partition> possible = PartitionsOf(operation, threads);
   if (possible.empty()) return {};
   const auto preferred = preference(operation, threads);
+  if (!preferred) return PredictPartition(operation, possible, threads);
   const bool can =
       std::find(possible.begin(), possible.end(), preferred) != possible.end();
   return can ? *preferred : Partition();

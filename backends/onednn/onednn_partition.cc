@@ -1,6 +1,7 @@
 #include "backends/onednn/onednn_partition.h"
 
 #include <algorithm>
+#include <array>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -29,27 +30,12 @@ constexpr std::array<AxisName, 6> kAxes = {{
 constexpr int64_t kSmallPiece = 128 << 10;
 constexpr int kMaxPiecesPerThread = 32;
 
+// What a piece's activations must be of the weight, in bytes of f32 by
+// elements, for a cut that has every piece sum a gradient of its own.
+constexpr int64_t kWeightShare = 16;
+
 // Channels that the library computes at once.
 constexpr int64_t kLanes = 16;
-
-// Units that a piece is a range of.
-int64_t UnitsOf(const ConvProblem& problem, CutAxis axis) {
-  switch (axis) {
-    case CutAxis::kNone:
-      return 1;
-    case CutAxis::kBatch:
-      return problem.batch;
-    case CutAxis::kRows:
-      return problem.axes[0].out;
-    case CutAxis::kGroups:
-      return problem.groups;
-    case CutAxis::kInputChannels:
-      return problem.in_channels;
-    case CutAxis::kOutputChannels:
-      break;
-  }
-  return problem.out_channels;
-}
 
 // Units that stay together.
 int64_t GrainOf(const ConvProblem& problem, CutAxis axis) {
@@ -65,20 +51,6 @@ int64_t GrainOf(const ConvProblem& problem, CutAxis axis) {
     default:
       return 1;
   }
-}
-
-// Where each piece begins, and where the last one ends.
-std::vector<int64_t> BoundsOf(const ConvProblem& problem,
-                              const Partition& partition, int threads) {
-  const int64_t units = UnitsOf(problem, partition.axis);
-  const int64_t grain = GrainOf(problem, partition.axis);
-  const int64_t pieces = int64_t{threads} * partition.pieces_per_thread;
-  std::vector<int64_t> bounds;
-  for (int64_t i = 0; i < pieces; ++i) {
-    bounds.push_back(i * units / pieces / grain * grain);
-  }
-  bounds.push_back(units);
-  return bounds;
 }
 
 // Whether no core has much more to do than the others.
@@ -160,88 +132,6 @@ int64_t ActivationBytes(const ConvOperation& operation) {
               ElementCount({.dims = OutputDims(operation.problem)}));
 }
 
-ConvProblem PieceOf(ConvProblem problem, CutAxis axis, int64_t begin,
-                    int64_t end) {
-  const int64_t units = UnitsOf(problem, axis);
-  const int64_t out_channels = problem.out_channels;
-  switch (axis) {
-    case CutAxis::kNone:
-      break;
-    case CutAxis::kBatch:
-      problem.batch = end - begin;
-      break;
-    case CutAxis::kRows: {
-      // Rows of the input that a stride skips belong to the window before.
-      SpatialAxis& axis = problem.axes[0];
-      axis.in =
-          (end == units ? axis.in : end * axis.stride) - begin * axis.stride;
-      axis.out = end - begin;
-      break;
-    }
-    case CutAxis::kGroups:
-      problem.in_channels = problem.in_channels / units * (end - begin);
-      problem.out_channels = problem.out_channels / units * (end - begin);
-      problem.groups = end - begin;
-      break;
-    case CutAxis::kInputChannels:
-      problem.in_channels = end - begin;
-      break;
-    case CutAxis::kOutputChannels:
-      problem.out_channels = end - begin;
-      break;
-  }
-  if (problem.bias) {
-    for (int64_t& extent : *problem.bias) {
-      if (extent == out_channels) extent = problem.out_channels;
-    }
-  }
-  return problem;
-}
-
-Extract ExtractOf(const TensorDescriptor& whole, const Dims& dims,
-                  int64_t units, int64_t begin) {
-  Extract extract = {whole};
-  extract.descriptor.dims = dims;
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] == whole.dims[i]) continue;
-    extract.axis = static_cast<int>(i);
-    extract.begin = begin * CeilDiv(whole.dims[i], units);
-  }
-  return extract;
-}
-
-Piece CutPiece(const ConvOperation& operation, CutAxis axis, int64_t begin,
-               int64_t end) {
-  const int64_t units = UnitsOf(operation.problem, axis);
-  Piece piece;
-  piece.operation = operation;
-  ConvOperation& part = piece.operation;
-  part.problem = PieceOf(operation.problem, axis, begin, end);
-  for (Operand which : kAllOperands) {
-    auto& descriptor = part.operand(which);
-    if (!descriptor) continue;
-    const Extract extract =
-        ExtractOf(*descriptor, DimsOf(part.problem, which), units, begin);
-    piece.operands[static_cast<size_t>(which)] = extract;
-    descriptor = extract.descriptor;
-  }
-  part.results.clear();
-  for (size_t i = 0; i < operation.results.size(); ++i) {
-    ResultRequest request = operation.results[i];
-    const Extract extract = ExtractOf(
-        request.descriptor, DimsOf(part.problem, request.which), units, begin);
-    // Every piece could compute it, the first one does.
-    const bool is_common =
-        extract.is_whole() && axis == CutAxis::kInputChannels;
-    if (is_common && begin > 0) continue;
-    piece.results.push_back({i, extract, extract.is_whole() && !is_common});
-    request.descriptor = extract.descriptor;
-    part.results.push_back(request);
-  }
-  DropUnneeded(&part);
-  return piece;
-}
-
 }  // namespace
 
 std::string ToString(const Partition& partition) {
@@ -273,6 +163,37 @@ std::optional<Partition> ParsePartition(absl::string_view text) {
   return partition;
 }
 
+int64_t UnitsOf(const ConvProblem& problem, CutAxis axis) {
+  switch (axis) {
+    case CutAxis::kNone:
+      return 1;
+    case CutAxis::kBatch:
+      return problem.batch;
+    case CutAxis::kRows:
+      return problem.axes[0].out;
+    case CutAxis::kGroups:
+      return problem.groups;
+    case CutAxis::kInputChannels:
+      return problem.in_channels;
+    case CutAxis::kOutputChannels:
+      break;
+  }
+  return problem.out_channels;
+}
+
+std::vector<int64_t> BoundsOf(const ConvProblem& problem,
+                              const Partition& partition, int threads) {
+  const int64_t units = UnitsOf(problem, partition.axis);
+  const int64_t grain = GrainOf(problem, partition.axis);
+  const int64_t pieces = int64_t{threads} * partition.pieces_per_thread;
+  std::vector<int64_t> bounds;
+  for (int64_t i = 0; i < pieces; ++i) {
+    bounds.push_back(i * units / pieces / grain * grain);
+  }
+  bounds.push_back(units);
+  return bounds;
+}
+
 std::vector<Partition> PartitionsOf(const ConvOperation& operation,
                                     int threads) {
   std::vector<Partition> partitions;
@@ -290,16 +211,29 @@ std::vector<Partition> PartitionsOf(const ConvOperation& operation,
   return partitions;
 }
 
-std::vector<Piece> CutInto(const ConvOperation& operation,
-                           const Partition& partition, int threads) {
-  const std::vector<int64_t> bounds =
-      BoundsOf(operation.problem, partition, threads);
-  std::vector<Piece> pieces;
-  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
-    pieces.push_back(
-        CutPiece(operation, partition.axis, bounds[i], bounds[i + 1]));
+Partition PredictPartition(const ConvOperation& operation,
+                           const std::vector<Partition>& possible,
+                           int threads) {
+  const ConvProblem& problem = operation.problem;
+  const int64_t weight = ElementCount({.dims = WeightDims(problem)});
+  const int64_t bytes = ActivationBytes(operation);
+  Partition best;
+  for (const Partition& partition : possible) {
+    const int64_t piece = bytes / (threads * partition.pieces_per_thread);
+    const bool sums =
+        partition.axis == CutAxis::kBatch || partition.axis == CutAxis::kRows;
+    // Every piece reorders the weight for itself, and its gradient is summed.
+    if (sums && piece < kWeightShare * weight) continue;
+    if (partition.axis == CutAxis::kInputChannels ||
+        partition.axis == CutAxis::kOutputChannels) {
+      continue;
+    }
+    if (partition.axis == CutAxis::kRows && IsChannelsFirst(operation)) {
+      continue;
+    }
+    best = partition;
   }
-  return pieces;
+  return best;
 }
 
 std::string KeyOf(const ConvOperation& operation, int threads) {

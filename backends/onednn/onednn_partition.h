@@ -2,7 +2,6 @@
 // caches, instead of letting the whole team share every loop of it.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,38 +34,23 @@ struct Partition {
 std::string ToString(const Partition& partition);
 std::optional<Partition> ParsePartition(absl::string_view text);
 
-// What a piece has of a tensor: the indices [begin, begin + dims[axis]) of one
-// logical axis, or all of it.
-struct Extract {
-  TensorDescriptor descriptor;  // dims as the piece sees them
-  int axis = -1;                // -1: all of it
-  int64_t begin = 0;
+// Returns how many units `axis` of the problem has: items, rows, groups or
+// channels.
+int64_t UnitsOf(const ConvProblem& problem, CutAxis axis);
 
-  bool is_whole() const { return axis < 0; }
-};
-
-struct Piece {
-  struct PieceResult {
-    size_t index;  // in the whole operation
-    Extract extract;
-    bool is_summed;  // every piece gives a summand of all of it
-  };
-
-  ConvOperation operation;
-  // Indexed by Operand; empty where the operation has none.
-  std::array<Extract, kOperandCount> operands;
-  std::vector<PieceResult> results;  // as in `operation`
-};
+// Returns where each piece begins, and where the last one ends, in units.
+std::vector<int64_t> BoundsOf(const ConvProblem& problem,
+                              const Partition& partition, int threads);
 
 // Returns the ways to cut `operation` into about equal pieces for `threads`
 // cores, the uncut one not among them. Requires: Validate(operation).ok().
 std::vector<Partition> PartitionsOf(const ConvOperation& operation,
                                     int threads);
 
-// Returns the pieces, which together are the operation. Requires: `partition`
-// is one of PartitionsOf(operation, threads).
-std::vector<Piece> CutInto(const ConvOperation& operation,
-                           const Partition& partition, int threads);
+// Returns the partition that is probably the fastest: none, or one of
+// `possible`.
+Partition PredictPartition(const ConvOperation& operation,
+                           const std::vector<Partition>& possible, int threads);
 
 // Returns what a choice of partition is made for, e.g. "backward conv2d_n16_...
 // f32 in=ncx out=ncx -> grad_input,grad_weight threads=2".

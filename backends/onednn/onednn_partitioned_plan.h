@@ -2,18 +2,14 @@
 // its own.
 #pragma once
 
-#include <functional>
 #include <memory>
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/onednn/onednn_partition.h"
+#include "backends/onednn/onednn_piece_places.h"
 
 namespace convgrad::onednn {
-
-// Makes the plan of a piece, for one thread.
-using PiecePlanner =
-    std::function<absl::StatusOr<std::unique_ptr<Plan>>(const ConvOperation&)>;
 
 // Returns a plan for `threads` threads. Requires: `partition` is one of
 // PartitionsOf(operation, threads).

@@ -17,7 +17,8 @@
 namespace convgrad::onednn {
 namespace {
 
-constexpr int kRounds = 15;
+constexpr int kRounds = 21;
+constexpr int kFewestRounds = 3;
 // Slow ones needn't be timed so often.
 constexpr absl::Duration kEnough = absl::Milliseconds(300);
 // What is predicted to take so many times longer than the fastest isn't timed:
@@ -25,6 +26,8 @@ constexpr absl::Duration kEnough = absl::Milliseconds(300);
 constexpr double kHopeless = 20;
 // Two passes have nine pairs of formats, most of them for nothing.
 constexpr double kUnlikely = 3;
+// What isn't faster than this isn't worth another way.
+constexpr double kConvincing = 0.98;
 // More than a core's second-level cache.
 constexpr int64_t kCacheBytes = int64_t{4} << 20;
 
@@ -48,7 +51,13 @@ class Bytes {
 struct Contender {
   std::vector<std::string> choices;  // by key
   std::unique_ptr<Plan> plan;
-  absl::Duration best = absl::InfiniteDuration();
+  std::vector<absl::Duration> times = {};
+
+  absl::Duration median() {
+    const auto middle = times.begin() + std::ssize(times) / 2;
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
+  }
 };
 
 // All ways to compute an operation that are to be compared.
@@ -187,9 +196,9 @@ absl::Status TimeAll(const ConvOperation& operation, int threads, Race* race) {
       const absl::Time begin = absl::Now();
       RETURN_IF_ERROR(contender.plan->Run(buffers).status());
       const absl::Duration took = absl::Now() - begin;
-      if (round > 0) contender.best = std::min(contender.best, took);
+      if (round > 0) contender.times.push_back(took);
     }
-    if (round > 1 && absl::Now() - start > kEnough) break;
+    if (round >= kFewestRounds && absl::Now() - start > kEnough) break;
   }
   return absl::OkStatus();
 }
@@ -207,9 +216,12 @@ absl::Status Decide(const ConvOperation& operation, int threads,
                     int64_t max_bytes, Race race, Choices* choices) {
   if (BytesOf(operation, race) > max_bytes) return absl::OkStatus();
   RETURN_IF_ERROR(TimeAll(operation, threads, &race));
-  const auto fastest = std::min_element(
-      race.contenders.begin(), race.contenders.end(),
-      [](const Contender& a, const Contender& b) { return a.best < b.best; });
+  Contender* fastest = &race.contenders[0];
+  for (Contender& contender : race.contenders) {
+    if (contender.median() < kConvincing * fastest->median()) {
+      fastest = &contender;
+    }
+  }
   for (size_t i = 0; i < race.keys.size(); ++i) {
     choices->Put(race.keys[i], fastest->choices[i]);
   }

@@ -1,0 +1,95 @@
+// Where the pieces of an operation find their tensors, and what has to be
+// copied for it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/core/backend.h"
+#include "backends/core/reorder.h"
+#include "backends/onednn/onednn_pieces.h"
+
+namespace convgrad::onednn {
+
+// Offsets into an area that is laid out piece by piece.
+class Area {
+ public:
+  int64_t Allocate(int64_t bytes) {
+    const int64_t offset = size_;
+    constexpr int64_t kAlignment = 64;
+    size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return offset;
+  }
+  int64_t size() const { return size_; }
+
+ private:
+  int64_t size_ = 0;
+};
+
+// Where a piece finds one of its tensors.
+struct Place {
+  enum class Where {
+    kCaller,  // at `offset` of the caller's tensor
+    kShared,  // scratch that all pieces see
+    kCore,    // scratch of the core, for all of its pieces
+    kPiece,   // scratch of the core, for one piece at a time
+  };
+  Where where = Where::kCaller;
+  int64_t offset = 0;  // bytes
+  // Between the caller's tensor and kPiece.
+  std::optional<Reorder> copy = std::nullopt;
+};
+
+// A piece, ready to run.
+struct Share {
+  std::shared_ptr<const Plan> plan;
+  std::array<std::optional<Place>, kOperandCount> operands;
+  std::vector<size_t> result_indices;  // in the caller's results
+  std::vector<Place> results;
+  int64_t scratch = 0;  // the plan's, in the lane
+};
+
+// A tensor that every piece reads: each core converts it for itself, since
+// fetching it from another core takes longer.
+struct Conversion {
+  Operand operand;
+  Reorder reorder;
+  int64_t offset;
+};
+
+// The pieces' summands of one result.
+struct Sum {
+  size_t index;
+  int64_t count;
+  float scale;
+  DataType dtype;
+  std::vector<int64_t> offsets;  // of the shared scratch, by piece
+};
+
+// Makes the plan of a piece, for one thread.
+using PiecePlanner =
+    std::function<absl::StatusOr<std::unique_ptr<Plan>>(const ConvOperation&)>;
+
+// All of it. Scratch is the shared area, then for each core its own.
+struct PiecePlaces {
+  int64_t core_bytes() const { return core.size() + piece.size(); }
+
+  Area shared, core, piece;
+  std::vector<Conversion> conversions;
+  std::vector<Share> shares;
+  std::vector<Sum> sums;
+  int64_t resident_bytes = 0;  // of all plans
+};
+
+// Requires: `partition` is one of PartitionsOf(operation, threads).
+// Errors: those of `planner`.
+absl::StatusOr<PiecePlaces> PlacePieces(const ConvOperation& operation,
+                                        const Partition& partition, int threads,
+                                        const PiecePlanner& planner);
+
+}  // namespace convgrad::onednn
