@@ -200,6 +200,9 @@ absl::Status Config::Validate() const {
 }
 
 Config WithDefaults(Config config, const Machine& machine) {
+  if (config.workers == 0) {
+    config.workers = std::min(machine.nodes, machine.usable_cores);
+  }
   if (config.threads_per_worker == 0 && config.workers > 0) {
     config.threads_per_worker =
         std::max(1, machine.usable_cores / config.workers);

@@ -30,7 +30,7 @@ struct Config {
   int max_client_calls = 0;      // 0: no limit
   int64_t max_client_bytes = 0;  // 0: no limit
 
-  int workers = 1;
+  int workers = 0;             // 0: one for each NUMA node
   int threads_per_worker = 0;  // 0: usable cores / workers
   bool pin_workers = true;
   int queue_capacity = 64;

@@ -49,7 +49,7 @@ ABSL_FLAG(int64_t, max_client_bytes, convgrad::Config().max_client_bytes,
 ABSL_FLAG(std::string, backends, convgrad::Config().backends,
           "backends to use, with commas; empty for all that are compiled in");
 ABSL_FLAG(int, workers, convgrad::Config().workers,
-          "operations that run at once");
+          "operations that run at once; 0 for one on each NUMA node");
 ABSL_FLAG(int, threads_per_worker, convgrad::Config().threads_per_worker,
           "threads of one operation; 0 for all usable cores / workers. The "
           "bits of a result may depend on it");

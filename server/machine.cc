@@ -7,7 +7,9 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,9 @@
 
 namespace convgrad {
 namespace {
+
+// Node numbers may have gaps, up to here.
+constexpr int kMaxNodes = 64;
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path);
@@ -100,6 +105,40 @@ double CpuQuota(const std::string& root) {
   return cores;
 }
 
+// Reads e.g. "0-3,8-11".
+std::set<int> ReadCoreList(const std::string& path) {
+  std::set<int> cores;
+  for (absl::string_view range : absl::StrSplit(
+           ReadFile(path), absl::ByAnyChar(",\n"), absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> ends =
+        absl::StrSplit(range, absl::MaxSplits('-', 1));
+    int first, last;
+    if (!absl::SimpleAtoi(ends.first, &first)) continue;
+    if (!absl::SimpleAtoi(ends.second, &last)) last = first;
+    for (int core = first; core <= last; ++core) cores.insert(core);
+  }
+  return cores;
+}
+
+// Puts the cores of a node next to each other, and counts the nodes.
+void SortByNode(const std::string& root, Machine* machine) {
+  std::vector<int> sorted;
+  int nodes = 0;
+  for (int node = 0; sorted.size() < machine->cores.size(); ++node) {
+    const std::string folder =
+        absl::StrCat(root, "/sys/devices/system/node/node", node);
+    const std::set<int> of_node = ReadCoreList(folder + "/cpulist");
+    if (of_node.empty() && node >= kMaxNodes) return;
+    const size_t before = sorted.size();
+    for (int core : machine->cores) {
+      if (of_node.count(core) > 0) sorted.push_back(core);
+    }
+    if (sorted.size() > before) ++nodes;
+  }
+  machine->cores = std::move(sorted);
+  machine->nodes = std::max(nodes, 1);
+}
+
 }  // namespace
 
 Machine ReadMachine(const std::string& root) {
@@ -112,6 +151,7 @@ Machine ReadMachine(const std::string& root) {
     }
   }
   if (machine.cores.empty()) machine.cores.push_back(0);
+  SortByNode(root, &machine);
   const double usable = std::min<double>(
       static_cast<double>(machine.cores.size()), CpuQuota(root));
   machine.usable_cores = std::max(1, static_cast<int>(usable));

@@ -8,8 +8,10 @@
 namespace convgrad {
 
 struct Machine {
-  // Cores that the process may run on, ascending.
+  // Cores that the process may run on, those of a NUMA node next to each other.
   std::vector<int> cores;
+  // NUMA nodes that have some of them. Range: >= 1.
+  int nodes = 1;
   // Cores' worth of time that it may use: fewer than `cores` under a cgroup
   // quota. Range: >= 1.
   int usable_cores = 1;
@@ -17,8 +19,8 @@ struct Machine {
   int64_t memory_bytes = 0;
 };
 
-// Reads affinity, RAM and the cgroup (version 1 or 2) that the process is in.
-// `root` is put before the paths of /proc and /sys.
+// Reads affinity, NUMA nodes, RAM and the cgroup (version 1 or 2) of the
+// process. `root` is put before the paths of /proc and /sys.
 Machine ReadMachine(const std::string& root = "");
 
 // Returns a core set per worker, of `threads` cores each, as far as there are

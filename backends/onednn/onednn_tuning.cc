@@ -17,10 +17,10 @@
 namespace convgrad::onednn {
 namespace {
 
-constexpr int kRounds = 21;
+constexpr int kRounds = 15;
 constexpr int kFewestRounds = 3;
 // Slow ones needn't be timed so often.
-constexpr absl::Duration kEnough = absl::Milliseconds(300);
+constexpr absl::Duration kEnough = absl::Milliseconds(100);
 // What is predicted to take so many times longer than the fastest isn't timed:
 // the library's plain loops may take minutes.
 constexpr double kHopeless = 20;

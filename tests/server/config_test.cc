@@ -158,9 +158,21 @@ TEST(Config, RefusesNumbersOutOfRange) {
   refused([](Config& c) { c.log_level = "loud"; }, "--log_level");
 }
 
+TEST(Config, EveryNodeHasAWorker) {
+  Machine machine = kMachine;
+  machine.nodes = 2;
+  const Config config = WithDefaults(Config(), machine);
+  EXPECT_EQ(config.workers, 2);
+  EXPECT_EQ(config.threads_per_worker, 2);
+  // Three nodes' cores, but a quota of one.
+  machine.nodes = 3;
+  machine.usable_cores = 1;
+  EXPECT_EQ(WithDefaults(Config(), machine).workers, 1);
+}
+
 TEST(Config, SurvivesNoWorkers) {
   Config config;
-  config.workers = 0;
+  config.workers = -1;
   ExpectRefused(Complete(config), "--workers");
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace convgrad {
@@ -61,6 +62,28 @@ TEST_F(MachineTest, IgnoresLimitsThatAreNone) {
   const Machine machine = Read();
   EXPECT_GT(machine.memory_bytes, 300000000);
   EXPECT_EQ(machine.usable_cores, static_cast<int>(machine.cores.size()));
+}
+
+TEST_F(MachineTest, PutsTheCoresOfANodeNextToEachOther) {
+  const std::vector<int> cores = Read().cores;
+  if (cores.size() < 2) GTEST_SKIP() << "one core";
+  // The first and the last change places; node 1 has none of ours.
+  Write("/sys/devices/system/node/node0/cpulist",
+        absl::StrCat(cores.back(), "\n"));
+  Write("/sys/devices/system/node/node1/cpulist", "5000-5003,5010\n");
+  Write("/sys/devices/system/node/node2/cpulist",
+        absl::StrCat(cores.front(), "-", cores[cores.size() - 2], "\n"));
+  const Machine machine = Read();
+  EXPECT_EQ(machine.nodes, 2);
+  EXPECT_EQ(machine.cores.front(), cores.back());
+  EXPECT_EQ(machine.cores[1], cores.front());
+  EXPECT_EQ(machine.cores.size(), cores.size());
+}
+
+TEST_F(MachineTest, IsOneNodeWhereTheKernelNamesNone) {
+  EXPECT_EQ(Read().nodes, 1);
+  Write("/sys/devices/system/node/node0/cpulist", "5000\n");
+  EXPECT_EQ(Read().nodes, 1);
 }
 
 Machine MachineOf(std::vector<int> cores, int usable) {
