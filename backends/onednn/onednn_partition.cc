@@ -201,9 +201,15 @@ std::vector<Partition> PartitionsOf(const ConvOperation& operation,
   const int64_t bytes = ActivationBytes(operation);
   for (const AxisName& named : kAxes) {
     if (!Allows(operation, named.axis, threads)) continue;
-    for (int more = 1; more <= kMaxPiecesPerThread; more *= 4) {
+    // 1, 4, 16 and the most.
+    const auto most = static_cast<int>(std::min<int64_t>(
+        UnitsOf(operation.problem, named.axis) /
+            (threads * GrainOf(operation.problem, named.axis)),
+        kMaxPiecesPerThread));
+    for (int more = 1; more <= most;
+         more = more < most ? std::min(4 * more, most) : most + 1) {
       const Partition partition = {named.axis, more};
-      if (!IsFair(BoundsOf(operation.problem, partition, threads))) break;
+      if (!IsFair(BoundsOf(operation.problem, partition, threads))) continue;
       partitions.push_back(partition);
       if (bytes / (more * threads) <= kSmallPiece) break;
     }
