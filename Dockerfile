@@ -1,9 +1,9 @@
 # The server and the command line client on Debian 12, to run without root,
 # capabilities or a writable disk:
 #
-#   docker build --build-arg REVISION="$(git rev-parse HEAD)" --tag convgrad .
+#   deploy/image
 #   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 7070:7070 \
-#     convgrad
+#     convgrad:0.1.0
 #
 # The same with the CUDA backend, for a machine with an NVIDIA GPU, its driver and
 # the container toolkit:
@@ -16,7 +16,7 @@
 FROM debian:bookworm-slim AS build
 WORKDIR /build
 COPY deploy deploy
-RUN deploy/dependencies build
+RUN deploy/dependencies tracing
 COPY . .
 # Libraries are found through the loader's own paths in the runtime image.
 RUN cmake -S . -B out -G Ninja -DCMAKE_BUILD_TYPE=Release \
@@ -44,10 +44,14 @@ RUN install -D --strip --target-directory=/image-cuda/usr/local/bin \
       .cache/cuda/lib/libnvrtc*.so.* /image-cuda/usr/local/lib/
 
 FROM debian:bookworm-slim AS runtime-common
+# Where opentelemetry-cpp comes from.
+COPY --from=build /etc/apt/sources.list.d/convgrad-backports.list \
+     /etc/apt/sources.list.d/
 RUN apt-get update && \
     apt-get install -y --no-install-recommends \
       libgomp1 libgrpc++1.51 libhwy1 libprotobuf32 libspdlog1.10 \
-      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 && \
+      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 \
+      opentelemetry-cpp && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 COPY --from=build /image /
 RUN ldconfig && ! ldd /usr/local/bin/convgrad-server /usr/local/bin/convgrad | grep 'not found'

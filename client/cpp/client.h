@@ -62,6 +62,8 @@ struct OperationCall {
   // with the report.
   bool self_check = false;
   bool count_nonfinite = false;
+  // W3C's trace context of the span that the call belongs to; empty: none.
+  std::string traceparent;
   // Without one the server's default holds.
   absl::Time deadline = absl::InfiniteFuture();
 };
