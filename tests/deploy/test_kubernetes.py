@@ -50,7 +50,7 @@ def container(documents):
         "containers"][0]
 
 
-OVERLAYS = pytest.mark.parametrize("overlay", ["cpu", "cuda", "mtls"])
+OVERLAYS = pytest.mark.parametrize("overlay", ["cpu", "cuda", "mtls", "tracing"])
 
 
 @OVERLAYS
