@@ -1,8 +1,6 @@
 """The image, built and run by a real engine: tests/run full, where there is one
 that has debian:bookworm-slim or can fetch it. Containers have no network but
 loopback; their own client calls them."""
-import json
-import os
 import re
 import subprocess
 import threading
@@ -10,40 +8,9 @@ import threading
 import pytest
 
 import deployed
+from engine import build_image, docker, inspect
 
-# Engines without iptables have no networks of their own.
-BUILD_NETWORK = "--network=host"
 PROBLEM = "conv2d_n4_c16_o16_i32_k3_p1"
-
-
-def docker(*arguments):
-    done = subprocess.run(["docker", *arguments], capture_output=True, text=True,
-                          check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout.strip()
-
-
-def inspect(name):
-    return json.loads(docker("inspect", name))[0]
-
-
-def build():
-    """Returns the tag that deploy/image prints."""
-    done = subprocess.run([deployed.ROOT / "deploy" / "image", BUILD_NETWORK],
-                          capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.strip()
-
-
-@pytest.fixture(name="image", scope="module")
-def built_image():
-    if not os.environ.get("CONVGRAD_FULL"):
-        pytest.skip("builds an image, some minutes: tests/run full")
-    deployed.need("docker")
-    if subprocess.run(["docker", "info"], capture_output=True,
-                      check=False).returncode:
-        pytest.skip("no Docker engine answers")
-    return build()
 
 
 @pytest.fixture(name="container")
@@ -80,7 +47,7 @@ def test_a_commit_has_one_tag_and_one_image(image):
     assert labels["org.opencontainers.image.version"] == version
     assert labels["org.opencontainers.image.revision"] == revision
     before = inspect(image)["Id"]
-    assert build() == image
+    assert build_image() == image
     assert inspect(image)["Id"] == before
 
 
