@@ -110,6 +110,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
   arguments.SetMaxSendMessageSize(-1);
   // An http_proxy of the environment would also catch servers on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A name with several addresses stands for replicas.
+  arguments.SetLoadBalancingPolicyName("round_robin");
   ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
   const auto channel =
       grpc::CreateCustomChannel(options.server, credentials, arguments);

@@ -24,7 +24,8 @@
 namespace convgrad {
 
 struct ClientOptions {
-  // "HOST:PORT" or "unix:PATH".
+  // "HOST:PORT", "unix:PATH" or another of gRPC's names, e.g. "dns:///NAME:PORT".
+  // Several addresses behind one are used in turn.
   std::string server;
   // Paths of PEM files: authorities that the server's certificate must come
   // from (empty: plaintext), and the client's own certificate (empty: none).

@@ -164,6 +164,15 @@ def test_the_command_line_refuses_what_no_header_can_be(flags):
     assert "traceparent: found other characters" in done.stderr
 
 
+def test_a_call_that_computes_nothing_is_one_span():
+    with traced() as server:
+        deployed.convgrad(server.address, "capabilities")
+        server.stop()
+    span, = server.collector.spans()
+    assert span.name == "convgrad.v1.ConvGrad/GetCapabilities"
+    assert f" trace={span.trace_id.hex()} " in server.calls()[0]
+
+
 def test_a_failure_has_its_status_and_cause():
     with traced() as server:
         with pytest.raises(grpc.RpcError):
