@@ -62,8 +62,7 @@ PROMETHEUS = """
 FROM debian:bookworm-slim
 RUN apt-get update && apt-get install -y --no-install-recommends prometheus
 USER 10001:10001
-WORKDIR /tmp
-ENTRYPOINT ["/usr/bin/prometheus"]
+ENTRYPOINT ["/usr/bin/prometheus", "--storage.tsdb.path=/tmp/data"]
 """
 
 

@@ -70,7 +70,7 @@ def test_sbom_lists_packages(image):
 
 def test_computes_without_root_and_without_a_writable_disk(container):
     assert call(container) == 0
-    users = docker("top", container, "-eo", "uid,comm").splitlines()[1:]
+    users = docker("top", container, "-eo", "uid,pid").splitlines()[1:]
     assert {line.split()[0] for line in users} == {"10001"}
     assert docker("diff", container) == ""
 
