@@ -84,6 +84,7 @@ def running_deployment(image, tmp_path):
     ours = services()
     del ours["grafana"]
     ours["convgrad"]["image"] = image
+    del ours["convgrad"]["container_name"]
     ours["prometheus"]["image"] = "convgrad-test-prometheus"
     for service in ours.values():
         service["ports"] = [re.sub(r":\d+:", "::", port)
