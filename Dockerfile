@@ -1,22 +1,22 @@
 # The server and the command line client on Debian 12, to run without root,
 # capabilities or a writable disk:
 #
-#   docker build --build-arg REVISION="$(git rev-parse HEAD)" --tag convgrad .
+#   deploy/image
 #   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 7070:7070 \
-#     convgrad
+#     convgrad:0.1.0
 #
 # The same with the CUDA backend, for a machine with an NVIDIA GPU, its driver and
 # the container toolkit:
 #
-#   docker build --target runtime-cuda --tag convgrad:cuda .
-#   docker run --gpus all ... convgrad:cuda
+#   deploy/image cuda
+#   docker run --gpus all ... convgrad:0.1.0-cuda
 #
 # Stopping lets calls finish for --drain_timeout, 30 s; an engine left to itself
 # kills after 10.
 FROM debian:bookworm-slim AS build
 WORKDIR /build
 COPY deploy deploy
-RUN deploy/dependencies build
+RUN deploy/dependencies tracing
 COPY . .
 # Libraries are found through the loader's own paths in the runtime image.
 RUN cmake -S . -B out -G Ninja -DCMAKE_BUILD_TYPE=Release \
@@ -31,23 +31,15 @@ RUN install -D --strip --target-directory=/image/usr/local/bin \
     cp -r .cache/onednn/share/doc/onednn /image/usr/share/doc/ && \
     mkdir -p /image/usr/share/convgrad && cp -r deploy/plans /image/usr/share/convgrad/
 
-# Toolkit and cuDNN come as wheels, so that no other image is needed. What runs
-# needs of them: cuDNN's libraries, and what they load in turn.
-FROM build AS build-cuda
-RUN deploy/dependencies cuda
-RUN cmake -S . -B out -DCONVGRAD_WITH_CUDA=ON && \
-    cmake --build out --target convgrad-server
-RUN install -D --strip --target-directory=/image-cuda/usr/local/bin \
-      out/server/convgrad-server && \
-    mkdir -p /image-cuda/usr/local/lib && \
-    cp -d .cache/cuda/lib/libcudnn*.so.* .cache/cuda/lib/libcublas*.so.* \
-      .cache/cuda/lib/libnvrtc*.so.* /image-cuda/usr/local/lib/
-
-FROM debian:bookworm-slim AS runtime-common
+FROM debian:bookworm-slim AS runtime
+# Where opentelemetry-cpp comes from.
+COPY --from=build /etc/apt/sources.list.d/convgrad-backports.list \
+     /etc/apt/sources.list.d/
 RUN apt-get update && \
     apt-get install -y --no-install-recommends \
       libgomp1 libgrpc++1.51 libhwy1 libprotobuf32 libspdlog1.10 \
-      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 && \
+      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 \
+      opentelemetry-cpp && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 COPY --from=build /image /
 RUN ldconfig && ! ldd /usr/local/bin/convgrad-server /usr/local/bin/convgrad | grep 'not found'
@@ -67,13 +59,22 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
 ENTRYPOINT ["/usr/local/bin/convgrad-server"]
 CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464", "--insecure"]
 
-FROM runtime-common AS runtime-cuda
+# Toolkit and cuDNN come as wheels, so that no other image is needed. What runs
+# needs of them: cuDNN's libraries, and what they load in turn.
+FROM build AS build-cuda
+RUN deploy/dependencies cuda
+RUN cmake -S . -B out -DCONVGRAD_WITH_CUDA=ON && \
+    cmake --build out --target convgrad-server
+RUN install -D --strip --target-directory=/image-cuda/usr/local/bin \
+      out/server/convgrad-server && \
+    mkdir -p /image-cuda/usr/local/lib && \
+    cp -d .cache/cuda/lib/libcudnn*.so.* .cache/cuda/lib/libcublas*.so.* \
+      .cache/cuda/lib/libnvrtc*.so.* /image-cuda/usr/local/lib/
+
+FROM runtime AS runtime-cuda
 COPY --from=build-cuda /image-cuda /
 USER 0
 RUN ldconfig
 USER 10001:10001
 # What the container toolkit brings in.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
-
-# The last one is what is built unless told.
-FROM runtime-common AS runtime

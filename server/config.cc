@@ -59,6 +59,19 @@ bool IsLocal(absl::string_view address) {
          absl::StartsWith(address, "[::1]:");
 }
 
+absl::Status CheckEndpoint(absl::string_view endpoint) {
+  absl::string_view address = endpoint;
+  if (endpoint.empty()) return absl::OkStatus();
+  if ((absl::ConsumePrefix(&address, "http://") ||
+       absl::ConsumePrefix(&address, "https://")) &&
+      CheckAddress("otlp_endpoint", address).ok()) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, "--otlp_endpoint",
+                      absl::StrCat("'", endpoint, "'"),
+                      "http://host:port or https://host:port");
+}
+
 absl::Status CheckSecurity(const Config& config) {
   if (config.tls_cert.empty() != config.tls_key.empty()) {
     return InvalidField(Reason::kMissing,
@@ -184,6 +197,7 @@ absl::Status Config::Validate() const {
   if (!health_listen.empty()) {
     RETURN_IF_ERROR(CheckAddress("health_listen", health_listen));
   }
+  RETURN_IF_ERROR(CheckEndpoint(otlp_endpoint));
   RETURN_IF_ERROR(CheckSecurity(*this));
   RETURN_IF_ERROR(CheckWork(*this));
   RETURN_IF_ERROR(CheckMemory(*this));

@@ -17,6 +17,8 @@ namespace convgrad {
 struct Config {
   std::string listen = "127.0.0.1:7070";
   std::string metrics_listen = "127.0.0.1:9464";
+  // http://host:port or https://host:port; empty: no spans are made.
+  std::string otlp_endpoint;
   std::string regions_listen;  // unix:PATH; empty: no shared memory
   std::string health_listen;   // empty: health is asked for at `listen`
   std::string backends;        // empty: all that are compiled in

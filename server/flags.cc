@@ -18,6 +18,10 @@ ABSL_FLAG(std::string, listen, convgrad::Config().listen,
           "port 0 is any free one");
 ABSL_FLAG(std::string, metrics_listen, convgrad::Config().metrics_listen,
           "host:port of the Prometheus endpoint /metrics; empty for none");
+ABSL_FLAG(
+    std::string, otlp_endpoint, convgrad::Config().otlp_endpoint,
+    "http://host:port or https://host:port of a collector that takes spans "
+    "by OTLP over gRPC; empty: none are made");
 ABSL_FLAG(std::string, regions_listen, convgrad::Config().regions_listen,
           "unix:path of the socket that gives clients of this host and user "
           "shared memory; empty for none");
@@ -142,6 +146,7 @@ Config ConfigFromFlags() {
   Config config;
   config.listen = absl::GetFlag(FLAGS_listen);
   config.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  config.otlp_endpoint = absl::GetFlag(FLAGS_otlp_endpoint);
   config.regions_listen = absl::GetFlag(FLAGS_regions_listen);
   config.max_region_bytes = absl::GetFlag(FLAGS_max_region_bytes);
   config.health_listen = absl::GetFlag(FLAGS_health_listen);

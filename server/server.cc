@@ -27,6 +27,7 @@
 #include "server/scheduling/scheduler.h"
 #include "server/scheduling/warmup.h"
 #include "server/telemetry/metrics_endpoint.h"
+#include "server/telemetry/tracing.h"
 #include "server/text_file.h"
 #include "server/token_file.h"
 #include "server/warmer.h"
@@ -63,6 +64,7 @@ class GrpcServer final : public Server {
 
   absl::Status LoadTokens();
   absl::Status StartMetrics();
+  absl::Status StartTracer();
   absl::Status StartRegions();
   absl::Status Listen();
   absl::Status StartWarmup();
@@ -94,6 +96,8 @@ class GrpcServer final : public Server {
   Scheduler scheduler_;
   SelfCheckSampler self_check_sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
+  // Null: no spans are asked for.
+  std::unique_ptr<Tracer> tracer_;
   Gate gate_;
   // Once calls come, the background thread's, as is the next line.
   TokenFile tokens_;
@@ -172,6 +176,12 @@ absl::Status GrpcServer::StartMetrics() {
   return absl::OkStatus();
 }
 
+absl::Status GrpcServer::StartTracer() {
+  if (config_.otlp_endpoint.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(tracer_, StartTracing(config_.otlp_endpoint, Version()));
+  return absl::OkStatus();
+}
+
 absl::Status GrpcServer::StartRegions() {
   if (config_.regions_listen.empty()) return absl::OkStatus();
   RegionListenerOptions options;
@@ -201,6 +211,7 @@ ServerGauges GrpcServer::gauges() const {
 CallServices GrpcServer::MakeServices() {
   CallServices services;
   services.observer = metrics_->observer();
+  services.tracer = tracer_.get();
   services.memory = memory_;
   services.regions = region_listener_ == nullptr ? nullptr : &regions_;
   services.lifecycle = &lifecycle_;
@@ -295,6 +306,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
       std::make_unique<GrpcServer>(complete, machine, std::move(selected));
   RETURN_IF_ERROR(server->LoadTokens());
   RETURN_IF_ERROR(server->StartMetrics());
+  RETURN_IF_ERROR(server->StartTracer());
   RETURN_IF_ERROR(server->StartRegions());
   RETURN_IF_ERROR(server->Listen());
   RETURN_IF_ERROR(server->StartWarmup());

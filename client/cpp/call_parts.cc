@@ -1,9 +1,11 @@
 #include "client/cpp/call_parts.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 
@@ -16,6 +18,14 @@ std::string RandomRequestId() {
     id.append(reinterpret_cast<const char*>(&bits), sizeof(bits));
   }
   return id;
+}
+
+absl::Status CheckHeader(absl::string_view field, absl::string_view value) {
+  if (std::all_of(value.begin(), value.end(), absl::ascii_isprint)) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kMalformed, field, "other characters",
+                      "printable ASCII");
 }
 
 CallOptions OptionsOf(const OperationCall& call) {

@@ -16,6 +16,10 @@ namespace convgrad {
 // Returns 16 random bytes.
 std::string RandomRequestId();
 
+// Returns kInvalidArgument if gRPC would abort at such a header. The value is
+// in no error: it may be a secret.
+absl::Status CheckHeader(absl::string_view field, absl::string_view value);
+
 // Returns the call's options, with a new request id if it has none.
 CallOptions OptionsOf(const OperationCall& call);
 

@@ -71,18 +71,26 @@ void Client::Connection::Prepare(absl::Time deadline,
   }
 }
 
-absl::StatusOr<grpc::ByteBuffer> Client::Connection::Call(
-    const std::string& method, const grpc::ByteBuffer& request,
-    absl::Time deadline) {
+void Client::Connection::Prepare(const OperationCall& call,
+                                 grpc::ClientContext* context) const {
+  Prepare(call.deadline, context);
+  if (!call.traceparent.empty()) {
+    context->AddMetadata("traceparent", call.traceparent);
+  }
+}
+
+absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
+    const OperationCall& call, const std::string& method,
+    const grpc::ByteBuffer& request) {
   grpc::ClientContext context;
-  Prepare(deadline, &context);
+  Prepare(call, &context);
   context.AddMetadata(kRequestBytesKey, std::to_string(request.Length()));
   grpc::CompletionQueue queue;
-  auto call = raw_stub.PrepareUnaryCall(&context, method, request, &queue);
-  call->StartCall();
+  auto reader = raw_stub.PrepareUnaryCall(&context, method, request, &queue);
+  reader->StartCall();
   grpc::ByteBuffer reply;
   grpc::Status status;
-  call->Finish(&reply, &status, call.get());
+  reader->Finish(&reply, &status, reader.get());
   void* tag = nullptr;
   bool ok = false;
   queue.Next(&tag, &ok);
@@ -96,11 +104,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     return InvalidField(Reason::kMissing, "server", "nothing",
                         "HOST:PORT or unix:PATH");
   }
+  RETURN_IF_ERROR(CheckHeader("token", options.token));
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
   // An http_proxy of the environment would also catch servers on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A name with several addresses stands for replicas.
+  arguments.SetLoadBalancingPolicyName("round_robin");
   ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
   const auto channel =
       grpc::CreateCustomChannel(options.server, credentials, arguments);
@@ -145,6 +156,7 @@ absl::StatusOr<OperationReply> Client::RunStreamed(const OperationCall& call,
 
 absl::StatusOr<OperationReply> Client::RunOnce(const OperationCall& call) {
   RETURN_IF_ERROR(Validate(call.operation));
+  RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
   ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
   if (NeedsStream(call.operation, places)) return StreamOnce(call, 0);
   absl::StatusOr<OperationReply> reply = RunUnary(call, places);
@@ -157,6 +169,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
                                                   int64_t slice_items) {
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(Validate(call.operation));
+  RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
   RETURN_IF_ERROR(PlacesOf(call).status());
   if (slice_items < 0) {
     return InvalidField(Reason::kOutOfRange, "slice_items",
@@ -166,7 +179,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
   Loan loan;
   auto run = [&]() -> absl::StatusOr<OperationReply> {
     grpc::ClientContext context;
-    connection_->Prepare(call.deadline, &context);
+    connection_->Prepare(call, &context);
     StreamedRun stream(call, slice_items, loan);
     RETURN_IF_ERROR(stream.Allocate());
     connection_->raw_stub.PrepareBidiStreamingCall(
@@ -201,8 +214,8 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
     auto request = EncodeRequest(call, places, std::move(payloads));
     if (!request.ok()) return request.status();
     sent_bytes = static_cast<int64_t>(request->Length());
-    return connection_->Call(forward ? kForwardMethod : kBackwardMethod,
-                             *request, call.deadline);
+    return connection_->Send(call, forward ? kForwardMethod : kBackwardMethod,
+                             *request);
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();
   loan.AwaitReturn();

@@ -24,7 +24,8 @@
 namespace convgrad {
 
 struct ClientOptions {
-  // "HOST:PORT" or "unix:PATH".
+  // "HOST:PORT", "unix:PATH" or another of gRPC's names, e.g. "dns:///NAME:PORT".
+  // Several addresses behind one are used in turn.
   std::string server;
   // Paths of PEM files: authorities that the server's certificate must come
   // from (empty: plaintext), and the client's own certificate (empty: none).
@@ -62,6 +63,8 @@ struct OperationCall {
   // with the report.
   bool self_check = false;
   bool count_nonfinite = false;
+  // W3C's trace context of the span that the call belongs to; empty: none.
+  std::string traceparent;
   // Without one the server's default holds.
   absl::Time deadline = absl::InfiniteFuture();
 };

@@ -23,11 +23,13 @@ struct Client::Connection {
 
   // Sets what every call has.
   void Prepare(absl::Time deadline, grpc::ClientContext* context) const;
+  // The same of an operation.
+  void Prepare(const OperationCall& call, grpc::ClientContext* context) const;
 
-  // Sends `request`, waits, and returns the reply's message.
-  absl::StatusOr<grpc::ByteBuffer> Call(const std::string& method,
-                                        const grpc::ByteBuffer& request,
-                                        absl::Time deadline);
+  // Sends `request` of `call`, waits, and returns the reply's message.
+  absl::StatusOr<grpc::ByteBuffer> Send(const OperationCall& call,
+                                        const std::string& method,
+                                        const grpc::ByteBuffer& request);
 
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> raw_stub;
   std::unique_ptr<v1::ConvGrad::Stub> stub;

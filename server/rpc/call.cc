@@ -8,7 +8,8 @@
 #include "backends/core/status.h"
 #include "backends/core/thread_order.h"
 #include "grpc/grpc.h"
-#include "server/rpc/call_log.h"
+#include "server/rpc/call_end.h"
+#include "server/rpc/report.h"
 #include "server/rpc/status_conversion.h"
 
 namespace convgrad {
@@ -66,14 +67,15 @@ absl::string_view Call::Metadata(absl::string_view key) const {
 void Call::AwaitMemory(int64_t bytes) {
   attendance_.Begin(services_.lifecycle);
   reservation_.ShrinkTo(0);
+  wait_start_ = absl::Now();
   absl::Status held = visit_.Hold(bytes);
-  if (!held.ok()) return OnMemory(held);
+  if (!held.ok()) return EndWait(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
       bytes, deadline_, [this](absl::StatusOr<Reservation> granted) {
         OnGranted(std::move(granted));
       });
-  if (!waiter.ok()) return OnMemory(waiter.status());
+  if (!waiter.ok()) return EndWait(waiter.status());
   waiter_id_ = *waiter;
   // A cancellation that came before the line above found nobody waiting.
   if (*cancelled_) CancelWait();
@@ -82,15 +84,22 @@ void Call::AwaitMemory(int64_t bytes) {
 
 void Call::OnGranted(absl::StatusOr<Reservation> granted) {
   HandOver();
-  if (!granted.ok()) return OnMemory(granted.status());
+  if (!granted.ok()) return EndWait(granted.status());
   reservation_ = *std::move(granted);
-  OnMemory(absl::OkStatus());
+  EndWait(absl::OkStatus());
+}
+
+void Call::EndWait(const absl::Status& status) {
+  if (sample() != nullptr) {
+    sample()->times.admission.Add(wait_start_, absl::Now());
+  }
+  OnMemory(status);
 }
 
 bool Call::CancelWait() {
   const uint64_t waiter = waiter_id_;
   if (waiter == 0 || !services_.memory->budget.CancelWait(waiter)) return false;
-  OnMemory(WhyGone());
+  EndWait(WhyGone());
   return true;
 }
 
@@ -123,13 +132,15 @@ bool Call::FailedToRead() const {
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   // Nobody will read the answer: that isn't a success to be counted.
   if (status.ok() && *cancelled_) status = WhyGone();
-  Report(status);
+  Settle(status);
   reservation_.ShrinkTo(0);
-  const absl::Duration elapsed = absl::Now() - arrival_;
-  LogCall(method_, visit_.client(), status, elapsed);
+  if (sample() != nullptr) SetEnd(status, sample());
+  TellEnd(
+      services_,
+      {method_, CallerOf(*context_), arrival_, absl::Now(), status, sample()},
+      visit_.client());
   // Before its client knows, who may call again at once.
   visit_ = Visit();
-  services_.observer->OnHandled(method_, status.code(), elapsed);
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);
   }

@@ -55,8 +55,12 @@ class Call : public grpc::ServerGenericBidiReactor {
   // The call's client has gone; End is still to come.
   virtual void OnGone() {}
 
-  // Reports the call to the observer, beyond its status: called once, by End.
-  virtual void Report(const absl::Status& /*status*/) {}
+  // Lets go of all memory, and completes `sample()`: called once, by End.
+  virtual void Settle(const absl::Status& /*status*/) {}
+
+  // What is told of the call's operation, beyond its status; null if it has
+  // none.
+  virtual OpSample* sample() { return nullptr; }
 
   // The one exit of every call: reports it and gives gRPC the status, and
   // `response` if that is OK. The call may be gone when this returns.
@@ -87,6 +91,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   void OnDone() override;
 
  private:
+  // Tells how the wait for memory ended.
+  void EndWait(const absl::Status& status);
   void OnGranted(absl::StatusOr<Reservation> granted);
   // Leaves the budget's queue. Returns false if the call isn't in it.
   bool CancelWait();
@@ -103,6 +109,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   // In the budget's queue; 0 if not there.
   std::atomic<uint64_t> waiter_id_{0};
+  absl::Time wait_start_;
   Visit visit_;
   Reservation reservation_;
   grpc::ByteBuffer response_;

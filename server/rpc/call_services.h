@@ -16,6 +16,7 @@
 #include "server/scheduling/scheduler.h"
 #include "server/scheduling/warmup.h"
 #include "server/telemetry/observer.h"
+#include "server/telemetry/tracing.h"
 
 namespace convgrad {
 
@@ -23,6 +24,8 @@ namespace convgrad {
 // thread-safe.
 struct CallServices {
   OpObserver* observer = nullptr;
+  // Null: no spans are asked for.
+  Tracer* tracer = nullptr;
   // Shared with the slices of responses that gRPC hasn't let go of.
   std::shared_ptr<CallMemory> memory;
   // Null: this server offers none.

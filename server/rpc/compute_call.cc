@@ -51,10 +51,11 @@ void ComputeCall::Start() {
 }
 
 void ComputeCall::OnRequest() {
+  sample_.times.receive.Add(read_start(), read_end());
   const absl::Time start = absl::Now();
-  sample_.times.receive = receive_time();
   absl::Status status = Prepare();
-  sample_.times.decode = absl::Now() - start;
+  submitted_at_ = absl::Now();
+  sample_.times.decode.Add(start, submitted_at_);
   if (!status.ok()) return End(std::move(status));
   submitted_ = true;
   services().scheduler->Submit(std::move(job_));
@@ -145,10 +146,7 @@ void ComputeCall::OnGone() {
 
 void ComputeCall::OnJobDone(JobOutcome outcome) {
   sample_.queued = true;
-  sample_.times.queue = admission_time() + outcome.queue;
-  sample_.times.plan = outcome.plan;
-  sample_.times.reorder = outcome.run.reorder;
-  sample_.times.compute = outcome.run.compute;
+  AddStages(outcome, submitted_at_, &sample_.times);
   sample_.planned = outcome.planned;
   sample_.plan_cache_hit = outcome.plan_cache_hit;
   sample_.ran = outcome.status.ok();
@@ -189,17 +187,15 @@ absl::StatusOr<grpc::ByteBuffer> ComputeCall::Encode(
             : EncodeTensor(result.descriptor, payload_index++);
   }
   // What is still to come, serialising some hundred bytes, takes microseconds.
-  sample_.times.encode = absl::Now() - start;
+  sample_.times.encode.Add(start, absl::Now());
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, operation_, outcome, head.mutable_report());
   return JoinMessage(head, std::move(payloads));
 }
 
-void ComputeCall::Report(const absl::Status& status) {
+void ComputeCall::Settle(const absl::Status& status) {
   buffers_.Clear();
-  SetEnd(status, &sample_);
   if (!status.ok()) sample_.bytes_sent = 0;
-  services().observer->OnOperation(sample_);
 }
 
 }  // namespace convgrad

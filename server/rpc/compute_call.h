@@ -31,8 +31,8 @@ class ComputeCall final : public UnaryCall {
   void Start() override;
   void OnRequest() override;
   void OnGone() override;
-  // Lets go of all memory, too.
-  void Report(const absl::Status& status) override;
+  void Settle(const absl::Status& status) override;
+  OpSample* sample() override { return &sample_; }
 
   // Reads and checks the request and fills `job_`.
   absl::Status Prepare();
@@ -56,6 +56,7 @@ class ComputeCall final : public UnaryCall {
   // Of operation_.results; nullopt for those that the response carries.
   std::vector<std::optional<RegionRange>> result_regions_;
   std::atomic<bool> submitted_{false};
+  absl::Time submitted_at_;
   OpSample sample_;
 };
 

@@ -4,7 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "server/rpc/call_log.h"
+#include "server/rpc/call_end.h"
 #include "server/rpc/status_conversion.h"
 
 namespace convgrad {
@@ -34,10 +34,11 @@ PlainCall::PlainCall(const CallServices& services,
 }
 
 void PlainCall::End(const absl::Status& status) {
-  const absl::Duration elapsed = absl::Now() - arrival_;
-  LogCall(method_, visit_.client(), status, elapsed);
+  TellEnd(
+      services_,
+      {method_, CallerOf(*context_), arrival_, absl::Now(), status, nullptr},
+      visit_.client());
   visit_ = Visit();
-  services_.observer->OnHandled(method_, status.code(), elapsed);
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);
   }

@@ -38,15 +38,29 @@ void EncodeReport(const OpSample& sample, const ConvOperation& operation,
   report->set_plan_cache_hit(outcome.plan_cache_hit);
   report->set_problem(ToString(operation.problem));
   v1::StageTimes* seconds = report->mutable_seconds();
-  seconds->set_receive(absl::ToDoubleSeconds(sample.times.receive));
-  seconds->set_decode(absl::ToDoubleSeconds(sample.times.decode));
-  seconds->set_queue(absl::ToDoubleSeconds(sample.times.queue));
-  seconds->set_plan(absl::ToDoubleSeconds(sample.times.plan));
-  seconds->set_reorder(absl::ToDoubleSeconds(sample.times.reorder));
-  seconds->set_compute(absl::ToDoubleSeconds(sample.times.compute));
-  seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode));
+  seconds->set_receive(absl::ToDoubleSeconds(sample.times.receive.busy));
+  seconds->set_decode(absl::ToDoubleSeconds(sample.times.decode.busy));
+  seconds->set_queue(absl::ToDoubleSeconds(sample.times.Waiting()));
+  seconds->set_plan(absl::ToDoubleSeconds(sample.times.plan.busy));
+  seconds->set_reorder(absl::ToDoubleSeconds(sample.times.reorder.busy));
+  seconds->set_compute(absl::ToDoubleSeconds(sample.times.compute.busy));
+  seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode.busy));
   seconds->set_total(absl::ToDoubleSeconds(sample.times.total));
   EncodeFindings(operation, outcome.findings, report);
+}
+
+void AddStages(const JobOutcome& outcome, absl::Time submitted,
+               StageTimes* times) {
+  absl::Time now = submitted;
+  const auto add = [&now](absl::Duration elapsed, StageTime* stage) {
+    stage->Add(now, now + elapsed);
+    now += elapsed;
+  };
+  add(outcome.queue, &times->queue);
+  if (outcome.planned) add(outcome.plan, &times->plan);
+  if (!outcome.status.ok()) return;
+  add(outcome.run.reorder, &times->reorder);
+  add(outcome.run.compute, &times->compute);
 }
 
 void SetEnd(const absl::Status& status, OpSample* sample) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "backends/core/conv_operation.h"
 #include "convgrad/v1/service.pb.h"
 #include "server/scheduling/job.h"
@@ -14,6 +15,12 @@ namespace convgrad {
 // Fills all of `report`, the findings included. `outcome` says what ran.
 void EncodeReport(const OpSample& sample, const ConvOperation& operation,
                   const JobOutcome& outcome, v1::Report* report);
+
+// Adds the stages of a job that ended, one after the other since it was
+// submitted. A backend may reorder before and after it computes: only the sums
+// are known.
+void AddStages(const JobOutcome& outcome, absl::Time submitted,
+               StageTimes* times);
 
 // Sets how the operation of `sample` ended.
 void SetEnd(const absl::Status& status, OpSample* sample);

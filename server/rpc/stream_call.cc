@@ -25,7 +25,7 @@ StreamCall::StreamCall(const CallServices& services,
       buffers_(services.memory),
       abandoned_(std::make_shared<std::atomic<bool>>(false)),
       progress_(arrival()),
-      wait_start_(arrival()) {
+      read_start_(arrival()) {
   sample_.direction = direction;
   total_.plan_cache_hit = true;
 }
@@ -44,7 +44,7 @@ void StreamCall::OnReadDone(bool ok) {
   strand_->Run([this, ok] {
     reading_ = false;
     progress_ = absl::Now();
-    sample_.times.receive += progress_ - wait_start_;
+    sample_.times.receive.Add(read_start_, progress_);
     if (ended_ || !failure_.ok()) return Continue();
     ok ? OnMessage() : OnHalfClose();
     Continue();
@@ -170,14 +170,12 @@ void StreamCall::MaybeEnd() {
   EndWell();
 }
 
-void StreamCall::Report(const absl::Status& status) {
+void StreamCall::Settle(const absl::Status& /*status*/) {
   ended_ = true;
   held_.reset();
   outgoing_.clear();
   buffers_.Clear();
   sample_.ran = IsLastDone();
-  SetEnd(status, &sample_);
-  services().observer->OnOperation(sample_);
 }
 
 }  // namespace convgrad

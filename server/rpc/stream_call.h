@@ -47,8 +47,8 @@ class StreamCall final : public Call {
   void OnGone() override;
   void OnDone() override;
   void OnJobDone(int64_t slice, JobOutcome outcome);
-  // Lets go of all memory, too.
-  void Report(const absl::Status& status) override;
+  void Settle(const absl::Status& status) override;
+  OpSample* sample() override { return &sample_; }
 
   // Steps, and what they are made of.
   void OnMemoryStep(absl::Status status);
@@ -118,7 +118,8 @@ class StreamCall final : public Call {
 
   // When the client last did something, or work for it was done.
   absl::Time progress_;
-  absl::Time wait_start_;
+  absl::Time read_start_;
+  absl::Time submitted_at_;
   // When a job that met a full queue is submitted again.
   absl::Time retry_at_ = absl::InfiniteFuture();
   grpc::ByteBuffer message_;

@@ -28,10 +28,8 @@ bool IsQueueFull(const absl::Status& status) {
 }  // namespace
 
 void StreamCall::OnMemoryStep(absl::Status status) {
-  const absl::Time now = absl::Now();
   awaiting_memory_ = false;
-  sample_.times.queue += now - wait_start_;
-  progress_ = now;
+  progress_ = absl::Now();
   if (!failure_.ok()) return;
   if (status.ok() && slices_) status = buffers_.Take(*slices_, reservation());
   if (!status.ok()) return Fail(std::move(status));
@@ -41,7 +39,7 @@ void StreamCall::OnMemoryStep(absl::Status status) {
 void StreamCall::OnMessage() {
   const absl::Time start = absl::Now();
   absl::Status status = slices_ ? TakeFrame() : Open();
-  sample_.times.decode += absl::Now() - start;
+  sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return Fail(std::move(status));
   if (slices_ && !input_) status = AskForMemory();
   if (!status.ok()) Fail(std::move(status));
@@ -87,7 +85,6 @@ absl::Status StreamCall::AskForMemory() {
                                    ", the server's memory budget for calls")});
   }
   awaiting_memory_ = true;
-  wait_start_ = absl::Now();
   AwaitMemory(needed);
   return absl::OkStatus();
 }
@@ -150,6 +147,7 @@ void StreamCall::Compute() {
     OnJobDone(slice, std::move(outcome));
   };
   job_active_ = true;
+  submitted_at_ = absl::Now();
   services().scheduler->Submit(std::move(job));
 }
 
@@ -173,10 +171,7 @@ void StreamCall::OnSliceDone(JobOutcome outcome) {
 
 void StreamCall::Tally(JobOutcome outcome) {
   sample_.queued = true;
-  sample_.times.queue += outcome.queue;
-  sample_.times.plan += outcome.plan;
-  sample_.times.reorder += outcome.run.reorder;
-  sample_.times.compute += outcome.run.compute;
+  AddStages(outcome, submitted_at_, &sample_.times);
   sample_.planned = outcome.planned;
   total_.plan_cache_hit &= outcome.plan_cache_hit;
   sample_.plan_cache_hit = total_.plan_cache_hit;
@@ -244,7 +239,7 @@ void StreamCall::Read() {
     return;
   }
   reading_ = true;
-  wait_start_ = absl::Now();
+  read_start_ = absl::Now();
   HandOver();
   StartRead(&message_);
 }
@@ -267,7 +262,7 @@ void StreamCall::Write() {
     ready.range.begin = bytes.end;
     if (ready.range.size() == 0) outgoing_.pop_front();
     sample_.bytes_sent += bytes.size();
-    sample_.times.encode += absl::Now() - start;
+    sample_.times.encode.Add(start, absl::Now());
     writing_ = true;
     HandOver();
     StartWrite(&frame_);

@@ -20,8 +20,8 @@ class UnaryCall : public Call {
   virtual void OnRequest() = 0;
 
   grpc::ByteBuffer* request() { return &request_; }
-  absl::Duration admission_time() const { return read_start_ - arrival(); }
-  absl::Duration receive_time() const { return read_end_ - read_start_; }
+  absl::Time read_start() const { return read_start_; }
+  absl::Time read_end() const { return read_end_; }
 
  private:
   void OnMemory(const absl::Status& status) final;

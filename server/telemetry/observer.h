@@ -2,6 +2,7 @@
 // this interface and knows nothing of Prometheus.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -12,16 +13,34 @@
 
 namespace convgrad {
 
-// Where one call's time went; stages that it didn't reach are zero.
+// When one stage of a call was under way: at once, or, of a stream, now and
+// then between `begin` and `end`.
+struct StageTime {
+  absl::Time begin = absl::InfiniteFuture();
+  absl::Time end = absl::InfinitePast();
+  absl::Duration busy;
+
+  void Add(absl::Time from, absl::Time to) {
+    begin = std::min(begin, from);
+    end = std::max(end, to);
+    busy += to - from;
+  }
+  bool reached() const { return begin <= end; }
+};
+
+// Where one call's time went.
 struct StageTimes {
-  absl::Duration receive;
-  absl::Duration decode;
-  absl::Duration queue;  // waiting for memory, then for a worker
-  absl::Duration plan;
-  absl::Duration reorder;
-  absl::Duration compute;
-  absl::Duration encode;
+  StageTime admission;  // waiting for memory
+  StageTime receive;
+  StageTime decode;
+  StageTime queue;  // waiting for a worker
+  StageTime plan;
+  StageTime reorder;
+  StageTime compute;
+  StageTime encode;
   absl::Duration total;
+
+  absl::Duration Waiting() const { return admission.busy + queue.busy; }
 };
 
 enum class SelfCheckOutcome { kNone, kPassed, kFailed };
@@ -35,7 +54,7 @@ struct OpSample {
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string reason;  // ReasonName for errors of ours, "" otherwise
   StageTimes times;
-  bool queued = false;  // times.queue counts
+  bool queued = false;  // times.Waiting() counts
   bool ran = false;     // times.reorder and compute, and flops, count
   int64_t flops = 0;
   int64_t bytes_received = 0;  // payload, and operands in regions

@@ -149,11 +149,11 @@ void OperationMetrics::OnOperation(const OpSample& sample) {
   Cell& cell = CellAt(PlaceOf(sample));
   cell.requests->Increment();
   if (sample.queued) {
-    cell.queue->Observe(absl::ToDoubleSeconds(sample.times.queue));
+    cell.queue->Observe(absl::ToDoubleSeconds(sample.times.Waiting()));
   }
   if (sample.ran) {
-    cell.reorder->Observe(absl::ToDoubleSeconds(sample.times.reorder));
-    cell.compute->Observe(absl::ToDoubleSeconds(sample.times.compute));
+    cell.reorder->Observe(absl::ToDoubleSeconds(sample.times.reorder.busy));
+    cell.compute->Observe(absl::ToDoubleSeconds(sample.times.compute.busy));
     cell.flops->Increment(static_cast<double>(sample.flops));
   }
   cell.received->Increment(static_cast<double>(sample.bytes_received));

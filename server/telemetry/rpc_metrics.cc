@@ -1,5 +1,6 @@
 #include "server/telemetry/rpc_metrics.h"
 
+#include <iterator>
 #include <string>
 
 namespace convgrad {
@@ -42,7 +43,21 @@ constexpr absl::string_view kCodeLabels[kStatusCodes] = {
     "Unauthenticated",
 };
 
+// What isn't known is the last one.
+int IndexOf(absl::string_view method) {
+  int index = 0;
+  while (index + 1 < static_cast<int>(std::size(kKnownMethods)) &&
+         kKnownMethods[index].name != method) {
+    ++index;
+  }
+  return index;
+}
+
 }  // namespace
+
+absl::string_view ServiceOf(absl::string_view method) {
+  return kKnownMethods[IndexOf(method)].service;
+}
 
 int CodeIndex(absl::StatusCode code) {
   const int index = static_cast<int>(code);
@@ -90,12 +105,6 @@ RpcMetrics::RpcMetrics(prometheus::Registry* registry) {
       methods_[i].handled[code] = &handled.Add(labels);
     }
   }
-}
-
-int RpcMetrics::IndexOf(absl::string_view method) {
-  int index = 0;
-  while (index + 1 < kMethods && kKnownMethods[index].name != method) ++index;
-  return index;
 }
 
 void RpcMetrics::OnStarted(absl::string_view method) {

@@ -22,6 +22,9 @@ absl::string_view CodeLabel(absl::StatusCode code);
 // Returns where `code` stands in a table of kStatusCodes.
 int CodeIndex(absl::StatusCode code);
 
+// Returns the service that has `method`, "unknown" of one that isn't ours.
+absl::string_view ServiceOf(absl::string_view method);
+
 // Latency buckets of gRFC A66, in seconds.
 const prometheus::Histogram::BucketBoundaries& LatencyBuckets();
 
@@ -42,8 +45,6 @@ class RpcMetrics {
     std::array<prometheus::Counter*, kStatusCodes> handled;
     prometheus::Histogram* seconds;
   };
-  static int IndexOf(absl::string_view method);
-
   std::array<Method, kMethods> methods_;
 };
 

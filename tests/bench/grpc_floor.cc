@@ -72,8 +72,8 @@ class GrpcFloor final : public Floor {
 
   absl::Duration Run() override {
     const absl::Time start = absl::Now();
-    const auto reply = connection_->Call("/floor/Echo", Borrowed(request_),
-                                         absl::InfiniteFuture());
+    const auto reply =
+        connection_->Send(OperationCall(), "/floor/Echo", Borrowed(request_));
     if (!reply.ok()) Fail(reply.status());
     return absl::Now() - start;
   }

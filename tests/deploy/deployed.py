@@ -14,6 +14,8 @@ BUILD = pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR",
                                     ROOT / "build" / "release"))
 SERVER = BUILD / "server" / "convgrad-server"
 CLIENT = BUILD / "client" / "cpp" / "convgrad"
+# kubectl and Kubernetes' schemas, as deploy/dependencies test puts them.
+KUBERNETES = ROOT / ".cache" / "kubernetes"
 
 
 def need(*programs):

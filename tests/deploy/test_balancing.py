@@ -1,6 +1,7 @@
 """Two replicas, one of which is killed under load: no call fails at a client
 that repeats what was UNAVAILABLE."""
 import collections
+import contextlib
 import os
 import subprocess
 import threading
@@ -118,6 +119,29 @@ def test_client_side_round_robin_survives_a_killed_replica():
         options = [("grpc.lb_policy_name", "round_robin")]
         with grpc.insecure_channel(target, options) as channel:
             run_and_kill_one(channel, first, second)
+
+
+@contextlib.contextmanager
+def both_called():
+    """Gives a name of two servers; asserts that each answered calls."""
+    with deployed.server() as first, deployed.server() as second:
+        yield f"ipv4:{first.address},{second.address}"
+        assert handled(first) > 0 and handled(second) > 0
+
+
+def test_the_command_line_spreads_calls_over_a_names_addresses():
+    with both_called() as name:
+        deployed.convgrad(name, "bench", "conv1d_n1_c1_o1_i3_k2",
+                          "--direction=forward", "--repeat=20")
+
+
+def test_the_python_client_spreads_calls_over_a_names_addresses():
+    convgrad = pytest.importorskip("convgrad")
+    numpy = pytest.importorskip("numpy")
+    ones = numpy.ones((1, 1, 3), numpy.float32)
+    with both_called() as name, convgrad.Client(name) as client:
+        for _ in range(20):
+            client.conv_forward(ones, ones)
 
 
 def environment_of(replicas, listen, pem):

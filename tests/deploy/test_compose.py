@@ -1,12 +1,16 @@
-"""compose.yml without an engine: what it mounts is there, what it starts
-starts, and its parts name each other."""
+"""compose.yml: what it mounts is there, what it starts starts, and its parts name
+each other; and, in tests/run full with an engine, that Prometheus sees the server.
+No image comes from a hub: Debian's Prometheus stands in, Grafana is left out."""
 import json
 import pathlib
 import re
+import subprocess
+import urllib.request
 
 import pytest
 
 import deployed
+import engine
 
 yaml = pytest.importorskip("yaml")
 DEPLOY = deployed.ROOT / "deploy"
@@ -52,3 +56,64 @@ def test_prometheus_scrapes_the_server_and_grafana_asks_prometheus():
     board = mounts(services()["grafana"])["./grafana/convgrad.json"]
     assert folder in pathlib.PurePosixPath(board).parents
     json.loads((DEPLOY / "grafana/convgrad.json").read_text())
+
+
+PROMETHEUS = """
+FROM debian:bookworm-slim
+RUN apt-get update && apt-get install -y --no-install-recommends prometheus
+USER 10001:10001
+ENTRYPOINT ["/usr/bin/prometheus", "--storage.tsdb.path=/tmp/data"]
+"""
+
+
+def compose(file, *arguments):
+    done = subprocess.run(
+        ["docker-compose", "--project-directory", DEPLOY, "--project-name",
+         "convgradtest", "--file", file, *arguments], capture_output=True,
+        text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(name="deployment")
+def running_deployment(image, tmp_path):
+    """A compose file like ours that is up, on ports of this host's choice."""
+    deployed.need("docker-compose")
+    engine.docker("build", engine.BUILD_NETWORK, "--tag=convgrad-test-prometheus",
+                  "-", stdin=PROMETHEUS)
+    ours = services()
+    del ours["grafana"]
+    ours["convgrad"]["image"] = image
+    del ours["convgrad"]["container_name"]
+    ours["prometheus"]["image"] = "convgrad-test-prometheus"
+    for service in ours.values():
+        service["ports"] = [re.sub(r":\d+:", "::", port)
+                            for port in service["ports"]]
+    file = tmp_path / "compose.yml"
+    file.write_text(yaml.safe_dump({"services": ours}))
+    try:
+        compose(file, "up", "--detach")
+        yield file
+    finally:
+        compose(file, "down")
+
+
+def test_prometheus_sees_the_server_and_its_calls(deployment):
+    server = compose(deployment, "port", "convgrad", "7070")
+    deployed.wait_until(lambda: subprocess.run(
+        [deployed.CLIENT, "capabilities", f"--server={server}"],
+        capture_output=True, check=False).returncode == 0, "a server")
+    deployed.convgrad(server, "backward", "conv2d_n1_c4_o4_i8_k3_p1")
+    prometheus = compose(deployment, "port", "prometheus", "9090")
+
+    def value():
+        query = "sum(convgrad_requests_total{op=%22backward%22,code=%22OK%22})"
+        try:
+            with urllib.request.urlopen(
+                    f"http://{prometheus}/api/v1/query?query={query}") as answer:
+                result = json.load(answer)["data"]["result"]
+        except OSError:  # it is starting
+            return None
+        return result and result[0]["value"][1]
+
+    deployed.wait_until(lambda: value() == "1", "the call in Prometheus")

@@ -1,58 +1,58 @@
 """The image, built and run by a real engine: tests/run full, where there is one
-that has debian:bookworm-slim or can fetch it."""
-import json
-import os
+that has debian:bookworm-slim or can fetch it. Containers have no network but
+loopback; their own client calls them."""
+import re
 import subprocess
 import threading
 
 import pytest
 
 import deployed
+from engine import build_image, docker, inspect
 
-TAG = "convgrad:test"
-# Engines without iptables have no networks of their own.
-NETWORK = "--network=host"
-
-
-def docker(*arguments):
-    done = subprocess.run(["docker", *arguments], capture_output=True, text=True,
-                          check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    return done.stdout.strip()
-
-
-@pytest.fixture(name="image", scope="module")
-def built_image():
-    if not os.environ.get("CONVGRAD_FULL"):
-        pytest.skip("builds an image, some minutes: tests/run full")
-    deployed.need("docker")
-    if subprocess.run(["docker", "info"], capture_output=True,
-                      check=False).returncode:
-        pytest.skip("no Docker engine answers")
-    docker("build", NETWORK, f"--tag={TAG}", str(deployed.ROOT))
-    return TAG
+PROBLEM = "conv2d_n4_c16_o16_i32_k3_p1"
 
 
 @pytest.fixture(name="container")
 def running_container(image):
-    port = deployed.free_port()
+    """A container that its own HEALTHCHECK found healthy."""
     name = docker("run", "--detach", "--read-only", "--cap-drop=ALL",
-                  "--security-opt=no-new-privileges", NETWORK, image,
-                  f"--listen=127.0.0.1:{port}", "--metrics_listen=",
-                  "--memory_budget_bytes=268435456", "--drain_delay=1s")
+                  "--security-opt=no-new-privileges", "--network=none", image,
+                  *inspect(image)["Config"]["Cmd"],
+                  "--memory_budget_bytes=268435456", "--drain_delay=1s",
+                  "--otlp_endpoint=http://127.0.0.1:4317")
     try:
-        probe = ["docker", "exec", name, "/usr/local/bin/convgrad-server",
-                 f"--listen=127.0.0.1:{port}", "--healthcheck"]
         deployed.wait_until(
-            lambda: subprocess.run(probe, capture_output=True,
-                                   check=False).returncode == 0, "health")
-        yield name, f"127.0.0.1:{port}"
+            lambda: inspect(name)["State"]["Health"]["Status"] == "healthy",
+            "health")
+        yield name
     finally:
         docker("rm", "--force", name)
 
 
+def call(container, *arguments):
+    """Has the container's own client call its server; returns the exit status."""
+    return subprocess.run(
+        ["docker", "exec", container, "/usr/local/bin/convgrad", "backward",
+         PROBLEM, *arguments], capture_output=True, check=False).returncode
+
+
+def test_a_commit_has_one_tag_and_one_image(image):
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=deployed.ROOT,
+                            check=True, capture_output=True, text=True)
+    revision = commit.stdout.strip()
+    version, short = image.removeprefix("convgrad:").split("-")
+    assert short == revision[:12]
+    labels = inspect(image)["Config"]["Labels"]
+    assert labels["org.opencontainers.image.version"] == version
+    assert labels["org.opencontainers.image.revision"] == revision
+    before = inspect(image)["Id"]
+    assert build_image() == image
+    assert inspect(image)["Id"] == before
+
+
 def test_is_small_and_nobody_is_root(image):
-    about = json.loads(docker("image", "inspect", image))[0]
+    about = inspect(image)
     assert about["Size"] <= 200e6
     assert about["Config"]["User"] == "10001:10001"
     assert about["Config"]["StopSignal"] == "SIGTERM"
@@ -62,27 +62,32 @@ def test_sbom_lists_packages(image):
     text = subprocess.run([deployed.ROOT / "deploy" / "sbom", image], check=True,
                           capture_output=True, text=True).stdout
     assert "purl pkg:deb/debian/libgrpc++1.51" in text
+    assert "purl pkg:deb/debian/opentelemetry-cpp@" in text
     assert "purl pkg:pypi/onednn-cpu-gomp@" in text
+    names = re.findall(r"^SPDXID: (.*)$", text, re.M)
+    assert len(names) == len(set(names))
 
 
-def test_drains_under_load_and_exits_0(container):
-    name, address = container
+def test_computes_without_root_and_without_a_writable_disk(container):
+    assert call(container) == 0
+    users = docker("top", container, "-eo", "uid,pid").splitlines()[1:]
+    assert {line.split()[0] for line in users} == {"10001"}
+    assert docker("diff", container) == ""
+
+
+def test_drains_under_load(container):
     done = []
 
     def load():
         # Until the server says that it goes away.
-        while subprocess.run(
-                [deployed.CLIENT, "backward", "conv2d_n4_c16_o16_i32_k3_p1",
-                 "--nocheck", f"--server={address}"], capture_output=True,
-                check=False).returncode == 0:
+        while call(container, "--nocheck") == 0:
             done.append(True)
 
     threads = [threading.Thread(target=load) for _ in range(4)]
     for thread in threads:
         thread.start()
     deployed.wait_until(lambda: len(done) > 20, "calls")
-    docker("stop", "--time=60", name)
+    docker("stop", "--time=60", container)
     for thread in threads:
         thread.join()
-    state = json.loads(docker("inspect", name))[0]["State"]
-    assert state["ExitCode"] == 0
+    assert inspect(container)["State"]["ExitCode"] == 0

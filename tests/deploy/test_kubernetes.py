@@ -20,22 +20,21 @@ def complaints(documents, folder):
     """Returns what Kubernetes' schemas say against `documents`. A process of
     its own: the validator's libraries are newer than pytest's."""
     yaml = pytest.importorskip("yaml")
-    packages = deployed.ROOT / ".cache" / "kubernetes-validate"
-    if not packages.exists():
-        pytest.skip("no Kubernetes schemas: deploy/dependencies test")
     path = folder / "manifests.yaml"
     path.write_text(yaml.safe_dump_all(documents))
     done = subprocess.run(
         [sys.executable, "-m", "kubernetes_validate", "-k", VERSION, "--strict",
          "--quiet", path], capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": str(packages)})
+        env={**os.environ, "PYTHONPATH": str(deployed.KUBERNETES)})
     return done.stdout + done.stderr if done.returncode else ""
 
 
 def render(overlay):
-    deployed.need("kubectl")
+    kubectl = deployed.KUBERNETES / "bin" / "kubectl"
+    if not kubectl.exists():
+        pytest.skip("no kubectl: deploy/dependencies test")
     yaml = pytest.importorskip("yaml")
-    done = subprocess.run(["kubectl", "kustomize", KUBERNETES / overlay],
+    done = subprocess.run([kubectl, "kustomize", KUBERNETES / overlay],
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, done.stderr
@@ -51,7 +50,7 @@ def container(documents):
         "containers"][0]
 
 
-OVERLAYS = pytest.mark.parametrize("overlay", ["cpu", "cuda", "mtls"])
+OVERLAYS = pytest.mark.parametrize("overlay", ["cpu", "cuda", "mtls", "tracing"])
 
 
 @OVERLAYS

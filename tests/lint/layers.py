@@ -47,6 +47,7 @@ FAMILIES = {
     "oneDNN": (r"(oneapi/dnnl/|dnnl)", ("backends/onednn/",)),
     "OpenMP": (r"omp\.h", ("backends/onednn/",)),
     "CUDA": (r"(cuda|cudnn|cublas|nccl|nvtx)", ("backends/cuda/",)),
+    "OpenTelemetry": (r"opentelemetry/", ("server/telemetry/",)),
     "Prometheus": (r"prometheus/", ("server/telemetry/",)),
     "gRPC and protobuf": (r"(grpc|google/|.*\.pb\.h$)", WIRE),
     "Highway": (r"hwy/", ("backends/core/",)),

@@ -210,6 +210,7 @@ OperationCall CallFor(const ConvOperation& operation,
     if (call.operation.operands[i]) call.operands[i] = tensors[i]->data.bytes();
   }
   call.backend = settings.backend;
+  call.traceparent = settings.traceparent;
   call.deterministic = settings.deterministic;
   call.self_check = settings.self_check;
   call.count_nonfinite = settings.count_nonfinite;

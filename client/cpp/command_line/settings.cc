@@ -23,6 +23,8 @@ ABSL_FLAG(std::string, region, "",
           "unix:PATH of a local server's --regions_listen: tensors go through "
           "shared memory");
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(60), "of each call");
+ABSL_FLAG(std::string, traceparent, "",
+          "the span that calls belong to, as W3C's trace context has it");
 ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
 ABSL_FLAG(bool, self_check, false,
           "backward: let the server check the gradients, too");
@@ -211,6 +213,7 @@ absl::StatusOr<Settings> ReadSettings() {
     return BadFlag("timeout", absl::FormatDuration(settings.timeout),
                    "more than 0, e.g. 10s");
   }
+  settings.traceparent = absl::GetFlag(FLAGS_traceparent);
   settings.backend = absl::GetFlag(FLAGS_backend);
   if (settings.backend == "auto") settings.backend = "";
   constexpr std::array<absl::string_view, 4> kBackends = {"", "onednn", "cuda",
@@ -238,14 +241,15 @@ absl::StatusOr<Settings> ReadSettings() {
 }
 
 std::string FlagHelp() {
-  constexpr std::array<absl::string_view, 28> kNames = {
+  constexpr std::array<absl::string_view, 29> kNames = {
       "server",        "region",        "timeout",         "backend",
       "deterministic", "dtype",         "layout",          "weight_layout",
       "result_dtype",  "result_layout", "scale",           "gradients",
       "seed",          "integers",      "input",           "weight",
       "bias",          "residual",      "grad_output",     "output",
       "out",           "check",         "direction",       "repeat",
-      "warmup",        "self_check",    "count_nonfinite", "slice_items"};
+      "warmup",        "self_check",    "count_nonfinite", "slice_items",
+      "traceparent"};
   std::string help;
   for (absl::string_view name : kNames) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);

@@ -19,6 +19,7 @@ struct Settings {
   absl::Duration timeout;
   std::string region;   // side socket, "unix:PATH"; "" for no shared memory
   std::string backend;  // "" is auto
+  std::string traceparent;
   bool deterministic = true;
   bool self_check = false;
   bool count_nonfinite = false;

@@ -80,7 +80,7 @@ class Client(ClientBase):
         reply = StreamReply(stream.operation)
         responses = self._pool.method(slot, call.method + "Stream")(
             stream.requests(), timeout=remaining(deadline),
-            metadata=self._pool.connections.metadata())
+            metadata=self._metadata(call))
         try:
             async for response in responses:
                 reply.take(response)

@@ -75,6 +75,8 @@ class Connections:
             # An http_proxy of the environment would also catch servers on loopback.
             ("grpc.enable_http_proxy", 0),
             ("grpc.enable_retries", 0),
+            # A name with several addresses stands for replicas.
+            ("grpc.lb_policy_name", "round_robin"),
             # Each channel a connection of its own.
             ("grpc.use_local_subchannel_pool", 1),
             # Retries decide when to try again; gRPC's own wait grows to 2 minutes.

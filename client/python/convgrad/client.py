@@ -73,9 +73,13 @@ class ClientBase:
         return None if timeout is None else time.monotonic() + timeout
 
     def _metadata(self, call: Call[Any]) -> tuple[tuple[str, str], ...]:
-        # With its size told a call is admitted by that, and not as the largest.
-        return (("convgrad-request-bytes", str(len(call.message or b""))),
-                *self._pool.connections.metadata())
+        metadata = self._pool.connections.metadata()
+        if call.message is not None:
+            # With its size told a call is admitted by that, and not as the largest.
+            metadata += (("convgrad-request-bytes", str(len(call.message))),)
+        if "traceparent" in call.options:
+            metadata += (("traceparent", call.options["traceparent"]),)
+        return metadata
 
     def _wait_after(self, error: ConvgradError, attempts: int,
                     deadline: float | None) -> float:
@@ -200,7 +204,7 @@ class Client(ClientBase):
         reply = StreamReply(stream.operation)
         responses = self._pool.method(slot, call.method + "Stream")(
             stream.requests(), timeout=remaining(deadline),
-            metadata=self._pool.connections.metadata())
+            metadata=self._metadata(call))
         try:
             for response in responses:
                 reply.take(response)

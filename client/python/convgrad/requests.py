@@ -60,6 +60,8 @@ class Options(TypedDict, total=False):
     formula. Default: as a message, unless that can't hold it."""
     timeout: float | None
     """Seconds for the call, all its attempts and the waits between them."""
+    traceparent: str
+    """W3C's trace context of the span that the call belongs to."""
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,9 @@ OpSample Sample() {
   sample.dtype = "bf16";
   sample.queued = true;
   sample.ran = true;
-  sample.times.queue = absl::Milliseconds(10);
-  sample.times.reorder = absl::Milliseconds(20);
-  sample.times.compute = absl::Milliseconds(30);
+  sample.times.queue.busy = absl::Milliseconds(10);
+  sample.times.reorder.busy = absl::Milliseconds(20);
+  sample.times.compute.busy = absl::Milliseconds(30);
   sample.flops = 1000;
   sample.bytes_received = 300;
   sample.bytes_sent = 200;

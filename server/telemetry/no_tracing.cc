@@ -1,0 +1,15 @@
+// In place of otlp_tracing.cc where opentelemetry-cpp isn't installed.
+#include "backends/core/status.h"
+#include "server/telemetry/tracing.h"
+
+namespace convgrad {
+
+absl::StatusOr<std::unique_ptr<Tracer>> StartTracing(
+    const std::string& endpoint, const std::string& /*version*/) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition,
+      {Reason::kUnsupported, "--otlp_endpoint", endpoint,
+       "nothing: this server was built without opentelemetry-cpp"});
+}
+
+}  // namespace convgrad

@@ -1,0 +1,203 @@
+// By opentelemetry-cpp 1.19: spans wait in a bounded queue of the library's,
+// whose thread sends them; those that don't fit are lost.
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h"
+#include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
+#include "opentelemetry/sdk/common/global_log_handler.h"
+#include "opentelemetry/sdk/resource/resource.h"
+#include "opentelemetry/sdk/trace/batch_span_processor_factory.h"
+#include "opentelemetry/sdk/trace/batch_span_processor_options.h"
+#include "opentelemetry/sdk/trace/samplers/always_on_factory.h"
+#include "opentelemetry/sdk/trace/samplers/parent_factory.h"
+#include "opentelemetry/sdk/trace/tracer_provider.h"
+#include "opentelemetry/sdk/trace/tracer_provider_factory.h"
+#include "opentelemetry/trace/span.h"
+#include "opentelemetry/trace/span_startoptions.h"
+#include "opentelemetry/trace/tracer.h"
+#include "server/telemetry/rpc_metrics.h"
+#include "server/telemetry/tracing.h"
+#include "spdlog/spdlog.h"
+
+namespace convgrad {
+namespace {
+
+namespace api = opentelemetry::trace;
+namespace logging = opentelemetry::sdk::common::internal_log;
+namespace otlp = opentelemetry::exporter::otlp;
+namespace sdk = opentelemetry::sdk::trace;
+using opentelemetry::nostd::shared_ptr;
+using opentelemetry::nostd::string_view;
+
+// Of one batch; at its end the server sends four at most.
+constexpr auto kExportTimeout = std::chrono::seconds(2);
+constexpr auto kExportInterval = std::chrono::seconds(1);
+
+class LogToOurs final : public logging::LogHandler {
+ public:
+  void Handle(
+      logging::LogLevel level, const char* /*file*/, int /*line*/,
+      const char* message,
+      const opentelemetry::sdk::common::AttributeMap& /*attributes*/) noexcept
+      override {
+    if (level > logging::LogLevel::Warning) return;
+    spdlog::warn("tracing: {}", message == nullptr ? "" : message);
+  }
+};
+
+string_view View(absl::string_view text) { return {text.data(), text.size()}; }
+
+std::chrono::nanoseconds SinceEpoch(absl::Time time) {
+  return std::chrono::nanoseconds(absl::ToUnixNanos(time));
+}
+
+// Starts a span that has begun at `begin`. Both clocks of the library count
+// from 1970, so that a span's length is the difference of two of our times.
+shared_ptr<api::Span> StartSpan(api::Tracer* tracer, absl::string_view name,
+                                api::SpanContext parent, api::SpanKind kind,
+                                absl::Time begin) {
+  api::StartSpanOptions options;
+  options.start_system_time =
+      std::chrono::system_clock::time_point(SinceEpoch(begin));
+  options.start_steady_time =
+      std::chrono::steady_clock::time_point(SinceEpoch(begin));
+  options.parent = std::move(parent);
+  options.kind = kind;
+  return tracer->StartSpan(View(name), options);
+}
+
+void EndSpan(api::Span* span, absl::Time end) {
+  api::EndSpanOptions options;
+  options.end_steady_time =
+      std::chrono::steady_clock::time_point(SinceEpoch(end));
+  span->End(options);
+}
+
+api::SpanContext ContextOf(const std::optional<TraceContext>& caller) {
+  if (!caller) return api::SpanContext::GetInvalid();
+  const std::string trace_id = absl::HexStringToBytes(caller->trace_id);
+  const std::string parent_id = absl::HexStringToBytes(caller->parent_id);
+  const auto bytes = [](const std::string& id) {
+    return reinterpret_cast<const uint8_t*>(id.data());
+  };
+  return api::SpanContext(
+      api::TraceId({bytes(trace_id), api::TraceId::kSize}),
+      api::SpanId({bytes(parent_id), api::SpanId::kSize}),
+      api::TraceFlags(caller->sampled ? api::TraceFlags::kIsSampled : 0),
+      /*is_remote=*/true);
+}
+
+// What OpenTelemetry's conventions for RPCs count as the server's failure.
+bool IsServersFailure(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDataLoss:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Describe(const EndedCall& call, api::Span* span) {
+  span->SetAttribute("rpc.system", "grpc");
+  span->SetAttribute("rpc.service", View(ServiceOf(call.method)));
+  span->SetAttribute("rpc.method", View(call.method));
+  span->SetAttribute("rpc.grpc.status_code", CodeIndex(call.status.code()));
+  if (IsServersFailure(call.status.code())) {
+    span->SetStatus(api::StatusCode::kError, View(call.status.message()));
+  }
+  if (call.operation == nullptr) return;
+  const OpSample& sample = *call.operation;
+  span->SetAttribute("convgrad.backend", View(sample.backend));
+  span->SetAttribute("convgrad.dtype", View(sample.dtype));
+  span->SetAttribute("convgrad.reason", View(sample.reason));
+  span->SetAttribute("convgrad.flops", sample.flops);
+  span->SetAttribute("convgrad.received_bytes", sample.bytes_received);
+  span->SetAttribute("convgrad.sent_bytes", sample.bytes_sent);
+}
+
+void TraceStages(const StageTimes& times, const api::SpanContext& parent,
+                 api::Tracer* tracer) {
+  const std::array<std::pair<absl::string_view, const StageTime*>, 8> stages = {
+      {{"admission", &times.admission},
+       {"receive", &times.receive},
+       {"decode", &times.decode},
+       {"queue", &times.queue},
+       {"plan", &times.plan},
+       {"reorder", &times.reorder},
+       {"compute", &times.compute},
+       {"encode", &times.encode}}};
+  for (const auto& [name, time] : stages) {
+    if (!time->reached()) continue;
+    const shared_ptr<api::Span> span =
+        StartSpan(tracer, name, parent, api::SpanKind::kInternal, time->begin);
+    span->SetAttribute("convgrad.busy_seconds",
+                       absl::ToDoubleSeconds(time->busy));
+    EndSpan(span.get(), time->end);
+  }
+}
+
+class OtlpTracer final : public Tracer {
+ public:
+  OtlpTracer(const std::string& endpoint, const std::string& version) {
+    otlp::OtlpGrpcExporterOptions exporter;
+    exporter.endpoint = endpoint;
+    exporter.use_ssl_credentials = absl::StartsWith(endpoint, "https:");
+    exporter.timeout = kExportTimeout;
+    sdk::BatchSpanProcessorOptions batches;
+    batches.schedule_delay_millis = kExportInterval;
+    // Beside what OTEL_RESOURCE_ATTRIBUTES says.
+    const auto resource = opentelemetry::sdk::resource::Resource::Create(
+        {{"service.name", "convgrad"}, {"service.version", version}});
+    provider_ = sdk::TracerProviderFactory::Create(
+        sdk::BatchSpanProcessorFactory::Create(
+            otlp::OtlpGrpcExporterFactory::Create(exporter), batches),
+        resource,
+        sdk::ParentBasedSamplerFactory::Create(
+            sdk::AlwaysOnSamplerFactory::Create()));
+    tracer_ = provider_->GetTracer("convgrad", version);
+  }
+
+  ~OtlpTracer() override { provider_->Shutdown(); }
+
+  std::string Trace(const EndedCall& call) override {
+    const shared_ptr<api::Span> span = StartSpan(
+        tracer_.get(), absl::StrCat(ServiceOf(call.method), "/", call.method),
+        ContextOf(call.caller), api::SpanKind::kServer, call.arrival);
+    const api::SpanContext context = span->GetContext();
+    if (span->IsRecording()) {
+      Describe(call, span.get());
+      if (call.operation != nullptr) {
+        TraceStages(call.operation->times, context, tracer_.get());
+      }
+      EndSpan(span.get(), call.end);
+    }
+    std::array<char, 2 * api::TraceId::kSize> hex;
+    context.trace_id().ToLowerBase16(hex);
+    return std::string(hex.data(), hex.size());
+  }
+
+ private:
+  std::unique_ptr<sdk::TracerProvider> provider_;
+  shared_ptr<api::Tracer> tracer_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tracer>> StartTracing(
+    const std::string& endpoint, const std::string& version) {
+  logging::GlobalLogHandler::SetLogHandler(
+      shared_ptr<logging::LogHandler>(new LogToOurs));
+  return std::make_unique<OtlpTracer>(endpoint, version);
+}
+
+}  // namespace convgrad
