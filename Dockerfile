@@ -46,8 +46,8 @@ RUN install -D --strip --target-directory=/image-cuda/usr/local/bin \
 FROM debian:bookworm-slim AS runtime-common
 RUN apt-get update && \
     apt-get install -y --no-install-recommends \
-      libgomp1 libgrpc++1.51 libhwy1 libprotobuf32 libspdlog1.10 \
-      libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 && \
+      libcpp-httplib0.11 libgomp1 libgrpc++1.51 libhwy1 libprotobuf32 \
+      libspdlog1.10 libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 libzip4 && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 COPY --from=build /image /
 RUN ldconfig && ! ldd /usr/local/bin/convgrad-server /usr/local/bin/convgrad | grep 'not found'
