@@ -21,9 +21,10 @@ double ProductsPerElement(const ConvProblem& problem, Result which) {
   }
   switch (which) {
     case Result::kOutput:
-      return problem.in_channels / problem.groups * kernel;
+      return static_cast<double>(problem.in_channels) / problem.groups * kernel;
     case Result::kGradInput:
-      return problem.out_channels / problem.groups * kernel;
+      return static_cast<double>(problem.out_channels) / problem.groups *
+             kernel;
     case Result::kGradWeight:
       return problem.batch * mirrored_out;
     case Result::kGradBias: {
