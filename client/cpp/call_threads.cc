@@ -6,12 +6,15 @@ namespace convgrad {
 
 CallThreads::~CallThreads() {
   std::vector<std::thread> threads;
+  std::deque<Task> waiting;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     changed_.NotifyAll();
     threads.swap(threads_);
+    waiting.swap(tasks_);
   }
+  for (const Task& task : waiting) task(/*cancelled=*/true);
   for (std::thread& thread : threads) thread.join();
 }
 

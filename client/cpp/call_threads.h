@@ -16,7 +16,8 @@ class CallThreads {
  public:
   // Starts no thread before it is needed, and never more than `most`.
   explicit CallThreads(int most) : most_(most) {}
-  // Waits for tasks that run, and calls the others as cancelled.
+  // Calls tasks that wait as cancelled, then waits for those that run; what
+  // these post is cancelled, too.
   ~CallThreads();
 
   using Task = std::function<void(bool cancelled)>;

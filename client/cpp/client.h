@@ -26,8 +26,8 @@ class Client {
   // Errors: kInvalidArgument naming an option.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options);
-  // Ends RunAsync's and Submit's calls: those under way are waited for, others
-  // are kCancelled.
+  // Ends RunAsync's and Submit's calls: those that wait for their turn are
+  // kCancelled, those under way are waited for.
   ~Client();
 
   // Sends the operation and waits for its results: in one message each way, or

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/flags.h"
 #include "client/cpp/command_line/output.h"
+#include "client/cpp/command_line/progress.h"
 #include "client/cpp/command_line/settings.h"
 #include "client/cpp/command_line/usage.h"
 
