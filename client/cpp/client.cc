@@ -10,13 +10,12 @@
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_parts.h"
+#include "client/cpp/call_threads.h"
 #include "client/cpp/connection.h"
-#include "client/cpp/credentials.h"
 #include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/rpc_status.h"
 #include "client/cpp/streamed_run.h"
-#include "grpcpp/create_channel.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
@@ -24,7 +23,6 @@ namespace {
 
 constexpr char kForwardMethod[] = "/convgrad.v1.ConvGrad/ConvForward";
 constexpr char kBackwardMethod[] = "/convgrad.v1.ConvGrad/ConvBackward";
-constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
 
 // What the largest server takes in a message: gRPC counts in 31 bits, and a
 // head comes beside the payload.
@@ -61,67 +59,21 @@ bool IsMessageTooLarge(const absl::Status& status) {
 
 }  // namespace
 
-void Client::Connection::Prepare(absl::Time deadline,
-                                 grpc::ClientContext* context) const {
-  if (deadline != absl::InfiniteFuture()) {
-    context->set_deadline(absl::ToChronoTime(deadline));
-  }
-  if (!token.empty()) {
-    context->AddMetadata("authorization", absl::StrCat("Bearer ", token));
-  }
-}
-
-void Client::Connection::Prepare(const OperationCall& call,
-                                 grpc::ClientContext* context) const {
-  Prepare(call.deadline, context);
-  if (!call.traceparent.empty()) {
-    context->AddMetadata("traceparent", call.traceparent);
-  }
-}
-
-absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
-    const OperationCall& call, const std::string& method,
-    const grpc::ByteBuffer& request) {
-  grpc::ClientContext context;
-  Prepare(call, &context);
-  context.AddMetadata(kRequestBytesKey, std::to_string(request.Length()));
-  grpc::CompletionQueue queue;
-  auto reader = raw_stub.PrepareUnaryCall(&context, method, request, &queue);
-  reader->StartCall();
-  grpc::ByteBuffer reply;
-  grpc::Status status;
-  reader->Finish(&reply, &status, reader.get());
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
-  RETURN_IF_ERROR(FromRpc(status, context));
-  return reply;
-}
-
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     const ClientOptions& options) {
-  if (options.server.empty()) {
-    return InvalidField(Reason::kMissing, "server", "nothing",
-                        "HOST:PORT or unix:PATH");
+  if (options.async_calls < 1) {
+    return InvalidField(Reason::kOutOfRange, "async_calls",
+                        absl::StrCat(options.async_calls), "at least 1");
   }
-  RETURN_IF_ERROR(CheckHeader("token", options.token));
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  // An http_proxy of the environment would also catch servers on loopback.
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A name with several addresses stands for replicas.
-  arguments.SetLoadBalancingPolicyName("round_robin");
-  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
-  const auto channel =
-      grpc::CreateCustomChannel(options.server, credentials, arguments);
-  return std::unique_ptr<Client>(new Client(
-      std::make_unique<Connection>(channel, options.token), options.retries));
+  ASSIGN_OR_RETURN(auto pool, ConnectionPool::Make(options));
+  return std::unique_ptr<Client>(new Client(std::move(pool), options));
 }
 
-Client::Client(std::unique_ptr<Connection> connection,
-               std::optional<RetryPolicy> retries)
-    : connection_(std::move(connection)), retries_(retries) {}
+Client::Client(std::unique_ptr<ConnectionPool> pool,
+               const ClientOptions& options)
+    : pool_(std::move(pool)),
+      retries_(options.retries),
+      threads_(std::make_unique<CallThreads>(options.async_calls)) {}
 
 Client::~Client() = default;
 
@@ -154,6 +106,23 @@ absl::StatusOr<OperationReply> Client::RunStreamed(const OperationCall& call,
   });
 }
 
+void Client::RunAsync(OperationCall call, Done done) {
+  threads_->Post(
+      [this, call = std::move(call), done = std::move(done)](bool cancelled) {
+        if (cancelled) return done(absl::CancelledError("the client has gone"));
+        done(Run(call));
+      });
+}
+
+std::future<absl::StatusOr<OperationReply>> Client::Submit(OperationCall call) {
+  auto promise =
+      std::make_shared<std::promise<absl::StatusOr<OperationReply>>>();
+  RunAsync(std::move(call), [promise](absl::StatusOr<OperationReply> reply) {
+    promise->set_value(std::move(reply));
+  });
+  return promise->get_future();
+}
+
 absl::StatusOr<OperationReply> Client::RunOnce(const OperationCall& call) {
   RETURN_IF_ERROR(Validate(call.operation));
   RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
@@ -177,18 +146,18 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
   }
   const bool forward = call.operation.direction == Direction::kForward;
   Loan loan;
-  auto run = [&]() -> absl::StatusOr<OperationReply> {
+  auto run = [&](Connection& connection) -> absl::StatusOr<OperationReply> {
     grpc::ClientContext context;
-    connection_->Prepare(call, &context);
+    connection.Prepare(call, &context);
     StreamedRun stream(call, slice_items, loan);
     RETURN_IF_ERROR(stream.Allocate());
-    connection_->raw_stub.PrepareBidiStreamingCall(
+    connection.raw_stub.PrepareBidiStreamingCall(
         &context,
         absl::StrCat(forward ? kForwardMethod : kBackwardMethod, "Stream"), {},
         &stream);
     return stream.Run(&context);
   };
-  absl::StatusOr<OperationReply> reply = run();
+  absl::StatusOr<OperationReply> reply = pool_->Run(run);
   loan.AwaitReturn();
   if (reply.ok()) reply->elapsed = absl::Now() - start;
   return reply;
@@ -214,8 +183,10 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
     auto request = EncodeRequest(call, places, std::move(payloads));
     if (!request.ok()) return request.status();
     sent_bytes = static_cast<int64_t>(request->Length());
-    return connection_->Send(call, forward ? kForwardMethod : kBackwardMethod,
+    return pool_->Run([&](Connection& connection) {
+      return connection.Send(call, forward ? kForwardMethod : kBackwardMethod,
                              *request);
+    });
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();
   loan.AwaitReturn();
@@ -229,13 +200,16 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
 
 absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(
     absl::Time deadline) {
-  grpc::ClientContext context;
-  connection_->Prepare(deadline, &context);
-  v1::GetCapabilitiesResponse response;
-  const grpc::Status status = connection_->stub->GetCapabilities(
-      &context, v1::GetCapabilitiesRequest(), &response);
-  RETURN_IF_ERROR(FromRpc(status, context));
-  return response;
+  using Response = v1::GetCapabilitiesResponse;
+  return pool_->Run([&](Connection& connection) -> absl::StatusOr<Response> {
+    grpc::ClientContext context;
+    connection.Prepare(deadline, &context);
+    Response response;
+    const grpc::Status status = connection.stub->GetCapabilities(
+        &context, v1::GetCapabilitiesRequest(), &response);
+    RETURN_IF_ERROR(FromRpc(status, context));
+    return response;
+  });
 }
 
 }  // namespace convgrad

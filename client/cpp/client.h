@@ -1,90 +1,23 @@
 // The typed client: operations on the caller's tensors, run by a server.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
-#include "backends/core/conv_operation.h"
-#include "client/cpp/aligned_buffer.h"
-#include "client/cpp/retries.h"
-#include "client/cpp/shared_region.h"
+#include "client/cpp/client_options.h"
+#include "client/cpp/operation_call.h"
 #include "convgrad/v1/service.pb.h"
 #include "proto/region_places.h"
 
 namespace convgrad {
 
-struct ClientOptions {
-  // "HOST:PORT", "unix:PATH" or another of gRPC's names, e.g. "dns:///NAME:PORT".
-  // Several addresses behind one are used in turn.
-  std::string server;
-  // Paths of PEM files: authorities that the server's certificate must come
-  // from (empty: plaintext), and the client's own certificate (empty: none).
-  std::string ca = {};
-  std::string cert = {};
-  std::string key = {};
-  std::string token = {};  // as the server's --token_file has it; empty: none
-  // Whether and how calls that failed for the moment are sent again, within
-  // their deadline. Empty: they aren't.
-  std::optional<RetryPolicy> retries = std::nullopt;
-};
-
-// One operation and the bytes it reads.
-struct OperationCall {
-  ConvOperation operation;
-  // Indexed by Operand: exactly ByteSize(descriptor) bytes where the operation
-  // has that operand. Sent from where they lie, without a copy; those in
-  // `region` aren't sent at all.
-  std::array<absl::Span<const std::byte>, kOperandCount> operands = {};
-  // Where results go, in the order of operation.results: exactly
-  // ByteSize(descriptor) bytes, overlapping no operand and no other result;
-  // undefined if the call fails. What lies in `region` is written there by the
-  // server. None (missing, or a null span) for a buffer of the reply.
-  std::vector<absl::Span<std::byte>> destinations;
-  // Of the server that is called; outlives the call. Its tensors mustn't be
-  // touched during the call, nor, where that failed, before its time is up: the
-  // server may still be at work on them. Null: no shared memory.
-  const SharedRegion* region = nullptr;
-  // "" is auto, otherwise "onednn", "cuda" or "reference".
-  std::string backend;
-  // Some 16 bytes by which repeats are told; made if empty.
-  std::string request_id;
-  bool deterministic = true;
-  // Ask the server to check the gradients, and to count Inf and NaN; both come
-  // with the report.
-  bool self_check = false;
-  bool count_nonfinite = false;
-  // W3C's trace context of the span that the call belongs to; empty: none.
-  std::string traceparent;
-  // Without one the server's default holds.
-  absl::Time deadline = absl::InfiniteFuture();
-};
-
-struct OperationResult {
-  Result which;
-  TensorDescriptor descriptor;  // as asked for
-  AlignedBuffer data;           // empty if the call named a destination
-  // The result, in `data` or in the call's destination.
-  absl::Span<const std::byte> bytes;
-};
-
-struct OperationReply {
-  std::vector<OperationResult> results;  // in the order asked for
-  v1::Report report;
-  absl::Duration elapsed;  // of the whole call, as the caller saw it
-  int64_t sent_bytes = 0;  // messages, without gRPC's framing
-  int64_t received_bytes = 0;
-  int64_t region_bytes = 0;  // of tensors in the call's region
-};
+class CallThreads;
 
 // Thread-safe.
 class Client {
@@ -93,6 +26,8 @@ class Client {
   // Errors: kInvalidArgument naming an option.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options);
+  // Ends RunAsync's and Submit's calls: those that wait for their turn are
+  // kCancelled, those under way are waited for.
   ~Client();
 
   // Sends the operation and waits for its results: in one message each way, or
@@ -112,14 +47,23 @@ class Client {
   absl::StatusOr<OperationReply> RunStreamed(const OperationCall& call,
                                              int64_t slice_items);
 
+  // As Run, on a thread of the client's; returns at once. `done` is called
+  // there once; it may make other calls, but not destroy the client. The memory
+  // that the call names is lent until then.
+  using Done = std::function<void(absl::StatusOr<OperationReply>)>;
+  void RunAsync(OperationCall call, Done done);
+
+  // As RunAsync, for who waits later.
+  std::future<absl::StatusOr<OperationReply>> Submit(OperationCall call);
+
   // Errors: the server's; kUnavailable if there is no server.
   absl::StatusOr<v1::GetCapabilitiesResponse> Capabilities(absl::Time deadline);
 
-  struct Connection;  // internal
+  struct Connection;     // internal
+  class ConnectionPool;  // internal
 
  private:
-  Client(std::unique_ptr<Connection> connection,
-         std::optional<RetryPolicy> retries);
+  Client(std::unique_ptr<ConnectionPool> pool, const ClientOptions& options);
   // Has `attempt` run the call until its answer is final.
   absl::StatusOr<OperationReply> Persist(
       const OperationCall& call,
@@ -132,8 +76,10 @@ class Client {
   absl::StatusOr<OperationReply> RunUnary(const OperationCall& call,
                                           const RegionPlaces& places);
 
-  const std::unique_ptr<Connection> connection_;
+  const std::unique_ptr<ConnectionPool> pool_;
   const std::optional<RetryPolicy> retries_;
+  // Last: its calls use the others.
+  const std::unique_ptr<CallThreads> threads_;
 };
 
 }  // namespace convgrad

@@ -1,12 +1,14 @@
-// A client's channel and the stubs on it. Internal to the client.
+// A client's channels and the stubs on them. Internal to the client.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "backends/core/mutex.h"
 #include "client/cpp/client.h"
 #include "convgrad/v1/service.grpc.pb.h"
 #include "grpcpp/channel.h"
@@ -34,6 +36,46 @@ struct Client::Connection {
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> raw_stub;
   std::unique_ptr<v1::ConvGrad::Stub> stub;
   const std::string token;
+};
+
+// Thread-safe.
+class Client::ConnectionPool {
+ public:
+  // Errors: kInvalidArgument naming an option.
+  static absl::StatusOr<std::unique_ptr<ConnectionPool>> Make(
+      const ClientOptions& options);
+
+  // Runs `call(Connection&)`, which returns a Status or StatusOr, on the next
+  // connection: in turn, those of servers that were just unavailable last.
+  template <typename Call>
+  auto Run(const Call& call) {
+    const size_t slot = Pick();
+    auto result = call(*slots_[slot].connection);
+    if (StatusOf(result).code() == absl::StatusCode::kUnavailable) {
+      LeaveOut(slot);
+    }
+    return result;
+  }
+
+ private:
+  struct Slot {
+    std::unique_ptr<Connection> connection;
+    absl::Time down_until = absl::InfinitePast();
+  };
+
+  template <typename T>
+  static const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+    return result.status();
+  }
+
+  explicit ConnectionPool(std::vector<Slot> slots) : slots_(std::move(slots)) {}
+  size_t Pick() ABSL_LOCKS_EXCLUDED(mutex_);
+  void LeaveOut(size_t slot) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Its connections are thread-safe, the rest is the lock's.
+  std::vector<Slot> slots_;
+  Mutex mutex_;
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace convgrad

@@ -1,11 +1,13 @@
 #include "client/cpp/credentials.h"
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -21,10 +23,37 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option,
                       "a PEM file");
 }
 
+bool IsOnThisHost(const std::string& server) {
+  constexpr absl::string_view kPrefixes[] = {"unix:", "localhost:", "127.",
+                                             "[::1]:"};
+  return std::any_of(
+      std::begin(kPrefixes), std::end(kPrefixes),
+      [&](absl::string_view it) { return absl::StartsWith(server, it); });
+}
+
+absl::Status CheckServers(const ClientOptions& options) {
+  for (const std::string& server : ServersOf(options)) {
+    if (server.empty()) {
+      return InvalidField(Reason::kMissing, "server", "nothing",
+                          "HOST:PORT or unix:PATH");
+    }
+    if (options.token.empty() || !options.ca.empty()) continue;
+    if (IsOnThisHost(server)) continue;
+    return InvalidField(Reason::kOutOfRange, "token", "a plaintext connection",
+                        "a ca or a server on this host, a token is a secret");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+std::vector<std::string> ServersOf(const ClientOptions& options) {
+  return absl::StrSplit(options.server, ',');
+}
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const ClientOptions& options) {
+  RETURN_IF_ERROR(CheckServers(options));
   if (options.cert.empty() != options.key.empty()) {
     return InvalidField(Reason::kMissing, options.cert.empty() ? "cert" : "key",
                         "nothing", "a PEM file: both or none");

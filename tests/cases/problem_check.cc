@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/error_bound.h"
 
 namespace convgrad::testing_support {
 namespace {
@@ -97,8 +98,7 @@ Outcome CheckElements(const StoredResult& got, const RunKind& kind,
                       const std::vector<ElementSum>& sums) {
   const TensorDescriptor& tensor = got.request->descriptor;
   const auto* bytes = static_cast<const std::byte*>(got.data);
-  const double products =
-      ProductsPerElement(got.operation->problem, got.request->which);
+  const ErrorBound bound(*got.operation, *got.request);
   Outcome outcome;
   outcome.elements = static_cast<int64_t>(elements.size());
   for (size_t i = 0; i < elements.size(); ++i) {
@@ -109,9 +109,8 @@ Outcome CheckElements(const StoredResult& got, const RunKind& kind,
     if (kind.numbers == Numbers::kIntegers) {
       expected = RoundedTo(tensor.dtype, expected);
     } else {
-      allowed = AllowedError(
-          got, expected,
-          std::max(std::fabs(expected), std::sqrt(sums[i].squares)), products);
+      allowed = bound.Allowed(
+          expected, std::max(std::fabs(expected), std::sqrt(sums[i].squares)));
     }
     if (std::fabs(value - expected) <= allowed || value == expected) continue;
     outcome.Add(Failed(absl::StrCat(

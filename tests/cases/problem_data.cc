@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backends/core/error_bound.h"
+
 namespace convgrad::testing_support {
 namespace {
 

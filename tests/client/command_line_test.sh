@@ -64,6 +64,14 @@ expect 2 'key: found nothing' backward $problem --cert=/nowhere
 expect 1 "UNAVAILABLE" backward $problem --server=127.0.0.1:1
 expect 1 "UNAVAILABLE" backward $problem --region=unix:/nonexistent/socket
 expect 2 'region address: found "shm"' bench $problem --region=shm
+expect 2 "completions needs bash or zsh" completions
+expect 2 'shell: found "fish"' completions fish
+expect 2 '"conv9d"' check $problem conv9d_n1
+expect 1 "UNAVAILABLE" check --server=127.0.0.1:1
+expect 2 '--interval: found "0"' top --interval=0s
+expect 2 '--count: found "-1"' top --count=-1
+expect 2 '--metrics: found "9464"' top --metrics=9464
+expect 1 "UNAVAILABLE: --metrics: found no answer" top --metrics=127.0.0.1:1
 expect 1 "UNAVAILABLE" capabilities --server=unix:/nonexistent/socket
 
 if [ "$failures" -ne 0 ]; then

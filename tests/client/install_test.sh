@@ -29,3 +29,10 @@ grad_input: 0 1 1 2 6 4 2 5 3
 grad_weight: 8 12 20 24
 EXPECTED
 diff "$work/expected" "$work/printed"
+"$work/example/layers" "unix:$work/socket" >"$work/printed"
+cat >"$work/expected" <<'EXPECTED'
+conv2d_n2_c3_o8_i16_k3_p1: grad_weight sums to 101568
+conv2d_n2_c8_o8_i16_k3_s2_p1: grad_weight sums to 67712
+conv2d_n2_c8_o4_i8_k1: grad_weight sums to 4096
+EXPECTED
+diff "$work/expected" "$work/printed"

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "backends/core/error_bound.h"
 #include "backends/core/logical_tensor.h"
 
 namespace convgrad::testing_support {
@@ -32,15 +33,6 @@ std::string At(const StoredResult& got, int64_t i) {
 
 double Scaled(double value, float scale) {
   return scale == 1 ? value : static_cast<float>(value) * scale;
-}
-
-// Below this any error is allowed.
-double SmallestStep(const StoredResult& got) {
-  if (OperandDtype(*got.operation) == DataType::kBF16) {
-    return std::ldexp(1, -126);
-  }
-  return std::ldexp(
-      1, got.request->descriptor.dtype == DataType::kF16 ? -24 : -149);
 }
 
 double NormLimit(DataType dtype, double products) {
@@ -100,41 +92,6 @@ double RoundedTo(DataType dtype, double value) {
   float bits = 0;
   StoreRounded(dtype, value, &bits);
   return LoadAsDouble(dtype, &bits);
-}
-
-double AllowedError(const StoredResult& got, double ref, double spread,
-                    double products) {
-  return std::fabs(got.request->scale) *
-             (1.01 * UnitRoundoff(got.request->descriptor.dtype) *
-                  std::fabs(ref) +
-              4 * std::sqrt(products + 2) * std::ldexp(1, -24) * spread) +
-         SmallestStep(got);
-}
-
-double ProductsPerElement(const ConvProblem& problem, Result which) {
-  double kernel = 1, mirrored_out = 1;
-  for (const SpatialAxis& axis : problem.axes) {
-    kernel *= axis.kernel;
-    mirrored_out *= problem.transposed ? axis.in : axis.out;
-  }
-  switch (which) {
-    case Result::kOutput:
-      return problem.in_channels / problem.groups * kernel;
-    case Result::kGradInput:
-      return problem.out_channels / problem.groups * kernel;
-    case Result::kGradWeight:
-      return problem.batch * mirrored_out;
-    case Result::kGradBias: {
-      const Dims bias = DimsOf(problem, Result::kGradBias);
-      double summed = 1;
-      for (int64_t extent : OutputDims(problem)) summed *= extent;
-      for (int64_t extent : bias) summed /= std::max<int64_t>(extent, 1);
-      return summed;
-    }
-    case Result::kGradResidual:
-      return 1;
-  }
-  return 1;
 }
 
 ExpectedResult ExpectExact(const ConvOperation& operation, Result which,
@@ -201,13 +158,14 @@ testing::AssertionResult IsWithinBound(const StoredResult& got,
                                        DataKind kind) {
   const std::vector<double> values =
       LoadLogical(got.request->descriptor, got.data);
+  const ErrorBound allowed(*got.operation, *got.request);
   for (size_t i = 0; i < values.size(); ++i) {
     const double ref = expected.value[i];
     const double spread =
         kind == DataKind::kZeroMean
             ? std::max(std::fabs(ref), expected.root_sum_squares[i])
             : expected.absolute[i];
-    const double bound = AllowedError(got, ref, spread, expected.products);
+    const double bound = allowed.Allowed(ref, spread);
     const double error = std::fabs(values[i] - ref * got.request->scale);
     if (error <= bound) continue;  // false for NaN
     return Failure(got) << At(got, i) << " got " << values[i] << ", expected "

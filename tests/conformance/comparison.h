@@ -28,9 +28,6 @@ struct ExpectedResult {
   double products = 0;  // K, summed per element
 };
 
-// Returns the products summed per element of `which`: the contract's K.
-double ProductsPerElement(const ConvProblem& problem, Result which);
-
 // Returns only `value`: all that the exact criterion needs.
 ExpectedResult ExpectExact(const ConvOperation& operation, Result which,
                            const ExactOperands& operands);
@@ -56,11 +53,6 @@ enum class DataKind {
 testing::AssertionResult IsWithinBound(const StoredResult& got,
                                        const ExpectedResult& expected,
                                        DataKind kind);
-
-// Returns the error that the element-wise criterion allows at one element.
-// `spread` is S or what stands for it, `products` the contract's K.
-double AllowedError(const StoredResult& got, double ref, double spread,
-                    double products);
 
 // Returns `value` rounded once to `dtype`.
 double RoundedTo(DataType dtype, double value);

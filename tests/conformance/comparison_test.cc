@@ -110,19 +110,6 @@ TEST_F(ComparisonTest, DirtyPadLanesAreNoticed) {
   EXPECT_FALSE(IsExactly(Got(), expected_));
 }
 
-TEST_F(ComparisonTest, ProductsPerElementFollowTheContract) {
-  const ConvProblem problem = *Parse("conv2d_n2_c6_o9_g3_i5_k3_s2");
-  EXPECT_EQ(ProductsPerElement(problem, Result::kOutput), 2 * 9);
-  EXPECT_EQ(ProductsPerElement(problem, Result::kGradInput), 3 * 9);
-  EXPECT_EQ(ProductsPerElement(problem, Result::kGradWeight), 2 * 4);
-  EXPECT_EQ(ProductsPerElement(problem, Result::kGradBias), 2 * 4);
-  const ConvProblem mirrored = *Parse("convtranspose2d_n2_c9_o6_g3_i2_k3_s2");
-  EXPECT_EQ(ProductsPerElement(mirrored, Result::kGradInput), 2 * 9);
-  EXPECT_EQ(ProductsPerElement(mirrored, Result::kOutput), 3 * 9);
-  EXPECT_EQ(ProductsPerElement(mirrored, Result::kGradWeight), 2 * 4);
-  EXPECT_EQ(ProductsPerElement(mirrored, Result::kGradBias), 2 * 25);
-}
-
 TEST(TensorFillTest, IntegersAreSmallAndNeverZero) {
   for (double value : IntegerFill(1000, 3)) {
     EXPECT_EQ(value, std::round(value));

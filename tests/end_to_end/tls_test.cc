@@ -77,6 +77,19 @@ TEST(Tls, WithoutAClientCaTheServerAloneShowsACertificate) {
   EXPECT_EQ(Ask(options).code(), absl::StatusCode::kUnavailable);
 }
 
+TEST(Tls, TheServersNameCanBeGiven) {
+  Authority authority("ca");
+  authority.Issue("server");
+  TestServer server(TlsConfig(authority, nullptr));
+  ClientOptions options;
+  options.server = server.address();
+  options.ca = authority.certificate();
+  options.server_name = "server";
+  EXPECT_EQ(Ask(options), absl::OkStatus());
+  options.server_name = "another";
+  EXPECT_EQ(Ask(options).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST(Tls, CertificatesAreReadAgain) {
   Authority old_authority("old");
   old_authority.Issue("server");

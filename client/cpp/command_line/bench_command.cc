@@ -1,3 +1,4 @@
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -5,27 +6,32 @@
 #include "backends/core/status.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/operands.h"
-#include "client/cpp/command_line/output.h"
+#include "client/cpp/command_line/progress.h"
 
 namespace convgrad {
 
-absl::Status RunBench(const ConvProblem& problem, const Settings& settings,
-                      Client* client) {
+absl::Status RunBench(const ConvProblem& problem, const Session& session) {
+  const Settings& settings = session.settings;
+  std::vector<OperationReply> replies;
   ASSIGN_OR_RETURN(const ConvOperation operation,
                    MakeOperation(settings.bench_direction, problem, settings));
+  std::optional<Progress> progress;
+  progress.emplace("bench", settings.warmup + settings.repeat);
   ASSIGN_OR_RETURN(const LocalTensors tensors,
                    MakeOperands(operation, settings));
   ASSIGN_OR_RETURN(PlacedCall placed,
                    Place(CallFor(operation, tensors, settings), settings));
-  std::vector<OperationReply> replies;
   for (int i = -settings.warmup; i < settings.repeat; ++i) {
     placed.call.deadline = absl::Now() + settings.timeout;
-    ASSIGN_OR_RETURN(OperationReply reply, Send(placed.call, settings, client));
+    ASSIGN_OR_RETURN(OperationReply reply,
+                     Send(placed.call, settings, session.client));
+    progress->Advance();
     if (i < 0) continue;
     reply.results.clear();
     replies.push_back(std::move(reply));
   }
-  PrintBench(placed.call.operation, replies);
+  progress.reset();
+  session.output->Bench(placed.call.operation, replies);
   return absl::OkStatus();
 }
 

@@ -4,17 +4,22 @@
 #include <iostream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "client/cpp/client.h"
 #include "client/cpp/command_line/commands.h"
+#include "client/cpp/command_line/flags.h"
 #include "client/cpp/command_line/output.h"
+#include "client/cpp/command_line/progress.h"
 #include "client/cpp/command_line/settings.h"
+#include "client/cpp/command_line/usage.h"
 
 namespace convgrad {
 namespace {
@@ -22,65 +27,68 @@ namespace {
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
 
-constexpr char kUsage[] =
-    R"(convgrad: convolution gradients from a convgrad server.
-
-  convgrad backward PROBLEM   gradients of random or .npy tensors, checked
-  convgrad forward PROBLEM    the convolution with bias, residual and ReLU
-  convgrad bench PROBLEM      time, GFLOP/s and the server's stages over calls
-  convgrad capabilities       what the server's backends can do
-  convgrad help               this text (also --help); --version
-
-PROBLEM, e.g. conv2d_n16_c64_o64_i56x56_k3_p1_b_relu: the kind (linear, conv1d to
-conv3d, convtranspose1d...), then n batch, c and o channels, i input and k kernel
-extents, s stride, d dilation, p padding (pb and pe for either end, psame,
-pvalid), g groups, op output padding, b bias, res residual, relu. One number
-stands for all axes.
-
-)";
-
-void PrintHelp() { std::cout << kUsage << FlagHelp(); }
-
 absl::Status UsageError(const std::string& message) {
   return absl::InvalidArgumentError(
       absl::StrCat(message, "; convgrad help lists what there is"));
 }
 
-absl::Status RunProblem(const std::string& command, const std::string& text,
-                        const Settings& settings, Client* client) {
-  ASSIGN_OR_RETURN(const ConvProblem problem, Parse(text));
-  if (command == "bench") return RunBench(problem, settings, client);
-  return RunOnce(
-      command == "forward" ? Direction::kForward : Direction::kBackward,
-      problem, settings, client);
+// Returns the command of that name if `arguments`, which follow it, are what it
+// takes.
+absl::StatusOr<Command> FindCommand(const std::string& name,
+                                    const std::vector<std::string>& arguments) {
+  for (const Command& command : AllCommands()) {
+    if (command.name != name) continue;
+    const bool takes_one = command.arguments == Arguments::kProblem ||
+                           command.arguments == Arguments::kShell;
+    if (takes_one && arguments.empty()) {
+      return UsageError(absl::StrCat(
+          name, command.arguments == Arguments::kShell ? " needs bash or zsh"
+                                                       : " needs a PROBLEM"));
+    }
+    const size_t most = takes_one ? 1 : 0;
+    if (command.arguments != Arguments::kProblems && arguments.size() > most) {
+      return UsageError(
+          absl::StrCat("unexpected argument \"", arguments[most], "\""));
+    }
+    return command;
+  }
+  return UsageError(absl::StrCat("unknown command \"", name, "\""));
 }
 
-absl::Status RunCommand(const std::vector<char*>& arguments) {
-  if (arguments.size() < 2) return UsageError("a command is missing");
-  const std::string command = arguments[1];
-  const bool takes_problem =
-      command == "backward" || command == "forward" || command == "bench";
-  if (!takes_problem && command != "capabilities") {
-    return UsageError(absl::StrCat("unknown command \"", command, "\""));
-  }
-  if (takes_problem && arguments.size() < 3) {
-    return UsageError(absl::StrCat(command, " needs a PROBLEM"));
-  }
-  const size_t expected = takes_problem ? 3 : 2;
-  if (arguments.size() > expected) {
+absl::Status PrintCompletions(const std::string& shell) {
+  if (shell != "bash" && shell != "zsh") {
     return UsageError(
-        absl::StrCat("unexpected argument \"", arguments[expected], "\""));
+        absl::StrCat("shell: found \"", shell, "\", expected bash or zsh"));
   }
+  std::cout << (shell == "bash" ? BashCompletion() : ZshCompletion());
+  return absl::OkStatus();
+}
+
+absl::Status RunCapabilities(const Session& session) {
+  ASSIGN_OR_RETURN(
+      const v1::GetCapabilitiesResponse response,
+      session.client->Capabilities(absl::Now() + session.settings.timeout));
+  session.output->Capabilities(response);
+  return absl::OkStatus();
+}
+
+absl::Status RunCommand(const std::vector<std::string>& words, Output* output) {
+  if (words.empty()) return UsageError("a command is missing");
+  const std::vector<std::string> arguments(words.begin() + 1, words.end());
+  ASSIGN_OR_RETURN(const Command command, FindCommand(words[0], arguments));
+  if (command.name == "completions") return PrintCompletions(arguments[0]);
   ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
                    Client::Connect(settings.client));
-  if (takes_problem) {
-    return RunProblem(command, arguments[2], settings, client.get());
-  }
-  ASSIGN_OR_RETURN(const v1::GetCapabilitiesResponse response,
-                   client->Capabilities(absl::Now() + settings.timeout));
-  PrintCapabilities(response);
-  return absl::OkStatus();
+  const Session session{settings, client.get(), output};
+  if (command.name == "top") return RunTop(session);
+  if (command.name == "check") return RunCheck(arguments, session);
+  if (command.name == "capabilities") return RunCapabilities(session);
+  ASSIGN_OR_RETURN(const ConvProblem problem, Parse(arguments[0]));
+  if (command.name == "bench") return RunBench(problem, session);
+  return RunOnce(
+      command.name == "forward" ? Direction::kForward : Direction::kBackward,
+      problem, session);
 }
 
 // Keeps large buffers in the heap: a fresh mapping for every message costs more
@@ -98,7 +106,7 @@ int Main(int argc, char** argv) {
     if (argument == "--") break;
     if (argument == "--help" || argument == "-h" || argument == "-help" ||
         (argument == "help" && i == 1)) {
-      PrintHelp();
+      std::cout << Usage();
       return 0;
     }
     if (argument == "--version") {
@@ -107,9 +115,14 @@ int Main(int argc, char** argv) {
     }
   }
   KeepLargeBuffers();
-  const absl::Status status = RunCommand(absl::ParseCommandLine(argc, argv));
+  const std::vector<char*> parsed = absl::ParseCommandLine(argc, argv);
+  const std::unique_ptr<Output> output =
+      absl::GetFlag(FLAGS_json) ? MakeJsonOutput() : MakeTextOutput();
+  const absl::Status status =
+      RunCommand({parsed.begin() + 1, parsed.end()}, output.get());
+  if (!status.ok()) output->Error(status);
+  output->Finish();
   if (status.ok()) return 0;
-  PrintError(status);
   return status.code() == absl::StatusCode::kInvalidArgument ? kExitUsage
                                                              : kExitFailed;
 }

@@ -8,7 +8,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
-#include "client/cpp/npy.h"
+#include "client/cpp/command_line/tensor_files.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
@@ -51,32 +51,6 @@ ResultRequest RequestFor(Result which, const ConvProblem& problem,
     tensor.groups = problem.groups;
   }
   return request;
-}
-
-// Returns the values of the file, checked against `descriptor`.
-absl::StatusOr<std::vector<double>> ValuesOfFile(
-    const std::string& path, const TensorDescriptor& descriptor) {
-  ASSIGN_OR_RETURN(const NpyArray array, ReadNpy(path));
-  if (!std::equal(array.shape.begin(), array.shape.end(),
-                  descriptor.dims.begin(), descriptor.dims.end())) {
-    return InvalidField(Reason::kShapeMismatch, path,
-                        ToString(absl::MakeConstSpan(array.shape)),
-                        ToString(absl::MakeConstSpan(descriptor.dims)));
-  }
-  const int64_t width = ByteSizeOf(array.dtype);
-  std::vector<double> values(array.data.size() / width);
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = LoadAsDouble(array.dtype, array.data.data() + i * width);
-  }
-  return values;
-}
-
-absl::StatusOr<LocalTensor> TensorOf(const TensorDescriptor& descriptor,
-                                     absl::Span<const double> values) {
-  LocalTensor tensor{descriptor, {}};
-  ASSIGN_OR_RETURN(tensor.data, AlignedBuffer::Allocate(*ByteSize(descriptor)));
-  StoreLogical(descriptor, values, tensor.data.data());
-  return tensor;
 }
 
 // Refuses tensors that no message can carry, before they are made: a slip of
@@ -156,6 +130,14 @@ absl::StatusOr<ConvOperation> MakeOperation(Direction direction,
   return operation;
 }
 
+absl::StatusOr<LocalTensor> TensorOf(const TensorDescriptor& descriptor,
+                                     absl::Span<const double> values) {
+  LocalTensor tensor{descriptor, {}};
+  ASSIGN_OR_RETURN(tensor.data, AlignedBuffer::Allocate(*ByteSize(descriptor)));
+  StoreLogical(descriptor, values, tensor.data.data());
+  return tensor;
+}
+
 absl::StatusOr<LocalTensor> RandomTensor(const TensorDescriptor& descriptor,
                                          const Settings& settings, int salt) {
   std::seed_seq seeds{static_cast<uint32_t>(settings.seed),
@@ -177,26 +159,27 @@ absl::StatusOr<LocalTensor> RandomTensor(const TensorDescriptor& descriptor,
 
 absl::StatusOr<LocalTensors> MakeOperands(const ConvOperation& operation,
                                           const Settings& settings) {
+  RETURN_IF_ERROR(CheckOperandNames(settings));
   LocalTensors tensors;
   for (Operand operand : kAllOperands) {
     const auto i = static_cast<size_t>(operand);
     const auto& descriptor = operation.operand(operand);
-    const std::string& file = settings.files[i];
     if (!descriptor) {
-      if (file.empty()) continue;
+      if (settings.files[i].empty()) continue;
       return InvalidField(Reason::kOutOfRange,
-                          absl::StrCat("--", NameOf(operand)), file,
+                          absl::StrCat("--", NameOf(operand)),
+                          settings.files[i],
                           absl::StrCat("nothing, ", NameOf(operation.direction),
                                        " of this problem has none"));
     }
-    if (file.empty()) {
+    ASSIGN_OR_RETURN(const auto values,
+                     ReadOperand(operand, descriptor->dims, settings));
+    if (values) {
+      ASSIGN_OR_RETURN(tensors[i], TensorOf(*descriptor, *values));
+    } else {
       ASSIGN_OR_RETURN(tensors[i], RandomTensor(*descriptor, settings,
                                                 static_cast<int>(operand)));
-      continue;
     }
-    ASSIGN_OR_RETURN(const std::vector<double> values,
-                     ValuesOfFile(file, *descriptor));
-    ASSIGN_OR_RETURN(tensors[i], TensorOf(*descriptor, values));
   }
   return tensors;
 }
@@ -221,6 +204,10 @@ OperationCall CallFor(const ConvOperation& operation,
 absl::StatusOr<PlacedCall> Place(OperationCall call, const Settings& settings) {
   if (settings.region.empty()) return PlacedCall{nullptr, std::move(call)};
   return PlaceInRegion(std::move(call), settings.region);
+}
+
+std::vector<double> ValuesOf(const OperationResult& result) {
+  return LoadLogical(result.descriptor, result.bytes.data());
 }
 
 absl::StatusOr<OperationReply> Send(const OperationCall& call,

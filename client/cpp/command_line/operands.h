@@ -35,9 +35,13 @@ absl::StatusOr<ConvOperation> MakeOperation(Direction direction,
 
 // Returns the operation's operands: the settings' files, converted to the
 // operation's dtype and layout, or random values.
-// Errors: kInvalidArgument for a file of another shape; as ReadNpy.
+// Errors: those of ReadOperand and CheckOperandNames.
 absl::StatusOr<LocalTensors> MakeOperands(const ConvOperation& operation,
                                           const Settings& settings);
+
+// Returns `values` rounded to the descriptor's dtype, in its layout.
+absl::StatusOr<LocalTensor> TensorOf(const TensorDescriptor& descriptor,
+                                     absl::Span<const double> values);
 
 // Returns a tensor of random values. Range: standard normal, or integers from
 // -4 to 4 without 0.
@@ -52,6 +56,9 @@ OperationCall CallFor(const ConvOperation& operation,
 // Returns `call` with its tensors where the settings want them.
 // Errors: as PlaceInRegion.
 absl::StatusOr<PlacedCall> Place(OperationCall call, const Settings& settings);
+
+// Returns a result's values in logical order.
+std::vector<double> ValuesOf(const OperationResult& result);
 
 // Runs `call` as the settings say, on a stream or not.
 absl::StatusOr<OperationReply> Send(const OperationCall& call,

@@ -1,26 +1,47 @@
-// What the tool prints.
+// What the tool tells: as text for people, or as JSON for programs.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "backends/core/conv_operation.h"
-#include "client/cpp/adjoint_check.h"
 #include "client/cpp/client.h"
+#include "client/cpp/command_line/reference_check.h"
+#include "client/cpp/command_line/result_check.h"
+#include "client/cpp/command_line/server_activity.h"
 
 namespace convgrad {
 
-// Prints time, rates, the server's stages and what computed it.
-void PrintReply(const ConvOperation& operation, const OperationReply& reply);
+// Owned by one thread.
+class Output {
+ public:
+  virtual ~Output() = default;
 
-void PrintAdjoint(const AdjointCheck& check);
+  // Time, rates, the server's stages and what computed it.
+  virtual void Reply(const ConvOperation& operation,
+                     const OperationReply& reply) = 0;
+  virtual void Wrote(const std::vector<std::string>& paths) = 0;
+  virtual void Check(const ResultCheck& check) = 0;
+  // The spread of calls and the medians of their stages. Requires: at least one
+  // reply; their results may be gone.
+  virtual void Bench(const ConvOperation& operation,
+                     const std::vector<OperationReply>& replies) = 0;
+  virtual void Capabilities(const v1::GetCapabilitiesResponse& response) = 0;
+  virtual void Comparisons(const std::vector<Comparison>& comparisons) = 0;
+  virtual void Activity(const ServerActivity& activity) = 0;
+  // Why the command failed; the last that is told. One line on stderr.
+  virtual void Error(const absl::Status& status) = 0;
+  // Called once, at the end.
+  virtual void Finish() = 0;
+};
 
-// Prints the spread of calls and the medians of their stages. Requires: at
-// least one reply; their results may be gone.
-void PrintBench(const ConvOperation& operation,
-                const std::vector<OperationReply>& replies);
+std::unique_ptr<Output> MakeTextOutput();
 
-void PrintCapabilities(const v1::GetCapabilitiesResponse& response);
+// Returns an output that prints one object when it is finished, and one a line
+// for each activity. Times are in seconds; NaN and infinity are null.
+std::unique_ptr<Output> MakeJsonOutput();
 
 // Prints "convgrad: <code>: <message>" on one line of stderr.
 void PrintError(const absl::Status& status);

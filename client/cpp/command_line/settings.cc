@@ -5,68 +5,11 @@
 #include <utility>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/reflection.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
-
-ABSL_FLAG(std::string, server, "127.0.0.1:7070", "HOST:PORT or unix:PATH");
-ABSL_FLAG(std::string, ca, "",
-          "PEM file of the authorities behind the server's certificate: speak "
-          "TLS");
-ABSL_FLAG(std::string, cert, "", "PEM file of this client's certificate");
-ABSL_FLAG(std::string, key, "", "PEM file of its key");
-ABSL_FLAG(std::string, token, "", "file whose first word is the token");
-ABSL_FLAG(std::string, region, "",
-          "unix:PATH of a local server's --regions_listen: tensors go through "
-          "shared memory");
-ABSL_FLAG(absl::Duration, timeout, absl::Seconds(60), "of each call");
-ABSL_FLAG(std::string, traceparent, "",
-          "the span that calls belong to, as W3C's trace context has it");
-ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
-ABSL_FLAG(bool, self_check, false,
-          "backward: let the server check the gradients, too");
-ABSL_FLAG(bool, count_nonfinite, false, "count Inf and NaN in the results");
-ABSL_FLAG(bool, deterministic, true,
-          "plans from heuristics and the server's plan file only");
-ABSL_FLAG(
-    int64_t, slice_items, 0,
-    "stream the operation in slices of so many items of the batch; -1: as "
-    "many as the contract works out; 0: no stream unless a message is too "
-    "small");
-ABSL_FLAG(std::string, dtype, "f32", "of the operands: f32, bf16 or f16");
-ABSL_FLAG(std::string, layout, "NCX", "of activations: NCX, NXC or NDC1HWC0");
-ABSL_FLAG(std::string, weight_layout, "",
-          "OIX, OXI, XIO or FRACTAL_Z_3D; default OIX, with NXC OXI");
-ABSL_FLAG(std::string, result_dtype, "",
-          "of all results (f32), or of some (grad_input=f32,grad_weight=bf16)");
-ABSL_FLAG(
-    std::string, result_layout, "",
-    "of all results, or of some (grad_input=NCX,grad_weight=XIO); default "
-    "that of the operands");
-ABSL_FLAG(std::string, scale, "",
-          "factor of all results, or of some (grad_weight=0.125), applied "
-          "before the one rounding");
-ABSL_FLAG(std::string, gradients, "",
-          "comma-separated: grad_input, grad_weight, grad_bias, grad_residual");
-ABSL_FLAG(uint64_t, seed, 1, "of random tensors");
-ABSL_FLAG(bool, integers, false,
-          "random tensors of small integers, for exact results");
-ABSL_FLAG(std::string, input, "", ".npy file in logical order (N, C, ...)");
-ABSL_FLAG(std::string, weight, "", ".npy file, (O, C/groups, kernel...)");
-ABSL_FLAG(std::string, bias, "", ".npy file");
-ABSL_FLAG(std::string, residual, "", ".npy file, like output");
-ABSL_FLAG(std::string, grad_output, "", ".npy file, like output");
-ABSL_FLAG(std::string, output, "",
-          ".npy file: the forward's output, for the ReLU mask");
-ABSL_FLAG(std::string, out, "",
-          "write results as PREFIXgrad_input.npy...; a directory ends in /");
-ABSL_FLAG(bool, check, true, "check results by adjoint identities");
-ABSL_FLAG(std::string, direction, "backward", "of bench: backward or forward");
-ABSL_FLAG(int, repeat, 20, "timed calls of bench");
-ABSL_FLAG(int, warmup, 3, "calls before the timed ones of bench");
+#include "client/cpp/command_line/flags.h"
 
 namespace convgrad {
 namespace {
@@ -160,8 +103,10 @@ absl::Status ReadResultFlags(Settings* settings) {
 }
 
 absl::Status ReadTensorFlags(Settings* settings) {
-  ASSIGN_OR_RETURN(settings->dtype,
-                   DtypeFlag("dtype", absl::GetFlag(FLAGS_dtype)));
+  if (const std::string dtype = absl::GetFlag(FLAGS_dtype); !dtype.empty()) {
+    ASSIGN_OR_RETURN(settings->dtype, DtypeFlag("dtype", dtype));
+    settings->check_dtypes = {settings->dtype};
+  }
   ASSIGN_OR_RETURN(settings->layout,
                    LayoutFlag("layout", absl::GetFlag(FLAGS_layout), false));
   std::string weight_layout = absl::GetFlag(FLAGS_weight_layout);
@@ -177,10 +122,25 @@ absl::Status ReadTensorFlags(Settings* settings) {
     ASSIGN_OR_RETURN(const Result which, ResultFlag("gradients", name));
     settings->gradients.push_back(which);
   }
+  settings->operands = absl::GetFlag(FLAGS_operands);
   settings->files = {
       absl::GetFlag(FLAGS_input),       absl::GetFlag(FLAGS_weight),
       absl::GetFlag(FLAGS_bias),        absl::GetFlag(FLAGS_residual),
       absl::GetFlag(FLAGS_grad_output), absl::GetFlag(FLAGS_output)};
+  return absl::OkStatus();
+}
+
+absl::Status ReadTopFlags(Settings* settings) {
+  settings->metrics = absl::GetFlag(FLAGS_metrics);
+  settings->interval = absl::GetFlag(FLAGS_interval);
+  settings->count = absl::GetFlag(FLAGS_count);
+  if (settings->interval <= absl::ZeroDuration()) {
+    return BadFlag("interval", absl::FormatDuration(settings->interval),
+                   "more than 0, e.g. 2s");
+  }
+  if (settings->count < 0) {
+    return BadFlag("count", absl::StrCat(settings->count), "at least 0");
+  }
   return absl::OkStatus();
 }
 
@@ -209,11 +169,11 @@ absl::StatusOr<Settings> ReadSettings() {
   ASSIGN_OR_RETURN(settings.client, ReadClientFlags());
   settings.region = absl::GetFlag(FLAGS_region);
   settings.timeout = absl::GetFlag(FLAGS_timeout);
+  settings.traceparent = absl::GetFlag(FLAGS_traceparent);
   if (settings.timeout <= absl::ZeroDuration()) {
     return BadFlag("timeout", absl::FormatDuration(settings.timeout),
                    "more than 0, e.g. 10s");
   }
-  settings.traceparent = absl::GetFlag(FLAGS_traceparent);
   settings.backend = absl::GetFlag(FLAGS_backend);
   if (settings.backend == "auto") settings.backend = "";
   constexpr std::array<absl::string_view, 4> kBackends = {"", "onednn", "cuda",
@@ -237,27 +197,8 @@ absl::StatusOr<Settings> ReadSettings() {
   settings.check = absl::GetFlag(FLAGS_check);
   RETURN_IF_ERROR(ReadTensorFlags(&settings));
   RETURN_IF_ERROR(ReadBenchFlags(&settings));
+  RETURN_IF_ERROR(ReadTopFlags(&settings));
   return settings;
-}
-
-std::string FlagHelp() {
-  constexpr std::array<absl::string_view, 29> kNames = {
-      "server",        "region",        "timeout",         "backend",
-      "deterministic", "dtype",         "layout",          "weight_layout",
-      "result_dtype",  "result_layout", "scale",           "gradients",
-      "seed",          "integers",      "input",           "weight",
-      "bias",          "residual",      "grad_output",     "output",
-      "out",           "check",         "direction",       "repeat",
-      "warmup",        "self_check",    "count_nonfinite", "slice_items",
-      "traceparent"};
-  std::string help;
-  for (absl::string_view name : kNames) {
-    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
-    const std::string value = flag->DefaultValue();
-    absl::StrAppendFormat(&help, "  --%-15s %s%s\n", name, flag->Help(),
-                          value.empty() ? "" : absl::StrCat(" [", value, "]"));
-  }
-  return help;
 }
 
 }  // namespace convgrad

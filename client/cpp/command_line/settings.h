@@ -26,6 +26,9 @@ struct Settings {
   int64_t slice_items = 0;  // of a stream; -1: the default's, 0: no stream
 
   DataType dtype = DataType::kF32;
+  // What check goes through.
+  std::vector<DataType> check_dtypes = {DataType::kF32, DataType::kBF16,
+                                        DataType::kF16};
   Layout layout = Layout::kNCX;
   Layout weight_layout = Layout::kOIX;
   // Indexed by Result; absent for the wire's default.
@@ -38,21 +41,24 @@ struct Settings {
 
   uint64_t seed = 0;
   bool integers = false;
-  // Indexed by Operand; "" for random values.
+  std::string operands;  // .npz file; "" for none
+  // Indexed by Operand: .npy or .npz file; "" for what `operands` has, else
+  // random values.
   std::array<std::string, kOperandCount> files;
-  std::string out;  // "" writes nothing
+  std::string out;  // prefix, or .npz file; "" writes nothing
   bool check = true;
 
   Direction bench_direction = Direction::kBackward;
   int repeat = 1;
   int warmup = 0;
+
+  std::string metrics;  // of top, HOST:PORT
+  absl::Duration interval = absl::Seconds(2);
+  int count = 0;  // of tables; 0: no end
 };
 
 // Requires: absl::ParseCommandLine was called.
 // Errors: kInvalidArgument naming the flag.
 absl::StatusOr<Settings> ReadSettings();
-
-// Returns one line per flag, for the help text.
-std::string FlagHelp();
 
 }  // namespace convgrad

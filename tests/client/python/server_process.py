@@ -37,6 +37,9 @@ class ServerProcess:
         text = ""
         for line in self.process.stdout:
             text += line
+            metrics = re.search(r"metrics on port (\d+)", line)
+            if metrics:
+                self.metrics_port = int(metrics[1])
             found = re.search(r"listening on (\S+)", line)
             if found:
                 self.address = found[1]

@@ -16,7 +16,6 @@ import convgrad
 import convgrad.torch
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "client" / "python" / "examples"
-UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}
 
 
 def start(name, *arguments):
@@ -29,6 +28,13 @@ def digits(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     import digits
     return digits
+
+
+@pytest.fixture
+def resnet18_layers(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    import resnet18_layers
+    return resnet18_layers
 
 
 @pytest.mark.parametrize("extra", [["--compare"], ["--bf16"]])
@@ -54,11 +60,26 @@ def test_numpy_sgd(server):
     assert run.returncode == 0, output
 
 
-def assert_within_bounds(found, exact, magnitude, products):
-    """Element-wise, as the contract says (operator.md, section 6)."""
-    limit = (1.01 * UNIT[found.dtype] * exact.abs()
-             + 4 * (products + 2) ** 0.5 * 2.0**-24 * magnitude + 2.0**-126)
-    assert ((found.double() - exact).abs() <= limit).all()
+def test_resnet18_layers_stay_within_their_bounds(server):
+    run = start("resnet18_layers.py", "--target", server.address, "--batch", "1",
+                "--repeat", "1")
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, output
+    assert output.count("\n| ") == 12, output
+
+
+def test_a_gradient_beyond_its_bound_is_seen(resnet18_layers):
+    layer = resnet18_layers.LAYERS[-1]
+    operands = [torch.randn(shape) for shape in ((1, 512, 7, 7), (512, 512, 3, 3),
+                                                 (1, 512, 7, 7))]
+
+    def conv(x, w):
+        return F.conv2d(x, w, padding=1)
+
+    dx, dw = resnet18_layers.gradients(conv, *operands)
+    assert resnet18_layers.worst_share(layer, (dx, dw), conv, operands) < 1
+    dw[3, 5, 2, 1] *= 1 + 2.0**-9  # as if it had been rounded to bf16
+    assert resnet18_layers.worst_share(layer, (dx, dw), conv, operands) > 1
 
 
 def exact_gradients(layer, x, dy):
@@ -69,7 +90,8 @@ def exact_gradients(layer, x, dy):
     return torch.autograd.grad(y, (x, w, b), dy.double())
 
 
-def test_one_step_of_digits_has_every_gradient_within_its_bound(client, digits):
+def test_one_step_of_digits_has_every_gradient_within_its_bound(
+        client, digits, resnet18_layers):
     images, labels, *_ = digits.load()
     model = digits.make_model(0)
     convgrad.torch.offload(model, client)
@@ -91,7 +113,7 @@ def test_one_step_of_digits_has_every_gradient_within_its_bound(client, digits):
         windows = dy.shape[0] * dy.shape[2] * dy.shape[3]
         for found, *bound in zip((dx, layer.weight.grad, layer.bias.grad), exact, magnitude,
                                  (layer.out_channels * 9, windows, windows)):
-            assert_within_bounds(found, *bound)
+            assert resnet18_layers.share_of_bound(found, *bound) <= 1
 
 
 def learn(client, digits, steps, before_step=lambda step: None):

@@ -1,6 +1,7 @@
 """Streams give what messages give: exact on integers, whatever the slices."""
 
 import asyncio
+import os
 import signal
 
 import ml_dtypes
@@ -78,6 +79,34 @@ def test_what_no_message_can_hold_is_streamed():
     w = np.zeros((1, 1024, 1, 1), ml_dtypes.bfloat16)
     assert operations.conv_forward(x, w).message is None
     assert operations.conv_forward(x[:1], w).message is not None
+
+
+def peak_bytes():
+    with open("/proc/self/status") as file:
+        return 1024 * next(int(line.split()[1]) for line in file if line[:5] == "VmHWM")
+
+
+@pytest.mark.skipif(not os.environ.get("CONVGRAD_FULL"), reason="only in tests/run full")
+def test_what_no_message_can_hold_comes_back_right():
+    """2.2 GiB there, as much back, in little more than these two."""
+    server = ServerProcess("--memory_budget_bytes=1073741824")
+    x = np.empty((9, 16, 2048, 2048), np.float32)
+    for item in range(len(x)):
+        x[item] = item + np.arange(16, dtype=np.float32)[:, None, None]
+    assert x.nbytes > 1 << 31
+    x[:, 3, ::2, 5] = -7
+    w = np.zeros((16, 16, 1, 1), np.float32)
+    for channel in range(16):
+        w[channel, 15 - channel] = channel + 1
+    before = peak_bytes()
+    with convgrad.Client(server.address) as client:
+        y = client.conv_forward(x, w).output
+    server.kill()
+    assert peak_bytes() - before - y.nbytes < 512 << 20
+    for channel in range(16):
+        for item in range(len(x)):
+            np.testing.assert_array_equal(
+                y[item, channel], (channel + 1) * x[item, 15 - channel])
 
 
 def test_refusals(client, rng):

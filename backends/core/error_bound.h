@@ -1,0 +1,29 @@
+// How far a result may be from the exact one (operator contract, section 6).
+#pragma once
+
+#include "backends/core/conv_operation.h"
+
+namespace convgrad {
+
+// Returns the products summed per element of `which`: the contract's K.
+double ProductsPerElement(const ConvProblem& problem, Result which);
+
+// The element-wise criterion on real numbers for one result. Value type.
+class ErrorBound {
+ public:
+  ErrorBound(const ConvOperation& operation, const ResultRequest& result);
+
+  // Returns the error allowed where the float64 result, before scale and
+  // rounding, is `ref`. `spread` is the same operation on absolute values (S);
+  // for independent zero-mean operands the larger of |ref| and the root of the
+  // operation on squares.
+  double Allowed(double ref, double spread) const;
+
+ private:
+  const double scale_;
+  const double rounding_;       // share of |ref|
+  const double accumulation_;   // share of the spread
+  const double smallest_step_;  // below this any error is allowed
+};
+
+}  // namespace convgrad

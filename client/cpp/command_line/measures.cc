@@ -1,0 +1,71 @@
+#include "client/cpp/command_line/measures.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace convgrad {
+namespace {
+
+// Returns the value below which a share `quantile` lies, by nearest rank.
+double Quantile(std::vector<double> values, double quantile) {
+  std::sort(values.begin(), values.end());
+  const auto last = static_cast<double>(values.size() - 1);
+  return values[static_cast<size_t>(std::lround(quantile * last))];
+}
+
+template <typename Get>
+double Median(const std::vector<OperationReply>& replies, Get get) {
+  std::vector<double> values;
+  for (const OperationReply& reply : replies) values.push_back(get(reply));
+  return Quantile(std::move(values), 0.5);
+}
+
+}  // namespace
+
+std::vector<Stage> StagesOf(const v1::StageTimes& seconds) {
+  std::vector<Stage> stages = {
+      {"receive", seconds.receive()}, {"decode", seconds.decode()},
+      {"queue", seconds.queue()},     {"plan", seconds.plan()},
+      {"reorder", seconds.reorder()}, {"compute", seconds.compute()},
+      {"encode", seconds.encode()}};
+  double rest = seconds.total();
+  for (const auto& [name, stage] : stages) rest -= stage;
+  stages.emplace_back("unaccounted", rest);
+  return stages;
+}
+
+double GigaflopsPerSecond(double flops, double seconds) {
+  return seconds > 0 ? flops / seconds / 1e9 : 0;
+}
+
+double OutsideSeconds(const OperationReply& reply) {
+  return absl::ToDoubleSeconds(reply.elapsed) - reply.report.seconds().total();
+}
+
+BenchSummary Summarize(const std::vector<OperationReply>& replies) {
+  std::vector<double> elapsed;
+  for (const OperationReply& reply : replies) {
+    elapsed.push_back(absl::ToDoubleSeconds(reply.elapsed));
+  }
+  const v1::Report& last = replies.back().report;
+  BenchSummary summary;
+  summary.calls = std::ssize(replies);
+  summary.min = Quantile(elapsed, 0);
+  summary.median = Quantile(elapsed, 0.5);
+  summary.p99 = Quantile(elapsed, 0.99);
+  summary.gflops_per_second =
+      GigaflopsPerSecond(static_cast<double>(last.flops()), summary.median);
+  summary.stages = StagesOf(last.seconds());
+  for (size_t i = 0; i < summary.stages.size(); ++i) {
+    summary.stages[i].second = Median(replies, [i](const auto& reply) {
+      return StagesOf(reply.report.seconds())[i].second;
+    });
+  }
+  summary.stages.emplace_back("total", Median(replies, [](const auto& reply) {
+                                return reply.report.seconds().total();
+                              }));
+  summary.stages.emplace_back("outside", Median(replies, &OutsideSeconds));
+  return summary;
+}
+
+}  // namespace convgrad

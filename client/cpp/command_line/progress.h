@@ -1,0 +1,36 @@
+// A line on stderr about what takes longer than a second, where somebody looks.
+#pragma once
+
+#include <string>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "backends/core/mutex.h"
+
+namespace convgrad {
+
+// Shows nothing during the first second, and nothing at all where stderr isn't
+// a terminal. Owned by one thread.
+class Progress {
+ public:
+  // `total` is the number of steps; of 1 only the time is shown.
+  Progress(std::string what, int total);
+  // Wipes the line.
+  ~Progress();
+
+  // Another step is done.
+  void Advance();
+
+ private:
+  void Run();
+
+  const std::string what_;
+  const int total_;
+  Mutex mutex_;
+  CondVar changed_;
+  int done_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,276 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "client/cpp/command_line/measures.h"
+#include "client/cpp/command_line/output.h"
+#include "client/cpp/support_table.h"
+
+namespace convgrad {
+namespace {
+
+double Percent(double part, double whole) {
+  return whole > 0 ? 100 * part / whole : 0;
+}
+
+double Megabytes(double bytes) { return bytes / 1e6; }
+
+double Megabytes(int64_t bytes) {
+  return Megabytes(static_cast<double>(bytes));
+}
+
+std::string Number(const std::optional<double>& number) {
+  return number ? absl::StrFormat("%.10g", *number) : "-";
+}
+
+const char* OkOrFailed(bool ok) { return ok ? "ok" : "FAILED"; }
+
+// Returns milliseconds, "-" where nothing was observed.
+std::string Milliseconds(double seconds) {
+  return std::isnan(seconds) ? "-" : absl::StrFormat("%.3f", seconds * 1e3);
+}
+
+// What the server found in the results, if it was asked to look.
+void PrintFindings(const v1::Report& report) {
+  if (report.has_self_check()) {
+    const v1::SelfCheck& check = report.self_check();
+    std::cout << absl::StrFormat("  self-check   %s in %.3f ms\n",
+                                 check.passed() ? "passed" : "FAILED",
+                                 check.seconds() * 1e3);
+  }
+  for (const v1::ResultStatistics& statistics : report.statistics()) {
+    std::cout << absl::StrFormat(
+        "  non-finite   %d in %s\n", statistics.nonfinite_count(),
+        absl::AsciiStrToLower(
+            absl::StripPrefix(v1::Result_Name(statistics.which()), "RESULT_")));
+  }
+}
+
+// Returns "f32" for DATA_TYPE_F32.
+std::string DtypeName(int dtype) {
+  return absl::AsciiStrToLower(absl::StripPrefix(
+      v1::DataType_Name(static_cast<v1::DataType>(dtype)), "DATA_TYPE_"));
+}
+
+class TextOutput : public Output {
+ public:
+  void Reply(const ConvOperation& operation,
+             const OperationReply& reply) override;
+  void Wrote(const std::vector<std::string>& paths) override {
+    for (const std::string& path : paths) {
+      std::cout << "  wrote        " << path << "\n";
+    }
+  }
+  void Check(const ResultCheck& check) override;
+  void Bench(const ConvOperation& operation,
+             const std::vector<OperationReply>& replies) override;
+  void Capabilities(const v1::GetCapabilitiesResponse& response) override;
+  void Comparisons(const std::vector<Comparison>& comparisons) override;
+  void Activity(const ServerActivity& activity) override;
+  void Error(const absl::Status& status) override { PrintError(status); }
+  void Finish() override {}
+};
+
+void TextOutput::Reply(const ConvOperation& operation,
+                       const OperationReply& reply) {
+  const v1::Report& report = reply.report;
+  const v1::StageTimes& seconds = report.seconds();
+  const double elapsed = absl::ToDoubleSeconds(reply.elapsed);
+  const auto flops = static_cast<double>(report.flops());
+  std::cout << ToString(operation) << "\n";
+  std::cout << absl::StrFormat("  backend      %s: %s\n", report.backend(),
+                               report.implementation());
+  std::cout << absl::StrFormat(
+      "  time         %.3f ms, %.1f GFLOP/s; computing alone %.1f GFLOP/s\n",
+      elapsed * 1e3, GigaflopsPerSecond(flops, elapsed),
+      GigaflopsPerSecond(flops, seconds.compute()));
+  std::cout << absl::StrFormat(
+      "  wire         %.2f MB sent, %.2f MB received, %.2f MB shared, %.3f ms "
+      "outside the server's total\n",
+      Megabytes(reply.sent_bytes), Megabytes(reply.received_bytes),
+      Megabytes(reply.region_bytes), OutsideSeconds(reply) * 1e3);
+  std::vector<std::string> parts;
+  std::vector<Stage> stages = StagesOf(seconds);
+  const double unaccounted = stages.back().second;
+  stages.pop_back();
+  for (const auto& [name, stage] : stages) {
+    parts.push_back(absl::StrFormat("%s %.3f", name, stage * 1e3));
+  }
+  std::cout << absl::StrFormat("  stages [ms]  %s; total %.3f\n",
+                               absl::StrJoin(parts, ", "),
+                               seconds.total() * 1e3);
+  std::cout << absl::StrFormat("  unaccounted  %.3f ms, %.1f %% of the total\n",
+                               unaccounted * 1e3,
+                               Percent(unaccounted, seconds.total()));
+  std::cout << "  plan         "
+            << (report.plan_cache_hit() ? "from the cache" : "made now")
+            << "\n";
+  PrintFindings(reply.report);
+}
+
+void TextOutput::Check(const ResultCheck& check) {
+  if (const auto& bias = check.grad_bias) {
+    std::cout << absl::StrFormat(
+        "  grad_bias    sum %.10g, sum of g %.10g, bound %.3g: %s\n",
+        bias->found, bias->expected, bias->bound, OkOrFailed(bias->ok()));
+  }
+  if (!check.adjoint) return;
+  const AdjointCheck& adjoint = *check.adjoint;
+  std::cout << absl::StrFormat(
+      "  adjoint      <conv(x,w),g> = %s, <x,grad_input> = %s, "
+      "<w,grad_weight> = %s\n"
+      "               difference %.3g, bound %.3g, that is %.2g of it: %s\n",
+      Number(adjoint.forward), Number(adjoint.grad_input),
+      Number(adjoint.grad_weight), adjoint.difference, adjoint.bound,
+      adjoint.bound > 0 ? adjoint.difference / adjoint.bound : 0,
+      OkOrFailed(adjoint.ok()));
+}
+
+void TextOutput::Bench(const ConvOperation& operation,
+                       const std::vector<OperationReply>& replies) {
+  const BenchSummary summary = Summarize(replies);
+  const OperationReply& last = replies.back();
+  const int64_t bytes =
+      last.sent_bytes + last.received_bytes + last.region_bytes;
+  std::cout << ToString(operation) << "\n";
+  std::cout << absl::StrFormat("  backend  %s: %s\n", last.report.backend(),
+                               last.report.implementation());
+  std::cout << absl::StrFormat(
+      "  calls    %d: min %.3f, median %.3f, p99 %.3f ms\n", summary.calls,
+      summary.min * 1e3, summary.median * 1e3, summary.p99 * 1e3);
+  std::cout << absl::StrFormat(
+      "  median   %.1f GFLOP/s, %.1f MB/s of %.2f MB sent, %.2f MB received, "
+      "%.2f MB shared\n",
+      summary.gflops_per_second, Megabytes(bytes) / summary.median,
+      Megabytes(last.sent_bytes), Megabytes(last.received_bytes),
+      Megabytes(last.region_bytes));
+  std::cout << "  stage medians     ms      % of the call\n";
+  for (const auto& [name, seconds] : summary.stages) {
+    std::cout << absl::StrFormat("    %-12s %9.3f  %8.1f\n", name,
+                                 seconds * 1e3,
+                                 Percent(seconds, summary.median));
+  }
+}
+
+void TextOutput::Capabilities(const v1::GetCapabilitiesResponse& response) {
+  const v1::Limits& limits = response.limits();
+  std::cout << absl::StrFormat("server %s, %d workers of %d threads\n",
+                               response.server_version(), response.workers(),
+                               response.threads_per_worker());
+  std::cout << absl::StrFormat(
+      "limits: message %d bytes, memory %d bytes, %d multiply-adds "
+      "(reference %d)\n",
+      limits.max_message_bytes(), limits.memory_budget_bytes(),
+      limits.max_multiply_adds(), limits.max_reference_multiply_adds());
+  if (response.has_shared_memory()) {
+    std::cout << absl::StrFormat("shared memory: %d bytes at %s\n",
+                                 response.shared_memory().max_region_bytes(),
+                                 response.shared_memory().address());
+  }
+  for (const v1::BackendCapabilities& backend : response.backends()) {
+    std::cout << absl::StrFormat("%s%s%s, %s\n", backend.name(),
+                                 backend.version().empty() ? "" : " ",
+                                 backend.version(), backend.description());
+    if (!backend.available()) {
+      std::cout << "  unavailable: " << backend.unavailable_reason() << "\n";
+    }
+    if (backend.cpu_features_size() > 0) {
+      std::cout << "  with " << absl::StrJoin(backend.cpu_features(), ", ")
+                << "\n";
+    }
+    for (int dtype : backend.dtypes()) {
+      const auto& native = backend.native_dtypes();
+      const bool is_native =
+          std::find(native.begin(), native.end(), dtype) != native.end();
+      std::cout << "  " << DtypeName(dtype)
+                << (is_native ? " natively\n" : " by conversion\n");
+    }
+  }
+  std::cout << "\n" << SupportTable(response);
+}
+
+void TextOutput::Comparisons(const std::vector<Comparison>& comparisons) {
+  int right = 0, wrong = 0, refused = 0;
+  for (const Comparison& comparison : comparisons) {
+    std::cout << ToString(comparison.operation) << "\n";
+    if (!comparison.refusal.empty()) {
+      ++refused;
+      std::cout << "  refused: " << comparison.refusal << "\n";
+    }
+    for (const ComparedResult& result : comparison.results) {
+      ++(result.ok() ? right : wrong);
+      const std::string integers =
+          result.differing < 0
+              ? "not compared"
+              : absl::StrFormat("%d of %d differ", result.differing,
+                                result.elements);
+      std::cout << absl::StrFormat(
+          "  %-14s integers: %s; real numbers: %.2g of the bound: %s\n",
+          NameOf(result.request.which), integers, result.worst,
+          OkOrFailed(result.ok()));
+    }
+  }
+  std::cout << absl::StrFormat(
+      "%d results right, %d wrong; %d operations refused\n", right, wrong,
+      refused);
+}
+
+void TextOutput::Activity(const ServerActivity& activity) {
+  const bool terminal = isatty(STDOUT_FILENO) != 0;
+  if (terminal) std::cout << "\x1b[H\x1b[2J";  // to the corner, and wipe
+  std::cout << absl::StrFormat(
+      "over %.1f s: %.1f MB/s received, %.1f MB/s sent, %.1f refused a second\n"
+      "jobs %.0f waiting, %.0f running; %.0f calls wait for memory\n"
+      "memory %.1f of %.1f MB; %.0f plans in %.1f MB, %s hits\n\n",
+      absl::ToDoubleSeconds(activity.elapsed),
+      Megabytes(activity.received_rate), Megabytes(activity.sent_rate),
+      activity.rejection_rate, activity.queued, activity.running,
+      activity.waiting_for_memory, Megabytes(activity.memory_bytes),
+      Megabytes(activity.memory_capacity_bytes), activity.plans,
+      Megabytes(activity.plan_bytes),
+      std::isnan(activity.plan_hits)
+          ? "no"
+          : absl::StrFormat("%.1f %%", 100 * activity.plan_hits));
+  std::cout
+      << "method                   calls/s  errors/s    p50 ms    p99 ms\n";
+  for (const MethodActivity& method : activity.methods) {
+    std::cout << absl::StrFormat(
+        "%-22s %9.1f %9.1f %9s %9s\n", method.method, method.rate,
+        method.error_rate, Milliseconds(method.p50), Milliseconds(method.p99));
+  }
+  std::cout << "\nop        backend    dtype     ops/s   GFLOP/s  queue p99  "
+               "compute p50  compute p99 ms\n";
+  for (const OperationActivity& operation : activity.operations) {
+    std::cout << absl::StrFormat(
+        "%-9s %-10s %-5s %9.1f %9.1f %10s %12s %12s\n", operation.op,
+        operation.backend, operation.dtype, operation.rate,
+        operation.gflops_per_second, Milliseconds(operation.queue_p99),
+        Milliseconds(operation.compute_p50),
+        Milliseconds(operation.compute_p99));
+  }
+  if (!terminal) std::cout << "\n";
+  std::cout << std::flush;
+}
+
+}  // namespace
+
+std::unique_ptr<Output> MakeTextOutput() {
+  return std::make_unique<TextOutput>();
+}
+
+void PrintError(const absl::Status& status) {
+  std::cerr << "convgrad: " << absl::StatusCodeToString(status.code()) << ": "
+            << absl::StrReplaceAll(status.message(), {{"\n", " "}}) << "\n";
+}
+
+}  // namespace convgrad

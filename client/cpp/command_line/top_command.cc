@@ -1,0 +1,35 @@
+#include <chrono>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "client/cpp/command_line/commands.h"
+#include "client/cpp/command_line/metrics_text.h"
+#include "client/cpp/command_line/server_activity.h"
+
+namespace convgrad {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
+absl::Status RunTop(const Session& session) {
+  const Settings& settings = session.settings;
+  ASSIGN_OR_RETURN(MetricsText before,
+                   FetchMetrics(settings.metrics, settings.timeout));
+  Clock::time_point then = Clock::now();
+  for (int i = 0; settings.count == 0 || i < settings.count; ++i) {
+    absl::SleepFor(settings.interval);
+    ASSIGN_OR_RETURN(MetricsText after,
+                     FetchMetrics(settings.metrics, settings.timeout));
+    const Clock::time_point now = Clock::now();
+    session.output->Activity(
+        ActivityBetween(before, after, absl::FromChrono(now - then)));
+    before = std::move(after);
+    then = now;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace convgrad

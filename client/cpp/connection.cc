@@ -1,0 +1,120 @@
+#include "client/cpp/connection.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
+#include "client/cpp/credentials.h"
+#include "client/cpp/rpc_status.h"
+#include "grpcpp/create_channel.h"
+
+namespace convgrad {
+namespace {
+
+constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
+// A server that was unavailable isn't asked again so soon where others are
+// there.
+constexpr absl::Duration kDownTime = absl::Seconds(1);
+
+grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  // An http_proxy of the environment would also catch servers on loopback.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A name with several addresses stands for replicas.
+  arguments.SetLoadBalancingPolicyName("round_robin");
+  // Each channel a connection of its own.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // Retries decide when to try again; gRPC's own wait grows to 2 minutes.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // Below 5 minutes a server of default settings says "too many pings".
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 300'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  if (!options.server_name.empty()) {
+    arguments.SetSslTargetNameOverride(options.server_name);
+  }
+  return arguments;
+}
+
+}  // namespace
+
+void Client::Connection::Prepare(absl::Time deadline,
+                                 grpc::ClientContext* context) const {
+  if (deadline != absl::InfiniteFuture()) {
+    context->set_deadline(absl::ToChronoTime(deadline));
+  }
+  if (!token.empty()) {
+    context->AddMetadata("authorization", absl::StrCat("Bearer ", token));
+  }
+}
+
+void Client::Connection::Prepare(const OperationCall& call,
+                                 grpc::ClientContext* context) const {
+  Prepare(call.deadline, context);
+  if (!call.traceparent.empty()) {
+    context->AddMetadata("traceparent", call.traceparent);
+  }
+}
+
+absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
+    const OperationCall& call, const std::string& method,
+    const grpc::ByteBuffer& request) {
+  grpc::ClientContext context;
+  Prepare(call, &context);
+  context.AddMetadata(kRequestBytesKey, std::to_string(request.Length()));
+  grpc::CompletionQueue queue;
+  auto reader = raw_stub.PrepareUnaryCall(&context, method, request, &queue);
+  reader->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  reader->Finish(&reply, &status, reader.get());
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  RETURN_IF_ERROR(FromRpc(status, context));
+  return reply;
+}
+
+absl::StatusOr<std::unique_ptr<Client::ConnectionPool>>
+Client::ConnectionPool::Make(const ClientOptions& options) {
+  if (options.connections < 1) {
+    return InvalidField(Reason::kOutOfRange, "connections",
+                        absl::StrCat(options.connections), "at least 1");
+  }
+  RETURN_IF_ERROR(CheckHeader("token", options.token));
+  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
+  const grpc::ChannelArguments arguments = ArgumentsOf(options);
+  std::vector<Slot> slots;
+  for (int i = 0; i < options.connections; ++i) {
+    for (const std::string& server : ServersOf(options)) {
+      const auto channel =
+          grpc::CreateCustomChannel(server, credentials, arguments);
+      slots.push_back({std::make_unique<Connection>(channel, options.token)});
+    }
+  }
+  return std::unique_ptr<ConnectionPool>(new ConnectionPool(std::move(slots)));
+}
+
+size_t Client::ConnectionPool::Pick() {
+  MutexLock lock(&mutex_);
+  const absl::Time now = absl::Now();
+  size_t picked = next_;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const size_t slot = (next_ + i) % slots_.size();
+    if (slots_[slot].down_until > now) continue;
+    picked = slot;
+    break;
+  }
+  next_ = (picked + 1) % slots_.size();
+  return picked;
+}
+
+void Client::ConnectionPool::LeaveOut(size_t slot) {
+  MutexLock lock(&mutex_);
+  slots_[slot].down_until = absl::Now() + kDownTime;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,40 @@
+#include "client/cpp/command_line/usage.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/flags/reflection.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/cpp/command_line/flags.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+// A flag that only the program knows would be in no help and no completion.
+TEST(Usage, HasEveryFlagOfTheTool) {
+  for (const auto& [name, flag] : absl::GetAllFlags()) {
+    if (!absl::EndsWith(flag->Filename(), "command_line/flags.cc")) continue;
+    const auto flags = AllFlags();
+    const auto found = std::find_if(
+        flags.begin(), flags.end(),
+        [&](const FlagEntry& entry) { return entry.name == name; });
+    ASSERT_NE(found, flags.end()) << name;
+    EXPECT_EQ(found->values == kSwitch, flag->IsOfType<bool>()) << name;
+  }
+}
+
+TEST(Usage, TellsCommandsAndFlagsEverywhere) {
+  for (const std::string& text : {Usage(), BashCompletion(), ZshCompletion()}) {
+    for (const Command& command : AllCommands()) {
+      EXPECT_TRUE(absl::StrContains(text, command.name)) << command.name;
+    }
+    for (const FlagEntry& entry : AllFlags()) {
+      EXPECT_TRUE(absl::StrContains(text, absl::StrCat("--", entry.name)));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace convgrad
