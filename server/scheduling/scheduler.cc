@@ -98,7 +98,8 @@ absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
     return absl::OkStatus();
   }
   const absl::Duration wait = WaitFor(job.priority, job.client, slices);
-  if (wait + own <= std::max(left, kLeastSaving)) return absl::OkStatus();
+  const bool is_late = wait + own > std::max(left, kLeastSaving);
+  if (!is_late || wait == absl::ZeroDuration()) return absl::OkStatus();
   return Busy(absl::StrCat("some ", Text(wait), " of work before it"),
               absl::StrCat("its own ", Text(own), ", too, within ", Text(left),
                            ", its deadline"));

@@ -88,6 +88,7 @@ class SchedulerTest : public testing::Test {
   Job MakeLongJob(Ending* ending) {
     Job job = MakeJob(ending);
     job.operation = TinyOperation(1, 4);
+    for (const void*& operand : job.buffers.operands) operand = operands_;
     job.buffers.results = {results_};
     return job;
   }
@@ -103,6 +104,7 @@ class SchedulerTest : public testing::Test {
   CallMemory memory_;
   PlanCache plans_{1 << 20};
   float result_ = 1;
+  float operands_[4] = {};
   float results_[4] = {};
   std::optional<Scheduler> scheduler_;
 };
