@@ -48,6 +48,9 @@ void ComputeCall::Start() {
   if (declared_bytes_ > limit) {
     return End(TooLarge("request", declared_bytes_, limit));
   }
+  absl::Status room =
+      services().scheduler->CheckArrival(priority(), client(), deadline());
+  if (!room.ok()) return End(std::move(room));
   Admit(AdmissionBytes(declared_bytes_ >= 0 ? declared_bytes_ : limit));
 }
 

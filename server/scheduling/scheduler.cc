@@ -14,6 +14,10 @@ namespace {
 // How far a prediction may be off before it refuses a job for good.
 constexpr int kPredictionError = 2;
 
+// An estimate is a mean: of what it says is just in time, half is late, and was
+// computed for nobody.
+constexpr double kHeadroom = 1.5;
+
 // Refusals by estimate are for what would cost more than that: a job that is
 // over sooner is left to its deadline.
 constexpr absl::Duration kLeastSaving = absl::Milliseconds(50);
@@ -90,6 +94,23 @@ absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
   if (own > std::max(kPredictionError * left, kLeastSaving)) {
     return TooLong(own, left);
   }
+  return CheckQueue(job, slices, own);
+}
+
+absl::Status Scheduler::CheckArrival(Priority priority,
+                                     const std::string& client,
+                                     absl::Time deadline) const {
+  Job job;
+  job.priority = priority;
+  job.client = client;
+  job.deadline = deadline;
+  MutexLock lock(&mutex_);
+  if (refusing_) return DrainingError();
+  return CheckQueue(job, 1, absl::ZeroDuration());
+}
+
+absl::Status Scheduler::CheckQueue(const Job& job, int64_t slices,
+                                   absl::Duration own) const {
   if (queue_.IsFull(job.priority)) {
     return Busy(absl::StrCat(queue_.capacity(), " jobs queued"),
                 absl::StrCat("fewer than ", queue_.capacity()));
@@ -97,12 +118,13 @@ absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
   if (queue_.empty() && running_.size() < options_.worker_cores.size()) {
     return absl::OkStatus();
   }
+  const absl::Duration left = job.deadline - options_.clock();
   const absl::Duration wait = WaitFor(job.priority, job.client, slices);
-  const bool is_late = wait + own > std::max(left, kLeastSaving);
+  const bool is_late = kHeadroom * (wait + own) > std::max(left, kLeastSaving);
   if (!is_late || wait == absl::ZeroDuration()) return absl::OkStatus();
   return Busy(absl::StrCat("some ", Text(wait), " of work before it"),
-              absl::StrCat("its own ", Text(own), ", too, within ", Text(left),
-                           ", its deadline"));
+              absl::StrCat("its own ", Text(own), ", too, well within ",
+                           Text(left), ", its deadline"));
 }
 
 absl::Duration Scheduler::WaitFor(Priority priority, const std::string& client,

@@ -49,6 +49,11 @@ class Scheduler {
   // after Drain or Shutdown.
   absl::Status CheckRoom(const Job& job) const;
 
+  // As CheckRoom, for a call whose message hasn't been read: refuses what would
+  // be BUSY however little it wants, or DRAINING.
+  absl::Status CheckArrival(Priority priority, const std::string& client,
+                            absl::Time deadline) const;
+
   // Takes the job; its `done` tells everything else, refusals too: those of
   // CheckRoom.
   void Submit(Job job);
@@ -93,6 +98,10 @@ class Scheduler {
   // Returns why `job` needn't run: OK, cancelled or too late.
   absl::Status CheckAlive(const Job& job) const;
   absl::Status CheckRoom(const ActiveJob& active) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns OK, or BUSY for a job of `slices` that take `own`.
+  absl::Status CheckQueue(const Job& job, int64_t slices,
+                          absl::Duration own) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns what the workers, all together, have to do before the last of
   // `slices` turns of a new job like that.

@@ -181,20 +181,26 @@ TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
   job.deadline = clock_.Now() + absl::Seconds(60);
   scheduler_->Submit(std::move(job));
   strings_.AwaitRuns(2);
-  // 100 s of it are before this one, which has 150.
+  // 100 s of it are before this one, which takes as long, and estimates err.
   Ending refused;
   job = MakeJob(&refused);
-  job.deadline = clock_.Now() + absl::Seconds(150);
+  job.deadline = clock_.Now() + absl::Seconds(290);
   EXPECT_EQ(scheduler_->CheckRoom(job).code(),
             absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(
+      scheduler_->CheckArrival(job.priority, job.client, job.deadline).ok());
+  EXPECT_FALSE(scheduler_
+                   ->CheckArrival(job.priority, job.client,
+                                  clock_.Now() + absl::Seconds(140))
+                   .ok());
   scheduler_->Submit(std::move(job));
   EXPECT_EQ(refused.AwaitReason(), Reason::kBusy);
   EXPECT_EQ(scheduler_->EstimatedWait(Priority::kBatch), absl::Seconds(100));
-  // The other has run for 60 s then.
-  clock_.Advance(absl::Seconds(59));
+  // The other has run for a while then.
+  clock_.Advance(absl::Seconds(50));
   Ending queued;
   job = MakeJob(&queued);
-  job.deadline = clock_.Now() + absl::Seconds(150);
+  job.deadline = clock_.Now() + absl::Seconds(290);
   scheduler_->Submit(std::move(job));
   EXPECT_FALSE(queued.ended());
   strings_.Release();
