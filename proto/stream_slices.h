@@ -1,63 +1,25 @@
-// A stream's operation cut along the batch: what both ends of a stream work
-// out from its header (StreamHeader, OperandFrame and ResultFrame in
+// How a stream cuts its operation and its tensors: what both ends of a stream
+// work out from its header (StreamHeader, OperandFrame and ResultFrame in
 // service.proto).
+//
+// Thread-safe: free functions without state.
 #pragma once
 
 #include <cstdint>
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/batch_slices.h"
 
 namespace convgrad {
 
 // Largest payload of one frame.
 inline constexpr int64_t kMaxFrameBytes = int64_t{4} << 20;
 
-// Bytes [begin, end) of a packed tensor.
-struct ByteRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  int64_t size() const { return end - begin; }
-};
-
 // Returns the range of `range` that a frame starting at `begin` carries.
 // Requires: range.begin <= begin <= range.end.
 ByteRange FrameAt(const ByteRange& range, int64_t begin);
 
-// Value type; immutable.
-class StreamSlices {
- public:
-  // `slice_items` 0 is the contract's formula. Requires:
-  // Validate(operation).ok(), no operand that isn't needed, slice_items >= 0.
-  StreamSlices(ConvOperation operation, int64_t slice_items);
-
-  const ConvOperation& operation() const { return operation_; }
-  // At least 1: an empty batch is one slice of 0 items.
-  int64_t count() const { return count_; }
-  // Of every slice but the last, which may have fewer.
-  int64_t items() const { return items_; }
-
-  // Returns whether the tensor is cut: its first axis is the batch. Others
-  // belong to no slice: weight, its gradient, and a bias that is the same for
-  // every item. Requires: the operation has it.
-  bool IsCut(Operand operand) const;
-  bool IsCut(Result result) const;
-
-  // Returns where the bytes of `slice` lie in a tensor that is cut.
-  ByteRange RangeOf(const TensorDescriptor& tensor, int64_t slice) const;
-
-  // Returns what computes `slice`. Results that aren't cut are f32, OIX or
-  // row-major, of scale 1: addends of a sum.
-  ConvOperation SliceOperation(int64_t slice) const;
-
- private:
-  bool IsCut(const TensorDescriptor& tensor, bool is_bias) const;
-  int64_t DefaultItems() const;
-  int64_t ItemsOf(int64_t slice) const;
-
-  ConvOperation operation_;
-  int64_t items_;
-  int64_t count_;
-};
+// Returns the slices of a stream whose header has `slice_items`; 0 is the
+// contract's formula. Requires: as BatchSlices, but slice_items >= 0.
+BatchSlices StreamSlices(ConvOperation operation, int64_t slice_items);
 
 }  // namespace convgrad

@@ -60,7 +60,7 @@ ABSL_FLAG(int, threads_per_worker, convgrad::Config().threads_per_worker,
 ABSL_FLAG(bool, pin_workers, convgrad::Config().pin_workers,
           "give each worker cores of its own, where there are enough");
 ABSL_FLAG(int, queue_capacity, convgrad::Config().queue_capacity,
-          "operations that may wait for a worker");
+          "operations of each priority that may wait for a worker");
 ABSL_FLAG(int64_t, memory_budget_bytes, convgrad::Config().memory_budget_bytes,
           "bytes that the process may grow to: 64 MiB for itself, idle "
           "buffers, plans, and calls; 0 for half of what it may have (RAM or "
@@ -79,7 +79,7 @@ ABSL_FLAG(int64_t, max_message_bytes, convgrad::Config().max_message_bytes,
           "payload bytes of one request, and of one response; 0 for 1 GiB, at "
           "most what lets two calls of unknown size in at once");
 ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
-          "calls whose message may wait, unread, for memory");
+          "calls of each priority whose message may wait, unread, for memory");
 ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,
           "deadline of calls that come without one");
 ABSL_FLAG(absl::Duration, stream_idle_timeout,

@@ -193,7 +193,12 @@ absl::Status GrpcServer::StartRegions() {
 
 ServerGauges GrpcServer::gauges() const {
   ServerGauges gauges;
-  gauges.queue_depth = scheduler_.queue_depth();
+  for (Priority priority : kAllPriorities) {
+    gauges.queues.push_back({std::string(NameOf(priority)),
+                             scheduler_.queue_depth(priority),
+                             scheduler_.EstimatedWait(priority)});
+    gauges.queue_depth += gauges.queues.back().depth;
+  }
   gauges.jobs_running = scheduler_.running();
   gauges.memory_used_bytes = memory_->budget.used_bytes();
   gauges.memory_capacity_bytes = memory_->budget.capacity_bytes();

@@ -97,6 +97,13 @@ class Backend {
 
   virtual BackendCapabilities capabilities() const = 0;
 
+  // Multiply-adds a second that a modest machine does on `threads` threads. A
+  // constant, never measured: how long work is cut into slices, and so its
+  // bits, follow from it.
+  virtual double nominal_macs_per_second(int threads) const {
+    return 25e9 * threads;
+  }
+
   // Returns OK if MakePlan can plan `operation`. Pure and fast: no device, no
   // lock. Requires: Validate(operation).ok().
   // Errors: kUnimplemented naming what is missing.

@@ -44,6 +44,11 @@ class CudaBackend final : public Backend {
     return capabilities;
   }
 
+  // Of the smallest device that it is built for, in f32.
+  double nominal_macs_per_second(int /*threads*/) const override {
+    return 2e12;
+  }
+
   absl::Status CheckSupport(const ConvOperation&) const override {
     return absl::OkStatus();
   }

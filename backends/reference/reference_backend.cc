@@ -21,6 +21,8 @@ class ReferenceBackend : public Backend {
     return capabilities;
   }
 
+  double nominal_macs_per_second(int /*threads*/) const override { return 1e9; }
+
   absl::Status CheckSupport(const ConvOperation&) const override {
     return absl::OkStatus();
   }

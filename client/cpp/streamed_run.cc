@@ -17,7 +17,7 @@ ConvOperation Needed(ConvOperation operation) {
 }
 
 // Returns what is sent, in order: whole operands first, then slice by slice.
-std::vector<OperandPiece> PiecesOf(const StreamSlices& slices) {
+std::vector<OperandPiece> PiecesOf(const BatchSlices& slices) {
   std::vector<OperandPiece> pieces;
   const auto add = [&](bool cut, int64_t slice) {
     for (Operand which : kAllOperands) {
@@ -38,7 +38,7 @@ std::vector<OperandPiece> PiecesOf(const StreamSlices& slices) {
 StreamedRun::StreamedRun(const OperationCall& call, int64_t slice_items,
                          const Loan& loan)
     : call_(call),
-      slices_(Needed(call.operation), slice_items),
+      slices_(StreamSlices(Needed(call.operation), slice_items)),
       loan_(loan),
       to_send_(PiecesOf(slices_)),
       received_(call.operation.results.size(), 0) {}

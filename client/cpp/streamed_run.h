@@ -58,7 +58,7 @@ class StreamedRun final
   absl::Status CheckEnd() const;
 
   const OperationCall& call_;
-  const StreamSlices slices_;
+  const BatchSlices slices_;
   const Loan& loan_;
   grpc::ClientContext* context_ = nullptr;
 

@@ -84,7 +84,8 @@ absl::StatusOr<Reservation> MemoryBudget::TryReserve(int64_t bytes) {
   return Reservation(this, bytes);
 }
 
-absl::StatusOr<uint64_t> MemoryBudget::Wait(int64_t bytes, absl::Time deadline,
+absl::StatusOr<uint64_t> MemoryBudget::Wait(int64_t bytes, Priority priority,
+                                            absl::Time deadline,
                                             Granted granted) {
   assert(bytes >= 0);
   RETURN_IF_ERROR(CheckFits(bytes));
@@ -92,12 +93,13 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(int64_t bytes, absl::Time deadline,
   {
     MutexLock lock(&mutex_);
     id = next_id_++;
-    if (!waiters_.empty() || !HasRoom(bytes)) {
-      if (static_cast<int>(waiters_.size()) >= max_waiters_) {
-        return Busy(absl::StrCat(waiters_.size(), " calls waiting for memory"),
+    if (!NobodyWaits() || !HasRoom(bytes)) {
+      Waiters& waiters = WaitersOf(priority);
+      if (static_cast<int>(waiters.size()) >= max_waiters_) {
+        return Busy(absl::StrCat(waiters.size(), " calls waiting for memory"),
                     absl::StrCat("fewer than ", max_waiters_));
       }
-      waiters_.push_back({id, bytes, deadline, std::move(granted)});
+      waiters.push_back({id, bytes, deadline, std::move(granted)});
       return id;
     }
     used_bytes_ += bytes;
@@ -107,15 +109,18 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(int64_t bytes, absl::Time deadline,
 }
 
 bool MemoryBudget::CancelWait(uint64_t id) {
-  std::list<Waiter> cancelled;
-  std::list<Waiter> grantable;
+  Waiters cancelled;
+  Waiters grantable;
   {
     MutexLock lock(&mutex_);
-    const auto found =
-        std::find_if(waiters_.begin(), waiters_.end(),
-                     [&](const Waiter& waiter) { return waiter.id == id; });
-    if (found == waiters_.end()) return false;
-    cancelled.splice(cancelled.end(), waiters_, found);
+    for (Waiters& waiters : waiters_) {
+      const auto found =
+          std::find_if(waiters.begin(), waiters.end(),
+                       [&](const Waiter& waiter) { return waiter.id == id; });
+      if (found == waiters.end()) continue;
+      cancelled.splice(cancelled.end(), waiters, found);
+    }
+    if (cancelled.empty()) return false;
     // It may have been the large one that held up smaller ones.
     grantable = TakeGrantable();
   }
@@ -124,16 +129,18 @@ bool MemoryBudget::CancelWait(uint64_t id) {
 }
 
 void MemoryBudget::ExpireWaiters(absl::Time now) {
-  std::list<Waiter> expired;
-  std::list<Waiter> grantable;
+  Waiters expired;
+  Waiters grantable;
   {
     MutexLock lock(&mutex_);
-    for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-      const auto next = std::next(waiter);
-      if (waiter->deadline <= now) {
-        expired.splice(expired.end(), waiters_, waiter);
+    for (Waiters& waiters : waiters_) {
+      for (auto waiter = waiters.begin(); waiter != waiters.end();) {
+        const auto next = std::next(waiter);
+        if (waiter->deadline <= now) {
+          expired.splice(expired.end(), waiters, waiter);
+        }
+        waiter = next;
       }
-      waiter = next;
     }
     grantable = TakeGrantable();
   }
@@ -145,19 +152,25 @@ void MemoryBudget::ExpireWaiters(absl::Time now) {
   Grant(std::move(grantable));
 }
 
-std::list<MemoryBudget::Waiter> MemoryBudget::TakeGrantable() {
-  std::list<Waiter> grantable;
-  while (!waiters_.empty() && HasRoom(waiters_.front().bytes)) {
-    used_bytes_ += waiters_.front().bytes;
-    grantable.splice(grantable.end(), waiters_, waiters_.begin());
+MemoryBudget::Waiters MemoryBudget::TakeGrantable() {
+  Waiters grantable;
+  while (!NobodyWaits()) {
+    const bool batch_waits = !WaitersOf(Priority::kBatch).empty();
+    const Priority next =
+        turns_.Next(batch_waits, !WaitersOf(Priority::kInteractive).empty());
+    Waiters& waiters = WaitersOf(next);
+    if (!HasRoom(waiters.front().bytes)) break;
+    turns_.Take(next, batch_waits);
+    used_bytes_ += waiters.front().bytes;
+    grantable.splice(grantable.end(), waiters, waiters.begin());
   }
   return grantable;
 }
 
-void MemoryBudget::Grant(std::list<Waiter> waiters) {
+void MemoryBudget::Grant(Waiters waiters) {
   if (waiters.empty()) return;
   // Shared because a std::function must be copyable.
-  auto shared = std::make_shared<std::list<Waiter>>(std::move(waiters));
+  auto shared = std::make_shared<Waiters>(std::move(waiters));
   executor_([this, shared] {
     for (Waiter& waiter : *shared) {
       waiter.granted(Reservation(this, waiter.bytes));
@@ -166,7 +179,7 @@ void MemoryBudget::Grant(std::list<Waiter> waiters) {
 }
 
 void MemoryBudget::Release(int64_t bytes) {
-  std::list<Waiter> grantable;
+  Waiters grantable;
   {
     MutexLock lock(&mutex_);
     used_bytes_ -= bytes;
@@ -182,7 +195,7 @@ int64_t MemoryBudget::used_bytes() const {
 
 int MemoryBudget::waiters() const {
   MutexLock lock(&mutex_);
-  return static_cast<int>(waiters_.size());
+  return static_cast<int>(waiters_[0].size() + waiters_[1].size());
 }
 
 }  // namespace convgrad

@@ -2,6 +2,7 @@
 // result buffers, scratch. Taken before the bytes exist.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -10,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
+#include "server/memory/priority.h"
 #include "server/memory/reservation.h"
 
 namespace convgrad {
@@ -24,7 +26,7 @@ class MemoryBudget {
   // waiter's work.
   using Executor = std::function<void(std::function<void()>)>;
 
-  // At most `max_waiters` calls may wait for room.
+  // At most `max_waiters` calls of each priority may wait for room.
   MemoryBudget(
       int64_t capacity_bytes, int max_waiters,
       Executor executor = [](const std::function<void()>& task) { task(); });
@@ -35,12 +37,12 @@ class MemoryBudget {
   // BUSY if not now.
   absl::StatusOr<Reservation> TryReserve(int64_t bytes);
 
-  // Takes `bytes` as soon as they fit, first come first served, and calls
-  // `granted`; the id serves CancelWait.
+  // Takes `bytes` as soon as they fit, first come first served among those of
+  // `priority`, and calls `granted`; the id serves CancelWait.
   // Errors: kResourceExhausted as TryReserve, BUSY if too many wait already;
   // `granted` is then never called.
-  absl::StatusOr<uint64_t> Wait(int64_t bytes, absl::Time deadline,
-                                Granted granted);
+  absl::StatusOr<uint64_t> Wait(int64_t bytes, Priority priority,
+                                absl::Time deadline, Granted granted);
 
   // Removes a waiter, whose callback is then never called. Returns false if
   // that is too late: the callback has run, runs or is about to.
@@ -62,13 +64,21 @@ class MemoryBudget {
     Granted granted;
   };
 
+  using Waiters = std::list<Waiter>;
+
+  Waiters& WaitersOf(Priority priority) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return waiters_[static_cast<size_t>(priority)];
+  }
+  bool NobodyWaits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return waiters_[0].empty() && waiters_[1].empty();
+  }
   void Release(int64_t bytes);
   bool HasRoom(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves the waiters that fit now, in order, out of the queue and takes their
   // bytes.
-  std::list<Waiter> TakeGrantable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Waiters TakeGrantable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has the executor tell `waiters`.
-  void Grant(std::list<Waiter> waiters);
+  void Grant(Waiters waiters);
   absl::Status CheckFits(int64_t bytes) const;
 
   const int64_t capacity_bytes_;
@@ -77,7 +87,8 @@ class MemoryBudget {
   mutable Mutex mutex_;
   int64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
-  std::list<Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
+  std::array<Waiters, kPriorities> waiters_ ABSL_GUARDED_BY(mutex_);
+  PriorityTurns turns_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

@@ -54,7 +54,21 @@ void Call::Begin() {
   absl::StatusOr<Visit> visit = services_.gate->Enter(*context_, role_);
   if (!visit.ok()) return End(visit.status());
   visit_ = *std::move(visit);
+  absl::Status priority = ReadPriority();
+  if (!priority.ok()) return End(std::move(priority));
   Start();
+}
+
+absl::Status Call::ReadPriority() {
+  const absl::string_view name = Metadata(kPriorityKey);
+  if (name.empty()) return absl::OkStatus();
+  for (Priority priority : kAllPriorities) {
+    if (NameOf(priority) != name) continue;
+    priority_ = priority;
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kInvalidEnum, kPriorityKey,
+                      absl::StrCat("'", name, "'"), "batch or interactive");
 }
 
 absl::string_view Call::Metadata(absl::string_view key) const {
@@ -72,7 +86,7 @@ void Call::AwaitMemory(int64_t bytes) {
   if (!held.ok()) return EndWait(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
-      bytes, deadline_, [this](absl::StatusOr<Reservation> granted) {
+      bytes, priority_, deadline_, [this](absl::StatusOr<Reservation> granted) {
         OnGranted(std::move(granted));
       });
   if (!waiter.ok()) return EndWait(waiter.status());

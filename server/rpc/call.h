@@ -16,6 +16,9 @@
 
 namespace convgrad {
 
+// The metadata key by which a client says how urgent a call is.
+inline constexpr char kPriorityKey[] = "convgrad-priority";
+
 // Made by CreateReactor, deletes itself in OnDone. gRPC comes there only after
 // End, and End is called only when nothing else (a waiter in the budget, a job
 // in the scheduler) can call back any more: a call is never touched dead.
@@ -66,6 +69,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // `response` if that is OK. The call may be gone when this returns.
   void End(absl::Status status, grpc::ByteBuffer* response = nullptr);
 
+  // Errors: kInvalidArgument if the client asks for no known priority.
+  absl::Status ReadPriority();
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;
 
@@ -77,6 +82,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Has gRPC drop what it can't get rid of.
   void BreakOff() { context_->TryCancel(); }
 
+  // As the client asks for in kPriorityKey.
+  Priority priority() const { return priority_; }
   // Who calls, as limits and turns go by.
   const std::string& client() const { return visit_.client(); }
   const CallServices& services() const { return services_; }
@@ -110,6 +117,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   // In the budget's queue; 0 if not there.
   std::atomic<uint64_t> waiter_id_{0};
   absl::Time wait_start_;
+  Priority priority_ = Priority::kBatch;
   Visit visit_;
   Reservation reservation_;
   grpc::ByteBuffer response_;

@@ -38,6 +38,7 @@ ComputeCall::ComputeCall(const CallServices& services,
 }
 
 void ComputeCall::Start() {
+  sample_.priority = std::string(NameOf(priority()));
   const int64_t limit = services().max_message_bytes;
   int64_t declared;
   if (absl::SimpleAtoi(Metadata(kRequestBytesKey), &declared) &&
@@ -47,6 +48,9 @@ void ComputeCall::Start() {
   if (declared_bytes_ > limit) {
     return End(TooLarge("request", declared_bytes_, limit));
   }
+  absl::Status room =
+      services().scheduler->CheckArrival(priority(), client(), deadline());
+  if (!room.ok()) return End(std::move(room));
   Admit(AdmissionBytes(declared_bytes_ >= 0 ? declared_bytes_ : limit));
 }
 
@@ -118,13 +122,18 @@ absl::Status ComputeCall::Prepare() {
   sample_.backend = std::string(plea.backend->name());
   DropUnneeded(&plea.decoded.operation);
   sample_.flops = Flops(plea.decoded.operation);
+  operation_ = plea.decoded.operation;
+  job_.operation = plea.decoded.operation;
+  job_.backend = plea.backend;
+  job_.priority = priority();
+  job_.client = client();
+  job_.deadline = deadline();
+  // Before bytes are copied for nothing.
+  RETURN_IF_ERROR(services().scheduler->CheckRoom(job_));
   RETURN_IF_ERROR(
       buffers_.Fill(plea.decoded, std::move(plea.bytes), reservation()));
   sample_.bytes_copied = buffers_.copied_bytes();
   result_regions_ = std::move(plea.decoded.regions.results);
-  operation_ = plea.decoded.operation;
-  job_.operation = std::move(plea.decoded.operation);
-  job_.backend = plea.backend;
   job_.deterministic = plea.options.deterministic;
   job_.inspection.count_nonfinite = plea.options.count_nonfinite;
   if (plea.options.self_check) {
@@ -133,8 +142,6 @@ absl::Status ComputeCall::Prepare() {
     job_.inspection.self_check = SelfCheckMode::kSampled;
   }
   job_.buffers = buffers_.run_buffers();
-  job_.deadline = deadline();
-  job_.client = client();
   job_.cancelled = cancelled();
   job_.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
   return absl::OkStatus();

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "proto/stream_slices.h"
+#include "backends/core/batch_slices.h"
 
 namespace convgrad {
 

@@ -18,7 +18,7 @@ struct SliceCapacity {
   int64_t results = 0;
 };
 
-SliceCapacity CapacityOfSlice(const StreamSlices& slices) {
+SliceCapacity CapacityOfSlice(const BatchSlices& slices) {
   const ConvOperation& operation = slices.operation();
   SliceCapacity capacity;
   for (Operand which : kAllOperands) {
@@ -40,7 +40,7 @@ SliceCapacity CapacityOfSlice(const StreamSlices& slices) {
 StreamBuffers::StreamBuffers(std::shared_ptr<CallMemory> memory)
     : memory_(std::move(memory)) {}
 
-int64_t StreamBuffers::ScratchBytesFor(const StreamSlices& slices) {
+int64_t StreamBuffers::ScratchBytesFor(const BatchSlices& slices) {
   const ConvOperation part = slices.SliceOperation(0);
   int64_t bytes = 0;
   const auto add = [&bytes](TensorDescriptor tensor) {
@@ -54,7 +54,7 @@ int64_t StreamBuffers::ScratchBytesFor(const StreamSlices& slices) {
   return bytes;
 }
 
-int64_t StreamBuffers::BytesFor(const StreamSlices& slices) {
+int64_t StreamBuffers::BytesFor(const BatchSlices& slices) {
   const SliceCapacity slice = CapacityOfSlice(slices);
   int64_t bytes = kCallOverheadBytes + kMaxFrameBytes;
   for (Operand which : kAllOperands) {
@@ -69,7 +69,7 @@ int64_t StreamBuffers::BytesFor(const StreamSlices& slices) {
   return Add(bytes, ScratchBytesFor(slices));
 }
 
-absl::Status StreamBuffers::Take(const StreamSlices& slices,
+absl::Status StreamBuffers::Take(const BatchSlices& slices,
                                  Reservation* reservation) {
   slices_ = &slices;
   RETURN_IF_ERROR(TakeOperands());

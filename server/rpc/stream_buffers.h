@@ -12,7 +12,7 @@
 #include "proto/payload_message.h"
 #include "proto/stream_codec.h"
 #include "server/memory/call_memory.h"
-#include "server/rpc/gradient_sums.h"
+#include "server/scheduling/gradient_sums.h"
 
 namespace convgrad {
 
@@ -34,14 +34,14 @@ class StreamBuffers {
 
   // Returns what a stream takes of the budget: everything below, scratch, a
   // frame that is being read, and what every call takes. Saturates.
-  static int64_t BytesFor(const StreamSlices& slices);
+  static int64_t BytesFor(const BatchSlices& slices);
   // Returns what is set aside for the scratch of one slice's job: all its
   // tensors once more, in f32.
-  static int64_t ScratchBytesFor(const StreamSlices& slices);
+  static int64_t ScratchBytesFor(const BatchSlices& slices);
 
   // Takes the buffers. `reservation` has BytesFor; what pays for results is
   // split off. `slices` outlives this. Errors: kResourceExhausted.
-  absl::Status Take(const StreamSlices& slices, Reservation* reservation);
+  absl::Status Take(const BatchSlices& slices, Reservation* reservation);
 
   // Copies a frame's payload to where it belongs. `slice` as StreamInput has
   // it.
@@ -79,7 +79,7 @@ class StreamBuffers {
   absl::Status TakeSlot(int64_t slot, Reservation* reservation);
 
   const std::shared_ptr<CallMemory> memory_;
-  const StreamSlices* slices_ = nullptr;
+  const BatchSlices* slices_ = nullptr;
   OperandBuffers whole_;
   std::array<OperandBuffers, kSlots> operands_;
   // By result of the operation; empty for those that aren't cut.

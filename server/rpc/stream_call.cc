@@ -30,7 +30,10 @@ StreamCall::StreamCall(const CallServices& services,
   total_.plan_cache_hit = true;
 }
 
-void StreamCall::Start() { AwaitMemory(kCallOverheadBytes); }
+void StreamCall::Start() {
+  sample_.priority = std::string(NameOf(priority()));
+  AwaitMemory(kCallOverheadBytes);
+}
 
 void StreamCall::OnMemory(const absl::Status& status) {
   strand_->Run([this, status] {

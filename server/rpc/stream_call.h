@@ -54,6 +54,8 @@ class StreamCall final : public Call {
   void OnMemoryStep(absl::Status status);
   void OnMessage();
   void OnHalfClose();
+  // Returns a job of this call without its buffers.
+  Job JobOf(ConvOperation operation) const;
   absl::Status Open();
   absl::StatusOr<const Backend*> Admit(StreamOpening* opening);
   absl::Status AskForMemory();
@@ -91,7 +93,7 @@ class StreamCall final : public Call {
   const std::shared_ptr<Strand> strand_;
 
   // Set by Open.
-  std::optional<StreamSlices> slices_;
+  std::optional<BatchSlices> slices_;
   std::optional<StreamInput> input_;
   CallOptions options_;
   const Backend* backend_ = nullptr;

@@ -19,7 +19,7 @@ absl::Status Missing(const FrameCoverage& coverage, absl::string_view what) {
 
 }  // namespace
 
-StreamInput::StreamInput(const StreamSlices& slices) : slices_(slices) {
+StreamInput::StreamInput(const BatchSlices& slices) : slices_(slices) {
   const ConvOperation& operation = slices_.operation();
   for (Operand which : kAllOperands) {
     const auto& tensor = operation.operand(which);

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backends/core/batch_slices.h"
 #include "proto/stream_codec.h"
-#include "proto/stream_slices.h"
 #include "server/rpc/frame_coverage.h"
 
 namespace convgrad {
@@ -20,7 +20,7 @@ class StreamInput {
   static constexpr int64_t kNoSlice = -1;
 
   // `slices` outlives it.
-  explicit StreamInput(const StreamSlices& slices);
+  explicit StreamInput(const BatchSlices& slices);
 
   // Takes a frame's bytes as come and returns the slice that they belong to, or
   // kNoSlice.
@@ -49,7 +49,7 @@ class StreamInput {
   // Returns the name of the first whole operand that lacks bytes.
   absl::string_view IncompleteWhole() const;
 
-  const StreamSlices& slices_;
+  const BatchSlices& slices_;
   Coverage whole_;
   // Of the slices `first_` and the one after it, each at its number modulo 2.
   std::array<Coverage, 2> open_;

@@ -55,9 +55,10 @@ absl::Status StreamCall::Open() {
   ASSIGN_OR_RETURN(backend_, Admit(&opening));
   sample_.backend = std::string(backend_->name());
   options_ = std::move(opening.options);
-  StreamSlices slices(std::move(opening.decoded.operation),
-                      opening.slice_items);
+  BatchSlices slices =
+      StreamSlices(std::move(opening.decoded.operation), opening.slice_items);
   RETURN_IF_ERROR(backend_->CheckSupport(slices.SliceOperation(0)));
+  RETURN_IF_ERROR(services().scheduler->CheckRoom(JobOf(slices.operation())));
   slices_.emplace(std::move(slices));
   return absl::OkStatus();
 }
@@ -113,6 +114,16 @@ void StreamCall::LandHeldFrame() {
   held_.reset();
 }
 
+Job StreamCall::JobOf(ConvOperation operation) const {
+  Job job;
+  job.operation = std::move(operation);
+  job.backend = backend_;
+  job.priority = priority();
+  job.client = client();
+  job.deadline = deadline();
+  return job;
+}
+
 void StreamCall::OnHalfClose() {
   if (*cancelled() || FailedToRead()) return Fail(WhyGone());
   half_closed_ = true;
@@ -133,15 +144,11 @@ void StreamCall::Compute() {
       retry_at_ != absl::InfiniteFuture()) {
     return;
   }
-  Job job;
-  job.operation = slices_->SliceOperation(slice);
-  job.backend = backend_;
+  Job job = JobOf(slices_->SliceOperation(slice));
   job.deterministic = options_.deterministic;
   job.inspection.count_nonfinite = options_.count_nonfinite;
   job.buffers = buffers_.ForJob(slice);
   job.prepaid_scratch_bytes = StreamBuffers::ScratchBytesFor(*slices_);
-  job.deadline = deadline();
-  job.client = client();
   job.cancelled = abandoned_;
   job.done = [this, slice](JobOutcome outcome) {
     OnJobDone(slice, std::move(outcome));

@@ -11,16 +11,17 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
+#include "server/memory/priority.h"
 #include "server/scheduling/inspection.h"
 
 namespace convgrad {
 
-// What came of a job.
+// What came of a job. Durations are sums over its slices.
 struct JobOutcome {
   absl::Status status;
-  std::string implementation;  // "" if it never got a plan
-  bool planned = false;        // a plan was looked up
-  bool plan_cache_hit = false;
+  std::string implementation;   // "" if it never got a plan
+  bool planned = false;         // a plan was looked up
+  bool plan_cache_hit = false;  // each time
   absl::Duration queue;
   absl::Duration plan;
   RunTimes run;
@@ -40,7 +41,8 @@ struct Job {
   // Bytes of scratch that the caller's own reservation covers.
   int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();
-  // Whose it is: workers serve clients in turn.
+  Priority priority = Priority::kBatch;
+  // Whose it is: workers serve the clients of a priority in turn.
   std::string client;
   // Set by the caller at any time; looked at on dequeue and by
   // Scheduler::DropDead. Null: never cancelled.

@@ -47,7 +47,7 @@ absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
       const bool hit = !entry->making;
       while (entry->making) made_.Wait(&mutex_);
       if (!entry->plan.ok()) return entry->plan.status();
-      return Lookup{*entry->plan, hit};
+      return LookupOf(*entry, hit);
     }
     entries_.push_front(std::make_shared<Entry>());
     position = entries_.begin();
@@ -58,7 +58,11 @@ absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
   Finish(position, Make(backend, operation, options));
   // Written by this thread, and by no other once it is made.
   if (!entry->plan.ok()) return entry->plan.status();
-  return Lookup{*entry->plan, false};
+  return LookupOf(*entry, /*hit=*/false);
+}
+
+PlanCache::Lookup PlanCache::LookupOf(const Entry& entry, bool hit) const {
+  return {*entry.plan, hit, entry.bytes <= max_bytes_};
 }
 
 void PlanCache::Finish(Entries::iterator position,

@@ -18,7 +18,8 @@ class PlanCache {
  public:
   struct Lookup {
     std::shared_ptr<const Plan> plan;
-    bool hit = false;  // false for those who waited for another's making, too
+    bool hit = false;   // false for those who waited for another's making, too
+    bool kept = false;  // false: its bytes aren't among the cache's
   };
 
   // Keeps plans of at most `max_bytes` resident bytes, the last used ones. A
@@ -50,6 +51,7 @@ class PlanCache {
 
   void Finish(Entries::iterator position,
               absl::StatusOr<std::unique_ptr<Plan>> made);
+  Lookup LookupOf(const Entry& entry, bool hit) const;
   void Drop(Entries::iterator position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

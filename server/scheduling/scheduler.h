@@ -1,22 +1,22 @@
-// A bounded queue in front of a fixed set of worker threads, each with cores of
+// Bounded queues in front of a fixed set of worker threads, each with cores of
 // its own: backends never run on gRPC's threads.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
 #include "server/memory/call_memory.h"
 #include "server/scheduling/job.h"
+#include "server/scheduling/job_queue.h"
 #include "server/scheduling/plan_cache.h"
+#include "server/scheduling/work_rates.h"
 
 namespace convgrad {
 
@@ -31,7 +31,7 @@ class Scheduler {
     // pinned.
     std::vector<std::vector<int>> worker_cores;
     int threads_per_worker = 1;
-    int queue_capacity = 1;
+    int queue_capacity = 1;  // of each priority
     std::function<absl::Time()> clock = absl::Now;
   };
 
@@ -40,9 +40,22 @@ class Scheduler {
   // Shutdown().
   ~Scheduler();
 
-  // Takes the job; its `done` tells everything else, refusals too:
-  // kResourceExhausted, reason BUSY, if the queue is full; kUnavailable, reason
-  // DRAINING, after Drain or Shutdown.
+  // Returns why Submit would refuse such a job now; its buffers and `done`
+  // needn't be there.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if by what was measured
+  // its work takes more than twice the time that is left to it; BUSY, if the
+  // queue of its priority is full, or it would end too late for the work before
+  // it. A server with a free worker isn't busy. kUnavailable, reason DRAINING,
+  // after Drain or Shutdown.
+  absl::Status CheckRoom(const Job& job) const;
+
+  // As CheckRoom, for a call whose message hasn't been read: refuses what would
+  // be BUSY however little it wants, or DRAINING.
+  absl::Status CheckArrival(Priority priority, const std::string& client,
+                            absl::Time deadline) const;
+
+  // Takes the job; its `done` tells everything else, refusals too: those of
+  // CheckRoom.
   void Submit(Job job);
 
   // Ends the queued jobs that are cancelled or past their deadline, so that
@@ -54,50 +67,61 @@ class Scheduler {
   // Returns whether all are.
   bool Drain(absl::Time until);
 
-  // Refuses new jobs, ends the queued ones with kUnavailable, reason DRAINING,
-  // and returns when the running ones are done. May be called again.
+  // Refuses new jobs, ends the queued ones and those with slices left with
+  // kUnavailable, reason DRAINING, and returns when the running slices are
+  // done. May be called again.
   void Shutdown();
 
-  int queue_depth() const;
+  int queue_depth(Priority priority) const;
   int running() const;
+  // Returns how long a client that has no jobs here would wait for its first
+  // turn.
+  absl::Duration EstimatedWait(Priority priority) const;
 
  private:
-  struct QueuedJob {
-    Job job;
-    absl::Time queued_at;
+  // A slice that is on a worker.
+  struct RunningSlice {
+    const ActiveJob* job;  // perhaps gone already
+    Priority priority;
+    std::string client;
+    absl::Time expected_end;
+    // What its job's other slices will take, those of the same client's next
+    // job have to wait for.
+    absl::Duration rest;
   };
 
   void Work(const std::vector<int>& cores);
-  // Returns when its client was served last; 0 for one that wasn't, lately.
-  uint64_t LastTurnOf(const QueuedJob& queued) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the next job: of the client that has waited longest for its turn,
-  // the first.
-  std::deque<QueuedJob>::iterator Choose()
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Waits for a job; returns false at shutdown.
-  bool Next(QueuedJob* next);
-  // Returns why `queued` needn't run: OK, cancelled or too late.
+  // Waits for a job and counts it as running; returns null at shutdown.
+  std::unique_ptr<ActiveJob> Next();
+  // Ends that, and takes back `job` if it has slices left.
+  void Leave(const ActiveJob* running, std::unique_ptr<ActiveJob> job);
+  // Returns why `job` needn't run: OK, cancelled or too late.
   absl::Status CheckAlive(const Job& job) const;
-  // Runs the job and ends it.
-  void Run(QueuedJob queued);
-  absl::Status RunOnBackend(Job& job, JobOutcome* outcome);
-  absl::StatusOr<PlanCache::Lookup> LookUpPlan(const Job& job);
-  absl::Status RunWithScratch(Job& job, const Plan& plan, JobOutcome* outcome);
+  absl::Status CheckRoom(const ActiveJob& active) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns OK, or BUSY for a job of `slices` that take `own`.
+  absl::Status CheckQueue(const Job& job, int64_t slices,
+                          absl::Duration own) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns what the workers, all together, have to do before the last of
+  // `slices` turns of a new job like that.
+  absl::Duration WaitFor(Priority priority, const std::string& client,
+                         int64_t slices) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsStopping() const;
+  absl::Status RunSlice(ActiveJob& active);
   // The one place that ends a job.
-  void End(const QueuedJob& queued, JobOutcome outcome);
-  void EndUnrun(const std::deque<QueuedJob>& jobs, const absl::Status& why);
+  static void End(ActiveJob& active, absl::Status status);
+  void EndUnrun(const std::vector<std::unique_ptr<ActiveJob>>& jobs,
+                const absl::Status& why);
 
   const Options options_;
-  PlanCache* const plans_;
-  CallMemory* const memory_;
+  const WorkMeans means_;
+  WorkRates rates_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::deque<QueuedJob> queue_ ABSL_GUARDED_BY(mutex_);
-  // The number of each client's last turn, since the queue was last empty.
-  absl::flat_hash_map<std::string, uint64_t> turns_ ABSL_GUARDED_BY(mutex_);
-  uint64_t next_turn_ ABSL_GUARDED_BY(mutex_) = 1;
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  JobQueue queue_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RunningSlice> running_ ABSL_GUARDED_BY(mutex_);
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex join_mutex_;

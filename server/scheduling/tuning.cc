@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "server/scheduling/nominal_time.h"
 
 namespace convgrad {
 
@@ -35,9 +36,12 @@ absl::Status TuneProblem(const ConvProblem& problem, int threads,
              {Direction::kForward, Direction::kBackward}) {
           const ConvOperation operation =
               WholeOperation(problem, direction, dtype, layout);
-          if (!(*entry.backend)->CheckSupport(operation).ok()) continue;
-          RETURN_IF_ERROR(
-              (*entry.backend)->MakePlan(operation, options).status());
+          const Backend& backend = **entry.backend;
+          if (!backend.CheckSupport(operation).ok()) continue;
+          for (const ConvOperation& part :
+               PlannedOperations(backend, operation, threads)) {
+            RETURN_IF_ERROR(backend.MakePlan(part, options).status());
+          }
         }
       }
     }

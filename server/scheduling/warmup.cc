@@ -3,6 +3,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/conv_operation.h"
 #include "backends/core/status.h"
+#include "server/scheduling/nominal_time.h"
 
 namespace convgrad {
 namespace {
@@ -34,16 +35,20 @@ absl::StatusOr<WarmupOutcome> WarmUp(
   for (const ConvOperation& operation : OperationsOf(work)) {
     for (const RegisteredBackend& entry : backends) {
       if (!entry.backend.ok()) continue;
-      if (!(*entry.backend)->CheckSupport(operation).ok()) continue;
+      const Backend& backend = **entry.backend;
+      if (!backend.CheckSupport(operation).ok()) continue;
       if (give_up()) {
         return MakeError(absl::StatusCode::kCancelled,
                          {Reason::kCancelled, "warm-up", "given up", ""});
       }
-      ASSIGN_OR_RETURN(const PlanCache::Lookup lookup,
-                       plans->Get(**entry.backend, operation,
-                                  {threads, /*deterministic=*/true}));
-      ++outcome.plans;
-      if (!lookup.hit) ++outcome.made;
+      for (const ConvOperation& part :
+           PlannedOperations(backend, operation, threads)) {
+        ASSIGN_OR_RETURN(
+            const PlanCache::Lookup lookup,
+            plans->Get(backend, part, {threads, /*deterministic=*/true}));
+        ++outcome.plans;
+        if (!lookup.hit) ++outcome.made;
+      }
     }
   }
   outcome.elapsed = absl::Now() - start;

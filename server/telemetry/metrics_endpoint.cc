@@ -24,9 +24,19 @@ class GaugeCollector final : public prometheus::Collectable {
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     const ServerGauges now = gauges_ ? gauges_() : ServerGauges{};
+    prometheus::MetricFamily depth =
+        Family("convgrad_queue_depth", "Jobs waiting for a worker.");
+    prometheus::MetricFamily wait =
+        Family("convgrad_estimated_wait_seconds",
+               "What a new client's job would wait for a worker.");
+    for (const QueueGauges& queue : now.queues) {
+      depth.metric.push_back(Labelled(queue, queue.depth));
+      wait.metric.push_back(
+          Labelled(queue, absl::ToDoubleSeconds(queue.estimated_wait)));
+    }
     return {
-        Gauge("convgrad_queue_depth", "Jobs waiting for a worker.",
-              now.queue_depth),
+        std::move(depth),
+        std::move(wait),
         Gauge("convgrad_jobs_running", "Jobs on a worker.", now.jobs_running),
         Gauge("convgrad_memory_used_bytes", "Taken of the budget for calls.",
               now.memory_used_bytes),
@@ -52,11 +62,21 @@ class GaugeCollector final : public prometheus::Collectable {
   }
 
  private:
+  static prometheus::MetricFamily Family(const char* name, const char* help) {
+    return {name, help, prometheus::MetricType::Gauge, {}};
+  }
   static prometheus::MetricFamily Gauge(const char* name, const char* help,
                                         int64_t value) {
+    prometheus::MetricFamily family = Family(name, help);
+    family.metric.emplace_back().gauge.value = static_cast<double>(value);
+    return family;
+  }
+  static prometheus::ClientMetric Labelled(const QueueGauges& queue,
+                                           double value) {
     prometheus::ClientMetric metric;
-    metric.gauge.value = static_cast<double>(value);
-    return {name, help, prometheus::MetricType::Gauge, {metric}};
+    metric.label = {{"priority", queue.priority}};
+    metric.gauge.value = value;
+    return metric;
   }
 
   const std::function<ServerGauges()> gauges_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -49,8 +50,9 @@ enum class SelfCheckOutcome { kNone, kPassed, kFailed };
 // once per call.
 struct OpSample {
   Direction direction = Direction::kForward;
-  std::string backend;  // "" if none was chosen
-  std::string dtype;    // of the operands, "" if unknown
+  std::string backend;   // "" if none was chosen
+  std::string dtype;     // of the operands, "" if unknown
+  std::string priority;  // "batch" or "interactive"
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string reason;  // ReasonName for errors of ours, "" otherwise
   StageTimes times;
@@ -80,9 +82,17 @@ class OpObserver {
   virtual void OnOperation(const OpSample& sample) = 0;
 };
 
+// What waits for a worker in one priority's queue.
+struct QueueGauges {
+  std::string priority;
+  int64_t depth = 0;
+  absl::Duration estimated_wait;  // of a new client's job
+};
+
 // Gauges, read at scrape time from the components that own them.
 struct ServerGauges {
-  int64_t queue_depth = 0;
+  std::vector<QueueGauges> queues;
+  int64_t queue_depth = 0;  // of all of them
   int64_t jobs_running = 0;
   int64_t memory_used_bytes = 0;
   int64_t memory_capacity_bytes = 0;

@@ -80,6 +80,7 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
     auto& counter = rejections.Add({{"reason", reason}});
     rejections_.emplace_back(std::move(reason), &counter);
   }
+  AddPriorities(registry);
   cells_ = std::vector<std::atomic<Cell*>>(kOps * backends_.size() *
                                            kDtypeLabels * kStatusCodes);
   // The successes are there from the start, so that a rate sees the first one.
@@ -90,6 +91,19 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
         CellAt({op, backend, dtype, 0});
       }
     }
+  }
+}
+
+void OperationMetrics::AddPriorities(prometheus::Registry* registry) {
+  auto& queue = AddHistograms(registry, "convgrad_priority_queue_seconds",
+                              "Waiting for memory, then for a worker.");
+  auto& busy =
+      AddCounters(registry, "convgrad_priority_busy_total",
+                  "Operations that were refused, but may be tried again.");
+  for (const char* name : {"batch", "interactive"}) {
+    const prometheus::Labels labels = {{"priority", name}};
+    priorities_[name] = {&queue.Add(labels, LatencyBuckets()),
+                         &busy.Add(labels)};
   }
 }
 
@@ -145,7 +159,19 @@ OperationMetrics::Cell* OperationMetrics::MakeCell(const Place& place) const {
                   &copied_.Add(labels)};
 }
 
+void OperationMetrics::OnPriority(const OpSample& sample) {
+  const auto found = priorities_.find(sample.priority);
+  if (found == priorities_.end()) return;
+  if (sample.queued) {
+    found->second.queue->Observe(absl::ToDoubleSeconds(sample.times.queue));
+  }
+  if (sample.reason == ReasonName(Reason::kBusy)) {
+    found->second.busy->Increment();
+  }
+}
+
 void OperationMetrics::OnOperation(const OpSample& sample) {
+  OnPriority(sample);
   Cell& cell = CellAt(PlaceOf(sample));
   cell.requests->Increment();
   if (sample.queued) {

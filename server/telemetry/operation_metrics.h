@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +40,11 @@ class OperationMetrics {
     prometheus::Counter* sent;
     prometheus::Counter* copied;
   };
+  // The series of one priority.
+  struct PriorityCell {
+    prometheus::Histogram* queue;
+    prometheus::Counter* busy;
+  };
   // Where a label set stands in `cells_`.
   struct Place {
     int op;
@@ -47,6 +53,8 @@ class OperationMetrics {
     int code;
   };
 
+  void AddPriorities(prometheus::Registry* registry);
+  void OnPriority(const OpSample& sample);
   Place PlaceOf(const OpSample& sample) const;
   size_t IndexOf(const Place& place) const;
   // Returns the cell, made on first use: all of them would be some 70,000
@@ -69,6 +77,8 @@ class OperationMetrics {
   prometheus::Counter* self_checks_failed_;
   // By reason's name; never changed after construction.
   std::vector<std::pair<std::string, prometheus::Counter*>> rejections_;
+  // By name; never changed after construction.
+  std::map<std::string, PriorityCell> priorities_;
   Mutex making_mutex_;
   // Null until first used; then owned, and never changed.
   std::vector<std::atomic<Cell*>> cells_;

@@ -1,6 +1,7 @@
 #include "server/memory/memory_budget.h"
 
 #include <atomic>
+#include <list>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -31,6 +32,25 @@ struct Waiter {
   void Release() { told.reset(); }
 };
 
+TEST(MemoryBudget, GrantsInteractiveFirstAndBatchItsShare) {
+  MemoryBudget budget(10, 10);
+  absl::StatusOr<Reservation> taken = budget.TryReserve(10);
+  std::string order;
+  std::list<Reservation> held;
+  const auto wait = [&](Priority priority) {
+    const auto granted = [&, priority](absl::StatusOr<Reservation> bytes) {
+      order += NameOf(priority)[0];
+      held.push_back(*std::move(bytes));
+    };
+    ASSERT_TRUE(budget.Wait(10, priority, kNever, granted).ok());
+  };
+  for (int i = 0; i < 2; ++i) wait(Priority::kBatch);
+  for (int i = 0; i < 5; ++i) wait(Priority::kInteractive);
+  taken = Reservation();
+  while (order.size() < 7) held.pop_front();
+  EXPECT_EQ(order, "iiibiib");
+}
+
 TEST(MemoryBudget, TakesAndGivesBack) {
   MemoryBudget budget(100, 0);
   {
@@ -49,8 +69,10 @@ TEST(MemoryBudget, RefusesForGoodWhatCanNeverFit) {
   MemoryBudget budget(100, 5);
   EXPECT_EQ(ReasonOf(budget.TryReserve(101).status()), Reason::kLimitExceeded);
   Waiter waiter;
-  EXPECT_EQ(ReasonOf(budget.Wait(101, kNever, waiter.Callback()).status()),
-            Reason::kLimitExceeded);
+  EXPECT_EQ(
+      ReasonOf(budget.Wait(101, Priority::kBatch, kNever, waiter.Callback())
+                   .status()),
+      Reason::kLimitExceeded);
   EXPECT_FALSE(waiter.told.has_value());
 }
 
@@ -74,7 +96,8 @@ TEST(Reservation, ShrinksSplitsAndMerges) {
 TEST(MemoryBudget, GrantsAtOnceIfThereIsRoom) {
   MemoryBudget budget(100, 0);
   Waiter waiter;
-  EXPECT_TRUE(budget.Wait(100, kNever, waiter.Callback()).ok());
+  EXPECT_TRUE(
+      budget.Wait(100, Priority::kBatch, kNever, waiter.Callback()).ok());
   EXPECT_TRUE(waiter.granted());
   EXPECT_EQ(budget.used_bytes(), 100);
 }
@@ -84,8 +107,8 @@ TEST(MemoryBudget, GrantsInTheOrderOfArrival) {
   Reservation held = *budget.TryReserve(100);
   Waiter large;
   Waiter small;
-  ASSERT_TRUE(budget.Wait(80, kNever, large.Callback()).ok());
-  ASSERT_TRUE(budget.Wait(10, kNever, small.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(80, Priority::kBatch, kNever, large.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(10, Priority::kBatch, kNever, small.Callback()).ok());
   EXPECT_EQ(budget.waiters(), 2);
   held.ShrinkTo(50);  // room for the small one, but it isn't its turn
   EXPECT_FALSE(small.granted());
@@ -103,8 +126,8 @@ TEST(MemoryBudget, DoesNotOvertakeWaiters) {
   const Reservation held = *budget.TryReserve(50);
   Waiter large;
   Waiter late;
-  ASSERT_TRUE(budget.Wait(80, kNever, large.Callback()).ok());
-  ASSERT_TRUE(budget.Wait(10, kNever, late.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(80, Priority::kBatch, kNever, large.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(10, Priority::kBatch, kNever, late.Callback()).ok());
   EXPECT_FALSE(late.granted());
   // A call that holds bytes already must be able to finish.
   EXPECT_TRUE(budget.TryReserve(10).ok());
@@ -115,9 +138,9 @@ TEST(MemoryBudget, BoundsTheWaiters) {
   const Reservation held = *budget.TryReserve(100);
   Waiter first;
   Waiter second;
-  ASSERT_TRUE(budget.Wait(1, kNever, first.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(1, Priority::kBatch, kNever, first.Callback()).ok());
   const absl::Status refused =
-      budget.Wait(1, kNever, second.Callback()).status();
+      budget.Wait(1, Priority::kBatch, kNever, second.Callback()).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(refused), Reason::kBusy);
   EXPECT_FALSE(second.told.has_value());
@@ -128,8 +151,9 @@ TEST(MemoryBudget, NeverTellsACancelledWaiter) {
   Reservation held = *budget.TryReserve(100);
   Waiter large;
   Waiter small;
-  const uint64_t id = *budget.Wait(100, kNever, large.Callback());
-  ASSERT_TRUE(budget.Wait(10, kNever, small.Callback()).ok());
+  const uint64_t id =
+      *budget.Wait(100, Priority::kBatch, kNever, large.Callback());
+  ASSERT_TRUE(budget.Wait(10, Priority::kBatch, kNever, small.Callback()).ok());
   held.ShrinkTo(50);
   EXPECT_TRUE(budget.CancelWait(id));
   EXPECT_FALSE(large.told.has_value());
@@ -140,7 +164,8 @@ TEST(MemoryBudget, NeverTellsACancelledWaiter) {
 TEST(MemoryBudget, CannotCancelWhatIsGranted) {
   MemoryBudget budget(100, 5);
   Waiter waiter;
-  const uint64_t id = *budget.Wait(10, kNever, waiter.Callback());
+  const uint64_t id =
+      *budget.Wait(10, Priority::kBatch, kNever, waiter.Callback());
   EXPECT_FALSE(budget.CancelWait(id));
 }
 
@@ -150,8 +175,14 @@ TEST(MemoryBudget, ExpiresWaitersAtTheirDeadline) {
   const absl::Time start = absl::UnixEpoch();
   Waiter soon;
   Waiter later;
-  ASSERT_TRUE(budget.Wait(10, start + absl::Seconds(1), soon.Callback()).ok());
-  ASSERT_TRUE(budget.Wait(5, start + absl::Seconds(9), later.Callback()).ok());
+  ASSERT_TRUE(
+      budget
+          .Wait(10, Priority::kBatch, start + absl::Seconds(1), soon.Callback())
+          .ok());
+  ASSERT_TRUE(
+      budget
+          .Wait(5, Priority::kBatch, start + absl::Seconds(9), later.Callback())
+          .ok());
   budget.ExpireWaiters(start);
   EXPECT_FALSE(soon.told.has_value());
   budget.ExpireWaiters(start + absl::Seconds(1));
@@ -167,7 +198,8 @@ TEST(MemoryBudget, LeavesTheFreeingThreadToTheExecutor) {
   });
   Reservation held = *budget.TryReserve(100);
   Waiter waiter;
-  ASSERT_TRUE(budget.Wait(10, kNever, waiter.Callback()).ok());
+  ASSERT_TRUE(
+      budget.Wait(10, Priority::kBatch, kNever, waiter.Callback()).ok());
   held.ShrinkTo(0);
   EXPECT_FALSE(waiter.told.has_value());
   EXPECT_EQ(budget.used_bytes(), 10);  // taken already
@@ -184,7 +216,7 @@ TEST(MemoryBudget, NeverExceedsItsCapacityUnderManyThreads) {
     threads.emplace_back([&] {
       for (int i = 0; i < 200; ++i) {
         ASSERT_TRUE(budget
-                        .Wait(100 + i, kNever,
+                        .Wait(100 + i, Priority::kBatch, kNever,
                               [&](absl::StatusOr<Reservation> reservation) {
                                 ASSERT_TRUE(reservation.ok());
                                 EXPECT_LE(budget.used_bytes(), 1000);

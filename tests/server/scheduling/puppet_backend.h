@@ -16,10 +16,12 @@
 
 namespace convgrad {
 
-// Returns a tiny valid forward operation; others for other `channels`.
-inline ConvOperation TinyOperation(int64_t channels = 1) {
+// Returns a tiny valid forward operation; others for other `channels` and
+// `batch`.
+inline ConvOperation TinyOperation(int64_t channels = 1, int64_t batch = 1) {
   ConvOperation operation;
   operation.problem.in_channels = channels;
+  operation.problem.batch = batch;
   const ConvProblem& problem = operation.problem;
   operation.operand(Operand::kInput) = {DataType::kF32, Layout::kNCX,
                                         InputDims(problem)};
@@ -47,6 +49,12 @@ class PuppetStrings {
     hold_runs_ = hold_plans_ = false;
     changed_.NotifyAll();
   }
+  // Lets the one run go on that is held; later ones stop again.
+  void StepRun() {
+    MutexLock lock(&mutex_);
+    ++steps_;
+    changed_.NotifyAll();
+  }
   void AwaitRuns(int count) {
     MutexLock lock(&mutex_);
     while (runs_ < count) changed_.Wait(&mutex_);
@@ -69,7 +77,8 @@ class PuppetStrings {
     MutexLock lock(&mutex_);
     ++runs_;
     changed_.NotifyAll();
-    while (hold_runs_) changed_.Wait(&mutex_);
+    while (hold_runs_ && steps_ == 0) changed_.Wait(&mutex_);
+    if (steps_ > 0) --steps_;
   }
   // What the last plan was made with.
   PlanOptions plan_options() {
@@ -89,6 +98,7 @@ class PuppetStrings {
   CondVar changed_;
   bool hold_runs_ ABSL_GUARDED_BY(mutex_) = false;
   bool hold_plans_ ABSL_GUARDED_BY(mutex_) = false;
+  int steps_ ABSL_GUARDED_BY(mutex_) = 0;
   int runs_ ABSL_GUARDED_BY(mutex_) = 0;
   int plans_ ABSL_GUARDED_BY(mutex_) = 0;
   PlanOptions plan_options_ ABSL_GUARDED_BY(mutex_);
@@ -97,12 +107,14 @@ class PuppetStrings {
 // How a puppet behaves; set before it is used.
 struct PuppetTraits {
   std::string name = "puppet";
-  absl::Status support;
-  absl::Status plan_status;
-  absl::Status run_status;
+  absl::Status support = {};
+  absl::Status plan_status = {};
+  absl::Status run_status = {};
   bool throws = false;
   int64_t scratch_bytes = 0;
   int64_t resident_bytes = 100;
+  double macs_per_second = 25e9;
+  RunTimes run_times = {absl::Milliseconds(2), absl::Milliseconds(3)};
 };
 
 class PuppetPlan final : public Plan {
@@ -123,7 +135,7 @@ class PuppetPlan final : public Plan {
       std::memset(buffers.results[i], 0, size);
     }
     RETURN_IF_ERROR(traits_.run_status);
-    return RunTimes{absl::Milliseconds(2), absl::Milliseconds(3)};
+    return traits_.run_times;
   }
   int64_t scratch_bytes() const override { return traits_.scratch_bytes; }
   int64_t resident_bytes() const override { return traits_.resident_bytes; }
@@ -142,6 +154,9 @@ class PuppetBackend final : public Backend {
 
   absl::string_view name() const override { return traits_.name; }
   BackendCapabilities capabilities() const override { return {}; }
+  double nominal_macs_per_second(int /*threads*/) const override {
+    return traits_.macs_per_second;
+  }
   absl::Status CheckSupport(const ConvOperation&) const override {
     return traits_.support;
   }

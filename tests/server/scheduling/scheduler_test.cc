@@ -2,98 +2,10 @@
 
 #include <sched.h>
 
-#include <optional>
-
-#include "backends/core/status.h"
-#include "gtest/gtest.h"
-#include "tests/server/scheduling/puppet_backend.h"
+#include "tests/server/scheduling/scheduler_fixture.h"
 
 namespace convgrad {
 namespace {
-
-// What came of one job; waits for it.
-class Ending {
- public:
-  std::function<void(JobOutcome)> Callback() {
-    return [this](JobOutcome outcome) {
-      MutexLock lock(&mutex_);
-      EXPECT_FALSE(outcome_.has_value()) << "ended twice";
-      outcome_ = std::move(outcome);
-      changed_.NotifyAll();
-    };
-  }
-  bool ended() {
-    MutexLock lock(&mutex_);
-    return outcome_.has_value();
-  }
-  JobOutcome Await() {
-    MutexLock lock(&mutex_);
-    while (!outcome_) changed_.Wait(&mutex_);
-    return *outcome_;
-  }
-  absl::StatusCode AwaitCode() { return Await().status.code(); }
-  Reason AwaitReason() {
-    return DetailOf(Await().status).value_or(ErrorDetail{}).reason;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<JobOutcome> outcome_ ABSL_GUARDED_BY(mutex_);
-};
-
-class Clock {
- public:
-  absl::Time Now() {
-    MutexLock lock(&mutex_);
-    return now_;
-  }
-  void Advance(absl::Duration duration) {
-    MutexLock lock(&mutex_);
-    now_ += duration;
-  }
-
- private:
-  Mutex mutex_;
-  absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::UnixEpoch();
-};
-
-class SchedulerTest : public testing::Test {
- protected:
-  SchedulerTest()
-      : memory_(1 << 20, 0, 0,
-                [](const std::function<void()>& task) { task(); }) {}
-
-  void Start(int workers = 1, int queue_capacity = 8) {
-    Scheduler::Options options;
-    options.worker_cores.resize(workers);
-    options.queue_capacity = queue_capacity;
-    options.clock = [this] { return clock_.Now(); };
-    scheduler_.emplace(std::move(options), &plans_, &memory_);
-  }
-
-  Job MakeJob(Ending* ending) {
-    Job job;
-    job.operation = TinyOperation();
-    job.backend = backend_.get();
-    job.done = ending->Callback();
-    return job;
-  }
-  void Submit(Ending* ending) { scheduler_->Submit(MakeJob(ending)); }
-
-  void UseTraits(PuppetTraits traits) {
-    backend_ = std::make_unique<PuppetBackend>(&strings_, std::move(traits));
-  }
-
-  Clock clock_;
-  PuppetStrings strings_;
-  std::unique_ptr<PuppetBackend> backend_ =
-      std::make_unique<PuppetBackend>(&strings_);
-  CallMemory memory_;
-  PlanCache plans_{1 << 20};
-  float result_ = 1;
-  std::optional<Scheduler> scheduler_;
-};
 
 TEST_F(SchedulerTest, RunsAJobAndSaysHow) {
   Start();
@@ -123,7 +35,7 @@ TEST_F(SchedulerTest, RefusesBeyondItsQueue) {
   strings_.AwaitRuns(1);
   Submit(&queued[0]);
   Submit(&queued[1]);
-  EXPECT_EQ(scheduler_->queue_depth(), 2);
+  EXPECT_EQ(scheduler_->queue_depth(Priority::kBatch), 2);
   EXPECT_EQ(scheduler_->running(), 1);
   Submit(&refused);
   EXPECT_EQ(refused.AwaitCode(), absl::StatusCode::kResourceExhausted);
@@ -192,6 +104,130 @@ TEST_F(SchedulerTest, ServesClientsInTurn) {
   EXPECT_EQ(order, "abcaaa");
 }
 
+TEST_F(SchedulerTest, ACancelledLongJobLeavesItsWorkerAfterASlice) {
+  UseTraits({.macs_per_second = 1});
+  Start();
+  strings_.HoldRuns();
+  Ending cancelled;
+  Ending next;
+  Job job = MakeLongJob(&cancelled);
+  job.cancelled = std::make_shared<std::atomic<bool>>(false);
+  const auto flag = job.cancelled;
+  scheduler_->Submit(std::move(job));
+  strings_.AwaitRuns(1);
+  Submit(&next);
+  *flag = true;
+  strings_.Release();
+  EXPECT_EQ(cancelled.AwaitCode(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(next.Await().status.ok());
+  EXPECT_EQ(strings_.runs(), 2);
+  EXPECT_TRUE(scheduler_->Drain(absl::InfiniteFuture()));
+  EXPECT_EQ(memory_.budget.used_bytes(), 0);
+}
+
+TEST_F(SchedulerTest, OthersHaveTheirTurnBetweenTheSlicesOfALongJob) {
+  UseTraits({.macs_per_second = 1});
+  Start();
+  strings_.HoldRuns();
+  Ending all;
+  Ending another;
+  scheduler_->Submit(MakeLongJob(&all));
+  strings_.AwaitRuns(1);
+  Job job = MakeJob(&another);
+  job.client = "b";
+  int runs_before_it = 0;
+  job.done = [&, end = std::move(job.done)](JobOutcome outcome) {
+    runs_before_it = strings_.runs() - 1;
+    end(std::move(outcome));
+  };
+  scheduler_->Submit(std::move(job));
+  strings_.Release();
+  const JobOutcome outcome = all.Await();
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.run.compute, 4 * absl::Milliseconds(3));
+  EXPECT_FALSE(outcome.plan_cache_hit);
+  EXPECT_EQ(another.AwaitCode(), absl::StatusCode::kOk);
+  EXPECT_EQ(runs_before_it, 1);
+  EXPECT_EQ(strings_.runs(), 5);
+}
+
+TEST_F(SchedulerTest, ShutdownEndsALongJobAfterItsSlice) {
+  UseTraits({.macs_per_second = 1});
+  Start();
+  strings_.HoldRuns();
+  Ending cut_off;
+  Ending queued;
+  scheduler_->Submit(MakeLongJob(&cut_off));
+  strings_.AwaitRuns(1);
+  Submit(&queued);
+  std::thread stopper([this] { scheduler_->Shutdown(); });
+  EXPECT_EQ(queued.AwaitReason(), Reason::kDraining);
+  strings_.Release();
+  stopper.join();
+  EXPECT_EQ(cut_off.AwaitReason(), Reason::kDraining);
+  EXPECT_EQ(strings_.runs(), 1);
+}
+
+TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
+  UseTraits({.run_times = {absl::ZeroDuration(), absl::Seconds(100)}});
+  Start();
+  Ending measured;
+  Submit(&measured);
+  EXPECT_TRUE(measured.Await().status.ok());
+  // A free worker takes what it can just do.
+  strings_.HoldRuns();
+  Ending running;
+  Job job = MakeJob(&running);
+  job.deadline = clock_.Now() + absl::Seconds(60);
+  scheduler_->Submit(std::move(job));
+  strings_.AwaitRuns(2);
+  // 100 s of it are before this one, which takes as long, and estimates err.
+  Ending refused;
+  job = MakeJob(&refused);
+  job.deadline = clock_.Now() + absl::Seconds(290);
+  EXPECT_EQ(scheduler_->CheckRoom(job).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(
+      scheduler_->CheckArrival(job.priority, job.client, job.deadline).ok());
+  EXPECT_FALSE(scheduler_
+                   ->CheckArrival(job.priority, job.client,
+                                  clock_.Now() + absl::Seconds(140))
+                   .ok());
+  scheduler_->Submit(std::move(job));
+  EXPECT_EQ(refused.AwaitReason(), Reason::kBusy);
+  EXPECT_EQ(scheduler_->EstimatedWait(Priority::kBatch), absl::Seconds(100));
+  // The other has run for a while then.
+  clock_.Advance(absl::Seconds(50));
+  Ending queued;
+  job = MakeJob(&queued);
+  job.deadline = clock_.Now() + absl::Seconds(290);
+  scheduler_->Submit(std::move(job));
+  EXPECT_FALSE(queued.ended());
+  strings_.Release();
+  EXPECT_EQ(queued.AwaitCode(), absl::StatusCode::kOk);
+}
+
+TEST_F(SchedulerTest, RefusesForGoodWhatTakesLongerThanItsDeadline) {
+  UseTraits({.run_times = {absl::ZeroDuration(), absl::Seconds(100)}});
+  Start();
+  Ending measured;
+  Submit(&measured);
+  EXPECT_TRUE(measured.Await().status.ok());
+  Ending refused;
+  Job job = MakeJob(&refused);
+  job.deadline = clock_.Now() + absl::Seconds(40);
+  scheduler_->Submit(std::move(job));
+  EXPECT_EQ(refused.AwaitCode(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(refused.AwaitReason(), Reason::kLimitExceeded);
+  // What was measured is soon forgotten.
+  clock_.Advance(absl::Minutes(2));
+  Ending tried;
+  job = MakeJob(&tried);
+  job.deadline = clock_.Now() + absl::Seconds(40);
+  scheduler_->Submit(std::move(job));
+  EXPECT_EQ(tried.AwaitCode(), absl::StatusCode::kOk);
+}
+
 TEST_F(SchedulerTest, RefusesWhatIsTooLateAlready) {
   Start();
   Ending late;
@@ -233,11 +269,11 @@ TEST_F(SchedulerTest, DropDeadEndsTheDeadAndKeepsTheOrderOfTheRest) {
   scheduler_->Submit(std::move(job));
   Submit(&alive);
   scheduler_->DropDead();
-  EXPECT_EQ(scheduler_->queue_depth(), 2);
+  EXPECT_EQ(scheduler_->queue_depth(Priority::kBatch), 2);
   clock_.Advance(absl::Seconds(2));
   scheduler_->DropDead();
   EXPECT_EQ(late.AwaitCode(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(scheduler_->queue_depth(), 1);
+  EXPECT_EQ(scheduler_->queue_depth(Priority::kBatch), 1);
   EXPECT_FALSE(alive.ended());
   strings_.Release();
   EXPECT_TRUE(alive.Await().status.ok());
@@ -282,6 +318,26 @@ TEST_F(SchedulerTest, LendsScratchOutOfTheBudgetAndTakesItBack) {
   EXPECT_TRUE(ending.Await().status.ok());
   EXPECT_EQ(memory_.budget.used_bytes(), 0);
   EXPECT_EQ(memory_.pool.outstanding(), 0);
+}
+
+TEST_F(SchedulerTest, PaysForAPlanThatTheCacheDoesNotKeep) {
+  PuppetTraits traits;
+  traits.resident_bytes = (1 << 20) + 1;
+  UseTraits(traits);
+  PlanCache small(1 << 20);
+  CallMemory memory(2 << 20, 0, 0, [](const auto& task) { task(); });
+  Scheduler::Options options;
+  options.worker_cores.resize(1);
+  Scheduler scheduler(std::move(options), &small, &memory);
+  strings_.HoldRuns();
+  Ending ending;
+  scheduler.Submit(MakeJob(&ending));
+  strings_.AwaitRuns(1);
+  EXPECT_EQ(memory.budget.used_bytes(), traits.resident_bytes);
+  strings_.Release();
+  EXPECT_TRUE(ending.Await().status.ok());
+  EXPECT_TRUE(scheduler.Drain(absl::InfiniteFuture()));
+  EXPECT_EQ(memory.budget.used_bytes(), 0);
 }
 
 TEST_F(SchedulerTest, RefusesScratchBeyondTheBudget) {

@@ -169,19 +169,42 @@ TEST(Metrics, KeepsItsLabelSetsClosed) {
             "1");
 }
 
+TEST(Metrics, CountsByPriority) {
+  const auto endpoint = MustStart();
+  OpSample sample = Sample();
+  sample.priority = "interactive";
+  endpoint->observer()->OnOperation(sample);
+  sample.queued = false;
+  sample.code = absl::StatusCode::kResourceExhausted;
+  sample.reason = "BUSY";
+  endpoint->observer()->OnOperation(sample);
+  const auto value = [&](const char* name, const char* priority) {
+    return ValueOf(*endpoint, name,
+                   {absl::StrCat("priority=\"", priority, "\"")});
+  };
+  EXPECT_EQ(value("convgrad_priority_queue_seconds_count", "interactive"), "1");
+  EXPECT_EQ(value("convgrad_priority_queue_seconds_count", "batch"), "0");
+  EXPECT_EQ(value("convgrad_priority_busy_total", "interactive"), "1");
+  EXPECT_EQ(value("convgrad_priority_busy_total", "batch"), "0");
+}
+
 TEST(Metrics, ReadsGaugesWhenScraped) {
   MetricsOptions options;
   int64_t depth = 3;
   options.gauges = [&depth] {
     ServerGauges gauges;
-    gauges.queue_depth = depth;
+    gauges.queues = {{"batch", depth, absl::Milliseconds(500)},
+                     {"interactive", 1, absl::ZeroDuration()}};
     gauges.memory_capacity_bytes = 4096;
     return gauges;
   };
   const auto endpoint = MustStart(options);
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_queue_depth"), "3");
+  const std::vector<std::string> batch = {"priority=\"batch\""};
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_queue_depth", batch), "3");
   depth = 5;
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_queue_depth"), "5");
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_queue_depth", batch), "5");
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_estimated_wait_seconds", batch),
+            "0.5");
   EXPECT_EQ(ValueOf(*endpoint, "convgrad_memory_capacity_bytes"), "4096");
 }
 

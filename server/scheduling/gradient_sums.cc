@@ -1,4 +1,4 @@
-#include "server/rpc/gradient_sums.h"
+#include "server/scheduling/gradient_sums.h"
 
 #include <algorithm>
 #include <utility>
@@ -18,7 +18,7 @@ int64_t SpareSize(const TensorDescriptor& addend,
 
 }  // namespace
 
-int64_t GradientSums::CapacityFor(const StreamSlices& slices) {
+int64_t GradientSums::CapacityFor(const BatchSlices& slices) {
   const ConvOperation part = slices.SliceOperation(0);
   int64_t capacity = 0;
   for (size_t i = 0; i < part.results.size(); ++i) {
@@ -31,7 +31,7 @@ int64_t GradientSums::CapacityFor(const StreamSlices& slices) {
   return capacity;
 }
 
-absl::Status GradientSums::Take(const StreamSlices& slices, BufferPool* pool) {
+absl::Status GradientSums::Take(const BatchSlices& slices, BufferPool* pool) {
   const ConvOperation part = slices.SliceOperation(0);
   for (size_t i = 0; i < part.results.size(); ++i) {
     const ResultRequest& request = slices.operation().results[i];

@@ -1,12 +1,13 @@
-// The results of a stream that belong to no slice: summed over the slices in
-// f32, in their order, then scaled, rounded once and laid out as asked for.
+// The results of a sliced operation that belong to no slice: summed over the
+// slices in f32, in their order, then scaled, rounded once and laid out as
+// asked for.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "proto/stream_slices.h"
+#include "backends/core/batch_slices.h"
 #include "server/memory/buffer_pool.h"
 
 namespace convgrad {
@@ -15,10 +16,10 @@ namespace convgrad {
 class GradientSums {
  public:
   // Returns the bytes that Take takes from the pool; saturates.
-  static int64_t CapacityFor(const StreamSlices& slices);
+  static int64_t CapacityFor(const BatchSlices& slices);
 
   // Takes the buffers. Errors: kResourceExhausted.
-  absl::Status Take(const StreamSlices& slices, BufferPool* pool);
+  absl::Status Take(const BatchSlices& slices, BufferPool* pool);
 
   // Returns where `slice` leaves its addend of the result at `index` of the
   // operation; null for a result that is cut.

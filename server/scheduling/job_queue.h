@@ -1,0 +1,95 @@
+// The jobs that wait for a worker: a bounded queue for each priority, and whose
+// turn it is.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "server/scheduling/job_run.h"
+#include "server/scheduling/work_rates.h"
+
+namespace convgrad {
+
+// A job between Submit and its end.
+struct ActiveJob {
+  ActiveJob(Job job_in, const WorkMeans& means)
+      : job(std::move(job_in)),
+        run(job, means),
+        work(WorkRates::Describe(*job.backend, run.next_operation(),
+                                 means.threads)) {}
+
+  Job job;
+  JobRun run;
+  JobOutcome outcome;
+  const WorkRates::Work work;  // of a slice
+  // Of the wait that is under way.
+  absl::Time queued_at;
+  // As predicted when it was queued.
+  absl::Duration slice_time;
+};
+
+// A turn is a slice. Priorities have turns as PriorityTurns gives them; of the
+// clients of one priority the one whose last turn is longest ago is next, with
+// its first job.
+//
+// Thread-compatible.
+class JobQueue {
+ public:
+  // Takes up to `capacity` new jobs of each priority.
+  explicit JobQueue(int capacity) : capacity_(capacity) {}
+
+  int capacity() const { return capacity_; }
+  bool empty() const { return size() == 0; }
+  int size() const;
+  int size(Priority priority) const;
+  // Returns whether a new job of `priority` finds no room. Those that were on a
+  // worker already count no more.
+  bool IsFull(Priority priority) const;
+
+  void Push(std::unique_ptr<ActiveJob> job);
+  // Takes back a job that has slices left: it is its client's next.
+  void PutBack(std::unique_ptr<ActiveJob> job);
+
+  // Removes the job whose turn it is. Requires: !empty().
+  std::unique_ptr<ActiveJob> Pop();
+
+  // Removes the jobs that `is_chosen` chooses; the others keep their order.
+  std::vector<std::unique_ptr<ActiveJob>> Remove(
+      const std::function<bool(const Job&)>& is_chosen);
+
+  // Returns how long the turns take that come before the last one of a new job,
+  // of that priority and client, with so many slices: what is predicted of the
+  // jobs that are here.
+  absl::Duration WorkBefore(Priority priority, const std::string& client,
+                            int64_t slices) const;
+
+ private:
+  using Jobs = std::deque<std::unique_ptr<ActiveJob>>;
+  struct Lane {
+    Jobs jobs;
+    int fresh = 0;  // of them, how many have had no turn
+    // The number of each client's last turn; those from before the lane was
+    // last empty are forgotten.
+    absl::flat_hash_map<std::string, uint64_t> turns;
+  };
+
+  Lane& LaneOf(Priority priority);
+  const Lane& LaneOf(Priority priority) const;
+  Lane& ChooseLane();
+  static Jobs::iterator ChooseJob(Lane& lane);
+
+  const int capacity_;
+  std::array<Lane, kPriorities> lanes_;
+  uint64_t next_turn_ = 1;
+  PriorityTurns priority_turns_;
+};
+
+}  // namespace convgrad

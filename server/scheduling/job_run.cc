@@ -1,0 +1,102 @@
+#include "server/scheduling/job_run.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "backends/core/status.h"
+#include "server/scheduling/nominal_time.h"
+
+namespace convgrad {
+namespace {
+
+// Share of the calls' memory that timing a plan may take for a moment.
+constexpr int64_t kTimingShare = 4;
+
+}  // namespace
+
+JobRun::JobRun(const Job& job, const WorkMeans& means)
+    : job_(job), means_(means) {
+  const int64_t items =
+      ItemsPerSlice(*job.backend, job.operation, means.threads);
+  if (items < job.operation.problem.batch) {
+    slices_.emplace(job.operation, items);
+    count_ = slices_->count();
+  }
+  next_operation_ = OperationOf(0);
+}
+
+ConvOperation JobRun::OperationOf(int64_t slice) const {
+  return slices_ ? slices_->SliceOperation(slice) : job_.operation;
+}
+
+absl::Status JobRun::RunSlice(absl::FunctionRef<absl::Status()> check,
+                              JobOutcome* outcome) {
+  if (slices_ && next_ == 0) {
+    RETURN_IF_ERROR(buffers_.Take(*slices_, job_.buffers, means_.memory));
+  }
+  const absl::Time start = means_.clock();
+  absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan();
+  outcome->plan += means_.clock() - start;
+  outcome->plan_cache_hit =
+      (next_ == 0 || outcome->plan_cache_hit) && lookup.ok() && lookup->hit;
+  outcome->planned = true;
+  RETURN_IF_ERROR(lookup.status());
+  outcome->implementation = std::string(lookup->plan->implementation());
+  RETURN_IF_ERROR(check());
+  RETURN_IF_ERROR(RunWithScratch(
+      *lookup, slices_ ? buffers_.Begin(next_) : job_.buffers, outcome));
+  if (slices_) buffers_.End(next_);
+  if (++next_ < count_) {
+    next_operation_ = OperationOf(next_);
+    return absl::OkStatus();
+  }
+  // Two more passes over the whole batch.
+  const bool is_long = job_.inspection.self_check != SelfCheckMode::kOff;
+  if (is_long) RETURN_IF_ERROR(check());
+  return Inspect(outcome);
+}
+
+absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan() {
+  PlanOptions options{means_.threads, job_.deterministic};
+  absl::StatusOr<Reservation> reservation = Reservation();
+  if (!job_.deterministic) {
+    const int64_t bytes = means_.memory->budget.capacity_bytes() / kTimingShare;
+    reservation = means_.memory->budget.TryReserve(bytes);
+    // A server that is short of memory plans without timing.
+    if (reservation.ok()) options.timing_bytes = bytes;
+  }
+  return means_.plans->Get(*job_.backend, next_operation_, options);
+}
+
+absl::Status JobRun::RunWithScratch(const PlanCache::Lookup& lookup,
+                                    RunBuffers buffers, JobOutcome* outcome) {
+  CallMemory& memory = *means_.memory;
+  const Plan& plan = *lookup.plan;
+  // From the pool for every run: that costs one lock, keeps warm memory, and
+  // makes an idle server hold nothing.
+  const int64_t unpaid =
+      std::max<int64_t>(BufferPool::CapacityFor(plan.scratch_bytes()) -
+                            job_.prepaid_scratch_bytes,
+                        0);
+  ASSIGN_OR_RETURN(Reservation reservation,
+                   memory.budget.TryReserve(
+                       unpaid + (lookup.kept ? 0 : plan.resident_bytes())));
+  ASSIGN_OR_RETURN(Buffer scratch, memory.pool.Take(plan.scratch_bytes()));
+  buffers.scratch = absl::MakeSpan(scratch.data(), scratch.size());
+  ASSIGN_OR_RETURN(const RunTimes times, plan.Run(buffers));
+  outcome->run.reorder += times.reorder;
+  outcome->run.compute += times.compute;
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::Inspect(JobOutcome* outcome) {
+  ASSIGN_OR_RETURN(
+      outcome->findings,
+      convgrad::Inspect(job_.inspection, *job_.backend, job_.operation,
+                        {means_.threads, job_.deterministic}, job_.buffers,
+                        means_.memory));
+  return absl::OkStatus();
+}
+
+}  // namespace convgrad

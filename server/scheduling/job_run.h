@@ -1,0 +1,64 @@
+// What a worker does for one job: per slice the plan, scratch and a run, at
+// last a look at the results.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backends/core/batch_slices.h"
+#include "server/memory/call_memory.h"
+#include "server/scheduling/job.h"
+#include "server/scheduling/plan_cache.h"
+#include "server/scheduling/sliced_buffers.h"
+
+namespace convgrad {
+
+// What all workers run with.
+struct WorkMeans {
+  PlanCache* plans = nullptr;
+  CallMemory* memory = nullptr;
+  int threads = 1;
+  std::function<absl::Time()> clock;
+};
+
+// Thread-compatible: one worker after the other.
+class JobRun {
+ public:
+  // `job` and `means` outlive this.
+  JobRun(const Job& job, const WorkMeans& means);
+
+  int64_t slices_left() const { return count_ - next_; }
+  // Returns what computes the next slice; all but the last are the same.
+  // Requires: slices_left() > 0.
+  const ConvOperation& next_operation() const { return next_operation_; }
+
+  // Computes the next slice, the whole job if it has just one, and adds to
+  // `*outcome` what that took. Asks `check` between the stages whether to go
+  // on.
+  // Errors: those of `check`, plans and runs; kResourceExhausted, reason BUSY
+  // or LIMIT_EXCEEDED, if there is no memory for sums or scratch.
+  absl::Status RunSlice(absl::FunctionRef<absl::Status()> check,
+                        JobOutcome* outcome);
+
+ private:
+  ConvOperation OperationOf(int64_t slice) const;
+  absl::StatusOr<PlanCache::Lookup> LookUpPlan();
+  absl::Status RunWithScratch(const PlanCache::Lookup& lookup,
+                              RunBuffers buffers, JobOutcome* outcome);
+  absl::Status Inspect(JobOutcome* outcome);
+
+  const Job& job_;
+  const WorkMeans& means_;
+  // Null: the job is one slice, its own operation.
+  std::optional<BatchSlices> slices_;
+  SlicedBuffers buffers_;
+  int64_t count_ = 1;
+  int64_t next_ = 0;
+  ConvOperation next_operation_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,58 @@
+#include "server/scheduling/work_rates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "server/scheduling/nominal_time.h"
+
+namespace convgrad {
+namespace {
+
+// Weight of a new measurement in the moving average.
+constexpr double kWeight = 0.25;
+
+// What a measurement counts for at most, in averages: a worker that was held up
+// once says little.
+constexpr double kMostAverages = 2;
+
+constexpr absl::Duration kMemory = absl::Minutes(1);
+
+}  // namespace
+
+WorkRates::WorkRates(std::function<absl::Time()> clock)
+    : clock_(std::move(clock)) {}
+
+WorkRates::Work WorkRates::Describe(const Backend& backend,
+                                    const ConvOperation& operation,
+                                    int threads) {
+  const absl::Duration nominal = NominalTime(backend, operation, threads);
+  const double decade = std::log10(absl::ToDoubleSeconds(nominal));
+  return {{&backend, operation.direction, OperandDtype(operation),
+           static_cast<int>(std::floor(decade))},
+          nominal};
+}
+
+absl::Duration WorkRates::Predict(const Work& work) const {
+  const absl::Time now = clock_();
+  MutexLock lock(&mutex_);
+  const auto rate = rates_.find(work.kind);
+  if (rate == rates_.end() || now - rate->second.at > kMemory) {
+    return absl::ZeroDuration();
+  }
+  return work.nominal * rate->second.measured_by_nominal;
+}
+
+void WorkRates::Learn(const Work& work, absl::Duration measured) {
+  const double ratio = absl::FDivDuration(measured, work.nominal);
+  const absl::Time now = clock_();
+  MutexLock lock(&mutex_);
+  Rate& rate = rates_.try_emplace(work.kind, Rate{ratio, now}).first->second;
+  double& average = rate.measured_by_nominal;
+  const bool is_old = now - rate.at > kMemory;
+  const double counted = std::min(ratio, kMostAverages * average);
+  average = is_old ? ratio : average + kWeight * (counted - average);
+  rate.at = now;
+}
+
+}  // namespace convgrad

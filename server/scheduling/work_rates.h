@@ -1,0 +1,49 @@
+// How long work takes on this machine, learned from what ran.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <tuple>
+
+#include "absl/time/time.h"
+#include "backends/core/backend.h"
+#include "backends/core/mutex.h"
+
+namespace convgrad {
+
+// Thread-safe.
+class WorkRates {
+ public:
+  // The backend, what it computes, in which dtype, and the power of ten of the
+  // nominal time.
+  using Kind = std::tuple<const Backend*, Direction, DataType, int>;
+  struct Work {
+    Kind kind;
+    absl::Duration nominal;
+  };
+
+  explicit WorkRates(std::function<absl::Time()> clock);
+
+  static Work Describe(const Backend& backend, const ConvOperation& operation,
+                       int threads);
+
+  // Returns how long `work` may take; zero if nothing of its kind ran lately:
+  // nobody is refused for what isn't known. What is old is forgotten, since a
+  // rate that has everything refused would never be measured again.
+  absl::Duration Predict(const Work& work) const;
+
+  // `work` took `measured`.
+  void Learn(const Work& work, absl::Duration measured);
+
+ private:
+  struct Rate {
+    double measured_by_nominal;
+    absl::Time at;
+  };
+
+  const std::function<absl::Time()> clock_;
+  mutable Mutex mutex_;
+  std::map<Kind, Rate> rates_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace convgrad

@@ -1,0 +1,199 @@
+// Work that takes many slices, and calls that are more urgent than others.
+#include <thread>
+#include <vector>
+
+#include "backends/core/mutex.h"
+#include "client/cpp/client.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/region_server.h"
+#include "tests/end_to_end/streamed_operation.h"
+#include "tests/server/scheduling/puppet_backend.h"
+#include "tests/server/scheduling/slow_backend.h"
+
+namespace convgrad {
+namespace {
+
+// Every item of a batch is a slice.
+constexpr double kSlow = 1;
+
+std::vector<RegisteredBackend> Only(absl::string_view name,
+                                    std::unique_ptr<Backend> backend) {
+  std::vector<RegisteredBackend> backends;
+  backends.push_back({name, std::move(backend)});
+  return backends;
+}
+
+std::vector<std::string> ResultsOf(const absl::StatusOr<OperationReply>& reply,
+                                   const ConvOperation& operation) {
+  EXPECT_TRUE(reply.ok()) << reply.status();
+  std::vector<std::string> results;
+  for (const ResultRequest& request : operation.results) {
+    if (reply.ok()) results.push_back(BytesOf(*reply, request.which));
+  }
+  return results;
+}
+
+class LongWorkTest : public testing::Test {
+ protected:
+  static ConvOperation Operation(DataType dtype) {
+    return WholeOperation(*Parse("conv2d_n6_c5_o7_i9_k3_p1_b_relu"),
+                          Direction::kBackward, dtype, Layout::kNCX);
+  }
+
+  RegionServer server_{TestConfig(), Only("onednn", MakeSlow("onednn", kSlow))};
+  std::unique_ptr<Client> client_ =
+      *Client::Connect({server_.test_server().address()});
+};
+
+TEST_F(LongWorkTest, IsTheSameByMessageAndInARegionWhateverTheLoad) {
+  for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+    const OperationData data(Operation(dtype), Values::kReals);
+    const std::vector<std::string> expected =
+        ResultsOf(client_->Run(data.Call()), data.operation());
+    std::vector<std::thread> others;
+    for (int i = 0; i < 4; ++i) {
+      others.emplace_back([&] {
+        EXPECT_EQ(ResultsOf(client_->Run(data.Call()), data.operation()),
+                  expected);
+      });
+    }
+    const auto region = server_.NewRegion(1 << 20);
+    OperationCall call = data.Call();
+    call.region = region.get();
+    for (auto& operand : call.operands) {
+      if (operand.empty()) continue;
+      const auto place = *region->Allocate(std::ssize(operand));
+      std::copy(operand.begin(), operand.end(), place.begin());
+      operand = place;
+    }
+    for (const ResultRequest& request : call.operation.results) {
+      call.destinations.push_back(
+          *region->Allocate(*ByteSize(request.descriptor)));
+    }
+    EXPECT_EQ(ResultsOf(client_->Run(call), data.operation()), expected);
+    for (std::thread& other : others) other.join();
+  }
+  server_.test_server().ExpectNothingHeld();
+}
+
+TEST_F(LongWorkTest, OfIntegersIsTheSameInOnePiece) {
+  TestServer usual;
+  const auto whole = *Client::Connect({usual.address()});
+  for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+    const OperationData data(Operation(dtype), Values::kIntegers);
+    const std::vector<std::string> expected =
+        ResultsOf(whole->Run(data.Call()), data.operation());
+    EXPECT_EQ(ResultsOf(client_->Run(data.Call()), data.operation()), expected);
+    // The slices of a stream are cut once more.
+    EXPECT_EQ(ResultsOf(client_->RunStreamed(data.Call(), 4), data.operation()),
+              expected);
+  }
+}
+
+// A ConvBackward in flight.
+class PendingCall {
+ public:
+  PendingCall(v1::ConvGrad::Stub& stub, v1::ConvBackwardRequest request,
+              const std::string& priority = "")
+      : request_(std::move(request)) {
+    if (!priority.empty()) context_.AddMetadata("convgrad-priority", priority);
+    stub.async()->ConvBackward(&context_, &request_, &response_,
+                               [this](grpc::Status status) {
+                                 MutexLock lock(&mutex_);
+                                 status_ = std::move(status);
+                                 done_ = true;
+                                 changed_.NotifyAll();
+                               });
+  }
+  void Cancel() { context_.TryCancel(); }
+  grpc::StatusCode Await() {
+    MutexLock lock(&mutex_);
+    while (!done_) changed_.Wait(&mutex_);
+    return status_.error_code();
+  }
+
+ private:
+  const v1::ConvBackwardRequest request_;
+  grpc::ClientContext context_;
+  v1::ConvBackwardResponse response_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+v1::ConvBackwardRequest SeedBackwardOf(int64_t batch) {
+  v1::ConvBackwardRequest request = SeedBackward();
+  v1::ConvOperation* operation = request.mutable_operation();
+  operation->mutable_problem()->set_input_dims(0, batch);
+  operation->mutable_operands()->mutable_input()->set_dims(0, batch);
+  operation->mutable_operands()->mutable_grad_output()->set_dims(0, batch);
+  request.set_payloads(0, std::string(batch * 36, '\0'));
+  request.set_payloads(2, std::string(batch * 16, '\0'));
+  return request;
+}
+
+class UrgentWorkTest : public testing::Test {
+ protected:
+  void AwaitQueued(int64_t jobs) {
+    while (server_.server().gauges().queue_depth < jobs) {
+      std::this_thread::yield();
+    }
+  }
+
+  PuppetStrings strings_;
+  TestServer server_{
+      TestConfig(),
+      Only("puppet", std::make_unique<PuppetBackend>(
+                         &strings_, PuppetTraits{.macs_per_second = kSlow}))};
+};
+
+TEST_F(UrgentWorkTest, ACancelledCallLeavesItsWorkerBetweenSlices) {
+  // More than can be run until the server hears of the cancellation.
+  constexpr int64_t kSlices = 100'000;
+  strings_.HoldRuns();
+  PendingCall cancelled(server_.stub(), SeedBackwardOf(kSlices));
+  strings_.AwaitRuns(1);
+  PendingCall next(server_.stub(), SeedBackward());
+  AwaitQueued(1);
+  cancelled.Cancel();
+  EXPECT_EQ(cancelled.Await(), grpc::StatusCode::CANCELLED);
+  strings_.Release();
+  EXPECT_EQ(next.Await(), grpc::StatusCode::OK);
+  server_.AwaitMetric(
+      "convgrad_requests_total{backend=\"puppet\",code=\"Canceled\","
+      "dtype=\"f32\",op=\"backward\"} 1");
+  EXPECT_LT(strings_.runs(), kSlices);
+  server_.ExpectNothingHeld();
+}
+
+TEST_F(UrgentWorkTest, InteractiveCallsGoFirst) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), SeedBackward());
+  strings_.AwaitRuns(1);
+  PendingCall batch(server_.stub(), SeedBackward(), "batch");
+  AwaitQueued(1);
+  PendingCall interactive(server_.stub(), SeedBackward(), "interactive");
+  AwaitQueued(2);
+  server_.AwaitMetric("convgrad_queue_depth{priority=\"interactive\"} 1");
+  strings_.StepRun();
+  EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
+  strings_.AwaitRuns(2);
+  strings_.StepRun();
+  EXPECT_EQ(interactive.Await(), grpc::StatusCode::OK);
+  strings_.Release();
+  EXPECT_EQ(batch.Await(), grpc::StatusCode::OK);
+}
+
+TEST_F(UrgentWorkTest, AnUnknownPriorityIsRefused) {
+  const RawReply reply = CallRaw(server_.channel(), "ConvBackward",
+                                 SeedBackward().SerializeAsString(),
+                                 {{"convgrad-priority", "urgent"}});
+  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(reply.trailers.field, "convgrad-priority");
+  EXPECT_EQ(reply.trailers.found, "'urgent'");
+  EXPECT_EQ(reply.trailers.expected, "batch or interactive");
+}
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,192 @@
+#include "server/scheduling/job_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+#include "tests/server/scheduling/slow_backend.h"
+
+namespace convgrad {
+namespace {
+
+constexpr double kSlow = 1;  // every item is a slice
+constexpr double kFast = 1e30;
+
+// The tensors of an operation. Small integers in, NaN out.
+class Tensors {
+ public:
+  explicit Tensors(const ConvOperation& operation) {
+    for (Operand which : kAllOperands) {
+      const auto& tensor = operation.operand(which);
+      if (!tensor) continue;
+      Buffer buffer = *pool_.Take(*ByteSize(*tensor));
+      FillSmallIntegers(tensor->dtype, &buffer);
+      buffers_.operands[static_cast<size_t>(which)] = buffer.data();
+      kept_.push_back(std::move(buffer));
+    }
+    for (const ResultRequest& request : operation.results) {
+      Buffer buffer = *pool_.Take(*ByteSize(request.descriptor));
+      std::fill_n(buffer.data(), buffer.size(), std::byte{0xff});
+      buffers_.results.push_back(buffer.data());
+      kept_.push_back(std::move(buffer));
+    }
+  }
+
+  const RunBuffers& buffers() const { return buffers_; }
+
+ private:
+  static void FillSmallIntegers(DataType dtype, Buffer* buffer) {
+    const int64_t count = buffer->size() / ByteSizeOf(dtype);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto value = static_cast<float>(i * 7 % 5 - 2);
+      StoreElement(dtype, buffer->data(), i, value);
+    }
+  }
+  static void StoreElement(DataType dtype, std::byte* data, int64_t index,
+                           float value) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    if (dtype == DataType::kF32) {
+      std::memcpy(data + 4 * index, &bits, 4);
+    } else {
+      // bf16: the integers have no lower half.
+      const auto upper = static_cast<uint16_t>(bits >> 16);
+      std::memcpy(data + 2 * index, &upper, 2);
+    }
+  }
+
+  BufferPool pool_{0};
+  std::vector<Buffer> kept_;
+  RunBuffers buffers_;
+};
+
+class JobRunTest : public testing::Test {
+ protected:
+  JobRunTest()
+      : memory_(1 << 20, 0, 0,
+                [](const std::function<void()>& task) { task(); }) {}
+
+  // Runs `operation` in `tensors`; returns the number of slices that took.
+  int64_t Run(const ConvOperation& operation, double macs_per_second,
+              const Tensors& tensors) {
+    const auto backend = MakeSlow("reference", macs_per_second);
+    Job job;
+    job.operation = operation;
+    job.backend = backend.get();
+    job.buffers = tensors.buffers();
+    PlanCache plans(1 << 20);
+    const WorkMeans means{&plans, &memory_, 1, absl::Now};
+    JobRun run(job, means);
+    const int64_t slices = run.slices_left();
+    JobOutcome outcome;
+    while (run.slices_left() > 0) {
+      const absl::Status status =
+          run.RunSlice([] { return absl::OkStatus(); }, &outcome);
+      EXPECT_TRUE(status.ok()) << status;
+      if (!status.ok()) break;
+    }
+    return slices;
+  }
+
+  void ExpectTheSameInSlices(const ConvOperation& operation) {
+    ASSERT_TRUE(Validate(operation).ok()) << Validate(operation);
+    const Tensors whole(operation);
+    const Tensors sliced(operation);
+    EXPECT_EQ(Run(operation, kFast, whole), 1);
+    EXPECT_EQ(Run(operation, kSlow, sliced), operation.problem.batch);
+    for (size_t i = 0; i < operation.results.size(); ++i) {
+      const int64_t size = *ByteSize(operation.results[i].descriptor);
+      EXPECT_EQ(std::memcmp(whole.buffers().results[i],
+                            sliced.buffers().results[i], size),
+                0)
+          << NameOf(operation.results[i].which);
+    }
+    EXPECT_EQ(memory_.budget.used_bytes(), 0);
+    EXPECT_EQ(memory_.pool.outstanding(), 0);
+  }
+
+  CallMemory memory_;
+};
+
+ConvOperation Whole(absl::string_view problem, Direction direction,
+                    DataType dtype = DataType::kF32,
+                    Layout layout = Layout::kNCX) {
+  return WholeOperation(*Parse(problem), direction, dtype, layout);
+}
+
+TEST_F(JobRunTest, SlicesGiveTheBitsOfTheWholeOnIntegers) {
+  for (Direction direction : {Direction::kForward, Direction::kBackward}) {
+    // Items of 400 bytes, whose slices aren't aligned, and of 1024.
+    ExpectTheSameInSlices(Whole("conv2d_n5_c4_o3_i5_k3_b_relu", direction));
+    ExpectTheSameInSlices(Whole("conv2d_n4_c16_o16_i4_k3_p1_b", direction));
+    ExpectTheSameInSlices(Whole("conv2d_n4_c4_o4_i5_k3_b4x1x1x1", direction,
+                                DataType::kBF16, Layout::kNXC));
+    ExpectTheSameInSlices(Whole("linear_n3_c7_o5_b", direction));
+    ExpectTheSameInSlices(
+        Whole("conv2d_n3_c4_o4_i5_k3_p1_b_res_relu", direction));
+  }
+}
+
+TEST_F(JobRunTest, SumsAreScaledRoundedAndLaidOutOnce) {
+  ConvOperation operation =
+      Whole("conv2d_n5_c4_o3_i5_k3_b", Direction::kBackward, DataType::kBF16);
+  for (ResultRequest& request : operation.results) {
+    request.scale = 0.5f;
+    request.descriptor.dtype = DataType::kBF16;
+    if (request.which == Result::kGradWeight) {
+      request.descriptor.layout = Layout::kXIO;
+    }
+  }
+  ExpectTheSameInSlices(operation);
+}
+
+TEST_F(JobRunTest, CountsTheNonfiniteOfTheWhole) {
+  const ConvOperation operation =
+      Whole("conv2d_n4_c2_o2_i4_k3", Direction::kForward);
+  const Tensors tensors(operation);
+  auto* input = static_cast<float*>(
+      const_cast<void*>(tensors.buffers().operand(Operand::kInput)));
+  input[0] = std::numeric_limits<float>::infinity();
+  input[3 * 2 * 16] = std::numeric_limits<float>::infinity();
+  const auto backend = MakeSlow("reference", kSlow);
+  Job job;
+  job.operation = operation;
+  job.backend = backend.get();
+  job.buffers = tensors.buffers();
+  job.inspection.count_nonfinite = true;
+  PlanCache plans(1 << 20);
+  const WorkMeans means{&plans, &memory_, 1, absl::Now};
+  JobRun run(job, means);
+  JobOutcome outcome;
+  while (run.slices_left() > 0) {
+    ASSERT_TRUE(run.RunSlice([] { return absl::OkStatus(); }, &outcome).ok());
+  }
+  // One window of each of two channels in two items.
+  EXPECT_EQ(outcome.findings.nonfinite_counts, std::vector<int64_t>{4});
+}
+
+TEST_F(JobRunTest, RefusesSumsBeyondTheBudget) {
+  const ConvOperation operation =
+      Whole("linear_n4_c512_o512", Direction::kBackward);
+  const Tensors tensors(operation);
+  const auto backend = MakeSlow("reference", kSlow);
+  Job job;
+  job.operation = operation;
+  job.backend = backend.get();
+  job.buffers = tensors.buffers();
+  PlanCache plans(1 << 20);
+  const WorkMeans means{&plans, &memory_, 1, absl::Now};
+  JobRun run(job, means);
+  JobOutcome outcome;
+  const absl::Status status =
+      run.RunSlice([] { return absl::OkStatus(); }, &outcome);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(outcome.planned);
+}
+
+}  // namespace
+}  // namespace convgrad

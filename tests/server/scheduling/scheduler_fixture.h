@@ -1,0 +1,112 @@
+// A scheduler with a puppet for a backend, a clock that tests turn, and jobs
+// whose endings they wait for.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backends/core/mutex.h"
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+#include "server/scheduling/scheduler.h"
+#include "tests/server/scheduling/puppet_backend.h"
+
+namespace convgrad {
+
+// What came of one job; waits for it.
+class Ending {
+ public:
+  std::function<void(JobOutcome)> Callback() {
+    return [this](JobOutcome outcome) {
+      MutexLock lock(&mutex_);
+      EXPECT_FALSE(outcome_.has_value()) << "ended twice";
+      outcome_ = std::move(outcome);
+      changed_.NotifyAll();
+    };
+  }
+  bool ended() {
+    MutexLock lock(&mutex_);
+    return outcome_.has_value();
+  }
+  JobOutcome Await() {
+    MutexLock lock(&mutex_);
+    while (!outcome_) changed_.Wait(&mutex_);
+    return *outcome_;
+  }
+  absl::StatusCode AwaitCode() { return Await().status.code(); }
+  Reason AwaitReason() {
+    return DetailOf(Await().status).value_or(ErrorDetail{}).reason;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<JobOutcome> outcome_ ABSL_GUARDED_BY(mutex_);
+};
+
+class Clock {
+ public:
+  absl::Time Now() {
+    MutexLock lock(&mutex_);
+    return now_;
+  }
+  void Advance(absl::Duration duration) {
+    MutexLock lock(&mutex_);
+    now_ += duration;
+  }
+
+ private:
+  Mutex mutex_;
+  absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::UnixEpoch();
+};
+
+class SchedulerTest : public testing::Test {
+ protected:
+  SchedulerTest()
+      : memory_(1 << 20, 0, 0,
+                [](const std::function<void()>& task) { task(); }) {}
+
+  void Start(int workers = 1, int queue_capacity = 8) {
+    Scheduler::Options options;
+    options.worker_cores.resize(workers);
+    options.queue_capacity = queue_capacity;
+    options.clock = [this] { return clock_.Now(); };
+    scheduler_.emplace(std::move(options), &plans_, &memory_);
+  }
+
+  Job MakeJob(Ending* ending) {
+    Job job;
+    job.operation = TinyOperation();
+    job.backend = backend_.get();
+    job.done = ending->Callback();
+    return job;
+  }
+  void Submit(Ending* ending) { scheduler_->Submit(MakeJob(ending)); }
+  // Of four slices, with a backend that counts as slow.
+  Job MakeLongJob(Ending* ending) {
+    Job job = MakeJob(ending);
+    job.operation = TinyOperation(1, 4);
+    for (const void*& operand : job.buffers.operands) operand = operands_;
+    job.buffers.results = {results_};
+    return job;
+  }
+
+  void UseTraits(PuppetTraits traits) {
+    backend_ = std::make_unique<PuppetBackend>(&strings_, std::move(traits));
+  }
+
+  Clock clock_;
+  PuppetStrings strings_;
+  std::unique_ptr<PuppetBackend> backend_ =
+      std::make_unique<PuppetBackend>(&strings_);
+  CallMemory memory_;
+  PlanCache plans_{1 << 20};
+  float result_ = 1;
+  float operands_[4] = {};
+  float results_[4] = {};
+  std::optional<Scheduler> scheduler_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,64 @@
+#include "server/scheduling/work_rates.h"
+
+#include "gtest/gtest.h"
+#include "tests/server/scheduling/puppet_backend.h"
+
+namespace convgrad {
+namespace {
+
+class WorkRatesTest : public testing::Test {
+ protected:
+  WorkRates::Work WorkOf(absl::string_view problem) {
+    return WorkRates::Describe(
+        backend_,
+        WholeOperation(*Parse(problem), Direction::kForward, DataType::kF32,
+                       Layout::kNCX),
+        1);
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  WorkRates rates_{[this] { return now_; }};
+  PuppetStrings strings_;
+  PuppetBackend backend_{&strings_};
+};
+
+TEST_F(WorkRatesTest, KnowNothingAtFirst) {
+  EXPECT_EQ(rates_.Predict(WorkOf("conv2d_n16_c64_o64_i56_k3_p1")),
+            absl::ZeroDuration());
+}
+
+TEST_F(WorkRatesTest, PredictLikeWorkByItsSize) {
+  const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
+  rates_.Learn(work, absl::Seconds(1));
+  EXPECT_EQ(rates_.Predict(work), absl::Seconds(1));
+  const absl::Duration half =
+      rates_.Predict(WorkOf("conv2d_n8_c64_o64_i56_k3_p1"));
+  EXPECT_NEAR(absl::ToDoubleSeconds(half), 0.5, 0.01);
+  // Small work is of another kind, and says nothing of large work.
+  EXPECT_EQ(rates_.Predict(WorkOf("conv2d_n1_c1_o1_i1_k1")),
+            absl::ZeroDuration());
+}
+
+TEST_F(WorkRatesTest, FollowWhatIsMeasured) {
+  const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
+  rates_.Learn(work, absl::Seconds(1));
+  rates_.Learn(work, absl::Seconds(2));
+  EXPECT_NEAR(absl::ToDoubleSeconds(rates_.Predict(work)), 1.25, 1e-6);
+  // Once held up says little.
+  rates_.Learn(work, absl::Seconds(1000));
+  EXPECT_LT(rates_.Predict(work), absl::Seconds(2));
+  for (int i = 0; i < 50; ++i) rates_.Learn(work, absl::Seconds(3));
+  EXPECT_NEAR(absl::ToDoubleSeconds(rates_.Predict(work)), 3, 1e-3);
+}
+
+TEST_F(WorkRatesTest, ForgetWhatIsOld) {
+  const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
+  rates_.Learn(work, absl::Seconds(100));
+  now_ += absl::Minutes(2);
+  EXPECT_EQ(rates_.Predict(work), absl::ZeroDuration());
+  rates_.Learn(work, absl::Seconds(1));
+  EXPECT_EQ(rates_.Predict(work), absl::Seconds(1));
+}
+
+}  // namespace
+}  // namespace convgrad
