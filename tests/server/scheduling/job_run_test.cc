@@ -8,6 +8,7 @@
 
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
+#include "tests/server/scheduling/scheduler_fixture.h"
 #include "tests/server/scheduling/slow_backend.h"
 
 namespace convgrad {
@@ -186,6 +187,84 @@ TEST_F(JobRunTest, RefusesSumsBeyondTheBudget) {
       run.RunSlice([] { return absl::OkStatus(); }, &outcome);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(outcome.planned);
+}
+
+// On a worker.
+class JobMemoryTest : public SchedulerTest {};
+
+TEST_F(JobMemoryTest, LendsScratchOutOfTheBudgetAndTakesItBack) {
+  PuppetTraits traits;
+  traits.scratch_bytes = 100000;
+  UseTraits(traits);
+  Start();
+  strings_.HoldRuns();
+  Ending ending;
+  Submit(&ending);
+  strings_.AwaitRuns(1);
+  EXPECT_EQ(memory_.budget.used_bytes(), BufferPool::CapacityFor(100000));
+  EXPECT_EQ(memory_.pool.outstanding(), 1);
+  strings_.Release();
+  EXPECT_TRUE(ending.Await().status.ok());
+  EXPECT_EQ(memory_.budget.used_bytes(), 0);
+  EXPECT_EQ(memory_.pool.outstanding(), 0);
+}
+
+TEST_F(JobMemoryTest, PaysForAPlanThatTheCacheDoesNotKeep) {
+  PuppetTraits traits;
+  traits.resident_bytes = (1 << 20) + 1;
+  UseTraits(traits);
+  PlanCache small(1 << 20);
+  CallMemory memory(2 << 20, 0, 0, [](const auto& task) { task(); });
+  Scheduler::Options options;
+  options.worker_cores.resize(1);
+  Scheduler scheduler(std::move(options), &small, &memory);
+  strings_.HoldRuns();
+  Ending ending;
+  scheduler.Submit(MakeJob(&ending));
+  strings_.AwaitRuns(1);
+  EXPECT_EQ(memory.budget.used_bytes(), traits.resident_bytes);
+  strings_.Release();
+  EXPECT_TRUE(ending.Await().status.ok());
+  EXPECT_TRUE(scheduler.Drain(absl::InfiniteFuture()));
+  EXPECT_EQ(memory.budget.used_bytes(), 0);
+}
+
+TEST_F(JobMemoryTest, RefusesScratchBeyondTheBudget) {
+  PuppetTraits traits;
+  traits.scratch_bytes = 2 << 20;
+  UseTraits(traits);
+  Start();
+  Ending ending;
+  Submit(&ending);
+  EXPECT_EQ(ending.AwaitCode(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ending.AwaitReason(), Reason::kLimitExceeded);
+}
+
+TEST_F(JobMemoryTest, LendsMemoryForTimingToJobsThatAllowIt) {
+  Start();
+  Ending deterministic;
+  Submit(&deterministic);
+  EXPECT_EQ(deterministic.AwaitCode(), absl::StatusCode::kOk);
+  EXPECT_EQ(strings_.plan_options().timing_bytes, 0);
+
+  Ending timed;
+  Job job = MakeJob(&timed);
+  job.deterministic = false;
+  scheduler_->Submit(std::move(job));
+  EXPECT_EQ(timed.AwaitCode(), absl::StatusCode::kOk);
+  EXPECT_GT(strings_.plan_options().timing_bytes, 0);
+  EXPECT_EQ(memory_.budget.used_bytes(), 0);
+
+  // Who is short of memory plans without timing.
+  const auto taken = memory_.budget.TryReserve(1 << 20);
+  ASSERT_TRUE(taken.ok());
+  Ending poor;
+  job = MakeJob(&poor);
+  job.operation = TinyOperation(2);
+  job.deterministic = false;
+  scheduler_->Submit(std::move(job));
+  EXPECT_EQ(poor.AwaitCode(), absl::StatusCode::kOk);
+  EXPECT_EQ(strings_.plan_options().timing_bytes, 0);
 }
 
 }  // namespace
