@@ -18,6 +18,26 @@ TensorDescriptor Addend(const TensorDescriptor& result, bool is_weight) {
   return {DataType::kF32, is_weight ? Layout::kOIX : Layout::kNCX, result.dims};
 }
 
+bool BiasHasBatch(const ConvProblem& problem, const TensorDescriptor& bias) {
+  // An extent of 1 is a broadcast axis; where the batch is 1, either will do.
+  return bias.dims.size() == OutputDims(problem).size() &&
+         bias.dims[0] == problem.batch && problem.batch != 1;
+}
+
+// Requires: the operation has it.
+bool HasBatch(const ConvOperation& operation, Operand which) {
+  if (which == Operand::kWeight) return false;
+  return which != Operand::kBias ||
+         BiasHasBatch(operation.problem, *operation.operand(which));
+}
+
+// Returns whether every item adds to the result.
+bool IsSum(const ConvProblem& problem, const ResultRequest& request) {
+  if (request.which == Result::kGradWeight) return true;
+  return request.which == Result::kGradBias &&
+         !BiasHasBatch(problem, request.descriptor);
+}
+
 void AddBytes(int64_t* sum, const TensorDescriptor& tensor) {
   *sum = SaturatingAdd(*sum, ByteSize(tensor).value_or(0));
 }
@@ -31,23 +51,12 @@ BatchSlices::BatchSlices(ConvOperation operation, int64_t items)
   count_ = std::max<int64_t>(batch / items_ + (batch % items_ != 0), 1);
 }
 
-bool BatchSlices::IsCut(const TensorDescriptor& tensor, bool is_bias) const {
-  if (!is_bias) return true;
-  // An extent of 1 is a broadcast axis; where the batch is 1, either will do.
-  const int64_t batch = operation_.problem.batch;
-  return tensor.dims.size() == OutputDims(operation_.problem).size() &&
-         tensor.dims[0] == batch && batch != 1;
-}
-
 bool BatchSlices::IsCut(Operand operand) const {
-  return operand != Operand::kWeight &&
-         IsCut(*operation_.operand(operand), operand == Operand::kBias);
+  return HasBatch(operation_, operand);
 }
 
 bool BatchSlices::IsCut(Result result) const {
-  return result != Result::kGradWeight &&
-         IsCut(operation_.result(result)->descriptor,
-               result == Result::kGradBias);
+  return !IsSum(operation_.problem, *operation_.result(result));
 }
 
 int64_t BatchSlices::ItemsOf(int64_t slice) const {
@@ -88,24 +97,24 @@ ConvOperation BatchSlices::SliceOperation(int64_t slice) const {
 }
 
 int64_t ItemBytes(const ConvOperation& operation) {
-  const BatchSlices slices(operation, 1);
+  const ConvProblem& problem = operation.problem;
   int64_t bytes = 0;
   for (Operand which : kAllOperands) {
     const auto& tensor = operation.operand(which);
-    if (tensor && slices.IsCut(which)) AddBytes(&bytes, WithItems(*tensor, 1));
+    if (!tensor || !HasBatch(operation, which)) continue;
+    AddBytes(&bytes, WithItems(*tensor, 1));
   }
   for (const ResultRequest& request : operation.results) {
-    if (!slices.IsCut(request.which)) continue;
+    if (IsSum(problem, request)) continue;
     AddBytes(&bytes, WithItems(request.descriptor, 1));
   }
   return bytes;
 }
 
 int64_t AddendBytes(const ConvOperation& operation) {
-  const BatchSlices slices(operation, 1);
   int64_t bytes = 0;
   for (const ResultRequest& request : operation.results) {
-    if (slices.IsCut(request.which)) continue;
+    if (!IsSum(operation.problem, request)) continue;
     AddBytes(&bytes, Addend(request.descriptor, /*is_weight=*/true));
   }
   return bytes;

@@ -43,7 +43,6 @@ class BatchSlices {
   ConvOperation SliceOperation(int64_t slice) const;
 
  private:
-  bool IsCut(const TensorDescriptor& tensor, bool is_bias) const;
   int64_t ItemsOf(int64_t slice) const;
 
   ConvOperation operation_;
