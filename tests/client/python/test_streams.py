@@ -90,7 +90,7 @@ def peak_bytes():
 def test_what_no_message_can_hold_comes_back_right():
     """2.2 GiB there, as much back, in little more than these two."""
     server = ServerProcess("--memory_budget_bytes=1073741824")
-    x = np.empty((9, 16, 2048, 2048), np.float32)
+    x = np.empty((36, 16, 1024, 1024), np.float32)
     for item in range(len(x)):
         x[item] = item + np.arange(16, dtype=np.float32)[:, None, None]
     assert x.nbytes > 1 << 31
