@@ -163,7 +163,7 @@ void OperationMetrics::OnPriority(const OpSample& sample) {
   const auto found = priorities_.find(sample.priority);
   if (found == priorities_.end()) return;
   if (sample.queued) {
-    found->second.queue->Observe(absl::ToDoubleSeconds(sample.times.queue));
+    found->second.queue->Observe(absl::ToDoubleSeconds(sample.times.Waiting()));
   }
   if (sample.reason == ReasonName(Reason::kBusy)) {
     found->second.busy->Increment();

@@ -155,9 +155,9 @@ Row MeasureRow(const ConvOperation& op, int threads,
   row.any_without_reorders = Milliseconds(direct_times[0].compute);
   for (int f = 0; f < 3; ++f)
     row.direct[f] = Milliseconds(direct_times[f].total);
-  row.implementation = (contestants.tuned != nullptr ? contestants.tuned
-                                                     : contestants.ours)
-                           ->implementation();
+  row.implementation =
+      (contestants.tuned != nullptr ? contestants.tuned : contestants.ours)
+          ->implementation();
   return row;
 }
 

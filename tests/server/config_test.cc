@@ -159,7 +159,7 @@ TEST(Config, RefusesNumbersOutOfRange) {
 }
 
 TEST(Config, EveryNodeHasAWorker) {
-  Machine machine = kMachine;
+  Machine machine = SmallMachine();
   machine.nodes = 2;
   const Config config = WithDefaults(Config(), machine);
   EXPECT_EQ(config.workers, 2);
