@@ -32,7 +32,7 @@ TEST(Process, HelpNamesFlagsAndTheConfigFile) {
 
 TEST(Process, RefusesBadFlagsInOneLine) {
   for (const std::vector<std::string>& flags :
-       {std::vector<std::string>{"--workers=0"},
+       {std::vector<std::string>{"--workers=-1"},
         {"--listen=nowhere"},
         {"--log_level=loud"},
         {"stray"}}) {
