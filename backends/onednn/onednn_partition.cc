@@ -30,9 +30,11 @@ constexpr std::array<AxisName, 6> kAxes = {{
 constexpr int64_t kSmallPiece = 128 << 10;
 constexpr int kMaxPiecesPerThread = 32;
 
-// What a piece's activations must be of the weight, in bytes of f32 by
-// elements, for a cut that has every piece sum a gradient of its own.
-constexpr int64_t kWeightShare = 16;
+// How many times the weight a piece's activations must be, for a cut that has
+// every piece reorder the weight and sum a gradient of its own.
+constexpr int64_t kWeights = 4;
+
+constexpr int64_t kFloatBytes = sizeof(float);
 
 // Channels that the library computes at once.
 constexpr int64_t kLanes = 16;
@@ -101,7 +103,9 @@ bool Allows(const ConvOperation& operation, CutAxis axis, int threads) {
       return problem.groups >= threads && problem.batch == 1 &&
              IsChannelsFirst(operation);
     case CutAxis::kInputChannels:
-      return plain && operation.direction == Direction::kBackward;
+      // The other gradients are the same for all pieces.
+      return plain && (operation.result(Result::kGradInput) != nullptr ||
+                       operation.result(Result::kGradWeight) != nullptr);
     case CutAxis::kOutputChannels:
       break;
   }
@@ -128,8 +132,8 @@ bool IsCuttable(const ConvOperation& operation) {
 
 // In f32, of what the pieces work on.
 int64_t ActivationBytes(const ConvOperation& operation) {
-  return 4 * (ElementCount({.dims = InputDims(operation.problem)}) +
-              ElementCount({.dims = OutputDims(operation.problem)}));
+  return kFloatBytes * (ElementCount({.dims = InputDims(operation.problem)}) +
+                        ElementCount({.dims = OutputDims(operation.problem)}));
 }
 
 }  // namespace
@@ -220,16 +224,15 @@ std::vector<Partition> PartitionsOf(const ConvOperation& operation,
 Partition PredictPartition(const ConvOperation& operation,
                            const std::vector<Partition>& possible,
                            int threads) {
-  const ConvProblem& problem = operation.problem;
-  const int64_t weight = ElementCount({.dims = WeightDims(problem)});
+  const int64_t weight =
+      kFloatBytes * ElementCount({.dims = WeightDims(operation.problem)});
   const int64_t bytes = ActivationBytes(operation);
   Partition best;
   for (const Partition& partition : possible) {
     const int64_t piece = bytes / (threads * partition.pieces_per_thread);
     const bool sums =
         partition.axis == CutAxis::kBatch || partition.axis == CutAxis::kRows;
-    // Every piece reorders the weight for itself, and its gradient is summed.
-    if (sums && piece < kWeightShare * weight) continue;
+    if (sums && piece < kWeights * weight) continue;
     if (partition.axis == CutAxis::kInputChannels ||
         partition.axis == CutAxis::kOutputChannels) {
       continue;

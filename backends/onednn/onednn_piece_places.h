@@ -71,7 +71,8 @@ struct Sum {
   std::vector<int64_t> offsets;  // of the shared scratch, by piece
 };
 
-// Makes the plan of a piece, for one thread.
+// Makes the plan of a piece, for one thread. It is run on tensors aligned to
+// their elements only.
 using PiecePlanner =
     std::function<absl::StatusOr<std::unique_ptr<Plan>>(const ConvOperation&)>;
 

@@ -3,9 +3,9 @@
 #include <functional>
 #include <thread>
 
-#include "backends/core/mutex.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
+#include "tests/end_to_end/pending_call.h"
 #include "tests/end_to_end/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
@@ -21,40 +21,6 @@ Config TightConfig() {
   config.max_message_bytes = 24 * kMiB;  // one undeclared call takes 51 of 64
   return config;
 }
-
-// A call in flight.
-class PendingCall {
- public:
-  PendingCall(v1::ConvGrad::Stub& stub, absl::Duration timeout,
-              v1::ConvBackwardRequest request = SeedBackward())
-      : request_(std::move(request)) {
-    if (timeout != absl::InfiniteDuration()) {
-      context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-    }
-    stub.async()->ConvBackward(&context_, &request_, &response_,
-                               [this](grpc::Status status) {
-                                 MutexLock lock(&mutex_);
-                                 status_ = std::move(status);
-                                 done_ = true;
-                                 changed_.NotifyAll();
-                               });
-  }
-  void Cancel() { context_.TryCancel(); }
-  grpc::StatusCode Await() {
-    MutexLock lock(&mutex_);
-    while (!done_) changed_.Wait(&mutex_);
-    return status_.error_code();
-  }
-
- private:
-  const v1::ConvBackwardRequest request_;
-  grpc::ClientContext context_;
-  v1::ConvBackwardResponse response_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
-};
 
 class DeadlinesTest : public testing::Test {
  protected:

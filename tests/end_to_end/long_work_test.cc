@@ -2,9 +2,9 @@
 #include <thread>
 #include <vector>
 
-#include "backends/core/mutex.h"
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
+#include "tests/end_to_end/pending_call.h"
 #include "tests/end_to_end/region_server.h"
 #include "tests/end_to_end/streamed_operation.h"
 #include "tests/server/scheduling/puppet_backend.h"
@@ -90,38 +90,6 @@ TEST_F(LongWorkTest, OfIntegersIsTheSameInOnePiece) {
   }
 }
 
-// A ConvBackward in flight.
-class PendingCall {
- public:
-  PendingCall(v1::ConvGrad::Stub& stub, v1::ConvBackwardRequest request,
-              const std::string& priority = "")
-      : request_(std::move(request)) {
-    if (!priority.empty()) context_.AddMetadata("convgrad-priority", priority);
-    stub.async()->ConvBackward(&context_, &request_, &response_,
-                               [this](grpc::Status status) {
-                                 MutexLock lock(&mutex_);
-                                 status_ = std::move(status);
-                                 done_ = true;
-                                 changed_.NotifyAll();
-                               });
-  }
-  void Cancel() { context_.TryCancel(); }
-  grpc::StatusCode Await() {
-    MutexLock lock(&mutex_);
-    while (!done_) changed_.Wait(&mutex_);
-    return status_.error_code();
-  }
-
- private:
-  const v1::ConvBackwardRequest request_;
-  grpc::ClientContext context_;
-  v1::ConvBackwardResponse response_;
-  Mutex mutex_;
-  CondVar changed_;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
-};
-
 v1::ConvBackwardRequest SeedBackwardOf(int64_t batch) {
   v1::ConvBackwardRequest request = SeedBackward();
   v1::ConvOperation* operation = request.mutable_operation();
@@ -152,9 +120,10 @@ TEST_F(UrgentWorkTest, ACancelledCallLeavesItsWorkerBetweenSlices) {
   // More than can be run until the server hears of the cancellation.
   constexpr int64_t kSlices = 100'000;
   strings_.HoldRuns();
-  PendingCall cancelled(server_.stub(), SeedBackwardOf(kSlices));
+  PendingCall cancelled(server_.stub(), absl::InfiniteDuration(),
+                        SeedBackwardOf(kSlices));
   strings_.AwaitRuns(1);
-  PendingCall next(server_.stub(), SeedBackward());
+  PendingCall next(server_.stub(), absl::InfiniteDuration(), SeedBackward());
   AwaitQueued(1);
   cancelled.Cancel();
   EXPECT_EQ(cancelled.Await(), grpc::StatusCode::CANCELLED);
@@ -169,11 +138,13 @@ TEST_F(UrgentWorkTest, ACancelledCallLeavesItsWorkerBetweenSlices) {
 
 TEST_F(UrgentWorkTest, InteractiveCallsGoFirst) {
   strings_.HoldRuns();
-  PendingCall running(server_.stub(), SeedBackward());
+  PendingCall running(server_.stub(), absl::InfiniteDuration(), SeedBackward());
   strings_.AwaitRuns(1);
-  PendingCall batch(server_.stub(), SeedBackward(), "batch");
+  PendingCall batch(server_.stub(), absl::InfiniteDuration(), SeedBackward(),
+                    "batch");
   AwaitQueued(1);
-  PendingCall interactive(server_.stub(), SeedBackward(), "interactive");
+  PendingCall interactive(server_.stub(), absl::InfiniteDuration(),
+                          SeedBackward(), "interactive");
   AwaitQueued(2);
   server_.AwaitMetric("convgrad_queue_depth{priority=\"interactive\"} 1");
   strings_.StepRun();

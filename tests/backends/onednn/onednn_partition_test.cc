@@ -154,6 +154,11 @@ TEST(OnednnPartition, NothingIsCutThatCantBe) {
   EXPECT_THAT(PartitionsOf(backward(wide, Layout::kNCX), 2),
               UnorderedElementsAre(Partition{CutAxis::kInputChannels}));
   EXPECT_THAT(PartitionsOf(backward(wide, Layout::kNCX), 1), IsEmpty());
+  // The bias's gradient alone is the same for all input channels.
+  EXPECT_THAT(PartitionsOf(MakeOperation({.problem = *Parse(wide),
+                                          .results = {Result::kGradBias}}),
+                           2),
+              IsEmpty());
   // 3 threads can't share 32 channels fairly in whole vectors.
   EXPECT_THAT(PartitionsOf(backward(wide, Layout::kNCX), 3), IsEmpty());
   EXPECT_THAT(
