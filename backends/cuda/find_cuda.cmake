@@ -18,6 +18,10 @@ function(convgrad_find_cuda)
   if(CMAKE_CUDA_COMPILER STREQUAL "${wheels}/bin/nvcc")
     set(CUDAToolkit_ROOT ${wheels})
   endif()
+  # CMake 3.25 fails without it, and CUDA 13 has it no more.
+  if(NOT TARGET CUDA::nvToolsExt)
+    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+  endif()
   find_package(CUDAToolkit QUIET)
   find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
   # deploy/dependencies unpacks the pinned wheel here.
