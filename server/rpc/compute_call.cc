@@ -23,6 +23,17 @@ absl::Status TooLarge(absl::string_view what, int64_t found, int64_t limit) {
        absl::StrCat("at most ", limit, ", the server's --max_message_bytes")});
 }
 
+// Of the results that go by message.
+int64_t ResponseBytes(const DecodedOperation& decoded) {
+  const ConvOperation& operation = decoded.operation;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    if (decoded.regions.results[i]) continue;
+    bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 ComputeCall::ComputeCall(const CallServices& services,
@@ -80,6 +91,9 @@ absl::StatusOr<ComputeCall::Plea> ComputeCall::Parse() {
   const std::vector<int64_t> sizes = SizesOf(plea.bytes.payloads);
   sample_.bytes_received =
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  if (services().cost_model != nullptr) {
+    services().cost_model->OnReceived(sample_.bytes_received, receive_time());
+  }
   RETURN_IF_ERROR(CheckDeclared(sample_.bytes_received));
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(plea.options, DecodeOptions(head.options()));
@@ -91,20 +105,18 @@ absl::StatusOr<ComputeCall::Plea> ComputeCall::Parse() {
   ASSIGN_OR_RETURN(plea.bytes.regions,
                    FindRegions(plea.decoded.regions, services().regions));
   sample_.bytes_received += plea.bytes.regions.OperandBytes();
-  ASSIGN_OR_RETURN(
-      plea.backend,
-      services().router->Route(plea.decoded.operation, plea.options.backend));
+  CostModel::Query cost{plea.options.deterministic,
+                        ResponseBytes(plea.decoded)};
+  for (int64_t size : sizes) cost.wire_bytes += size;
+  ASSIGN_OR_RETURN(plea.route,
+                   services().router->Route(plea.decoded.operation,
+                                            {plea.options.backend, cost}));
   return plea;
 }
 
 absl::Status ComputeCall::CheckLimits(const DecodedOperation& decoded) const {
-  const ConvOperation& operation = decoded.operation;
-  RETURN_IF_ERROR(services().router->CheckLimits(operation));
-  int64_t bytes = 0;
-  for (size_t i = 0; i < operation.results.size(); ++i) {
-    if (decoded.regions.results[i]) continue;
-    bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
-  }
+  RETURN_IF_ERROR(services().router->CheckLimits(decoded.operation));
+  const int64_t bytes = ResponseBytes(decoded);
   const int64_t limit = services().max_message_bytes;
   if (bytes > limit) return TooLarge("response", bytes, limit);
   return absl::OkStatus();
@@ -114,7 +126,7 @@ absl::Status ComputeCall::Prepare() {
   ASSIGN_OR_RETURN(Plea plea, direction_ == Direction::kForward
                                   ? Parse<v1::ConvForwardRequest>()
                                   : Parse<v1::ConvBackwardRequest>());
-  sample_.backend = std::string(plea.backend->name());
+  sample_.backend = std::string(plea.route.backend->name());
   DropUnneeded(&plea.decoded.operation);
   sample_.flops = Flops(plea.decoded.operation);
   RETURN_IF_ERROR(
@@ -123,7 +135,8 @@ absl::Status ComputeCall::Prepare() {
   result_regions_ = std::move(plea.decoded.regions.results);
   operation_ = plea.decoded.operation;
   job_.operation = std::move(plea.decoded.operation);
-  job_.backend = plea.backend;
+  job_.backend = plea.route.backend;
+  predictions_ = std::move(plea.route.predictions);
   job_.deterministic = plea.options.deterministic;
   job_.inspection.count_nonfinite = plea.options.count_nonfinite;
   if (plea.options.self_check) {
@@ -149,6 +162,8 @@ void ComputeCall::OnJobDone(JobOutcome outcome) {
   sample_.times.plan = outcome.plan;
   sample_.times.reorder = outcome.run.reorder;
   sample_.times.compute = outcome.run.compute;
+  sample_.times.transfer = outcome.run.transfer;
+  sample_.bytes_transferred = outcome.run.transferred_bytes;
   sample_.planned = outcome.planned;
   sample_.plan_cache_hit = outcome.plan_cache_hit;
   sample_.ran = outcome.status.ok();
@@ -192,6 +207,7 @@ absl::StatusOr<grpc::ByteBuffer> ComputeCall::Encode(
   sample_.times.encode = absl::Now() - start;
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, operation_, outcome, head.mutable_report());
+  EncodePredictions(predictions_, head.mutable_report());
   return JoinMessage(head, std::move(payloads));
 }
 

@@ -44,9 +44,21 @@ void EncodeReport(const OpSample& sample, const ConvOperation& operation,
   seconds->set_plan(absl::ToDoubleSeconds(sample.times.plan));
   seconds->set_reorder(absl::ToDoubleSeconds(sample.times.reorder));
   seconds->set_compute(absl::ToDoubleSeconds(sample.times.compute));
+  seconds->set_transfer(absl::ToDoubleSeconds(sample.times.transfer));
   seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode));
   seconds->set_total(absl::ToDoubleSeconds(sample.times.total));
   EncodeFindings(operation, outcome.findings, report);
+}
+
+void EncodePredictions(const std::vector<Prediction>& predictions,
+                       v1::Report* report) {
+  for (const Prediction& prediction : predictions) {
+    v1::Prediction* message = report->add_predictions();
+    message->set_backend(std::string(prediction.backend));
+    message->set_wire(absl::ToDoubleSeconds(prediction.wire));
+    message->set_transfer(absl::ToDoubleSeconds(prediction.transfer));
+    message->set_compute(absl::ToDoubleSeconds(prediction.compute));
+  }
 }
 
 void SetEnd(const absl::Status& status, OpSample* sample) {

@@ -55,7 +55,7 @@ class StreamCall final : public Call {
   void OnMessage();
   void OnHalfClose();
   absl::Status Open();
-  absl::StatusOr<const Backend*> Admit(StreamOpening* opening);
+  absl::StatusOr<Router::Choice> Admit(StreamOpening* opening);
   absl::Status AskForMemory();
   absl::Status TakeFrame();
   void OnSliceDone(JobOutcome outcome);
@@ -95,6 +95,7 @@ class StreamCall final : public Call {
   std::optional<StreamInput> input_;
   CallOptions options_;
   const Backend* backend_ = nullptr;
+  std::vector<Prediction> predictions_;
 
   StreamBuffers buffers_;
   std::optional<HeldFrame> held_;

@@ -26,8 +26,8 @@ absl::Status DrainingError() {
 Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory)
     : options_(std::move(options)), plans_(plans), memory_(memory) {
   MutexLock lock(&join_mutex_);
-  for (const std::vector<int>& cores : options_.worker_cores) {
-    workers_.emplace_back([this, &cores] { Work(cores); });
+  for (const Worker& worker : options_.workers) {
+    threads_.emplace_back([this, &worker] { Work(worker); });
   }
 }
 
@@ -71,22 +71,33 @@ absl::Status Scheduler::CheckAlive(const Job& job) const {
   return absl::OkStatus();
 }
 
-void Scheduler::Work(const std::vector<int>& cores) {
-  PinThisThread(cores);
+// What a lost device leaves goes to the others; with none left, any worker
+// hears from the backend what to answer.
+bool Scheduler::Takes(const Worker& worker, const Job& job) {
+  if (job.backend->device_count() == 0) return worker.backend == nullptr;
+  if (worker.backend != job.backend) return false;
+  return !job.backend->IsLost(worker.device) || IsLost(*job.backend);
+}
+
+void Scheduler::Work(const Worker& worker) {
+  PinThisThread(worker.cores);
   QueuedJob next;
-  while (Next(&next)) {
-    Run(std::move(next));
+  while (Next(worker, &next)) {
+    Run(worker, std::move(next));
     MutexLock lock(&mutex_);
     --running_;
     changed_.NotifyAll();
   }
 }
 
-bool Scheduler::Next(QueuedJob* next) {
+bool Scheduler::Next(const Worker& worker, QueuedJob* next) {
   MutexLock lock(&mutex_);
-  while (queue_.empty() && !stopping_) changed_.Wait(&mutex_);
-  if (queue_.empty()) return false;
-  const auto chosen = Choose();
+  auto chosen = Choose(worker);
+  while (chosen == queue_.end() && !stopping_) {
+    changed_.Wait(&mutex_);
+    chosen = Choose(worker);
+  }
+  if (chosen == queue_.end()) return false;
   turns_[chosen->job.client] = next_turn_++;
   *next = std::move(*chosen);
   queue_.erase(chosen);
@@ -100,15 +111,19 @@ uint64_t Scheduler::LastTurnOf(const QueuedJob& queued) const {
   return turn == turns_.end() ? 0 : turn->second;
 }
 
-std::deque<Scheduler::QueuedJob>::iterator Scheduler::Choose() {
-  auto chosen = queue_.begin();
+std::deque<Scheduler::QueuedJob>::iterator Scheduler::Choose(
+    const Worker& worker) {
+  auto chosen = queue_.end();
   for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-    if (LastTurnOf(*it) < LastTurnOf(*chosen)) chosen = it;
+    if (!Takes(worker, it->job)) continue;
+    if (chosen == queue_.end() || LastTurnOf(*it) < LastTurnOf(*chosen)) {
+      chosen = it;
+    }
   }
   return chosen;
 }
 
-void Scheduler::Run(QueuedJob queued) {
+void Scheduler::Run(const Worker& worker, QueuedJob queued) {
   JobOutcome outcome;
   outcome.queue = options_.clock() - queued.queued_at;
   outcome.status = CheckAlive(queued.job);
@@ -116,7 +131,7 @@ void Scheduler::Run(QueuedJob queued) {
     // Nothing of ours throws, but a library or an allocation may, and one job
     // must not take the server down.
     try {
-      outcome.status = RunOnBackend(queued.job, &outcome);
+      outcome.status = RunOnBackend(worker, queued.job, &outcome);
     } catch (const std::exception& error) {
       outcome.status = MakeError(
           absl::StatusCode::kInternal,
@@ -126,24 +141,31 @@ void Scheduler::Run(QueuedJob queued) {
   End(queued, std::move(outcome));
 }
 
-absl::Status Scheduler::RunOnBackend(Job& job, JobOutcome* outcome) {
+absl::Status Scheduler::RunOnBackend(const Worker& worker, Job& job,
+                                     JobOutcome* outcome) {
   const absl::Time start = options_.clock();
   outcome->planned = true;
-  absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan(job);
+  absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan(worker, job);
   outcome->plan = options_.clock() - start;
   RETURN_IF_ERROR(lookup.status());
   outcome->plan_cache_hit = lookup->hit;
   outcome->implementation = std::string(lookup->plan->implementation());
   RETURN_IF_ERROR(RunWithScratch(job, *lookup->plan, outcome));
+  if (options_.on_run) options_.on_run(job, outcome->run);
   ASSIGN_OR_RETURN(outcome->findings,
                    Inspect(job.inspection, *job.backend, job.operation,
-                           {options_.threads_per_worker, job.deterministic},
+                           {.threads = options_.threads_per_worker,
+                            .deterministic = job.deterministic,
+                            .device = worker.device},
                            job.buffers, memory_));
   return absl::OkStatus();
 }
 
-absl::StatusOr<PlanCache::Lookup> Scheduler::LookUpPlan(const Job& job) {
-  PlanOptions options{options_.threads_per_worker, job.deterministic};
+absl::StatusOr<PlanCache::Lookup> Scheduler::LookUpPlan(const Worker& worker,
+                                                        const Job& job) {
+  PlanOptions options{.threads = options_.threads_per_worker,
+                      .deterministic = job.deterministic,
+                      .device = worker.device};
   absl::StatusOr<Reservation> reservation = Reservation();
   if (!job.deterministic) {
     const int64_t bytes = memory_->budget.capacity_bytes() / kTimingShare;
@@ -216,13 +238,20 @@ void Scheduler::Shutdown() {
   }
   EndUnrun(left, DrainingError());
   MutexLock lock(&join_mutex_);
-  for (std::thread& worker : workers_) worker.join();
-  workers_.clear();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 int Scheduler::queue_depth() const {
   MutexLock lock(&mutex_);
   return static_cast<int>(queue_.size());
+}
+
+int Scheduler::queue_depth(const Backend& backend) const {
+  MutexLock lock(&mutex_);
+  return static_cast<int>(std::count_if(
+      queue_.begin(), queue_.end(),
+      [&](const QueuedJob& queued) { return queued.job.backend == &backend; }));
 }
 
 int Scheduler::running() const {

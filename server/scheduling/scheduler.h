@@ -26,13 +26,23 @@ absl::Status DrainingError();
 // Thread-safe.
 class Scheduler {
  public:
+  // One worker.
+  struct Worker {
+    // That it is pinned to. Empty: it isn't.
+    std::vector<int> cores;
+    // Takes the jobs of this backend's device alone; null: those of all
+    // backends without devices.
+    const Backend* backend = nullptr;
+    int device = 0;
+  };
+
   struct Options {
-    // One worker each: the cores that it is pinned to. An empty set isn't
-    // pinned.
-    std::vector<std::vector<int>> worker_cores;
+    std::vector<Worker> workers;
     int threads_per_worker = 1;
     int queue_capacity = 1;
     std::function<absl::Time()> clock = absl::Now;
+    // Told of every run that went well, on the worker's thread. May be null.
+    std::function<void(const Job&, const RunTimes&)> on_run;
   };
 
   // Starts the workers. `plans` and `memory` outlive the scheduler.
@@ -59,6 +69,8 @@ class Scheduler {
   void Shutdown();
 
   int queue_depth() const;
+  // Of the jobs for `backend`.
+  int queue_depth(const Backend& backend) const;
   int running() const;
 
  private:
@@ -67,22 +79,25 @@ class Scheduler {
     absl::Time queued_at;
   };
 
-  void Work(const std::vector<int>& cores);
+  void Work(const Worker& worker);
+  static bool Takes(const Worker& worker, const Job& job);
   // Returns when its client was served last; 0 for one that wasn't, lately.
   uint64_t LastTurnOf(const QueuedJob& queued) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the next job: of the client that has waited longest for its turn,
-  // the first.
-  std::deque<QueuedJob>::iterator Choose()
+  // Returns the worker's next job: of the client that has waited longest for
+  // its turn, the first; the queue's end if there is none for it.
+  std::deque<QueuedJob>::iterator Choose(const Worker& worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for a job; returns false at shutdown.
-  bool Next(QueuedJob* next);
+  bool Next(const Worker& worker, QueuedJob* next);
   // Returns why `queued` needn't run: OK, cancelled or too late.
   absl::Status CheckAlive(const Job& job) const;
   // Runs the job and ends it.
-  void Run(QueuedJob queued);
-  absl::Status RunOnBackend(Job& job, JobOutcome* outcome);
-  absl::StatusOr<PlanCache::Lookup> LookUpPlan(const Job& job);
+  void Run(const Worker& worker, QueuedJob queued);
+  absl::Status RunOnBackend(const Worker& worker, Job& job,
+                            JobOutcome* outcome);
+  absl::StatusOr<PlanCache::Lookup> LookUpPlan(const Worker& worker,
+                                               const Job& job);
   absl::Status RunWithScratch(Job& job, const Plan& plan, JobOutcome* outcome);
   // The one place that ends a job.
   void End(const QueuedJob& queued, JobOutcome outcome);
@@ -101,7 +116,7 @@ class Scheduler {
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex join_mutex_;
-  std::vector<std::thread> workers_ ABSL_GUARDED_BY(join_mutex_);
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace convgrad

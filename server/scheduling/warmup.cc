@@ -1,5 +1,7 @@
 #include "server/scheduling/warmup.h"
 
+#include <algorithm>
+
 #include "absl/time/clock.h"
 #include "backends/core/conv_operation.h"
 #include "backends/core/status.h"
@@ -39,11 +41,14 @@ absl::StatusOr<WarmupOutcome> WarmUp(
         return MakeError(absl::StatusCode::kCancelled,
                          {Reason::kCancelled, "warm-up", "given up", ""});
       }
-      ASSIGN_OR_RETURN(const PlanCache::Lookup lookup,
-                       plans->Get(**entry.backend, operation,
-                                  {threads, /*deterministic=*/true}));
-      ++outcome.plans;
-      if (!lookup.hit) ++outcome.made;
+      const int devices = std::max(1, (*entry.backend)->device_count());
+      for (int device = 0; device < devices; ++device) {
+        ASSIGN_OR_RETURN(const PlanCache::Lookup lookup,
+                         plans->Get(**entry.backend, operation,
+                                    {.threads = threads, .device = device}));
+        ++outcome.plans;
+        if (!lookup.hit) ++outcome.made;
+      }
     }
   }
   outcome.elapsed = absl::Now() - start;

@@ -10,6 +10,7 @@
 #include "prometheus/gauge.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
+#include "server/telemetry/device_metrics.h"
 #include "server/telemetry/operation_metrics.h"
 #include "server/telemetry/rpc_metrics.h"
 
@@ -24,7 +25,7 @@ class GaugeCollector final : public prometheus::Collectable {
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     const ServerGauges now = gauges_ ? gauges_() : ServerGauges{};
-    return {
+    std::vector<prometheus::MetricFamily> families = {
         Gauge("convgrad_queue_depth", "Jobs waiting for a worker.",
               now.queue_depth),
         Gauge("convgrad_jobs_running", "Jobs on a worker.", now.jobs_running),
@@ -49,6 +50,10 @@ class GaugeCollector final : public prometheus::Collectable {
         Gauge("convgrad_plan_cache_plans", "Cached plans.",
               now.plan_cache_plans),
     };
+    for (prometheus::MetricFamily& family : DeviceFamilies(now.devices)) {
+      families.push_back(std::move(family));
+    }
+    return families;
   }
 
  private:

@@ -21,13 +21,14 @@ namespace {
 using Stage = std::pair<absl::string_view, double>;
 
 // In the order of a call's life. Units: seconds.
-std::array<Stage, 7> StagesOf(const v1::StageTimes& seconds) {
+std::array<Stage, 8> StagesOf(const v1::StageTimes& seconds) {
   return {{{"receive", seconds.receive()},
            {"decode", seconds.decode()},
            {"queue", seconds.queue()},
            {"plan", seconds.plan()},
            {"reorder", seconds.reorder()},
            {"compute", seconds.compute()},
+           {"transfer", seconds.transfer()},
            {"encode", seconds.encode()}}};
 }
 
@@ -64,6 +65,16 @@ double Median(const std::vector<OperationReply>& replies, Get get) {
 
 std::string Number(const std::optional<double>& number) {
   return number ? absl::StrFormat("%.10g", *number) : "-";
+}
+
+// What the server expected of each backend, if it had a choice.
+void PrintPredictions(const v1::Report& report) {
+  for (const v1::Prediction& prediction : report.predictions()) {
+    std::cout << absl::StrFormat(
+        "  predicted    %s: wire %.3f, transfer %.3f, compute %.3f ms\n",
+        prediction.backend(), prediction.wire() * 1e3,
+        prediction.transfer() * 1e3, prediction.compute() * 1e3);
+  }
 }
 
 // What the server found in the results, if it was asked to look.
@@ -113,6 +124,7 @@ void PrintReply(const ConvOperation& operation, const OperationReply& reply) {
   std::cout << "  plan         "
             << (report.plan_cache_hit() ? "from the cache" : "made now")
             << "\n";
+  PrintPredictions(reply.report);
   PrintFindings(reply.report);
 }
 

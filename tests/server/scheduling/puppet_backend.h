@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -65,6 +66,16 @@ class PuppetStrings {
     return plans_;
   }
 
+  // Takes a device out, as a sticky error would.
+  void LoseDevice(int device) {
+    MutexLock lock(&mutex_);
+    lost_.insert(device);
+  }
+  bool IsLost(int device) {
+    MutexLock lock(&mutex_);
+    return lost_.count(device) > 0;
+  }
+
   void OnRun() {
     MutexLock lock(&mutex_);
     ++runs_;
@@ -92,6 +103,7 @@ class PuppetStrings {
   int runs_ ABSL_GUARDED_BY(mutex_) = 0;
   int plans_ ABSL_GUARDED_BY(mutex_) = 0;
   PlanOptions plan_options_ ABSL_GUARDED_BY(mutex_);
+  std::set<int> lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 // How a puppet behaves; set before it is used.
@@ -103,13 +115,18 @@ struct PuppetTraits {
   bool throws = false;
   int64_t scratch_bytes = 0;
   int64_t resident_bytes = 100;
+  int devices = 0;
+  Rates rates;
 };
 
 class PuppetPlan final : public Plan {
  public:
-  PuppetPlan(const ConvOperation& operation, PuppetTraits traits,
+  PuppetPlan(const ConvOperation& operation, PuppetTraits traits, int device,
              PuppetStrings* strings)
-      : operation_(operation), traits_(std::move(traits)), strings_(strings) {}
+      : operation_(operation),
+        traits_(std::move(traits)),
+        device_(device),
+        strings_(strings) {}
 
   // Writes zeros.
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
@@ -123,6 +140,9 @@ class PuppetPlan final : public Plan {
       std::memset(buffers.results[i], 0, size);
     }
     RETURN_IF_ERROR(traits_.run_status);
+    if (strings_->IsLost(device_)) {
+      return absl::UnavailableError("the puppet's device is lost");
+    }
     return RunTimes{absl::Milliseconds(2), absl::Milliseconds(3)};
   }
   int64_t scratch_bytes() const override { return traits_.scratch_bytes; }
@@ -132,6 +152,7 @@ class PuppetPlan final : public Plan {
  private:
   const ConvOperation operation_;
   const PuppetTraits traits_;
+  const int device_;
   PuppetStrings* const strings_;
 };
 
@@ -145,12 +166,19 @@ class PuppetBackend final : public Backend {
   absl::Status CheckSupport(const ConvOperation&) const override {
     return traits_.support;
   }
+  int device_count() const override { return traits_.devices; }
+  bool IsLost(int device) const override { return strings_->IsLost(device); }
+  DeviceState StateOf(int device) const override {
+    return {"strings", IsLost(device), 1000, 400, 0.5};
+  }
+  Rates rates(int) const override { return traits_.rates; }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const ConvOperation& operation,
       const PlanOptions& options) const override {
     strings_->OnPlan(options);
     RETURN_IF_ERROR(traits_.plan_status);
-    return std::make_unique<PuppetPlan>(operation, traits_, strings_);
+    return std::make_unique<PuppetPlan>(operation, traits_, options.device,
+                                        strings_);
   }
 
  private:

@@ -6,41 +6,11 @@
 
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
+#include "tests/server/scheduling/ending.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {
 namespace {
-
-// What came of one job; waits for it.
-class Ending {
- public:
-  std::function<void(JobOutcome)> Callback() {
-    return [this](JobOutcome outcome) {
-      MutexLock lock(&mutex_);
-      EXPECT_FALSE(outcome_.has_value()) << "ended twice";
-      outcome_ = std::move(outcome);
-      changed_.NotifyAll();
-    };
-  }
-  bool ended() {
-    MutexLock lock(&mutex_);
-    return outcome_.has_value();
-  }
-  JobOutcome Await() {
-    MutexLock lock(&mutex_);
-    while (!outcome_) changed_.Wait(&mutex_);
-    return *outcome_;
-  }
-  absl::StatusCode AwaitCode() { return Await().status.code(); }
-  Reason AwaitReason() {
-    return DetailOf(Await().status).value_or(ErrorDetail{}).reason;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<JobOutcome> outcome_ ABSL_GUARDED_BY(mutex_);
-};
 
 class Clock {
  public:
@@ -66,7 +36,7 @@ class SchedulerTest : public testing::Test {
 
   void Start(int workers = 1, int queue_capacity = 8) {
     Scheduler::Options options;
-    options.worker_cores.resize(workers);
+    options.workers.resize(workers);
     options.queue_capacity = queue_capacity;
     options.clock = [this] { return clock_.Now(); };
     scheduler_.emplace(std::move(options), &plans_, &memory_);
@@ -396,7 +366,7 @@ TEST_F(SchedulerTest, PinsEachWorkerToItsCores) {
   int core = 0;
   while (!CPU_ISSET(core, &allowed)) ++core;
   Scheduler::Options options;
-  options.worker_cores = {{core}};
+  options.workers = {{.cores = {core}}};
   scheduler_.emplace(std::move(options), &plans_, &memory_);
   Ending ending;
   Job job = MakeJob(&ending);
