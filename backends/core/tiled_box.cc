@@ -125,7 +125,7 @@ void TiledBox::Run(const void* source, void* destination, int64_t begin,
   const auto* from = static_cast<const char*>(source);
   Tile next = TileAt(begin);
   for (int64_t index = begin; index < end; ++index) {
-    const Tile tile = std::move(next);
+    const Tile tile = std::exchange(next, Tile());
     if (index + 1 < end) next = TileAt(index + 1);
     MoveTile(tile, from, static_cast<char*>(destination),
              index + 1 < end ? &next : nullptr);
