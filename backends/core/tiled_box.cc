@@ -123,13 +123,14 @@ void TiledBox::Run(const void* source, void* destination, int64_t begin,
                    int64_t end) const {
   if (begin >= end) return;
   const auto* from = static_cast<const char*>(source);
-  Tile next = TileAt(begin);
-  for (int64_t index = begin; index < end; ++index) {
-    const Tile tile = std::move(next);
-    if (index + 1 < end) next = TileAt(index + 1);
-    MoveTile(tile, from, static_cast<char*>(destination),
-             index + 1 < end ? &next : nullptr);
+  auto* const to = static_cast<char*>(destination);
+  Tile tile = TileAt(begin);
+  for (int64_t index = begin + 1; index < end; ++index) {
+    Tile next = TileAt(index);
+    MoveTile(tile, from, to, &next);
+    tile = std::move(next);
   }
+  MoveTile(tile, from, to, nullptr);
 }
 
 void TiledBox::Prefetch(const Tile& tile, const char* source, int first) const {

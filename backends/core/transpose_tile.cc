@@ -200,6 +200,7 @@ HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
     columns -= step;
   };
   if constexpr (sizeof(T) == 2 && kHasPairs && !kPair) {
+    // NOLINTNEXTLINE(bugprone-infinite-loop): `advance` counts the columns
     while (is_whole && columns >= 16) {
       RunColumnPair(m);
       advance(16);

@@ -8,6 +8,7 @@
 // omp.h of libgomp, and with -fopenmp it would bring a second runtime.
 // GOMP_parallel is what g++ emits for "omp parallel"
 // (gcc.gnu.org/onlinedocs/libgomp, "Implementing PARALLEL construct").
+// NOLINTBEGIN(readability-identifier-naming): names of libgomp's
 extern "C" {
 void omp_set_num_threads(int threads);
 int omp_get_thread_num();
@@ -15,6 +16,7 @@ int omp_get_num_threads();
 void GOMP_parallel(void (*body)(void*), void* data, unsigned threads,
                    unsigned flags);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace convgrad::onednn {
 namespace {

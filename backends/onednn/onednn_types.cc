@@ -5,9 +5,9 @@ namespace convgrad::onednn {
 using dnnl::memory;
 
 const dnnl::engine& CpuEngine() {
-  static const auto* const engine =
+  static const auto* const kEngine =
       new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return *engine;
+  return *kEngine;
 }
 
 absl::string_view NameOf(Format format) {
@@ -93,7 +93,7 @@ memory::desc BlockedDesc(const memory::dims& dims, DataType dtype,
 
 DataType ComputeDtype(DataType dtype) {
   // Asked of the library itself: it knows which instructions it can use.
-  static const bool native_f16 = [] {
+  static const bool kNativeF16 = [] {
     const memory::desc data({1, 16, 8, 8}, memory::data_type::f16,
                             memory::format_tag::any);
     const memory::desc weight({16, 16, 1, 1}, memory::data_type::f16,
@@ -109,7 +109,7 @@ DataType ComputeDtype(DataType dtype) {
         one, none, none, none, forward, StrictAttributes(), true);
     return static_cast<bool>(backward);
   }();
-  return dtype == DataType::kF16 && !native_f16 ? DataType::kF32 : dtype;
+  return dtype == DataType::kF16 && !kNativeF16 ? DataType::kF32 : dtype;
 }
 
 dnnl::primitive_attr StrictAttributes() {

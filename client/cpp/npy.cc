@@ -41,7 +41,7 @@ absl::StatusOr<absl::string_view> TakeHeader(absl::string_view* bytes,
   if (!absl::ConsumePrefix(bytes, kMagic) || bytes->size() < 2) {
     return BadNpy(name, "no NumPy magic", "a .npy file");
   }
-  const int version = (*bytes)[0];
+  const int version = static_cast<unsigned char>((*bytes)[0]);
   if (version < 1 || version > 3) {
     return BadNpy(name, absl::StrCat(".npy version ", version), "1, 2 or 3");
   }

@@ -19,8 +19,8 @@ constexpr double kMacsPerByte = 2;
 double LaneWaste(const ConvProblem& problem) {
   if (problem.groups == 1) return 1;
   const int64_t narrower = std::min(problem.in_channels, problem.out_channels);
-  const double lanes = static_cast<double>(narrower / problem.groups);
-  return std::clamp(16 / std::max(lanes, 1.0), 1.0, 8.0);
+  const int64_t lanes = narrower / problem.groups;
+  return std::clamp(16.0 / static_cast<double>(lanes), 1.0, 8.0);
 }
 
 double SecondsOf(const Backend& backend, const ConvOperation& operation,

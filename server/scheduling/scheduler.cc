@@ -116,6 +116,7 @@ void Scheduler::Work(const Worker& worker) {
       End(*job, std::move(status));
       job.reset();
     }
+    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete): a name by now
     Leave(worker, running, std::move(job));
   }
 }

@@ -7,7 +7,8 @@
 #include "absl/time/clock.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
-extern "C" void omp_set_num_threads(int threads);  // libgomp's
+// libgomp's. NOLINTNEXTLINE(readability-identifier-naming)
+extern "C" void omp_set_num_threads(int threads);
 
 namespace convgrad::bench {
 namespace {
@@ -17,9 +18,9 @@ using dnnl::memory;
 using Arguments = std::unordered_map<int, memory>;
 
 const dnnl::engine& Engine() {
-  static const auto* const engine =
+  static const auto* const kEngine =
       new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return *engine;
+  return *kEngine;
 }
 
 // f16 is measured against f32: this library has none.
@@ -134,11 +135,11 @@ class Steps final : public DirectOnednn {
   // Appends a primitive that reads `sources` and writes `result`, user tensors.
   template <typename PrimitiveDesc>
   void AddPass(const PrimitiveDesc& desc,
-               std::vector<std::pair<int, memory>> sources, int result_arg,
-               const memory& result,
+               const std::vector<std::pair<int, memory>>& sources,
+               int result_arg, const memory& result,
                std::optional<std::pair<int, memory>> bias) {
     Arguments arguments;
-    for (auto& [arg, user] : sources) {
+    for (const auto& [arg, user] : sources) {
       arguments.emplace(
           arg, Read(user, desc.query_md(dnnl::query::exec_arg_md, arg)));
     }

@@ -149,13 +149,7 @@ void MeasureChannelBlocked(const Dims& dims) {
           wide_bytes, wide_bytes / 2);
 }
 
-}  // namespace
-}  // namespace convgrad
-
-int main(int argc, char** argv) {
-  using namespace convgrad;
-  if (argc > 1) g_filter = argv[1];
-  if (argc > 2) g_bytes = std::atof(argv[2]) * (1 << 20);
+void MeasureAll() {
   std::printf("| %-52s | %8s | %8s | %7s |\n", "reorder", "copy ms", "ms",
               "speed");
   std::printf("|%s|---------:|---------:|--------:|\n",
@@ -167,4 +161,13 @@ int main(int argc, char** argv) {
   MeasureWeights({3, 3, 3});
   MeasureChannelBlocked({84, 64, 56, 56});
   MeasureChannelBlocked({16, 64, 16, 32, 32});
+}
+
+}  // namespace
+}  // namespace convgrad
+
+int main(int argc, char** argv) {
+  if (argc > 1) convgrad::g_filter = argv[1];
+  if (argc > 2) convgrad::g_bytes = std::atof(argv[2]) * (1 << 20);
+  convgrad::MeasureAll();
 }

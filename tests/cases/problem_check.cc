@@ -48,8 +48,7 @@ double InnerProduct(const FilledOperand& operand, const StoredResult& result) {
 // The three numbers that must agree.
 class AdjointSums {
  public:
-  explicit AdjointSums(FilledOperands operands)
-      : operands_(std::move(operands)) {}
+  explicit AdjointSums(const FilledOperands& operands) : operands_(operands) {}
 
   void Take(const StoredResult& got) {
     switch (got.request->which) {

@@ -102,13 +102,12 @@ TEST(AdjointScaleTest, CountsTheProductsOfTransposedAndGroupedProblems) {
       }
       pairs *= static_cast<double>(inside);
     }
-    const double channels =
-        static_cast<double>(problem.batch * problem.in_channels *
-                            problem.out_channels / problem.groups);
+    const int64_t channels = problem.batch * problem.in_channels *
+                             problem.out_channels / problem.groups;
     EXPECT_DOUBLE_EQ(
         AdjointScale(problem, {&input, &weight, &grad_output, nullptr, nullptr,
                                nullptr, 0, false, 0}),
-        pairs * channels)
+        pairs * static_cast<double>(channels))
         << text;
   }
 }

@@ -109,7 +109,7 @@ TEST_F(StreamLifeTest, LaterSlicesWaitForAPlaceInTheQueue) {
   AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 1; });
   // A new stream is told that the server is busy; one half-way isn't.
   RawStream refused(server_.stub());
-  Begin(&refused, 3);
+  Begin(&refused, 0);  // its header is enough for that
   const StreamOutcome outcome = refused.AwaitEnd();
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_NE(outcome.trailers.pushback_ms, "");
@@ -201,6 +201,8 @@ class StreamMemoryTest : public StreamLifeTest {
   static constexpr int64_t kSlices = 40;
   static Config RoomyConfig() {
     Config config = PuppetConfig();
+    // Its plan is in the cache: no call pays for it.
+    config.plan_cache_bytes = kMiB;
     config.stream_idle_timeout = absl::Seconds(2);
     return config;
   }

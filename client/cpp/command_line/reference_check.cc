@@ -14,7 +14,7 @@ namespace {
 
 // Sums of absolute products below 2^24 are exact in f32; operands are at most
 // 4, and bias and residual are two more terms.
-constexpr double kExactProducts = (1 << 24) / 16 - 2;
+constexpr double kExactProducts = (1 << 24) / 16.0 - 2;
 
 // Every gradient of the problem, in the default dtypes, unscaled.
 Settings OwnSettings(Settings settings, const ConvProblem& problem) {

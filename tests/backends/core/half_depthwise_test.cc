@@ -14,8 +14,8 @@ namespace {
 std::vector<float> Integers(int64_t count, int modulus) {
   std::vector<float> values(count);
   for (int64_t i = 0; i < count; ++i) {
-    values[i] =
-        static_cast<float>((i * 7 + i / modulus) % modulus - modulus / 2);
+    const int64_t value = (i * 7 + i / modulus) % modulus - modulus / 2;
+    values[i] = static_cast<float>(value);
   }
   return values;
 }

@@ -20,7 +20,6 @@ using convgrad::testing_support::ExpectExact;
 using convgrad::testing_support::IntegerFill;
 using convgrad::testing_support::IsExactly;
 using convgrad::testing_support::MakeOperation;
-using convgrad::testing_support::OperationSpec;
 using convgrad::testing_support::RandomOperation;
 using convgrad::testing_support::RowMajorLayouts;
 using convgrad::testing_support::RunChecked;
