@@ -35,8 +35,10 @@ class Scheduler {
     std::function<absl::Time()> clock = absl::Now;
   };
 
-  // Starts the workers. `plans` and `memory` outlive the scheduler.
-  Scheduler(Options options, PlanCache* plans, CallMemory* memory);
+  // Starts the workers. `plans`, `memory` and `weights` outlive the scheduler;
+  // without `weights` none is kept.
+  Scheduler(Options options, PlanCache* plans, CallMemory* memory,
+            WeightCache* weights = nullptr);
   // Shutdown().
   ~Scheduler();
 
