@@ -1,9 +1,9 @@
 #include "server/scheduling/weight_cache.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <random>
+#include <span>
 
 #include "highwayhash/highwayhash_target.h"
 #include "highwayhash/instruction_sets.h"
@@ -80,15 +80,18 @@ WeightCache::Hash WeightCache::HashOf(absl::Span<const std::byte> bytes) const {
 
 bool WeightCache::SeemsKnown(const std::string& client, const Plan* plan,
                              absl::Span<const std::byte> weight) {
-  std::vector<std::byte> look(kSamples * kSampleBytes + sizeof plan);
+  std::vector<std::byte> look(kSamples * kSampleBytes);
   const int64_t step = (std::ssize(weight) - kSampleBytes) / (kSamples - 1);
   for (int64_t i = 0; i < kSamples; ++i) {
     std::copy_n(weight.data() + i * step, kSampleBytes,
                 look.data() + i * kSampleBytes);
   }
-  std::memcpy(look.data() + kSamples * kSampleBytes, &plan, sizeof plan);
-  const auto* name = reinterpret_cast<const std::byte*>(client.data());
-  look.insert(look.end(), name, name + client.size());
+  const auto append = [&look](const auto* data, size_t count) {
+    const auto bytes = std::as_bytes(std::span(data, count));
+    look.insert(look.end(), bytes.begin(), bytes.end());
+  };
+  append(&plan, 1);
+  append(client.data(), client.size());
   const uint64_t now = HashOf(look)[0];
   MutexLock lock(&mutex_);
   return std::exchange(lately_[now % kLooks], now) == now;
