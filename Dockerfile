@@ -37,7 +37,8 @@ COPY --from=build /etc/apt/sources.list.d/convgrad-backports.list \
      /etc/apt/sources.list.d/
 RUN apt-get update && \
     apt-get install -y --no-install-recommends \
-      libcpp-httplib0.11 libgomp1 libgrpc++1.51 libhwy1 libprotobuf32 \
+      libcpp-httplib0.11 libgomp1 libgrpc++1.51 libhighwayhash0 libhwy1 \
+      libprotobuf32 \
       libspdlog1.10 libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 libzip4 \
       opentelemetry-cpp && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log

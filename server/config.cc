@@ -104,6 +104,8 @@ absl::Status CheckMemory(const Config& config) {
                                       config.buffer_pool_idle_bytes, 0, kMost));
   RETURN_IF_ERROR(CheckRange<int64_t>("plan_cache_bytes",
                                       config.plan_cache_bytes, 0, kMost));
+  RETURN_IF_ERROR(CheckRange<int64_t>("weight_cache_bytes",
+                                      config.weight_cache_bytes, 0, kMost));
   const int64_t others = config.memory_budget_bytes - config.CallBudgetBytes();
   RETURN_IF_ERROR(CheckRange<int64_t>("memory_budget_bytes",
                                       config.memory_budget_bytes,
@@ -180,7 +182,7 @@ std::vector<std::string> Config::ListenAddresses() const {
 
 int64_t Config::CallBudgetBytes() const {
   return memory_budget_bytes - buffer_pool_idle_bytes - plan_cache_bytes -
-         kProcessBytes;
+         weight_cache_bytes - kProcessBytes;
 }
 
 absl::Status Config::Validate() const {
@@ -230,6 +232,9 @@ Config WithDefaults(Config config, const Machine& machine) {
   if (config.plan_cache_bytes == -1) {
     config.plan_cache_bytes =
         std::min(64 * kMiB, config.memory_budget_bytes / 16);
+  }
+  if (config.weight_cache_bytes == -1) {
+    config.weight_cache_bytes = config.memory_budget_bytes / 16;
   }
   if (config.max_message_bytes == 0) {
     config.max_message_bytes =

@@ -75,6 +75,10 @@ ABSL_FLAG(absl::Duration, buffer_pool_idle_time,
 ABSL_FLAG(int64_t, plan_cache_bytes, convgrad::Config().plan_cache_bytes,
           "bytes of plans kept for reuse, part of the budget; -1 for 64 MiB, "
           "at most 1/16 of it");
+ABSL_FLAG(int64_t, weight_cache_bytes, convgrad::Config().weight_cache_bytes,
+          "bytes of weights kept in the form that plans compute with, for when "
+          "the same client sends them again, part of the budget; -1 for 1/16 "
+          "of it, 0 for none");
 ABSL_FLAG(int64_t, max_message_bytes, convgrad::Config().max_message_bytes,
           "payload bytes of one request, and of one response; 0 for 1 GiB, at "
           "most what lets two calls of unknown size in at once");
@@ -166,6 +170,7 @@ Config ConfigFromFlags() {
   config.buffer_pool_idle_bytes = absl::GetFlag(FLAGS_buffer_pool_idle_bytes);
   config.buffer_pool_idle_time = absl::GetFlag(FLAGS_buffer_pool_idle_time);
   config.plan_cache_bytes = absl::GetFlag(FLAGS_plan_cache_bytes);
+  config.weight_cache_bytes = absl::GetFlag(FLAGS_weight_cache_bytes);
   config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
   config.default_deadline = absl::GetFlag(FLAGS_default_deadline);

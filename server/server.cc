@@ -27,6 +27,7 @@
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
 #include "server/scheduling/warmup.h"
+#include "server/scheduling/weight_cache.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
 #include "server/text_file.h"
@@ -81,6 +82,7 @@ class GrpcServer final : public Server {
   const std::shared_ptr<CallMemory> memory_;
   RegionRegistry regions_;
   PlanCache plans_;
+  WeightCache weights_;
   Router router_;
   Scheduler scheduler_;
   SelfCheckSampler self_check_sampler_;
@@ -119,11 +121,12 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
           PinnerOf(backends_))),
       regions_(&memory_->budget, config_.max_region_bytes),
       plans_(config_.plan_cache_bytes),
+      weights_(config_.weight_cache_bytes),
       router_(backends_, {config_.max_macs, config_.max_reference_macs},
               config_.threads_per_worker),
       scheduler_(
           SchedulerOptions(config_, machine, backends_, router_.cost_model()),
-          &plans_, memory_.get()),
+          &plans_, memory_.get(), &weights_),
       self_check_sampler_(config_.self_check_ratio),
       tokens_(config_.token_file, &gate_),
       background_(kTick, [this] { Tick(); }),
@@ -206,6 +209,9 @@ ServerGauges GrpcServer::gauges() const {
   gauges.plan_cache_bytes = plans_.bytes();
   gauges.plan_cache_plans = plans_.plans();
   gauges.devices = GaugesOf(backends_, scheduler_);
+  gauges.weight_cache_bytes = weights_.bytes();
+  gauges.weight_cache_hits = weights_.hits();
+  gauges.weight_cache_misses = weights_.misses();
   return gauges;
 }
 

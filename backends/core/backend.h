@@ -29,6 +29,11 @@ struct RunBuffers {
   std::vector<void*> results;
   // At least Plan::scratch_bytes(), aligned to 64 bytes, contents undefined.
   absl::Span<std::byte> scratch;
+  // Empty, or Plan::prepared_weight_bytes() aligned to 64 bytes, where the plan
+  // puts its own form of the weight for later runs: those with equal weight
+  // bytes find it there if `weight_is_prepared`, and don't make it again.
+  absl::Span<std::byte> prepared_weight;
+  bool weight_is_prepared = false;
 
   const void* operand(Operand which) const {
     return operands[static_cast<size_t>(which)];
@@ -60,6 +65,10 @@ class Plan {
 
   // Bytes of scratch that Run needs.
   virtual int64_t scratch_bytes() const = 0;
+  // Bytes of the form that it brings the weight to before it computes, a
+  // function of the weight's bytes alone; 0 if it takes the weight as it is, or
+  // piece by piece.
+  virtual int64_t prepared_weight_bytes() const { return 0; }
   // Bytes that the plan itself holds, for the plan cache's bound.
   virtual int64_t resident_bytes() const = 0;
   // What computes it, e.g. "jit:avx512_core", one name per pass, for people.

@@ -24,6 +24,9 @@ class ProgramPlan final : public Plan {
     return program_.Run(buffers);
   }
   int64_t scratch_bytes() const override { return program_.scratch_bytes(); }
+  int64_t prepared_weight_bytes() const override {
+    return program_.prepared_weight_bytes();
+  }
   int64_t resident_bytes() const override { return program_.resident_bytes(); }
   absl::string_view implementation() const override { return implementation_; }
 

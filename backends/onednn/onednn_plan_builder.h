@@ -114,6 +114,9 @@ class PlanBuilder {
   // Returns where a tensor lies in the layout `wanted`, reordering it if it
   // must; a copy made once serves every pass.
   Location Read(const Side& side, const dnnl::memory::desc& wanted);
+  // Likewise, of the weight, which one pass reads: its copy is what the plan
+  // calls prepared.
+  Location ReadWeight(const Tensor& weight, const dnnl::memory::desc& wanted);
   // Returns where the primitive shall write a result in the layout `wanted`,
   // and in `finish` what brings it to the caller's tensor afterwards.
   Location Write(const Side& side, const dnnl::memory::desc& wanted,

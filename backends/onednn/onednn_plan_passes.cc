@@ -171,7 +171,35 @@ PlanBuilder::Tensor PlanBuilder::Plain(const Tensor& tensor) {
   return plain;
 }
 
+Location PlanBuilder::ReadWeight(const Tensor& weight,
+                                 const memory::desc& wanted) {
+  const bool is_plain = IsPlain(weight.descriptor);
+  const TensorDescriptor plain = PlainDescriptor(weight.descriptor);
+  const StridedView view = ViewOf(Role::kWeight, plain);
+  const memory::desc from = DescOf(Role::kWeight, view);
+  const int64_t offset = view.offset * ByteSizeOf(view.dtype);
+  Location location = weight.location;
+  program_.SetPreparesWeight(true);
+  if (!is_plain) {
+    const int64_t bytes = *ByteSize(plain);
+    location = from == wanted ? program_.AllocatePreparedWeight(bytes)
+                              : program_.Allocate(bytes);
+    AddReorder(Reorder::Make(weight.descriptor, plain), weight.location,
+               location);
+  }
+  location = location.At(offset);
+  if (from != wanted) {
+    const Location source = location;
+    location = program_.AllocatePreparedWeight(
+        static_cast<int64_t>(wanted.get_size()));
+    AddReorder(from, source, wanted, location);
+  }
+  program_.SetPreparesWeight(false);
+  return location;
+}
+
 Location PlanBuilder::Read(const Side& side, const memory::desc& wanted) {
+  if (side.role == Role::kWeight) return ReadWeight(side.tensor, wanted);
   const TensorDescriptor& descriptor = side.tensor.descriptor;
   for (const Copy& copy : copies_) {
     if (copy.source == side.tensor.location && copy.desc == wanted) {

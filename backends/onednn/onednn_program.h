@@ -16,9 +16,9 @@ namespace convgrad::onednn {
 
 // Where some bytes lie at run time.
 struct Location {
-  enum class Area { kOperand, kResult, kScratch };
+  enum class Area { kOperand, kResult, kScratch, kPreparedWeight };
   Area area = Area::kScratch;
-  int index = 0;  // Operand, or position in the results; 0 for scratch
+  int index = 0;  // Operand, or position in the results; 0 for the others
   int64_t byte_offset = 0;
 
   Location At(int64_t more_bytes) const {
@@ -30,13 +30,20 @@ struct Location {
 // Turns locations into pointers for one run.
 class Memory {
  public:
-  explicit Memory(const RunBuffers& buffers) : buffers_(buffers) {}
+  // A prepared weight that the caller has no place for lies in scratch, from
+  // `prepared_weight` on.
+  Memory(const RunBuffers& buffers, int64_t prepared_weight)
+      : buffers_(buffers),
+        prepared_weight_(buffers.prepared_weight.empty()
+                             ? buffers.scratch.data() + prepared_weight
+                             : buffers.prepared_weight.data()) {}
 
   const void* Read(const Location& location) const;
   void* Write(const Location& location) const;
 
  private:
   const RunBuffers& buffers_;
+  std::byte* const prepared_weight_;
 };
 
 // Built once, then immutable; Run is thread-safe with buffers of its own.
@@ -53,6 +60,10 @@ class Program {
 
   // Reserves scratch, aligned to 64 bytes.
   Location Allocate(int64_t bytes);
+  // Likewise, for what a run may find done: see RunBuffers::prepared_weight.
+  Location AllocatePreparedWeight(int64_t bytes);
+  // Has the steps that are added, until false is said, prepare the weight.
+  void SetPreparesWeight(bool prepares) { prepares_weight_ = prepares; }
 
   // Appends a step. `scratchpad` is what the primitive asks for.
   void AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
@@ -62,7 +73,10 @@ class Program {
   void AddHostStep(HostStep step) { AddStep(false, std::move(step)); }
   void AddComputeStep(HostStep step) { AddStep(true, std::move(step)); }
 
-  int64_t scratch_bytes() const { return scratch_bytes_ + scratchpad_bytes_; }
+  int64_t scratch_bytes() const {
+    return scratch_bytes_ + prepared_weight_bytes_ + scratchpad_bytes_;
+  }
+  int64_t prepared_weight_bytes() const { return prepared_weight_bytes_; }
   int64_t resident_bytes() const;
 
   // Errors: kInternal.
@@ -73,6 +87,7 @@ class Program {
 
   struct Step {
     bool is_compute = false;
+    bool prepares_weight = false;
     dnnl::primitive primitive;
     dnnl::memory::desc scratchpad;
     std::vector<Argument> arguments;
@@ -88,10 +103,13 @@ class Program {
   std::unique_ptr<Session> TakeSession() const;
   void ReturnSession(std::unique_ptr<Session> session) const;
   std::unique_ptr<Session> MakeSession() const;
-  RunTimes RunIn(Session* session, const Memory& memory) const;
+  RunTimes RunIn(Session* session, const RunBuffers& buffers) const;
 
   std::vector<Step> steps_;
   int64_t scratch_bytes_ = 0;
+  // Behind it the prepared weight.
+  int64_t prepared_weight_bytes_ = 0;
+  bool prepares_weight_ = false;
   // One area behind the rest, for whichever primitive runs.
   int64_t scratchpad_bytes_ = 0;
   std::shared_ptr<Sessions> sessions_;  // never null

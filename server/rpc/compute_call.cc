@@ -156,6 +156,7 @@ absl::Status ComputeCall::Prepare() {
     job_.inspection.self_check = SelfCheckMode::kSampled;
   }
   job_.buffers = buffers_.run_buffers();
+  job_.keeps_weight = buffers_.OwnsOperand(Operand::kWeight);
   job_.cancelled = cancelled();
   job_.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
   return absl::OkStatus();

@@ -110,6 +110,11 @@ absl::Status OperationBuffers::PlaceOperands(const DecodedOperation& decoded) {
   return absl::OkStatus();
 }
 
+bool OperationBuffers::OwnsOperand(Operand operand) const {
+  const auto& tensor = regions_.operands[static_cast<size_t>(operand)];
+  return !tensor || !tensor->IsAligned();
+}
+
 absl::Status OperationBuffers::PlaceResults(const ConvOperation& operation) {
   for (size_t i = 0; i < operation.results.size(); ++i) {
     const int64_t size = SizeOf(operation.results[i]);

@@ -42,6 +42,8 @@ class OperationBuffers {
   // Returns the pointers for a backend; valid until the next call of another
   // member.
   const RunBuffers& run_buffers() const { return run_buffers_; }
+  // Whether the operand lies where its client can't write to it.
+  bool OwnsOperand(Operand operand) const;
   int64_t copied_bytes() const { return copied_bytes_; }
   int64_t result_bytes() const { return result_bytes_; }
 

@@ -153,6 +153,7 @@ void StreamCall::Compute() {
   job.deterministic = options_.deterministic;
   job.inspection.count_nonfinite = options_.count_nonfinite;
   job.buffers = buffers_.ForJob(slice);
+  job.keeps_weight = true;
   job.prepaid_scratch_bytes = StreamBuffers::ScratchBytesFor(*slices_);
   job.cancelled = abandoned_;
   job.done = [this, slice](JobOutcome outcome) {

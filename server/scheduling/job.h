@@ -38,6 +38,9 @@ struct Job {
   InspectionRequest inspection;
   // All but scratch, which the worker provides. Lent until `done` is called.
   RunBuffers buffers;
+  // Whether the weight's prepared form may be kept for the client's next call;
+  // nobody may write to the weight then, not even its client.
+  bool keeps_weight = false;
   // Bytes of scratch that the caller's own reservation covers.
   int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();

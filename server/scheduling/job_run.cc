@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backends/core/status.h"
+#include "server/memory/admission.h"
 #include "server/scheduling/nominal_time.h"
 
 namespace convgrad {
@@ -87,12 +88,32 @@ absl::Status JobRun::RunWithScratch(const PlanCache::Lookup& lookup,
                        unpaid + (lookup.kept ? 0 : plan.resident_bytes())));
   ASSIGN_OR_RETURN(Buffer scratch, memory.pool.Take(plan.scratch_bytes()));
   buffers.scratch = absl::MakeSpan(scratch.data(), scratch.size());
+  const absl::Time start = means_.clock();
+  LendWeight(lookup.plan, &buffers);
+  outcome->run.reorder += means_.clock() - start;
   ASSIGN_OR_RETURN(const RunTimes times, plan.Run(buffers));
+  if (!buffers.prepared_weight.empty()) weight_->SetPrepared();
   outcome->run.reorder += times.reorder;
   outcome->run.compute += times.compute;
   outcome->run.transfer += times.transfer;
   outcome->run.transferred_bytes += times.transferred_bytes;
   return absl::OkStatus();
+}
+
+void JobRun::LendWeight(const std::shared_ptr<const Plan>& plan,
+                        RunBuffers* buffers) {
+  const auto& weight = job_.operation.operand(Operand::kWeight);
+  if (means_.weights == nullptr || !job_.keeps_weight || !weight) return;
+  if (!weight_) {
+    const auto* data =
+        static_cast<const std::byte*>(buffers->operand(Operand::kWeight));
+    weight_ = means_.weights->Lease(
+        job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)));
+  }
+  // The last slice may be smaller, and so have another plan.
+  if (weight_->plan() != plan.get()) return;
+  buffers->prepared_weight = weight_->bytes();
+  buffers->weight_is_prepared = weight_->is_prepared();
 }
 
 absl::Status JobRun::Inspect(int device, JobOutcome* outcome) {

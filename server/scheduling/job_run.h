@@ -14,6 +14,7 @@
 #include "server/scheduling/job.h"
 #include "server/scheduling/plan_cache.h"
 #include "server/scheduling/sliced_buffers.h"
+#include "server/scheduling/weight_cache.h"
 
 namespace convgrad {
 
@@ -23,6 +24,7 @@ struct WorkMeans {
   CallMemory* memory = nullptr;
   int threads = 1;
   std::function<absl::Time()> clock;
+  WeightCache* weights = nullptr;  // null: none is kept
 };
 
 // Thread-compatible: one worker after the other.
@@ -50,6 +52,8 @@ class JobRun {
   absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
   absl::Status RunWithScratch(const PlanCache::Lookup& lookup,
                               RunBuffers buffers, JobOutcome* outcome);
+  // Lends `*buffers` a place for the weight's prepared form, or that form.
+  void LendWeight(const std::shared_ptr<const Plan>& plan, RunBuffers* buffers);
   absl::Status Inspect(int device, JobOutcome* outcome);
 
   const Job& job_;
@@ -57,6 +61,7 @@ class JobRun {
   // Null: the job is one slice, its own operation.
   std::optional<BatchSlices> slices_;
   SlicedBuffers buffers_;
+  std::optional<WeightLease> weight_;  // null before the first run
   int64_t count_ = 1;
   int64_t next_ = 0;
   ConvOperation next_operation_;

@@ -14,9 +14,11 @@ absl::Status DrainingError() {
                     "another one; retry there"});
 }
 
-Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory)
+Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory,
+                     WeightCache* weights)
     : options_(std::move(options)),
-      means_{plans, memory, options_.threads_per_worker, options_.clock},
+      means_{plans, memory, options_.threads_per_worker, options_.clock,
+             weights},
       rates_(options_.clock) {
   MutexLock lock(&mutex_);
   for (const Worker& worker : options_.workers) {

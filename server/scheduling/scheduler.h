@@ -49,8 +49,10 @@ class Scheduler {
     std::function<void(const Job&, const RunTimes&)> on_run;
   };
 
-  // Starts the workers. `plans` and `memory` outlive the scheduler.
-  Scheduler(Options options, PlanCache* plans, CallMemory* memory);
+  // Starts the workers. `plans`, `memory` and `weights` outlive the scheduler;
+  // without `weights` none is kept.
+  Scheduler(Options options, PlanCache* plans, CallMemory* memory,
+            WeightCache* weights = nullptr);
   // Shutdown().
   ~Scheduler();
 

@@ -59,6 +59,14 @@ class GaugeCollector final : public prometheus::Collectable {
               now.plan_cache_bytes),
         Gauge("convgrad_plan_cache_plans", "Cached plans.",
               now.plan_cache_plans),
+        Gauge("convgrad_weight_cache_bytes",
+              "Weights kept in the form that plans compute with.",
+              now.weight_cache_bytes),
+        Counter("convgrad_weight_cache_hits_total",
+                "Runs that found their weight so.", now.weight_cache_hits),
+        Counter("convgrad_weight_cache_misses_total",
+                "Runs that left theirs for later ones.",
+                now.weight_cache_misses),
     };
     for (prometheus::MetricFamily& family : DeviceFamilies(now.devices)) {
       families.push_back(std::move(family));
@@ -74,6 +82,13 @@ class GaugeCollector final : public prometheus::Collectable {
                                         int64_t value) {
     prometheus::MetricFamily family = Family(name, help);
     family.metric.emplace_back().gauge.value = static_cast<double>(value);
+    return family;
+  }
+  static prometheus::MetricFamily Counter(const char* name, const char* help,
+                                          int64_t value) {
+    prometheus::MetricFamily family{
+        name, help, prometheus::MetricType::Counter, {}};
+    family.metric.emplace_back().counter.value = static_cast<double>(value);
     return family;
   }
   static prometheus::ClientMetric Labelled(const QueueGauges& queue,

@@ -115,6 +115,9 @@ struct ServerGauges {
   int64_t region_bytes = 0;
   int64_t plan_cache_bytes = 0;
   int64_t plan_cache_plans = 0;
+  int64_t weight_cache_bytes = 0;
+  int64_t weight_cache_hits = 0;    // since the start
+  int64_t weight_cache_misses = 0;  // likewise
   std::vector<DeviceGauges> devices;
 };
 

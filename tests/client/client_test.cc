@@ -170,9 +170,9 @@ TEST_F(ClientTest, SendsWhatAStockServiceReads) {
   EXPECT_EQ(seen.options().request_id().size(), 16u);
   ASSERT_EQ(seen.payloads_size(), 2);
   EXPECT_EQ(seen.payloads(0).size(), 35 * sizeof(float));
-  EXPECT_EQ(std::memcmp(seen.payloads(1).data(), grad_output_.data(),
-                        21 * sizeof(float)),
-            0);
+  EXPECT_EQ(seen.payloads(1),
+            std::string(reinterpret_cast<const char*>(grad_output_.data()),
+                        21 * sizeof(float)));
   EXPECT_TRUE(
       DecodeOperation(seen.operation(), Direction::kBackward, {140, 84}).ok());
 }
@@ -240,7 +240,7 @@ TEST_F(ClientTest, RefusesOperandsOfAnotherSizeBeforeSending) {
 TEST_F(ClientTest, RefusesRepliesThatDoNotFit) {
   const auto expect_refused = [&](auto spoil) {
     service_.SetHandler([spoil](auto*, const auto& request, auto* response) {
-      const grpc::Status status = Answer(request, response);
+      grpc::Status status = Answer(request, response);
       spoil(response);
       return status;
     });

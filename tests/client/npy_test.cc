@@ -35,7 +35,7 @@ void ExpectRefused(const std::string& bytes, const std::string& found) {
 
 TEST(NpyTest, ReadsWhatItWrites) {
   for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
-    for (std::vector<int64_t> shape : std::vector<std::vector<int64_t>>{
+    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
              {}, {3}, {2, 3}, {0, 4}, {1, 2, 3, 4, 5}}) {
       NpyArray array{dtype, shape, ""};
       int64_t elements = 1;

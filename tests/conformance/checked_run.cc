@@ -64,6 +64,32 @@ absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Backend& backend,
   return support;
 }
 
+// Runs with a place for the prepared weight, then with what the first run left
+// there: neither changes a bit of the results, which `buffers` point at.
+absl::Status RunPrepared(const Plan& plan, RunBuffers buffers,
+                         const std::vector<GuardedBuffer>& results,
+                         const std::string& text) {
+  if (plan.prepared_weight_bytes() == 0) return absl::OkStatus();
+  std::vector<std::vector<std::byte>> bytes;
+  for (const GuardedBuffer& result : results) bytes.push_back(result.Bytes());
+  GuardedBuffer weight(plan.prepared_weight_bytes());
+  buffers.prepared_weight = absl::MakeSpan(weight.data(), weight.size());
+  for (const bool is_prepared : {false, true}) {
+    buffers.weight_is_prepared = is_prepared;
+    RETURN_IF_ERROR(plan.Run(buffers).status());
+    EXPECT_TRUE(weight.GuardsIntact())
+        << text << ": wrote beyond its prepared weight";
+    for (size_t i = 0; i < results.size(); ++i) {
+      EXPECT_EQ(results[i].Bytes(), bytes[i])
+          << text << ": a prepared weight changes results";
+    }
+    // What a later run finds is all that it needs of the weight.
+    buffers.operands[static_cast<size_t>(Operand::kWeight)] = nullptr;
+    std::fill(buffers.scratch.begin(), buffers.scratch.end(), std::byte{0xff});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<GuardedBuffer>> RunChecked(
@@ -89,6 +115,7 @@ absl::StatusOr<std::vector<GuardedBuffer>> RunChecked(
   RETURN_IF_ERROR(plan->Run(buffers).status());
 
   const std::string text = ToString(operation);
+  RETURN_IF_ERROR(RunPrepared(*plan, buffers, results, text));
   EXPECT_TRUE(scratch.GuardsIntact()) << text << ": wrote beyond its scratch";
   for (size_t i = 0; i < results.size(); ++i) {
     EXPECT_TRUE(results[i].GuardsIntact())

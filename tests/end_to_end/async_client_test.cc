@@ -93,13 +93,15 @@ TEST(AsyncClient, CallbacksMayCallOn) {
       *Client::Connect({.server = server.address(), .async_calls = 1});
   const Scaling first(2), second(3);
   std::promise<void> answered;
-  client->RunAsync(first.call(), [&](absl::StatusOr<OperationReply> reply) {
-    first.ExpectRight(reply);
-    client->RunAsync(second.call(), [&](absl::StatusOr<OperationReply> other) {
-      second.ExpectRight(other);
-      answered.set_value();
-    });
-  });
+  client->RunAsync(
+      first.call(), [&](const absl::StatusOr<OperationReply>& reply) {
+        first.ExpectRight(reply);
+        client->RunAsync(second.call(),
+                         [&](const absl::StatusOr<OperationReply>& other) {
+                           second.ExpectRight(other);
+                           answered.set_value();
+                         });
+      });
   answered.get_future().wait();
 }
 

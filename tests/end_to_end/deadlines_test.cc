@@ -18,6 +18,7 @@ Config TightConfig() {
   Config config = TestConfig();
   config.buffer_pool_idle_bytes = 0;
   config.plan_cache_bytes = 0;
+  config.weight_cache_bytes = 0;
   config.max_message_bytes = 24 * kMiB;  // one undeclared call takes 51 of 64
   return config;
 }

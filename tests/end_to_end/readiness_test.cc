@@ -23,7 +23,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
 }
 
 std::string WriteFile(const std::string& name, const std::string& text) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/", name);
+  std::string path = absl::StrCat(testing::TempDir(), "/", name);
   std::ofstream(path) << text;
   return path;
 }

@@ -254,6 +254,7 @@ TEST(Limits, WorkMemoryAndReferenceAreBounded) {
   config.memory_budget_bytes = 66 * kMiB;
   config.buffer_pool_idle_bytes = 0;
   config.plan_cache_bytes = 0;
+  config.weight_cache_bytes = 0;
   config.max_message_bytes = kMiB / 2;
   TestServer server(config);
   const auto send = [&server](const v1::ConvForwardRequest& request) {
@@ -310,6 +311,7 @@ TEST(Limits, TooManyWaitersAreAskedToRetry) {
   config.max_admission_waiters = 0;
   config.buffer_pool_idle_bytes = 0;
   config.plan_cache_bytes = 0;
+  config.weight_cache_bytes = 0;
   config.max_message_bytes = 24 * kMiB;  // 51 of 64 MiB
   PuppetStrings strings;
   std::vector<RegisteredBackend> backends;

@@ -20,6 +20,7 @@ class StreamLifeTest : public testing::Test {
     Config config = TestConfig();
     config.buffer_pool_idle_bytes = 0;
     config.plan_cache_bytes = 0;
+    config.weight_cache_bytes = 0;
     config.queue_capacity = 1;
     return config;
   }

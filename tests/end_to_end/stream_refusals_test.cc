@@ -37,7 +37,7 @@ class StreamRefusalsTest : public testing::Test {
   StreamOutcome ExpectRefused(const Messages& messages, grpc::StatusCode code,
                               absl::string_view reason,
                               absl::string_view field) {
-    const StreamOutcome outcome = SendAll(server_.stub(), messages);
+    StreamOutcome outcome = SendAll(server_.stub(), messages);
     const std::string& text = outcome.status.error_message();
     EXPECT_EQ(outcome.status.error_code(), code) << text;
     EXPECT_EQ(outcome.trailers.reason, reason) << text;

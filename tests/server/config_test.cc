@@ -35,7 +35,8 @@ TEST(Config, DefaultsFitTheMachine) {
   EXPECT_EQ(config.memory_budget_bytes, 4096 * kMiB);
   EXPECT_EQ(config.buffer_pool_idle_bytes, 512 * kMiB);
   EXPECT_EQ(config.plan_cache_bytes, 64 * kMiB);
-  EXPECT_GT(config.max_message_bytes, 800 * kMiB);
+  EXPECT_EQ(config.weight_cache_bytes, 256 * kMiB);
+  EXPECT_GT(config.max_message_bytes, 700 * kMiB);
   EXPECT_EQ(config.threads_per_worker, 4);
 }
 
@@ -45,11 +46,11 @@ TEST(Config, DefaultsShrinkWithTheBudget) {
   config.workers = 3;
   config = Complete(config);
   EXPECT_TRUE(config.Validate().ok()) << config.Validate();
-  EXPECT_LT(config.max_message_bytes, 10 * kMiB);
-  EXPECT_GT(config.max_message_bytes, 8 * kMiB);
+  EXPECT_LT(config.max_message_bytes, 8 * kMiB);
+  EXPECT_GT(config.max_message_bytes, 7 * kMiB);
   EXPECT_EQ(config.threads_per_worker, 1);
   EXPECT_EQ(config.CallBudgetBytes(),
-            128 * kMiB - 16 * kMiB - 8 * kMiB - 64 * kMiB);
+            128 * kMiB - 16 * kMiB - 8 * kMiB - 8 * kMiB - 64 * kMiB);
 }
 
 TEST(Config, KeepsWhatIsSet) {
@@ -141,6 +142,7 @@ TEST(Config, RefusesNumbersOutOfRange) {
   refused([](Config& c) { c.buffer_pool_idle_bytes = -2; },
           "--buffer_pool_idle_bytes");
   refused([](Config& c) { c.plan_cache_bytes = -2; }, "--plan_cache_bytes");
+  refused([](Config& c) { c.weight_cache_bytes = -2; }, "--weight_cache_bytes");
   refused([](Config& c) { c.max_admission_waiters = -1; },
           "--max_admission_waiters");
   refused([](Config& c) { c.max_macs = 0; }, "--max_macs");

@@ -19,7 +19,7 @@ TEST(Usage, HasEveryFlagOfTheTool) {
     const auto flags = AllFlags();
     const auto found = std::find_if(
         flags.begin(), flags.end(),
-        [&](const FlagEntry& entry) { return entry.name == name; });
+        [&wanted = name](const FlagEntry& e) { return e.name == wanted; });
     ASSERT_NE(found, flags.end()) << name;
     EXPECT_EQ(found->values == kSwitch, flag->IsOfType<bool>()) << name;
   }

@@ -1,0 +1,186 @@
+#include "server/scheduling/weight_cache.h"
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <span>
+
+#include "highwayhash/highwayhash_target.h"
+#include "highwayhash/instruction_sets.h"
+
+namespace convgrad {
+namespace {
+
+// Looking at smaller ones costs as much as preparing them.
+constexpr int64_t kLeastBytes = 64 << 10;
+
+// Weights whose looks are remembered, and what makes one's look.
+constexpr size_t kLooks = 4096;
+constexpr int64_t kSamples = 64;
+constexpr int64_t kSampleBytes = 64;
+
+std::array<uint64_t, 4> MakeSecret() {
+  std::random_device random;  // the system's generator
+  std::array<uint64_t, 4> secret;
+  for (uint64_t& word : secret) word = uint64_t{random()} << 32 | random();
+  return secret;
+}
+
+}  // namespace
+
+struct WeightLease::Entry {
+  WeightCache::Key key;
+  // Another plan may come to lie where a dropped one lay.
+  std::weak_ptr<const Plan> plan;
+  Buffer buffer;
+  bool is_prepared = false;  // guarded by the cache's mutex
+};
+
+WeightLease& WeightLease::operator=(WeightLease&& other) noexcept {
+  std::swap(cache_, other.cache_);
+  std::swap(entry_, other.entry_);
+  std::swap(is_prepared_, other.is_prepared_);
+  return *this;
+}
+
+WeightLease::~WeightLease() {
+  if (entry_ != nullptr && !is_prepared_) cache_->Forget(*entry_);
+}
+
+absl::Span<std::byte> WeightLease::bytes() const {
+  if (entry_ == nullptr) return {};
+  return absl::MakeSpan(entry_->buffer.data(), entry_->buffer.size());
+}
+
+const Plan* WeightLease::plan() const {
+  return entry_ == nullptr ? nullptr : entry_->key.plan;
+}
+
+void WeightLease::SetPrepared() {
+  if (entry_ == nullptr || is_prepared_) return;
+  is_prepared_ = true;
+  cache_->SetPrepared(entry_.get());
+}
+
+WeightCache::WeightCache(int64_t max_bytes)
+    : max_bytes_(max_bytes), secret_(MakeSecret()), lately_(kLooks) {}
+
+WeightCache::~WeightCache() = default;
+
+WeightCache::Hash WeightCache::HashOf(absl::Span<const std::byte> bytes) const {
+  using highwayhash::HighwayHash;
+  using highwayhash::InstructionSets;
+  const highwayhash::HHKey key = {secret_[0], secret_[1], secret_[2],
+                                  secret_[3]};
+  highwayhash::HHResult128 hash;
+  InstructionSets::Run<HighwayHash>(
+      key, reinterpret_cast<const char*>(bytes.data()), bytes.size(), &hash);
+  return {hash[0], hash[1]};
+}
+
+bool WeightCache::SeemsKnown(const std::string& client, const Plan* plan,
+                             absl::Span<const std::byte> weight) {
+  std::vector<std::byte> look(kSamples * kSampleBytes);
+  const int64_t step = (std::ssize(weight) - kSampleBytes) / (kSamples - 1);
+  for (int64_t i = 0; i < kSamples; ++i) {
+    std::copy_n(weight.data() + i * step, kSampleBytes,
+                look.data() + i * kSampleBytes);
+  }
+  const auto append = [&look](const auto* data, size_t count) {
+    const auto bytes = std::as_bytes(std::span(data, count));
+    look.insert(look.end(), bytes.begin(), bytes.end());
+  };
+  append(&plan, 1);
+  append(client.data(), client.size());
+  const uint64_t now = HashOf(look)[0];
+  MutexLock lock(&mutex_);
+  return std::exchange(lately_[now % kLooks], now) == now;
+}
+
+WeightLease WeightCache::Lease(const std::string& client,
+                               const std::shared_ptr<const Plan>& plan,
+                               absl::Span<const std::byte> weight) {
+  WeightLease lease;
+  const int64_t size = plan->prepared_weight_bytes();
+  const int64_t capacity = BufferPool::CapacityFor(size);
+  if (size == 0 || std::ssize(weight) < kLeastBytes || capacity > max_bytes_ ||
+      !SeemsKnown(client, plan.get(), weight)) {
+    return lease;
+  }
+  Key key{client, plan.get(), HashOf(weight)};
+  MutexLock lock(&mutex_);
+  const auto found = by_key_.find(key);
+  if (found != by_key_.end()) {
+    const std::shared_ptr<Entry> entry = *found->second;
+    if (entry->plan.lock() == plan) {
+      // Somebody is filling it: this run is on its own.
+      if (!entry->is_prepared) return lease;
+      entries_.splice(entries_.begin(), entries_, found->second);
+      ++hits_;
+      lease.cache_ = this;
+      lease.entry_ = entry;
+      lease.is_prepared_ = true;
+      return lease;
+    }
+    Drop(found->second);
+  }
+  if (!MakeRoom(capacity)) return lease;
+  absl::StatusOr<Buffer> buffer = pool_.Take(size);
+  if (!buffer.ok()) return lease;
+  ++misses_;
+  bytes_ += capacity;
+  entries_.push_front(std::make_shared<Entry>(
+      Entry{key, plan, *std::move(buffer), /*is_prepared=*/false}));
+  by_key_.emplace(std::move(key), entries_.begin());
+  lease.cache_ = this;
+  lease.entry_ = entries_.front();
+  return lease;
+}
+
+bool WeightCache::MakeRoom(int64_t bytes) {
+  auto position = entries_.end();
+  while (bytes_ > max_bytes_ - bytes && position != entries_.begin()) {
+    --position;
+    if (position->use_count() > 1) continue;  // leased
+    const auto dropped = position++;
+    Drop(dropped);
+  }
+  return bytes_ <= max_bytes_ - bytes;
+}
+
+void WeightCache::Drop(Entries::iterator position) {
+  bytes_ -= BufferPool::CapacityFor((*position)->buffer.size());
+  by_key_.erase((*position)->key);
+  entries_.erase(position);
+}
+
+void WeightCache::SetPrepared(Entry* entry) {
+  MutexLock lock(&mutex_);
+  entry->is_prepared = true;
+}
+
+void WeightCache::Forget(const Entry& entry) {
+  MutexLock lock(&mutex_);
+  const auto found = by_key_.find(entry.key);
+  // Dropped already where another plan took its place.
+  if (found != by_key_.end() && found->second->get() == &entry) {
+    Drop(found->second);
+  }
+}
+
+int64_t WeightCache::bytes() const {
+  MutexLock lock(&mutex_);
+  return bytes_;
+}
+
+int64_t WeightCache::hits() const {
+  MutexLock lock(&mutex_);
+  return hits_;
+}
+
+int64_t WeightCache::misses() const {
+  MutexLock lock(&mutex_);
+  return misses_;
+}
+
+}  // namespace convgrad

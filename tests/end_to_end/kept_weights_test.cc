@@ -1,0 +1,71 @@
+// Weights that come again, over a real socket and on the real CPU backend.
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/end_to_end/test_server.h"
+
+namespace convgrad {
+namespace {
+
+// conv2d_n1_c64_o64_i14_k3_p1 with a 144 KiB weight, full of `seed`'s numbers.
+v1::ConvBackwardRequest Request(int seed) {
+  v1::ConvBackwardRequest request = SeedBackward();
+  v1::ConvOperation* operation = request.mutable_operation();
+  v1::ConvProblem* problem = operation->mutable_problem();
+  problem->Clear();
+  for (int64_t dim : {1, 64, 14, 14}) problem->add_input_dims(dim);
+  problem->set_out_channels(64);
+  problem->add_kernel(3);
+  problem->add_pad_begin(1);
+  problem->add_pad_end(1);
+  v1::Operands* operands = operation->mutable_operands();
+  request.clear_payloads();
+  const auto fill = [&](v1::Tensor* tensor, std::vector<int64_t> dims) {
+    size_t count = 1;
+    tensor->clear_dims();
+    for (int64_t dim : dims) {
+      tensor->add_dims(dim);
+      count *= dim;
+    }
+    std::vector<float> values(count);
+    for (size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<float>((i * 31 + seed) % 17) / 7 - 1;
+    }
+    tensor->mutable_inline_()->set_payload_index(request.payloads_size());
+    request.add_payloads(BytesOf(values));
+  };
+  fill(operands->mutable_input(), {1, 64, 14, 14});
+  fill(operands->mutable_weight(), {64, 64, 3, 3});
+  fill(operands->mutable_grad_output(), {1, 64, 14, 14});
+  return request;
+}
+
+TEST(KeptWeights, AHitChangesNoBit) {
+  TestServer server;
+  const auto backward = [&](int seed) {
+    grpc::ClientContext context;
+    v1::ConvBackwardResponse response;
+    const grpc::Status status =
+        server.stub().ConvBackward(&context, Request(seed), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return std::vector<std::string>(response.payloads().begin(),
+                                    response.payloads().end());
+  };
+  const std::vector<std::string> first = backward(1);
+  const std::vector<std::string> other = backward(2);
+  EXPECT_NE(first, other);
+  EXPECT_EQ(backward(1), first);
+  EXPECT_EQ(server.server().gauges().weight_cache_misses, 1);
+  EXPECT_GT(server.server().gauges().weight_cache_bytes, 0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(backward(1), first);
+    EXPECT_EQ(backward(2), other);
+  }
+  EXPECT_EQ(server.server().gauges().weight_cache_misses, 2);
+  EXPECT_EQ(server.server().gauges().weight_cache_hits, 5);
+  server.ExpectNothingHeld();
+}
+
+}  // namespace
+}  // namespace convgrad
