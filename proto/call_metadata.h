@@ -1,5 +1,5 @@
-// What a call says of itself beside its message, which a server may have to wait
-// for: keys of gRPC's metadata.
+// What a call says of itself beside its message, which a server may have to
+// wait for: keys of gRPC's metadata.
 #pragma once
 
 namespace convgrad {

@@ -40,7 +40,7 @@ struct Config {
   int64_t memory_budget_bytes = 0;      // 0: half the memory limit
   int64_t buffer_pool_idle_bytes = -1;  // -1: 1/8 of the budget
   absl::Duration buffer_pool_idle_time = absl::Minutes(1);
-  int64_t plan_cache_bytes = -1;  // -1: 64 MiB, at most 1/16 of the budget
+  int64_t plan_cache_bytes = -1;    // -1: 64 MiB, at most 1/16 of the budget
   int64_t weight_cache_bytes = -1;  // -1: 1/16 of the budget
   // 0: 1 GiB, at most what lets two calls of unknown size in at once.
   int64_t max_message_bytes = 0;

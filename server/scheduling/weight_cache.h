@@ -59,8 +59,8 @@ class WeightCache {
   // Requires: no lease outstanding.
   ~WeightCache();
 
-  // Returns the prepared form of `weight`, a place to put it, or an empty lease.
-  // `weight` mustn't change until the run is over.
+  // Returns the prepared form of `weight`, a place to put it, or an empty
+  // lease. `weight` mustn't change until the run is over.
   WeightLease Lease(const std::string& client,
                     const std::shared_ptr<const Plan>& plan,
                     absl::Span<const std::byte> weight);
