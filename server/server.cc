@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "server/background_thread.h"
+#include "server/devices.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_listener.h"
 #include "server/memory/region_registry.h"
@@ -32,6 +33,7 @@
 #include "server/text_file.h"
 #include "server/token_file.h"
 #include "server/warmer.h"
+#include "server/workers.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -43,19 +45,6 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 // How often files are looked at that may have changed.
 constexpr absl::Duration kRefresh = absl::Seconds(1);
-
-Scheduler::Options SchedulerOptions(const Config& config,
-                                    const Machine& machine) {
-  Scheduler::Options options;
-  options.worker_cores.resize(config.workers);
-  if (config.pin_workers) {
-    options.worker_cores =
-        CoreSets(machine, config.workers, config.threads_per_worker);
-  }
-  options.threads_per_worker = config.threads_per_worker;
-  options.queue_capacity = config.queue_capacity;
-  return options;
-}
 
 class GrpcServer final : public Server {
  public:
@@ -94,7 +83,7 @@ class GrpcServer final : public Server {
   RegionRegistry regions_;
   PlanCache plans_;
   WeightCache weights_;
-  const Router router_;
+  Router router_;
   Scheduler scheduler_;
   SelfCheckSampler self_check_sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
@@ -115,6 +104,7 @@ class GrpcServer final : public Server {
   std::unique_ptr<ConvGradService> service_;
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
+  std::unique_ptr<DeviceWatch> device_watch_;
   Warmer warmer_;
 };
 
@@ -122,18 +112,21 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
                        std::vector<RegisteredBackend> backends)
     : config_(std::move(config)),
       backends_(std::move(backends)),
-      memory_(std::make_shared<CallMemory>(config_.CallBudgetBytes(),
-                                           config_.max_admission_waiters,
-                                           config_.buffer_pool_idle_bytes,
-                                           [this](std::function<void()> task) {
-                                             background_.Post(std::move(task));
-                                           })),
+      memory_(std::make_shared<CallMemory>(
+          config_.CallBudgetBytes(), config_.max_admission_waiters,
+          config_.buffer_pool_idle_bytes,
+          [this](std::function<void()> task) {
+            background_.Post(std::move(task));
+          },
+          PinnerOf(backends_))),
       regions_(&memory_->budget, config_.max_region_bytes),
       plans_(config_.plan_cache_bytes),
       weights_(config_.weight_cache_bytes),
-      router_(backends_, {config_.max_macs, config_.max_reference_macs}),
-      scheduler_(SchedulerOptions(config_, machine), &plans_, memory_.get(),
-                 &weights_),
+      router_(backends_, {config_.max_macs, config_.max_reference_macs},
+              config_.threads_per_worker),
+      scheduler_(
+          SchedulerOptions(config_, machine, backends_, router_.cost_model()),
+          &plans_, memory_.get(), &weights_),
       self_check_sampler_(config_.self_check_ratio),
       tokens_(config_.token_file, &gate_),
       background_(kTick, [this] { Tick(); }),
@@ -143,6 +136,7 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
 
 GrpcServer::~GrpcServer() {
   if (listeners_ == nullptr) return;
+  device_watch_.reset();
   readiness_->StartDraining();
   warmer_.Stop();
   // Cancels what is left; each call still ends by itself, so that jobs and
@@ -214,6 +208,7 @@ ServerGauges GrpcServer::gauges() const {
   gauges.region_bytes = regions_.region_bytes();
   gauges.plan_cache_bytes = plans_.bytes();
   gauges.plan_cache_plans = plans_.plans();
+  gauges.devices = GaugesOf(backends_, scheduler_);
   gauges.weight_cache_bytes = weights_.bytes();
   gauges.weight_cache_hits = weights_.hits();
   gauges.weight_cache_misses = weights_.misses();
@@ -229,6 +224,7 @@ CallServices GrpcServer::MakeServices() {
   services.lifecycle = &lifecycle_;
   services.gate = &gate_;
   services.router = &router_;
+  services.cost_model = router_.cost_model();
   services.scheduler = &scheduler_;
   services.self_check_sampler = &self_check_sampler_;
   services.max_message_bytes = config_.max_message_bytes;
@@ -272,6 +268,7 @@ absl::Status GrpcServer::Listen() {
       Listeners::Start(options, {listed_service_.get(), admin_service_.get()},
                        service_.get()));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
+  device_watch_ = DeviceWatch::Start(&backends_, &router_, readiness_.get());
   return absl::OkStatus();
 }
 

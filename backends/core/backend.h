@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "backends/core/conv_operation.h"
+#include "backends/core/device.h"
 
 namespace convgrad {
 
@@ -41,8 +42,13 @@ struct RunBuffers {
 
 // Where the time of one Run went.
 struct RunTimes {
-  absl::Duration reorder;  // layout and dtype changes, masks, epilogues
-  absl::Duration compute;  // the library's arithmetic
+  // Layout and dtype changes, masks, epilogues; on a device part of `compute`.
+  absl::Duration reorder = absl::ZeroDuration();
+  // The library's arithmetic.
+  absl::Duration compute = absl::ZeroDuration();
+  // Between host and device, as far as it didn't pass beside `compute`.
+  absl::Duration transfer = absl::ZeroDuration();
+  int64_t transferred_bytes = 0;
 };
 
 // A prepared operation. Immutable; thread-safe: several threads may Run one
@@ -79,6 +85,8 @@ struct PlanOptions {
   bool deterministic = true;
   // Memory that timing may take while it lasts; what needs more isn't timed.
   int64_t timing_bytes = 0;
+  // Which of the backend's devices will run the plan; 0 if it has none.
+  int device = 0;
 };
 
 // What a backend is and can do on this machine, for GetCapabilities and the
@@ -124,6 +132,19 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const ConvOperation& operation, const PlanOptions& options) const = 0;
 
+  // Its devices, each of which gets a worker that runs nothing else; 0: it
+  // computes on the cores of the thread that runs a plan.
+  virtual int device_count() const { return 0; }
+  // Whether an error took the device out for good. Fast.
+  virtual bool IsLost(int /*device*/) const { return false; }
+  // Takes a millisecond.
+  virtual DeviceState StateOf(int /*device*/) const { return {}; }
+  // Null: there is nothing to pin memory for. Doesn't need the backend.
+  virtual std::shared_ptr<MemoryPinner> pinner() const { return nullptr; }
+
+  // Returns what to expect of it, with `threads` per worker. Fast.
+  virtual Rates rates(int /*threads*/) const { return {}; }
+
   // What was timed so far, by MakePlan with deterministic = false: one "WHAT =
   // CHOICE" a line, for LoadTuning. Empty if the backend has nothing to choose.
   virtual std::string tuning() const { return ""; }
@@ -135,5 +156,8 @@ class Backend {
     return absl::OkStatus();
   }
 };
+
+// Returns whether the backend has devices and all of them are lost.
+bool IsLost(const Backend& backend);
 
 }  // namespace convgrad

@@ -2,30 +2,61 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "backends/cuda/cuda_conv_plan.h"
 #include "backends/cuda/cuda_device.h"
+#include "backends/cuda/cuda_engine_choices.h"
+#include "backends/cuda/cuda_nvml.h"
+#include "backends/cuda/cuda_pinner.h"
+#include "backends/cuda/cuda_tuning.h"
 
 namespace convgrad {
 namespace {
 
 constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 30;
 
-class CudaBackend final : public Backend {
- public:
-  CudaBackend(std::string description, cuda::GraphTarget target)
-      : description_(std::move(description)),
-        version_(target.version()),
-        device_(cuda::MakeDeviceCalls(0)),
-        target_(std::move(target)) {}
+// A device, and what computes on it. Members in the order that they go last.
+struct DeviceUnit {
+  DeviceUnit(int index, cuda::DeviceInfo of)
+      : info(std::move(of)), device(cuda::MakeDeviceCalls(index)) {}
+
+  // Takes the calling thread to the device.
+  absl::Status Select() {
+    RETURN_IF_ERROR(device.CheckUsable());
+    return device.Check(device.calls().Select(), "device");
+  }
 
   absl::Status Start() {
-    ASSIGN_OR_RETURN(lane_, cuda::Lane::Make(&device_));
-    worker_.device = &device_;
-    worker_.lane = lane_.get();
-    MutexLock lock(&worker_.mutex);
-    worker_.target = &target_;
+    RETURN_IF_ERROR(Select());
+    ASSIGN_OR_RETURN(cuda::GraphTarget current,
+                     cuda::GraphTarget::OfCurrentDevice());
+    target.emplace(std::move(current));
+    ASSIGN_OR_RETURN(lane, cuda::Lane::Make(&device));
+    worker.device = &device;
+    worker.lane = lane.get();
+    MutexLock lock(&worker.mutex);
+    worker.target = &*target;
+    return absl::OkStatus();
+  }
+
+  const cuda::DeviceInfo info;
+  cuda::Device device;
+  std::optional<cuda::GraphTarget> target;
+  std::unique_ptr<cuda::Lane> lane;
+  cuda::Worker worker;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  absl::Status Start() {
+    ASSIGN_OR_RETURN(const auto devices, cuda::ListDevices());
+    for (const auto& [index, info] : devices) {
+      units_.push_back(std::make_unique<DeviceUnit>(index, info));
+      RETURN_IF_ERROR(units_.back()->Start());
+    }
     return absl::OkStatus();
   }
 
@@ -33,8 +64,9 @@ class CudaBackend final : public Backend {
 
   BackendCapabilities capabilities() const override {
     BackendCapabilities capabilities;
-    capabilities.version = version_;
-    capabilities.description = description_;
+    capabilities.version = units_[0]->target->version();
+    capabilities.description =
+        absl::StrCat(units_.size(), " x ", units_[0]->info.description);
     capabilities.results.assign(kAllResults.begin(), kAllResults.end());
     capabilities.dtypes = {DataType::kF32, DataType::kBF16, DataType::kF16};
     capabilities.native_dtypes = capabilities.dtypes;
@@ -54,29 +86,66 @@ class CudaBackend final : public Backend {
   }
 
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
-      const ConvOperation& operation, const PlanOptions&) const override {
-    RETURN_IF_ERROR(device_.CheckUsable());
-    RETURN_IF_ERROR(device_.Check(device_.calls().Select(), "device"));
-    return cuda::MakeConvPlan(operation, {kMaxWorkspaceBytes}, &worker_);
+      const ConvOperation& operation,
+      const PlanOptions& options) const override {
+    DeviceUnit& unit = *units_[options.device];
+    RETURN_IF_ERROR(unit.Select());
+    return cuda::MakeConvPlan(operation,
+                              {kMaxWorkspaceBytes,
+                               [&](const cuda::GraphSpec& spec) {
+                                 return EngineFor(spec, options, &unit);
+                               }},
+                              &unit.worker);
+  }
+
+  int device_count() const override { return static_cast<int>(units_.size()); }
+  bool IsLost(int device) const override {
+    return units_[device]->device.is_lost();
+  }
+  DeviceState StateOf(int device) const override {
+    const DeviceUnit& unit = *units_[device];
+    DeviceState state{unit.info.description, unit.device.is_lost(), {}, {}, {}};
+    if (nvml_ != nullptr) nvml_->Read(unit.info.pci_bus_id, &state);
+    return state;
+  }
+  std::shared_ptr<MemoryPinner> pinner() const override {
+    return cuda::MakePinner();
+  }
+  Rates rates(int /*threads*/) const override { return units_[0]->info.rates; }
+
+  std::string tuning() const override { return timed_.ToText(); }
+  absl::Status LoadTuning(absl::string_view tuning) override {
+    return loaded_.AddText(tuning);
   }
 
  private:
-  const std::string description_;
-  const std::string version_;
-  mutable cuda::Device device_;
-  cuda::GraphTarget target_;
-  std::unique_ptr<cuda::Lane> lane_;
-  mutable cuda::Worker worker_;
+  // What can't be timed is left to the heuristics. Called by the thread that
+  // has the unit's target.
+  std::string EngineFor(const cuda::GraphSpec& spec, const PlanOptions& options,
+                        DeviceUnit* unit) const {
+    const std::string key = KeyOf(spec, unit->info.description);
+    if (!options.deterministic) {
+      const std::optional<std::string> known = timed_.Find(key);
+      if (known) return *known;
+      const auto fastest = cuda::TuneGraph(spec, *unit->target, &unit->device);
+      if (fastest.ok()) {
+        timed_.Put(key, *fastest);
+        return *fastest;
+      }
+    }
+    return loaded_.Find(key).value_or("");
+  }
+
+  const std::unique_ptr<cuda::Nvml> nvml_ = cuda::Nvml::Load();
+  cuda::EngineChoices loaded_;
+  mutable cuda::EngineChoices timed_;
+  std::vector<std::unique_ptr<DeviceUnit>> units_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend() {
-  ASSIGN_OR_RETURN(std::string description, cuda::DescribeDevice());
-  ASSIGN_OR_RETURN(cuda::GraphTarget target,
-                   cuda::GraphTarget::OfCurrentDevice());
-  auto backend =
-      std::make_unique<CudaBackend>(std::move(description), std::move(target));
+  auto backend = std::make_unique<CudaBackend>();
   RETURN_IF_ERROR(backend->Start());
   return backend;
 }

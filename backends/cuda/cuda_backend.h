@@ -8,7 +8,8 @@
 
 namespace convgrad {
 
-// Returns the backend on the machine's first device. The driver and cuDNN are
+// Returns the backend on the machine's devices, as far as they are of the same
+// model as the first one. The driver and cuDNN are
 // loaded here, not when the process starts. Errors: kFailedPrecondition if
 // there is "no CUDA device", no cuDNN 9, or one that can't use the device.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend();

@@ -49,7 +49,7 @@ std::vector<GraphSpec> SpecsFor(const PassSpec& pass,
       if (operands == DataType::kF32) std::swap(formats[0], formats[1]);
       for (Format format : formats) {
         specs.push_back({pass.pass, problem, operands, result, format,
-                         pass.bias, max_workspace_bytes});
+                         pass.bias, max_workspace_bytes, ""});
       }
     }
   }
@@ -59,12 +59,12 @@ std::vector<GraphSpec> SpecsFor(const PassSpec& pass,
 }  // namespace
 
 absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
-                                          const GraphTarget& target,
-                                          int64_t max_workspace_bytes) {
+                                          const GraphPlanner& planner) {
   absl::Status refusal;
-  for (GraphSpec& graph : SpecsFor(spec, max_workspace_bytes)) {
+  for (GraphSpec& graph : SpecsFor(spec, planner.max_workspace_bytes)) {
+    if (planner.engine_for) graph.engine = planner.engine_for(graph);
     absl::StatusOr<std::unique_ptr<ConvGraph>> made =
-        ConvGraph::Make(graph, target);
+        ConvGraph::Make(graph, planner.target);
     if (made.ok()) {
       Candidate candidate{std::move(graph), *std::move(made), {}};
       for (size_t i = 0; i < spec.problem.axes.size(); ++i) {

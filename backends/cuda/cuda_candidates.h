@@ -2,6 +2,7 @@
 // one for which it has an engine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,14 @@ struct PassSpec {
   bool bias = false;
 };
 
+// How graphs are made.
+struct GraphPlanner {
+  const GraphTarget& target;
+  int64_t max_workspace_bytes = 0;
+  // Returns a name for GraphSpec::engine. Null: heuristics alone.
+  std::function<std::string(const GraphSpec&)> engine_for;
+};
+
 // A graph, and the tensors that it works on: dense, and padded beforehand where
 // no engine takes asymmetric pads.
 struct Candidate {
@@ -34,8 +43,7 @@ struct Candidate {
 // once; the order of dims in which the engines of the dtype work, then the
 // other. Errors: kUnimplemented if all fail, with the first one's reason.
 absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
-                                          const GraphTarget& target,
-                                          int64_t max_workspace_bytes);
+                                          const GraphPlanner& planner);
 
 // Returns how the candidate's dense tensor for `role` lies; `view` tells the
 // part of it that the caller's tensor fills.

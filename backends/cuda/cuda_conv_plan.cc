@@ -102,7 +102,9 @@ absl::Status SlicedPlan::Build(const ConvPlanOptions& options) {
       shape_.slices == 1 ? operation_ : SliceOf(operation_, shape_.slices);
   {
     MutexLock lock(&worker_->mutex);
-    PlanBuilder builder(slice, *worker_->target, options.max_workspace_bytes);
+    const GraphPlanner planner{*worker_->target, options.max_workspace_bytes,
+                               options.engine_for};
+    PlanBuilder builder(slice, planner);
     RETURN_IF_ERROR(builder.Build());
     program_ = builder.TakeProgram();
     implementation_ = builder.implementation();
@@ -197,13 +199,21 @@ absl::StatusOr<RunTimes> SlicedPlan::Run(const RunBuffers& buffers) const {
   const absl::Time start = absl::Now();
   const HostMemory host{{buffers.operands.begin(), buffers.operands.end()},
                         buffers.results};
+  RunTimes times;
   ASSIGN_OR_RETURN(
-      const absl::Duration staging,
+      times.compute,
       worker_->lane->Run(
           shape_, host,
           [this](int64_t slice, const DeviceMemory& memory,
                  cudaStream_t stream) { return Work(slice, memory, stream); }));
-  return RunTimes{staging, absl::Now() - start - staging};
+  times.transfer =
+      std::max(absl::Now() - start - times.compute, absl::ZeroDuration());
+  for (const auto* crossings : {&shape_.operands, &shape_.results}) {
+    for (const Crossing& crossing : *crossings) {
+      times.transferred_bytes += crossing.bytes;
+    }
+  }
+  return times;
 }
 
 }  // namespace

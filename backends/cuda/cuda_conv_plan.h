@@ -2,7 +2,9 @@
 // with each other's work.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
@@ -23,6 +25,8 @@ struct Worker {
 
 struct ConvPlanOptions {
   int64_t max_workspace_bytes = 0;
+  // As GraphPlanner has it.
+  std::function<std::string(const GraphSpec&)> engine_for;
 };
 
 // Plans for the worker, which must outlive the plan; the plan of a worker

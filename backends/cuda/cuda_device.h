@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "backends/core/device.h"
 #include "cuda_runtime_api.h"
 
 namespace convgrad::cuda {
@@ -25,11 +27,17 @@ class DeviceCalls {
   virtual cudaError_t Free(void* memory) = 0;
   virtual cudaError_t AllocatePinned(void** memory, size_t bytes) = 0;
   virtual cudaError_t FreePinned(void* memory) = 0;
+  // Whether a transfer can use the memory as it is.
+  virtual bool IsPinned(const void* memory) = 0;
   virtual cudaError_t CreateStream(cudaStream_t* stream) = 0;
   virtual cudaError_t DestroyStream(cudaStream_t stream) = 0;
-  virtual cudaError_t CreateEvent(cudaEvent_t* event) = 0;
+  // `timed`: Elapsed may be asked for.
+  virtual cudaError_t CreateEvent(cudaEvent_t* event, bool timed) = 0;
   virtual cudaError_t DestroyEvent(cudaEvent_t event) = 0;
   virtual cudaError_t Record(cudaEvent_t event, cudaStream_t stream) = 0;
+  // Both must have passed.
+  virtual cudaError_t Elapsed(float* milliseconds, cudaEvent_t begin,
+                              cudaEvent_t end) = 0;
   // Makes the stream wait for the event.
   virtual cudaError_t Await(cudaStream_t stream, cudaEvent_t event) = 0;
   // Make the calling thread wait.
@@ -46,9 +54,15 @@ class DeviceCalls {
 // Returns the calls of device `index`. Requires: it is there.
 std::unique_ptr<DeviceCalls> MakeDeviceCalls(int index);
 
-// Returns the name and compute capability of device 0, e.g. "NVIDIA H200,
-// sm_90". Errors: kFailedPrecondition "no CUDA device".
-absl::StatusOr<std::string> DescribeDevice();
+struct DeviceInfo {
+  std::string description;  // e.g. "NVIDIA H200, sm_90"
+  std::string pci_bus_id;
+  Rates rates;
+};
+
+// Returns the machine's devices that are like the first one, by index: all of
+// them give the same bits. Errors: kFailedPrecondition "no CUDA device".
+absl::StatusOr<std::map<int, DeviceInfo>> ListDevices();
 
 // A device that works until an error took it out. Thread-safe.
 class Device {
@@ -63,6 +77,7 @@ class Device {
 
   // Errors: kUnavailable after a sticky error.
   absl::Status CheckUsable() const;
+  bool is_lost() const { return is_lost_; }
 
  private:
   const std::unique_ptr<DeviceCalls> calls_;
@@ -90,6 +105,6 @@ using Event = std::unique_ptr<CUevent_st, Releaser<&DeviceCalls::DestroyEvent>>;
 absl::StatusOr<DeviceBuffer> AllocateDevice(Device* device, int64_t bytes);
 absl::StatusOr<PinnedBuffer> AllocatePinned(Device* device, int64_t bytes);
 absl::StatusOr<Stream> CreateStream(Device* device);
-absl::StatusOr<Event> CreateEvent(Device* device);
+absl::StatusOr<Event> CreateEvent(Device* device, bool timed);
 
 }  // namespace convgrad::cuda

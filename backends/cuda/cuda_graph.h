@@ -57,6 +57,9 @@ struct GraphSpec {
   bool bias = false;
   // Engines that need more workspace are left out.
   int64_t max_workspace_bytes = 0;
+  // cuDNN's name of the engine to take, if it is one that may be taken. Else,
+  // and if empty: the one that cuDNN's heuristics put first.
+  std::string engine;
 };
 
 // Device pointers of one execution.
@@ -71,12 +74,16 @@ struct GraphBuffers {
 // Immutable.
 class ConvGraph {
  public:
-  // Picks the engine that cuDNN's heuristics put first among those that are
-  // deterministic and only multiply and add in f32: no TF32, no Winograd, no
-  // FFT, no sums in 16 bits.
+  // Picks an engine among those that are deterministic and only multiply and
+  // add in f32: no TF32, no Winograd, no FFT, no sums in 16 bits.
   // Errors: kUnimplemented if there is none, naming cuDNN's reason.
   static absl::StatusOr<std::unique_ptr<ConvGraph>> Make(
       const GraphSpec& spec, const GraphTarget& target);
+
+  // Returns the names of at most `count` such engines, in the heuristics'
+  // order. Slow: it makes them all. Errors: as Make.
+  static absl::StatusOr<std::vector<std::string>> ListEngines(
+      const GraphSpec& spec, const GraphTarget& target, int count);
 
   ~ConvGraph();
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
 
 namespace convgrad::cuda {
@@ -36,53 +35,70 @@ std::byte* At(void* memory, int64_t offset) {
 class Lane::Slices {
  public:
   Slices(Lane* lane, const LaneShape& shape, const HostMemory& host)
-      : lane_(*lane), shape_(shape), host_(host) {
-    Place(shape.operands, &operands_);
-    Place(shape.results, &results_);
-    pinned_bytes_ = layout_.size();
-    scratch_ = layout_.Take(shape.scratch_bytes);
+      : lane_(*lane), slices_(shape.slices) {
+    for (size_t i = 0; i < shape.operands.size(); ++i) {
+      // Never written to: Upload reads.
+      operands_.push_back(
+          Place(shape.operands[i], const_cast<void*>(host.operands[i])));
+    }
+    for (size_t i = 0; i < shape.results.size(); ++i) {
+      results_.push_back(Place(shape.results[i], host.results[i]));
+    }
+    scratch_ = device_layout_.Take(shape.scratch_bytes);
   }
 
-  int64_t device_bytes() const { return layout_.size(); }
-  int64_t pinned_bytes() const { return pinned_bytes_; }
-  absl::Duration staging() const { return staging_; }
+  int64_t device_bytes() const { return device_layout_.size(); }
+  int64_t pinned_bytes() const { return pinned_layout_.size(); }
+  absl::Duration computing() const { return computing_; }
 
   absl::Status Run(void* device, void* pinned, const SliceWork& work) {
     device_ = device;
     pinned_ = pinned;
     RETURN_IF_ERROR(Upload(0, false));
-    for (int64_t slice = 0; slice < shape_.slices; ++slice) {
+    for (int64_t slice = 0; slice < slices_; ++slice) {
       RETURN_IF_ERROR(Feed(slice));
       RETURN_IF_ERROR(work(slice, MemoryOf(slice), lane_.compute_.get()));
       RETURN_IF_ERROR(Collect(slice));
     }
-    RETURN_IF_ERROR(Download(shape_.slices - 1, false));
-    for (int64_t slice = std::max<int64_t>(shape_.slices - kSlots, 0);
-         slice < shape_.slices; ++slice) {
+    RETURN_IF_ERROR(Download(slices_ - 1, false));
+    for (int64_t slice = std::max<int64_t>(slices_ - kSlots, 0);
+         slice < slices_; ++slice) {
+      RETURN_IF_ERROR(TakeTime(slice));
       RETURN_IF_ERROR(Unstage(slice));
     }
     RETURN_IF_ERROR(Check(calls().Synchronize(lane_.download_.get())));
-    CopyOut(shape_.slices - 1, false);
+    CopyOut(slices_ - 1, false);
     return absl::OkStatus();
   }
 
  private:
-  // Offsets by slot; the same on the device and in pinned memory.
-  using Offsets = std::vector<std::array<int64_t, kSlots>>;
+  // A tensor on both sides. Offsets by slot.
+  struct Placed {
+    bool is_cut;
+    int64_t bytes;  // of a slice; of all of it if it isn't cut
+    std::byte* host;
+    bool is_pinned;  // on the host
+    std::array<int64_t, kSlots> device, pinned;
+  };
 
-  void Place(const std::vector<Crossing>& tensors, Offsets* offsets) {
-    for (const Crossing& tensor : tensors) {
-      const int64_t bytes = SliceBytes(tensor);
-      const int64_t first = layout_.Take(bytes);
-      offsets->push_back({first, first});
-      if (tensor.is_cut && shape_.slices > 1) {
-        offsets->back()[1] = layout_.Take(bytes);
-      }
+  Placed Place(const Crossing& tensor, void* host) {
+    Placed placed{tensor.is_cut,
+                  tensor.bytes,
+                  static_cast<std::byte*>(host),
+                  tensor.bytes > 0 && calls().IsPinned(host),
+                  {},
+                  {}};
+    if (tensor.is_cut) placed.bytes /= slices_;
+    const int copies = tensor.is_cut && slices_ > 1 ? kSlots : 1;
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const bool is_new = slot < copies;
+      placed.device[slot] =
+          is_new ? device_layout_.Take(placed.bytes) : placed.device[0];
+      if (placed.is_pinned) continue;
+      placed.pinned[slot] =
+          is_new ? pinned_layout_.Take(placed.bytes) : placed.pinned[0];
     }
-  }
-
-  int64_t SliceBytes(const Crossing& tensor) const {
-    return tensor.is_cut ? tensor.bytes / shape_.slices : tensor.bytes;
+    return placed;
   }
 
   DeviceCalls& calls() const { return lane_.device_->calls(); }
@@ -93,13 +109,26 @@ class Lane::Slices {
     return lane_.slots_[slice % kSlots];
   }
 
+  // Where a slice's part of a tensor is.
+  std::byte* HostOf(const Placed& tensor, int64_t slice) const {
+    return tensor.host + (tensor.is_cut ? slice * tensor.bytes : 0);
+  }
+  std::byte* DeviceOf(const Placed& tensor, int64_t slice) const {
+    return At(device_, tensor.device[slice % kSlots]);
+  }
+  // In memory that transfers can use: the lane's, or the caller's own.
+  std::byte* PinnedOf(const Placed& tensor, int64_t slice) const {
+    return tensor.is_pinned ? HostOf(tensor, slice)
+                            : At(pinned_, tensor.pinned[slice % kSlots]);
+  }
+
   DeviceMemory MemoryOf(int64_t slice) const {
     DeviceMemory memory;
-    for (const auto& at : operands_) {
-      memory.operands.push_back(At(device_, at[slice % kSlots]));
+    for (const Placed& tensor : operands_) {
+      memory.operands.push_back(DeviceOf(tensor, slice));
     }
-    for (const auto& at : results_) {
-      memory.results.push_back(At(device_, at[slice % kSlots]));
+    for (const Placed& tensor : results_) {
+      memory.results.push_back(DeviceOf(tensor, slice));
     }
     memory.scratch = At(device_, scratch_);
     return memory;
@@ -107,19 +136,14 @@ class Lane::Slices {
 
   // Enqueues the operands of a slice, or those that aren't cut.
   absl::Status Upload(int64_t slice, bool cut) {
-    for (size_t i = 0; i < operands_.size(); ++i) {
-      const Crossing& tensor = shape_.operands[i];
-      const int64_t bytes = SliceBytes(tensor);
-      if (tensor.is_cut != cut || bytes == 0) continue;
-      const int64_t at = operands_[i][slice % kSlots];
-      const absl::Time start = absl::Now();
-      std::memcpy(At(pinned_, at),
-                  static_cast<const std::byte*>(host_.operands[i]) +
-                      (cut ? slice * bytes : 0),
-                  bytes);
-      staging_ += absl::Now() - start;
-      RETURN_IF_ERROR(Check(calls().Upload(At(device_, at), At(pinned_, at),
-                                           bytes, lane_.upload_.get())));
+    for (const Placed& tensor : operands_) {
+      if (tensor.is_cut != cut || tensor.bytes == 0) continue;
+      std::byte* const pinned = PinnedOf(tensor, slice);
+      if (!tensor.is_pinned) {
+        std::memcpy(pinned, HostOf(tensor, slice), tensor.bytes);
+      }
+      RETURN_IF_ERROR(Check(calls().Upload(DeviceOf(tensor, slice), pinned,
+                                           tensor.bytes, lane_.upload_.get())));
     }
     return absl::OkStatus();
   }
@@ -137,7 +161,11 @@ class Lane::Slices {
     RETURN_IF_ERROR(Upload(slice, true));
     RETURN_IF_ERROR(
         Check(calls().Record(slot.uploaded.get(), lane_.upload_.get())));
-    return Check(calls().Await(lane_.compute_.get(), slot.uploaded.get()));
+    RETURN_IF_ERROR(
+        Check(calls().Await(lane_.compute_.get(), slot.uploaded.get())));
+    // Before the slot's events are recorded anew.
+    if (slice >= kSlots) RETURN_IF_ERROR(TakeTime(slice - kSlots));
+    return Check(calls().Record(slot.started.get(), lane_.compute_.get()));
   }
 
   // Enqueues a slice's results behind its work; those of the slot's last slice
@@ -154,45 +182,50 @@ class Lane::Slices {
   }
 
   absl::Status Download(int64_t slice, bool cut) {
-    for (size_t i = 0; i < results_.size(); ++i) {
-      const Crossing& tensor = shape_.results[i];
-      const int64_t bytes = SliceBytes(tensor);
-      if (tensor.is_cut != cut || bytes == 0) continue;
-      const int64_t at = results_[i][slice % kSlots];
-      RETURN_IF_ERROR(Check(calls().Download(At(pinned_, at), At(device_, at),
-                                             bytes, lane_.download_.get())));
+    for (const Placed& tensor : results_) {
+      if (tensor.is_cut != cut || tensor.bytes == 0) continue;
+      RETURN_IF_ERROR(Check(
+          calls().Download(PinnedOf(tensor, slice), DeviceOf(tensor, slice),
+                           tensor.bytes, lane_.download_.get())));
     }
     return absl::OkStatus();
   }
 
+  // Waits for a slice's results and brings them to the caller.
   absl::Status Unstage(int64_t slice) {
     RETURN_IF_ERROR(Check(calls().Synchronize(SlotOf(slice).downloaded.get())));
     CopyOut(slice, true);
     return absl::OkStatus();
   }
 
-  void CopyOut(int64_t slice, bool cut) {
-    const absl::Time start = absl::Now();
-    for (size_t i = 0; i < results_.size(); ++i) {
-      const Crossing& tensor = shape_.results[i];
-      const int64_t bytes = SliceBytes(tensor);
-      if (tensor.is_cut != cut || bytes == 0) continue;
-      std::memcpy(
-          static_cast<std::byte*>(host_.results[i]) + (cut ? slice * bytes : 0),
-          At(pinned_, results_[i][slice % kSlots]), bytes);
+  // Waits for a slice's work and counts what it took.
+  absl::Status TakeTime(int64_t slice) {
+    const Slot& slot = SlotOf(slice);
+    RETURN_IF_ERROR(Check(calls().Synchronize(slot.computed.get())));
+    float milliseconds = 0;
+    RETURN_IF_ERROR(Check(calls().Elapsed(&milliseconds, slot.started.get(),
+                                          slot.computed.get())));
+    computing_ += absl::Milliseconds(static_cast<double>(milliseconds));
+    return absl::OkStatus();
+  }
+
+  void CopyOut(int64_t slice, bool cut) const {
+    for (const Placed& tensor : results_) {
+      if (tensor.is_cut != cut || tensor.bytes == 0 || tensor.is_pinned) {
+        continue;
+      }
+      std::memcpy(HostOf(tensor, slice), PinnedOf(tensor, slice), tensor.bytes);
     }
-    staging_ += absl::Now() - start;
   }
 
   Lane& lane_;
-  const LaneShape& shape_;
-  const HostMemory& host_;
-  Layouter layout_;
-  Offsets operands_, results_;
-  int64_t pinned_bytes_ = 0, scratch_ = 0;
+  const int64_t slices_;
+  Layouter device_layout_, pinned_layout_;
+  std::vector<Placed> operands_, results_;
+  int64_t scratch_ = 0;
   void* device_ = nullptr;
   void* pinned_ = nullptr;
-  absl::Duration staging_;
+  absl::Duration computing_;
 };
 
 absl::StatusOr<std::unique_ptr<Lane>> Lane::Make(Device* device) {
@@ -202,9 +235,10 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Make(Device* device) {
   ASSIGN_OR_RETURN(lane->compute_, CreateStream(device));
   ASSIGN_OR_RETURN(lane->download_, CreateStream(device));
   for (Slot& slot : lane->slots_) {
-    ASSIGN_OR_RETURN(slot.uploaded, CreateEvent(device));
-    ASSIGN_OR_RETURN(slot.computed, CreateEvent(device));
-    ASSIGN_OR_RETURN(slot.downloaded, CreateEvent(device));
+    ASSIGN_OR_RETURN(slot.uploaded, CreateEvent(device, false));
+    ASSIGN_OR_RETURN(slot.started, CreateEvent(device, true));
+    ASSIGN_OR_RETURN(slot.computed, CreateEvent(device, true));
+    ASSIGN_OR_RETURN(slot.downloaded, CreateEvent(device, false));
   }
   return lane;
 }
@@ -237,11 +271,13 @@ absl::StatusOr<absl::Duration> Lane::Run(const LaneShape& shape,
   RETURN_IF_ERROR(Reserve(slices.device_bytes(), slices.pinned_bytes()));
   const absl::Status status =
       slices.Run(device_memory_.get(), pinned_memory_.get(), work);
-  if (status.ok()) return slices.staging();
+  if (status.ok()) return slices.computing();
   // What was enqueued still uses the lane's memory; the first error counts.
   for (const Stream* stream : {&upload_, &compute_, &download_}) {
     (void)device_->Check(device_->calls().Synchronize(stream->get()), "drain");
   }
+  // cuDNN doesn't say that a failure took the device with it.
+  RETURN_IF_ERROR(device_->CheckUsable());
   return status;
 }
 

@@ -54,8 +54,9 @@ class Lane {
   static absl::StatusOr<std::unique_ptr<Lane>> Make(Device* device);
 
   // Runs all slices; the results are complete when it returns OK. After an
-  // error nothing of the lane touches host memory any more. Returns the time
-  // that copying on the host took.
+  // error nothing of the lane touches host memory any more. What lies in pinned
+  // memory crosses from there, the rest by way of the lane's own. Returns the
+  // time that the work took on the device.
   // Errors: kResourceExhausted if memory runs out (the lane lives on),
   // kUnavailable after a sticky error, kInternal; those of `work`.
   absl::StatusOr<absl::Duration> Run(const LaneShape& shape,
@@ -67,7 +68,7 @@ class Lane {
   class Slices;
 
   struct Slot {
-    Event uploaded, computed, downloaded;
+    Event uploaded, started, computed, downloaded;
   };
 
   explicit Lane(Device* device) : device_(device) {}

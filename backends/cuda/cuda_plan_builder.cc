@@ -43,11 +43,8 @@ Role ResultRole(Pass pass) {
 }  // namespace
 
 PlanBuilder::PlanBuilder(const ConvOperation& operation,
-                         const GraphTarget& target, int64_t max_workspace_bytes)
-    : operation_(operation),
-      lowering_(operation.problem),
-      target_(target),
-      max_workspace_bytes_(max_workspace_bytes) {}
+                         const GraphPlanner& planner)
+    : operation_(operation), lowering_(operation.problem), planner_(planner) {}
 
 absl::Status PlanBuilder::Build() {
   PrepareGradient();
@@ -136,7 +133,7 @@ absl::StatusOr<Candidate> PlanBuilder::Choose(
   if (may_fuse) {
     PassSpec fused = spec;
     fused.bias = true;
-    auto candidate = ChooseCandidate(fused, target_, max_workspace_bytes_);
+    auto candidate = ChooseCandidate(fused, planner_);
     // Not at the price of computing 16-bit operands in f32.
     if (candidate.ok() && candidate->spec.operands == spec.operands) {
       *fused_bias = std::exchange(finish->bias, std::nullopt);
@@ -144,7 +141,7 @@ absl::StatusOr<Candidate> PlanBuilder::Choose(
     }
   }
   if (finish->is_sum()) spec.result = DataType::kF32;
-  return ChooseCandidate(spec, target_, max_workspace_bytes_);
+  return ChooseCandidate(spec, planner_);
 }
 
 absl::Status PlanBuilder::AddConvolution(size_t index, const Sides& sides,

@@ -15,12 +15,11 @@
 
 namespace convgrad::cuda {
 
-// Used once, by one thread. The operation and the target must outlive it.
+// Used once, by one thread. The operation and the planner must outlive it.
 // Operands and results are at DeviceMemory's positions of ConvOperation.
 class PlanBuilder {
  public:
-  PlanBuilder(const ConvOperation& operation, const GraphTarget& target,
-              int64_t max_workspace_bytes);
+  PlanBuilder(const ConvOperation& operation, const GraphPlanner& planner);
 
   // Adds the steps of all results. Errors: kUnimplemented, kInternal.
   absl::Status Build();
@@ -86,8 +85,7 @@ class PlanBuilder {
 
   const ConvOperation& operation_;
   const Lowering lowering_;
-  const GraphTarget& target_;
-  const int64_t max_workspace_bytes_;
+  const GraphPlanner& planner_;
   Tensor gradient_;  // grad_output, masked
   Program program_;
   std::string implementation_;

@@ -2,7 +2,8 @@
 # Included by the top CMakeLists.txt, since languages are enabled there.
 
 # Real code for the GPUs served, and PTX of the newest for those to come. The
-# one place that names them; a build for one machine may take one.
+# one place that names them; a build for one machine may take one. All of them
+# take nvcc 13 s of one core, one alone 5.
 set(CMAKE_CUDA_ARCHITECTURES
     75-real 80-real 86-real 89-real 90-real 100-real 120
     CACHE STRING "GPU architectures that kernels are compiled for")
@@ -16,6 +17,10 @@ function(convgrad_find_cuda)
   find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin ${wheels}/bin)
   if(CMAKE_CUDA_COMPILER STREQUAL "${wheels}/bin/nvcc")
     set(CUDAToolkit_ROOT ${wheels})
+  endif()
+  # CMake 3.25 fails without it, and CUDA 13 has it no more.
+  if(NOT TARGET CUDA::nvToolsExt)
+    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
   endif()
   find_package(CUDAToolkit QUIET)
   find_path(CUDNN_INCLUDE_DIR cudnn_version.h HINTS ${CUDAToolkit_INCLUDE_DIRS})

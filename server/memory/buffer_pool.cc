@@ -39,48 +39,55 @@ std::byte* MapAligned(int64_t bytes) {
   return start + head;
 }
 
-std::byte* Allocate(int64_t capacity) {
-  if (capacity >= kMapFrom) return MapAligned(capacity);
-  return static_cast<std::byte*>(std::aligned_alloc(kAlignment, capacity));
-}
-
-void Free(std::byte* data, int64_t capacity) {
-  if (capacity >= kMapFrom) {
-    munmap(data, capacity);
-  } else {
-    std::free(data);
-  }
-}
-
 }  // namespace
 
 Buffer::Buffer(Buffer&& other) noexcept
     : pool_(std::exchange(other.pool_, nullptr)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      capacity_(std::exchange(other.capacity_, 0)) {}
+      block_(std::exchange(other.block_, {})),
+      size_(std::exchange(other.size_, 0)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(pool_, other.pool_);
-  std::swap(data_, other.data_);
+  std::swap(block_, other.block_);
   std::swap(size_, other.size_);
-  std::swap(capacity_, other.capacity_);
   // What this one held goes back now, not when `other` ends.
   Buffer old = std::move(other);
   return *this;
 }
 
 Buffer::~Buffer() {
-  if (pool_ != nullptr) pool_->Return({data_, capacity_});
+  if (pool_ != nullptr) pool_->Return(block_);
 }
 
-BufferPool::BufferPool(int64_t max_idle_bytes)
-    : max_idle_bytes_(max_idle_bytes) {}
+BufferPool::BufferPool(int64_t max_idle_bytes,
+                       std::shared_ptr<MemoryPinner> pinner)
+    : max_idle_bytes_(max_idle_bytes), pinner_(std::move(pinner)) {}
 
 BufferPool::~BufferPool() {
   MutexLock lock(&mutex_);
   assert(outstanding_ == 0);
-  for (const Block& block : idle_) Free(block.data, block.capacity);
+  FreeAll(idle_);
+}
+
+BufferPool::Block BufferPool::Allocate(int64_t capacity) {
+  if (capacity < kMapFrom) {
+    return {static_cast<std::byte*>(std::aligned_alloc(kAlignment, capacity)),
+            capacity};
+  }
+  Block block{MapAligned(capacity), capacity};
+  if (block.data != nullptr && pinner_ != nullptr) {
+    block.is_pinned = pinner_->Pin(block.data, capacity);
+  }
+  return block;
+}
+
+void BufferPool::Free(const Block& block) {
+  if (block.is_pinned) pinner_->Unpin(block.data);
+  if (block.capacity >= kMapFrom) {
+    munmap(block.data, block.capacity);
+  } else {
+    std::free(block.data);
+  }
 }
 
 int64_t BufferPool::CapacityFor(int64_t size) {
@@ -96,22 +103,22 @@ absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
   assert(size >= 0);
   if (size == 0) return Buffer();
   const int64_t capacity = CapacityFor(size);
-  std::byte* data = nullptr;
+  Block block;
   {
     MutexLock lock(&mutex_);
     const auto found = std::find_if(
         idle_.begin(), idle_.end(),
-        [&](const Block& block) { return block.capacity == capacity; });
+        [&](const Block& idle) { return idle.capacity == capacity; });
     if (found != idle_.end()) {
-      data = found->data;
+      block = *found;
       idle_bytes_ -= capacity;
       idle_.erase(found);
     }
     outstanding_bytes_ += capacity;
     ++outstanding_;
   }
-  if (data == nullptr) data = Allocate(capacity);
-  if (data == nullptr) {
+  if (block.data == nullptr) block = Allocate(capacity);
+  if (block.data == nullptr) {
     MutexLock lock(&mutex_);
     outstanding_bytes_ -= capacity;
     --outstanding_;
@@ -119,12 +126,12 @@ absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
                      {Reason::kBusy, "server.memory", "no memory",
                       absl::StrCat(size, " bytes from the system")});
   }
-  return Buffer(this, data, size, capacity);
+  return Buffer(this, block, size);
 }
 
-std::list<BufferPool::Block> BufferPool::Trim(int64_t max_bytes,
-                                              absl::Time time) {
-  std::list<Block> trimmed;
+std::list<BufferPool::IdleBlock> BufferPool::Trim(int64_t max_bytes,
+                                                  absl::Time time) {
+  std::list<IdleBlock> trimmed;
   while (idle_bytes_ > max_bytes ||
          (!idle_.empty() && idle_.back().returned < time)) {
     idle_bytes_ -= idle_.back().capacity;
@@ -133,17 +140,16 @@ std::list<BufferPool::Block> BufferPool::Trim(int64_t max_bytes,
   return trimmed;
 }
 
-void BufferPool::Return(Block block) {
-  std::list<Block> trimmed;
+void BufferPool::Return(const Block& block) {
+  std::list<IdleBlock> trimmed;
   {
     MutexLock lock(&mutex_);
     outstanding_bytes_ -= block.capacity;
     --outstanding_;
     if (block.capacity < kKeepFrom || block.capacity > max_idle_bytes_) {
-      trimmed.push_back(block);
+      trimmed.push_back({block, absl::Now()});
     } else {
-      block.returned = absl::Now();
-      idle_.push_front(block);
+      idle_.push_front({block, absl::Now()});
       idle_bytes_ += block.capacity;
       trimmed = Trim(max_idle_bytes_, absl::InfinitePast());
     }
@@ -152,7 +158,7 @@ void BufferPool::Return(Block block) {
 }
 
 void BufferPool::ReleaseUnusedSince(absl::Time time) {
-  std::list<Block> trimmed;
+  std::list<IdleBlock> trimmed;
   {
     MutexLock lock(&mutex_);
     trimmed = Trim(max_idle_bytes_, time);
@@ -160,8 +166,8 @@ void BufferPool::ReleaseUnusedSince(absl::Time time) {
   FreeAll(trimmed);
 }
 
-void BufferPool::FreeAll(const std::list<Block>& blocks) {
-  for (const Block& block : blocks) Free(block.data, block.capacity);
+void BufferPool::FreeAll(const std::list<IdleBlock>& blocks) {
+  for (const Block& block : blocks) Free(block);
 }
 
 int64_t BufferPool::outstanding_bytes() const {

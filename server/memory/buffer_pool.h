@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "backends/core/device.h"
 #include "backends/core/mutex.h"
 
 namespace convgrad {
@@ -23,26 +25,34 @@ class Buffer {
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 
-  std::byte* data() const { return data_; }
+  std::byte* data() const { return block_.data; }
   int64_t size() const { return size_; }
 
  private:
   friend class BufferPool;
-  Buffer(BufferPool* pool, std::byte* data, int64_t size, int64_t capacity)
-      : pool_(pool), data_(data), size_(size), capacity_(capacity) {}
+  // What the system gave.
+  struct Block {
+    std::byte* data = nullptr;
+    int64_t capacity = 0;
+    bool is_pinned = false;
+  };
+
+  Buffer(BufferPool* pool, const Block& block, int64_t size)
+      : pool_(pool), block_(block), size_(size) {}
 
   BufferPool* pool_ = nullptr;
-  std::byte* data_ = nullptr;
+  Block block_;
   int64_t size_ = 0;
-  int64_t capacity_ = 0;
 };
 
 // Thread-safe.
 class BufferPool {
  public:
   // Keeps at most `max_idle_bytes` of free buffers; more are given back to the
-  // system, the longest unused first.
-  explicit BufferPool(int64_t max_idle_bytes);
+  // system, the longest unused first. Those that are mappings of their own are
+  // pinned while they exist, where `pinner` can; it may be null.
+  explicit BufferPool(int64_t max_idle_bytes,
+                      std::shared_ptr<MemoryPinner> pinner = nullptr);
   // Requires: no buffer outstanding.
   ~BufferPool();
 
@@ -64,23 +74,26 @@ class BufferPool {
 
  private:
   friend class Buffer;
-  struct Block {
-    std::byte* data;
-    int64_t capacity;
-    absl::Time returned = absl::InfinitePast();
+  using Block = Buffer::Block;
+  struct IdleBlock : Block {
+    absl::Time returned;
   };
 
-  void Return(Block block);
+  void Return(const Block& block);
   // Moves blocks out of `idle_`, from the back, until `max_bytes` are left, and
   // those returned before `time`.
-  std::list<Block> Trim(int64_t max_bytes, absl::Time time)
+  std::list<IdleBlock> Trim(int64_t max_bytes, absl::Time time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static void FreeAll(const std::list<Block>& blocks);
+  // Returns a new one; null data if there is no memory.
+  Block Allocate(int64_t capacity);
+  void Free(const Block& block);
+  void FreeAll(const std::list<IdleBlock>& blocks);
 
   const int64_t max_idle_bytes_;
+  const std::shared_ptr<MemoryPinner> pinner_;
   mutable Mutex mutex_;
   // Last returned first.
-  std::list<Block> idle_ ABSL_GUARDED_BY(mutex_);
+  std::list<IdleBlock> idle_ ABSL_GUARDED_BY(mutex_);
   int64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t outstanding_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "server/memory/buffer_pool.h"
@@ -13,9 +14,10 @@ namespace convgrad {
 // its buffers, after the server object is gone.
 struct CallMemory {
   CallMemory(int64_t capacity_bytes, int max_waiters, int64_t max_idle_bytes,
-             MemoryBudget::Executor executor)
+             MemoryBudget::Executor executor,
+             std::shared_ptr<MemoryPinner> pinner = nullptr)
       : budget(capacity_bytes, max_waiters, std::move(executor)),
-        pool(max_idle_bytes) {}
+        pool(max_idle_bytes, std::move(pinner)) {}
 
   MemoryBudget budget;
   BufferPool pool;

@@ -33,6 +33,8 @@ struct CallServices {
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
   const Router* router = nullptr;
+  // Null: auto has nothing to choose.
+  CostModel* cost_model = nullptr;
   Scheduler* scheduler = nullptr;
   SelfCheckSampler* self_check_sampler = nullptr;
   // Has another thread run a task soon. May be called with any lock held.

@@ -24,6 +24,17 @@ absl::Status TooLarge(absl::string_view what, int64_t found, int64_t limit) {
        absl::StrCat("at most ", limit, ", the server's --max_message_bytes")});
 }
 
+// Of the results that go by message.
+int64_t ResponseBytes(const DecodedOperation& decoded) {
+  const ConvOperation& operation = decoded.operation;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    if (decoded.regions.results[i]) continue;
+    bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 ComputeCall::ComputeCall(const CallServices& services,
@@ -86,6 +97,10 @@ absl::StatusOr<ComputeCall::Plea> ComputeCall::Parse() {
   const std::vector<int64_t> sizes = SizesOf(plea.bytes.payloads);
   sample_.bytes_received =
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  if (services().cost_model != nullptr) {
+    services().cost_model->OnReceived(sample_.bytes_received,
+                                      read_end() - read_start());
+  }
   RETURN_IF_ERROR(CheckDeclared(sample_.bytes_received));
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(plea.options, DecodeOptions(head.options()));
@@ -97,20 +112,18 @@ absl::StatusOr<ComputeCall::Plea> ComputeCall::Parse() {
   ASSIGN_OR_RETURN(plea.bytes.regions,
                    FindRegions(plea.decoded.regions, services().regions));
   sample_.bytes_received += plea.bytes.regions.OperandBytes();
-  ASSIGN_OR_RETURN(
-      plea.backend,
-      services().router->Route(plea.decoded.operation, plea.options.backend));
+  CostModel::Query cost{plea.options.deterministic,
+                        ResponseBytes(plea.decoded)};
+  for (int64_t size : sizes) cost.wire_bytes += size;
+  ASSIGN_OR_RETURN(plea.route,
+                   services().router->Route(plea.decoded.operation,
+                                            {plea.options.backend, cost}));
   return plea;
 }
 
 absl::Status ComputeCall::CheckLimits(const DecodedOperation& decoded) const {
-  const ConvOperation& operation = decoded.operation;
-  RETURN_IF_ERROR(services().router->CheckLimits(operation));
-  int64_t bytes = 0;
-  for (size_t i = 0; i < operation.results.size(); ++i) {
-    if (decoded.regions.results[i]) continue;
-    bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
-  }
+  RETURN_IF_ERROR(services().router->CheckLimits(decoded.operation));
+  const int64_t bytes = ResponseBytes(decoded);
   const int64_t limit = services().max_message_bytes;
   if (bytes > limit) return TooLarge("response", bytes, limit);
   return absl::OkStatus();
@@ -120,12 +133,12 @@ absl::Status ComputeCall::Prepare() {
   ASSIGN_OR_RETURN(Plea plea, direction_ == Direction::kForward
                                   ? Parse<v1::ConvForwardRequest>()
                                   : Parse<v1::ConvBackwardRequest>());
-  sample_.backend = std::string(plea.backend->name());
+  sample_.backend = std::string(plea.route.backend->name());
   DropUnneeded(&plea.decoded.operation);
   sample_.flops = Flops(plea.decoded.operation);
   operation_ = plea.decoded.operation;
   job_.operation = plea.decoded.operation;
-  job_.backend = plea.backend;
+  job_.backend = plea.route.backend;
   job_.priority = priority();
   job_.client = client();
   job_.deadline = deadline();
@@ -135,6 +148,7 @@ absl::Status ComputeCall::Prepare() {
       buffers_.Fill(plea.decoded, std::move(plea.bytes), reservation()));
   sample_.bytes_copied = buffers_.copied_bytes();
   result_regions_ = std::move(plea.decoded.regions.results);
+  predictions_ = std::move(plea.route.predictions);
   job_.deterministic = plea.options.deterministic;
   job_.inspection.count_nonfinite = plea.options.count_nonfinite;
   if (plea.options.self_check) {
@@ -155,7 +169,7 @@ void ComputeCall::OnGone() {
 
 void ComputeCall::OnJobDone(JobOutcome outcome) {
   sample_.queued = true;
-  AddStages(outcome, submitted_at_, &sample_.times);
+  AddStages(outcome, submitted_at_, &sample_);
   sample_.planned = outcome.planned;
   sample_.plan_cache_hit = outcome.plan_cache_hit;
   sample_.ran = outcome.status.ok();
@@ -199,6 +213,7 @@ absl::StatusOr<grpc::ByteBuffer> ComputeCall::Encode(
   sample_.times.encode.Add(start, absl::Now());
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, operation_, outcome, head.mutable_report());
+  EncodePredictions(predictions_, head.mutable_report());
   return JoinMessage(head, std::move(payloads));
 }
 

@@ -22,7 +22,7 @@ class ComputeCall final : public UnaryCall {
     DecodedOperation decoded;
     RequestBytes bytes;
     CallOptions options;
-    const Backend* backend = nullptr;
+    Router::Choice route;
   };
 
   void Start() override;
@@ -50,6 +50,7 @@ class ComputeCall final : public UnaryCall {
   // Moved to the scheduler, but for what the response needs.
   Job job_;
   ConvOperation operation_;
+  std::vector<Prediction> predictions_;
   // Of operation_.results; nullopt for those that the response carries.
   std::vector<std::optional<RegionRange>> result_regions_;
   std::atomic<bool> submitted_{false};

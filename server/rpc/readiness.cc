@@ -6,19 +6,28 @@ Readiness::Readiness(Listeners* listeners) : listeners_(listeners) {
   MutexLock lock(&mutex_);
   listeners_->SetServing("liveness", true);
   listeners_->SetServing("startup", false);
+  listeners_->SetServing("devices", true);
   SetServing(false);
 }
 
 void Readiness::SetReady() {
   MutexLock lock(&mutex_);
-  if (draining_) return;
+  if (refusing_) return;
   listeners_->SetServing("startup", true);
   SetServing(true);
 }
 
 void Readiness::StartDraining() {
   MutexLock lock(&mutex_);
-  draining_ = true;
+  refusing_ = true;
+  SetServing(false);
+}
+
+void Readiness::OnDeviceLost(bool can_serve) {
+  MutexLock lock(&mutex_);
+  listeners_->SetServing("devices", false);
+  if (can_serve) return;
+  refusing_ = true;
   SetServing(false);
 }
 

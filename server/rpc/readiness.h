@@ -7,8 +7,8 @@
 namespace convgrad {
 
 // "liveness" serves as long as the process does, "startup" once it has been
-// ready, "readiness" and the services themselves ("" too) while calls should
-// come. Thread-safe.
+// ready, "devices" until one is lost, "readiness" and the services themselves
+// ("" too) while calls should come. Thread-safe.
 class Readiness {
  public:
   // Alive, not ready. `listeners` outlives it.
@@ -17,13 +17,15 @@ class Readiness {
   // Unless it drains already.
   void SetReady();
   void StartDraining();
+  // For good, as devices don't come back. `can_serve`: others are left.
+  void OnDeviceLost(bool can_serve);
 
  private:
   void SetServing(bool serving) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Listeners* const listeners_;
   Mutex mutex_;
-  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace convgrad

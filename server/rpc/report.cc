@@ -44,23 +44,39 @@ void EncodeReport(const OpSample& sample, const ConvOperation& operation,
   seconds->set_plan(absl::ToDoubleSeconds(sample.times.plan.busy));
   seconds->set_reorder(absl::ToDoubleSeconds(sample.times.reorder.busy));
   seconds->set_compute(absl::ToDoubleSeconds(sample.times.compute.busy));
+  seconds->set_transfer(absl::ToDoubleSeconds(sample.times.transfer.busy));
   seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode.busy));
   seconds->set_total(absl::ToDoubleSeconds(sample.times.total));
   EncodeFindings(operation, outcome.findings, report);
 }
 
 void AddStages(const JobOutcome& outcome, absl::Time submitted,
-               StageTimes* times) {
+               OpSample* sample) {
+  StageTimes& times = sample->times;
   absl::Time now = submitted;
   const auto add = [&now](absl::Duration elapsed, StageTime* stage) {
     stage->Add(now, now + elapsed);
     now += elapsed;
   };
-  add(outcome.queue, &times->queue);
-  if (outcome.planned) add(outcome.plan, &times->plan);
+  add(outcome.queue, &times.queue);
+  if (outcome.planned) add(outcome.plan, &times.plan);
   if (!outcome.status.ok()) return;
-  add(outcome.run.reorder, &times->reorder);
-  add(outcome.run.compute, &times->compute);
+  add(outcome.run.reorder, &times.reorder);
+  add(outcome.run.compute, &times.compute);
+  if (outcome.run.transferred_bytes == 0) return;
+  add(outcome.run.transfer, &times.transfer);
+  sample->bytes_transferred += outcome.run.transferred_bytes;
+}
+
+void EncodePredictions(const std::vector<Prediction>& predictions,
+                       v1::Report* report) {
+  for (const Prediction& prediction : predictions) {
+    v1::Prediction* message = report->add_predictions();
+    message->set_backend(std::string(prediction.backend));
+    message->set_wire(absl::ToDoubleSeconds(prediction.wire));
+    message->set_transfer(absl::ToDoubleSeconds(prediction.transfer));
+    message->set_compute(absl::ToDoubleSeconds(prediction.compute));
+  }
 }
 
 void SetEnd(const absl::Status& status, OpSample* sample) {

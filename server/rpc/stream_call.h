@@ -57,7 +57,7 @@ class StreamCall final : public Call {
   // Returns a job of this call without its buffers.
   Job JobOf(ConvOperation operation) const;
   absl::Status Open();
-  absl::StatusOr<const Backend*> Admit(StreamOpening* opening);
+  absl::StatusOr<Router::Choice> Admit(StreamOpening* opening);
   absl::Status AskForMemory();
   absl::Status TakeFrame();
   void OnSliceDone(JobOutcome outcome);
@@ -97,6 +97,7 @@ class StreamCall final : public Call {
   std::optional<StreamInput> input_;
   CallOptions options_;
   const Backend* backend_ = nullptr;
+  std::vector<Prediction> predictions_;
 
   StreamBuffers buffers_;
   std::optional<HeldFrame> held_;

@@ -52,7 +52,9 @@ absl::Status StreamCall::Open() {
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(StreamOpening opening,
                    DecodeOpening(head, direction_, SizesOf(payloads)));
-  ASSIGN_OR_RETURN(backend_, Admit(&opening));
+  ASSIGN_OR_RETURN(Router::Choice route, Admit(&opening));
+  backend_ = route.backend;
+  predictions_ = std::move(route.predictions);
   sample_.backend = std::string(backend_->name());
   options_ = std::move(opening.options);
   BatchSlices slices =
@@ -63,14 +65,17 @@ absl::Status StreamCall::Open() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<const Backend*> StreamCall::Admit(StreamOpening* opening) {
+absl::StatusOr<Router::Choice> StreamCall::Admit(StreamOpening* opening) {
   ConvOperation& operation = opening->decoded.operation;
   sample_.dtype = std::string(NameOf(OperandDtype(operation)));
   RETURN_IF_ERROR(services().router->CheckLimits(operation));
   RETURN_IF_ERROR(opening->decoded.support);
   DropUnneeded(&operation);
   sample_.flops = Flops(operation);
-  return services().router->Route(operation, opening->options.backend);
+  // The wire is the same for all, and passes beside the work.
+  return services().router->Route(
+      operation,
+      {opening->options.backend, {opening->options.deterministic, 0}});
 }
 
 absl::Status StreamCall::AskForMemory() {
@@ -179,7 +184,7 @@ void StreamCall::OnSliceDone(JobOutcome outcome) {
 
 void StreamCall::Tally(JobOutcome outcome) {
   sample_.queued = true;
-  AddStages(outcome, submitted_at_, &sample_.times);
+  AddStages(outcome, submitted_at_, &sample_);
   sample_.planned = outcome.planned;
   total_.plan_cache_hit &= outcome.plan_cache_hit;
   sample_.plan_cache_hit = total_.plan_cache_hit;
@@ -287,6 +292,7 @@ void StreamCall::EndWell() {
   }
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, slices_->operation(), total_, end->mutable_report());
+  EncodePredictions(predictions_, end->mutable_report());
   absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(message, {});
   if (!response.ok()) return End(response.status());
   End(absl::OkStatus(), &*response);

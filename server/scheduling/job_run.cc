@@ -31,13 +31,14 @@ ConvOperation JobRun::OperationOf(int64_t slice) const {
   return slices_ ? slices_->SliceOperation(slice) : job_.operation;
 }
 
-absl::Status JobRun::RunSlice(absl::FunctionRef<absl::Status()> check,
+absl::Status JobRun::RunSlice(int device,
+                              absl::FunctionRef<absl::Status()> check,
                               JobOutcome* outcome) {
   if (slices_ && next_ == 0) {
     RETURN_IF_ERROR(buffers_.Take(*slices_, job_.buffers, means_.memory));
   }
   const absl::Time start = means_.clock();
-  absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan();
+  absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan(device);
   outcome->plan += means_.clock() - start;
   outcome->plan_cache_hit =
       (next_ == 0 || outcome->plan_cache_hit) && lookup.ok() && lookup->hit;
@@ -55,11 +56,13 @@ absl::Status JobRun::RunSlice(absl::FunctionRef<absl::Status()> check,
   // Two more passes over the whole batch.
   const bool is_long = job_.inspection.self_check != SelfCheckMode::kOff;
   if (is_long) RETURN_IF_ERROR(check());
-  return Inspect(outcome);
+  return Inspect(device, outcome);
 }
 
-absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan() {
-  PlanOptions options{means_.threads, job_.deterministic};
+absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan(int device) {
+  PlanOptions options{.threads = means_.threads,
+                      .deterministic = job_.deterministic,
+                      .device = device};
   absl::StatusOr<Reservation> reservation = Reservation();
   if (!job_.deterministic) {
     const int64_t bytes = means_.memory->budget.capacity_bytes() / kTimingShare;
@@ -92,6 +95,8 @@ absl::Status JobRun::RunWithScratch(const PlanCache::Lookup& lookup,
   if (!buffers.prepared_weight.empty()) weight_->SetPrepared();
   outcome->run.reorder += times.reorder;
   outcome->run.compute += times.compute;
+  outcome->run.transfer += times.transfer;
+  outcome->run.transferred_bytes += times.transferred_bytes;
   return absl::OkStatus();
 }
 
@@ -111,12 +116,14 @@ void JobRun::LendWeight(const std::shared_ptr<const Plan>& plan,
   buffers->weight_is_prepared = weight_->is_prepared();
 }
 
-absl::Status JobRun::Inspect(JobOutcome* outcome) {
+absl::Status JobRun::Inspect(int device, JobOutcome* outcome) {
   ASSIGN_OR_RETURN(
       outcome->findings,
       convgrad::Inspect(job_.inspection, *job_.backend, job_.operation,
-                        {means_.threads, job_.deterministic}, job_.buffers,
-                        means_.memory));
+                        {.threads = means_.threads,
+                         .deterministic = job_.deterministic,
+                         .device = device},
+                        job_.buffers, means_.memory));
   return absl::OkStatus();
 }
 

@@ -38,22 +38,23 @@ class JobRun {
   // Requires: slices_left() > 0.
   const ConvOperation& next_operation() const { return next_operation_; }
 
-  // Computes the next slice, the whole job if it has just one, and adds to
-  // `*outcome` what that took. Asks `check` between the stages whether to go
+  // Computes the next slice, the whole job if it has just one, on the
+  // backend's `device`, 0 if it has none, and adds to `*outcome` what that
+  // took. Asks `check` between the stages whether to go
   // on.
   // Errors: those of `check`, plans and runs; kResourceExhausted, reason BUSY
   // or LIMIT_EXCEEDED, if there is no memory for sums or scratch.
-  absl::Status RunSlice(absl::FunctionRef<absl::Status()> check,
+  absl::Status RunSlice(int device, absl::FunctionRef<absl::Status()> check,
                         JobOutcome* outcome);
 
  private:
   ConvOperation OperationOf(int64_t slice) const;
-  absl::StatusOr<PlanCache::Lookup> LookUpPlan();
+  absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
   absl::Status RunWithScratch(const PlanCache::Lookup& lookup,
                               RunBuffers buffers, JobOutcome* outcome);
   // Lends `*buffers` a place for the weight's prepared form, or that form.
   void LendWeight(const std::shared_ptr<const Plan>& plan, RunBuffers* buffers);
-  absl::Status Inspect(JobOutcome* outcome);
+  absl::Status Inspect(int device, JobOutcome* outcome);
 
   const Job& job_;
   const WorkMeans& means_;

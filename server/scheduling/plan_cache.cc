@@ -12,7 +12,7 @@ namespace {
 std::string KeyOf(const Backend& backend, const ConvOperation& operation,
                   const PlanOptions& options) {
   return absl::StrCat(ToString(operation), "|", backend.name(), "|",
-                      options.threads, "|",
+                      options.threads, "|", options.device, "|",
                       options.deterministic ? "deterministic" : "timed");
 }
 

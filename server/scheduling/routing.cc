@@ -1,5 +1,6 @@
 #include "server/scheduling/routing.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -21,9 +22,17 @@ absl::Status Unavailable(absl::string_view name, absl::string_view why,
        absl::StrCat(name, ", which ", why), std::string(expected)});
 }
 
+absl::Status LostDevices(const Backend& backend) {
+  return MakeError(absl::StatusCode::kUnavailable,
+                   {Reason::kBackendUnavailable, std::string(kField),
+                    absl::StrCat(backend.name(), ", which lost its devices"),
+                    "a server that was started since"});
+}
+
 }  // namespace
 
-Router::Router(absl::Span<const RegisteredBackend> backends, Limits limits)
+Router::Router(absl::Span<const RegisteredBackend> backends, Limits limits,
+               int threads_per_worker)
     : backends_(backends), limits_(limits) {
   const Backend* reference = nullptr;
   for (const RegisteredBackend& entry : backends_) {
@@ -35,6 +44,9 @@ Router::Router(absl::Span<const RegisteredBackend> backends, Limits limits)
     }
   }
   if (candidates_.empty() && reference) candidates_.push_back(reference);
+  if (candidates_.size() > 1) {
+    cost_model_.emplace(candidates_, threads_per_worker);
+  }
 }
 
 absl::Status Router::CheckLimits(const ConvOperation& operation) const {
@@ -45,26 +57,51 @@ absl::Status Router::CheckLimits(const ConvOperation& operation) const {
                     absl::StrCat("at most ", limits_.max_macs)});
 }
 
-absl::StatusOr<const Backend*> Router::Route(const ConvOperation& operation,
-                                             absl::string_view name) const {
-  if (!name.empty()) return RouteNamed(operation, name);
+bool Router::CanServe() const {
+  return std::any_of(candidates_.begin(), candidates_.end(),
+                     [](const Backend* backend) { return !IsLost(*backend); });
+}
+
+absl::StatusOr<Router::Choice> Router::Route(const ConvOperation& operation,
+                                             const Query& query) const {
+  if (!query.backend.empty()) return RouteNamed(operation, query.backend);
   absl::Status refusal =
       MakeError(absl::StatusCode::kFailedPrecondition,
                 {Reason::kBackendUnavailable, std::string(kField),
                  "no backend that can run on this server", "at least one"});
+  std::vector<const Backend*> able;
   for (const Backend* backend : candidates_) {
-    absl::Status support = backend->CheckSupport(operation);
-    if (support.ok()) {
-      RETURN_IF_ERROR(CheckReferenceLimit(*backend, operation));
-      return backend;
-    }
+    absl::Status support = IsLost(*backend) ? LostDevices(*backend)
+                                            : backend->CheckSupport(operation);
+    if (support.ok()) able.push_back(backend);
     // The first one's: it is the preferred one that a user wants to hear about.
     if (backend == candidates_.front()) refusal = support;
   }
-  return refusal;
+  if (able.empty()) return refusal;
+  return Fastest(able, operation, query);
 }
 
-absl::StatusOr<const Backend*> Router::RouteNamed(
+absl::StatusOr<Router::Choice> Router::Fastest(
+    const std::vector<const Backend*>& able, const ConvOperation& operation,
+    const Query& query) const {
+  Choice choice{able.front(), {}};
+  if (able.size() > 1) {
+    for (const Backend* backend : able) {
+      choice.predictions.push_back(
+          cost_model_->Predict(*backend, operation, query.cost));
+    }
+    const auto least =
+        std::min_element(choice.predictions.begin(), choice.predictions.end(),
+                         [](const Prediction& a, const Prediction& b) {
+                           return a.total() < b.total();
+                         });
+    choice.backend = able[least - choice.predictions.begin()];
+  }
+  RETURN_IF_ERROR(CheckReferenceLimit(*choice.backend, operation));
+  return choice;
+}
+
+absl::StatusOr<Router::Choice> Router::RouteNamed(
     const ConvOperation& operation, absl::string_view name) const {
   std::string compiled;
   for (const RegisteredBackend& entry : backends_) {
@@ -79,8 +116,9 @@ absl::StatusOr<const Backend*> Router::RouteNamed(
     }
     const Backend* backend = entry.backend->get();
     RETURN_IF_ERROR(backend->CheckSupport(operation));
+    if (IsLost(*backend)) return LostDevices(*backend);
     RETURN_IF_ERROR(CheckReferenceLimit(*backend, operation));
-    return backend;
+    return Choice{backend, {}};
   }
   return Unavailable(name, "isn't compiled into this server",
                      absl::StrCat("auto or one of ", compiled));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -9,6 +10,7 @@
 #include "absl/types/span.h"
 #include "backends/core/backend.h"
 #include "backends/registry.h"
+#include "server/scheduling/cost_model.h"
 
 namespace convgrad {
 
@@ -21,25 +23,47 @@ class Router {
     int64_t max_reference_macs = 0;
   };
 
+  struct Query {
+    absl::string_view backend;  // "": auto
+    CostModel::Query cost;
+  };
+
+  struct Choice {
+    const Backend* backend = nullptr;
+    // Of all that "auto" could have taken, if there was more than one.
+    std::vector<Prediction> predictions;
+  };
+
   // `backends` in order of preference; they outlive the router.
-  Router(absl::Span<const RegisteredBackend> backends, Limits limits);
+  Router(absl::Span<const RegisteredBackend> backends, Limits limits,
+         int threads_per_worker = 1);
 
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if `operation` has more
   // than max_macs multiply-adds.
   absl::Status CheckLimits(const ConvOperation& operation) const;
 
-  // Returns the backend named `name`; for "" (auto) the first one that supports
-  // `operation`, but the reference only on a server that has nothing else.
+  // Returns the backend that is named; for auto the one that is predicted to be
+  // the fastest of those that support `operation`, but the reference only on a
+  // server that has nothing else, and none that lost its devices.
   // Requires: Validate(operation).ok().
   // Errors: kUnimplemented naming what is missing; kFailedPrecondition if the
   // named backend isn't compiled in, can't run here, or is the reference and
-  // the work is above max_reference_macs.
-  absl::StatusOr<const Backend*> Route(const ConvOperation& operation,
-                                       absl::string_view name) const;
+  // the work is above max_reference_macs; kUnavailable if all devices are lost.
+  absl::StatusOr<Choice> Route(const ConvOperation& operation,
+                               const Query& query) const;
+
+  // Returns whether auto has anything left that works.
+  bool CanServe() const;
+
+  // What predictions learn from; null where there is nothing to choose.
+  CostModel* cost_model() { return cost_model_ ? &*cost_model_ : nullptr; }
 
  private:
-  absl::StatusOr<const Backend*> RouteNamed(const ConvOperation& operation,
-                                            absl::string_view name) const;
+  absl::StatusOr<Choice> RouteNamed(const ConvOperation& operation,
+                                    absl::string_view name) const;
+  absl::StatusOr<Choice> Fastest(const std::vector<const Backend*>& able,
+                                 const ConvOperation& operation,
+                                 const Query& query) const;
   absl::Status CheckReferenceLimit(const Backend& backend,
                                    const ConvOperation& operation) const;
 
@@ -47,6 +71,7 @@ class Router {
   const Limits limits_;
   // What "auto" may choose from.
   std::vector<const Backend*> candidates_;
+  std::optional<CostModel> cost_model_;
 };
 
 }  // namespace convgrad

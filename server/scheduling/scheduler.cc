@@ -4,44 +4,10 @@
 #include <exception>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "server/scheduling/pin_thread.h"
 
 namespace convgrad {
-namespace {
-
-// How far a prediction may be off before it refuses a job for good.
-constexpr int kPredictionError = 2;
-
-// An estimate is a mean: of what it says is just in time, half is late, and was
-// computed for nobody.
-constexpr double kHeadroom = 1.5;
-
-// Refusals by estimate are for what would cost more than that: a job that is
-// over sooner is left to its deadline.
-constexpr absl::Duration kLeastSaving = absl::Milliseconds(50);
-
-std::string Text(absl::Duration duration) {
-  return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1)));
-}
-
-// A job alone would take `own`, and has `left`.
-absl::Status TooLong(absl::Duration own, absl::Duration left) {
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "deadline", absl::StrCat("in ", Text(left)),
-       absl::StrCat("time for some ", Text(own), " of work")});
-}
-
-absl::Status Busy(std::string found, std::string expected) {
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kBusy, "server.queue", std::move(found), std::move(expected)});
-}
-
-}  // namespace
-
 absl::Status DrainingError() {
   return MakeError(absl::StatusCode::kUnavailable,
                    {Reason::kDraining, "server", "a server that is going away",
@@ -53,11 +19,15 @@ Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory,
     : options_(std::move(options)),
       means_{plans, memory, options_.threads_per_worker, options_.clock,
              weights},
-      rates_(options_.clock),
-      queue_(options_.queue_capacity) {
-  MutexLock lock(&join_mutex_);
-  for (const std::vector<int>& cores : options_.worker_cores) {
-    workers_.emplace_back([this, &cores] { Work(cores); });
+      rates_(options_.clock) {
+  MutexLock lock(&mutex_);
+  for (const Worker& worker : options_.workers) {
+    pools_.try_emplace(worker.backend, worker.backend, options_.queue_capacity)
+        .first->second.AddWorker();
+  }
+  MutexLock join_lock(&join_mutex_);
+  for (const Worker& worker : options_.workers) {
+    threads_.emplace_back([this, &worker] { Work(worker); });
   }
 }
 
@@ -79,7 +49,7 @@ void Scheduler::Submit(Job job) {
     MutexLock lock(&mutex_);
     refusal = CheckRoom(*active);
     if (refusal.ok()) {
-      queue_.Push(std::move(active));
+      PoolFor(*active->job.backend).queue().Push(std::move(active));
       changed_.NotifyAll();
       return;
     }
@@ -89,14 +59,7 @@ void Scheduler::Submit(Job job) {
 
 absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
   if (refusing_) return DrainingError();
-  const Job& job = active.job;
-  const int64_t slices = active.run.slices_left();
-  const absl::Duration own = static_cast<double>(slices) * active.slice_time;
-  const absl::Duration left = job.deadline - options_.clock();
-  if (own > std::max(kPredictionError * left, kLeastSaving)) {
-    return TooLong(own, left);
-  }
-  return CheckQueue(job, slices, own);
+  return PoolFor(*active.job.backend).CheckRoom(active, options_.clock());
 }
 
 absl::Status Scheduler::CheckArrival(Priority priority,
@@ -108,38 +71,22 @@ absl::Status Scheduler::CheckArrival(Priority priority,
   job.deadline = deadline;
   MutexLock lock(&mutex_);
   if (refusing_) return DrainingError();
-  return CheckQueue(job, 1, absl::ZeroDuration());
+  // Which pool it is for isn't known yet.
+  absl::Status room;
+  for (const auto& [key, pool] : pools_) {
+    if (pool.is_lost()) continue;
+    room = pool.CheckQueue(job, 1, absl::ZeroDuration(), options_.clock());
+    if (room.ok()) break;
+  }
+  return room;
 }
 
-absl::Status Scheduler::CheckQueue(const Job& job, int64_t slices,
-                                   absl::Duration own) const {
-  if (queue_.IsFull(job.priority)) {
-    return Busy(absl::StrCat(queue_.capacity(), " jobs queued"),
-                absl::StrCat("fewer than ", queue_.capacity()));
-  }
-  if (queue_.empty() && running_.size() < options_.worker_cores.size()) {
-    return absl::OkStatus();
-  }
-  const absl::Duration left = job.deadline - options_.clock();
-  const absl::Duration wait = WaitFor(job.priority, job.client, slices);
-  const bool is_late = kHeadroom * (wait + own) > std::max(left, kLeastSaving);
-  if (!is_late || wait == absl::ZeroDuration()) return absl::OkStatus();
-  return Busy(absl::StrCat("some ", Text(wait), " of work before it"),
-              absl::StrCat("its own ", Text(own), ", too, well within ",
-                           Text(left), ", its deadline"));
+WorkerPool& Scheduler::PoolFor(const Backend& backend) {
+  return pools_.at(WorkerPool::KeyOf(backend));
 }
 
-absl::Duration Scheduler::WaitFor(Priority priority, const std::string& client,
-                                  int64_t slices) const {
-  absl::Duration work = queue_.WorkBefore(priority, client, slices);
-  const absl::Time now = options_.clock();
-  for (const RunningSlice& running : running_) {
-    work += std::max(running.expected_end - now, absl::ZeroDuration());
-    const bool is_own =
-        running.priority == priority && running.client == client;
-    if (is_own) work += running.rest;
-  }
-  return work / static_cast<int64_t>(options_.worker_cores.size());
+const WorkerPool& Scheduler::PoolFor(const Backend& backend) const {
+  return pools_.at(WorkerPool::KeyOf(backend));
 }
 
 absl::Status Scheduler::CheckAlive(const Job& job) const {
@@ -156,44 +103,42 @@ absl::Status Scheduler::CheckAlive(const Job& job) const {
   return absl::OkStatus();
 }
 
-void Scheduler::Work(const std::vector<int>& cores) {
-  PinThisThread(cores);
-  while (std::unique_ptr<ActiveJob> job = Next()) {
+void Scheduler::Work(const Worker& worker) {
+  PinThisThread(worker.cores);
+  while (std::unique_ptr<ActiveJob> job = Next(worker)) {
     const ActiveJob* const running = job.get();
-    absl::Status status = RunSlice(*job);
+    absl::Status status = RunSlice(worker, *job);
     if (status.ok() && job->run.slices_left() > 0 && IsStopping()) {
       status = DrainingError();
     }
     if (!status.ok() || job->run.slices_left() == 0) {
+      if (status.ok() && options_.on_run) {
+        options_.on_run(job->job, job->outcome.run);
+      }
       End(*job, std::move(status));
       job.reset();
     }
     // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete): a name by now
-    Leave(running, std::move(job));
+    Leave(worker, running, std::move(job));
   }
 }
 
-std::unique_ptr<ActiveJob> Scheduler::Next() {
+std::unique_ptr<ActiveJob> Scheduler::Next(const Worker& worker) {
   MutexLock lock(&mutex_);
-  while (queue_.empty() && !stopping_) changed_.Wait(&mutex_);
-  if (queue_.empty()) return nullptr;
-  std::unique_ptr<ActiveJob> job = queue_.Pop();
-  const double others = static_cast<double>(job->run.slices_left() - 1);
-  running_.push_back({job.get(), job->job.priority, job->job.client,
-                      options_.clock() + job->slice_time,
-                      others * job->slice_time});
-  return job;
+  WorkerPool& pool = pools_.at(worker.backend);
+  while (!pool.HasWorkFor(worker.device) && !stopping_) changed_.Wait(&mutex_);
+  if (pool.queue().empty()) return nullptr;
+  return pool.Enter(options_.clock());
 }
 
-void Scheduler::Leave(const ActiveJob* running,
+void Scheduler::Leave(const Worker& worker, const ActiveJob* running,
                       std::unique_ptr<ActiveJob> job) {
   MutexLock lock(&mutex_);
-  running_.erase(std::find_if(
-      running_.begin(), running_.end(),
-      [&](const RunningSlice& slice) { return slice.job == running; }));
+  WorkerPool& pool = pools_.at(worker.backend);
+  pool.Leave(running);
   if (job != nullptr) {
     job->queued_at = options_.clock();
-    queue_.PutBack(std::move(job));
+    pool.queue().PutBack(std::move(job));
   }
   changed_.NotifyAll();
 }
@@ -203,7 +148,7 @@ bool Scheduler::IsStopping() const {
   return stopping_;
 }
 
-absl::Status Scheduler::RunSlice(ActiveJob& active) {
+absl::Status Scheduler::RunSlice(const Worker& worker, ActiveJob& active) {
   active.outcome.queue += options_.clock() - active.queued_at;
   const auto check = [&] { return CheckAlive(active.job); };
   RETURN_IF_ERROR(check());
@@ -211,14 +156,16 @@ absl::Status Scheduler::RunSlice(ActiveJob& active) {
   // Nothing of ours throws, but a library or an allocation may, and one job
   // must not take the server down.
   try {
-    RETURN_IF_ERROR(active.run.RunSlice(check, &active.outcome));
+    RETURN_IF_ERROR(active.run.RunSlice(worker.device, check, &active.outcome));
   } catch (const std::exception& error) {
     return MakeError(
         absl::StatusCode::kInternal,
         {Reason::kInternal, "backend", error.what(), "no exception"});
   }
   const RunTimes& times = active.outcome.run;
-  if (is_first) rates_.Learn(active.work, times.reorder + times.compute);
+  if (is_first) {
+    rates_.Learn(active.work, times.reorder + times.compute + times.transfer);
+  }
   return absl::OkStatus();
 }
 
@@ -239,8 +186,7 @@ void Scheduler::DropDead() {
   std::vector<std::unique_ptr<ActiveJob>> dead;
   {
     MutexLock lock(&mutex_);
-    dead =
-        queue_.Remove([this](const Job& job) { return !CheckAlive(job).ok(); });
+    dead = Remove([this](const Job& job) { return !CheckAlive(job).ok(); });
     if (!dead.empty()) changed_.NotifyAll();
   }
   EndUnrun(dead, absl::OkStatus());
@@ -249,10 +195,10 @@ void Scheduler::DropDead() {
 bool Scheduler::Drain(absl::Time until) {
   MutexLock lock(&mutex_);
   refusing_ = true;
-  while (!queue_.empty() || !running_.empty()) {
+  while (!IsIdle()) {
     if (changed_.WaitUntil(&mutex_, until)) break;
   }
-  return queue_.empty() && running_.empty();
+  return IsIdle();
 }
 
 void Scheduler::Shutdown() {
@@ -261,28 +207,58 @@ void Scheduler::Shutdown() {
     MutexLock lock(&mutex_);
     refusing_ = true;
     stopping_ = true;
-    left = queue_.Remove([](const Job&) { return true; });
+    left = Remove([](const Job&) { return true; });
     changed_.NotifyAll();
   }
   EndUnrun(left, DrainingError());
   MutexLock lock(&join_mutex_);
-  for (std::thread& worker : workers_) worker.join();
-  workers_.clear();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+bool Scheduler::IsIdle() const {
+  return std::all_of(pools_.begin(), pools_.end(),
+                     [](const auto& entry) { return entry.second.is_idle(); });
+}
+
+std::vector<std::unique_ptr<ActiveJob>> Scheduler::Remove(
+    const std::function<bool(const Job&)>& is_chosen) {
+  std::vector<std::unique_ptr<ActiveJob>> removed;
+  for (auto& [key, pool] : pools_) {
+    for (auto& job : pool.queue().Remove(is_chosen)) {
+      removed.push_back(std::move(job));
+    }
+  }
+  return removed;
 }
 
 int Scheduler::queue_depth(Priority priority) const {
   MutexLock lock(&mutex_);
-  return queue_.size(priority);
+  int depth = 0;
+  for (const auto& [key, pool] : pools_) depth += pool.queue().size(priority);
+  return depth;
+}
+
+int Scheduler::queue_depth(const Backend& backend) const {
+  MutexLock lock(&mutex_);
+  return PoolFor(backend).queue().size();
 }
 
 int Scheduler::running() const {
   MutexLock lock(&mutex_);
-  return static_cast<int>(running_.size());
+  int running = 0;
+  for (const auto& [key, pool] : pools_) running += pool.running();
+  return running;
 }
 
 absl::Duration Scheduler::EstimatedWait(Priority priority) const {
   MutexLock lock(&mutex_);
-  return WaitFor(priority, "", 1);
+  const absl::Time now = options_.clock();
+  absl::Duration wait;
+  for (const auto& [key, pool] : pools_) {
+    wait = std::max(wait, pool.WaitFor(priority, "", 1, now));
+  }
+  return wait;
 }
 
 }  // namespace convgrad

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,9 +15,9 @@
 #include "backends/core/mutex.h"
 #include "server/memory/call_memory.h"
 #include "server/scheduling/job.h"
-#include "server/scheduling/job_queue.h"
 #include "server/scheduling/plan_cache.h"
 #include "server/scheduling/work_rates.h"
+#include "server/scheduling/worker_pool.h"
 
 namespace convgrad {
 
@@ -26,13 +27,26 @@ absl::Status DrainingError();
 // Thread-safe.
 class Scheduler {
  public:
+  // One worker.
+  struct Worker {
+    // That it is pinned to. Empty: it isn't.
+    std::vector<int> cores;
+    // Takes the jobs of this backend's device alone; null: those of all
+    // backends without devices.
+    const Backend* backend = nullptr;
+    int device = 0;
+  };
+
   struct Options {
-    // One worker each: the cores that it is pinned to. An empty set isn't
-    // pinned.
-    std::vector<std::vector<int>> worker_cores;
+    // Those of a backend with devices have one for each device.
+    std::vector<Worker> workers;
     int threads_per_worker = 1;
-    int queue_capacity = 1;  // of each priority
+    // Of each priority; those of cores and of each backend's devices count for
+    // themselves.
+    int queue_capacity = 1;
     std::function<absl::Time()> clock = absl::Now;
+    // Told of every job that went well, on a worker's thread. May be null.
+    std::function<void(const Job&, const RunTimes&)> on_run;
   };
 
   // Starts the workers. `plans`, `memory` and `weights` outlive the scheduler;
@@ -75,43 +89,36 @@ class Scheduler {
   void Shutdown();
 
   int queue_depth(Priority priority) const;
+  // Of the jobs for the devices of `backend`; all others' if it has none.
+  int queue_depth(const Backend& backend) const;
   int running() const;
   // Returns how long a client that has no jobs here would wait for its first
-  // turn.
+  // turn, where that is longest.
   absl::Duration EstimatedWait(Priority priority) const;
 
  private:
-  // A slice that is on a worker.
-  struct RunningSlice {
-    const ActiveJob* job;  // perhaps gone already
-    Priority priority;
-    std::string client;
-    absl::Time expected_end;
-    // What its job's other slices will take, those of the same client's next
-    // job have to wait for.
-    absl::Duration rest;
-  };
-
-  void Work(const std::vector<int>& cores);
+  void Work(const Worker& worker);
   // Waits for a job and counts it as running; returns null at shutdown.
-  std::unique_ptr<ActiveJob> Next();
+  std::unique_ptr<ActiveJob> Next(const Worker& worker);
   // Ends that, and takes back `job` if it has slices left.
-  void Leave(const ActiveJob* running, std::unique_ptr<ActiveJob> job);
+  void Leave(const Worker& worker, const ActiveJob* running,
+             std::unique_ptr<ActiveJob> job);
   // Returns why `job` needn't run: OK, cancelled or too late.
   absl::Status CheckAlive(const Job& job) const;
   absl::Status CheckRoom(const ActiveJob& active) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns OK, or BUSY for a job of `slices` that take `own`.
-  absl::Status CheckQueue(const Job& job, int64_t slices,
-                          absl::Duration own) const
+  // Returns the pool that takes jobs of `backend`.
+  WorkerPool& PoolFor(const Backend& backend)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns what the workers, all together, have to do before the last of
-  // `slices` turns of a new job like that.
-  absl::Duration WaitFor(Priority priority, const std::string& client,
-                         int64_t slices) const
+  const WorkerPool& PoolFor(const Backend& backend) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Removes from all queues the jobs that `is_chosen` chooses.
+  std::vector<std::unique_ptr<ActiveJob>> Remove(
+      const std::function<bool(const Job&)>& is_chosen)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsStopping() const;
-  absl::Status RunSlice(ActiveJob& active);
+  absl::Status RunSlice(const Worker& worker, ActiveJob& active);
   // The one place that ends a job.
   static void End(ActiveJob& active, absl::Status status);
   void EndUnrun(const std::vector<std::unique_ptr<ActiveJob>>& jobs,
@@ -122,12 +129,12 @@ class Scheduler {
   WorkRates rates_;
   mutable Mutex mutex_;
   CondVar changed_;
-  JobQueue queue_ ABSL_GUARDED_BY(mutex_);
-  std::vector<RunningSlice> running_ ABSL_GUARDED_BY(mutex_);
+  // By WorkerPool::KeyOf.
+  std::map<const Backend*, WorkerPool> pools_ ABSL_GUARDED_BY(mutex_);
   bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex join_mutex_;
-  std::vector<std::thread> workers_ ABSL_GUARDED_BY(join_mutex_);
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(join_mutex_);
 };
 
 }  // namespace convgrad

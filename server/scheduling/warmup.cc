@@ -1,5 +1,7 @@
 #include "server/scheduling/warmup.h"
 
+#include <algorithm>
+
 #include "absl/time/clock.h"
 #include "backends/core/conv_operation.h"
 #include "backends/core/status.h"
@@ -41,13 +43,16 @@ absl::StatusOr<WarmupOutcome> WarmUp(
         return MakeError(absl::StatusCode::kCancelled,
                          {Reason::kCancelled, "warm-up", "given up", ""});
       }
+      const int devices = std::max(1, backend.device_count());
       for (const ConvOperation& part :
            PlannedOperations(backend, operation, threads)) {
-        ASSIGN_OR_RETURN(
-            const PlanCache::Lookup lookup,
-            plans->Get(backend, part, {threads, /*deterministic=*/true}));
-        ++outcome.plans;
-        if (!lookup.hit) ++outcome.made;
+        for (int device = 0; device < devices; ++device) {
+          ASSIGN_OR_RETURN(const PlanCache::Lookup lookup,
+                           plans->Get(backend, part,
+                                      {.threads = threads, .device = device}));
+          ++outcome.plans;
+          if (!lookup.hit) ++outcome.made;
+        }
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "prometheus/gauge.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
+#include "server/telemetry/device_metrics.h"
 #include "server/telemetry/operation_metrics.h"
 #include "server/telemetry/rpc_metrics.h"
 
@@ -34,7 +35,7 @@ class GaugeCollector final : public prometheus::Collectable {
       wait.metric.push_back(
           Labelled(queue, absl::ToDoubleSeconds(queue.estimated_wait)));
     }
-    return {
+    std::vector<prometheus::MetricFamily> families = {
         std::move(depth),
         std::move(wait),
         Gauge("convgrad_jobs_running", "Jobs on a worker.", now.jobs_running),
@@ -67,6 +68,10 @@ class GaugeCollector final : public prometheus::Collectable {
                 "Runs that left theirs for later ones.",
                 now.weight_cache_misses),
     };
+    for (prometheus::MetricFamily& family : DeviceFamilies(now.devices)) {
+      families.push_back(std::move(family));
+    }
+    return families;
   }
 
  private:

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "backends/core/conv_operation.h"
+#include "backends/core/device.h"
 
 namespace convgrad {
 
@@ -38,6 +39,7 @@ struct StageTimes {
   StageTime plan;
   StageTime reorder;
   StageTime compute;
+  StageTime transfer;  // to and from a device, not hidden by compute
   StageTime encode;
   absl::Duration total;
 
@@ -59,10 +61,11 @@ struct OpSample {
   bool queued = false;  // times.Waiting() counts
   bool ran = false;     // times.reorder and compute, and flops, count
   int64_t flops = 0;
-  int64_t bytes_received = 0;  // payload, and operands in regions
-  int64_t bytes_sent = 0;      // payload, and results in regions
-  int64_t bytes_copied = 0;    // by us, between wire or regions and buffers
-  bool planned = false;        // a plan was looked up
+  int64_t bytes_received = 0;     // payload, and operands in regions
+  int64_t bytes_sent = 0;         // payload, and results in regions
+  int64_t bytes_copied = 0;       // by us, between wire or regions and buffers
+  int64_t bytes_transferred = 0;  // between host and device
+  bool planned = false;           // a plan was looked up
   bool plan_cache_hit = false;
   SelfCheckOutcome self_check = SelfCheckOutcome::kNone;
 };
@@ -89,6 +92,14 @@ struct QueueGauges {
   absl::Duration estimated_wait;  // of a new client's job
 };
 
+// One device of a backend's.
+struct DeviceGauges {
+  std::string backend;
+  int index = 0;
+  DeviceState state;
+  int64_t queue_depth = 0;  // of the jobs for any device of this backend
+};
+
 // Gauges, read at scrape time from the components that own them.
 struct ServerGauges {
   std::vector<QueueGauges> queues;
@@ -107,6 +118,7 @@ struct ServerGauges {
   int64_t weight_cache_bytes = 0;
   int64_t weight_cache_hits = 0;    // since the start
   int64_t weight_cache_misses = 0;  // likewise
+  std::vector<DeviceGauges> devices;
 };
 
 }  // namespace convgrad

@@ -58,7 +58,12 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
                         "Payload of responses, and results in regions.")),
       copied_(
           AddCounters(registry, "convgrad_copied_bytes_total",
-                      "Payload copied between wire or regions and buffers.")) {
+                      "Payload copied between wire or regions and buffers.")),
+      transfer_seconds_(
+          AddCounters(registry, "convgrad_transfer_seconds_total",
+                      "Between host and device, not hidden by compute.")),
+      transferred_(AddCounters(registry, "convgrad_transferred_bytes_total",
+                               "Bytes between host and device.")) {
   backends_.insert(backends_.end(), backends.begin(), backends.end());
   plan_hits_ = &AddCounters(registry, "convgrad_plan_cache_hits_total",
                             "Operations whose plan was there.")
@@ -172,7 +177,8 @@ void OperationMetrics::OnPriority(const OpSample& sample) {
 
 void OperationMetrics::OnOperation(const OpSample& sample) {
   OnPriority(sample);
-  Cell& cell = CellAt(PlaceOf(sample));
+  const Place place = PlaceOf(sample);
+  Cell& cell = CellAt(place);
   cell.requests->Increment();
   if (sample.queued) {
     cell.queue->Observe(absl::ToDoubleSeconds(sample.times.Waiting()));
@@ -185,6 +191,13 @@ void OperationMetrics::OnOperation(const OpSample& sample) {
   cell.received->Increment(static_cast<double>(sample.bytes_received));
   cell.sent->Increment(static_cast<double>(sample.bytes_sent));
   cell.copied->Increment(static_cast<double>(sample.bytes_copied));
+  if (sample.bytes_transferred > 0) {
+    const prometheus::Labels labels = {{"backend", backends_[place.backend]}};
+    transfer_seconds_.Add(labels).Increment(
+        absl::ToDoubleSeconds(sample.times.transfer.busy));
+    transferred_.Add(labels).Increment(
+        static_cast<double>(sample.bytes_transferred));
+  }
   if (sample.planned) {
     (sample.plan_cache_hit ? plan_hits_ : plan_misses_)->Increment();
   }

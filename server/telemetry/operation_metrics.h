@@ -71,6 +71,9 @@ class OperationMetrics {
   prometheus::Family<prometheus::Counter>& received_;
   prometheus::Family<prometheus::Counter>& sent_;
   prometheus::Family<prometheus::Counter>& copied_;
+  // By backend; looked up, since a device's calls take long enough.
+  prometheus::Family<prometheus::Counter>& transfer_seconds_;
+  prometheus::Family<prometheus::Counter>& transferred_;
   prometheus::Counter* plan_hits_;
   prometheus::Counter* plan_misses_;
   prometheus::Counter* self_checks_passed_;

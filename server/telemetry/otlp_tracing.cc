@@ -127,7 +127,7 @@ void Describe(const EndedCall& call, api::Span* span) {
 
 void TraceStages(const StageTimes& times, const api::SpanContext& parent,
                  api::Tracer* tracer) {
-  const std::array<std::pair<absl::string_view, const StageTime*>, 8> stages = {
+  const std::array<std::pair<absl::string_view, const StageTime*>, 9> stages = {
       {{"admission", &times.admission},
        {"receive", &times.receive},
        {"decode", &times.decode},
@@ -135,6 +135,7 @@ void TraceStages(const StageTimes& times, const api::SpanContext& parent,
        {"plan", &times.plan},
        {"reorder", &times.reorder},
        {"compute", &times.compute},
+       {"transfer", &times.transfer},
        {"encode", &times.encode}}};
   for (const auto& [name, time] : stages) {
     if (!time->reached()) continue;

@@ -11,36 +11,15 @@
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/child_server.h"
+#include "tests/end_to_end/health_of.h"
 #include "tests/end_to_end/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {
 namespace {
 
-// HealthCheckResponse{status}.
-constexpr char kServing[] = "\x08\x01";
-constexpr char kNotServing[] = "\x08\x02";
-
 std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
   return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-}
-
-// Returns the answer of grpc.health.v1 about `service`.
-std::string HealthOf(const std::shared_ptr<grpc::Channel>& channel,
-                     const std::string& service) {
-  return CallRaw(channel, "/grpc.health.v1.Health/Check",
-                 absl::StrCat("\x0a", std::string(1, char(service.size())),
-                              service))
-      .response;
-}
-
-void AwaitHealth(const std::shared_ptr<grpc::Channel>& channel,
-                 const std::string& service, const std::string& wanted) {
-  const absl::Time limit = absl::Now() + absl::Seconds(60);
-  while (HealthOf(channel, service) != wanted && absl::Now() < limit) {
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  EXPECT_EQ(HealthOf(channel, service), wanted) << service;
 }
 
 std::string WriteFile(const std::string& name, const std::string& text) {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -61,6 +62,13 @@ v1::ConvProblem SeedProblem() {
   return problem;
 }
 
+// As tests/gpu/run has it: of the backends that are there, those to be tested.
+Config WithTestedBackends(Config config) {
+  const char* const names = std::getenv("CONVGRAD_TEST_BACKENDS");
+  if (names != nullptr) config.backends = names;
+  return config;
+}
+
 }  // namespace
 
 Config TestConfig() {
@@ -75,7 +83,7 @@ Config TestConfig() {
 }
 
 TestServer::TestServer(const Config& config)
-    : TestServer(config, MakeBackends()) {}
+    : TestServer(WithTestedBackends(config), MakeBackends()) {}
 
 TestServer::TestServer(const Config& config,
                        std::vector<RegisteredBackend> backends)

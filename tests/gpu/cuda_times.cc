@@ -1,10 +1,13 @@
 // Times whole backward operations of ResNet-50's layers on the GPU, copies from
-// and to pageable host memory included:
+// and to pageable and pinned host memory included:
 //
 //   cuda_times [RUNS]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -25,49 +28,80 @@ constexpr const char* kLayers[] = {
     "conv2d_n32_c512_o2048_i7_k1",
 };
 
-// 64-byte aligned zeros: times don't depend on values.
+constexpr int64_t kPage = 4096;
+
+// Whole pages of zeros: times don't depend on values.
 class Buffer {
  public:
-  explicit Buffer(int64_t bytes)
-      : data_(std::aligned_alloc(64, (bytes + 63) / 64 * 64)) {
-    std::fill_n(static_cast<char*>(data_), bytes, 0);
+  // `pinner` may be null.
+  Buffer(int64_t bytes, MemoryPinner* pinner) : pinner_(pinner) {
+    const int64_t whole = (bytes + kPage - 1) / kPage * kPage;
+    data_ = std::aligned_alloc(kPage, whole);
+    std::fill_n(static_cast<char*>(data_), whole, 0);
+    if (pinner_ != nullptr && !pinner_->Pin(data_, whole)) pinner_ = nullptr;
   }
   Buffer(Buffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)) {}
-  ~Buffer() { std::free(data_); }
+      : pinner_(std::exchange(other.pinner_, nullptr)),
+        data_(std::exchange(other.data_, nullptr)) {}
+  ~Buffer() {
+    if (pinner_ != nullptr) pinner_->Unpin(data_);
+    std::free(data_);
+  }
   void* data() const { return data_; }
 
  private:
+  MemoryPinner* pinner_;
   void* data_;
 };
+
+// Medians in milliseconds.
+struct Medians {
+  double whole, compute;
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+absl::StatusOr<Medians> TimeRuns(const Plan& plan,
+                                 const ConvOperation& operation,
+                                 MemoryPinner* pinner, int runs) {
+  std::vector<Buffer> memory;
+  RunBuffers buffers;
+  for (size_t i = 0; i < kOperandCount; ++i) {
+    if (!operation.operands[i]) continue;
+    memory.emplace_back(*ByteSize(*operation.operands[i]), pinner);
+    buffers.operands[i] = memory.back().data();
+  }
+  for (const ResultRequest& request : operation.results) {
+    memory.emplace_back(*ByteSize(request.descriptor), pinner);
+    buffers.results.push_back(memory.back().data());
+  }
+  std::vector<double> whole, compute;
+  for (int run = -1; run < runs; ++run) {  // the first one warms up
+    const absl::Time start = absl::Now();
+    ASSIGN_OR_RETURN(const RunTimes times, plan.Run(buffers));
+    if (run < 0) continue;
+    whole.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
+    compute.push_back(absl::ToDoubleMilliseconds(times.compute));
+  }
+  return Medians{Median(whole), Median(compute)};
+}
 
 absl::Status Time(const Backend& backend, const char* layer, DataType dtype,
                   int runs) {
   const ConvOperation operation =
       WholeOperation(*Parse(layer), Direction::kBackward, dtype, Layout::kNXC);
   ASSIGN_OR_RETURN(const auto plan, backend.MakePlan(operation, {}));
-  std::vector<Buffer> memory;
-  RunBuffers buffers;
-  for (size_t i = 0; i < kOperandCount; ++i) {
-    if (!operation.operands[i]) continue;
-    memory.emplace_back(*ByteSize(*operation.operands[i]));
-    buffers.operands[i] = memory.back().data();
-  }
-  for (const ResultRequest& request : operation.results) {
-    memory.emplace_back(*ByteSize(request.descriptor));
-    buffers.results.push_back(memory.back().data());
-  }
-  std::vector<double> milliseconds;
-  for (int run = -1; run < runs; ++run) {  // the first one warms up
-    const absl::Time start = absl::Now();
-    RETURN_IF_ERROR(plan->Run(buffers).status());
-    const double took = absl::ToDoubleMilliseconds(absl::Now() - start);
-    if (run >= 0) milliseconds.push_back(took);
-  }
-  std::sort(milliseconds.begin(), milliseconds.end());
-  std::printf("| %-34s | %-4s | %8.3f | %s |\n", layer,
-              std::string(NameOf(dtype)).c_str(), milliseconds[runs / 2],
-              std::string(plan->implementation()).c_str());
+  ASSIGN_OR_RETURN(const Medians pageable,
+                   TimeRuns(*plan, operation, nullptr, runs));
+  const std::shared_ptr<MemoryPinner> pinner = backend.pinner();
+  ASSIGN_OR_RETURN(const Medians pinned,
+                   TimeRuns(*plan, operation, pinner.get(), runs));
+  std::printf("| %-34s | %-4s | %8.3f | %8.3f | %8.3f | %s |\n", layer,
+              std::string(NameOf(dtype)).c_str(), pageable.whole, pinned.whole,
+              pinned.compute, std::string(plan->implementation()).c_str());
   return absl::OkStatus();
 }
 
@@ -77,7 +111,10 @@ int Main(int runs) {
     std::printf("skipped: %s\n", backend.status().ToString().c_str());
     return kSkipped;
   }
-  std::printf("| layer | dtype | median ms | engines |\n|---|---|---|---|\n");
+  std::printf(
+      "| layer | dtype | pageable ms | pinned ms | of it on the device | "
+      "engines "
+      "|\n|---|---|--:|--:|--:|---|\n");
   for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
     for (const char* layer : kLayers) {
       const absl::Status status = Time(**backend, layer, dtype, runs);

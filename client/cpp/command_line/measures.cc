@@ -24,10 +24,10 @@ double Median(const std::vector<OperationReply>& replies, Get get) {
 
 std::vector<Stage> StagesOf(const v1::StageTimes& seconds) {
   std::vector<Stage> stages = {
-      {"receive", seconds.receive()}, {"decode", seconds.decode()},
-      {"queue", seconds.queue()},     {"plan", seconds.plan()},
-      {"reorder", seconds.reorder()}, {"compute", seconds.compute()},
-      {"encode", seconds.encode()}};
+      {"receive", seconds.receive()},   {"decode", seconds.decode()},
+      {"queue", seconds.queue()},       {"plan", seconds.plan()},
+      {"reorder", seconds.reorder()},   {"compute", seconds.compute()},
+      {"transfer", seconds.transfer()}, {"encode", seconds.encode()}};
   double rest = seconds.total();
   for (const auto& [name, stage] : stages) rest -= stage;
   stages.emplace_back("unaccounted", rest);

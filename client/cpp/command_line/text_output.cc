@@ -40,6 +40,16 @@ std::string Milliseconds(double seconds) {
   return std::isnan(seconds) ? "-" : absl::StrFormat("%.3f", seconds * 1e3);
 }
 
+// What the server expected of each backend, if it had a choice.
+void PrintPredictions(const v1::Report& report) {
+  for (const v1::Prediction& prediction : report.predictions()) {
+    std::cout << absl::StrFormat(
+        "  predicted    %s: wire %.3f, transfer %.3f, compute %.3f ms\n",
+        prediction.backend(), prediction.wire() * 1e3,
+        prediction.transfer() * 1e3, prediction.compute() * 1e3);
+  }
+}
+
 // What the server found in the results, if it was asked to look.
 void PrintFindings(const v1::Report& report) {
   if (report.has_self_check()) {
@@ -115,6 +125,7 @@ void TextOutput::Reply(const ConvOperation& operation,
   std::cout << "  plan         "
             << (report.plan_cache_hit() ? "from the cache" : "made now")
             << "\n";
+  PrintPredictions(reply.report);
   PrintFindings(reply.report);
 }
 

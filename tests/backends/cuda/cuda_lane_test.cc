@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "backends/core/status.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/backends/cuda/fake_device.h"
 
@@ -36,19 +37,23 @@ class LaneTest : public testing::Test {
     cut_result_.assign(kCutBytes, 0);
     whole_result_.assign(kWholeBytes, 0);
     seen_.clear();
-    return lane
-        ->Run(shape,
-              {{cut_.data(), whole_.data(), nullptr},
-               {whole_result_.data(), cut_result_.data()}},
-              [&](int64_t slice, const DeviceMemory& memory, cudaStream_t) {
-                seen_.push_back(slice);
-                std::memcpy(memory.results[1], memory.operands[0],
-                            kCutBytes / slices);
-                std::memcpy(memory.results[0], memory.operands[1], kWholeBytes);
-                std::memset(memory.scratch, -1, 1000);
-                return work_status_;
-              })
-        .status();
+    const auto computing = lane->Run(
+        shape,
+        {{cut_.data(), whole_.data(), nullptr},
+         {whole_result_.data(), cut_result_.data()}},
+        [&](int64_t slice, const DeviceMemory& memory, cudaStream_t) {
+          seen_.push_back(slice);
+          std::memcpy(memory.results[1], memory.operands[0],
+                      kCutBytes / slices);
+          std::memcpy(memory.results[0], memory.operands[1], kWholeBytes);
+          std::memset(memory.scratch, -1, 1000);
+          return work_status_;
+        });
+    // The device takes 2 ms for anything.
+    if (computing.ok()) {
+      EXPECT_EQ(*computing, slices * absl::Milliseconds(2));
+    }
+    return computing.status();
   }
 
   FakeLog log_;
@@ -102,6 +107,28 @@ TEST_F(LaneTest, MemoryIsKeptFromRunToRunAndGivenBackInTheEnd) {
   EXPECT_EQ(log_.outstanding, 0);
 }
 
+TEST_F(LaneTest, PinnedMemoryCrossesFromWhereItIs) {
+  const auto lane = *Lane::Make(&device_);
+  cut_result_.assign(kCutBytes, 0);
+  log_.pinned = {cut_.data(), cut_result_.data()};
+  ASSERT_TRUE(Echo(lane.get(), 3).ok());
+  EXPECT_EQ(cut_result_, cut_);
+  EXPECT_EQ(whole_result_, whole_);
+  for (int64_t slice : {0, 1, 2}) {
+    EXPECT_THAT(log_.uploaded_from,
+                testing::Contains(cut_.data() + slice * kCutBytes / 3));
+  }
+  EXPECT_THAT(log_.uploaded_from,
+              testing::Not(testing::Contains(whole_.data())));
+  // With nothing else to carry the lane needs no pinned memory of its own.
+  const auto other = *Lane::Make(&device_);
+  log_.pinned.insert({whole_.data(), whole_result_.data()});
+  log_.calls.clear();
+  ASSERT_TRUE(Echo(other.get(), 3).ok());
+  EXPECT_EQ(whole_result_, whole_);
+  EXPECT_EQ(log_.calls["AllocatePinned"], 0);
+}
+
 TEST_F(LaneTest, NoDeviceMemoryIsResourceExhaustedAndTheLaneLivesOn) {
   const auto lane = *Lane::Make(&device_);
   for (const char* call : {"Allocate", "AllocatePinned"}) {
@@ -139,6 +166,15 @@ TEST_F(LaneTest, AFailedSliceEndsTheRunAndNotTheLane) {
   work_status_ = absl::OkStatus();
   ASSERT_TRUE(Echo(lane.get(), 4).ok());
   EXPECT_EQ(cut_result_, cut_);
+}
+
+TEST_F(LaneTest, AFailedSliceThatTookTheDeviceIsUnavailable) {
+  const auto lane = *Lane::Make(&device_);
+  work_status_ = absl::InternalError("cuDNN says no");
+  log_.failing_call = "SynchronizeStream";
+  log_.error = cudaErrorIllegalAddress;
+  EXPECT_EQ(Echo(lane.get(), 4).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(device_.is_lost());
 }
 
 TEST_F(LaneTest, WhatFailsAtTheStartLeavesNothingBehind) {

@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/cuda/cuda_device.h"
 
@@ -21,6 +23,9 @@ struct FakeLog {
   std::string failing_call;
   int failing_from = 0;
   cudaError_t error = cudaSuccess;
+  // Memory of the host that is pinned, and all that was uploaded from.
+  std::set<const void*> pinned;
+  std::vector<const void*> uploaded_from;
 };
 
 // Owned by one thread.
@@ -36,13 +41,16 @@ class FakeDevice final : public DeviceCalls {
     return Lend("AllocatePinned", memory, bytes);
   }
   cudaError_t FreePinned(void* memory) override { return TakeBack(memory); }
+  bool IsPinned(const void* memory) override {
+    return log_.pinned.count(memory) > 0;
+  }
   cudaError_t CreateStream(cudaStream_t* stream) override {
     return Lend("CreateStream", reinterpret_cast<void**>(stream), 1);
   }
   cudaError_t DestroyStream(cudaStream_t stream) override {
     return TakeBack(stream);
   }
-  cudaError_t CreateEvent(cudaEvent_t* event) override {
+  cudaError_t CreateEvent(cudaEvent_t* event, bool /*timed*/) override {
     return Lend("CreateEvent", reinterpret_cast<void**>(event), 1);
   }
   cudaError_t DestroyEvent(cudaEvent_t event) override {
@@ -50,6 +58,10 @@ class FakeDevice final : public DeviceCalls {
   }
   cudaError_t Record(cudaEvent_t, cudaStream_t) override {
     return Call("Record");
+  }
+  cudaError_t Elapsed(float* milliseconds, cudaEvent_t, cudaEvent_t) override {
+    *milliseconds = 2;
+    return Call("Elapsed");
   }
   cudaError_t Await(cudaStream_t, cudaEvent_t) override {
     return Call("Await");
@@ -62,6 +74,7 @@ class FakeDevice final : public DeviceCalls {
   }
   cudaError_t Upload(void* device, const void* pinned, size_t bytes,
                      cudaStream_t) override {
+    log_.uploaded_from.push_back(pinned);
     return Copy("Upload", device, pinned, bytes);
   }
   cudaError_t Download(void* pinned, const void* device, size_t bytes,

@@ -1,6 +1,8 @@
 #include "server/memory/buffer_pool.h"
 
 #include <cstring>
+#include <memory>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -111,6 +113,49 @@ TEST(BufferPool, RefusesWhatTheSystemDoesNotHave) {
   const absl::StatusOr<Buffer> buffer = pool.Take(int64_t{1} << 60);
   EXPECT_EQ(buffer.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(pool.outstanding(), 0);
+}
+
+// Takes notes, and pins no more than so many buffers.
+class CountingPinner final : public MemoryPinner {
+ public:
+  explicit CountingPinner(int most) : most_(most) {}
+
+  bool Pin(void* data, int64_t bytes) override {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 4096, 0u);
+    EXPECT_EQ(bytes % 4096, 0);
+    if (static_cast<int>(pinned_.size()) == most_) return false;
+    return pinned_.insert(data).second;
+  }
+  void Unpin(void* data) override { EXPECT_EQ(pinned_.erase(data), 1u); }
+
+  int pinned() const { return static_cast<int>(pinned_.size()); }
+
+ private:
+  const int most_;
+  std::set<void*> pinned_;
+};
+
+TEST(BufferPool, PinsWholePagesAsLongAsTheyExist) {
+  const auto pinner = std::make_shared<CountingPinner>(2);
+  {
+    BufferPool pool(64 * kMiB, pinner);
+    const Buffer small = MustTake(pool, kMiB);
+    EXPECT_EQ(pinner->pinned(), 0);
+    Buffer first = MustTake(pool, 5'000'001);
+    const Buffer second = MustTake(pool, 9 * kMiB);
+    EXPECT_EQ(pinner->pinned(), 2);
+    // What can't be pinned is a buffer all the same.
+    const Buffer third = MustTake(pool, 9 * kMiB);
+    std::memset(third.data(), 1, third.size());
+    EXPECT_EQ(pinner->pinned(), 2);
+    first = Buffer();
+    EXPECT_EQ(pinner->pinned(), 2);
+    pool.ReleaseUnusedSince(absl::InfiniteFuture());
+    EXPECT_EQ(pinner->pinned(), 1);
+    const Buffer fourth = MustTake(pool, 5'000'001);
+    EXPECT_EQ(pinner->pinned(), 2);
+  }
+  EXPECT_EQ(pinner->pinned(), 0);
 }
 
 TEST(Buffer, GivesBackWhatItHeldWhenAssignedTo) {

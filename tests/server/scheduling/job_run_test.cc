@@ -85,8 +85,8 @@ class JobRunTest : public testing::Test {
     const int64_t slices = run.slices_left();
     JobOutcome outcome;
     while (run.slices_left() > 0) {
-      const absl::Status status =
-          run.RunSlice([] { return absl::OkStatus(); }, &outcome);
+      const absl::Status status = run.RunSlice(
+          0, [] { return absl::OkStatus(); }, &outcome);
       EXPECT_TRUE(status.ok()) << status;
       if (!status.ok()) break;
     }
@@ -164,7 +164,9 @@ TEST_F(JobRunTest, CountsTheNonfiniteOfTheWhole) {
   JobRun run(job, means);
   JobOutcome outcome;
   while (run.slices_left() > 0) {
-    ASSERT_TRUE(run.RunSlice([] { return absl::OkStatus(); }, &outcome).ok());
+    ASSERT_TRUE(run.RunSlice(
+                       0, [] { return absl::OkStatus(); }, &outcome)
+                    .ok());
   }
   // One window of each of two channels in two items.
   EXPECT_EQ(outcome.findings.nonfinite_counts, std::vector<int64_t>{4});
@@ -183,8 +185,8 @@ TEST_F(JobRunTest, RefusesSumsBeyondTheBudget) {
   const WorkMeans means{&plans, &memory_, 1, absl::Now};
   JobRun run(job, means);
   JobOutcome outcome;
-  const absl::Status status =
-      run.RunSlice([] { return absl::OkStatus(); }, &outcome);
+  const absl::Status status = run.RunSlice(
+      0, [] { return absl::OkStatus(); }, &outcome);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_FALSE(outcome.planned);
 }
@@ -216,7 +218,7 @@ TEST_F(JobMemoryTest, PaysForAPlanThatTheCacheDoesNotKeep) {
   PlanCache small(1 << 20);
   CallMemory memory(2 << 20, 0, 0, [](const auto& task) { task(); });
   Scheduler::Options options;
-  options.worker_cores.resize(1);
+  options.workers.resize(1);
   Scheduler scheduler(std::move(options), &small, &memory);
   strings_.HoldRuns();
   Ending ending;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -73,6 +74,16 @@ class PuppetStrings {
     return plans_;
   }
 
+  // Takes a device out, as a sticky error would.
+  void LoseDevice(int device) {
+    MutexLock lock(&mutex_);
+    lost_.insert(device);
+  }
+  bool IsLost(int device) {
+    MutexLock lock(&mutex_);
+    return lost_.count(device) > 0;
+  }
+
   void OnRun() {
     MutexLock lock(&mutex_);
     ++runs_;
@@ -102,6 +113,7 @@ class PuppetStrings {
   int runs_ ABSL_GUARDED_BY(mutex_) = 0;
   int plans_ ABSL_GUARDED_BY(mutex_) = 0;
   PlanOptions plan_options_ ABSL_GUARDED_BY(mutex_);
+  std::set<int> lost_ ABSL_GUARDED_BY(mutex_);
 };
 
 // How a puppet behaves; set before it is used.
@@ -115,13 +127,18 @@ struct PuppetTraits {
   int64_t resident_bytes = 100;
   double macs_per_second = 25e9;
   RunTimes run_times = {absl::Milliseconds(2), absl::Milliseconds(3)};
+  int devices = 0;
+  Rates rates = {};
 };
 
 class PuppetPlan final : public Plan {
  public:
-  PuppetPlan(const ConvOperation& operation, PuppetTraits traits,
+  PuppetPlan(const ConvOperation& operation, PuppetTraits traits, int device,
              PuppetStrings* strings)
-      : operation_(operation), traits_(std::move(traits)), strings_(strings) {}
+      : operation_(operation),
+        traits_(std::move(traits)),
+        device_(device),
+        strings_(strings) {}
 
   // Writes zeros.
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
@@ -135,6 +152,9 @@ class PuppetPlan final : public Plan {
       std::memset(buffers.results[i], 0, size);
     }
     RETURN_IF_ERROR(traits_.run_status);
+    if (strings_->IsLost(device_)) {
+      return absl::UnavailableError("the puppet's device is lost");
+    }
     return traits_.run_times;
   }
   int64_t scratch_bytes() const override { return traits_.scratch_bytes; }
@@ -144,6 +164,7 @@ class PuppetPlan final : public Plan {
  private:
   const ConvOperation operation_;
   const PuppetTraits traits_;
+  const int device_;
   PuppetStrings* const strings_;
 };
 
@@ -160,12 +181,19 @@ class PuppetBackend final : public Backend {
   absl::Status CheckSupport(const ConvOperation&) const override {
     return traits_.support;
   }
+  int device_count() const override { return traits_.devices; }
+  bool IsLost(int device) const override { return strings_->IsLost(device); }
+  DeviceState StateOf(int device) const override {
+    return {"strings", IsLost(device), 1000, 400, 0.5};
+  }
+  Rates rates(int) const override { return traits_.rates; }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const ConvOperation& operation,
       const PlanOptions& options) const override {
     strings_->OnPlan(options);
     RETURN_IF_ERROR(traits_.plan_status);
-    return std::make_unique<PuppetPlan>(operation, traits_, strings_);
+    return std::make_unique<PuppetPlan>(operation, traits_, options.device,
+                                        strings_);
   }
 
  private:

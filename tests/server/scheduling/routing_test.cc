@@ -22,9 +22,10 @@ class RouterTest : public testing::Test {
   absl::StatusOr<std::string> Route(absl::string_view name,
                                     int64_t channels = 1) {
     const Router router(backends_, kLimits);
-    ASSIGN_OR_RETURN(const Backend* backend,
-                     router.Route(TinyOperation(channels), name));
-    return std::string(backend->name());
+    ASSIGN_OR_RETURN(const Router::Choice choice,
+                     router.Route(TinyOperation(channels), {name, {}}));
+    EXPECT_TRUE(choice.predictions.empty());
+    return std::string(choice.backend->name());
   }
 
   PuppetStrings strings_;

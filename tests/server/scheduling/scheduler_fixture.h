@@ -11,40 +11,10 @@
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "server/scheduling/scheduler.h"
+#include "tests/server/scheduling/ending.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {
-
-// What came of one job; waits for it.
-class Ending {
- public:
-  std::function<void(JobOutcome)> Callback() {
-    return [this](JobOutcome outcome) {
-      MutexLock lock(&mutex_);
-      EXPECT_FALSE(outcome_.has_value()) << "ended twice";
-      outcome_ = std::move(outcome);
-      changed_.NotifyAll();
-    };
-  }
-  bool ended() {
-    MutexLock lock(&mutex_);
-    return outcome_.has_value();
-  }
-  JobOutcome Await() {
-    MutexLock lock(&mutex_);
-    while (!outcome_) changed_.Wait(&mutex_);
-    return *outcome_;
-  }
-  absl::StatusCode AwaitCode() { return Await().status.code(); }
-  Reason AwaitReason() {
-    return DetailOf(Await().status).value_or(ErrorDetail{}).reason;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<JobOutcome> outcome_ ABSL_GUARDED_BY(mutex_);
-};
 
 class Clock {
  public:
@@ -70,7 +40,7 @@ class SchedulerTest : public testing::Test {
 
   void Start(int workers = 1, int queue_capacity = 8) {
     Scheduler::Options options;
-    options.worker_cores.resize(workers);
+    options.workers.resize(workers);
     options.queue_capacity = queue_capacity;
     options.clock = [this] { return clock_.Now(); };
     scheduler_.emplace(std::move(options), &plans_, &memory_);

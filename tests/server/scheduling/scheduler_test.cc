@@ -377,7 +377,7 @@ TEST_F(SchedulerTest, PinsEachWorkerToItsCores) {
   int core = 0;
   while (!CPU_ISSET(core, &allowed)) ++core;
   Scheduler::Options options;
-  options.worker_cores = {{core}};
+  options.workers = {{.cores = {core}}};
   scheduler_.emplace(std::move(options), &plans_, &memory_);
   Ending ending;
   Job job = MakeJob(&ending);

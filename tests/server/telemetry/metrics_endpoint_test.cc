@@ -208,6 +208,44 @@ TEST(Metrics, ReadsGaugesWhenScraped) {
   EXPECT_EQ(ValueOf(*endpoint, "convgrad_memory_capacity_bytes"), "4096");
 }
 
+TEST(Metrics, SaysHowDevicesAre) {
+  MetricsOptions options;
+  options.gauges = [] {
+    ServerGauges gauges;
+    gauges.devices = {{"onednn", 0, {"first", false, 1000, 400, 0.5}, 3},
+                      {"onednn", 1, {"second", true, {}, {}, {}}, 3}};
+    return gauges;
+  };
+  const auto endpoint = MustStart(options);
+  const auto value = [&](absl::string_view name, absl::string_view device) {
+    return ValueOf(
+        *endpoint, name,
+        {"backend=\"onednn\"", absl::StrCat("device=\"", device, "\"")});
+  };
+  EXPECT_EQ(value("convgrad_device_up", "0"), "1");
+  EXPECT_EQ(value("convgrad_device_up", "1"), "0");
+  EXPECT_EQ(value("convgrad_device_queue_depth", "1"), "3");
+  EXPECT_EQ(value("convgrad_device_memory_bytes", "0"), "1000");
+  EXPECT_EQ(value("convgrad_device_memory_used_bytes", "0"), "400");
+  EXPECT_EQ(value("convgrad_device_utilization_ratio", "0"), "0.5");
+  // What nobody can tell isn't there.
+  EXPECT_EQ(value("convgrad_device_memory_bytes", "1"), "");
+}
+
+TEST(Metrics, CountsWhatCrossesToDevices) {
+  const auto endpoint = MustStart();
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_transferred_bytes_total"), "");
+  OpSample sample = Sample();
+  sample.times.transfer.busy = absl::Milliseconds(500);
+  sample.bytes_transferred = 1000;
+  endpoint->observer()->OnOperation(sample);
+  endpoint->observer()->OnOperation(sample);
+  const std::vector<std::string> labels = {"backend=\"onednn\""};
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_transferred_bytes_total", labels),
+            "2000");
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_transfer_seconds_total", labels), "1");
+}
+
 TEST(Metrics, SaysWhatIsRunning) {
   const auto endpoint = MustStart();
   EXPECT_EQ(ValueOf(*endpoint, "convgrad_build_info",

@@ -1,0 +1,52 @@
+// The devices that backends have: their state for metrics, and who is told when
+// one is lost.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "backends/registry.h"
+#include "server/background_thread.h"
+#include "server/rpc/readiness.h"
+#include "server/scheduling/routing.h"
+#include "server/scheduling/scheduler.h"
+#include "server/telemetry/observer.h"
+
+namespace convgrad {
+
+// Calls `body` for each device of those backends that run here.
+void ForEachDevice(const std::vector<RegisteredBackend>& backends,
+                   const std::function<void(const Backend&, int device)>& body);
+
+// Returns null if no backend has something to pin memory for; with several, the
+// first one's.
+std::shared_ptr<MemoryPinner> PinnerOf(
+    const std::vector<RegisteredBackend>& backends);
+
+std::vector<DeviceGauges> GaugesOf(
+    const std::vector<RegisteredBackend>& backends, const Scheduler& scheduler);
+
+// Tells the log and health of each device that is lost. Thread-compatible.
+class DeviceWatch {
+ public:
+  // Returns null if there are no devices. All arguments outlive it.
+  static std::unique_ptr<DeviceWatch> Start(
+      const std::vector<RegisteredBackend>* backends, const Router* router,
+      Readiness* readiness);
+
+ private:
+  DeviceWatch(const std::vector<RegisteredBackend>* backends,
+              const Router* router, Readiness* readiness);
+  void Look();
+
+  const std::vector<RegisteredBackend>& backends_;
+  const Router& router_;
+  Readiness& readiness_;
+  std::set<std::pair<const Backend*, int>> told_;
+  BackgroundThread thread_;
+};
+
+}  // namespace convgrad

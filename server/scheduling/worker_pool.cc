@@ -1,0 +1,114 @@
+#include "server/scheduling/worker_pool.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+// How far a prediction may be off before it refuses a job for good.
+constexpr int kPredictionError = 2;
+
+// An estimate is a mean: of what it says is just in time, half is late, and was
+// computed for nobody.
+constexpr double kHeadroom = 1.5;
+
+// Refusals by estimate are for what would cost more than that: a job that is
+// over sooner is left to its deadline.
+constexpr absl::Duration kLeastSaving = absl::Milliseconds(50);
+
+std::string Text(absl::Duration duration) {
+  return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1)));
+}
+
+// A job alone would take `own`, and has `left`.
+absl::Status TooLong(absl::Duration own, absl::Duration left) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, "deadline", absl::StrCat("in ", Text(left)),
+       absl::StrCat("time for some ", Text(own), " of work")});
+}
+
+absl::Status Busy(std::string found, std::string expected) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kBusy, "server.queue", std::move(found), std::move(expected)});
+}
+
+}  // namespace
+
+bool WorkerPool::is_lost() const {
+  return backend_ != nullptr && IsLost(*backend_);
+}
+
+bool WorkerPool::HasWorkFor(int device) const {
+  if (queue_.empty()) return false;
+  return backend_ == nullptr || !backend_->IsLost(device) || is_lost();
+}
+
+int WorkerPool::UsefulWorkers() const {
+  if (backend_ == nullptr) return workers_;
+  int useful = workers_;
+  for (int device = 0; device < backend_->device_count(); ++device) {
+    if (backend_->IsLost(device)) --useful;
+  }
+  return std::max(useful, 1);
+}
+
+std::unique_ptr<ActiveJob> WorkerPool::Enter(absl::Time now) {
+  std::unique_ptr<ActiveJob> job = queue_.Pop();
+  const double others = static_cast<double>(job->run.slices_left() - 1);
+  running_.push_back({job.get(), job->job.priority, job->job.client,
+                      now + job->slice_time, others * job->slice_time});
+  return job;
+}
+
+void WorkerPool::Leave(const ActiveJob* job) {
+  running_.erase(std::find_if(
+      running_.begin(), running_.end(),
+      [&](const RunningSlice& slice) { return slice.job == job; }));
+}
+
+absl::Status WorkerPool::CheckRoom(const ActiveJob& active,
+                                   absl::Time now) const {
+  const int64_t slices = active.run.slices_left();
+  const absl::Duration own = static_cast<double>(slices) * active.slice_time;
+  const absl::Duration left = active.job.deadline - now;
+  if (own > std::max(kPredictionError * left, kLeastSaving)) {
+    return TooLong(own, left);
+  }
+  return CheckQueue(active.job, slices, own, now);
+}
+
+absl::Status WorkerPool::CheckQueue(const Job& job, int64_t slices,
+                                    absl::Duration own, absl::Time now) const {
+  if (queue_.IsFull(job.priority)) {
+    return Busy(absl::StrCat(queue_.capacity(), " jobs queued"),
+                absl::StrCat("fewer than ", queue_.capacity()));
+  }
+  if (queue_.empty() && running() < UsefulWorkers()) return absl::OkStatus();
+  const absl::Duration left = job.deadline - now;
+  const absl::Duration wait = WaitFor(job.priority, job.client, slices, now);
+  const bool is_late = kHeadroom * (wait + own) > std::max(left, kLeastSaving);
+  if (!is_late || wait == absl::ZeroDuration()) return absl::OkStatus();
+  return Busy(absl::StrCat("some ", Text(wait), " of work before it"),
+              absl::StrCat("its own ", Text(own), ", too, well within ",
+                           Text(left), ", its deadline"));
+}
+
+absl::Duration WorkerPool::WaitFor(Priority priority, const std::string& client,
+                                   int64_t slices, absl::Time now) const {
+  absl::Duration work = queue_.WorkBefore(priority, client, slices);
+  for (const RunningSlice& running : running_) {
+    work += std::max(running.expected_end - now, absl::ZeroDuration());
+    const bool is_own =
+        running.priority == priority && running.client == client;
+    if (is_own) work += running.rest;
+  }
+  return work / UsefulWorkers();
+}
+
+}  // namespace convgrad

@@ -1,0 +1,45 @@
+#include "server/workers.h"
+
+#include <algorithm>
+
+#include "server/devices.h"
+
+namespace convgrad {
+namespace {
+
+bool NeedsCores(const std::vector<RegisteredBackend>& backends) {
+  return std::any_of(backends.begin(), backends.end(), [](const auto& entry) {
+    return entry.backend.ok() && (*entry.backend)->device_count() == 0;
+  });
+}
+
+}  // namespace
+
+Scheduler::Options SchedulerOptions(
+    const Config& config, const Machine& machine,
+    const std::vector<RegisteredBackend>& backends, CostModel* cost_model) {
+  Scheduler::Options options;
+  if (NeedsCores(backends)) {
+    options.workers.resize(config.workers);
+    if (config.pin_workers) {
+      const auto sets =
+          CoreSets(machine, config.workers, config.threads_per_worker);
+      for (size_t i = 0; i < sets.size(); ++i) {
+        options.workers[i].cores = sets[i];
+      }
+    }
+  }
+  ForEachDevice(backends, [&](const Backend& backend, int device) {
+    options.workers.push_back({{}, &backend, device});
+  });
+  options.threads_per_worker = config.threads_per_worker;
+  options.queue_capacity = config.queue_capacity;
+  if (cost_model != nullptr) {
+    options.on_run = [cost_model](const Job& job, const RunTimes& times) {
+      cost_model->OnRun(*job.backend, job.operation, times);
+    };
+  }
+  return options;
+}
+
+}  // namespace convgrad
