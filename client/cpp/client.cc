@@ -16,6 +16,7 @@
 #include "client/cpp/operation_message.h"
 #include "client/cpp/rpc_status.h"
 #include "client/cpp/streamed_run.h"
+#include "proto/call_metadata.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
@@ -28,6 +29,18 @@ constexpr char kBackwardMethod[] = "/convgrad.v1.ConvGrad/ConvBackward";
 // head comes beside the payload.
 constexpr int64_t kLargestUnaryBytes =
     std::numeric_limits<int32_t>::max() - (int64_t{2} << 20);
+
+// Errors: what the server would say of them, or what gRPC would abort at.
+absl::Status CheckMetadata(const OperationCall& call) {
+  RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
+  if (call.priority.empty() || call.priority == "batch" ||
+      call.priority == "interactive") {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kInvalidEnum, kPriorityKey,
+                      absl::StrCat("'", call.priority, "'"),
+                      "batch or interactive");
+}
 
 // Returns whether a message can't hold what isn't in a region of the operands
 // or of the results.
@@ -125,7 +138,7 @@ std::future<absl::StatusOr<OperationReply>> Client::Submit(OperationCall call) {
 
 absl::StatusOr<OperationReply> Client::RunOnce(const OperationCall& call) {
   RETURN_IF_ERROR(Validate(call.operation));
-  RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
+  RETURN_IF_ERROR(CheckMetadata(call));
   ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
   if (NeedsStream(call.operation, places)) return StreamOnce(call, 0);
   absl::StatusOr<OperationReply> reply = RunUnary(call, places);
@@ -138,7 +151,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
                                                   int64_t slice_items) {
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(Validate(call.operation));
-  RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
+  RETURN_IF_ERROR(CheckMetadata(call));
   RETURN_IF_ERROR(PlacesOf(call).status());
   if (slice_items < 0) {
     return InvalidField(Reason::kOutOfRange, "slice_items",

@@ -8,11 +8,11 @@
 #include "client/cpp/credentials.h"
 #include "client/cpp/rpc_status.h"
 #include "grpcpp/create_channel.h"
+#include "proto/call_metadata.h"
 
 namespace convgrad {
 namespace {
 
-constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
 // A server that was unavailable isn't asked again so soon where others are
 // there.
 constexpr absl::Duration kDownTime = absl::Seconds(1);
@@ -56,6 +56,9 @@ void Client::Connection::Prepare(const OperationCall& call,
   Prepare(call.deadline, context);
   if (!call.traceparent.empty()) {
     context->AddMetadata("traceparent", call.traceparent);
+  }
+  if (!call.priority.empty()) {
+    context->AddMetadata(kPriorityKey, call.priority);
   }
 }
 

@@ -43,6 +43,8 @@ struct OperationCall {
   bool count_nonfinite = false;
   // W3C's trace context of the span that the call belongs to; empty: none.
   std::string traceparent;
+  // "batch" or "interactive", which goes first; empty: batch.
+  std::string priority;
   // Without one the server's default holds.
   absl::Time deadline = absl::InfiniteFuture();
 };

@@ -8,6 +8,7 @@
 #include "backends/core/status.h"
 #include "backends/core/thread_order.h"
 #include "grpc/grpc.h"
+#include "proto/call_metadata.h"
 #include "server/rpc/call_end.h"
 #include "server/rpc/report.h"
 #include "server/rpc/status_conversion.h"

@@ -16,9 +16,6 @@
 
 namespace convgrad {
 
-// The metadata key by which a client says how urgent a call is.
-inline constexpr char kPriorityKey[] = "convgrad-priority";
-
 // Made by CreateReactor, deletes itself in OnDone. gRPC comes there only after
 // End, and End is called only when nothing else (a waiter in the budget, a job
 // in the scheduler) can call back any more: a call is never touched dead.

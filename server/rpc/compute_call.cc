@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
+#include "proto/call_metadata.h"
 #include "proto/codec.h"
 #include "server/memory/admission.h"
 #include "server/rpc/report.h"

@@ -11,9 +11,6 @@
 
 namespace convgrad {
 
-// The metadata key by which a client says how many payload bytes it will send.
-inline constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
-
 class ComputeCall final : public UnaryCall {
  public:
   ComputeCall(const CallServices& services,

@@ -47,6 +47,7 @@ expect 2 '--result_layout: found "NCHW"' backward $problem --result_layout=NCHW
 expect 2 'results[0].layout' backward $problem --result_layout=grad_input=OIX
 expect 2 '--scale: found "half"' backward $problem --scale=grad_weight=half
 expect 2 '--backend: found "tpu"' backward $problem --backend=tpu
+expect 2 "convgrad-priority: found 'urgent'" backward $problem --priority=urgent
 expect 2 '--repeat: found "0"' bench $problem --repeat=0
 expect 2 '--direction: found "up"' bench $problem --direction=up
 expect 2 '--timeout: found "0"' backward $problem --timeout=0s

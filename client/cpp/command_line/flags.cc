@@ -18,6 +18,8 @@ ABSL_FLAG(std::string, region, "",
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(60), "of each call");
 ABSL_FLAG(std::string, traceparent, "",
           "the span that calls belong to, as W3C's trace context has it");
+ABSL_FLAG(std::string, priority, "batch",
+          "batch or interactive, which the server takes first");
 ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
 ABSL_FLAG(bool, self_check, false,
           "backward: let the server check the gradients, too");
@@ -85,6 +87,7 @@ constexpr FlagEntry kFlags[] = {
     {"region"},
     {"timeout"},
     {"traceparent"},
+    {"priority", "batch interactive"},
     {"backend", "auto onednn cuda reference"},
     {"deterministic", kSwitch},
     {"dtype", "f32 bf16 f16"},

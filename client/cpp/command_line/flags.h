@@ -17,6 +17,7 @@ ABSL_DECLARE_FLAG(std::string, token);
 ABSL_DECLARE_FLAG(std::string, region);
 ABSL_DECLARE_FLAG(absl::Duration, timeout);
 ABSL_DECLARE_FLAG(std::string, traceparent);
+ABSL_DECLARE_FLAG(std::string, priority);
 ABSL_DECLARE_FLAG(std::string, backend);
 ABSL_DECLARE_FLAG(bool, self_check);
 ABSL_DECLARE_FLAG(bool, count_nonfinite);

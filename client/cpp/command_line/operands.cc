@@ -194,6 +194,7 @@ OperationCall CallFor(const ConvOperation& operation,
   }
   call.backend = settings.backend;
   call.traceparent = settings.traceparent;
+  call.priority = settings.priority;
   call.deterministic = settings.deterministic;
   call.self_check = settings.self_check;
   call.count_nonfinite = settings.count_nonfinite;

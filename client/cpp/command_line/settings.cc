@@ -170,6 +170,7 @@ absl::StatusOr<Settings> ReadSettings() {
   settings.region = absl::GetFlag(FLAGS_region);
   settings.timeout = absl::GetFlag(FLAGS_timeout);
   settings.traceparent = absl::GetFlag(FLAGS_traceparent);
+  settings.priority = absl::GetFlag(FLAGS_priority);
   if (settings.timeout <= absl::ZeroDuration()) {
     return BadFlag("timeout", absl::FormatDuration(settings.timeout),
                    "more than 0, e.g. 10s");

@@ -20,6 +20,7 @@ struct Settings {
   std::string region;   // side socket, "unix:PATH"; "" for no shared memory
   std::string backend;  // "" is auto
   std::string traceparent;
+  std::string priority;
   bool deterministic = true;
   bool self_check = false;
   bool count_nonfinite = false;

@@ -79,6 +79,8 @@ class ClientBase:
             metadata += (("convgrad-request-bytes", str(len(call.message))),)
         if "traceparent" in call.options:
             metadata += (("traceparent", call.options["traceparent"]),)
+        if "priority" in call.options:
+            metadata += (("convgrad-priority", call.options["priority"]),)
         return metadata
 
     def _wait_after(self, error: ConvgradError, attempts: int,

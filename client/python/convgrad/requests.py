@@ -33,6 +33,7 @@ _NAMED_PADDING = {
     "same_lower": operation_pb2.PADDING_SAME_LOWER,
 }
 _BACKENDS = ("auto", "onednn", "cuda", "reference")
+_PRIORITIES = ("batch", "interactive")
 
 
 class Options(TypedDict, total=False):
@@ -62,6 +63,8 @@ class Options(TypedDict, total=False):
     """Seconds for the call, all its attempts and the waits between them."""
     traceparent: str
     """W3C's trace context of the span that the call belongs to."""
+    priority: str
+    """batch (default) or interactive, which the server takes first."""
 
 
 @dataclass(frozen=True)
@@ -228,6 +231,10 @@ class RequestBuilder:
         backend = self._options.get("backend", "auto")
         if backend not in _BACKENDS:
             raise invalid("INVALID_ENUM", "options.backend", backend, ", ".join(_BACKENDS))
+        priority = self._options.get("priority", "batch")
+        if priority not in _PRIORITIES:
+            raise invalid("INVALID_ENUM", "convgrad-priority", f"'{priority}'",
+                          " or ".join(_PRIORITIES))
         choice: Any = service_pb2.BackendChoice.Value(f"BACKEND_CHOICE_{backend.upper()}")
         options.backend = choice
         return options

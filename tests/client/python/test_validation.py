@@ -177,6 +177,8 @@ X, W, DY = (np.zeros(shape, np.float32) for shape in (
     (dict(scales={"grad_bias": np.inf}), "results[0].scale: found inf"),
     (dict(bias_shape=(7,)), "bias_dims: found [7], expected [], [1], [8]"),
     (dict(backend="mkl"), "options.backend: found mkl, expected auto, onednn"),
+    (dict(priority="urgent"),
+     "convgrad-priority: found 'urgent', expected batch or interactive"),
 ])
 def test_refusals_before_anything_is_sent(keywords, message):
     # Nobody listens there: a call that got so far would be Unavailable.
