@@ -49,7 +49,8 @@ void Scheduler::Submit(Job job) {
     MutexLock lock(&mutex_);
     refusal = CheckRoom(*active);
     if (refusal.ok()) {
-      PoolFor(*active->job.backend).queue().Push(std::move(active));
+      WorkerPool& pool = PoolFor(*active->job.backend);
+      pool.queue().Push(std::move(active));
       changed_.NotifyAll();
       return;
     }

@@ -28,7 +28,7 @@ class DeviceTest : public testing::Test {
 
   grpc::Status Call(const v1::ConvBackwardRequest& request = SeedBackward()) {
     grpc::ClientContext context;
-    const grpc::Status status =
+    grpc::Status status =
         server_->stub().ConvBackward(&context, request, &response_);
     trailers_ = TrailersOf(context);
     return status;
