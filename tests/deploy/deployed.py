@@ -74,7 +74,7 @@ class Server:
 def server(*flags):
     with running(SERVER, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
                  "--memory_budget_bytes=268435456", "--threads_per_worker=1",
-                 *flags, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                 "--backends=onednn,reference", *flags, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                  text=True) as process:
         yield Server(process)
 
