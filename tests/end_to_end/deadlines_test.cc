@@ -44,16 +44,9 @@ class DeadlinesTest : public testing::Test {
   }
   // Returns a request whose operands fill most of the budget while it runs.
   static v1::ConvBackwardRequest LargeRequest() {
-    v1::ConvBackwardRequest request = SeedBackward();
-    const int64_t batch = int64_t{16} * kMiB / 36;
-    v1::ConvOperation* operation = request.mutable_operation();
-    operation->mutable_problem()->set_input_dims(0, batch);
-    operation->mutable_operands()->mutable_input()->set_dims(0, batch);
-    operation->mutable_operands()->mutable_grad_output()->set_dims(0, batch);
-    request.set_payloads(0, std::string(batch * 36, '\0'));
-    request.set_payloads(2, std::string(batch * 16, '\0'));
+    v1::ConvBackwardRequest request = SeedBackwardOf(int64_t{16} * kMiB / 36);
     // 23 MiB in; grad_weight alone out.
-    operation->mutable_results()->DeleteSubrange(0, 1);
+    request.mutable_operation()->mutable_results()->DeleteSubrange(0, 1);
     return request;
   }
 

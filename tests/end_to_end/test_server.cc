@@ -253,4 +253,15 @@ v1::ConvForwardRequest SeedForward() {
   return request;
 }
 
+v1::ConvBackwardRequest SeedBackwardOf(int64_t batch) {
+  v1::ConvBackwardRequest request = SeedBackward();
+  v1::ConvOperation* operation = request.mutable_operation();
+  operation->mutable_problem()->set_input_dims(0, batch);
+  operation->mutable_operands()->mutable_input()->set_dims(0, batch);
+  operation->mutable_operands()->mutable_grad_output()->set_dims(0, batch);
+  request.set_payloads(0, std::string(batch * 36, '\0'));
+  request.set_payloads(2, std::string(batch * 16, '\0'));
+  return request;
+}
+
 }  // namespace convgrad

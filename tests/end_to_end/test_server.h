@@ -85,5 +85,7 @@ std::vector<float> FloatsOf(const std::string& bytes);
 // and grad_weight; the forward's weight is ones.
 v1::ConvBackwardRequest SeedBackward();
 v1::ConvForwardRequest SeedForward();
+// Of `batch` items of zeros, with the same weight.
+v1::ConvBackwardRequest SeedBackwardOf(int64_t batch);
 
 }  // namespace convgrad

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backends/core/status.h"
@@ -65,6 +66,37 @@ class Tensors {
   RunBuffers buffers_;
 };
 
+// A job of `operation` in `tensors` on the reference backend, and its run.
+struct SlowJob {
+  SlowJob(const ConvOperation& operation, double macs_per_second,
+          const Tensors& tensors, CallMemory* memory,
+          const InspectionRequest& inspection = {})
+      : backend(MakeSlow("reference", macs_per_second)),
+        means{&plans, memory, 1, absl::Now} {
+    job.operation = operation;
+    job.backend = backend.get();
+    job.buffers = tensors.buffers();
+    job.inspection = inspection;
+    run.emplace(job, means);
+  }
+
+  absl::Status RunSlice() {
+    return run->RunSlice(
+        0, [] { return absl::OkStatus(); }, &outcome);
+  }
+  absl::Status RunAll() {
+    while (run->slices_left() > 0) RETURN_IF_ERROR(RunSlice());
+    return absl::OkStatus();
+  }
+
+  const std::unique_ptr<Backend> backend;
+  PlanCache plans{1 << 20};
+  const WorkMeans means;
+  Job job;
+  std::optional<JobRun> run;
+  JobOutcome outcome;
+};
+
 class JobRunTest : public testing::Test {
  protected:
   JobRunTest()
@@ -74,22 +106,10 @@ class JobRunTest : public testing::Test {
   // Runs `operation` in `tensors`; returns the number of slices that took.
   int64_t Run(const ConvOperation& operation, double macs_per_second,
               const Tensors& tensors) {
-    const auto backend = MakeSlow("reference", macs_per_second);
-    Job job;
-    job.operation = operation;
-    job.backend = backend.get();
-    job.buffers = tensors.buffers();
-    PlanCache plans(1 << 20);
-    const WorkMeans means{&plans, &memory_, 1, absl::Now};
-    JobRun run(job, means);
-    const int64_t slices = run.slices_left();
-    JobOutcome outcome;
-    while (run.slices_left() > 0) {
-      const absl::Status status = run.RunSlice(
-          0, [] { return absl::OkStatus(); }, &outcome);
-      EXPECT_TRUE(status.ok()) << status;
-      if (!status.ok()) break;
-    }
+    SlowJob job(operation, macs_per_second, tensors, &memory_);
+    const int64_t slices = job.run->slices_left();
+    const absl::Status status = job.RunAll();
+    EXPECT_TRUE(status.ok()) << status;
     return slices;
   }
 
@@ -153,42 +173,21 @@ TEST_F(JobRunTest, CountsTheNonfiniteOfTheWhole) {
       const_cast<void*>(tensors.buffers().operand(Operand::kInput)));
   input[0] = std::numeric_limits<float>::infinity();
   input[3 * 2 * 16] = std::numeric_limits<float>::infinity();
-  const auto backend = MakeSlow("reference", kSlow);
-  Job job;
-  job.operation = operation;
-  job.backend = backend.get();
-  job.buffers = tensors.buffers();
-  job.inspection.count_nonfinite = true;
-  PlanCache plans(1 << 20);
-  const WorkMeans means{&plans, &memory_, 1, absl::Now};
-  JobRun run(job, means);
-  JobOutcome outcome;
-  while (run.slices_left() > 0) {
-    ASSERT_TRUE(run.RunSlice(
-                       0, [] { return absl::OkStatus(); }, &outcome)
-                    .ok());
-  }
+  InspectionRequest inspection;
+  inspection.count_nonfinite = true;
+  SlowJob job(operation, kSlow, tensors, &memory_, inspection);
+  ASSERT_TRUE(job.RunAll().ok());
   // One window of each of two channels in two items.
-  EXPECT_EQ(outcome.findings.nonfinite_counts, std::vector<int64_t>{4});
+  EXPECT_EQ(job.outcome.findings.nonfinite_counts, std::vector<int64_t>{4});
 }
 
 TEST_F(JobRunTest, RefusesSumsBeyondTheBudget) {
   const ConvOperation operation =
       Whole("linear_n4_c512_o512", Direction::kBackward);
   const Tensors tensors(operation);
-  const auto backend = MakeSlow("reference", kSlow);
-  Job job;
-  job.operation = operation;
-  job.backend = backend.get();
-  job.buffers = tensors.buffers();
-  PlanCache plans(1 << 20);
-  const WorkMeans means{&plans, &memory_, 1, absl::Now};
-  JobRun run(job, means);
-  JobOutcome outcome;
-  const absl::Status status = run.RunSlice(
-      0, [] { return absl::OkStatus(); }, &outcome);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_FALSE(outcome.planned);
+  SlowJob job(operation, kSlow, tensors, &memory_);
+  EXPECT_EQ(job.RunSlice().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(job.outcome.planned);
 }
 
 // On a worker.
