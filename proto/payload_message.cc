@@ -10,6 +10,7 @@
 #include "backends/core/thread_order.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "proto/codec.h"
+#include "proto/slice_reader.h"
 
 namespace convgrad {
 namespace {
@@ -24,87 +25,6 @@ absl::Status Malformed(int64_t offset, absl::string_view found,
   return InvalidField(Reason::kMalformed, "message",
                       absl::StrCat(found, " at byte ", offset), expected);
 }
-
-// Reads bytes that lie scattered over slices, front to back.
-class SliceReader {
- public:
-  explicit SliceReader(std::vector<grpc::Slice> slices)
-      : slices_(std::move(slices)) {
-    for (const grpc::Slice& slice : slices_) {
-      remaining_ += static_cast<int64_t>(slice.size());
-    }
-    SkipEmpty();
-  }
-
-  int64_t offset() const { return offset_; }
-  int64_t remaining() const { return remaining_; }
-
-  // Returns a varint of at most `max_bytes`, nullopt if it is longer or cut
-  // off. Bits beyond the 64th are an error too.
-  std::optional<uint64_t> ReadVarint(int max_bytes) {
-    uint64_t value = 0;
-    for (int i = 0; i < max_bytes && remaining_ > 0; ++i) {
-      const uint8_t byte = slices_[at_].begin()[within_];
-      Advance(1);
-      const uint64_t bits = byte & 0x7f;
-      if (i == 9 && bits > 1) return std::nullopt;
-      value |= bits << (7 * i);
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
-  }
-
-  // Takes the next `size` bytes as references to their slices. Requires: size
-  // <= remaining().
-  std::vector<grpc::Slice> Take(int64_t size) {
-    std::vector<grpc::Slice> pieces;
-    while (size > 0) {
-      const size_t step = Step(size);
-      pieces.push_back(slices_[at_].sub(within_, within_ + step));
-      Advance(step);
-      size -= static_cast<int64_t>(step);
-    }
-    return pieces;
-  }
-
-  // Appends the next `size` bytes to `*text`. Requires: size <= remaining().
-  void Append(int64_t size, std::string* text) {
-    while (size > 0) {
-      const size_t step = Step(size);
-      text->append(
-          reinterpret_cast<const char*>(slices_[at_].begin()) + within_, step);
-      Advance(step);
-      size -= static_cast<int64_t>(step);
-    }
-  }
-
- private:
-  size_t Step(int64_t size) const {
-    return std::min(static_cast<size_t>(size), slices_[at_].size() - within_);
-  }
-
-  // Requires: size bytes are left in the current slice.
-  void Advance(size_t size) {
-    within_ += size;
-    offset_ += static_cast<int64_t>(size);
-    remaining_ -= static_cast<int64_t>(size);
-    SkipEmpty();
-  }
-
-  void SkipEmpty() {
-    while (at_ < slices_.size() && within_ == slices_[at_].size()) {
-      slices_[at_] = grpc::Slice();
-      ++at_;
-      within_ = 0;
-    }
-  }
-
-  std::vector<grpc::Slice> slices_;
-  size_t at_ = 0;
-  size_t within_ = 0;
-  int64_t offset_ = 0;
-  int64_t remaining_ = 0;
-};
 
 constexpr int kMaxVarintBytes = 10;
 
@@ -219,14 +139,32 @@ PayloadView::PayloadView(std::vector<grpc::Slice> pieces)
     : pieces_(std::move(pieces)) {
   for (const grpc::Slice& piece : pieces_) {
     size_ += static_cast<int64_t>(piece.size());
+    ends_.push_back(size_);
   }
 }
 
 void PayloadView::CopyTo(void* destination) const {
-  char* out = static_cast<char*>(destination);
-  for (const grpc::Slice& piece : pieces_) {
-    std::memcpy(out, piece.begin(), piece.size());
-    out += piece.size();
+  CopyRange(0, absl::MakeSpan(static_cast<std::byte*>(destination), size_));
+}
+
+void PayloadView::CopyRange(int64_t offset, absl::Span<std::byte> to) const {
+  auto piece =
+      std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin();
+  while (!to.empty()) {
+    const grpc::Slice& slice = pieces_[piece];
+    const auto size = static_cast<int64_t>(slice.size());
+    const int64_t skipped = offset - (ends_[piece] - size);
+    const int64_t taken = std::min<int64_t>(size - skipped, std::ssize(to));
+    std::memcpy(to.data(), slice.begin() + skipped, taken);
+    to.remove_prefix(taken);
+    offset += taken;
+    ++piece;
+  }
+}
+
+void PayloadView::Release(int64_t offset) {
+  for (size_t i = 0; i < pieces_.size() && ends_[i] <= offset; ++i) {
+    pieces_[i] = grpc::Slice();
   }
 }
 
@@ -237,8 +175,7 @@ void PayloadView::MoveTo(void* destination) {
     out += piece.size();
     piece = grpc::Slice();
   }
-  pieces_.clear();
-  size_ = 0;
+  *this = PayloadView();
 }
 
 absl::StatusOr<std::vector<PayloadView>> SplitMessage(

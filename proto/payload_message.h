@@ -7,6 +7,7 @@
 // thread-compatible.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -42,12 +43,19 @@ class PayloadView {
 
   // Copies all size() bytes to `destination`.
   void CopyTo(void* destination) const;
+  // Copies the bytes from `offset` on. Requires: they are there. Several
+  // threads may do so at once.
+  void CopyRange(int64_t offset, absl::Span<std::byte> to) const;
+  // Lets go of the slices that end at `offset` or before; what was in them
+  // can't be copied any more.
+  void Release(int64_t offset);
   // As CopyTo, but lets go of each slice as soon as it is copied. The view is
   // empty afterwards.
   void MoveTo(void* destination);
 
  private:
   std::vector<grpc::Slice> pieces_;
+  std::vector<int64_t> ends_;  // of each, in the payload
   int64_t size_ = 0;
 };
 

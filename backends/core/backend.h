@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -16,6 +17,7 @@
 #include "absl/types/span.h"
 #include "backends/core/conv_operation.h"
 #include "backends/core/device.h"
+#include "backends/core/intake.h"
 
 namespace convgrad {
 
@@ -25,6 +27,9 @@ namespace convgrad {
 struct RunBuffers {
   // Indexed by Operand; null where the operation has none.
   std::array<const void*, kOperandCount> operands = {};
+  // Of them, those that aren't the operand's bytes but what the plan's intake
+  // made of them.
+  std::array<bool, kOperandCount> is_taken_in = {};
   // In the order of operation.results. Need no initial value.
   std::vector<void*> results;
   // At least Plan::scratch_bytes(), aligned to 64 bytes, contents undefined.
@@ -69,6 +74,10 @@ class Plan {
   // function of the weight's bytes alone; 0 if it takes the weight as it is, or
   // piece by piece.
   virtual int64_t prepared_weight_bytes() const { return 0; }
+  // Returns the reorder of an operand that Run begins with, for callers that
+  // copy the operand anyway and may do both at once, which changes no bit.
+  // Null: Run needs the operand as it is. Lives as long as the plan.
+  virtual const Intake* intake(Operand /*operand*/) const { return nullptr; }
   // Bytes that the plan itself holds, for the plan cache's bound.
   virtual int64_t resident_bytes() const = 0;
   // What computes it, e.g. "jit:avx512_core", one name per pass, for people.
@@ -131,6 +140,15 @@ class Backend {
   // Errors: kUnimplemented as CheckSupport; kInternal if the library fails.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const ConvOperation& operation, const PlanOptions& options) const = 0;
+
+  // Calls `body` for ranges that together are [0, count), on the team of
+  // `threads` that plans run on, and waits. To be called on the thread that
+  // runs plans.
+  virtual void ParallelFor(
+      int /*threads*/, int64_t count,
+      absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
+    if (count > 0) body(0, count);
+  }
 
   // Its devices, each of which gets a worker that runs nothing else; 0: it
   // computes on the cores of the thread that runs a plan.

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "backends/onednn/onednn_choices.h"
 #include "backends/onednn/onednn_conv_plan.h"
+#include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_tuning.h"
 #include "backends/onednn/onednn_types.h"
 
@@ -90,6 +91,15 @@ class OnednnBackend final : public Backend {
              return choices.FindPartition(key);
            });
          }});
+  }
+
+  void ParallelFor(
+      int threads, int64_t count,
+      absl::FunctionRef<void(int64_t begin, int64_t end)> body) const override {
+    onednn::UseThreads(threads);
+    onednn::ParallelFor(
+        threads, count, 1,
+        [&](int, int64_t begin, int64_t end) { body(begin, end); });
   }
 
   // Measured on an EPYC 9004, rounded: ResNet-50's backwards.

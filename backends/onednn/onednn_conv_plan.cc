@@ -27,6 +27,9 @@ class ProgramPlan final : public Plan {
   int64_t prepared_weight_bytes() const override {
     return program_.prepared_weight_bytes();
   }
+  const Intake* intake(Operand operand) const override {
+    return program_.intake(operand);
+  }
   int64_t resident_bytes() const override { return program_.resident_bytes(); }
   absl::string_view implementation() const override { return implementation_; }
 
@@ -43,7 +46,7 @@ Program ZeroProgram(const ConvOperation& operation) {
     const int64_t bytes = *ByteSize(operation.results[i].descriptor);
     if (bytes == 0) continue;
     const Location result{Location::Area::kResult, static_cast<int>(i), 0};
-    program.AddHostStep([=](const Memory& memory) {
+    program.AddHostStep({}, [=](const Memory& memory) {
       std::memset(memory.Write(result), 0, bytes);
     });
   }

@@ -88,12 +88,14 @@ void PlanBuilder::PrepareGradient() {
     output = moved;
   }
   gradient_.location = program_.Allocate(*ByteSize(grad.descriptor));
-  program_.AddHostStep([threads = threads_, grad, output,
-                        masked = gradient_.location](const Memory& memory) {
-    MaskGradient(threads, grad.descriptor, memory.Read(grad.location),
-                 output.descriptor, memory.Read(output.location),
-                 memory.Write(masked));
-  });
+  program_.AddHostStep(
+      {grad.location, output.location},
+      [threads = threads_, grad, output,
+       masked = gradient_.location](const Memory& memory) {
+        MaskGradient(threads, grad.descriptor, memory.Read(grad.location),
+                     output.descriptor, memory.Read(output.location),
+                     memory.Write(masked));
+      });
 }
 
 PlanBuilder::Sink PlanBuilder::MakeSink(size_t index, bool needs_epilogue) {
@@ -116,8 +118,8 @@ void PlanBuilder::FinishSink(const Convolution& convolution) {
   const Epilogue& epilogue = convolution.epilogue;
   if (sink.is_whole) {
     if (!epilogue.relu) return;
-    program_.AddHostStep([threads = threads_,
-                          result = sink.result](const Memory& memory) {
+    program_.AddHostStep({}, [threads = threads_,
+                              result = sink.result](const Memory& memory) {
       ReluInPlace(threads, result.descriptor, memory.Write(result.location));
     });
     return;
@@ -125,8 +127,12 @@ void PlanBuilder::FinishSink(const Convolution& convolution) {
   // A blocked result is packed from the finished f32, which rounds it.
   const bool packs = !IsRowMajor(sink.result.descriptor.layout);
   const Tensor target = packs ? sink.sum : sink.result;
-  program_.AddHostStep([=, threads = threads_, bias = convolution.bias,
-                        residual = convolution.residual](const Memory& memory) {
+  std::vector<Location> reads;
+  if (epilogue.residual) reads.push_back(convolution.residual);
+  program_.AddHostStep(std::move(reads), [=, threads = threads_,
+                                          bias = convolution.bias,
+                                          residual = convolution.residual](
+                                             const Memory& memory) {
     ApplyEpilogue(
         threads, epilogue,
         static_cast<const float*>(memory.Read(sink.sum.location)),
@@ -163,7 +169,7 @@ Location PlanBuilder::AddBias(bool per_channel) {
   const int64_t size = per_channel ? channels : count;
   const Location location =
       program_.Allocate(size * static_cast<int64_t>(sizeof(float)));
-  program_.AddHostStep([=](const Memory& memory) {
+  program_.AddHostStep({bias.location}, [=](const Memory& memory) {
     auto* values = static_cast<float*>(memory.Write(location));
     ConvertRun(bias.descriptor.dtype, memory.Read(bias.location),
                DataType::kF32, values, count);
@@ -279,12 +285,13 @@ void PlanBuilder::AddGradBias(size_t index) {
       BroadcastBiasDims(operation_.problem, request.descriptor.dims), threads_);
   const Location scratch = program_.Allocate(reduction->scratch_bytes());
   const Location result = ResultTensor(index).location;
-  program_.AddHostStep([=, scale = request.scale,
-                        dtype = request.descriptor.dtype,
-                        from = gradient.location](const Memory& memory) {
-    reduction->Run(memory.Read(from), scale, dtype, memory.Write(result),
-                   memory.Write(scratch));
-  });
+  program_.AddHostStep(
+      {gradient.location},
+      [=, scale = request.scale, dtype = request.descriptor.dtype,
+       from = gradient.location](const Memory& memory) {
+        reduction->Run(memory.Read(from), scale, dtype, memory.Write(result),
+                       memory.Write(scratch));
+      });
 }
 
 void PlanBuilder::AddGradResidual(size_t index) {

@@ -129,9 +129,15 @@ class PlanBuilder {
   std::optional<PhysicalLayout> KnownLayout(
       Role role, const TensorDescriptor& tensor,
       const dnnl::memory::desc& desc) const;
+  // Whether Plain makes what is wanted.
+  bool IsMadePlain(const Side& side, const dnnl::memory::desc& wanted) const;
   // Whether the tensor is brought to `wanted` by core's Reorder, where that
   // knows the layout, rather than by the library.
   bool ReordersItself(const Side& side, const dnnl::memory::desc& wanted) const;
+  // Returns place for what the next step makes of a tensor, in the dtype that
+  // the library computes in; of an operand, callers may have made it.
+  Location AllocateCopy(const Tensor& tensor, const PhysicalLayout& layout,
+                        int64_t bytes);
   // Returns `tensor` in a form that the library reads; a copy made once serves
   // all.
   Tensor Plain(const Tensor& tensor);

@@ -74,9 +74,10 @@ void PlanBuilder::AddHalfDepthwiseActivation(
   const bool in_place = written == result.descriptor;
   const Location target =
       in_place ? result.location : program_.Allocate(*ByteSize(written));
-  program_.AddComputeStep([=, threads = threads_,
-                           has_bias = tensors.bias_dtype.has_value(),
-                           bias = tensors.bias](const Memory& memory) {
+  program_.AddComputeStep({source}, [=, threads = threads_,
+                                     has_bias = tensors.bias_dtype.has_value(),
+                                     bias =
+                                         tensors.bias](const Memory& memory) {
     const void* from = memory.Read(source);
     const auto* weights = static_cast<const float*>(memory.Read(weight));
     const auto* biases =
@@ -109,7 +110,8 @@ void PlanBuilder::AddHalfDepthwiseWeight(
   const int64_t count = depthwise->sum_count();
   const int parts = PartCount(threads_, items, 1);
   const Location sums = program_.Allocate(parts * count * kFloatBytes);
-  program_.AddComputeStep([=, threads = threads_](const Memory& memory) {
+  program_.AddComputeStep({data, grad}, [=, threads = threads_](
+                                            const Memory& memory) {
     auto* all = static_cast<float*>(memory.Write(sums));
     ParallelFor(threads, items, 1, [&](int part, int64_t begin, int64_t end) {
       float* own = all + part * count;
@@ -129,6 +131,7 @@ void PlanBuilder::AddHalfDepthwiseWeight(
   const Location bias_location =
       ResultTensor(bias - operation_.results.data()).location;
   program_.AddHostStep(
+      {},
       [=, dtype = bias->descriptor.dtype, channels = lowering_.problem().groups,
        from = sums.At(*ByteSize(summed))](const Memory& memory) {
         ConvertRun(DataType::kF32, memory.Read(from), dtype,

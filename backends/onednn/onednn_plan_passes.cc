@@ -57,7 +57,7 @@ bool PlanBuilder::Crops(Role role) const {
 }
 
 void PlanBuilder::AddZero(Location location, int64_t bytes) {
-  program_.AddHostStep([=](const Memory& memory) {
+  program_.AddHostStep({}, [=](const Memory& memory) {
     std::memset(memory.Write(location), 0, bytes);
   });
 }
@@ -84,7 +84,7 @@ void PlanBuilder::AddZeroDeadTaps(const Tensor& gradient) {
     }
     if (is_dead) offsets.push_back(offset);
   }
-  program_.AddHostStep([=](const Memory& memory) {
+  program_.AddHostStep({}, [=](const Memory& memory) {
     auto* data = static_cast<std::byte*>(memory.Write(gradient.location));
     const int64_t size = ByteSizeOf(tensor.dtype);
     for (int64_t o = 0; o < tensor.dims[0]; ++o) {
@@ -110,7 +110,7 @@ void PlanBuilder::AddReorder(const memory::desc& from, Location source,
 void PlanBuilder::AddReorder(Reorder reorder, Location source,
                              Location destination) {
   const auto shared = std::make_shared<const Reorder>(std::move(reorder));
-  program_.AddHostStep([=, threads = threads_](const Memory& memory) {
+  program_.AddHostStep({source}, [=, threads = threads_](const Memory& memory) {
     const void* from = memory.Read(source);
     void* to = memory.Write(destination);
     ParallelFor(threads, shared->part_count(), 1,
@@ -142,6 +142,14 @@ std::optional<PhysicalLayout> PlanBuilder::KnownLayout(
   return std::nullopt;
 }
 
+bool PlanBuilder::IsMadePlain(const Side& side,
+                              const memory::desc& wanted) const {
+  const TensorDescriptor& tensor = side.tensor.descriptor;
+  return !IsPlain(tensor) &&
+         DescOf(side.role, ViewOf(side.role, PlainDescriptor(tensor))) ==
+             wanted;
+}
+
 bool PlanBuilder::ReordersItself(const Side& side,
                                  const memory::desc& wanted) const {
   const TensorDescriptor& tensor = side.tensor.descriptor;
@@ -164,11 +172,29 @@ PlanBuilder::Tensor PlanBuilder::Plain(const Tensor& tensor) {
   for (const auto& [source, plain] : plains_) {
     if (source == tensor.location) return plain;
   }
-  Tensor plain = AllocatePlain(tensor.descriptor);
+  Tensor plain = {PlainDescriptor(tensor.descriptor), {}};
+  plain.location = AllocateCopy(tensor, PhysicalLayoutOf(plain.descriptor),
+                                *ByteSize(plain.descriptor));
   AddReorder(Reorder::Make(tensor.descriptor, plain.descriptor),
              tensor.location, plain.location);
   plains_.emplace_back(tensor.location, plain);
   return plain;
+}
+
+Location PlanBuilder::AllocateCopy(const Tensor& tensor,
+                                   const PhysicalLayout& layout,
+                                   int64_t bytes) {
+  const TensorDescriptor& descriptor = tensor.descriptor;
+  const auto operand = static_cast<Operand>(tensor.location.index);
+  if (tensor.location.area == Location::Area::kOperand &&
+      !program_.HasIntake(operand)) {
+    auto intake = Intake::Make(PhysicalLayoutOf(descriptor), descriptor.dtype,
+                               layout, ComputeDtype(descriptor.dtype));
+    if (intake && intake->destination_bytes() == bytes) {
+      return program_.AllocateIntake(operand, *std::move(intake));
+    }
+  }
+  return program_.Allocate(bytes);
 }
 
 Location PlanBuilder::ReadWeight(const Tensor& weight,
@@ -206,21 +232,22 @@ Location PlanBuilder::Read(const Side& side, const memory::desc& wanted) {
       return copy.location;
     }
   }
-  const auto known = ReordersItself(side, wanted)
-                         ? KnownLayout(side.role, descriptor, wanted)
-                         : std::nullopt;
-  const Tensor plain = known ? side.tensor : Plain(side.tensor);
+  const auto known = KnownLayout(side.role, descriptor, wanted);
+  const bool is_ours =
+      known && ReordersItself(side, wanted) && !IsMadePlain(side, wanted);
+  const Tensor plain = is_ours ? side.tensor : Plain(side.tensor);
   Location source = plain.location;
   memory::desc from;
-  if (!known) {
+  if (!is_ours) {
     const StridedView view = ViewOf(side.role, plain.descriptor);
     from = DescOf(side.role, view);
     source = source.At(view.offset * ByteSizeOf(view.dtype));
     if (from == wanted) return source;
   }
+  const auto bytes = static_cast<int64_t>(wanted.get_size());
   const Location location =
-      program_.Allocate(static_cast<int64_t>(wanted.get_size()));
-  if (known) {
+      known ? AllocateCopy(plain, *known, bytes) : program_.Allocate(bytes);
+  if (is_ours) {
     AddReorder(Reorder::Make(PhysicalLayoutOf(descriptor), descriptor.dtype,
                              *known, ComputeDtype(descriptor.dtype)),
                source, location);

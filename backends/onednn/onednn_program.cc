@@ -31,6 +31,13 @@ const void* Memory::Read(const Location& location) const {
              location.byte_offset;
     case Location::Area::kPreparedWeight:
       return prepared_weight_ + location.byte_offset;
+    case Location::Area::kIntake: {
+      const std::byte* copy =
+          buffers_.is_taken_in[location.index]
+              ? static_cast<const std::byte*>(buffers_.operands[location.index])
+              : buffers_.scratch.data() + intakes_[location.index];
+      return copy + location.byte_offset;
+    }
     case Location::Area::kScratch:
       break;
   }
@@ -54,21 +61,51 @@ Location Program::AllocatePreparedWeight(int64_t bytes) {
   return location;
 }
 
+Location Program::AllocateIntake(Operand operand, Intake intake) {
+  const auto index = static_cast<size_t>(operand);
+  const Location scratch = Allocate(intake.destination_bytes());
+  intake_places_[index] = scratch.byte_offset;
+  intakes_[index] = std::move(intake);
+  takes_in_ = operand;
+  return {Location::Area::kIntake, static_cast<int>(operand), 0};
+}
+
+const Intake* Program::intake(Operand operand) const {
+  const auto index = static_cast<size_t>(operand);
+  // Who else reads the operand needs it as it is.
+  return intakes_[index] && readers_[index] == 1 ? &*intakes_[index] : nullptr;
+}
+
+Program::Step& Program::Append(bool is_compute,
+                               absl::Span<const Location> reads) {
+  for (const Location& location : reads) {
+    if (location.area == Location::Area::kOperand) ++readers_[location.index];
+  }
+  Step& step = steps_.emplace_back();
+  step.is_compute = is_compute;
+  step.prepares_weight = prepares_weight_;
+  step.takes_in = std::exchange(takes_in_, std::nullopt);
+  return step;
+}
+
 void Program::AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
                            const dnnl::memory::desc& scratchpad,
                            std::vector<Argument> arguments) {
   scratchpad_bytes_ =
       std::max(scratchpad_bytes_, static_cast<int64_t>(scratchpad.get_size()));
-  steps_.push_back({is_compute, prepares_weight_, primitive, scratchpad,
-                    std::move(arguments), nullptr});
+  std::vector<Location> locations;
+  for (const Argument& argument : arguments) {
+    locations.push_back(argument.location);
+  }
+  Step& step = Append(is_compute, locations);
+  step.primitive = primitive;
+  step.scratchpad = scratchpad;
+  step.arguments = std::move(arguments);
 }
 
-void Program::AddStep(bool is_compute, HostStep step) {
-  Step added;
-  added.is_compute = is_compute;
-  added.prepares_weight = prepares_weight_;
-  added.host = std::move(step);
-  steps_.push_back(std::move(added));
+void Program::AddStep(bool is_compute, absl::Span<const Location> reads,
+                      HostStep step) {
+  Append(is_compute, reads).host = std::move(step);
 }
 
 int64_t Program::resident_bytes() const {
@@ -143,13 +180,19 @@ void Program::ReturnSession(std::unique_ptr<Session> session) const {
   sessions_->idle.push_back(std::move(session));
 }
 
+bool Program::IsDone(const Step& step, const RunBuffers& buffers) const {
+  return (step.prepares_weight && buffers.weight_is_prepared) ||
+         (step.takes_in &&
+          buffers.is_taken_in[static_cast<size_t>(*step.takes_in)]);
+}
+
 RunTimes Program::RunIn(Session* session, const RunBuffers& buffers) const {
-  const Memory memory(buffers, scratch_bytes_);
+  const Memory memory(buffers, {scratch_bytes_, intake_places_});
   RunTimes times;
   absl::Time before = absl::Now();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
-    if (step.prepares_weight && buffers.weight_is_prepared) continue;
+    if (IsDone(step, buffers)) continue;
     if (step.host) {
       step.host(memory);
     } else {

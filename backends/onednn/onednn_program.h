@@ -2,9 +2,11 @@
 // results and one scratch area.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,7 +18,13 @@ namespace convgrad::onednn {
 
 // Where some bytes lie at run time.
 struct Location {
-  enum class Area { kOperand, kResult, kScratch, kPreparedWeight };
+  enum class Area {
+    kOperand,
+    kResult,
+    kScratch,
+    kPreparedWeight,
+    kIntake,  // a copy of an operand, which the caller may have made
+  };
   Area area = Area::kScratch;
   int index = 0;  // Operand, or position in the results; 0 for the others
   int64_t byte_offset = 0;
@@ -27,15 +35,20 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
+// Where in scratch lies what the caller has no place for, or didn't bring.
+struct ScratchPlaces {
+  int64_t prepared_weight = 0;
+  std::array<int64_t, kOperandCount> intakes = {};
+};
+
 // Turns locations into pointers for one run.
 class Memory {
  public:
-  // A prepared weight that the caller has no place for lies in scratch, from
-  // `prepared_weight` on.
-  Memory(const RunBuffers& buffers, int64_t prepared_weight)
+  Memory(const RunBuffers& buffers, const ScratchPlaces& places)
       : buffers_(buffers),
+        intakes_(places.intakes),
         prepared_weight_(buffers.prepared_weight.empty()
-                             ? buffers.scratch.data() + prepared_weight
+                             ? buffers.scratch.data() + places.prepared_weight
                              : buffers.prepared_weight.data()) {}
 
   const void* Read(const Location& location) const;
@@ -43,6 +56,7 @@ class Memory {
 
  private:
   const RunBuffers& buffers_;
+  const std::array<int64_t, kOperandCount> intakes_;
   std::byte* const prepared_weight_;
 };
 
@@ -64,30 +78,45 @@ class Program {
   Location AllocatePreparedWeight(int64_t bytes);
   // Has the steps that are added, until false is said, prepare the weight.
   void SetPreparesWeight(bool prepares) { prepares_weight_ = prepares; }
+  // Likewise, for the copy of an operand that the next step makes; each operand
+  // has one at most. `intake` is what the step does.
+  Location AllocateIntake(Operand operand, Intake intake);
+  bool HasIntake(Operand operand) const {
+    return intakes_[static_cast<size_t>(operand)].has_value();
+  }
 
   // Appends a step. `scratchpad` is what the primitive asks for.
   void AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
                     const dnnl::memory::desc& scratchpad,
                     std::vector<Argument> arguments);
-  // Append a step of ours; the first is counted as reorder time.
-  void AddHostStep(HostStep step) { AddStep(false, std::move(step)); }
-  void AddComputeStep(HostStep step) { AddStep(true, std::move(step)); }
+  // Append a step of ours that reads `reads`, other steps' results aside; the
+  // first is counted as reorder time.
+  void AddHostStep(std::vector<Location> reads, HostStep step) {
+    AddStep(false, reads, std::move(step));
+  }
+  void AddComputeStep(std::vector<Location> reads, HostStep step) {
+    AddStep(true, reads, std::move(step));
+  }
 
   int64_t scratch_bytes() const {
     return scratch_bytes_ + prepared_weight_bytes_ + scratchpad_bytes_;
   }
   int64_t prepared_weight_bytes() const { return prepared_weight_bytes_; }
+  // See Plan::intake.
+  const Intake* intake(Operand operand) const;
   int64_t resident_bytes() const;
 
   // Errors: kInternal.
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const;
 
  private:
-  void AddStep(bool is_compute, HostStep step);
+  void AddStep(bool is_compute, absl::Span<const Location> reads,
+               HostStep step);
 
   struct Step {
     bool is_compute = false;
     bool prepares_weight = false;
+    std::optional<Operand> takes_in;
     dnnl::primitive primitive;
     dnnl::memory::desc scratchpad;
     std::vector<Argument> arguments;
@@ -103,9 +132,18 @@ class Program {
   std::unique_ptr<Session> TakeSession() const;
   void ReturnSession(std::unique_ptr<Session> session) const;
   std::unique_ptr<Session> MakeSession() const;
+  // Returns a step with what was said of the next one, and counts its reads.
+  Step& Append(bool is_compute, absl::Span<const Location> reads);
+  bool IsDone(const Step& step, const RunBuffers& buffers) const;
   RunTimes RunIn(Session* session, const RunBuffers& buffers) const;
 
   std::vector<Step> steps_;
+  std::array<std::optional<Intake>, kOperandCount> intakes_;
+  // Offsets of scratch.
+  std::array<int64_t, kOperandCount> intake_places_ = {};
+  // Steps that read the operand.
+  std::array<int, kOperandCount> readers_ = {};
+  std::optional<Operand> takes_in_;  // the next step
   int64_t scratch_bytes_ = 0;
   // Behind it the prepared weight.
   int64_t prepared_weight_bytes_ = 0;

@@ -142,11 +142,10 @@ absl::Status ComputeCall::Prepare() {
   job_.priority = priority();
   job_.client = client();
   job_.deadline = deadline();
-  // Before bytes are copied for nothing.
+  // Before anything is done for nothing.
   RETURN_IF_ERROR(services().scheduler->CheckRoom(job_));
   RETURN_IF_ERROR(
-      buffers_.Fill(plea.decoded, std::move(plea.bytes), reservation()));
-  sample_.bytes_copied = buffers_.copied_bytes();
+      buffers_.Accept(plea.decoded, std::move(plea.bytes), reservation()));
   result_regions_ = std::move(plea.decoded.regions.results);
   predictions_ = std::move(plea.route.predictions);
   job_.deterministic = plea.options.deterministic;
@@ -156,7 +155,12 @@ absl::Status ComputeCall::Prepare() {
   } else if (services().self_check_sampler->Pick()) {
     job_.inspection.self_check = SelfCheckMode::kSampled;
   }
-  job_.buffers = buffers_.run_buffers();
+  job_.source = &buffers_;
+  if (job_.backend->device_count() > 0) {
+    // Its worker has better to do than copy.
+    ASSIGN_OR_RETURN(job_.buffers, buffers_.BringIn(nullptr, *job_.backend, 1));
+    job_.source = nullptr;
+  }
   job_.keeps_weight = buffers_.OwnsOperand(Operand::kWeight);
   job_.cancelled = cancelled();
   job_.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
@@ -169,6 +173,7 @@ void ComputeCall::OnGone() {
 
 void ComputeCall::OnJobDone(JobOutcome outcome) {
   sample_.queued = true;
+  sample_.bytes_copied = buffers_.copied_bytes();
   AddStages(outcome, submitted_at_, &sample_);
   sample_.planned = outcome.planned;
   sample_.plan_cache_hit = outcome.plan_cache_hit;

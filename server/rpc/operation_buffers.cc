@@ -1,5 +1,6 @@
 #include "server/rpc/operation_buffers.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,16 +20,10 @@ struct SentResult {
   Buffer buffer;
 };
 
-// Returns which payloads the operation reads, by index.
-std::vector<bool> NeededPayloads(const DecodedOperation& decoded,
-                                 size_t payloads) {
-  std::vector<bool> needed(payloads, false);
-  for (Operand operand : kAllOperands) {
-    const int index = decoded.payload_index[static_cast<size_t>(operand)];
-    if (decoded.operation.operand(operand) && index >= 0) needed[index] = true;
-  }
-  return needed;
-}
+// What is copied before the slices that it came in are let go.
+constexpr int64_t kRoundBytes = int64_t{8} << 20;
+// Of a payload that is copied as it is; enough to be worth a thread's while.
+constexpr int64_t kPartBytes = 256 << 10;
 
 // True if a backend can use the tensor in its region.
 bool InPlace(const std::optional<RegionTensor>& tensor) {
@@ -44,13 +39,25 @@ int64_t SizeOf(const ResultRequest& result) {
 OperationBuffers::OperationBuffers(std::shared_ptr<CallMemory> memory)
     : memory_(std::move(memory)) {}
 
+void OperationBuffers::KeepNeeded(const DecodedOperation& decoded,
+                                  std::vector<PayloadView> payloads) {
+  std::vector<std::vector<Operand>> readers(payloads.size());
+  for (Operand operand : kAllOperands) {
+    const int index = decoded.payload_index[static_cast<size_t>(operand)];
+    if (!decoded.operation.operand(operand) || index < 0) continue;
+    readers[index].push_back(operand);
+  }
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    if (readers[i].empty()) continue;
+    arrivals_.push_back({std::move(payloads[i]), std::move(readers[i]), {}});
+  }
+}
+
 absl::Status OperationBuffers::Raise(const DecodedOperation& decoded,
-                                     const std::vector<PayloadView>& payloads,
                                      Reservation* reservation) const {
   int64_t needed = kCallOverheadBytes;
-  const std::vector<bool> is_needed = NeededPayloads(decoded, payloads.size());
-  for (size_t i = 0; i < payloads.size(); ++i) {
-    if (is_needed[i]) needed = AddCapacity(needed, payloads[i].size());
+  for (const Arrival& arrival : arrivals_) {
+    needed = AddCapacity(needed, arrival.payload.size());
   }
   for (Operand operand : kAllOperands) {
     const auto& tensor = regions_.operands[static_cast<size_t>(operand)];
@@ -75,37 +82,22 @@ absl::Status OperationBuffers::Raise(const DecodedOperation& decoded,
   return absl::OkStatus();
 }
 
-absl::Status OperationBuffers::CopyPayloads(const DecodedOperation& decoded,
-                                            std::vector<PayloadView> payloads) {
-  const std::vector<bool> is_needed = NeededPayloads(decoded, payloads.size());
-  operands_.resize(payloads.size());
-  for (size_t i = 0; i < payloads.size(); ++i) {
-    PayloadView payload = std::move(payloads[i]);
-    if (!is_needed[i]) continue;
-    ASSIGN_OR_RETURN(operands_[i], memory_->pool.Take(payload.size()));
-    copied_bytes_ += payload.size();
-    payload.MoveTo(operands_[i].data());
-  }
-  return absl::OkStatus();
-}
-
-absl::Status OperationBuffers::PlaceOperands(const DecodedOperation& decoded) {
+absl::Status OperationBuffers::PlaceRegionOperands(
+    const ConvOperation& operation) {
   for (Operand operand : kAllOperands) {
-    if (!decoded.operation.operand(operand)) continue;
-    const size_t place = static_cast<size_t>(operand);
+    const auto place = static_cast<size_t>(operand);
     const std::optional<RegionTensor>& tensor = regions_.operands[place];
+    if (!operation.operand(operand) || !tensor) continue;
     const void*& data = run_buffers_.operands[place];
-    if (!tensor) {
-      data = operands_[decoded.payload_index[place]].data();
-    } else if (tensor->IsAligned()) {
+    if (tensor->IsAligned()) {
       data = tensor->data;
-    } else {
-      ASSIGN_OR_RETURN(Buffer copy, memory_->pool.Take(tensor->size));
-      std::copy_n(tensor->data, tensor->size, copy.data());
-      copied_bytes_ += tensor->size;
-      data = copy.data();
-      operands_.push_back(std::move(copy));
+      continue;
     }
+    ASSIGN_OR_RETURN(Buffer copy, memory_->pool.Take(tensor->size));
+    std::copy_n(tensor->data, tensor->size, copy.data());
+    copied_bytes_ += tensor->size;
+    data = copy.data();
+    region_copies_.push_back(std::move(copy));
   }
   return absl::OkStatus();
 }
@@ -130,29 +122,100 @@ absl::Status OperationBuffers::PlaceResults(const ConvOperation& operation) {
   return absl::OkStatus();
 }
 
-absl::Status OperationBuffers::Fill(const DecodedOperation& decoded,
-                                    RequestBytes request,
-                                    Reservation* reservation) {
+absl::Status OperationBuffers::Accept(const DecodedOperation& decoded,
+                                      RequestBytes request,
+                                      Reservation* reservation) {
   regions_ = std::move(request.regions);
-  RETURN_IF_ERROR(Raise(decoded, request.payloads, reservation));
-  RETURN_IF_ERROR(CopyPayloads(decoded, std::move(request.payloads)));
-  RETURN_IF_ERROR(PlaceOperands(decoded));
+  KeepNeeded(decoded, std::move(request.payloads));
+  RETURN_IF_ERROR(Raise(decoded, reservation));
+  RETURN_IF_ERROR(PlaceRegionOperands(decoded.operation));
   RETURN_IF_ERROR(PlaceResults(decoded.operation));
-  // The message is gone; what it was paid for with may now serve others.
+  // What wasn't needed of the message is gone; what it was paid for with may
+  // now serve others.
   int64_t held = kCallOverheadBytes;
-  for (const Buffer& buffer : operands_) {
-    held += BufferPool::CapacityFor(buffer.size());
+  for (const Arrival& arrival : arrivals_) {
+    held += BufferPool::CapacityFor(arrival.payload.size());
   }
-  for (const Buffer& buffer : results_) {
-    held += BufferPool::CapacityFor(buffer.size());
+  for (const auto* buffers : {&region_copies_, &results_}) {
+    for (const Buffer& buffer : *buffers) {
+      held += BufferPool::CapacityFor(buffer.size());
+    }
   }
   if (held < reservation->bytes()) reservation->ShrinkTo(held);
+  reservation_ = reservation;
   return absl::OkStatus();
+}
+
+const Intake* OperationBuffers::IfAffordable(const Intake* intake,
+                                             int64_t payload_bytes) {
+  if (intake == nullptr) return nullptr;
+  const int64_t more = BufferPool::CapacityFor(intake->destination_bytes()) -
+                       BufferPool::CapacityFor(payload_bytes);
+  if (more <= 0) return intake;
+  absl::StatusOr<Reservation> reservation = memory_->budget.TryReserve(more);
+  if (!reservation.ok()) return nullptr;
+  reservation_->Merge(*std::move(reservation));
+  return intake;
+}
+
+absl::Status OperationBuffers::Copy(const Intake* intake,
+                                    const Backend& backend, int threads,
+                                    Arrival* arrival) {
+  PayloadView& payload = arrival->payload;
+  const int64_t size = payload.size();
+  ASSIGN_OR_RETURN(
+      arrival->copy,
+      memory_->pool.Take(intake ? intake->destination_bytes() : size));
+  std::byte* copy = arrival->copy.data();
+  const int64_t parts =
+      intake ? intake->part_count() : CeilDiv(size, kPartBytes);
+  const auto offset_of = [&](int64_t part) {
+    return intake ? intake->SourceOffset(part)
+                  : std::min(part * kPartBytes, size);
+  };
+  const auto read = [&](int64_t offset, absl::Span<std::byte> to) {
+    payload.CopyRange(offset, to);
+  };
+  for (int64_t first = 0, end = 0; first < parts; first = end) {
+    while (end < parts && offset_of(end) - offset_of(first) < kRoundBytes) {
+      ++end;
+    }
+    backend.ParallelFor(threads, end - first, [&](int64_t part, int64_t last) {
+      part += first;
+      last += first;
+      if (intake) return intake->Run(read, copy, part, last);
+      const int64_t from = offset_of(part);
+      read(from, absl::MakeSpan(copy + from, offset_of(last) - from));
+    });
+    payload.Release(offset_of(end));
+  }
+  copied_bytes_ += size;
+  payload = PayloadView();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunBuffers> OperationBuffers::BringIn(const Plan* plan,
+                                                     const Backend& backend,
+                                                     int threads) {
+  for (Arrival& arrival : arrivals_) {
+    const bool may_differ = plan != nullptr && arrival.operands.size() == 1;
+    const Intake* intake =
+        IfAffordable(may_differ ? plan->intake(arrival.operands[0]) : nullptr,
+                     arrival.payload.size());
+    RETURN_IF_ERROR(Copy(intake, backend, threads, &arrival));
+    for (Operand operand : arrival.operands) {
+      const auto place = static_cast<size_t>(operand);
+      run_buffers_.operands[place] = arrival.copy.data();
+      run_buffers_.is_taken_in[place] = intake != nullptr;
+    }
+  }
+  return run_buffers_;
 }
 
 std::vector<grpc::Slice> OperationBuffers::TakeResults(
     Reservation* reservation) {
-  operands_.clear();
+  arrivals_.clear();
+  region_copies_.clear();
   std::vector<grpc::Slice> slices;
   for (size_t i = 0; i < results_.size(); ++i) {
     Buffer& buffer = results_[i];
@@ -178,7 +241,8 @@ std::vector<grpc::Slice> OperationBuffers::TakeResults(
 }
 
 void OperationBuffers::Clear() {
-  operands_.clear();
+  arrivals_.clear();
+  region_copies_.clear();
   results_.clear();
   run_buffers_ = {};
   regions_ = {};

@@ -1,6 +1,7 @@
 // The bytes of one operation: its operands, copied once out of the message into
-// aligned memory or read in shared memory, and its results, on their way into
-// the response or straight into shared memory.
+// aligned memory, in the layout that its plan wants, or read in shared memory;
+// and its results, on their way into the response or straight into shared
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "proto/payload_message.h"
 #include "server/memory/call_memory.h"
 #include "server/rpc/region_tensors.h"
+#include "server/scheduling/job.h"
 
 namespace convgrad {
 
@@ -25,23 +27,26 @@ struct RequestBytes {
 };
 
 // Thread-compatible.
-class OperationBuffers {
+class OperationBuffers final : public OperandSource {
  public:
   explicit OperationBuffers(std::shared_ptr<CallMemory> memory);
 
-  // Copies the payloads that `decoded.operation` still has operands for, takes
-  // memory for its results, and lets go of all payloads. What lies in a region,
-  // aligned, is used there. `reservation` covers the message; it is raised
-  // where the results need more, and is what operands and results take
-  // afterwards.
+  // Keeps the payloads that `decoded.operation` still has operands for, for
+  // BringIn, and lets go of the others; takes memory for its results. What lies
+  // in a region, aligned, is used there. `reservation` covers the message; it
+  // is raised where operands and results need more, and is what they take
+  // afterwards. It must outlive the operands.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if that can never fit the
   // budget, BUSY if it doesn't now.
-  absl::Status Fill(const DecodedOperation& decoded, RequestBytes request,
-                    Reservation* reservation);
+  absl::Status Accept(const DecodedOperation& decoded, RequestBytes request,
+                      Reservation* reservation);
 
-  // Returns the pointers for a backend; valid until the next call of another
-  // member.
-  const RunBuffers& run_buffers() const { return run_buffers_; }
+  // Copies the payloads and lets go of them. Not every one is taken in as the
+  // plan would have it: only where the budget has room for that form now. The
+  // pointers are valid until the next call of another member.
+  absl::StatusOr<RunBuffers> BringIn(const Plan* plan, const Backend& backend,
+                                     int threads) override;
+
   // Whether the operand lies where its client can't write to it.
   bool OwnsOperand(Operand operand) const;
   int64_t copied_bytes() const { return copied_bytes_; }
@@ -57,18 +62,31 @@ class OperationBuffers {
   void Clear();
 
  private:
+  // An operand's bytes on their way in.
+  struct Arrival {
+    PayloadView payload;
+    std::vector<Operand> operands;  // that read it
+    Buffer copy;
+  };
+
   absl::Status Raise(const DecodedOperation& decoded,
-                     const std::vector<PayloadView>& payloads,
                      Reservation* reservation) const;
-  absl::Status CopyPayloads(const DecodedOperation& decoded,
-                            std::vector<PayloadView> payloads);
-  absl::Status PlaceOperands(const DecodedOperation& decoded);
+  void KeepNeeded(const DecodedOperation& decoded,
+                  std::vector<PayloadView> payloads);
+  // Copies an arrival as it is, or with `intake` if there is one.
+  absl::Status Copy(const Intake* intake, const Backend& backend, int threads,
+                    Arrival* arrival);
+  // Returns `intake`, or null if there is no memory for what it makes.
+  const Intake* IfAffordable(const Intake* intake, int64_t payload_bytes);
+  absl::Status PlaceRegionOperands(const ConvOperation& operation);
   absl::Status PlaceResults(const ConvOperation& operation);
 
   const std::shared_ptr<CallMemory> memory_;
   RegionTensors regions_;
-  // By payload, then what had to be copied out of regions.
-  std::vector<Buffer> operands_;
+  Reservation* reservation_ = nullptr;
+  std::vector<Arrival> arrivals_;
+  // What had to be copied out of regions.
+  std::vector<Buffer> region_copies_;
   // In the order of operation.results; empty where the region serves.
   std::vector<Buffer> results_;
   RunBuffers run_buffers_;

@@ -34,8 +34,10 @@ ConvOperation JobRun::OperationOf(int64_t slice) const {
 absl::Status JobRun::RunSlice(int device,
                               absl::FunctionRef<absl::Status()> check,
                               JobOutcome* outcome) {
+  // Slices begin in the middle of operands: no plan has those in its own form.
   if (slices_ && next_ == 0) {
-    RETURN_IF_ERROR(buffers_.Take(*slices_, job_.buffers, means_.memory));
+    RETURN_IF_ERROR(BringIn(nullptr, outcome));
+    RETURN_IF_ERROR(buffers_.Take(*slices_, whole_, means_.memory));
   }
   const absl::Time start = means_.clock();
   absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan(device);
@@ -46,8 +48,9 @@ absl::Status JobRun::RunSlice(int device,
   RETURN_IF_ERROR(lookup.status());
   outcome->implementation = std::string(lookup->plan->implementation());
   RETURN_IF_ERROR(check());
+  if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get(), outcome));
   RETURN_IF_ERROR(RunWithScratch(
-      *lookup, slices_ ? buffers_.Begin(next_) : job_.buffers, outcome));
+      *lookup, slices_ ? buffers_.Begin(next_) : whole_, outcome));
   if (slices_) buffers_.End(next_);
   if (++next_ < count_) {
     next_operation_ = OperationOf(next_);
@@ -71,6 +74,18 @@ absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan(int device) {
     if (reservation.ok()) options.timing_bytes = bytes;
   }
   return means_.plans->Get(*job_.backend, next_operation_, options);
+}
+
+absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
+  whole_ = job_.buffers;
+  if (job_.source == nullptr) return absl::OkStatus();
+  // The check reads them, too.
+  if (job_.inspection.self_check != SelfCheckMode::kOff) plan = nullptr;
+  const absl::Time start = means_.clock();
+  ASSIGN_OR_RETURN(whole_,
+                   job_.source->BringIn(plan, *job_.backend, means_.threads));
+  outcome->run.reorder += means_.clock() - start;
+  return absl::OkStatus();
 }
 
 absl::Status JobRun::RunWithScratch(const PlanCache::Lookup& lookup,
@@ -123,7 +138,7 @@ absl::Status JobRun::Inspect(int device, JobOutcome* outcome) {
                         {.threads = means_.threads,
                          .deterministic = job_.deterministic,
                          .device = device},
-                        job_.buffers, means_.memory));
+                        whole_, means_.memory));
   return absl::OkStatus();
 }
 

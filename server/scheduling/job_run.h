@@ -50,6 +50,8 @@ class JobRun {
  private:
   ConvOperation OperationOf(int64_t slice) const;
   absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
+  // Has the whole job's buffers there, before its first slice.
+  absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
   absl::Status RunWithScratch(const PlanCache::Lookup& lookup,
                               RunBuffers buffers, JobOutcome* outcome);
   // Lends `*buffers` a place for the weight's prepared form, or that form.
@@ -60,6 +62,7 @@ class JobRun {
   const WorkMeans& means_;
   // Null: the job is one slice, its own operation.
   std::optional<BatchSlices> slices_;
+  RunBuffers whole_;
   SlicedBuffers buffers_;
   std::optional<WeightLease> weight_;  // null before the first run
   int64_t count_ = 1;

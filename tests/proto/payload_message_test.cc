@@ -59,6 +59,28 @@ void ExpectMalformed(const std::string& bytes) {
 
 const std::string kPayloadTag("\xfa\xff\xff\xff\x0f", 5);
 
+TEST(PayloadViewTest, CopiesAnyRangeThatIsThere) {
+  const std::string text = "any bytes, in slices of a few each";
+  for (size_t piece : {1, 3, 7, 100}) {
+    std::vector<grpc::Slice> slices = {grpc::Slice()};
+    for (size_t at = 0; at < text.size(); at += piece) {
+      slices.push_back(CopiedSlice(text.substr(at, piece)));
+    }
+    PayloadView payload(std::move(slices));
+    for (size_t begin : {0, 4, 21}) {
+      payload.Release(static_cast<int64_t>(begin));
+      for (size_t end = begin; end <= text.size(); ++end) {
+        std::string range(end - begin, '\0');
+        payload.CopyRange(
+            static_cast<int64_t>(begin),
+            absl::MakeSpan(reinterpret_cast<std::byte*>(range.data()),
+                           range.size()));
+        EXPECT_EQ(range, text.substr(begin, end - begin));
+      }
+    }
+  }
+}
+
 TEST(PayloadMessageTest, JoinsToTheBytesOfTheStockMessage) {
   v1::ConvBackwardRequest request = SmallRequest();
   const std::vector<std::string> payloads = {"first", "",

@@ -1,0 +1,97 @@
+// The bytes of a message where gRPC put them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "grpcpp/support/slice.h"
+
+namespace convgrad {
+
+// Reads bytes that lie scattered over slices, front to back. Lets go of the
+// slices that it is through with. Thread-compatible.
+class SliceReader {
+ public:
+  explicit SliceReader(std::vector<grpc::Slice> slices)
+      : slices_(std::move(slices)) {
+    for (const grpc::Slice& slice : slices_) {
+      remaining_ += static_cast<int64_t>(slice.size());
+    }
+    SkipEmpty();
+  }
+
+  int64_t offset() const { return offset_; }
+  int64_t remaining() const { return remaining_; }
+
+  // Returns a varint of at most `max_bytes`, nullopt if it is longer or cut
+  // off. Bits beyond the 64th are an error too.
+  std::optional<uint64_t> ReadVarint(int max_bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < max_bytes && remaining_ > 0; ++i) {
+      const uint8_t byte = slices_[at_].begin()[within_];
+      Advance(1);
+      const uint64_t bits = byte & 0x7f;
+      if (i == 9 && bits > 1) return std::nullopt;
+      value |= bits << (7 * i);
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  }
+
+  // Takes the next `size` bytes as references to their slices. Requires: size
+  // <= remaining().
+  std::vector<grpc::Slice> Take(int64_t size) {
+    std::vector<grpc::Slice> pieces;
+    while (size > 0) {
+      const size_t step = Step(size);
+      pieces.push_back(slices_[at_].sub(within_, within_ + step));
+      Advance(step);
+      size -= static_cast<int64_t>(step);
+    }
+    return pieces;
+  }
+
+  // Appends the next `size` bytes to `*text`. Requires: size <= remaining().
+  void Append(int64_t size, std::string* text) {
+    while (size > 0) {
+      const size_t step = Step(size);
+      text->append(
+          reinterpret_cast<const char*>(slices_[at_].begin()) + within_, step);
+      Advance(step);
+      size -= static_cast<int64_t>(step);
+    }
+  }
+
+ private:
+  size_t Step(int64_t size) const {
+    return std::min(static_cast<size_t>(size), slices_[at_].size() - within_);
+  }
+
+  // Requires: size bytes are left in the current slice.
+  void Advance(size_t size) {
+    within_ += size;
+    offset_ += static_cast<int64_t>(size);
+    remaining_ -= static_cast<int64_t>(size);
+    SkipEmpty();
+  }
+
+  void SkipEmpty() {
+    while (at_ < slices_.size() && within_ == slices_[at_].size()) {
+      slices_[at_] = grpc::Slice();
+      ++at_;
+      within_ = 0;
+    }
+  }
+
+  std::vector<grpc::Slice> slices_;
+  size_t at_ = 0;
+  size_t within_ = 0;
+  int64_t offset_ = 0;
+  int64_t remaining_ = 0;
+};
+
+}  // namespace convgrad
