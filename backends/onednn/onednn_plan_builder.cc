@@ -20,6 +20,12 @@ bool IsPerChannel(const ConvProblem& problem, const Dims& dims) {
   return true;
 }
 
+// Whether the library reads copies of the operands, in another dtype.
+bool IsConverted(const ConvOperation& operation) {
+  const DataType dtype = OperandDtype(operation);
+  return ComputeDtype(dtype) != dtype;
+}
+
 bool IsOneNumber(const Dims& dims) {
   return std::count(dims.begin(), dims.end(), 1) == std::ssize(dims);
 }
@@ -29,7 +35,7 @@ bool IsOneNumber(const Dims& dims) {
 PlanBuilder::PlanBuilder(const ConvOperation& operation, int threads,
                          const FormatPreference& preference)
     : operation_(operation),
-      lowering_(operation.problem),
+      lowering_(operation.problem, IsConverted(operation)),
       threads_(threads),
       preference_(preference) {}
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backends/core/every_other.h"
 #include "backends/core/half_depthwise.h"
 #include "backends/core/lowering.h"
 #include "backends/core/physical_layout.h"
@@ -124,8 +125,30 @@ class PlanBuilder {
   StridedView ViewOf(Role role, const TensorDescriptor& tensor) const;
   dnnl::memory::desc DescOf(Role role, const StridedView& view) const;
   bool Crops(Role role) const;
+  // What the lowered problem has of a tensor of the caller.
+  struct Extract {
+    PhysicalLayout layout;
+    Location location;
+  };
+  // Requires: a row-major tensor if its role crops it.
+  Extract ExtractOf(const Side& side) const;
+  // Whether the role crops nothing but what lies between the elements, and
+  // after the last one as much.
+  bool HasStepsOnly(const Side& side) const;
+  // Null if there is a better way.
+  std::shared_ptr<const EveryOther> EveryOtherOf(const Side& side) const;
+  // Allocates what the role has of a tensor, dense, in its layout and dtype.
+  Extract AllocateDense(const Side& side);
+  // Brings what the role has of the caller's tensor to where the pass reads it.
+  // Requires: as ExtractOf.
+  void AddRead(const Side& side, const PhysicalLayout& to,
+               Location destination);
+  // Brings what a pass wrote to the caller's tensor, zeros where the role
+  // leaves elements out. Requires: as ExtractOf.
+  void AddWrite(PhysicalLayout from, Location source, const Side& side);
   // Returns the layout behind `desc` if it is one that Reorder reaches without
-  // a detour: the whole tensor, dense or with channels in blocks.
+  // a detour: what the role has of the tensor, dense or with channels in
+  // blocks.
   std::optional<PhysicalLayout> KnownLayout(
       Role role, const TensorDescriptor& tensor,
       const dnnl::memory::desc& desc) const;

@@ -122,24 +122,119 @@ void PlanBuilder::AddReorder(Reorder reorder, Location source,
 
 std::optional<PhysicalLayout> PlanBuilder::KnownLayout(
     Role role, const TensorDescriptor& tensor, const memory::desc& desc) const {
-  if (role == Role::kWeight || Crops(role) || operation_.problem.axes.empty()) {
+  if (role == Role::kWeight || operation_.problem.axes.empty() ||
+      (Crops(role) && !IsRowMajor(tensor.layout))) {
     return std::nullopt;
   }
-  const TensorDescriptor plain = PlainDescriptor(tensor);
-  const memory::dims dims(tensor.dims.begin(), tensor.dims.end());
+  const StridedView view = ViewOf(role, PlainDescriptor(tensor));
+  const memory::dims dims = ActivationDims(view);
   for (Format format : {Format::kNXC, Format::kNCX}) {
-    if (desc == FormatDesc(dims, plain.dtype, format)) {
+    if (desc == FormatDesc(dims, view.dtype, format)) {
       const Layout layout =
           format == Format::kNXC ? Layout::kNXC : Layout::kNCX;
-      return PhysicalLayoutOf({plain.dtype, layout, tensor.dims});
+      return PhysicalLayoutOf({view.dtype, layout, view.dims});
     }
   }
   for (int64_t block : {8, 16}) {
-    if (desc == BlockedDesc(dims, plain.dtype, block)) {
-      return ChannelBlocked(tensor.dims, block);
+    if (desc == BlockedDesc(dims, view.dtype, block)) {
+      return ChannelBlocked(view.dims, block);
     }
   }
   return std::nullopt;
+}
+
+PlanBuilder::Extract PlanBuilder::ExtractOf(const Side& side) const {
+  const auto& [descriptor, location] = side.tensor;
+  if (!Crops(side.role)) return {PhysicalLayoutOf(descriptor), location};
+  const StridedView view = ViewOf(side.role, descriptor);
+  Extract extract;
+  for (size_t i = 0; i < view.dims.size(); ++i) {
+    extract.layout.axes.push_back({view.dims[i], view.strides[i]});
+  }
+  extract.location = location.At(view.offset * ByteSizeOf(view.dtype));
+  return extract;
+}
+
+bool PlanBuilder::HasStepsOnly(const Side& side) const {
+  if (!Crops(side.role)) return false;
+  const Dims& steps = lowering_.data_steps();
+  const StridedView view = ViewOf(side.role, side.tensor.descriptor);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (view.dims[i + 2] * steps[i] != side.tensor.descriptor.dims[i + 2]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::shared_ptr<const EveryOther> PlanBuilder::EveryOtherOf(
+    const Side& side) const {
+  const TensorDescriptor& tensor = side.tensor.descriptor;
+  if (!HasStepsOnly(side) || tensor.layout != Layout::kNCX) return nullptr;
+  auto every =
+      EveryOther::Make(tensor.dtype, tensor.dims, lowering_.data_steps());
+  if (!every) return nullptr;
+  return std::make_shared<const EveryOther>(*std::move(every));
+}
+
+PlanBuilder::Extract PlanBuilder::AllocateDense(const Side& side) {
+  TensorDescriptor dense = side.tensor.descriptor;
+  dense.dims = ViewOf(side.role, dense).dims;
+  return {PhysicalLayoutOf(dense), program_.Allocate(*ByteSize(dense))};
+}
+
+void PlanBuilder::AddRead(const Side& side, const PhysicalLayout& to,
+                          Location destination) {
+  const DataType dtype = side.tensor.descriptor.dtype;
+  Extract from = ExtractOf(side);
+  if (const auto every = EveryOtherOf(side)) {
+    from = AllocateDense(side);
+    program_.AddHostStep([=, threads = threads_, whole = side.tensor.location,
+                          dense = from.location](const Memory& memory) {
+      ParallelFor(threads, every->planes(), 1,
+                  [&](int, int64_t begin, int64_t end) {
+                    every->Gather(memory.Read(whole), memory.Write(dense),
+                                  begin, end);
+                  });
+    });
+  }
+  AddReorder(Reorder::Make(from.layout, dtype, to, ComputeDtype(dtype)),
+             from.location, destination);
+}
+
+void PlanBuilder::AddWrite(PhysicalLayout from, Location source,
+                           const Side& side) {
+  const TensorDescriptor& descriptor = side.tensor.descriptor;
+  const DataType written = ComputeDtype(descriptor.dtype);
+  if (const auto every = EveryOtherOf(side)) {
+    const Extract dense = AllocateDense(side);
+    AddReorder(Reorder::Make(from, written, dense.layout, descriptor.dtype),
+               source, dense.location);
+    program_.AddHostStep([=, threads = threads_, whole = side.tensor.location,
+                          dense = dense.location](const Memory& memory) {
+      ParallelFor(threads, every->planes(), 1,
+                  [&](int, int64_t begin, int64_t end) {
+                    every->Spread(memory.Read(dense), memory.Write(whole),
+                                  begin, end);
+                  });
+    });
+    return;
+  }
+  Extract to = ExtractOf(side);
+  if (HasStepsOnly(side)) {
+    // Between the elements of the view lie axes of their own, of zeros but for
+    // the first step.
+    const Dims& steps = lowering_.data_steps();
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const int64_t stride = to.layout.axes[i + 2].stride / steps[i];
+      from.axes.push_back({1, stride});
+      to.layout.axes.push_back({1, stride, 0, 0, 0, steps[i]});
+    }
+  } else if (Crops(side.role)) {
+    AddZero(side.tensor.location, *ByteSize(descriptor));
+  }
+  AddReorder(Reorder::Make(from, written, to.layout, descriptor.dtype), source,
+             to.location);
 }
 
 bool PlanBuilder::ReordersItself(const Side& side,
@@ -221,9 +316,7 @@ Location PlanBuilder::Read(const Side& side, const memory::desc& wanted) {
   const Location location =
       program_.Allocate(static_cast<int64_t>(wanted.get_size()));
   if (known) {
-    AddReorder(Reorder::Make(PhysicalLayoutOf(descriptor), descriptor.dtype,
-                             *known, ComputeDtype(descriptor.dtype)),
-               source, location);
+    AddRead(side, *known, location);
   } else {
     AddReorder(from, source, wanted, location);
   }
@@ -240,10 +333,7 @@ Location PlanBuilder::Write(const Side& side, const memory::desc& wanted,
       const Location written =
           program_.Allocate(static_cast<int64_t>(wanted.get_size()));
       *finish = [=, this] {
-        AddReorder(
-            Reorder::Make(*known, ComputeDtype(descriptor.dtype),
-                          PhysicalLayoutOf(descriptor), descriptor.dtype),
-            written, result);
+        AddWrite(*known, written, side);
       };
       return written;
     }
