@@ -24,7 +24,10 @@ bool IsPerChannel(const ConvProblem& problem, const Dims& dims) {
 // measured on an EPYC 9004 (tests/bench/compute_ratio), ResNet-50's take 0.7 to
 // 1.0 times as long in 16 bits, 0.8 to 1.2 times in f32.
 bool GathersSteps(const ConvOperation& operation) {
-  return ByteSizeOf(OperandDtype(operation)) == 2;
+  const auto& input = operation.operand(Operand::kInput);
+  const auto& activation =
+      input ? input : operation.operand(Operand::kGradOutput);
+  return activation && ByteSizeOf(activation->dtype) == 2;
 }
 
 bool IsOneNumber(const Dims& dims) {

@@ -191,11 +191,10 @@ void PlanBuilder::AddRead(const Side& side, const PhysicalLayout& to,
     from = AllocateDense(side);
     program_.AddHostStep([=, threads = threads_, whole = side.tensor.location,
                           dense = from.location](const Memory& memory) {
-      ParallelFor(threads, every->planes(), 1,
-                  [&](int, int64_t begin, int64_t end) {
-                    every->Gather(memory.Read(whole), memory.Write(dense),
-                                  begin, end);
-                  });
+      ParallelFor(
+          threads, every->planes(), 1, [&](int, int64_t begin, int64_t end) {
+            every->Gather(memory.Read(whole), memory.Write(dense), begin, end);
+          });
     });
   }
   AddReorder(Reorder::Make(from.layout, dtype, to, ComputeDtype(dtype)),
@@ -212,11 +211,10 @@ void PlanBuilder::AddWrite(PhysicalLayout from, Location source,
                source, dense.location);
     program_.AddHostStep([=, threads = threads_, whole = side.tensor.location,
                           dense = dense.location](const Memory& memory) {
-      ParallelFor(threads, every->planes(), 1,
-                  [&](int, int64_t begin, int64_t end) {
-                    every->Spread(memory.Read(dense), memory.Write(whole),
-                                  begin, end);
-                  });
+      ParallelFor(
+          threads, every->planes(), 1, [&](int, int64_t begin, int64_t end) {
+            every->Spread(memory.Read(dense), memory.Write(whole), begin, end);
+          });
     });
     return;
   }
@@ -332,9 +330,7 @@ Location PlanBuilder::Write(const Side& side, const memory::desc& wanted,
     if (const auto known = KnownLayout(side.role, descriptor, wanted)) {
       const Location written =
           program_.Allocate(static_cast<int64_t>(wanted.get_size()));
-      *finish = [=, this] {
-        AddWrite(*known, written, side);
-      };
+      *finish = [=, this] { AddWrite(*known, written, side); };
       return written;
     }
   }
