@@ -108,10 +108,19 @@ class PlanBuilder {
   // Returns where `tensor` lies in NXC; a copy made once serves all.
   Location InChannelsLast(const Tensor& tensor);
 
-  // onednn_plan_passes.cc: one pass with its reorders.
+  // onednn_plan_passes.cc: one pass.
   PassSpec SpecOf(Pass pass, const PassTensors& tensors, bool shares) const;
   absl::Status AddPass(Pass pass, const PassTensors& tensors,
                        const Candidate& chosen);
+  StridedView ViewOf(Role role, const TensorDescriptor& tensor) const;
+  dnnl::memory::desc DescOf(Role role, const StridedView& view) const;
+  bool Crops(Role role) const;
+  void AddZero(Location location, int64_t bytes);
+  // Zeroes the taps of a weight gradient that no data reaches.
+  void AddZeroDeadTaps(const Tensor& gradient);
+
+  // onednn_plan_copies.cc: between the caller's tensors and the layouts that a
+  // pass wants.
   // Returns where a tensor lies in the layout `wanted`, reordering it if it
   // must; a copy made once serves every pass.
   Location Read(const Side& side, const dnnl::memory::desc& wanted);
@@ -122,9 +131,6 @@ class PlanBuilder {
   // and in `finish` what brings it to the caller's tensor afterwards.
   Location Write(const Side& side, const dnnl::memory::desc& wanted,
                  std::function<void()>* finish);
-  StridedView ViewOf(Role role, const TensorDescriptor& tensor) const;
-  dnnl::memory::desc DescOf(Role role, const StridedView& view) const;
-  bool Crops(Role role) const;
   // What the lowered problem has of a tensor of the caller.
   struct Extract {
     PhysicalLayout layout;
@@ -163,9 +169,6 @@ class PlanBuilder {
   void AddReorder(const dnnl::memory::desc& from, Location source,
                   const dnnl::memory::desc& to, Location destination);
   void AddReorder(Reorder reorder, Location source, Location destination);
-  void AddZero(Location location, int64_t bytes);
-  // Zeroes the taps of a weight gradient that no data reaches.
-  void AddZeroDeadTaps(const Tensor& gradient);
 
   struct Copy {
     Location source;
