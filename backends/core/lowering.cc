@@ -26,9 +26,9 @@ bool IsLive(const SpatialAxis& axis, int64_t tap) {
   return first < axis.out && first * axis.stride + shift < axis.in;
 }
 
-bool AnyPositive(const Dims& values) {
+bool AnyAbove(int64_t limit, const Dims& values) {
   return std::any_of(values.begin(), values.end(),
-                     [](int64_t v) { return v > 0; });
+                     [&](int64_t v) { return v > limit; });
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ absl::string_view NameOf(Pass pass) {
   return "unknown";
 }
 
-Lowering::Lowering(const ConvProblem& problem)
+Lowering::Lowering(const ConvProblem& problem, bool skips_unread)
     : lowered_(problem.transposed ? Mirror(problem) : problem),
       mirrored_(problem.transposed),
       linear_(problem.axes.empty()) {
@@ -60,7 +60,11 @@ Lowering::Lowering(const ConvProblem& problem)
   const size_t rank = lowered_.axes.size();
   dead_taps_.resize(rank);
   data_begin_ = data_cut_ = weight_begin_ = weight_cut_ = Dims(rank, 0);
-  for (size_t i = 0; i < rank; ++i) LowerAxis(i);
+  data_steps_ = Dims(rank, 1);
+  for (size_t i = 0; i < rank; ++i) {
+    LowerAxis(i);
+    if (skips_unread) SkipUnread(i);
+  }
 }
 
 void Lowering::LowerAxis(size_t i) {
@@ -102,6 +106,17 @@ void Lowering::LowerAxis(size_t i) {
   data_cut_[i] = data_begin_[i] + cut;
 }
 
+void Lowering::SkipUnread(size_t i) {
+  SpatialAxis& axis = lowered_.axes[i];
+  if (axis.kernel > 1 || axis.pad_begin > 0 || axis.pad_end > 0 ||
+      axis.in != axis.out * axis.stride) {
+    return;
+  }
+  data_steps_[i] = axis.stride;
+  axis.in = axis.out;
+  axis.stride = 1;
+}
+
 Pass Lowering::PassFor(Result which) const {
   if (which == Result::kGradWeight) return Pass::kBackwardWeight;
   const bool data_side = (which == Result::kGradInput) != mirrored_;
@@ -120,8 +135,9 @@ StridedView Lowering::Activation(const TensorDescriptor& tensor) const {
 StridedView Lowering::Data(const TensorDescriptor& tensor) const {
   StridedView view = Activation(tensor);
   for (size_t i = 0; i < lowered_.axes.size(); ++i) {
-    view.dims[i + 2] -= data_cut_[i];
     view.offset += data_begin_[i] * view.strides[i + 2];
+    view.dims[i + 2] = (view.dims[i + 2] - data_cut_[i]) / data_steps_[i];
+    view.strides[i + 2] *= data_steps_[i];
   }
   return view;
 }
@@ -143,7 +159,9 @@ StridedView Lowering::Weight(const TensorDescriptor& tensor) const {
   return view;
 }
 
-bool Lowering::crops_data() const { return AnyPositive(data_cut_); }
-bool Lowering::crops_weight() const { return AnyPositive(weight_cut_); }
+bool Lowering::crops_data() const {
+  return AnyAbove(0, data_cut_) || AnyAbove(1, data_steps_);
+}
+bool Lowering::crops_weight() const { return AnyAbove(0, weight_cut_); }
 
 }  // namespace convgrad

@@ -30,8 +30,11 @@ absl::string_view NameOf(Pass pass);
 // Value type; immutable.
 class Lowering {
  public:
-  // Requires: Validate(problem).ok() and a batch of at least 1.
-  explicit Lowering(const ConvProblem& problem);
+  // With `skips_unread`, where a kernel of 1 strides over an axis in whole
+  // steps, the view of the data leaves out what no window reads, and the lowered
+  // stride is 1: for those who copy the data in any case. Requires:
+  // Validate(problem).ok() and a batch of at least 1.
+  explicit Lowering(const ConvProblem& problem, bool skips_unread = false);
 
   // The ordinary problem: not transposed, at least one axis, no bias, residual
   // or ReLU, pads >= 0.
@@ -56,6 +59,10 @@ class Lowering {
   bool crops_data() const;
   bool crops_weight() const;
 
+  // Returns, axis by axis, how many elements of the data from one that the view
+  // has to the next.
+  const Dims& data_steps() const { return data_steps_; }
+
   // Returns the taps of each axis, in the caller's kernel, that only ever see
   // padding: their weight gradient is 0. Those at the kernel's ends are cut
   // off; for those between live ones a library may write anything.
@@ -64,6 +71,7 @@ class Lowering {
 
  private:
   void LowerAxis(size_t i);
+  void SkipUnread(size_t i);
   StridedView Activation(const TensorDescriptor& tensor) const;
 
   ConvProblem lowered_;
@@ -73,6 +81,7 @@ class Lowering {
   std::vector<Dims> dead_taps_;
   // Elements cut off before the first one kept, and in all.
   Dims data_begin_, data_cut_, weight_begin_, weight_cut_;
+  Dims data_steps_;
 };
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
@@ -11,9 +12,12 @@ namespace convgrad::onednn {
 namespace {
 
 std::string TextOf(const StridedView& view, bool is_copied) {
-  return absl::StrCat(NameOf(view.dtype), ":",
-                      view.strides[1] == 1 ? "nxc" : "ncx",
-                      is_copied ? "/copied" : "");
+  const Layout layout = view.strides[1] == 1 ? Layout::kNXC : Layout::kNCX;
+  const bool is_dense =
+      view.strides == Strides({view.dtype, layout, view.dims});
+  return absl::AsciiStrToLower(
+      absl::StrCat(NameOf(view.dtype), ":", NameOf(layout),
+                   is_dense ? "" : "/strided", is_copied ? "/copied" : ""));
 }
 
 absl::string_view TextOf(Shared shared) {

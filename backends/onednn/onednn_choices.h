@@ -16,8 +16,9 @@ namespace convgrad::onednn {
 
 // Returns what a choice is made for, e.g.
 // "backward_data conv2d_n16_c64_o64_i56_k3_p1 f32 data=f32:nxc out=f32:nxc
-// threads=2": the pass, its lowered problem, how its activations come, and
-// which of them another pass of the operation reads, too ("shared=out"). The
+// threads=2": the pass, its lowered problem, how its activations come (with
+// elements left out: "f32:nxc/strided"; converted: "f32:nxc/copied"), and which
+// of them another pass of the operation reads, too ("shared=out"). The
 // weight's layout and the bias hardly count and are left out.
 std::string KeyOf(const PassSpec& spec);
 

@@ -14,6 +14,8 @@
 namespace convgrad::onednn {
 namespace {
 
+constexpr auto kWeightIndex = static_cast<size_t>(Operand::kWeight);
+
 void AddUp(const Sum& sum, const std::byte* shared, int64_t begin, int64_t end,
            std::byte* result) {
   constexpr int64_t kBlock = 1024;
@@ -34,6 +36,13 @@ void AddUp(const Sum& sum, const std::byte* shared, int64_t begin, int64_t end,
   }
 }
 
+// The pieces that a core runs one after the other.
+struct Lane {
+  std::byte* core;  // its scratch
+  size_t begin, end;
+  std::vector<bool> has_form;  // by weight form
+};
+
 class PartitionedPlan final : public Plan {
  public:
   PartitionedPlan(PiecePlaces places, const Partition& partition, int threads)
@@ -47,16 +56,19 @@ class PartitionedPlan final : public Plan {
   int64_t scratch_bytes() const override {
     return places_.shared.size() + threads_ * places_.core_bytes();
   }
+  int64_t prepared_weight_bytes() const override {
+    return places_.prepared_weight.size();
+  }
   int64_t resident_bytes() const override { return places_.resident_bytes; }
   absl::string_view implementation() const override { return implementation_; }
 
  private:
+  void LendWeightForm(size_t form, const RunBuffers& buffers, const Lane& lane,
+                      RunBuffers* piece) const;
   absl::StatusOr<RunTimes> RunShare(const Share& share,
                                     const RunBuffers& buffers,
-                                    std::byte* core) const;
-  // Runs the pieces [begin, end) one after the other, in the core's scratch.
-  absl::StatusOr<RunTimes> RunLane(const RunBuffers& buffers, std::byte* core,
-                                   int64_t begin, int64_t end) const;
+                                    Lane* lane) const;
+  absl::StatusOr<RunTimes> RunLane(const RunBuffers& buffers, Lane lane) const;
   void AddUpAll(const RunBuffers& buffers) const;
 
   const PiecePlaces places_;
@@ -64,10 +76,30 @@ class PartitionedPlan final : public Plan {
   const std::string implementation_;
 };
 
+void PartitionedPlan::LendWeightForm(size_t form, const RunBuffers& buffers,
+                                     const Lane& lane,
+                                     RunBuffers* piece) const {
+  const WeightForm& place = places_.weight_forms[form];
+  const bool is_first =
+      lane.begin <= place.first_share && place.first_share < lane.end;
+  std::byte* at = nullptr;
+  if (!buffers.prepared_weight.empty() &&
+      (is_first || buffers.weight_is_prepared)) {
+    at = buffers.prepared_weight.data() + place.offset;
+  } else if (place.core_offset) {
+    at = lane.core + *place.core_offset;
+  } else {
+    return;
+  }
+  piece->prepared_weight = absl::MakeSpan(at, place.bytes);
+  piece->weight_is_prepared = buffers.weight_is_prepared || lane.has_form[form];
+}
+
 absl::StatusOr<RunTimes> PartitionedPlan::RunShare(const Share& share,
                                                    const RunBuffers& buffers,
-                                                   std::byte* core) const {
+                                                   Lane* lane) const {
   const absl::Time start = absl::Now();
+  std::byte* const core = lane->core;
   RunBuffers own;
   const auto locate = [&](const Place& place, void* caller) -> void* {
     switch (place.where) {
@@ -83,7 +115,10 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunShare(const Share& share,
     return core + places_.core.size() + place.offset;
   };
   for (size_t i = 0; i < share.operands.size(); ++i) {
-    if (!share.operands[i]) continue;
+    if (!share.operands[i] ||
+        (i == kWeightIndex && buffers.weight_is_prepared)) {
+      continue;
+    }
     const Place& place = *share.operands[i];
     void* at = locate(place, const_cast<void*>(buffers.operands[i]));
     if (place.copy) place.copy->Run(buffers.operands[i], at);
@@ -95,6 +130,10 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunShare(const Share& share,
   }
   own.scratch = absl::MakeSpan(core + places_.core.size() + share.scratch,
                                share.plan->scratch_bytes());
+  if (share.weight_form) {
+    LendWeightForm(*share.weight_form, buffers, *lane, &own);
+    lane->has_form[*share.weight_form] = true;
+  }
   const absl::Time loaded = absl::Now();
   ASSIGN_OR_RETURN(RunTimes times, share.plan->Run(own));
   const absl::Time computed = absl::Now();
@@ -108,19 +147,20 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunShare(const Share& share,
 }
 
 absl::StatusOr<RunTimes> PartitionedPlan::RunLane(const RunBuffers& buffers,
-                                                  std::byte* core,
-                                                  int64_t begin,
-                                                  int64_t end) const {
+                                                  Lane lane) const {
   RunTimes sum;
   const absl::Time start = absl::Now();
   for (const Conversion& conversion : places_.conversions) {
+    if (conversion.operand == Operand::kWeight && buffers.weight_is_prepared) {
+      continue;
+    }
     conversion.reorder.Run(buffers.operand(conversion.operand),
-                           core + conversion.offset);
+                           lane.core + conversion.offset);
   }
   sum.reorder = absl::Now() - start;
-  for (int64_t i = begin; i < end; ++i) {
+  for (size_t i = lane.begin; i < lane.end; ++i) {
     ASSIGN_OR_RETURN(const RunTimes times,
-                     RunShare(places_.shares[i], buffers, core));
+                     RunShare(places_.shares[i], buffers, &lane));
     sum.reorder += times.reorder;
     sum.compute += times.compute;
   }
@@ -144,11 +184,14 @@ absl::StatusOr<RunTimes> PartitionedPlan::Run(const RunBuffers& buffers) const {
   std::vector<absl::StatusOr<RunTimes>> outcomes(places_.shares.size(),
                                                  RunTimes());
   ParallelFor(threads_, std::ssize(places_.shares), 1,
-              [&](int lane, int64_t begin, int64_t end) {
+              [&](int index, int64_t begin, int64_t end) {
                 std::byte* core = buffers.scratch.data() +
                                   places_.shared.size() +
-                                  lane * places_.core_bytes();
-                outcomes[begin] = RunLane(buffers, core, begin, end);
+                                  index * places_.core_bytes();
+                outcomes[begin] = RunLane(
+                    buffers,
+                    {core, static_cast<size_t>(begin), static_cast<size_t>(end),
+                     std::vector<bool>(places_.weight_forms.size())});
               });
   const absl::Time computed = absl::Now();
   RunTimes times;

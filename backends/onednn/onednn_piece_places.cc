@@ -35,7 +35,8 @@ int64_t OffsetWithin(const TensorDescriptor& whole, const Extract& extract) {
 
 class Placer {
  public:
-  explicit Placer(const Partition& partition) : partition_(partition) {}
+  Placer(const Partition& partition, int64_t groups)
+      : partition_(partition), groups_(groups) {}
 
   absl::Status PlaceAll(const ConvOperation& operation, int threads,
                         const PiecePlanner& planner);
@@ -50,9 +51,15 @@ class Placer {
                     ResultRequest* request);
   Place PlaceSummand(const ResultRequest& whole, size_t index,
                      ResultRequest* request);
+  // Returns the form of the weight that the next share's plan makes, if it
+  // does.
+  std::optional<size_t> PlaceWeightForm(const Plan& plan,
+                                        const Extract& weight);
 
   const Partition partition_;
+  const int64_t groups_;
   PiecePlaces places_;
+  std::map<const Plan*, size_t> forms_of_whole_;
 };
 
 Place Placer::PlaceOperand(Operand which, const TensorDescriptor& whole,
@@ -60,8 +67,13 @@ Place Placer::PlaceOperand(Operand which, const TensorDescriptor& whole,
                            TensorDescriptor* descriptor) {
   const DataType dtype = ComputeDtype(whole.dtype);
   if (extract.is_whole()) {
-    // Where a core has one piece, the piece's plan may as well convert it.
-    if (dtype == whole.dtype || partition_.pieces_per_thread == 1) return {};
+    // Where a core has one piece, the piece's plan may as well convert it, and
+    // so it does where pieces share what the first one makes of the weight. (A
+    // depthwise one keeps nothing, and wants the dtype of the other operands.)
+    const bool is_kept = which == Operand::kWeight && groups_ == 1;
+    if (dtype == whole.dtype || partition_.pieces_per_thread == 1 || is_kept) {
+      return {};
+    }
     descriptor->dtype = dtype;
     const auto known =
         std::find_if(places_.conversions.begin(), places_.conversions.end(),
@@ -118,9 +130,28 @@ Place Placer::PlaceResult(const ResultRequest& whole,
                         LayoutWithin(tensor, extract), tensor.dtype)};
 }
 
+std::optional<size_t> Placer::PlaceWeightForm(const Plan& plan,
+                                              const Extract& weight) {
+  const int64_t bytes = plan.prepared_weight_bytes();
+  if (bytes == 0) return std::nullopt;
+  std::vector<WeightForm>& forms = places_.weight_forms;
+  const auto known = forms_of_whole_.find(&plan);
+  if (weight.is_whole() && known != forms_of_whole_.end()) {
+    WeightForm& form = forms[known->second];
+    if (!form.core_offset) form.core_offset = places_.core.Allocate(bytes);
+    return known->second;
+  }
+  const size_t index = forms.size();
+  forms.push_back({bytes, places_.prepared_weight.Allocate(bytes),
+                   places_.shares.size(), std::nullopt});
+  if (weight.is_whole()) forms_of_whole_[&plan] = index;
+  return index;
+}
+
 absl::Status Placer::PlaceAll(const ConvOperation& operation, int threads,
                               const PiecePlanner& planner) {
   std::map<std::string, std::shared_ptr<const Plan>> plans;
+  bool takes_weight_as_is = false;
   for (Piece& piece : CutInto(operation, partition_, threads)) {
     ConvOperation& part = piece.operation;
     Share share;
@@ -144,10 +175,16 @@ absl::Status Placer::PlaceAll(const ConvOperation& operation, int threads,
       places_.resident_bytes += plan->resident_bytes();
     }
     share.plan = plan;
+    if (part.operand(Operand::kWeight)) {
+      share.weight_form = PlaceWeightForm(
+          *plan, piece.operands[static_cast<size_t>(Operand::kWeight)]);
+      takes_weight_as_is |= !share.weight_form;
+    }
     share.scratch = lane.Allocate(plan->scratch_bytes());
     if (lane.size() > places_.piece.size()) places_.piece = lane;
     places_.shares.push_back(std::move(share));
   }
+  if (takes_weight_as_is) places_.prepared_weight = Area();
   return absl::OkStatus();
 }
 
@@ -156,7 +193,7 @@ absl::Status Placer::PlaceAll(const ConvOperation& operation, int threads,
 absl::StatusOr<PiecePlaces> PlacePieces(const ConvOperation& operation,
                                         const Partition& partition, int threads,
                                         const PiecePlanner& planner) {
-  Placer placer(partition);
+  Placer placer(partition, operation.problem.groups);
   RETURN_IF_ERROR(placer.PlaceAll(operation, threads, planner));
   return placer.Take();
 }

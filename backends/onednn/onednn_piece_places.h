@@ -45,6 +45,17 @@ struct Place {
   std::optional<Reorder> copy = std::nullopt;
 };
 
+// The form that a plan brings the weight to. Pieces that have plan and weight
+// in common have one.
+struct WeightForm {
+  int64_t bytes;
+  int64_t offset;      // in what the caller lends for prepared weights
+  size_t first_share;  // which puts it there
+  // In scratch of the core, which makes it once for all of its pieces. None if
+  // only one piece reads it: its plan has a place.
+  std::optional<int64_t> core_offset;
+};
+
 // A piece, ready to run.
 struct Share {
   std::shared_ptr<const Plan> plan;
@@ -52,6 +63,7 @@ struct Share {
   std::vector<size_t> result_indices;  // in the caller's results
   std::vector<Place> results;
   int64_t scratch = 0;  // the plan's, in the lane
+  std::optional<size_t> weight_form;
 };
 
 // A tensor that every piece reads: each core converts it for itself, since
@@ -81,6 +93,9 @@ struct PiecePlaces {
   int64_t core_bytes() const { return core.size() + piece.size(); }
 
   Area shared, core, piece;
+  // Empty where a piece takes the weight as it is.
+  Area prepared_weight;
+  std::vector<WeightForm> weight_forms;
   std::vector<Conversion> conversions;
   std::vector<Share> shares;
   std::vector<Sum> sums;

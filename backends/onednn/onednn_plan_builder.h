@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backends/core/every_other.h"
 #include "backends/core/half_depthwise.h"
 #include "backends/core/lowering.h"
 #include "backends/core/physical_layout.h"
@@ -107,10 +108,19 @@ class PlanBuilder {
   // Returns where `tensor` lies in NXC; a copy made once serves all.
   Location InChannelsLast(const Tensor& tensor);
 
-  // onednn_plan_passes.cc: one pass with its reorders.
+  // onednn_plan_passes.cc: one pass.
   PassSpec SpecOf(Pass pass, const PassTensors& tensors, bool shares) const;
   absl::Status AddPass(Pass pass, const PassTensors& tensors,
                        const Candidate& chosen);
+  StridedView ViewOf(Role role, const TensorDescriptor& tensor) const;
+  dnnl::memory::desc DescOf(Role role, const StridedView& view) const;
+  bool Crops(Role role) const;
+  void AddZero(Location location, int64_t bytes);
+  // Zeroes the taps of a weight gradient that no data reaches.
+  void AddZeroDeadTaps(const Tensor& gradient);
+
+  // onednn_plan_copies.cc: between the caller's tensors and the layouts that a
+  // pass wants.
   // Returns where a tensor lies in the layout `wanted`, reordering it if it
   // must; a copy made once serves every pass.
   Location Read(const Side& side, const dnnl::memory::desc& wanted);
@@ -121,11 +131,30 @@ class PlanBuilder {
   // and in `finish` what brings it to the caller's tensor afterwards.
   Location Write(const Side& side, const dnnl::memory::desc& wanted,
                  std::function<void()>* finish);
-  StridedView ViewOf(Role role, const TensorDescriptor& tensor) const;
-  dnnl::memory::desc DescOf(Role role, const StridedView& view) const;
-  bool Crops(Role role) const;
+  // What the lowered problem has of a tensor of the caller.
+  struct Extract {
+    PhysicalLayout layout;
+    Location location;
+  };
+  // Requires: a row-major tensor if its role crops it.
+  Extract ExtractOf(const Side& side) const;
+  // Whether the role crops nothing but what lies between the elements, and
+  // after the last one as much.
+  bool HasStepsOnly(const Side& side) const;
+  // Null if there is a better way.
+  std::shared_ptr<const EveryOther> EveryOtherOf(const Side& side) const;
+  // Allocates what the role has of a tensor, dense, in its layout and dtype.
+  Extract AllocateDense(const Side& side);
+  // Brings what the role has of the caller's tensor to where the pass reads it.
+  // Requires: as ExtractOf.
+  void AddRead(const Side& side, const PhysicalLayout& to,
+               Location destination);
+  // Brings what a pass wrote to the caller's tensor, zeros where the role
+  // leaves elements out. Requires: as ExtractOf.
+  void AddWrite(PhysicalLayout from, Location source, const Side& side);
   // Returns the layout behind `desc` if it is one that Reorder reaches without
-  // a detour: the whole tensor, dense or with channels in blocks.
+  // a detour: what the role has of the tensor, dense or with channels in
+  // blocks.
   std::optional<PhysicalLayout> KnownLayout(
       Role role, const TensorDescriptor& tensor,
       const dnnl::memory::desc& desc) const;
@@ -146,9 +175,6 @@ class PlanBuilder {
   void AddReorder(const dnnl::memory::desc& from, Location source,
                   const dnnl::memory::desc& to, Location destination);
   void AddReorder(Reorder reorder, Location source, Location destination);
-  void AddZero(Location location, int64_t bytes);
-  // Zeroes the taps of a weight gradient that no data reaches.
-  void AddZeroDeadTaps(const Tensor& gradient);
 
   struct Copy {
     Location source;

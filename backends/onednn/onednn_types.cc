@@ -112,6 +112,19 @@ DataType ComputeDtype(DataType dtype) {
   return dtype == DataType::kF16 && !kNativeF16 ? DataType::kF32 : dtype;
 }
 
+bool IsPlain(const TensorDescriptor& tensor) {
+  return IsRowMajor(tensor.layout) &&
+         tensor.dtype == ComputeDtype(tensor.dtype);
+}
+
+TensorDescriptor PlainDescriptor(TensorDescriptor tensor) {
+  tensor.dtype = ComputeDtype(tensor.dtype);
+  if (!IsRowMajor(tensor.layout)) {
+    tensor.layout = IsWeightLayout(tensor.layout) ? Layout::kOIX : Layout::kNXC;
+  }
+  return tensor;
+}
+
 dnnl::primitive_attr StrictAttributes() {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

@@ -48,6 +48,12 @@ dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& dims, DataType dtype,
 // the CPU has no native f16, else the same. Thread-safe.
 DataType ComputeDtype(DataType dtype);
 
+// Whether the library reads and writes such a tensor without help: row-major,
+// in a dtype that it computes in.
+bool IsPlain(const TensorDescriptor& tensor);
+// Returns the descriptor of such a copy of `tensor`.
+TensorDescriptor PlainDescriptor(TensorDescriptor tensor);
+
 // Returns attributes with a caller's scratchpad and strict f32 arithmetic.
 dnnl::primitive_attr StrictAttributes();
 

@@ -133,6 +133,25 @@ TEST(OnednnPartition, RandomOperations) {
   EXPECT_GT(cut, 100);
 }
 
+TEST(OnednnPartition, PiecesWithOneWeightShareItsForm) {
+  const auto bytes_of = [](const char* text, const Partition& partition) {
+    const auto operation = WholeOperation(*Parse(text), Direction::kBackward,
+                                          DataType::kF16, Layout::kNXC);
+    const auto plan =
+        CuttingBackend(partition, 2).MakePlan(operation, PlanOptions());
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return (*plan)->prepared_weight_bytes();
+  };
+  const char* text = "conv2d_n8_c64_o32_i6_k3_p1";
+  const int64_t weight = 64 * 32 * 9 * int64_t{sizeof(float)};
+  EXPECT_EQ(bytes_of(text, {CutAxis::kBatch, 1}), weight);
+  EXPECT_EQ(bytes_of(text, {CutAxis::kBatch, 4}), weight);
+  EXPECT_EQ(bytes_of(text, {CutAxis::kInputChannels, 2}), weight);
+  // Pieces of three items and of two have plans of their own.
+  EXPECT_EQ(bytes_of("conv2d_n5_c64_o32_i6_k3_p1", {CutAxis::kBatch, 1}),
+            2 * weight);
+}
+
 TEST(OnednnPartition, TextsAreReadBack) {
   for (const Partition& partition : {Partition{}, Partition{CutAxis::kBatch, 8},
                                      Partition{CutAxis::kInputChannels}}) {
