@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-using F32Tag = hn::ScalableTag<float>;
+using F32Tag = hn::CappedTag<float, 16>;
 using U32Tag = hn::RebindToUnsigned<F32Tag>;
 using I32Tag = hn::RebindToSigned<F32Tag>;
 using U16Tag = hn::Rebind<uint16_t, F32Tag>;

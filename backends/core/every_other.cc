@@ -91,15 +91,13 @@ void WithVector(const SpacedRows& rows, const Body& body) {
 }
 
 void GatherPlane(const SpacedRows& rows, const char* whole, char* dense) {
-  WithVector(rows, [&](auto pairs) HWY_ATTR {
-    GatherRows(pairs, rows, whole, dense);
-  });
+  WithVector(rows, [&](auto pairs)
+                       HWY_ATTR { GatherRows(pairs, rows, whole, dense); });
 }
 
 void SpreadPlane(const SpacedRows& rows, const char* dense, char* whole) {
-  WithVector(rows, [&](auto pairs) HWY_ATTR {
-    SpreadRows(pairs, rows, dense, whole);
-  });
+  WithVector(rows, [&](auto pairs)
+                       HWY_ATTR { SpreadRows(pairs, rows, dense, whole); });
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "backends/core/half_depthwise_rows.h"
 
-#include <algorithm>
-#include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/core/half_depthwise_rows.cc"
@@ -15,195 +14,142 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-using half_depthwise::ChannelRange;
-using half_depthwise::Gather;
-using half_depthwise::RowPair;
-using half_depthwise::Tap;
+using half_depthwise::BlockGrid;
+using half_depthwise::BlockTap;
+using half_depthwise::DataBlock;
+using half_depthwise::kBlock;
+using half_depthwise::ResultBlock;
 
-// Less than a vector: the last channels.
-template <class Element>
-HWY_INLINE F32Vector LoadFew(const typename Element::Bits* from, size_t count) {
-  HWY_ALIGN typename Element::Bits lanes[hn::MaxLanes(F32Tag())] = {};
-  std::memcpy(lanes, from, count * sizeof(*lanes));
-  return Element::Load(lanes);
-}
-template <class Element>
-HWY_INLINE void StoreFew(F32Vector value, typename Element::Bits* to,
-                         size_t count) {
-  HWY_ALIGN typename Element::Bits lanes[hn::MaxLanes(F32Tag())];
-  Element::template Store<false>(value, lanes);
-  std::memcpy(to, lanes, count * sizeof(*lanes));
-}
-
-HWY_INLINE const uint32_t* Bits(const float* p) {
-  return reinterpret_cast<const uint32_t*>(p);
-}
-HWY_INLINE uint32_t* Bits(float* p) { return reinterpret_cast<uint32_t*>(p); }
-
-// What one element of a result is the sum of.
-struct Product {
-  const uint16_t* element;
-  const float* weight;
+// What some of the taps do: the first ones start the results, the last ones
+// finish them.
+struct Share {
+  const BlockGrid& grid;
+  const float* start;         // null: results begin with `partial`
+  const ResultBlock* result;  // null: results end there
+  const DataBlock& data;
+  float* partial;
 };
 
-// One vector of channels of an element of a result.
-HWY_INLINE F32Vector SumVector(const Product* products, size_t count,
-                               F32Vector sum, int64_t c) {
-  for (size_t i = 0; i < count; ++i) {
-    sum = hn::MulAdd(Half::Load(products[i].element + c),
-                     hn::LoadU(F32Tag(), products[i].weight + c), sum);
+HWY_INLINE void StoreResult(F32Vector value, const ResultBlock& result,
+                            int64_t at) {
+  if (result.dtype == DataType::kF16) {
+    Half::Store<false>(value, static_cast<uint16_t*>(result.first) + at);
+  } else {
+    Float::Store<false>(value, static_cast<uint32_t*>(result.first) + at);
   }
-  return sum;
 }
 
-template <class Result>
-HWY_INLINE void SumProducts(const Product* products, size_t count,
-                            const float* bias, const ChannelRange& channels,
-                            typename Result::Bits* result) {
+// kTaps taps for one vector of the channels, from `lane` on.
+template <int kTaps, bool kResult, bool kSums>
+HWY_INLINE void RunLanes(const Share& share, const BlockTap* taps,
+                         int64_t lane) {
   const F32Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto start = [&](int64_t c) {
-    return bias == nullptr ? hn::Zero(d) : hn::LoadU(d, bias + c);
-  };
-  int64_t c = channels.begin;
-  // Two sums at a time, so that additions overlap.
-  for (; c + 2 * lanes <= channels.end; c += 2 * lanes) {
-    auto first = start(c), second = start(c + lanes);
-    for (size_t i = 0; i < count; ++i) {
-      const uint16_t* element = products[i].element + c;
-      const float* weight = products[i].weight + c;
-      first = hn::MulAdd(Half::Load(element), hn::LoadU(d, weight), first);
-      second = hn::MulAdd(Half::Load(element + lanes),
-                          hn::LoadU(d, weight + lanes), second);
-    }
-    Result::template Store<false>(first, result + c);
-    Result::template Store<false>(second, result + c + lanes);
+  const BlockGrid& grid = share.grid;
+  F32Vector weight[kTaps], sum[kTaps];
+  const float* source[kTaps];
+  for (int k = 0; k < kTaps; ++k) {
+    source[k] = taps[k].source + lane;
+    if (kResult) weight[k] = hn::LoadU(d, taps[k].weight + lane);
+    if (kSums) sum[k] = hn::LoadU(d, taps[k].sums + lane);
   }
-  for (; c + lanes <= channels.end; c += lanes) {
-    Result::template Store<false>(SumVector(products, count, start(c), c),
-                                  result + c);
-  }
-  if (c == channels.end) return;
-  const size_t few = channels.end - c;
-  auto sum =
-      bias == nullptr ? hn::Zero(d) : LoadFew<Float>(Bits(bias + c), few);
-  for (size_t i = 0; i < count; ++i) {
-    sum = hn::MulAdd(LoadFew<Half>(products[i].element + c, few),
-                     LoadFew<Float>(Bits(products[i].weight + c), few), sum);
-  }
-  StoreFew<Result>(sum, result + c, few);
-}
-
-template <class Result>
-void GatherInto(const Gather& gather, int64_t row, const float* weight,
-                const float* bias, const ChannelRange& channels, void* result) {
-  Product products[half_depthwise::kMaxTaps];
-  auto* element = static_cast<typename Result::Bits*>(result);
-  for (int64_t i = 0; i < gather.result_width; ++i) {
-    size_t count = 0;
-    for (const Tap* y = gather.y->begin(row); y != gather.y->end(row); ++y) {
-      for (const Tap* x = gather.x->begin(i); x != gather.x->end(i); ++x) {
-        products[count++] = {
-            gather.source +
-                (y->at * gather.source_width + x->at) * channels.all,
-            weight + (y->tap * gather.kernel_width + x->tap) * channels.all};
+  const auto start =
+      share.start == nullptr ? hn::Zero(d) : hn::LoadU(d, share.start + lane);
+  float* partial = share.partial + lane;
+  for (int64_t y = 0; y < grid.rows; ++y) {
+    int64_t at = y * grid.row_step;
+    int64_t from = y * grid.source_row_step * kBlock;
+    for (int64_t x = 0; x < grid.columns; ++x, partial += kBlock) {
+      auto total = start, factor = start;
+      if (kResult && share.start == nullptr) total = hn::LoadU(d, partial);
+      if (kSums)
+        factor = Half::Load(share.data.first + at * share.data.pitch + lane);
+      for (int k = 0; k < kTaps; ++k) {
+        const auto value = hn::LoadU(d, source[k] + from);
+        if (kResult) total = hn::MulAdd(value, weight[k], total);
+        if (kSums) sum[k] = hn::MulAdd(value, factor, sum[k]);
       }
+      if (kResult && share.result == nullptr) {
+        hn::StoreU(total, d, partial);
+      } else if (kResult) {
+        StoreResult(total, *share.result, at * share.result->pitch + lane);
+      }
+      at += grid.column_step;
+      from += grid.source_column_step * kBlock;
     }
-    SumProducts<Result>(products, count, bias, channels, element);
-    element += channels.all;
   }
+  if (!kSums) return;
+  for (int k = 0; k < kTaps; ++k) hn::StoreU(sum[k], d, taps[k].sums + lane);
 }
 
-void GatherHalf(const Gather& gather, int64_t row, const float* weight,
-                const float* bias, const ChannelRange& channels, void* result) {
-  GatherInto<Half>(gather, row, weight, bias, channels, result);
-}
-void GatherFloat(const Gather& gather, int64_t row, const float* weight,
-                 const float* bias, const ChannelRange& channels,
-                 void* result) {
-  GatherInto<Float>(gather, row, weight, bias, channels, result);
-}
-
-// Adds what the inner elements contribute to taps [tap, tap + kTaps), in one
-// vector of channels from `c` on.
 template <int kTaps>
-HWY_INLINE void AddInner(const RowPair& row, int64_t tap, int64_t all,
-                         int64_t c, float* sums) {
-  const F32Tag d;
-  sums += tap * all + c;
-  F32Vector sum[kTaps];
-  for (int k = 0; k < kTaps; ++k) sum[k] = hn::LoadU(d, sums + k * all);
-  for (int64_t i = row.inner_begin; i < row.inner_end; ++i) {
-    const auto grad = Half::Load(row.grad + i * all + c);
-    const Tap* at = row.x->begin(i) + tap;
-    for (int k = 0; k < kTaps; ++k) {
-      sum[k] =
-          hn::MulAdd(Half::Load(row.data + at[k].at * all + c), grad, sum[k]);
+HWY_INLINE void RunShare(const Share& share, bool has_result,
+                         const BlockTap* taps) {
+  for (int64_t lane = 0; lane < kBlock; lane += hn::Lanes(F32Tag())) {
+    if (share.data.first == nullptr) {
+      RunLanes<kTaps, true, false>(share, taps, lane);
+    } else if (!has_result) {
+      RunLanes<kTaps, false, true>(share, taps, lane);
+    } else {
+      RunLanes<kTaps, true, true>(share, taps, lane);
     }
   }
-  for (int k = 0; k < kTaps; ++k) hn::StoreU(sum[k], d, sums + k * all);
 }
 
-// Adds what elements [begin, end) contribute, whichever taps they meet.
-template <bool kFew>
-HWY_INLINE void AddOuter(const RowPair& row, int64_t begin, int64_t end,
-                         int64_t all, int64_t c, size_t few, float* sums) {
-  const auto load = [&](const uint16_t* from) {
-    return kFew ? LoadFew<Half>(from, few) : Half::Load(from);
+void RunTapsOf(const BlockGrid& grid, absl::Span<const BlockTap> taps,
+               const float* start, const ResultBlock& result,
+               const DataBlock& data, float* partial) {
+  const bool has_result = result.first != nullptr;
+  const auto run = [&](auto count) HWY_ATTR {
+    while (taps.size() >= count()) {
+      const bool is_last = taps.size() == count();
+      RunShare<count()>(
+          {grid, start, is_last ? &result : nullptr, data, partial}, has_result,
+          taps.data());
+      taps.remove_prefix(count());
+      start = nullptr;
+    }
   };
-  for (int64_t i = begin; i < end; ++i) {
-    const auto grad = load(row.grad + i * all + c);
-    for (const Tap* tap = row.x->begin(i); tap != row.x->end(i); ++tap) {
-      uint32_t* sum = Bits(sums + tap->tap * all + c);
-      const auto before = kFew ? LoadFew<Float>(sum, few) : Float::Load(sum);
-      const auto after =
-          hn::MulAdd(load(row.data + tap->at * all + c), grad, before);
-      if (kFew) {
-        StoreFew<Float>(after, sum, few);
-      } else {
-        Float::Store<false>(after, sum);
+  // Weights and sums of so many fit the registers.
+  if (HWY_TARGET <= HWY_AVX3) run(std::integral_constant<size_t, 9>());
+  if (HWY_TARGET <= HWY_AVX3) run(std::integral_constant<size_t, 6>());
+  run(std::integral_constant<size_t, 4>());
+  run(std::integral_constant<size_t, 2>());
+  run(std::integral_constant<size_t, 1>());
+}
+
+void WidenAll(const DataBlock& elements, int64_t count, float* to) {
+  const F32Tag d;
+  const uint16_t* from = elements.first;
+  for (int64_t i = 0; i < count; ++i) {
+    for (int64_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
+      hn::StoreU(Half::Load(from + lane), d, to + lane);
+    }
+    from += elements.pitch;
+    to += kBlock;
+  }
+}
+
+void AddElementsOf(const float* elements, int64_t count, float* sums) {
+  const F32Tag d;
+  for (int64_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
+    // Several sums at a time, so that additions overlap.
+    constexpr int kSums = 4;
+    F32Vector sum[kSums];
+    for (auto& each : sum) each = hn::Zero(d);
+    const float* at = elements + lane;
+    int64_t i = 0;
+    for (; i + kSums <= count; i += kSums) {
+      for (auto& each : sum) {
+        each = hn::Add(each, hn::LoadU(d, at));
+        at += kBlock;
       }
     }
-  }
-}
-
-void AddRowOf(const RowPair& row, const ChannelRange& channels, float* sums) {
-  const auto lanes = static_cast<int64_t>(hn::Lanes(F32Tag()));
-  const int64_t all = channels.all;
-  int64_t c = channels.begin;
-  for (; c + lanes <= channels.end; c += lanes) {
-    AddOuter<false>(row, 0, row.inner_begin, all, c, lanes, sums);
-    int64_t tap = 0;
-    for (; tap + 3 <= row.kernel_width; tap += 3) {
-      AddInner<3>(row, tap, all, c, sums);
+    for (; i < count; ++i, at += kBlock) {
+      sum[0] = hn::Add(sum[0], hn::LoadU(d, at));
     }
-    for (; tap < row.kernel_width; ++tap) AddInner<1>(row, tap, all, c, sums);
-    AddOuter<false>(row, row.inner_end, row.width, all, c, lanes, sums);
+    const auto all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+    hn::StoreU(hn::Add(hn::LoadU(d, sums + lane), all), d, sums + lane);
   }
-  if (c < channels.end) {
-    AddOuter<true>(row, 0, row.width, all, c, channels.end - c, sums);
-  }
-}
-
-void AddElementsOf(const uint16_t* row, int64_t width,
-                   const ChannelRange& channels, float* sums) {
-  const F32Tag d;
-  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t c = channels.begin;
-  for (; c + lanes <= channels.end; c += lanes) {
-    auto sum = hn::LoadU(d, sums + c);
-    for (int64_t i = 0; i < width; ++i) {
-      sum = hn::Add(sum, Half::Load(row + i * channels.all + c));
-    }
-    hn::StoreU(sum, d, sums + c);
-  }
-  if (c == channels.end) return;
-  const size_t few = channels.end - c;
-  auto sum = LoadFew<Float>(Bits(sums + c), few);
-  for (int64_t i = 0; i < width; ++i) {
-    sum = hn::Add(sum, LoadFew<Half>(row + i * channels.all + c, few));
-  }
-  StoreFew<Float>(sum, Bits(sums + c), few);
 }
 
 }  // namespace
@@ -215,34 +161,26 @@ HWY_AFTER_NAMESPACE();
 namespace convgrad {
 namespace {
 
-HWY_EXPORT(GatherHalf);
-HWY_EXPORT(GatherFloat);
-HWY_EXPORT(AddRowOf);
+HWY_EXPORT(RunTapsOf);
+HWY_EXPORT(WidenAll);
 HWY_EXPORT(AddElementsOf);
 
 }  // namespace
 
 namespace half_depthwise {
 
-void GatherRow(const Gather& gather, int64_t row, const float* weight,
-               const float* bias, DataType dtype, const ChannelRange& channels,
-               void* result) {
-  if (dtype == DataType::kF16) {
-    HWY_DYNAMIC_DISPATCH(GatherHalf)
-    (gather, row, weight, bias, channels, result);
-  } else {
-    HWY_DYNAMIC_DISPATCH(GatherFloat)
-    (gather, row, weight, bias, channels, result);
-  }
+void RunTaps(const BlockGrid& grid, absl::Span<const BlockTap> taps,
+             const float* start, const ResultBlock& result,
+             const DataBlock& data, float* partial) {
+  HWY_DYNAMIC_DISPATCH(RunTapsOf)(grid, taps, start, result, data, partial);
 }
 
-void AddRow(const RowPair& row, const ChannelRange& channels, float* sums) {
-  HWY_DYNAMIC_DISPATCH(AddRowOf)(row, channels, sums);
+void Widen(const DataBlock& elements, int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(WidenAll)(elements, count, to);
 }
 
-void AddElements(const uint16_t* row, int64_t width,
-                 const ChannelRange& channels, float* sums) {
-  HWY_DYNAMIC_DISPATCH(AddElementsOf)(row, width, channels, sums);
+void AddElements(const float* elements, int64_t count, float* sums) {
+  HWY_DYNAMIC_DISPATCH(AddElementsOf)(elements, count, sums);
 }
 
 }  // namespace half_depthwise

@@ -1,69 +1,54 @@
-// The inner loops of HalfDepthwise, one row at a time, with the widest vectors
-// that the CPU at hand has. Channels lie next to each other everywhere.
+// The inner loops of HalfDepthwise, with the widest vectors that the CPU at
+// hand has, for kBlock channels that lie next to each other.
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
+#include "absl/types/span.h"
 #include "backends/core/data_type.h"
 
 namespace convgrad::half_depthwise {
 
-// The most taps that one element of a result may be the sum of.
-inline constexpr int64_t kMaxTaps = 256;
+inline constexpr int64_t kBlock = 16;
 
-// One kernel tap that meets one element of the other side.
-struct Tap {
-  int32_t tap;
-  int32_t at;
+// What a kernel tap brings together, in f32.
+struct BlockTap {
+  const float* source;  // what the first element meets
+  const float* weight;
+  float* sums;
 };
 
-// The taps that meet each element of a side, in ascending order.
-struct TapTable {
-  const Tap* begin(int64_t i) const { return taps.data() + first[i]; }
-  const Tap* end(int64_t i) const { return taps.data() + first[i + 1]; }
-  void Append(const std::vector<Tap>& more) {
-    taps.insert(taps.end(), more.begin(), more.end());
-    first.push_back(static_cast<int64_t>(taps.size()));
-  }
-
-  std::vector<Tap> taps;
-  std::vector<int64_t> first = {0};  // by element, and one past the last
+// `rows` times `columns` elements that meet the same taps. Steps in elements.
+struct BlockGrid {
+  int64_t rows, columns;
+  int64_t row_step, column_step;
+  int64_t source_row_step, source_column_step;
 };
 
-struct ChannelRange {
-  int64_t begin, end, all;
+// Where the elements of an activation lie; each has its kBlock channels.
+struct ResultBlock {
+  void* first = nullptr;
+  DataType dtype = DataType::kF16;  // or f32
+  int64_t pitch = kBlock;           // from one element to the next
+};
+struct DataBlock {
+  const uint16_t* first = nullptr;  // f16
+  int64_t pitch = kBlock;
 };
 
-// A side of the convolution that is gathered from the other.
-struct Gather {
-  const uint16_t* source;  // the image, f16
-  const TapTable* y;       // of the result's elements
-  const TapTable* x;
-  int64_t source_width, result_width, kernel_width;
-};
+// Writes for each element of the grid
+//   result = start + the sum over taps of source * weight,
+// and adds source * data to each tap's sums. Either of result and data is null
+// if that isn't asked for. `partial` has place for the grid in f32.
+// Requires: at least one tap.
+void RunTaps(const BlockGrid& grid, absl::Span<const BlockTap> taps,
+             const float* start, const ResultBlock& result,
+             const DataBlock& data, float* partial);
 
-// Writes row `row` of a result, f16 or f32: the sums over its taps of source
-// times weight, and `bias` (per channel, or null).
-void GatherRow(const Gather& gather, int64_t row, const float* weight,
-               const float* bias, DataType dtype, const ChannelRange& channels,
-               void* result);
+// Converts `count` elements to f32, one after the other.
+void Widen(const DataBlock& elements, int64_t count, float* to);
 
-// A row of grad_output beside a row of the data that meets it.
-struct RowPair {
-  const uint16_t* data;
-  const uint16_t* grad;
-  const TapTable* x;  // of grad_output's elements
-  int64_t width, kernel_width;
-  int64_t inner_begin, inner_end;  // its elements that all taps meet
-};
-
-// Adds to each tap's sums (f32, kernel_width rows of channels) what a row
-// contributes.
-void AddRow(const RowPair& row, const ChannelRange& channels, float* sums);
-
-// Adds the elements of a row to `sums`, one per channel.
-void AddElements(const uint16_t* row, int64_t width,
-                 const ChannelRange& channels, float* sums);
+// Adds `count` elements in f32 to `sums`.
+void AddElements(const float* elements, int64_t count, float* sums);
 
 }  // namespace convgrad::half_depthwise

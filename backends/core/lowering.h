@@ -31,8 +31,8 @@ absl::string_view NameOf(Pass pass);
 class Lowering {
  public:
   // With `skips_unread`, where a kernel of 1 strides over an axis in whole
-  // steps, the view of the data leaves out what no window reads, and the lowered
-  // stride is 1: for those who copy the data in any case. Requires:
+  // steps, the view of the data leaves out what no window reads, and the
+  // lowered stride is 1: for those who copy the data in any case. Requires:
   // Validate(problem).ok() and a batch of at least 1.
   explicit Lowering(const ConvProblem& problem, bool skips_unread = false);
 

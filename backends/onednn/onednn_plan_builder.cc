@@ -240,10 +240,8 @@ PlanBuilder::Convolution PlanBuilder::PrepareGradWeight(size_t index) {
 
 absl::Status PlanBuilder::AddConvolutions(
     std::vector<Convolution> convolutions) {
-  if (auto depthwise = HalfDepthwiseOf()) {
-    const auto shared =
-        std::make_shared<const HalfDepthwise>(*std::move(depthwise));
-    for (const Convolution& conv : convolutions) AddHalfDepthwise(shared, conv);
+  if (const auto depthwise = HalfDepthwiseOf()) {
+    AddHalfDepthwise(*depthwise, convolutions);
     return absl::OkStatus();
   }
   const bool shares = convolutions.size() > 1;

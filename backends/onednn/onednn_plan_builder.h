@@ -97,16 +97,23 @@ class PlanBuilder {
   // onednn_plan_depthwise.cc: depthwise passes of f16 where the library would
   // have to compute in f32.
   std::optional<HalfDepthwise> HalfDepthwiseOf() const;
-  void AddHalfDepthwise(const std::shared_ptr<const HalfDepthwise>& depthwise,
-                        const Convolution& conv);
-  void AddHalfDepthwiseActivation(
+  void AddHalfDepthwise(const HalfDepthwise& depthwise,
+                        const std::vector<Convolution>& convolutions);
+  void AddHalfDepthwiseForward(
       const std::shared_ptr<const HalfDepthwise>& depthwise,
       const Convolution& conv);
-  void AddHalfDepthwiseWeight(
+  // Both gradients at once, or one: the other is null.
+  void AddHalfDepthwiseBackward(
       const std::shared_ptr<const HalfDepthwise>& depthwise,
-      const Convolution& conv);
-  // Returns where `tensor` lies in NXC; a copy made once serves all.
-  Location InChannelsLast(const Tensor& tensor);
+      const Convolution* data_pass, const Convolution* weight_pass);
+  void AddHalfDepthwiseBias(Location sums);
+  // Returns `tensor`, or place for it in a layout that HalfDepthwise knows.
+  Tensor RowMajor(const Tensor& tensor);
+  // Return such a copy, filled.
+  Tensor ReadRowMajor(const Tensor& tensor);
+  Tensor ReadKernelFirst(const Tensor& weight);
+  // Nothing if `to` is `from`.
+  void AddMove(const Tensor& from, const Tensor& to);
 
   // onednn_plan_passes.cc: one pass.
   PassSpec SpecOf(Pass pass, const PassTensors& tensors, bool shares) const;
@@ -189,7 +196,6 @@ class PlanBuilder {
   Tensor gradient_;  // grad_output, masked
   std::vector<Copy> copies_;
   std::vector<std::pair<Location, Tensor>> plains_;
-  std::vector<std::pair<Location, Tensor>> channels_last_;
   Program program_;
   std::string implementation_;
 };

@@ -1,6 +1,8 @@
 // PlanBuilder's way round the library for depthwise convolutions of f16.
 #include <algorithm>
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/element_convert.h"
@@ -12,10 +14,6 @@ namespace convgrad::onednn {
 namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
-
-TensorDescriptor ChannelsLast(const TensorDescriptor& tensor) {
-  return {tensor.dtype, Layout::kNXC, tensor.dims};
-}
 
 // Kernel, then channels: what HalfDepthwise reads and sums.
 TensorDescriptor KernelFirst(const TensorDescriptor& weight) {
@@ -34,108 +32,148 @@ std::optional<HalfDepthwise> PlanBuilder::HalfDepthwiseOf() const {
   return HalfDepthwise::Make(lowering_.problem());
 }
 
-Location PlanBuilder::InChannelsLast(const Tensor& tensor) {
-  const TensorDescriptor wanted = ChannelsLast(tensor.descriptor);
-  if (wanted == tensor.descriptor) return tensor.location;
-  for (const auto& [source, copy] : channels_last_) {
-    if (source == tensor.location) return copy.location;
-  }
-  const Location copy = program_.Allocate(*ByteSize(wanted));
-  AddReorder(Reorder::Make(tensor.descriptor, wanted), tensor.location, copy);
-  channels_last_.emplace_back(tensor.location, Tensor{wanted, copy});
+PlanBuilder::Tensor PlanBuilder::RowMajor(const Tensor& tensor) {
+  if (IsRowMajor(tensor.descriptor.layout)) return tensor;
+  const TensorDescriptor made = {tensor.descriptor.dtype, Layout::kNXC,
+                                 tensor.descriptor.dims};
+  return {made, program_.Allocate(*ByteSize(made))};
+}
+
+PlanBuilder::Tensor PlanBuilder::ReadRowMajor(const Tensor& tensor) {
+  Tensor row_major = RowMajor(tensor);
+  AddMove(tensor, row_major);
+  return row_major;
+}
+
+PlanBuilder::Tensor PlanBuilder::ReadKernelFirst(const Tensor& weight) {
+  const TensorDescriptor packed = KernelFirst(weight.descriptor);
+  Tensor copy = {packed, program_.Allocate(*ByteSize(packed))};
+  AddMove(weight, copy);
   return copy;
 }
 
+void PlanBuilder::AddMove(const Tensor& from, const Tensor& to) {
+  if (from.location == to.location) return;
+  AddReorder(Reorder::Make(from.descriptor, to.descriptor), from.location,
+             to.location);
+}
+
 void PlanBuilder::AddHalfDepthwise(
-    const std::shared_ptr<const HalfDepthwise>& depthwise,
-    const Convolution& conv) {
-  absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
-                  NameOf(conv.pass), "=half_depthwise/nxc");
-  if (conv.pass == Pass::kBackwardWeight) {
-    AddHalfDepthwiseWeight(depthwise, conv);
-  } else {
-    AddHalfDepthwiseActivation(depthwise, conv);
+    const HalfDepthwise& depthwise,
+    const std::vector<Convolution>& convolutions) {
+  const auto shared = std::make_shared<const HalfDepthwise>(depthwise);
+  const Convolution* backward_data = nullptr;
+  const Convolution* backward_weight = nullptr;
+  for (const Convolution& conv : convolutions) {
+    absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
+                    NameOf(conv.pass), "=half_depthwise");
+    if (conv.pass == Pass::kForward) AddHalfDepthwiseForward(shared, conv);
+    if (conv.pass == Pass::kBackwardData) backward_data = &conv;
+    if (conv.pass == Pass::kBackwardWeight) backward_weight = &conv;
   }
-  FinishSink(conv);
+  if (backward_data != nullptr || backward_weight != nullptr) {
+    AddHalfDepthwiseBackward(shared, backward_data, backward_weight);
+  }
+  for (const Convolution& conv : convolutions) FinishSink(conv);
 }
 
-void PlanBuilder::AddHalfDepthwiseActivation(
+void PlanBuilder::AddHalfDepthwiseForward(
     const std::shared_ptr<const HalfDepthwise>& depthwise,
     const Convolution& conv) {
-  const bool forward = conv.pass == Pass::kForward;
   const PassTensors& tensors = conv.tensors;
-  const TensorDescriptor packed = KernelFirst(tensors.weight.descriptor);
-  const Location weight = program_.Allocate(*ByteSize(packed));
-  AddReorder(Reorder::Make(tensors.weight.descriptor, packed),
-             tensors.weight.location, weight);
-  const Location source = InChannelsLast(forward ? tensors.data : tensors.out);
-  const Tensor& result = forward ? tensors.out : tensors.data;
-  const TensorDescriptor written = ChannelsLast(result.descriptor);
-  const bool in_place = written == result.descriptor;
-  const Location target =
-      in_place ? result.location : program_.Allocate(*ByteSize(written));
-  program_.AddComputeStep({source}, [=, threads = threads_,
-                                     has_bias = tensors.bias_dtype.has_value(),
-                                     bias =
-                                         tensors.bias](const Memory& memory) {
-    const void* from = memory.Read(source);
-    const auto* weights = static_cast<const float*>(memory.Read(weight));
-    const auto* biases =
-        has_bias ? static_cast<const float*>(memory.Read(bias)) : nullptr;
-    void* to = memory.Write(target);
-    const int64_t items =
-        forward ? depthwise->forward_items() : depthwise->backward_data_items();
-    ParallelFor(threads, items, 1, [&](int, int64_t begin, int64_t end) {
-      if (forward) {
-        depthwise->Forward(from, weights, biases, written.dtype, to, begin,
-                           end);
-      } else {
-        depthwise->BackwardData(weights, from, written.dtype, to, begin, end);
-      }
-    });
-  });
-  if (!in_place) {
-    AddReorder(Reorder::Make(written, result.descriptor), target,
-               result.location);
-  }
+  const Tensor weight = ReadKernelFirst(tensors.weight);
+  const Tensor data = ReadRowMajor(tensors.data);
+  const Tensor out = RowMajor(tensors.out);
+  const int64_t items = depthwise->forward_items();
+  const int64_t own_bytes = depthwise->scratch_bytes();
+  const Location scratch =
+      program_.Allocate(PartCount(threads_, items, 1) * own_bytes);
+  program_.AddComputeStep(
+      {data.location},
+      [=, threads = threads_, has_bias = tensors.bias_dtype.has_value(),
+       bias = tensors.bias](const Memory& memory) {
+        const HalfDepthwise::ForwardTensors all = {
+            .data = {memory.Read(data.location), data.descriptor.layout},
+            .weight = static_cast<const float*>(memory.Read(weight.location)),
+            .bias = has_bias ? static_cast<const float*>(memory.Read(bias))
+                             : nullptr,
+            .out = {memory.Write(out.location), out.descriptor.layout,
+                    out.descriptor.dtype}};
+        auto* own = static_cast<std::byte*>(memory.Write(scratch));
+        ParallelFor(
+            threads, items, 1, [&](int part, int64_t begin, int64_t end) {
+              depthwise->Forward(all, own + part * own_bytes, begin, end);
+            });
+      });
+  AddMove(out, tensors.out);
 }
 
-void PlanBuilder::AddHalfDepthwiseWeight(
+void PlanBuilder::AddHalfDepthwiseBackward(
     const std::shared_ptr<const HalfDepthwise>& depthwise,
-    const Convolution& conv) {
-  const Tensor& result = conv.tensors.weight;
-  const Location data = InChannelsLast(conv.tensors.data);
-  const Location grad = InChannelsLast(conv.tensors.out);
-  const int64_t items = depthwise->backward_weight_items();
-  const int64_t count = depthwise->sum_count();
+    const Convolution* data_pass, const Convolution* weight_pass) {
+  const Tensor grad = ReadRowMajor(gradient_);
+  const int64_t items = depthwise->backward_items();
   const int parts = PartCount(threads_, items, 1);
-  const Location sums = program_.Allocate(parts * count * kFloatBytes);
-  program_.AddComputeStep({data, grad}, [=, threads = threads_](
-                                            const Memory& memory) {
-    auto* all = static_cast<float*>(memory.Write(sums));
+  const int64_t own_bytes = depthwise->scratch_bytes();
+  const Location scratch = program_.Allocate(parts * own_bytes);
+  std::optional<Tensor> weight, grad_data, data, sums;
+  std::vector<Location> reads = {grad.location};
+  if (data_pass != nullptr) {
+    weight = ReadKernelFirst(data_pass->tensors.weight);
+    grad_data = RowMajor(data_pass->tensors.data);
+  }
+  const int64_t count = depthwise->sum_count();
+  if (weight_pass != nullptr) {
+    data = ReadRowMajor(weight_pass->tensors.data);
+    reads.push_back(data->location);
+    sums = Tensor{KernelFirst(weight_pass->tensors.weight.descriptor),
+                  program_.Allocate(parts * count * kFloatBytes)};
+  }
+  program_.AddComputeStep(std::move(reads), [=, threads = threads_](
+                                                const Memory& memory) {
+    HalfDepthwise::BackwardTensors all;
+    all.grad = {memory.Read(grad.location), grad.descriptor.layout};
+    if (grad_data) {
+      all.weight = static_cast<const float*>(memory.Read(weight->location));
+      all.grad_data = {memory.Write(grad_data->location),
+                       grad_data->descriptor.layout,
+                       grad_data->descriptor.dtype};
+    }
+    if (sums) {
+      all.data = {memory.Read(data->location), data->descriptor.layout};
+      all.sums = static_cast<float*>(memory.Write(sums->location));
+    }
+    auto* own = static_cast<std::byte*>(memory.Write(scratch));
     ParallelFor(threads, items, 1, [&](int part, int64_t begin, int64_t end) {
-      float* own = all + part * count;
-      std::fill_n(own, count, 0.0f);
-      depthwise->BackwardWeight(memory.Read(data), memory.Read(grad), own,
-                                begin, end);
+      HalfDepthwise::BackwardTensors mine = all;
+      if (sums) {
+        mine.sums += part * count;
+        std::fill_n(mine.sums, count, 0.0f);
+      }
+      depthwise->Backward(mine, own + part * own_bytes, begin, end);
     });
+    if (!sums) return;
     for (int part = 1; part < parts; ++part) {
-      const float* more = all + part * count;
-      for (int64_t i = 0; i < count; ++i) all[i] += more[i];
+      const float* more = all.sums + part * count;
+      for (int64_t i = 0; i < count; ++i) all.sums[i] += more[i];
     }
   });
-  const TensorDescriptor summed = KernelFirst(result.descriptor);
-  AddReorder(Reorder::Make(summed, result.descriptor), sums, result.location);
+  if (data_pass != nullptr) AddMove(*grad_data, data_pass->tensors.data);
+  if (weight_pass == nullptr) return;
+  AddMove(*sums, weight_pass->tensors.weight);
+  AddHalfDepthwiseBias(sums->location.At(*ByteSize(sums->descriptor)));
+}
+
+void PlanBuilder::AddHalfDepthwiseBias(Location sums) {
   if (!FusesGradBias()) return;
   const ResultRequest* bias = operation_.result(Result::kGradBias);
-  const Location bias_location =
+  const Location result =
       ResultTensor(bias - operation_.results.data()).location;
   program_.AddHostStep(
-      {},
-      [=, dtype = bias->descriptor.dtype, channels = lowering_.problem().groups,
-       from = sums.At(*ByteSize(summed))](const Memory& memory) {
-        ConvertRun(DataType::kF32, memory.Read(from), dtype,
-                   memory.Write(bias_location), channels);
+      {}, [=, dtype = bias->descriptor.dtype,
+           channels = lowering_.problem().groups](const Memory& memory) {
+        ConvertRun(DataType::kF32, memory.Read(sums), dtype,
+                   memory.Write(result), channels);
       });
 }
 

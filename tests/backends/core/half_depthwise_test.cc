@@ -1,6 +1,7 @@
 // Depthwise f16 kernels against plain loops, with every instruction set.
 #include "backends/core/half_depthwise.h"
 
+#include <limits>
 #include <vector>
 
 #include "backends/core/element_convert.h"
@@ -86,28 +87,63 @@ struct Example {
   std::vector<float> out, grad_data, sums;
 };
 
-void Check(const Example& example) {
+// From N, spatial, C.
+template <typename Element>
+std::vector<Element> InLayout(Layout layout, const std::vector<Element>& from,
+                              int64_t channels, int64_t batch) {
+  if (layout == Layout::kNXC) return from;
+  const int64_t elements = std::ssize(from) / channels / batch;
+  std::vector<Element> to(from.size());
+  for (int64_t i = 0; i < std::ssize(from); ++i) {
+    const int64_t c = i % channels, at = i / channels;
+    to[(at / elements * channels + c) * elements + at % elements] = from[i];
+  }
+  return to;
+}
+
+void Check(const Example& example, Layout in, Layout out) {
   const auto made = HalfDepthwise::Make(example.problem);
   ASSERT_TRUE(made);
-  const auto data = ToHalf(example.data), grad = ToHalf(example.grad);
-  std::vector<uint16_t> out(example.out.size()), grad_data(data.size());
-  std::vector<float> wide(example.out.size());
-  std::vector<float> sums(made->sum_count());
-  // Item by item, and as a range.
-  for (int64_t i = 0; i < made->forward_items(); ++i) {
-    made->Forward(data.data(), example.weight.data(), example.bias.data(),
-                  DataType::kF16, out.data(), i, i + 1);
+  const auto place = [&](Layout layout, const auto& values) {
+    return InLayout(layout, values, example.channels, example.problem.batch);
+  };
+  const auto data = place(in, ToHalf(example.data));
+  const auto grad = place(out, ToHalf(example.grad));
+  const float kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<float> dirt(made->scratch_bytes() / sizeof(float), kNan);
+  std::vector<float> scratch = dirt;
+  std::vector<uint16_t> y(example.out.size()), grad_data(data.size());
+  std::vector<float> wide(example.data.size());
+  std::vector<float> sums(made->sum_count()), same(sums.size());
+  HalfDepthwise::ForwardTensors forward = {
+      .data = {data.data(), in},
+      .weight = example.weight.data(),
+      .bias = example.bias.data(),
+      .out = {y.data(), out, DataType::kF16}};
+  made->Forward(forward, scratch.data(), 0, made->forward_items());
+  HalfDepthwise::BackwardTensors backward = {
+      .grad = {grad.data(), out},
+      .weight = example.weight.data(),
+      .grad_data = {grad_data.data(), in, DataType::kF16},
+      .data = {data.data(), in},
+      .sums = sums.data()};
+  // Item by item; then one gradient at a time, as a range.
+  for (int64_t i = 0; i < made->backward_items(); ++i) {
+    scratch = dirt;
+    made->Backward(backward, scratch.data(), i, i + 1);
   }
-  made->Forward(data.data(), example.weight.data(), example.bias.data(),
-                DataType::kF32, wide.data(), 0, made->forward_items());
-  made->BackwardData(example.weight.data(), grad.data(), DataType::kF16,
-                     grad_data.data(), 0, made->backward_data_items());
-  made->BackwardWeight(data.data(), grad.data(), sums.data(), 0,
-                       made->backward_weight_items());
-  EXPECT_EQ(out, ToHalf(example.out));
-  EXPECT_EQ(wide, example.out);
-  EXPECT_EQ(grad_data, ToHalf(example.grad_data));
+  scratch = dirt;
+  backward.grad_data = {};
+  backward.sums = same.data();
+  made->Backward(backward, scratch.data(), 0, made->backward_items());
+  backward.sums = nullptr;
+  backward.grad_data = {wide.data(), in, DataType::kF32};
+  made->Backward(backward, scratch.data(), 0, made->backward_items());
+  EXPECT_EQ(y, place(out, ToHalf(example.out)));
+  EXPECT_EQ(grad_data, place(in, ToHalf(example.grad_data)));
+  EXPECT_EQ(wide, place(in, example.grad_data));
   EXPECT_EQ(sums, example.sums);
+  EXPECT_EQ(same, example.sums);
 }
 
 TEST(HalfDepthwise, AgreesWithPlainLoops) {
@@ -117,10 +153,17 @@ TEST(HalfDepthwise, AgreesWithPlainLoops) {
         "conv2d_n1_c48_o48_g48_i8x7_k3_d2_p2",
         "conv2d_n1_c130_o130_g130_i5x4_k2x4_s1x2_pb1x0_pe0x2",
         "conv2d_n1_c300_o300_g300_i3_k7_p3", "conv1d_n3_c33_o33_g33_i11_k4_s3",
-        "conv2d_n1_c16_o16_g16_i3x20_k1x9_p0x4"}) {
+        "conv2d_n1_c16_o16_g16_i3x20_k1x9_p0x4",
+        "conv2d_n2_c16_o16_g16_i40x31_k3_p1",
+        "conv2d_n1_c20_o20_g20_i50x30_k3_s2_p1",
+        "conv2d_n1_c16_o16_g16_i3_k2_s5_p4"}) {
     SCOPED_TRACE(text);
     const Example example(text);
-    ForEachSimdTarget([&] { Check(example); });
+    ForEachSimdTarget([&] {
+      Check(example, Layout::kNXC, Layout::kNXC);
+      Check(example, Layout::kNCX, Layout::kNXC);
+      Check(example, Layout::kNXC, Layout::kNCX);
+    });
   }
 }
 
