@@ -139,10 +139,9 @@ void PlanBuilder::FinishSink(const Convolution& convolution) {
   const Tensor target = packs ? sink.sum : sink.result;
   std::vector<Location> reads;
   if (epilogue.residual) reads.push_back(convolution.residual);
-  program_.AddHostStep(std::move(reads), [=, threads = threads_,
-                                          bias = convolution.bias,
-                                          residual = convolution.residual](
-                                             const Memory& memory) {
+  program_.AddHostStep(reads, [=, threads = threads_, bias = convolution.bias,
+                               residual =
+                                   convolution.residual](const Memory& memory) {
     ApplyEpilogue(
         threads, epilogue,
         static_cast<const float*>(memory.Read(sink.sum.location)),

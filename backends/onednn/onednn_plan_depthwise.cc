@@ -129,8 +129,7 @@ void PlanBuilder::AddHalfDepthwiseBackward(
     sums = Tensor{KernelFirst(weight_pass->tensors.weight.descriptor),
                   program_.Allocate(parts * count * kFloatBytes)};
   }
-  program_.AddComputeStep(std::move(reads), [=, threads = threads_](
-                                                const Memory& memory) {
+  program_.AddComputeStep(reads, [=, threads = threads_](const Memory& memory) {
     HalfDepthwise::BackwardTensors all;
     all.grad = {memory.Read(grad.location), grad.descriptor.layout};
     if (grad_data) {

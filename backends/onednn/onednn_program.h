@@ -91,10 +91,10 @@ class Program {
                     std::vector<Argument> arguments);
   // Append a step of ours that reads `reads`, other steps' results aside; the
   // first is counted as reorder time.
-  void AddHostStep(std::vector<Location> reads, HostStep step) {
+  void AddHostStep(const std::vector<Location>& reads, HostStep step) {
     AddStep(false, reads, std::move(step));
   }
-  void AddComputeStep(std::vector<Location> reads, HostStep step) {
+  void AddComputeStep(const std::vector<Location>& reads, HostStep step) {
     AddStep(true, reads, std::move(step));
   }
 
