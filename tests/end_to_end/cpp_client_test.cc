@@ -96,8 +96,9 @@ TEST_F(CppClientTest, AThousandFailuresLeaveNothing) {
   const int64_t bytes = ResidentBytes(), threads = Threads();
   fail(1000);
   EXPECT_LT(ResidentBytes() - bytes, 64 << 20);
-  // gRPC's own pools may grow by one.
-  EXPECT_LE(Threads(), threads + 1);
+  // gRPC's own pools grow by a few on a busy machine; one that failures leave
+  // behind would be there hundreds of times.
+  EXPECT_LT(Threads(), threads + 50);
   server_.ExpectNothingHeld();
 }
 
