@@ -21,6 +21,8 @@ ABSL_FLAG(std::string, files, "", "names of files to run, empty for all");
 ABSL_FLAG(std::string, ids, "", "ids of records to run, empty for all");
 ABSL_FLAG(std::string, dtypes, "f32,bf16,f16", "dtypes to run");
 ABSL_FLAG(int, every_m, 1, "run each that-many-th record of tier M");
+ABSL_FLAG(int, shares, 1, "processes that run a part of the records each");
+ABSL_FLAG(int, share, 0, "which of them this is");
 ABSL_FLAG(absl::Duration, time_budget, absl::InfiniteDuration(),
           "start no record after this time");
 ABSL_FLAG(bool, list_failures, false, "print all failures, not the first 20");
@@ -79,8 +81,11 @@ std::vector<DataType> WantedDtypes() {
 // Keeps the records that the flags ask for.
 std::vector<CaseRecord> Select(std::vector<CaseRecord> records) {
   std::vector<CaseRecord> selected;
-  int seen_m = 0;
+  int seen = 0, seen_m = 0;
   for (CaseRecord& record : records) {
+    if (seen++ % absl::GetFlag(FLAGS_shares) != absl::GetFlag(FLAGS_share)) {
+      continue;
+    }
     if (!Has(absl::GetFlag(FLAGS_tier), std::string(1, record.tier))) continue;
     if (!IsWanted(absl::GetFlag(FLAGS_ids), record.id)) continue;
     if (record.tier == 'M' && seen_m++ % absl::GetFlag(FLAGS_every_m) != 0) {
