@@ -31,6 +31,12 @@ absl::StatusOr<std::unique_ptr<CudaFloor>> CudaFloor::Make() {
       new CudaFloor(std::move(target), std::move(device)));
 }
 
+std::shared_ptr<void> CudaFloor::AllocatePinned(int64_t bytes) {
+  auto memory = cuda::AllocatePinned(device_.get(), bytes);
+  if (!memory.ok()) return nullptr;
+  return *std::move(memory);
+}
+
 absl::StatusOr<absl::Duration> CudaFloor::TimeGraphs(
     const ConvOperation& operation) {
   const Lowering lowering(operation.problem);

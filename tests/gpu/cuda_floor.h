@@ -19,6 +19,9 @@ class CudaFloor {
  public:
   static absl::StatusOr<std::unique_ptr<CudaFloor>> Make();
 
+  // Returns null if there is none. Must not outlive this.
+  std::shared_ptr<void> AllocatePinned(int64_t bytes);
+
   // Returns what the operation's convolutions take, the whole batch at once:
   // of both orders of dims the faster one, by the fastest of the engines that
   // the backend may take. Requires: no ReLU, bias or residual.

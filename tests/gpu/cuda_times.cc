@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,65 +42,46 @@ constexpr const char* kLayers[] = {
     "conv2d_n32_c512_o2048_i7_k1",
 };
 
-constexpr int64_t kPage = 4096;
-
-// Whole pages of zeros: times don't depend on values.
-class Buffer {
- public:
-  // `pinner` may be null.
-  Buffer(int64_t bytes, MemoryPinner* pinner) : pinner_(pinner) {
-    const int64_t whole = (bytes + kPage - 1) / kPage * kPage;
-    data_ = std::aligned_alloc(kPage, whole);
-    std::fill_n(static_cast<char*>(data_), whole, 0);
-    if (pinner_ != nullptr && !pinner_->Pin(data_, whole)) pinner_ = nullptr;
-  }
-  Buffer(Buffer&& other) noexcept
-      : pinner_(std::exchange(other.pinner_, nullptr)),
-        data_(std::exchange(other.data_, nullptr)) {}
-  ~Buffer() {
-    if (pinner_ != nullptr) pinner_->Unpin(data_);
-    std::free(data_);
-  }
-  void* data() const { return data_; }
-  bool is_pinned() const { return pinner_ != nullptr; }
-
- private:
-  MemoryPinner* pinner_;
-  void* data_;
-};
-
 double Milliseconds(absl::Duration time) {
   return absl::ToDoubleMilliseconds(time);
 }
 
-// The operation's tensors in host memory, of one kind.
+// The operation's tensors in host memory of one kind, zeros: values change
+// times little, and are PyTorch's, too.
 class HostTensors {
  public:
-  HostTensors(const ConvOperation& operation, MemoryPinner* pinner) {
+  // Returns fresh memory; null if there is none.
+  using Allocate = std::function<std::shared_ptr<void>(int64_t bytes)>;
+
+  static absl::StatusOr<HostTensors> Make(const ConvOperation& operation,
+                                          const Allocate& allocate) {
+    HostTensors made;
+    const auto add = [&](const TensorDescriptor& tensor,
+                         std::vector<CudaFloor::HostBuffer>* list) {
+      const int64_t bytes = *ByteSize(tensor);
+      void* const data = made.memory_.emplace_back(allocate(bytes)).get();
+      if (data != nullptr) std::memset(data, 0, bytes);
+      list->push_back({data, bytes});
+      return data;
+    };
     for (size_t i = 0; i < kOperandCount; ++i) {
       if (!operation.operands[i]) continue;
-      buffers.operands[i] = Add(*operation.operands[i], pinner, &operands);
+      made.buffers.operands[i] = add(*operation.operands[i], &made.operands);
     }
     for (const ResultRequest& request : operation.results) {
-      buffers.results.push_back(Add(request.descriptor, pinner, &results));
+      made.buffers.results.push_back(add(request.descriptor, &made.results));
     }
+    for (const auto& memory : made.memory_) {
+      if (memory == nullptr) return absl::ResourceExhaustedError("host memory");
+    }
+    return made;
   }
 
   RunBuffers buffers;
   std::vector<CudaFloor::HostBuffer> operands, results;
-  bool are_pinned = true;
 
  private:
-  void* Add(const TensorDescriptor& tensor, MemoryPinner* pinner,
-            std::vector<CudaFloor::HostBuffer>* list) {
-    const int64_t bytes = *ByteSize(tensor);
-    memory_.emplace_back(bytes, pinner);
-    are_pinned &= memory_.back().is_pinned();
-    list->push_back({memory_.back().data(), bytes});
-    return memory_.back().data();
-  }
-
-  std::vector<Buffer> memory_;
+  std::vector<std::shared_ptr<void>> memory_;
 };
 
 // Medians.
@@ -149,15 +131,20 @@ struct Row {
 };
 
 absl::StatusOr<Row> TimeLayer(const ConvOperation& operation, const Plan& plan,
-                              MemoryPinner* pinner, CudaFloor* floor,
-                              int runs) {
+                              CudaFloor* floor, int runs) {
   Row row;
   {
-    const HostTensors pageable(operation, nullptr);
+    ASSIGN_OR_RETURN(const HostTensors pageable,
+                     HostTensors::Make(operation, [](int64_t bytes) {
+                       return std::shared_ptr<void>(std::malloc(bytes),
+                                                    std::free);
+                     }));
     ASSIGN_OR_RETURN(row.pageable, TimeRuns(plan, pageable.buffers, runs));
   }
-  const HostTensors pinned(operation, pinner);
-  if (!pinned.are_pinned) return absl::InternalError("can't pin memory");
+  ASSIGN_OR_RETURN(const HostTensors pinned,
+                   HostTensors::Make(operation, [&](int64_t bytes) {
+                     return floor->AllocatePinned(bytes);
+                   }));
   ASSIGN_OR_RETURN(row.pinned, TimeRuns(plan, pinned.buffers, runs));
   ASSIGN_OR_RETURN(row.upload, floor->TimeUpload(pinned.operands, runs));
   ASSIGN_OR_RETURN(row.download, floor->TimeDownload(pinned.results, runs));
@@ -241,17 +228,26 @@ class Table {
   GeometricMean end_to_end_, to_cudnn_, to_pytorch_;
 };
 
+bool CanPin(MemoryPinner* pinner) {
+  constexpr int64_t kPage = 4096, kBytes = 1024 * kPage;
+  const std::unique_ptr<void, decltype(&std::free)> memory(
+      std::aligned_alloc(kPage, kBytes), &std::free);
+  if (!pinner->Pin(memory.get(), kBytes)) return false;
+  pinner->Unpin(memory.get());
+  return true;
+}
+
 absl::Status PrintTimes(const Backend& backend, int runs,
                         const PytorchTimes& pytorch) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CudaFloor> floor, CudaFloor::Make());
-  const std::shared_ptr<MemoryPinner> pinner = backend.pinner();
+  std::printf("the server's way to pin memory %s here\n\n",
+              CanPin(backend.pinner().get()) ? "works" : "DOESN'T WORK");
   Table table;
   for (DataType dtype : {DataType::kBF16, DataType::kF16, DataType::kF32}) {
     for (const char* layer : kLayers) {
       const ConvOperation operation = Operation(layer, dtype);
       ASSIGN_OR_RETURN(const auto plan, backend.MakePlan(operation, {}));
-      ASSIGN_OR_RETURN(Row row, TimeLayer(operation, *plan, pinner.get(),
-                                          floor.get(), runs));
+      ASSIGN_OR_RETURN(Row row, TimeLayer(operation, *plan, floor.get(), runs));
       const auto known = pytorch.find(absl::StrCat(layer, " ", NameOf(dtype)));
       if (known != pytorch.end()) row.pytorch = known->second;
       table.Add(layer, dtype, row, plan->implementation());
