@@ -13,10 +13,12 @@
 #
 # Stopping lets calls finish for --drain_timeout, 30 s; an engine left to itself
 # kills after 10.
-FROM debian:bookworm-slim AS build
+FROM debian:bookworm-slim AS tools
 WORKDIR /build
 COPY deploy deploy
 RUN deploy/dependencies tracing
+
+FROM tools AS build
 COPY . .
 # Libraries are found through the loader's own paths in the runtime image.
 RUN cmake -S . -B out -G Ninja -DCMAKE_BUILD_TYPE=Release \
@@ -60,17 +62,21 @@ HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
 ENTRYPOINT ["/usr/local/bin/convgrad-server"]
 CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464", "--insecure"]
 
-# Toolkit and cuDNN come as wheels, so that no other image is needed. What runs
-# needs of them: cuDNN's libraries, and what they load in turn.
-FROM build AS build-cuda
+# Toolkit and cuDNN come as wheels, so that no other image is needed.
+FROM tools AS tools-cuda
 RUN deploy/dependencies cuda
+
+# What runs needs of them: cuDNN's libraries, and what they load in turn.
+FROM tools-cuda AS build-cuda
+COPY --from=build /build /build
 RUN cmake -S . -B out -DCONVGRAD_WITH_CUDA=ON && \
     cmake --build out --target convgrad-server
 RUN install -D --strip --target-directory=/image-cuda/usr/local/bin \
       out/server/convgrad-server && \
     mkdir -p /image-cuda/usr/local/lib && \
     cp -d .cache/cuda/lib/libcudnn*.so.* .cache/cuda/lib/libcublas*.so.* \
-      .cache/cuda/lib/libnvrtc*.so.* /image-cuda/usr/local/lib/
+      .cache/cuda/lib/libnvrtc.so.* .cache/cuda/lib/libnvrtc-builtins.so.* \
+      /image-cuda/usr/local/lib/
 
 FROM runtime AS runtime-cuda
 COPY --from=build-cuda /image-cuda /

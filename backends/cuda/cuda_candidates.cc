@@ -10,10 +10,11 @@
 namespace convgrad::cuda {
 namespace {
 
-bool HasUnequalPads(const ConvProblem& problem) {
-  return std::any_of(
-      problem.axes.begin(), problem.axes.end(),
-      [](const SpatialAxis& axis) { return axis.pad_begin != axis.pad_end; });
+bool HasPads(const ConvProblem& problem) {
+  return std::any_of(problem.axes.begin(), problem.axes.end(),
+                     [](const SpatialAxis& axis) {
+                       return axis.pad_begin != 0 || axis.pad_end != 0;
+                     });
 }
 
 // Returns the problem on data that carries its padding with it.
@@ -28,7 +29,7 @@ ConvProblem PadBeforehand(ConvProblem problem) {
 std::vector<GraphSpec> SpecsFor(const PassSpec& pass,
                                 int64_t max_workspace_bytes) {
   std::vector<ConvProblem> problems = {pass.problem};
-  if (HasUnequalPads(pass.problem)) {
+  if (HasPads(pass.problem)) {
     problems.push_back(PadBeforehand(pass.problem));
   }
   std::vector<std::pair<DataType, DataType>> dtypes;

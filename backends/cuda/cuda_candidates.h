@@ -31,17 +31,17 @@ struct GraphPlanner {
 };
 
 // A graph, and the tensors that it works on: dense, and padded beforehand where
-// no engine takes asymmetric pads.
+// no engine takes the pads.
 struct Candidate {
   GraphSpec spec;
   std::unique_ptr<ConvGraph> graph;
   Dims data_begin;  // of the data in the padded one, per axis
 };
 
-// Tries, in this order: pads as they are, then equal ones; operands and result
-// as wanted, then an f32 result, then all in f32, which is exact and rounds
-// once; the order of dims in which the engines of the dtype work, then the
-// other. Errors: kUnimplemented if all fail, with the first one's reason.
+// Tries, in this order: pads as they are, then put into the data; operands and
+// result as wanted, then an f32 result, then all in f32, which is exact and
+// rounds once; the order of dims in which the engines of the dtype work, then
+// the other. Errors: kUnimplemented if all fail, with the first one's reason.
 absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
                                           const GraphPlanner& planner);
 

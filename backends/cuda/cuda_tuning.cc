@@ -90,27 +90,30 @@ absl::StatusOr<std::string> FastestEngine(absl::Span<const std::string> engines,
   return fastest;
 }
 
+absl::StatusOr<absl::Duration> TimeGraph(const GraphSpec& spec,
+                                         const GraphTarget& target,
+                                         Device* device) {
+  ASSIGN_OR_RETURN(const GraphMemory memory, Allocate(spec.problem, device));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ConvGraph> graph,
+                   ConvGraph::Make(spec, target));
+  ASSIGN_OR_RETURN(const DeviceBuffer workspace,
+                   AllocateDevice(device, graph->workspace_bytes()));
+  return TimeRuns(*graph, target,
+                  {memory.data.get(), memory.weight.get(), memory.out.get(),
+                   spec.bias ? memory.bias.get() : nullptr, workspace.get()},
+                  device);
+}
+
 absl::StatusOr<std::string> TuneGraph(const GraphSpec& spec,
                                       const GraphTarget& target,
                                       Device* device) {
   ASSIGN_OR_RETURN(const std::vector<std::string> engines,
                    ConvGraph::ListEngines(spec, target, kMostEngines));
-  ASSIGN_OR_RETURN(const GraphMemory memory, Allocate(spec.problem, device));
-  return FastestEngine(
-      engines,
-      [&](const std::string& engine) -> absl::StatusOr<absl::Duration> {
-        GraphSpec with_engine = spec;
-        with_engine.engine = engine;
-        ASSIGN_OR_RETURN(const std::unique_ptr<ConvGraph> graph,
-                         ConvGraph::Make(with_engine, target));
-        ASSIGN_OR_RETURN(const DeviceBuffer workspace,
-                         AllocateDevice(device, graph->workspace_bytes()));
-        return TimeRuns(
-            *graph, target,
-            {memory.data.get(), memory.weight.get(), memory.out.get(),
-             spec.bias ? memory.bias.get() : nullptr, workspace.get()},
-            device);
-      });
+  return FastestEngine(engines, [&](const std::string& engine) {
+    GraphSpec with_engine = spec;
+    with_engine.engine = engine;
+    return TimeGraph(with_engine, target, device);
+  });
 }
 
 }  // namespace convgrad::cuda

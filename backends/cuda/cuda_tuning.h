@@ -25,9 +25,15 @@ using EngineTimer =
 absl::StatusOr<std::string> FastestEngine(absl::Span<const std::string> engines,
                                           const EngineTimer& time);
 
-// Times the heuristics' best engines for `spec` on the device, in memory of its
-// own, and returns the fastest. Errors: as FastestEngine; kResourceExhausted,
-// kUnimplemented.
+// Returns the least time that the graph of `spec` took in a few runs on the
+// device, in memory of its own. Errors: as ConvGraph::Make; kResourceExhausted,
+// kUnavailable, kInternal.
+absl::StatusOr<absl::Duration> TimeGraph(const GraphSpec& spec,
+                                         const GraphTarget& target,
+                                         Device* device);
+
+// Times the heuristics' best engines for `spec` and returns the fastest.
+// Errors: as FastestEngine; kResourceExhausted, kUnimplemented.
 absl::StatusOr<std::string> TuneGraph(const GraphSpec& spec,
                                       const GraphTarget& target,
                                       Device* device);

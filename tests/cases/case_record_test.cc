@@ -3,6 +3,7 @@
 #include <string>
 
 #include "gmock/gmock.h"
+#include "tests/cases/case_server.h"
 #include "tests/cases/published_check.h"
 
 namespace convgrad::testing_support {

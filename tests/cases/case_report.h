@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "tests/cases/case_server.h"
+#include "tests/cases/case_target.h"
 
 namespace convgrad::testing_support {
 

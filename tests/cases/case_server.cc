@@ -37,24 +37,6 @@ Config MakeConfig(const CaseServer::Options& options,
 
 }  // namespace
 
-void Outcome::Add(Outcome other) {
-  elements += other.elements;
-  if (other.verdict <= verdict) return;
-  verdict = other.verdict;
-  message = std::move(other.message);
-}
-
-Outcome Failed(std::string message) {
-  return {Verdict::kFailed, std::move(message), 0};
-}
-
-Outcome OutcomeOf(const ConvOperation& operation, const absl::Status& error) {
-  const std::string what(error.message());
-  if (absl::IsUnimplemented(error)) return {Verdict::kRefused, what, 0};
-  if (absl::IsResourceExhausted(error)) return {Verdict::kSkipped, what, 0};
-  return Failed(absl::StrCat(ToString(operation), "\n  ", error.ToString()));
-}
-
 absl::StatusOr<std::unique_ptr<CaseServer>> CaseServer::Start(
     const Options& options) {
   auto made = std::unique_ptr<CaseServer>(new CaseServer);
@@ -69,36 +51,22 @@ absl::StatusOr<std::unique_ptr<CaseServer>> CaseServer::Start(
 
 CaseServer::~CaseServer() = default;
 
-absl::StatusOr<OperationReply> CaseServer::Run(const ConvOperation& operation,
-                                               const PackOperand& pack) const {
-  RETURN_IF_ERROR(Validate(operation));
-  std::array<AlignedBuffer, kOperandCount> packed;
+absl::StatusOr<std::vector<AlignedBuffer>> CaseServer::Compute(
+    const ConvOperation& operation, const PackedOperands& operands) const {
   OperationCall call;
   call.operation = operation;
-  for (Operand which : kAllOperands) {
-    const auto& tensor = operation.operand(which);
-    if (!tensor) continue;
-    const auto i = static_cast<size_t>(which);
-    ASSIGN_OR_RETURN(packed[i], pack(which, *tensor));
-    call.operands[i] = packed[i].bytes();
+  for (size_t i = 0; i < kOperandCount; ++i) {
+    if (operation.operands[i]) call.operands[i] = operands[i].bytes();
   }
   ASSIGN_OR_RETURN(OperationReply reply, client_->Run(call));
   if (reply.report.backend() == "reference") {
     return absl::InternalError("served by the reference backend, unasked");
   }
-  return reply;
-}
-
-std::optional<Answer> CaseServer::Ask(const OperationSpec& spec,
-                                      const PackOperand& pack,
-                                      Outcome* outcome) const {
-  ConvOperation operation = MakeOperation(spec);
-  absl::StatusOr<OperationReply> reply = Run(operation, pack);
-  if (!reply.ok()) {
-    outcome->Add(OutcomeOf(operation, reply.status()));
-    return std::nullopt;
+  std::vector<AlignedBuffer> results;
+  for (OperationResult& result : reply.results) {
+    results.push_back(std::move(result.data));
   }
-  return Answer{std::move(operation), *std::move(reply)};
+  return results;
 }
 
 }  // namespace convgrad::testing_support

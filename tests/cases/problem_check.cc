@@ -31,7 +31,7 @@ void ForEachResult(const std::optional<Answer>& answer, const Check& check) {
   if (!answer) return;
   for (size_t i = 0; i < answer->operation.results.size(); ++i) {
     check(StoredResult{&answer->operation, &answer->operation.results[i],
-                       answer->reply.results[i].data.data()});
+                       answer->results[i].data()});
   }
 }
 
@@ -123,12 +123,12 @@ Outcome CheckElements(const StoredResult& got, const RunKind& kind,
 
 }  // namespace
 
-Outcome CheckWhole(const CaseServer& server, ProblemData* data,
+Outcome CheckWhole(const CaseTarget& target, ProblemData* data,
                    const RunKind& kind) {
   Outcome outcome;
   for (const std::vector<Result>& results : BothDirections()) {
     const std::optional<Answer> answer =
-        server.Ask(SpecOf(data->problem(), kind, results),
+        target.Ask(SpecOf(data->problem(), kind, results),
                    data->Packer(kind.numbers, kind.dtype), &outcome);
     ForEachResult(answer, [&](const StoredResult& got) {
       const ExpectedResult& expected = data->Whole(
@@ -148,8 +148,8 @@ Outcome CheckWhole(const CaseServer& server, ProblemData* data,
   return outcome;
 }
 
-Outcome CheckSampled(const CaseServer& server, ProblemData* data,
-                     const RunKind& kind, int target) {
+Outcome CheckSampled(const CaseTarget& target, ProblemData* data,
+                     const RunKind& kind, int count) {
   ConvProblem problem = data->problem();
   problem.residual = problem.relu = false;
   const bool adjoint = kind.numbers == Numbers::kIntegers &&
@@ -160,11 +160,11 @@ Outcome CheckSampled(const CaseServer& server, ProblemData* data,
   Outcome outcome;
   for (const std::vector<Result>& results : BothDirections()) {
     const std::optional<Answer> answer =
-        server.Ask(SpecOf(problem, kind, results),
+        target.Ask(SpecOf(problem, kind, results),
                    data->Packer(kind.numbers, kind.dtype), &outcome);
     ForEachResult(answer, [&](const StoredResult& got) {
       const Result which = got.request->which;
-      const std::vector<Dims>& elements = data->Elements(which, target);
+      const std::vector<Dims>& elements = data->Elements(which, count);
       outcome.Add(
           CheckElements(got, kind, elements,
                         data->Sums(problem, which, kind.numbers, kind.dtype)));

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "tests/cases/case_server.h"
+#include "tests/cases/case_target.h"
 #include "tests/cases/element_oracle.h"
 #include "tests/conformance/comparison.h"
 

@@ -86,19 +86,19 @@ bool IsPublishedIn(const CaseRecord& record, DataType dtype) {
          (dtype == DataType::kF32 || IsExactIn(record, dtype));
 }
 
-Outcome CheckPublished(const CaseServer& server, const CaseRecord& record,
+Outcome CheckPublished(const CaseTarget& target, const CaseRecord& record,
                        DataType dtype, const LayoutSet& layouts, int64_t c0) {
   ConvOperation operation = MakeOperation(SpecOf(record, dtype, layouts));
   if (c0 != 0) UseC0(c0, &operation);
-  const auto reply =
-      server.Run(operation, [&](Operand which, const TensorDescriptor& tensor) {
+  const auto results =
+      target.Run(operation, [&](Operand which, const TensorDescriptor& tensor) {
         return PackValues(tensor, record.inputs[static_cast<size_t>(which)]);
       });
-  if (!reply.ok()) return OutcomeOf(operation, reply.status());
+  if (!results.ok()) return OutcomeOf(operation, results.status());
   Outcome outcome;
   for (size_t i = 0; i < operation.results.size(); ++i) {
     const ResultRequest& request = operation.results[i];
-    const StoredResult got{&operation, &request, reply->results[i].data.data()};
+    const StoredResult got{&operation, &request, (*results)[i].data()};
     const auto& published = record.expected[static_cast<size_t>(request.which)];
     ExpectedResult expected;
     expected.value = published;

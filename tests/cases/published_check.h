@@ -1,8 +1,8 @@
-// Published values, asked of a server.
+// Published values, asked of a target.
 #pragma once
 
 #include "tests/cases/case_record.h"
-#include "tests/cases/case_server.h"
+#include "tests/cases/case_target.h"
 
 namespace convgrad::testing_support {
 
@@ -14,7 +14,7 @@ bool IsPublishedIn(const CaseRecord& record, DataType dtype);
 // bit_exact names the dtype, otherwise within
 // |d| <= 1e-5 * max|expected| + 1e-6. `c0` is that of channel blocks, 0 for the
 // dtype's own. Requires: record.validity.ok(), IsPublishedIn(record, dtype).
-Outcome CheckPublished(const CaseServer& server, const CaseRecord& record,
+Outcome CheckPublished(const CaseTarget& target, const CaseRecord& record,
                        DataType dtype, const LayoutSet& layouts, int64_t c0);
 
 }  // namespace convgrad::testing_support

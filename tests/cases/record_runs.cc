@@ -24,11 +24,11 @@ std::string Name(DataType dtype, const LayoutSet& layouts,
   return absl::StrCat(NameOf(dtype), " ", layouts.name, " ", data);
 }
 
-void RunPublished(const CaseServer& server, const CaseRecord& record,
+void RunPublished(const CaseTarget& target, const CaseRecord& record,
                   DataType dtype, const TakeOutcome& take) {
   const auto run = [&](const LayoutSet& layouts, int64_t c0) {
     take(Name(dtype, layouts, "published"),
-         CheckPublished(server, record, dtype, layouts, c0));
+         CheckPublished(target, record, dtype, layouts, c0));
   };
   run(RowMajorLayouts()[0], 0);
   run(RowMajorLayouts()[1], 0);
@@ -37,10 +37,10 @@ void RunPublished(const CaseServer& server, const CaseRecord& record,
   if (dtype == DataType::kF32) run(BlockedLayouts()[0], 16);
 }
 
-void RunWhole(const CaseServer& server, ProblemData* data, DataType dtype,
+void RunWhole(const CaseTarget& target, ProblemData* data, DataType dtype,
               bool blocks, const TakeOutcome& take) {
   const auto run = [&](const RunKind& kind, absl::string_view name) {
-    take(Name(dtype, kind.layouts, name), CheckWhole(server, data, kind));
+    take(Name(dtype, kind.layouts, name), CheckWhole(target, data, kind));
   };
   run({dtype, dtype, RowMajorLayouts()[0], Numbers::kIntegers}, "integers");
   if (blocks) {
@@ -50,11 +50,11 @@ void RunWhole(const CaseServer& server, ProblemData* data, DataType dtype,
   run({dtype, DataType::kF32, RowMajorLayouts()[1], Numbers::kReals}, "reals");
 }
 
-void RunSampled(const CaseServer& server, ProblemData* data, DataType dtype,
-                int target, const TakeOutcome& take) {
+void RunSampled(const CaseTarget& target, ProblemData* data, DataType dtype,
+                int count, const TakeOutcome& take) {
   const auto run = [&](const RunKind& kind, absl::string_view name) {
     take(Name(dtype, kind.layouts, name),
-         CheckSampled(server, data, kind, target));
+         CheckSampled(target, data, kind, count));
   };
   run({dtype, DataType::kF32, RowMajorLayouts()[0], Numbers::kIntegers},
       "integers");
@@ -94,7 +94,7 @@ double TensorBytes(const CaseRecord& record) {
   return 4 * (in + out + weight);
 }
 
-void RunRecord(const CaseServer& server, const CaseRecord& record,
+void RunRecord(const CaseTarget& target, const CaseRecord& record,
                const std::vector<DataType>& dtypes, const TakeOutcome& take) {
   if (!record.validity.ok()) {
     take("refusal of an extent of 0", CheckRefusal(record));
@@ -105,12 +105,12 @@ void RunRecord(const CaseServer& server, const CaseRecord& record,
                       TensorBytes(record) < kMostBytesInBlocks;
   for (DataType dtype : dtypes) {
     if (IsPublishedIn(record, dtype)) {
-      RunPublished(server, record, dtype, take);
+      RunPublished(target, record, dtype, take);
     }
     if (record.tier == 'S') {
-      RunWhole(server, &data, dtype, blocks, take);
+      RunWhole(target, &data, dtype, blocks, take);
     } else {
-      RunSampled(server, &data, dtype,
+      RunSampled(target, &data, dtype,
                  record.tier == 'M' ? kElements : kElementsL, take);
     }
   }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/cases/case_record.h"
-#include "tests/cases/case_server.h"
+#include "tests/cases/case_target.h"
 
 namespace convgrad::testing_support {
 
@@ -18,7 +18,7 @@ using TakeOutcome = std::function<void(const std::string& run, const Outcome&)>;
 //   S: integers in NCX (and, if small, channel blocks), reals in NXC, whole
 //   M, L: integers in NCX and reals in NXC, sampled, and adjoint sums
 // A record that breaks our rules (an extent of 0) must be refused.
-void RunRecord(const CaseServer& server, const CaseRecord& record,
+void RunRecord(const CaseTarget& target, const CaseRecord& record,
                const std::vector<DataType>& dtypes, const TakeOutcome& take);
 
 // Returns about how many bytes the record's tensors take in f32, all together.

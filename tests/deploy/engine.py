@@ -19,9 +19,10 @@ def inspect(name):
     return json.loads(docker("inspect", name))[0]
 
 
-def build_image():
-    """Returns the tag that deploy/image prints."""
-    done = subprocess.run([deployed.ROOT / "deploy" / "image", BUILD_NETWORK],
-                          capture_output=True, text=True, check=False)
+def build_image(variant):
+    """Returns the tag that deploy/image prints for `variant`, cpu or cuda."""
+    done = subprocess.run(
+        [deployed.ROOT / "deploy" / "image", variant, BUILD_NETWORK],
+        capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()

@@ -1,18 +1,32 @@
-// Times whole backward operations of ResNet-50's layers on the GPU, copies from
-// and to pageable and pinned host memory included:
+// Times whole backward operations of ResNet-50's layers on the GPU, from and to
+// pageable and pinned host memory, against what each of their parts takes
+// alone: the transfers, cuDNN, and PyTorch's backward where its times are
+// given.
 //
-//   cuda_times [RUNS]
+//   cuda_times [RUNS] [PYTORCH_TIMES]   a table, and geometric means below it
+//   cuda_times layers                   the layers' names, for torch_times.py
+//
+// All results are in the operands' dtype, as PyTorch has them; 16 bits in
+// channels last, f32 in channels first, weights likewise.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "backends/cuda/cuda_backend.h"
+#include "tests/gpu/cuda_floor.h"
 
 namespace convgrad {
 namespace {
@@ -28,107 +42,243 @@ constexpr const char* kLayers[] = {
     "conv2d_n32_c512_o2048_i7_k1",
 };
 
-constexpr int64_t kPage = 4096;
-
-// Whole pages of zeros: times don't depend on values.
-class Buffer {
- public:
-  // `pinner` may be null.
-  Buffer(int64_t bytes, MemoryPinner* pinner) : pinner_(pinner) {
-    const int64_t whole = (bytes + kPage - 1) / kPage * kPage;
-    data_ = std::aligned_alloc(kPage, whole);
-    std::fill_n(static_cast<char*>(data_), whole, 0);
-    if (pinner_ != nullptr && !pinner_->Pin(data_, whole)) pinner_ = nullptr;
-  }
-  Buffer(Buffer&& other) noexcept
-      : pinner_(std::exchange(other.pinner_, nullptr)),
-        data_(std::exchange(other.data_, nullptr)) {}
-  ~Buffer() {
-    if (pinner_ != nullptr) pinner_->Unpin(data_);
-    std::free(data_);
-  }
-  void* data() const { return data_; }
-
- private:
-  MemoryPinner* pinner_;
-  void* data_;
-};
-
-// Medians in milliseconds.
-struct Medians {
-  double whole, compute;
-};
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+double Milliseconds(absl::Duration time) {
+  return absl::ToDoubleMilliseconds(time);
 }
 
-absl::StatusOr<Medians> TimeRuns(const Plan& plan,
-                                 const ConvOperation& operation,
-                                 MemoryPinner* pinner, int runs) {
-  std::vector<Buffer> memory;
+// The operation's tensors in host memory of one kind, zeros: values change
+// times little, and are PyTorch's, too.
+class HostTensors {
+ public:
+  // Returns fresh memory; null if there is none.
+  using Allocate = std::function<std::shared_ptr<void>(int64_t bytes)>;
+
+  static absl::StatusOr<HostTensors> Make(const ConvOperation& operation,
+                                          const Allocate& allocate) {
+    HostTensors made;
+    const auto add = [&](const TensorDescriptor& tensor,
+                         std::vector<CudaFloor::HostBuffer>* list) {
+      const int64_t bytes = *ByteSize(tensor);
+      void* const data = made.memory_.emplace_back(allocate(bytes)).get();
+      if (data != nullptr) std::memset(data, 0, bytes);
+      list->push_back({data, bytes});
+      return data;
+    };
+    for (size_t i = 0; i < kOperandCount; ++i) {
+      if (!operation.operands[i]) continue;
+      made.buffers.operands[i] = add(*operation.operands[i], &made.operands);
+    }
+    for (const ResultRequest& request : operation.results) {
+      made.buffers.results.push_back(add(request.descriptor, &made.results));
+    }
+    for (const auto& memory : made.memory_) {
+      if (memory == nullptr) return absl::ResourceExhaustedError("host memory");
+    }
+    return made;
+  }
+
   RunBuffers buffers;
-  for (size_t i = 0; i < kOperandCount; ++i) {
-    if (!operation.operands[i]) continue;
-    memory.emplace_back(*ByteSize(*operation.operands[i]), pinner);
-    buffers.operands[i] = memory.back().data();
-  }
-  for (const ResultRequest& request : operation.results) {
-    memory.emplace_back(*ByteSize(request.descriptor), pinner);
-    buffers.results.push_back(memory.back().data());
-  }
-  std::vector<double> whole, compute;
+  std::vector<CudaFloor::HostBuffer> operands, results;
+
+ private:
+  std::vector<std::shared_ptr<void>> memory_;
+};
+
+// Medians.
+struct RunMedians {
+  absl::Duration whole, device;
+};
+
+absl::StatusOr<RunMedians> TimeRuns(const Plan& plan, const RunBuffers& buffers,
+                                    int runs) {
+  std::vector<absl::Duration> whole, device;
   for (int run = -1; run < runs; ++run) {  // the first one warms up
     const absl::Time start = absl::Now();
     ASSIGN_OR_RETURN(const RunTimes times, plan.Run(buffers));
     if (run < 0) continue;
-    whole.push_back(absl::ToDoubleMilliseconds(absl::Now() - start));
-    compute.push_back(absl::ToDoubleMilliseconds(times.compute));
+    whole.push_back(absl::Now() - start);
+    device.push_back(times.compute);
   }
-  return Medians{Median(whole), Median(compute)};
+  return RunMedians{Median(std::move(whole)), Median(std::move(device))};
 }
 
-absl::Status Time(const Backend& backend, const char* layer, DataType dtype,
-                  int runs) {
-  const ConvOperation operation =
-      WholeOperation(*Parse(layer), Direction::kBackward, dtype, Layout::kNXC);
-  ASSIGN_OR_RETURN(const auto plan, backend.MakePlan(operation, {}));
-  ASSIGN_OR_RETURN(const Medians pageable,
-                   TimeRuns(*plan, operation, nullptr, runs));
-  const std::shared_ptr<MemoryPinner> pinner = backend.pinner();
-  ASSIGN_OR_RETURN(const Medians pinned,
-                   TimeRuns(*plan, operation, pinner.get(), runs));
-  std::printf("| %-34s | %-4s | %8.3f | %8.3f | %8.3f | %s |\n", layer,
-              std::string(NameOf(dtype)).c_str(), pageable.whole, pinned.whole,
-              pinned.compute, std::string(plan->implementation()).c_str());
+ConvOperation Operation(const char* layer, DataType dtype) {
+  const bool last = dtype != DataType::kF32;
+  ConvOperation operation =
+      WholeOperation(*Parse(layer), Direction::kBackward, dtype,
+                     last ? Layout::kNXC : Layout::kNCX);
+  const Layout weights = last ? Layout::kOXI : Layout::kOIX;
+  operation.operand(Operand::kWeight)->layout = weights;
+  for (ResultRequest& request : operation.results) {
+    request.descriptor.dtype = dtype;
+    if (request.which == Result::kGradWeight) {
+      request.descriptor.layout = weights;
+    }
+  }
+  return operation;
+}
+
+// What one layer takes in one dtype.
+struct Row {
+  RunMedians pageable, pinned;
+  absl::Duration upload, download, cudnn;
+  std::optional<absl::Duration> pytorch;
+
+  double EndToEnd() const {
+    return pinned.whole / std::max({upload, pinned.device, download});
+  }
+  double ToCudnn() const { return pinned.device / cudnn; }
+};
+
+absl::StatusOr<Row> TimeLayer(const ConvOperation& operation, const Plan& plan,
+                              CudaFloor* floor, int runs) {
+  Row row;
+  {
+    ASSIGN_OR_RETURN(const HostTensors pageable,
+                     HostTensors::Make(operation, [](int64_t bytes) {
+                       return std::shared_ptr<void>(std::malloc(bytes),
+                                                    std::free);
+                     }));
+    ASSIGN_OR_RETURN(row.pageable, TimeRuns(plan, pageable.buffers, runs));
+  }
+  ASSIGN_OR_RETURN(const HostTensors pinned,
+                   HostTensors::Make(operation, [&](int64_t bytes) {
+                     return floor->AllocatePinned(bytes);
+                   }));
+  ASSIGN_OR_RETURN(row.pinned, TimeRuns(plan, pinned.buffers, runs));
+  ASSIGN_OR_RETURN(row.upload, floor->TimeUpload(pinned.operands, runs));
+  ASSIGN_OR_RETURN(row.download, floor->TimeDownload(pinned.results, runs));
+  ASSIGN_OR_RETURN(row.cudnn, floor->TimeGraphs(operation));
+  return row;
+}
+
+// By "LAYER DTYPE".
+using PytorchTimes = std::map<std::string, absl::Duration>;
+
+// Reads torch_times.py's lines, if the file is there: LAYER DTYPE MILLISECONDS.
+PytorchTimes ReadTimes(const char* path) {
+  PytorchTimes times;
+  std::ifstream file(path);
+  std::string layer, dtype;
+  double milliseconds = 0;
+  while (file >> layer >> dtype >> milliseconds) {
+    times[absl::StrCat(layer, " ", dtype)] = absl::Milliseconds(milliseconds);
+  }
+  return times;
+}
+
+class GeometricMean {
+ public:
+  void Add(double ratio) {
+    logarithms_ += std::log(ratio);
+    ++count_;
+  }
+  std::string Text() const {
+    if (count_ == 0) return "not measured";
+    return absl::StrCat(std::exp(logarithms_ / count_), " of ", count_);
+  }
+
+ private:
+  double logarithms_ = 0;
+  int count_ = 0;
+};
+
+class Table {
+ public:
+  Table() {
+    std::printf(
+        "| layer | dtype | pageable ms | pinned ms | upload | device | "
+        "download | pinned / slowest part | cuDNN | device / cuDNN | PyTorch | "
+        "device / PyTorch | engines |\n"
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n");
+  }
+
+  void Add(const char* layer, DataType dtype, const Row& row,
+           absl::string_view engines) {
+    end_to_end_.Add(row.EndToEnd());
+    to_cudnn_.Add(row.ToCudnn());
+    std::string pytorch = "| |";
+    if (row.pytorch) {
+      const double ratio = row.pinned.device / *row.pytorch;
+      to_pytorch_.Add(ratio);
+      pytorch = absl::StrCat("| ", Milliseconds(*row.pytorch), " | ", ratio);
+    }
+    std::printf(
+        "| %s | %s | %.3f | %.3f | %.3f | %.3f | %.3f | %.2f | %.3f | %.2f %s "
+        "| %s |\n",
+        layer, std::string(NameOf(dtype)).c_str(),
+        Milliseconds(row.pageable.whole), Milliseconds(row.pinned.whole),
+        Milliseconds(row.upload), Milliseconds(row.pinned.device),
+        Milliseconds(row.download), row.EndToEnd(), Milliseconds(row.cudnn),
+        row.ToCudnn(), pytorch.c_str(), std::string(engines).c_str());
+    std::fflush(stdout);
+  }
+
+  void PrintMeans() const {
+    std::printf(
+        "\ngeometric means: pinned / slowest of upload, device and download: "
+        "%s (wanted: 1.15 at most)\n"
+        "  device / cuDNN alone: %s\n"
+        "  device / PyTorch: %s (wanted: 1.05 at most)\n",
+        end_to_end_.Text().c_str(), to_cudnn_.Text().c_str(),
+        to_pytorch_.Text().c_str());
+  }
+
+ private:
+  GeometricMean end_to_end_, to_cudnn_, to_pytorch_;
+};
+
+bool CanPin(MemoryPinner* pinner) {
+  constexpr int64_t kPage = 4096, kBytes = 1024 * kPage;
+  const std::unique_ptr<void, decltype(&std::free)> memory(
+      std::aligned_alloc(kPage, kBytes), &std::free);
+  if (!pinner->Pin(memory.get(), kBytes)) return false;
+  pinner->Unpin(memory.get());
+  return true;
+}
+
+absl::Status PrintTimes(const Backend& backend, int runs,
+                        const PytorchTimes& pytorch) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<CudaFloor> floor, CudaFloor::Make());
+  std::printf("the server's way to pin memory %s here\n\n",
+              CanPin(backend.pinner().get()) ? "works" : "DOESN'T WORK");
+  Table table;
+  for (DataType dtype : {DataType::kBF16, DataType::kF16, DataType::kF32}) {
+    for (const char* layer : kLayers) {
+      const ConvOperation operation = Operation(layer, dtype);
+      ASSIGN_OR_RETURN(const auto plan, backend.MakePlan(operation, {}));
+      ASSIGN_OR_RETURN(Row row, TimeLayer(operation, *plan, floor.get(), runs));
+      const auto known = pytorch.find(absl::StrCat(layer, " ", NameOf(dtype)));
+      if (known != pytorch.end()) row.pytorch = known->second;
+      table.Add(layer, dtype, row, plan->implementation());
+    }
+  }
+  table.PrintMeans();
   return absl::OkStatus();
 }
 
-int Main(int runs) {
+int Main(int argc, char** argv) {
+  if (argc > 1 && std::strcmp(argv[1], "layers") == 0) {
+    for (const char* layer : kLayers) std::puts(layer);
+    return 0;
+  }
   const auto backend = MakeCudaBackend();
-  if (!backend.ok()) {
-    std::printf("skipped: %s\n", backend.status().ToString().c_str());
+  if (absl::IsFailedPrecondition(backend.status())) {
+    std::printf("skipped: %s\n",
+                std::string(backend.status().message()).c_str());
     return kSkipped;
   }
-  std::printf(
-      "| layer | dtype | pageable ms | pinned ms | of it on the device | "
-      "engines "
-      "|\n|---|---|--:|--:|--:|---|\n");
-  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
-    for (const char* layer : kLayers) {
-      const absl::Status status = Time(**backend, layer, dtype, runs);
-      if (status.ok()) continue;
-      std::printf("%s: %s\n", layer, status.ToString().c_str());
-      return 1;
-    }
+  absl::Status status = backend.status();
+  if (status.ok()) {
+    const int runs = argc > 1 ? std::max(1, std::atoi(argv[1])) : 21;
+    status = PrintTimes(**backend, runs,
+                        argc > 2 ? ReadTimes(argv[2]) : PytorchTimes());
   }
-  return 0;
+  if (!status.ok()) std::printf("%s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
 }
 
 }  // namespace
 }  // namespace convgrad
 
-int main(int argc, char** argv) {
-  return convgrad::Main(argc > 1 ? std::max(1, std::atoi(argv[1])) : 21);
-}
+int main(int argc, char** argv) { return convgrad::Main(argc, argv); }

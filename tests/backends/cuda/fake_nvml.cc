@@ -8,6 +8,7 @@ struct FakeMemory {
   unsigned long long total, free, used;
 };
 
+// NOLINTBEGIN(readability-identifier-naming): names of NVML's
 int nvmlInit_v2() { return 0; }
 int nvmlShutdown() { return 0; }
 int nvmlDeviceGetHandleByPciBusId_v2(const char* id, void** device) {
@@ -22,4 +23,5 @@ int nvmlDeviceGetMemoryInfo(void*, FakeMemory* memory) {
 int nvmlDeviceGetUtilizationRates(void*, void*) {
   return 3;  // NOT_SUPPORTED
 }
+// NOLINTEND(readability-identifier-naming)
 }

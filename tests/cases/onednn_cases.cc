@@ -1,0 +1,7 @@
+#include "backends/onednn/onednn_backend.h"
+#include "tests/cases/backend_cases.h"
+
+int main(int argc, char** argv) {
+  return convgrad::testing_support::RunBackendCases(
+      &convgrad::MakeOnednnBackend, argc, argv);
+}

@@ -1,0 +1,55 @@
+// What a backward operation on the GPU is measured against: cuDNN and the
+// transfers alone.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "backends/core/conv_operation.h"
+#include "backends/cuda/cuda_device.h"
+#include "backends/cuda/cuda_graph.h"
+
+namespace convgrad {
+
+// The first device, as the library sees it. Owned by one thread.
+class CudaFloor {
+ public:
+  static absl::StatusOr<std::unique_ptr<CudaFloor>> Make();
+
+  // Returns null if there is none. Must not outlive this.
+  std::shared_ptr<void> AllocatePinned(int64_t bytes);
+
+  // Returns what the operation's convolutions take, the whole batch at once:
+  // of both orders of dims the faster one, by the fastest of the engines that
+  // the backend may take. Requires: no ReLU, bias or residual.
+  absl::StatusOr<absl::Duration> TimeGraphs(const ConvOperation& operation);
+
+  // Return the median time of `runs` copies of all buffers, one after the
+  // other. Requires: pinned memory.
+  struct HostBuffer {
+    void* data;
+    int64_t bytes;
+  };
+  absl::StatusOr<absl::Duration> TimeUpload(absl::Span<const HostBuffer> from,
+                                            int runs);
+  absl::StatusOr<absl::Duration> TimeDownload(absl::Span<const HostBuffer> to,
+                                              int runs);
+
+ private:
+  CudaFloor(cuda::GraphTarget target, std::unique_ptr<cuda::Device> device)
+      : device_(std::move(device)), target_(std::move(target)) {}
+  template <typename Copy>
+  absl::StatusOr<absl::Duration> TimeCopies(
+      absl::Span<const HostBuffer> buffers, int runs, const Copy& copy);
+
+  const std::unique_ptr<cuda::Device> device_;
+  const cuda::GraphTarget target_;
+};
+
+// Requires: not empty.
+absl::Duration Median(std::vector<absl::Duration> times);
+
+}  // namespace convgrad
