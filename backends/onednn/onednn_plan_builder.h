@@ -77,7 +77,6 @@ class PlanBuilder {
   absl::Status AddConvolutions(std::vector<Convolution> convolutions);
   absl::Status AddConvolution(Convolution convolution, const PassSpec& spec,
                               Format format);
-  void AddGradBias(size_t index);
   void AddGradResidual(size_t index);
 
   // Masks grad_output where a ReLU is fused.
@@ -87,12 +86,14 @@ class PlanBuilder {
   Sink MakeSink(size_t index, bool needs_epilogue);
   void FinishSink(const Convolution& convolution);
 
+  // onednn_plan_bias.cc.
   // Whether the library can add the bias / sum its gradient itself. (The latter
-  // is still left to us where that is faster: see AddGradWeight.)
+  // is still left to us where that is faster: see AddConvolution.)
   bool FusesBias() const;
   bool FusesGradBias() const;
   // Returns the bias in f32, one number per channel if `per_channel`.
   Location AddBias(bool per_channel);
+  void AddGradBias(size_t index);
 
   // onednn_plan_depthwise.cc: depthwise passes of f16 where the library would
   // have to compute in f32.
