@@ -15,10 +15,17 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // A pair of elements is a number of twice the width, whose lower half is the
-// first one on little-endian machines. Vectors of D; the last one of a row
-// overlaps the one before.
+// first one on little-endian machines.
 template <class D>
 using Single = hn::Rebind<hwy::MakeNarrow<hn::TFromD<D>>, D>;
+
+// Moves a row by vectors; the last one overlaps the one before.
+template <class Move>
+HWY_INLINE void CoverRow(int64_t columns, int64_t lanes, const Move& move) {
+  int64_t i = 0;
+  for (; i + lanes <= columns; i += lanes) move(i);
+  if (i < columns) move(columns - lanes);
+}
 
 template <class D>
 HWY_INLINE void GatherRow(D pairs, const char* whole, int64_t columns,
@@ -31,9 +38,7 @@ HWY_INLINE void GatherRow(D pairs, const char* whole, int64_t columns,
     hn::StoreU(hn::TruncateTo(singles, hn::LoadU(pairs, from + i)), singles,
                to + i);
   };
-  int64_t i = 0;
-  for (; i + lanes <= columns; i += lanes) move(i);
-  if (i < columns) move(columns - lanes);
+  CoverRow(columns, lanes, move);
 }
 
 template <class D>
@@ -47,9 +52,7 @@ HWY_INLINE void SpreadRow(D pairs, const char* dense, int64_t columns,
     hn::StoreU(hn::PromoteTo(pairs, hn::LoadU(singles, from + i)), pairs,
                to + i);
   };
-  int64_t i = 0;
-  for (; i + lanes <= columns; i += lanes) move(i);
-  if (i < columns) move(columns - lanes);
+  CoverRow(columns, lanes, move);
 }
 
 template <class D>

@@ -127,18 +127,7 @@ class PlanBuilder {
   // Zeroes the taps of a weight gradient that no data reaches.
   void AddZeroDeadTaps(const Tensor& gradient);
 
-  // onednn_plan_copies.cc: between the caller's tensors and the layouts that a
-  // pass wants.
-  // Returns where a tensor lies in the layout `wanted`, reordering it if it
-  // must; a copy made once serves every pass.
-  Location Read(const Side& side, const dnnl::memory::desc& wanted);
-  // Likewise, of the weight, which one pass reads: its copy is what the plan
-  // calls prepared.
-  Location ReadWeight(const Tensor& weight, const dnnl::memory::desc& wanted);
-  // Returns where the primitive shall write a result in the layout `wanted`,
-  // and in `finish` what brings it to the caller's tensor afterwards.
-  Location Write(const Side& side, const dnnl::memory::desc& wanted,
-                 std::function<void()>* finish);
+  // onednn_plan_extracts.cc: to and from what a pass has of a tensor.
   // What the lowered problem has of a tensor of the caller.
   struct Extract {
     PhysicalLayout layout;
@@ -160,6 +149,19 @@ class PlanBuilder {
   // Brings what a pass wrote to the caller's tensor, zeros where the role
   // leaves elements out. Requires: as ExtractOf.
   void AddWrite(PhysicalLayout from, Location source, const Side& side);
+
+  // onednn_plan_copies.cc: between the caller's tensors and the layouts that a
+  // pass wants.
+  // Returns where a tensor lies in the layout `wanted`, reordering it if it
+  // must; a copy made once serves every pass.
+  Location Read(const Side& side, const dnnl::memory::desc& wanted);
+  // Likewise, of the weight, which one pass reads: its copy is what the plan
+  // calls prepared.
+  Location ReadWeight(const Tensor& weight, const dnnl::memory::desc& wanted);
+  // Returns where the primitive shall write a result in the layout `wanted`,
+  // and in `finish` what brings it to the caller's tensor afterwards.
+  Location Write(const Side& side, const dnnl::memory::desc& wanted,
+                 std::function<void()>* finish);
   // Returns the layout behind `desc` if it is one that Reorder reaches without
   // a detour: what the role has of the tensor, dense or with channels in
   // blocks.
