@@ -42,9 +42,10 @@ HWY_INLINE U32Vector Magnitude(U32Vector bits) {
   return hn::And(bits, hn::Set(U32Tag(), 0x7fffffffu));
 }
 
+// Highway 1.0.3 streams 16 bytes of a vector that has only 8.
 template <bool kStream, class D, class V, class T>
 HWY_INLINE void Put(D d, V value, T* to) {
-  if constexpr (kStream) {
+  if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
     hn::Stream(value, d, to);
   } else {
     hn::StoreU(value, d, to);

@@ -24,10 +24,11 @@ struct Example {
     // No row is followed by anything: what may be read ends with the last one.
     source.resize((kSteps * rows - 1) * row_pitch + columns);
     std::iota(source.begin(), source.end(), Element{1});
-    expected.resize(kSteps * columns * column_pitch, kCanary);
+    // A column of canaries follows each tile.
+    expected.resize(kSteps * (columns + 1) * column_pitch, kCanary);
     for (int64_t step = 0; step < kSteps; ++step) {
       for (int64_t c = 0; c < columns; ++c) {
-        Element* to = &expected[(step * columns + c) * column_pitch];
+        Element* to = &expected[(step * (columns + 1) + c) * column_pitch];
         std::fill_n(to, padded_rows, Element{0});
         for (int64_t r = 0; r < rows; ++r) {
           to[r] = source[(step * rows + r) * row_pitch + c];
@@ -47,7 +48,7 @@ void Check(int64_t rows, int64_t padded_rows, int64_t columns) {
                             padded_rows, " x ", columns));
   const Example<Element> example(rows, padded_rows, columns);
   const StridedLoop outer = {kSteps, rows * example.row_pitch,
-                             columns * example.column_pitch};
+                             (columns + 1) * example.column_pitch};
   const TransposeTile tile = {.element_bytes = sizeof(Element),
                               .rows = rows,
                               .padded_rows = padded_rows,
