@@ -1,6 +1,7 @@
 // The program: flags, signals, exit statuses.
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -143,6 +144,29 @@ TEST(Process, TunesAndFollowsThePlanFile) {
   }
 }
 
+TEST(Process, FindsThePlanFileOfItsMachine) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/own_plans");
+  std::filesystem::create_directories(folder);
+  const std::string problems = absl::StrCat(folder, "/problems");
+  const std::string plans = absl::StrCat(folder, "/own.plan");
+  std::ofstream(problems) << "conv2d_n1_c8_o8_i8_k3_p1\n";
+  const Exit tuned = RunServer({absl::StrCat("--tune=", problems),
+                                absl::StrCat("--plan_file=", plans),
+                                "--threads_per_worker=1"});
+  ASSERT_EQ(tuned.code, 0) << tuned.output;
+  const std::string found = absl::StrCat("--plan_file=auto:", folder);
+  for (const auto& [threads, said] :
+       {std::pair("--threads_per_worker=1", absl::StrCat("follow ", plans)),
+        std::pair("--threads_per_worker=2",
+                  absl::StrCat(folder, " has no plan file for "))}) {
+    ChildServer server({found, threads});
+    server.Signal(SIGTERM);
+    const Exit exit = server.Await();
+    EXPECT_TRUE(absl::StrContains(exit.output, said)) << exit.output;
+    EXPECT_FALSE(absl::StrContains(exit.output, "warning")) << exit.output;
+  }
+}
+
 TEST(Process, RefusesBadTuningInOneLine) {
   const std::string bad = absl::StrCat(testing::TempDir(), "/bad");
   std::ofstream(bad) << "conv2d_nine\n";
@@ -150,6 +174,7 @@ TEST(Process, RefusesBadTuningInOneLine) {
   for (const std::vector<std::string>& flags :
        {std::vector<std::string>{"--tune=/nowhere", plans},
         {absl::StrCat("--tune=", bad)},
+        {absl::StrCat("--tune=", bad), "--plan_file=auto"},
         {absl::StrCat("--tune=", bad), absl::StrCat(plans, ".out")},
         {"--plan_file=/nowhere"},
         {"--plan_file=/"},
