@@ -155,6 +155,10 @@ TEST(Process, FindsThePlanFileOfItsMachine) {
                                 "--threads_per_worker=1"});
   ASSERT_EQ(tuned.code, 0) << tuned.output;
   const std::string found = absl::StrCat("--plan_file=auto:", folder);
+  const Exit unnamed = RunServer({absl::StrCat("--tune=", problems), found});
+  EXPECT_EQ(unnamed.code, 2);
+  EXPECT_TRUE(absl::StrContains(unnamed.output, "the file that --tune"))
+      << unnamed.output;
   for (const auto& [threads, said] :
        {std::pair("--threads_per_worker=1", absl::StrCat("follow ", plans)),
         std::pair("--threads_per_worker=2",
@@ -174,7 +178,6 @@ TEST(Process, RefusesBadTuningInOneLine) {
   for (const std::vector<std::string>& flags :
        {std::vector<std::string>{"--tune=/nowhere", plans},
         {absl::StrCat("--tune=", bad)},
-        {absl::StrCat("--tune=", bad), "--plan_file=auto"},
         {absl::StrCat("--tune=", bad), absl::StrCat(plans, ".out")},
         {"--plan_file=/nowhere"},
         {"--plan_file=/"},
