@@ -76,7 +76,7 @@ class PlanChoiceTest : public testing::Test {
 
   // Returns the path of a new file in the folder.
   std::string Write(const std::string& name, const std::string& text) {
-    const std::string path = absl::StrCat(folder_, "/", name);
+    std::string path = absl::StrCat(folder_, "/", name);
     std::ofstream(path) << text;
     return path;
   }
