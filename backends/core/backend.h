@@ -96,6 +96,12 @@ struct PlanOptions {
   int64_t timing_bytes = 0;
   // Which of the backend's devices will run the plan; 0 if it has none.
   int device = 0;
+  // Whether 16-bit tensors shall be converted and computed in f32, even where
+  // the backend has a faster way.
+  bool compute_in_f32 = false;
+  // The implementation() of another plan: choose the same ways to compute,
+  // where this operation has them. Empty: choose freely.
+  absl::string_view like = {};
 };
 
 // What a backend is and can do on this machine, for GetCapabilities and the
