@@ -51,11 +51,11 @@ TEST(ErrorBound, GivesErrorsInUnitsOfWhatIsAllowed) {
   EXPECT_EQ(bound.Share(kInfinity, -3, 5), kInfinity);
   EXPECT_EQ(bound.Share(nan, -3, 5), kInfinity);
   // 65520 is the first that f16 rounds to Inf; 1.01 u of it is 32.3.
-  EXPECT_EQ(bound.Share(kInfinity, -65520 / 2, 0), 0);
-  EXPECT_EQ(bound.Share(kInfinity, -65488 / 2, 0), 0);
-  EXPECT_EQ(bound.Share(kInfinity, -65472 / 2, 0), kInfinity);
-  EXPECT_EQ(bound.Share(-kInfinity, -65520 / 2, 0), kInfinity);
-  EXPECT_GT(bound.Share(65504, -66000 / 2, 0), 1);
+  EXPECT_EQ(bound.Share(kInfinity, -65520 / 2.0, 0), 0);
+  EXPECT_EQ(bound.Share(kInfinity, -65488 / 2.0, 0), 0);
+  EXPECT_EQ(bound.Share(kInfinity, -65472 / 2.0, 0), kInfinity);
+  EXPECT_EQ(bound.Share(-kInfinity, -65520 / 2.0, 0), kInfinity);
+  EXPECT_GT(bound.Share(65504, -66000 / 2.0, 0), 1);
   // Sums that f32 can't hold.
   EXPECT_EQ(bound.Share(nan, 1, std::ldexp(1, 127)), 0);
   // No finite number comes of what isn't one.
