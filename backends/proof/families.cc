@@ -44,7 +44,8 @@ constexpr std::pair<absl::string_view, absl::string_view> kOthers[] = {
     {"3-D ", "conv3d_n1_c32_o32_i3_k3_p1"},
     {"depthwise ", "conv2d_n2_c32_o32_g32_i6_k3_p1"},
     {"grouped ", "conv2d_n2_c64_o64_g2_i5_k3_p1"},
-    {"pointwise strided ", "conv2d_n2_c32_o32_i6_k1_s2"}};
+    {"pointwise strided ", "conv2d_n2_c32_o32_i6_k1_s2"},
+    {"odd channels ", "conv2d_n2_c19_o21_i5_k3_p1"}};
 
 void Describe(const LayoutPair& layouts, int64_t c0, int64_t groups,
               TensorDescriptor* tensor) {

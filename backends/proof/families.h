@@ -19,7 +19,8 @@ struct Family {
 // Returns a small operation of each family: f32, bf16 and f16, forward alone,
 // with bias, with bias, residual and ReLU, and all four gradients under a ReLU,
 // ordinary and transposed, in each set of layouts; and forward and backward of
-// linear, 1-D, 3-D, depthwise, grouped and strided pointwise problems.
+// linear, 1-D, 3-D, depthwise, grouped and strided pointwise problems, and of
+// channels that fill no vectors.
 std::vector<Family> Families();
 
 struct FamilyProof {

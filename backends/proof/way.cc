@@ -13,7 +13,7 @@ namespace {
 std::string TextOf(const TensorDescriptor& tensor) {
   std::string text =
       absl::StrCat(NameOf(tensor.dtype), ":", NameOf(tensor.layout));
-  if (!IsRowMajor(tensor.layout)) absl::StrAppend(&text, tensor.c0);
+  if (!IsRowMajor(tensor.layout)) absl::StrAppend(&text, "/", tensor.c0);
   return text;
 }
 
