@@ -17,8 +17,8 @@ Proofs::Proofs(std::vector<RegisteredBackend>* backends)
                     backends)) {}
 
 void Proofs::OnFailed(const FailedProof& failed) {
-  spdlog::error("failed proof of {} (found in {}, by {})", failed.phrase,
-                failed.problem, failed.way);
+  spdlog::error("failed proof of {} ({} on {})", failed.phrase,
+                failed.implementation, failed.problem);
   MutexLock lock(&mutex_);
   has_failed_ = true;
   if (readiness_ != nullptr) readiness_->OnProofFailed();

@@ -87,7 +87,6 @@ absl::StatusOr<std::unique_ptr<Plan>> ProvenBackend::MakeProvenPlan(
     *remedy = Remedy::kNone;
     return plan;
   }
-  const std::string way = WayOf(operation, options, *plan);
   if (OperandDtype(operation) != DataType::kF32) {
     PlanOptions in_f32 = options;
     in_f32.compute_in_f32 = true;
@@ -95,12 +94,12 @@ absl::StatusOr<std::unique_ptr<Plan>> ProvenBackend::MakeProvenPlan(
     ASSIGN_OR_RETURN(Proof second, ProofOf(operation, in_f32, *plan));
     if (second.passed()) {
       *remedy = Remedy::kByF32;
-      Note(operation, proof, way, *remedy);
+      Note(operation, proof, *remedy);
       return plan;
     }
     if (!second.wrong.empty()) proof = std::move(second);
   }
-  Note(operation, proof, way, *remedy);
+  Note(operation, proof, *remedy);
   return Refusal(FamilyOf(operation, proof.wrong[0]));
 }
 
@@ -157,12 +156,13 @@ absl::StatusOr<ProvenBackend::Proof> ProvenBackend::ProveOn(
     const ConvOperation& operation, const Plan& plan) const {
   Proof proof;
   ASSIGN_OR_RETURN(proof.wrong, WrongResults(operation, plan, *reference_));
+  proof.implementation = std::string(plan.implementation());
   proof.problem = ToString(operation);
   return proof;
 }
 
 void ProvenBackend::Note(const ConvOperation& operation, const Proof& proof,
-                         const std::string& way, Remedy remedy) const {
+                         Remedy remedy) const {
   for (Result which : proof.wrong) {
     const std::string family = FamilyOf(operation, which);
     {
@@ -173,7 +173,8 @@ void ProvenBackend::Note(const ConvOperation& operation, const Proof& proof,
       noted = remedy;
       counts_.families = static_cast<int64_t>(failed_.size());
     }
-    listener_.on_failed({PhraseOf(family, remedy), way, proof.problem});
+    listener_.on_failed(
+        {PhraseOf(family, remedy), proof.implementation, proof.problem});
   }
 }
 

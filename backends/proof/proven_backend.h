@@ -18,7 +18,7 @@ namespace convgrad {
 // What was found wrong, and what is done instead.
 struct FailedProof {
   std::string phrase;  // as in BackendCapabilities::failed_proofs
-  std::string way;
+  std::string implementation;
   std::string problem;  // where it showed
 };
 
@@ -85,6 +85,7 @@ class ProvenBackend final : public Backend {
  private:
   // What came of proving a way: unmet if there was no problem to do it on.
   struct Proof {
+    std::string implementation;
     std::string problem;
     std::vector<Result> wrong;
     bool passed() const { return !problem.empty() && wrong.empty(); }
@@ -99,7 +100,7 @@ class ProvenBackend final : public Backend {
   absl::StatusOr<Proof> ProveOn(const ConvOperation& operation,
                                 const Plan& plan) const;
   void Note(const ConvOperation& operation, const Proof& proof,
-            const std::string& way, Remedy remedy) const;
+            Remedy remedy) const;
   absl::Status Refusal(absl::string_view family) const;
 
   const std::unique_ptr<Backend> wrapped_;

@@ -41,27 +41,41 @@ void ReduceChannels(ConvProblem* problem) {
   problem->out_channels = problem->groups * FewOf(out);
 }
 
-// Leaves windows that see each pad, two that see none, and what is left beyond
-// the last window.
-void ReduceAxis(bool transposed, SpatialAxis* axis) {
+// Halves the positions so often, but leaves windows that see each pad, two that
+// see none, and what is left beyond the last window.
+void ReduceAxis(bool transposed, int halvings, SpatialAxis* axis) {
   const int64_t stride = axis->stride;
   const auto windows_in = [stride](int64_t pad) {
     return pad <= 0 ? 0 : (pad + stride - 1) / stride;
   };
   const int64_t windows =
-      windows_in(axis->pad_begin) + 2 + windows_in(axis->pad_end);
-  const int64_t extent = (axis->kernel - 1) * axis->dilation + 1;
-  const int64_t pads = axis->pad_begin + axis->pad_end;
+      std::max(windows_in(axis->pad_begin) + 2 + windows_in(axis->pad_end),
+               (transposed ? axis->in : axis->out) >> halvings);
   if (transposed) {
     axis->in = std::min(axis->in, windows);
     return;
   }
+  const int64_t extent = (axis->kernel - 1) * axis->dilation + 1;
+  const int64_t pads = axis->pad_begin + axis->pad_end;
   const int64_t rest = (axis->in + pads - extent) % stride;
   axis->in = std::min(axis->in, (windows - 1) * stride + extent - pads + rest);
 }
 
-std::optional<ConvProblem> WithFewPositions(ConvProblem problem) {
-  for (SpatialAxis& axis : problem.axes) ReduceAxis(problem.transposed, &axis);
+// Enough for any extent.
+constexpr int kMostHalvings = 32;
+
+std::optional<ConvProblem> WithFewerPositions(ConvProblem problem,
+                                              int halvings) {
+  if (problem.axes.empty()) {
+    // The positions of a linear problem are its items.
+    problem.batch = std::min(problem.batch,
+                             std::max<int64_t>(problem.batch >> halvings, 2));
+    return problem;
+  }
+  problem.batch = std::min<int64_t>(problem.batch, 2);
+  for (SpatialAxis& axis : problem.axes) {
+    ReduceAxis(problem.transposed, halvings, &axis);
+  }
   absl::StatusOr<ConvProblem> resolved = Resolve(problem, {});
   if (!resolved.ok()) return std::nullopt;
   return *std::move(resolved);
@@ -103,6 +117,20 @@ std::optional<ConvOperation> For(const ConvProblem& problem,
   return operation;
 }
 
+// Returns `operation` on a smaller problem, nullopt if there is none.
+std::optional<ConvOperation> Reduced(const ConvOperation& operation,
+                                     bool few_channels, int halvings) {
+  ConvProblem problem = operation.problem;
+  // It must fit the problem while that is resolved.
+  problem.bias.reset();
+  if (few_channels) ReduceChannels(&problem);
+  const auto reduced = WithFewerPositions(std::move(problem), halvings);
+  if (!reduced) return std::nullopt;
+  problem = *reduced;
+  problem.bias = BiasFor(problem, operation.problem);
+  return For(problem, operation);
+}
+
 }  // namespace
 
 bool IsCheap(const ConvOperation& operation) {
@@ -111,30 +139,23 @@ bool IsCheap(const ConvOperation& operation) {
 
 std::vector<ConvOperation> SmallProblems(const ConvOperation& operation) {
   std::vector<ConvOperation> forms;
-  std::vector<ConvProblem> tried;
-  for (const bool few_positions : {true, false}) {
-    for (const bool few_channels : {true, false}) {
-      ConvProblem problem = operation.problem;
-      // The positions of a linear problem are its items.
-      if (few_positions || !problem.axes.empty()) {
-        problem.batch = std::min<int64_t>(problem.batch, 2);
-      }
-      if (few_channels) ReduceChannels(&problem);
-      // Before positions are: a bias must fit the problem that is resolved.
-      problem.bias.reset();
-      if (few_positions) {
-        const auto reduced = WithFewPositions(problem);
-        if (!reduced) continue;
-        problem = *reduced;
-      }
-      problem.bias = BiasFor(problem, operation.problem);
-      if (std::find(tried.begin(), tried.end(), problem) != tried.end()) {
-        continue;
-      }
-      tried.push_back(problem);
-      auto form = For(problem, operation);
-      if (form && IsWithin(*form, kMost)) forms.push_back(*std::move(form));
+  // Returns whether there is no need to try fewer positions.
+  const auto add = [&](bool few_channels, int halvings) {
+    auto form = Reduced(operation, few_channels, halvings);
+    if (!form || !IsWithin(*form, kMost)) return false;
+    const auto is_equal = [&](const ConvOperation& other) {
+      return other.problem == form->problem;
+    };
+    if (std::none_of(forms.begin(), forms.end(), is_equal)) {
+      forms.push_back(*std::move(form));
     }
+    return true;
+  };
+  add(true, kMostHalvings);
+  add(false, kMostHalvings);
+  for (const bool few_channels : {true, false}) {
+    int halvings = 0;
+    while (halvings < kMostHalvings && !add(few_channels, halvings)) ++halvings;
   }
   return forms;
 }

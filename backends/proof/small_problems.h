@@ -12,8 +12,8 @@ namespace convgrad {
 bool IsCheap(const ConvOperation& operation);
 
 // Returns forms of `operation` that the reference computes in at most some 50
-// ms, the smallest first: few channels and positions, all channels and few
-// positions, few channels and all positions, and all of both; with at most two
+// ms: few channels and positions, all channels and few positions, then few and
+// all channels with as many positions as that time allows; with at most two
 // items, but for linear problems, whose items are positions. Everything but
 // extents is the operation's: kernel, strides, dilations, pads, kinds of bias
 // and groups, dtypes, layouts, scales, what is left of the channels after

@@ -36,6 +36,7 @@ SEES = {
     "client/": (CORE, "proto/"),
     # Whole programs and the one suite for all backends.
     "tests/conformance/": (CORE, "backends/"),
+    "tests/backends/proof/": (CORE, "backends/"),
     "tests/gpu/": (CORE, "backends/"),
     "tests/end_to_end/": ANYTHING,
     "tests/bench/": ANYTHING,
