@@ -59,7 +59,8 @@ EXPOSE 7070 9464
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["/usr/local/bin/convgrad-server", "--listen=127.0.0.1:7070", "--healthcheck"]
-ENTRYPOINT ["/usr/local/bin/convgrad-server"]
+# Whatever the command, which may name another --plan_file behind it.
+ENTRYPOINT ["/usr/local/bin/convgrad-server", "--plan_file=auto"]
 CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464", "--insecure"]
 
 # Toolkit and cuDNN come as wheels, so that no other image is needed.

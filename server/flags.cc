@@ -94,8 +94,10 @@ ABSL_FLAG(
     "share of backwards, 0 to 1, whose gradients the server checks by the "
     "adjoint identity; each check costs two forward passes");
 ABSL_FLAG(std::string, plan_file, convgrad::Config().plan_file,
-          "follow what --tune wrote to this file; empty for the built-in "
-          "heuristics alone");
+          "follow what --tune wrote to this file; auto for the one of "
+          "/usr/share/convgrad/plans that was timed on this kind of machine, "
+          "auto:FOLDER for the one there; empty for the built-in heuristics "
+          "alone");
 ABSL_FLAG(std::string, tune, "",
           "don't serve: time the problems of this file, one problem string a "
           "line, as a worker would run them, and write --plan_file");

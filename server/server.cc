@@ -13,6 +13,7 @@
 #include "server/memory/call_memory.h"
 #include "server/memory/region_listener.h"
 #include "server/memory/region_registry.h"
+#include "server/plan_choice.h"
 #include "server/proofs.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call.h"
@@ -24,14 +25,12 @@
 #include "server/rpc/listeners.h"
 #include "server/rpc/readiness.h"
 #include "server/scheduling/plan_cache.h"
-#include "server/scheduling/plan_file.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
 #include "server/scheduling/warmup.h"
 #include "server/scheduling/weight_cache.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
-#include "server/text_file.h"
 #include "server/token_file.h"
 #include "server/warmer.h"
 #include "server/workers.h"
@@ -326,11 +325,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   RETURN_IF_ERROR(complete.Validate());
   ASSIGN_OR_RETURN(std::vector<RegisteredBackend> selected,
                    SelectBackends(std::move(backends), complete.backends));
-  if (!complete.plan_file.empty()) {
-    ASSIGN_OR_RETURN(const std::string text,
-                     ReadTextFile("plan_file", complete.plan_file));
-    RETURN_IF_ERROR(LoadPlanFile(text, selected));
-  }
+  RETURN_IF_ERROR(FollowPlanFile(
+      complete.plan_file,
+      OriginHere(machine, complete.threads_per_worker, selected), selected));
   auto proofs = std::make_unique<Proofs>(&selected);
   auto server = std::make_unique<GrpcServer>(
       complete, machine, std::move(selected), std::move(proofs));

@@ -96,12 +96,11 @@ struct PlanOptions {
   int64_t timing_bytes = 0;
   // Which of the backend's devices will run the plan; 0 if it has none.
   int device = 0;
-  // True: operands of 16 bits are converted and computed in f32, whatever the
-  // backend does natively.
+  // Whether 16-bit tensors shall be converted and computed in f32, even where
+  // the backend has a faster way.
   bool compute_in_f32 = false;
-  // Empty, or implementation() of a plan of this backend: where this operation
-  // can be computed in the same formats and cut alike, it shall be, so that it
-  // runs the same code. Needn't outlive MakePlan.
+  // The implementation() of another plan: choose the same ways to compute,
+  // where this operation has them. Empty: choose freely.
   absl::string_view like = {};
 };
 

@@ -1,8 +1,10 @@
 #include "backends/onednn/onednn_backend.h"
 
 #include "absl/strings/str_cat.h"
+#include "backends/onednn/onednn_candidates.h"
 #include "backends/onednn/onednn_choices.h"
 #include "backends/onednn/onednn_conv_plan.h"
+#include "backends/onednn/onednn_cpu.h"
 #include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_tuning.h"
 #include "backends/onednn/onednn_types.h"
@@ -10,49 +12,42 @@
 namespace convgrad {
 namespace {
 
-absl::string_view IsaName(dnnl::cpu_isa isa) {
-  switch (isa) {
-    case dnnl::cpu_isa::sse41:
-      return "sse41";
-    case dnnl::cpu_isa::avx:
-      return "avx";
-    case dnnl::cpu_isa::avx2:
-      return "avx2";
-    case dnnl::cpu_isa::avx512_core:
-      return "avx512_core";
-    case dnnl::cpu_isa::avx512_core_vnni:
-      return "avx512_core_vnni";
-    case dnnl::cpu_isa::avx512_core_bf16:
-      return "avx512_core_bf16";
-    case dnnl::cpu_isa::avx512_core_amx:
-      return "avx512_core_amx";
-    default:
-      return "other";
-  }
-}
-
 std::string VersionText() {
   const dnnl_version_t* version = dnnl_version();
   return absl::StrCat(version->major, ".", version->minor, ".", version->patch);
 }
 
+// What the library itself says, which knows the instructions that it may use.
+bool HasBf16() {
+  onednn::PassSpec spec;
+  spec.pass = Pass::kBackwardWeight;
+  spec.problem = *Parse("conv2d_n1_c16_o16_i8_k1");
+  spec.operand_dtype = DataType::kBF16;
+  spec.data = {DataType::kBF16, {1, 16, 8, 8}, {1024, 64, 8, 1}, 0};
+  spec.weight = {DataType::kBF16, {16, 16, 1, 1}, {16, 1, 1, 1}, 0};
+  spec.out = spec.data;
+  const auto candidates = onednn::ListCandidates(spec);
+  return candidates.ok() && !candidates->empty();
+}
+
 class OnednnBackend final : public Backend {
  public:
+  explicit OnednnBackend(bool native_bf16) : native_bf16_(native_bf16) {}
+
   absl::string_view name() const override { return "onednn"; }
 
   BackendCapabilities capabilities() const override {
     BackendCapabilities capabilities;
     capabilities.version = VersionText();
     capabilities.description = "CPU";
-    capabilities.cpu_features = {
-        std::string(IsaName(dnnl::get_effective_cpu_isa()))};
+    capabilities.cpu_features = {std::string(onednn::InstructionSet())};
     capabilities.results.assign(kAllResults.begin(), kAllResults.end());
     capabilities.dtypes = {DataType::kF32, DataType::kBF16, DataType::kF16};
     capabilities.layouts = {Layout::kNCX,       Layout::kNXC, Layout::kOIX,
                             Layout::kOXI,       Layout::kXIO, Layout::kNDC1HWC0,
                             Layout::kFractalZ3D};
     for (DataType dtype : capabilities.dtypes) {
-      if (onednn::ComputeDtype(dtype) == dtype) {
+      if (onednn::ComputeDtype(dtype, {1, native_bf16_}) == dtype) {
         capabilities.native_dtypes.push_back(dtype);
       }
     }
@@ -67,9 +62,15 @@ class OnednnBackend final : public Backend {
       const ConvOperation& operation,
       const PlanOptions& options) const override {
     RETURN_IF_ERROR(CheckSupport(operation));
+    const onednn::ComputeOptions compute = {
+        options.threads, native_bf16_ && !options.compute_in_f32};
+    if (!options.like.empty()) {
+      return onednn::MakeConvPlan(operation, compute,
+                                  onednn::PreferencesLike(options.like));
+    }
     if (!options.deterministic) {
-      RETURN_IF_ERROR(onednn::Tune(operation, options.threads,
-                                   options.timing_bytes, &timed_));
+      RETURN_IF_ERROR(
+          onednn::Tune(operation, compute, options.timing_bytes, &timed_));
     }
     // Timed on the spot counts for those who asked for it only.
     const auto find = [&](auto find_in) {
@@ -79,7 +80,7 @@ class OnednnBackend final : public Backend {
       return find_in(loaded_);
     };
     return onednn::MakeConvPlan(
-        operation, options.threads,
+        operation, compute,
         {[&](const onednn::PassSpec& pass) {
            return find([key = KeyOf(pass)](const onednn::Choices& choices) {
              return choices.FindFormat(key);
@@ -105,9 +106,8 @@ class OnednnBackend final : public Backend {
   // Measured on an EPYC 9004, rounded: ResNet-50's backwards.
   Rates rates(int threads) const override {
     const double f32 = 9e10 * threads;
-    const bool native =
-        onednn::ComputeDtype(DataType::kBF16) == DataType::kBF16;
-    return {{f32, native ? 2 * f32 : f32, f32}, 0, absl::Microseconds(50)};
+    return {
+        {f32, native_bf16_ ? 2 * f32 : f32, f32}, 0, absl::Microseconds(50)};
   }
 
   std::string tuning() const override { return timed_.ToText(); }
@@ -116,6 +116,7 @@ class OnednnBackend final : public Backend {
   }
 
  private:
+  const bool native_bf16_;
   onednn::Choices loaded_;
   mutable onednn::Choices timed_;
 };
@@ -123,15 +124,18 @@ class OnednnBackend final : public Backend {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend() {
+  return MakeOnednnBackend(onednn::IsFasterInBf16());
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(bool native_bf16) {
   const dnnl_version_t* version = dnnl_version();
   if (version->major < 3 || (version->major == 3 && version->minor < 2)) {
     return MakeError(absl::StatusCode::kFailedPrecondition,
                      {Reason::kBackendUnavailable, "backend onednn",
                       VersionText(), "oneDNN 3.2 or later"});
   }
-  std::unique_ptr<Backend> backend = std::make_unique<OnednnBackend>();
   RETURN_IF_ERROR(onednn::Guard("start", [] { onednn::CpuEngine(); }));
-  return backend;
+  return std::make_unique<OnednnBackend>(native_bf16 && HasBf16());
 }
 
 }  // namespace convgrad

@@ -13,4 +13,9 @@ namespace convgrad {
 // library is older than 3.2.
 absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend();
 
+// Likewise, but computes bf16 by the CPU's own instructions, or by the
+// library's emulation of them, or only by way of f32, whatever is faster: for
+// tests and measurements. Where the library has no bf16 at all, f32 it is.
+absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(bool native_bf16);
+
 }  // namespace convgrad

@@ -138,6 +138,26 @@ Candidate DescribeCandidate(const PassSpec& spec, Format format,
   return candidate;
 }
 
+// Whether Inf or NaN in one operand reaches sums that don't contain it. The
+// library's bf16 instructions take channels in pairs: of an odd number of them
+// per group, the last one is paired with its neighbour in memory, times 0. That
+// neighbour is another group's channel or another position's, unless channels
+// are padded with zeros. Depthwise kernels take none in pairs.
+bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
+  if (spec.operand_dtype != DataType::kBF16 ||
+      spec.pass == Pass::kBackwardWeight ||
+      absl::StrContains(candidate.implementation, "dw")) {
+    return false;
+  }
+  const bool is_forward = spec.pass == Pass::kForward;
+  const int64_t groups = spec.problem.groups;
+  const int64_t channels =
+      is_forward ? spec.problem.in_channels : spec.problem.out_channels;
+  const memory::desc& summed = is_forward ? candidate.data : candidate.out;
+  const bool is_padded = groups == 1 && summed.get_padded_dims()[1] % 2 == 0;
+  return channels / groups % 2 == 1 && !is_padded;
+}
+
 }  // namespace
 
 PassArguments ArgumentsOf(Pass pass) {
@@ -154,6 +174,17 @@ PassArguments ArgumentsOf(Pass pass) {
           DNNL_ARG_DIFF_BIAS};
 }
 
+PassSpec InF32(PassSpec spec) {
+  const auto convert = [](StridedView* view, bool* is_copied) {
+    *is_copied |= view->dtype != DataType::kF32;
+    view->dtype = DataType::kF32;
+  };
+  convert(&spec.data, &spec.copies_data);
+  convert(&spec.out, &spec.copies_out);
+  spec.weight.dtype = spec.operand_dtype = DataType::kF32;
+  return spec;
+}
+
 absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
                                                        Format format) {
   std::optional<Candidate> candidate;
@@ -165,6 +196,7 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
       return;
     }
     candidate = DescribeCandidate(spec, format, std::move(primitive_desc));
+    if (MixesNeighbours(spec, *candidate)) candidate.reset();
   }));
   return candidate;
 }
@@ -175,6 +207,15 @@ absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {
     ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
                      MakeCandidate(spec, format));
     if (candidate) candidates.push_back(*std::move(candidate));
+  }
+  const auto is_plain_loop = [](const Candidate& candidate) {
+    return absl::StartsWith(candidate.implementation, "ref");
+  };
+  if (spec.operand_dtype != DataType::kF32 ||
+      !std::all_of(candidates.begin(), candidates.end(), is_plain_loop)) {
+    candidates.erase(
+        std::remove_if(candidates.begin(), candidates.end(), is_plain_loop),
+        candidates.end());
   }
   return candidates;
 }

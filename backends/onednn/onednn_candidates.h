@@ -49,7 +49,11 @@ struct PassArguments {
 };
 PassArguments ArgumentsOf(Pass pass);
 
-// Returns every way the library offers, in the order of Format. Empty if none.
+// Returns the same pass with all tensors converted and computed in f32.
+PassSpec InF32(PassSpec spec);
+
+// Returns every way the library offers that is right, in the order of Format.
+// Its plain loops count only if it has nothing else, and in f32. Empty if none.
 // Errors: kInternal if the library fails.
 absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec);
 
@@ -62,12 +66,20 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
 using FormatPreference =
     std::function<std::optional<Format>(const PassSpec& spec)>;
 
-// Returns the formats of an operation's passes: what `preference` names, where
-// the library has it, else those predicted to be fastest together. One copy of
-// a shared tensor serves both passes if they want it alike. The choice follows
-// from specs and preference alone. Requires: at least one pass.
+// How a pass shall be computed: as `spec` says, in this format.
+struct ChosenPass {
+  PassSpec spec;
+  Format format = Format::kAny;
+};
+
+// Returns how an operation's passes shall be computed: a 16-bit one in f32
+// where the library has no way in 16 bits; in the format that `preference`
+// names, where the library has it, else in those predicted to be fastest
+// together. One copy of a shared tensor serves both passes if they want it
+// alike. The choice follows from specs and preference alone. Requires: at least
+// one pass.
 // Errors: kUnimplemented if the library has no way; kInternal.
-absl::StatusOr<std::vector<Format>> ChooseFormats(
-    absl::Span<const PassSpec> specs, const FormatPreference& preference);
+absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
+    std::vector<PassSpec> specs, const FormatPreference& preference);
 
 }  // namespace convgrad::onednn

@@ -21,11 +21,16 @@ absl::Status NoImplementation(const PassSpec& spec) {
 }
 
 // What one pass may be computed in: the preferred format alone, if there is
-// one.
+// one. Has the pass computed in f32 where the library has no way as it is.
 absl::StatusOr<std::vector<Candidate>> Eligible(
-    const PassSpec& spec, std::optional<Format> preferred) {
-  ASSIGN_OR_RETURN(std::vector<Candidate> candidates, ListCandidates(spec));
-  if (candidates.empty()) return NoImplementation(spec);
+    const FormatPreference& preference, PassSpec* spec) {
+  ASSIGN_OR_RETURN(std::vector<Candidate> candidates, ListCandidates(*spec));
+  if (candidates.empty() && spec->operand_dtype != DataType::kF32) {
+    *spec = InF32(std::move(*spec));
+    ASSIGN_OR_RETURN(candidates, ListCandidates(*spec));
+  }
+  if (candidates.empty()) return NoImplementation(*spec);
+  const std::optional<Format> preferred = preference(*spec);
   for (Candidate& candidate : candidates) {
     if (candidate.format == preferred) {
       return std::vector<Candidate>{std::move(candidate)};
@@ -49,36 +54,38 @@ double SavedSeconds(const PassSpec& spec, const Candidate& first,
 
 }  // namespace
 
-absl::StatusOr<std::vector<Format>> ChooseFormats(
-    absl::Span<const PassSpec> specs, const FormatPreference& preference) {
-  const bool together =
-      specs.size() == 2 && specs[0].shared != Shared::kNothing;
+absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
+    std::vector<PassSpec> specs, const FormatPreference& preference) {
   std::vector<std::vector<Candidate>> eligible;
-  std::vector<Format> formats;
-  for (const PassSpec& spec : specs) {
+  std::vector<ChosenPass> chosen;
+  for (PassSpec& spec : specs) {
     ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
-                     Eligible(spec, preference(spec)));
-    formats.push_back(
+                     Eligible(preference, &spec));
+    const Format format =
         std::min_element(candidates.begin(), candidates.end(),
                          [](const Candidate& a, const Candidate& b) {
                            return a.predicted_seconds < b.predicted_seconds;
                          })
-            ->format);
+            ->format;
     eligible.push_back(std::move(candidates));
+    chosen.push_back({std::move(spec), format});
   }
-  if (!together) return formats;
+  if (chosen.size() != 2 || chosen[0].spec.shared == Shared::kNothing) {
+    return chosen;
+  }
   double fastest = std::numeric_limits<double>::infinity();
   for (const Candidate& first : eligible[0]) {
     for (const Candidate& second : eligible[1]) {
       const double seconds = first.predicted_seconds +
                              second.predicted_seconds -
-                             SavedSeconds(specs[1], first, second);
+                             SavedSeconds(chosen[1].spec, first, second);
       if (seconds >= fastest) continue;
       fastest = seconds;
-      formats = {first.format, second.format};
+      chosen[0].format = first.format;
+      chosen[1].format = second.format;
     }
   }
-  return formats;
+  return chosen;
 }
 
 }  // namespace convgrad::onednn

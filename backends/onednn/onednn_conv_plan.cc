@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "backends/onednn/onednn_partitioned_plan.h"
 #include "backends/onednn/onednn_plan_builder.h"
 #include "backends/onednn/onednn_threads.h"
@@ -66,10 +69,33 @@ Partition ChoosePartition(const ConvOperation& operation, int threads,
 
 }  // namespace
 
+Preferences PreferencesLike(absl::string_view implementation) {
+  // "batch*4(forward=jit:avx512_core/nxc ...)", or what is in the brackets.
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(implementation, absl::ByAnyChar(" ()"), absl::SkipEmpty());
+  Preferences preferences;
+  preferences.format = [words](const PassSpec& spec) -> std::optional<Format> {
+    for (absl::string_view word : words) {
+      if (!absl::StartsWith(word, absl::StrCat(NameOf(spec.pass), "="))) {
+        continue;
+      }
+      return ParseFormat(word.substr(word.rfind('/') + 1));
+    }
+    return std::nullopt;
+  };
+  preferences.partition = [words](const ConvOperation&, int /*threads*/) {
+    return std::optional<Partition>(
+        words.empty() ? Partition()
+                      : ParsePartition(words[0]).value_or(Partition()));
+  };
+  return preferences;
+}
+
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
-    const ConvOperation& operation, int threads,
+    const ConvOperation& operation, ComputeOptions options,
     const Preferences& preferences) {
-  if (IsSmall(operation)) threads = 1;
+  if (IsSmall(operation)) options.threads = 1;
+  const int threads = options.threads;
   UseThreads(threads);
   if (operation.problem.batch == 0) {
     return std::make_unique<ProgramPlan>(ZeroProgram(operation), "zero",
@@ -78,12 +104,12 @@ absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
   const Partition partition =
       ChoosePartition(operation, threads, preferences.partition);
   if (partition.axis != CutAxis::kNone) {
-    return MakePartitionedPlan(operation, partition, threads,
-                               [&](const ConvOperation& piece) {
-                                 return MakeConvPlan(piece, 1, preferences);
-                               });
+    return MakePartitionedPlan(
+        operation, partition, options, [&](const ConvOperation& piece) {
+          return MakeConvPlan(piece, OneThread(options), preferences);
+        });
   }
-  PlanBuilder builder(operation, threads, preferences.format);
+  PlanBuilder builder(operation, options, preferences.format);
   RETURN_IF_ERROR(builder.Build());
   std::string implementation = builder.implementation();
   if (implementation.empty()) implementation = "sum";

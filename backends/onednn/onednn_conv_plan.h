@@ -23,12 +23,16 @@ struct Preferences {
   PartitionPreference partition;
 };
 
-// Plans for a team of `threads`, or for one thread where the problem is too
-// small for more. Follows the preferences where they can be followed, else what
-// is predicted to be fastest.
+// Returns the preference for what a plan of this implementation() does: the
+// formats of its passes and its partition. The text must outlive it.
+Preferences PreferencesLike(absl::string_view implementation);
+
+// Plans for a team of options.threads, or for one thread where the problem is
+// too small for more. Follows the preferences where they can be followed, else
+// what is predicted to be fastest.
 // Errors: kUnimplemented, kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
-    const ConvOperation& operation, int threads,
+    const ConvOperation& operation, ComputeOptions options,
     const Preferences& preferences);
 
 }  // namespace convgrad::onednn

@@ -1,48 +1,55 @@
-// Element access in a form that compilers vectorise. bf16 is its 16 bits.
+// Elements of any dtype, read as f32 a block at a time.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "backends/core/data_type.h"
 
 namespace convgrad::onednn {
 
-using BFloat16Bits = uint16_t;
+// Elements read at once: a block of f32 stays in the first-level cache.
+inline constexpr int64_t kBlock = 1024;
 
-inline float Load(const float* p) { return *p; }
-inline float Load(const BFloat16Bits* p) {
-  return std::bit_cast<float>(static_cast<uint32_t>(*p) << 16);
-}
+// Elements as f32, each `stride` from the one before.
+struct FloatRun {
+  const float* first;
+  int64_t stride;
+};
 
-inline void Store(float value, float* p) { *p = value; }
-// Rounds to nearest even; NaN stays a (quiet) NaN.
-inline void Store(float value, BFloat16Bits* p) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-  const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
-  *p = static_cast<BFloat16Bits>(is_nan ? (bits >> 16) | 0x40 : rounded);
-}
+// Reads the elements of one tensor, exactly. Owned by one thread.
+class BlockReader {
+ public:
+  // `count` elements at `data`, which must outlive the reader.
+  BlockReader(DataType dtype, const void* data, int64_t count)
+      : dtype_(dtype), data_(data), count_(count) {}
 
-// The bits of +Inf; positive numbers are the patterns from 1 to it.
-inline uint32_t InfinityBits(DataType dtype) {
-  switch (dtype) {
-    case DataType::kBF16:
-      return 0x7f80;
-    case DataType::kF16:
-      return 0x7c00;
-    case DataType::kF32:
-      break;
+  // Returns `count` elements: the one at `offset`, then each `stride` elements
+  // further on. They stay until the next call. Fast where one call goes on
+  // where the last one ended, however short. Requires: at most kBlock elements,
+  // within the tensor.
+  FloatRun Read(int64_t offset, int64_t stride, int64_t count) {
+    if (dtype_ == DataType::kF32) {
+      return {static_cast<const float*>(data_) + offset, stride};
+    }
+    if (stride != 1) {
+      Gather(offset, stride, count);
+    } else if (offset < begin_ || offset + count > end_) {
+      Fill(offset);
+    }
+    return {block_ + (offset - begin_), 1};
   }
-  return 0x7f800000;
-}
 
-// Calls body with a null pointer of the element type, float or BFloat16Bits.
-// Requires: not f16.
-template <typename Body>
-auto WithElement(DataType dtype, Body&& body) {
-  if (dtype == DataType::kF32) return body(static_cast<float*>(nullptr));
-  return body(static_cast<BFloat16Bits*>(nullptr));
-}
+ private:
+  // Converts elements, at `offset` and so on, to the block.
+  void Gather(int64_t offset, int64_t stride, int64_t count);
+  // The same with as many as the block has room for, one after the other.
+  void Fill(int64_t offset);
+
+  DataType dtype_;
+  const void* data_;
+  int64_t count_;
+  int64_t begin_ = 0, end_ = 0;  // what the block holds of a row
+  float block_[kBlock];
+};
 
 }  // namespace convgrad::onednn

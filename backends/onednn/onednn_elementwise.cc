@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <type_traits>
+#include <vector>
 
 #include "backends/core/element_convert.h"
 #include "backends/onednn/onednn_elements.h"
@@ -10,6 +11,19 @@
 
 namespace convgrad::onednn {
 namespace {
+
+// The bits of +Inf; positive numbers are the patterns from 1 to it.
+uint32_t InfinityBits(DataType dtype) {
+  switch (dtype) {
+    case DataType::kBF16:
+      return 0x7f80;
+    case DataType::kF16:
+      return 0x7c00;
+    case DataType::kF32:
+      break;
+  }
+  return 0x7f800000;
+}
 
 // True for positive numbers and +Inf, not for NaN; on the bits, so that
 // subnormals count whatever the machine's flush mode.
@@ -47,21 +61,17 @@ void WithBits(DataType dtype, Body&& body) {
 }
 
 // Adds an addend to `count` values in `block`.
-template <typename Element>
-void AddRun(const Element* addend, int64_t stride, int64_t count,
-            float* block) {
+void AddRun(const FloatRun& addend, int64_t count, float* block) {
+  const auto [first, stride] = addend;
   if (stride == 0) {
-    const float value = Load(addend);
+    const float value = *first;
     for (int64_t i = 0; i < count; ++i) block[i] += value;
   } else if (stride == 1) {
-    for (int64_t i = 0; i < count; ++i) block[i] += Load(addend + i);
+    for (int64_t i = 0; i < count; ++i) block[i] += first[i];
   } else {
-    for (int64_t i = 0; i < count; ++i) block[i] += Load(addend + i * stride);
+    for (int64_t i = 0; i < count; ++i) block[i] += first[i * stride];
   }
 }
-
-// Elements handled at once: a block of f32 stays in the first-level cache.
-constexpr int64_t kBlock = 1024;
 
 void FinishBlock(const Epilogue& epilogue, float* block, int64_t count) {
   if (epilogue.relu) {
@@ -73,18 +83,19 @@ void FinishBlock(const Epilogue& epilogue, float* block, int64_t count) {
   for (int64_t i = 0; i < count; ++i) block[i] *= epilogue.scale;
 }
 
-// Where an epilogue's tensors are.
+// An epilogue and where its tensors are.
 struct EpilogueData {
+  const Epilogue& epilogue;
   const float* sum;
   const float* bias;
-  const void* residual;
+  DataType result_dtype;
   std::byte* result;
 };
 
 // `count` elements of a run from its element `begin` on.
-void ApplyBlock(const Epilogue& epilogue, const EpilogueData& data,
-                DataType result_dtype, const Run& run, int64_t begin,
-                int64_t count) {
+void ApplyBlock(const EpilogueData& data, const Run& run, int64_t begin,
+                int64_t count, BlockReader* residual) {
+  const Epilogue& epilogue = data.epilogue;
   const int64_t at = run.offset[0] + begin;
   float block[kBlock];
   if (data.sum != nullptr) {
@@ -94,20 +105,17 @@ void ApplyBlock(const Epilogue& epilogue, const EpilogueData& data,
     std::fill_n(block, count, -0.0f);
   }
   if (epilogue.bias) {
-    AddRun(data.bias + run.offset[1] + begin * run.stride[1], run.stride[1],
-           count, block);
+    const int64_t stride = run.stride[1];
+    AddRun({data.bias + run.offset[1] + begin * stride, stride}, count, block);
   }
-  if (epilogue.residual) {
-    WithElement(epilogue.residual->dtype, [&](auto* element) {
-      using Element = std::remove_pointer_t<decltype(element)>;
-      AddRun(static_cast<const Element*>(data.residual) + run.offset[2] +
-                 begin * run.stride[2],
-             run.stride[2], count, block);
-    });
+  if (residual != nullptr) {
+    const int64_t stride = run.stride[2];
+    AddRun(residual->Read(run.offset[2] + begin * stride, stride, count), count,
+           block);
   }
   FinishBlock(epilogue, block, count);
-  ConvertRun(DataType::kF32, block, result_dtype,
-             data.result + at * ByteSizeOf(result_dtype), count);
+  ConvertRun(DataType::kF32, block, data.result_dtype,
+             data.result + at * ByteSizeOf(data.result_dtype), count);
 }
 
 }  // namespace
@@ -142,12 +150,20 @@ void ApplyEpilogue(int threads, const Epilogue& epilogue, const float* sum,
       Strides(result),
       epilogue.bias ? BroadcastStrides(*epilogue.bias, result.dims) : nothing,
       epilogue.residual ? Strides(*epilogue.residual) : nothing};
-  const EpilogueData data{sum, bias, residual,
+  const LoopNest nest(result.dims, strides);
+  const EpilogueData data{epilogue, sum, bias, result.dtype,
                           static_cast<std::byte*>(result_data)};
-  LoopNest(result.dims, strides).ForEachRun(threads, [&](const Run& run) {
+  std::vector<BlockReader> readers;
+  if (epilogue.residual) {
+    readers.resize(nest.PartCount(threads),
+                   BlockReader(epilogue.residual->dtype, residual,
+                               ElementCount(*epilogue.residual)));
+  }
+  nest.ForEachRun(threads, [&](const Run& run) {
+    BlockReader* reader = readers.empty() ? nullptr : &readers[run.part];
     for (int64_t begin = 0; begin < run.length; begin += kBlock) {
-      ApplyBlock(epilogue, data, result.dtype, run, begin,
-                 std::min(kBlock, run.length - begin));
+      ApplyBlock(data, run, begin, std::min(kBlock, run.length - begin),
+                 reader);
     }
   });
 }

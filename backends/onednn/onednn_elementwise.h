@@ -21,7 +21,7 @@ void MaskGradient(int threads, const TensorDescriptor& grad,
 // What is done to an f32 sum before its one rounding, in this order.
 struct Epilogue {
   std::optional<Dims> bias;  // f32, dims broadcast to the result's rank
-  std::optional<TensorDescriptor> residual;  // f32 or bf16, row-major
+  std::optional<TensorDescriptor> residual;  // row-major
   bool relu = false;
   float scale = 1;
 };

@@ -209,12 +209,12 @@ absl::StatusOr<RunTimes> PartitionedPlan::Run(const RunBuffers& buffers) const {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Plan>> MakePartitionedPlan(
-    const ConvOperation& operation, const Partition& partition, int threads,
-    const PiecePlanner& planner) {
+    const ConvOperation& operation, const Partition& partition,
+    const ComputeOptions& options, const PiecePlanner& planner) {
   ASSIGN_OR_RETURN(PiecePlaces places,
-                   PlacePieces(operation, partition, threads, planner));
+                   PlacePieces(operation, partition, options, planner));
   return std::make_unique<PartitionedPlan>(std::move(places), partition,
-                                           threads);
+                                           options.threads);
 }
 
 }  // namespace convgrad::onednn

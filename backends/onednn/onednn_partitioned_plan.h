@@ -11,11 +11,11 @@
 
 namespace convgrad::onednn {
 
-// Returns a plan for `threads` threads. Requires: `partition` is one of
-// PartitionsOf(operation, threads).
+// Returns a plan for a team. Requires: `partition` is one of
+// PartitionsOf(operation, options.threads).
 // Errors: those of `planner`.
 absl::StatusOr<std::unique_ptr<Plan>> MakePartitionedPlan(
-    const ConvOperation& operation, const Partition& partition, int threads,
-    const PiecePlanner& planner);
+    const ConvOperation& operation, const Partition& partition,
+    const ComputeOptions& options, const PiecePlanner& planner);
 
 }  // namespace convgrad::onednn

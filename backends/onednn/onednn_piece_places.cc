@@ -35,10 +35,11 @@ int64_t OffsetWithin(const TensorDescriptor& whole, const Extract& extract) {
 
 class Placer {
  public:
-  Placer(const Partition& partition, int64_t groups)
-      : partition_(partition), groups_(groups) {}
+  Placer(const Partition& partition, const ComputeOptions& options,
+         int64_t groups)
+      : partition_(partition), options_(options), groups_(groups) {}
 
-  absl::Status PlaceAll(const ConvOperation& operation, int threads,
+  absl::Status PlaceAll(const ConvOperation& operation,
                         const PiecePlanner& planner);
   PiecePlaces Take() { return std::move(places_); }
 
@@ -57,6 +58,7 @@ class Placer {
                                         const Extract& weight);
 
   const Partition partition_;
+  const ComputeOptions options_;
   const int64_t groups_;
   PiecePlaces places_;
   std::map<const Plan*, size_t> forms_of_whole_;
@@ -65,7 +67,7 @@ class Placer {
 Place Placer::PlaceOperand(Operand which, const TensorDescriptor& whole,
                            const Extract& extract, Area* lane,
                            TensorDescriptor* descriptor) {
-  const DataType dtype = ComputeDtype(whole.dtype);
+  const DataType dtype = ComputeDtype(whole.dtype, options_);
   if (extract.is_whole()) {
     // Where a core has one piece, the piece's plan may as well convert it, and
     // so it does where pieces share what the first one makes of the weight. (A
@@ -124,7 +126,7 @@ Place Placer::PlaceResult(const ResultRequest& whole,
     return {Place::Where::kCaller, OffsetWithin(tensor, extract)};
   }
   TensorDescriptor& descriptor = request->descriptor;
-  descriptor.dtype = ComputeDtype(tensor.dtype);
+  descriptor.dtype = ComputeDtype(tensor.dtype, options_);
   return {Place::Where::kPiece, lane->Allocate(*ByteSize(descriptor)),
           Reorder::Make(PhysicalLayoutOf(descriptor), descriptor.dtype,
                         LayoutWithin(tensor, extract), tensor.dtype)};
@@ -148,11 +150,11 @@ std::optional<size_t> Placer::PlaceWeightForm(const Plan& plan,
   return index;
 }
 
-absl::Status Placer::PlaceAll(const ConvOperation& operation, int threads,
+absl::Status Placer::PlaceAll(const ConvOperation& operation,
                               const PiecePlanner& planner) {
   std::map<std::string, std::shared_ptr<const Plan>> plans;
   bool takes_weight_as_is = false;
-  for (Piece& piece : CutInto(operation, partition_, threads)) {
+  for (Piece& piece : CutInto(operation, partition_, options_.threads)) {
     ConvOperation& part = piece.operation;
     Share share;
     Area lane;
@@ -191,10 +193,11 @@ absl::Status Placer::PlaceAll(const ConvOperation& operation, int threads,
 }  // namespace
 
 absl::StatusOr<PiecePlaces> PlacePieces(const ConvOperation& operation,
-                                        const Partition& partition, int threads,
+                                        const Partition& partition,
+                                        const ComputeOptions& options,
                                         const PiecePlanner& planner) {
-  Placer placer(partition, operation.problem.groups);
-  RETURN_IF_ERROR(placer.PlaceAll(operation, threads, planner));
+  Placer placer(partition, options, operation.problem.groups);
+  RETURN_IF_ERROR(placer.PlaceAll(operation, planner));
   return placer.Take();
 }
 

@@ -13,6 +13,7 @@
 #include "backends/core/backend.h"
 #include "backends/core/reorder.h"
 #include "backends/onednn/onednn_pieces.h"
+#include "backends/onednn/onednn_types.h"
 
 namespace convgrad::onednn {
 
@@ -102,10 +103,11 @@ struct PiecePlaces {
   int64_t resident_bytes = 0;  // of all plans
 };
 
-// Requires: `partition` is one of PartitionsOf(operation, threads).
+// Requires: `partition` is one of PartitionsOf(operation, options.threads).
 // Errors: those of `planner`.
 absl::StatusOr<PiecePlaces> PlacePieces(const ConvOperation& operation,
-                                        const Partition& partition, int threads,
+                                        const Partition& partition,
+                                        const ComputeOptions& options,
                                         const PiecePlanner& planner);
 
 }  // namespace convgrad::onednn

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "backends/core/element_convert.h"
+#include "backends/onednn/onednn_cost_model.h"
 #include "backends/onednn/onednn_plan_builder.h"
 #include "backends/onednn/onednn_reduction.h"
 #include "backends/onednn/onednn_types.h"
@@ -37,8 +38,6 @@ bool PlanBuilder::FusesGradBias() const {
   const ResultRequest* bias = operation_.result(Result::kGradBias);
   return bias != nullptr && bias->scale == 1 && !lowering_.mirrored() &&
          operation_.result(Result::kGradWeight) != nullptr &&
-         // What the library can't store is summed beside it.
-         ComputeDtype(bias->descriptor.dtype) == bias->descriptor.dtype &&
          IsPerChannel(operation_.problem, bias->descriptor.dims);
 }
 
@@ -58,17 +57,39 @@ Location PlanBuilder::AddBias(bool per_channel) {
   return location;
 }
 
-void PlanBuilder::AddGradBias(size_t index) {
-  const ResultRequest& request = operation_.results[index];
-  const Tensor gradient = Plain(gradient_);
+absl::Status PlanBuilder::FuseGradBias(const PassSpec& spec, Candidate* chosen,
+                                       PassTensors* tensors) {
+  const ResultRequest* bias = operation_.result(Result::kGradBias);
+  const DataType dtype = bias->descriptor.dtype;
+  // What the library can't store is summed beside it.
+  const bool can_store = dtype == DataType::kF32 || dtype == spec.operand_dtype;
+  if (!can_store || SumsBiasSlowly(spec, *chosen)) return absl::OkStatus();
+  PassSpec with_bias = spec;
+  with_bias.bias = dtype;
+  ASSIGN_OR_RETURN(std::optional<Candidate> summing,
+                   MakeCandidate(with_bias, chosen->format));
+  if (!summing) return absl::OkStatus();
+  *chosen = *std::move(summing);
+  tensors->bias_dtype = dtype;
+  tensors->bias = ResultTensor(bias - operation_.results.data()).location;
+  sums_bias_in_pass_ = true;
+  return absl::OkStatus();
+}
+
+void PlanBuilder::AddGradBias() {
+  const ResultRequest* request = operation_.result(Result::kGradBias);
+  if (request == nullptr || sums_bias_in_pass_) return;
+  const Tensor gradient = RowMajorOf(gradient_);
   const auto reduction = std::make_shared<const BiasReduction>(
       gradient.descriptor,
-      BroadcastBiasDims(operation_.problem, request.descriptor.dims), threads_);
+      BroadcastBiasDims(operation_.problem, request->descriptor.dims),
+      threads_);
   const Location scratch = program_.Allocate(reduction->scratch_bytes());
-  const Location result = ResultTensor(index).location;
+  const Location result =
+      ResultTensor(request - operation_.results.data()).location;
   program_.AddHostStep(
       {gradient.location},
-      [=, scale = request.scale, dtype = request.descriptor.dtype,
+      [=, scale = request->scale, dtype = request->descriptor.dtype,
        from = gradient.location](const Memory& memory) {
         reduction->Run(memory.Read(from), scale, dtype, memory.Write(result),
                        memory.Write(scratch));

@@ -21,11 +21,13 @@ bool GathersSteps(const ConvOperation& operation) {
 
 }  // namespace
 
-PlanBuilder::PlanBuilder(const ConvOperation& operation, int threads,
+PlanBuilder::PlanBuilder(const ConvOperation& operation,
+                         const ComputeOptions& options,
                          const FormatPreference& preference)
     : operation_(operation),
       lowering_(operation.problem, GathersSteps(operation)),
-      threads_(threads),
+      options_(options),
+      threads_(options.threads),
       preference_(preference) {}
 
 absl::Status PlanBuilder::Build() {
@@ -43,15 +45,17 @@ absl::Status PlanBuilder::Build() {
         convolutions.push_back(PrepareGradWeight(i));
         break;
       case Result::kGradBias:
-        if (!FusesGradBias()) AddGradBias(i);
         break;
       case Result::kGradResidual:
         AddGradResidual(i);
         break;
     }
   }
-  if (convolutions.empty()) return absl::OkStatus();
-  return AddConvolutions(std::move(convolutions));
+  if (!convolutions.empty()) {
+    RETURN_IF_ERROR(AddConvolutions(std::move(convolutions)));
+  }
+  AddGradBias();
+  return absl::OkStatus();
 }
 
 PlanBuilder::Tensor PlanBuilder::OperandTensor(Operand operand) const {
@@ -154,7 +158,7 @@ PlanBuilder::Convolution PlanBuilder::PrepareForward(size_t index) {
     conv.bias = AddBias(false);
   }
   if (problem.residual) {
-    const Tensor tensor = Plain(OperandTensor(Operand::kResidual));
+    const Tensor tensor = RowMajorOf(OperandTensor(Operand::kResidual));
     conv.epilogue.residual = tensor.descriptor;
     conv.residual = tensor.location;
   }
@@ -202,37 +206,22 @@ absl::Status PlanBuilder::AddConvolutions(
   for (const Convolution& conv : convolutions) {
     specs.push_back(SpecOf(conv.pass, conv.tensors, shares));
   }
-  ASSIGN_OR_RETURN(const std::vector<Format> formats,
-                   ChooseFormats(specs, preference_));
+  ASSIGN_OR_RETURN(const std::vector<ChosenPass> chosen,
+                   ChooseFormats(std::move(specs), preference_));
   for (size_t i = 0; i < convolutions.size(); ++i) {
-    RETURN_IF_ERROR(
-        AddConvolution(std::move(convolutions[i]), specs[i], formats[i]));
+    RETURN_IF_ERROR(AddConvolution(std::move(convolutions[i]), chosen[i]));
   }
   return absl::OkStatus();
 }
 
-absl::Status PlanBuilder::AddConvolution(Convolution conv, const PassSpec& spec,
-                                         Format format) {
-  ASSIGN_OR_RETURN(std::optional<Candidate> chosen,
-                   MakeCandidate(spec, format));
+absl::Status PlanBuilder::AddConvolution(Convolution conv,
+                                         const ChosenPass& chosen) {
+  ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
+                   MakeCandidate(chosen.spec, chosen.format));
   if (conv.pass == Pass::kBackwardWeight && FusesGradBias()) {
-    const ResultRequest* bias = operation_.result(Result::kGradBias);
-    const size_t bias_index = bias - operation_.results.data();
-    PassSpec with_bias = spec;
-    with_bias.bias = bias->descriptor.dtype;
-    std::optional<Candidate> summing;
-    if (!SumsBiasSlowly(spec, *chosen)) {
-      ASSIGN_OR_RETURN(summing, MakeCandidate(with_bias, format));
-    }
-    if (summing) {
-      chosen = std::move(summing);
-      conv.tensors.bias_dtype = with_bias.bias;
-      conv.tensors.bias = ResultTensor(bias_index).location;
-    } else {
-      AddGradBias(bias_index);
-    }
+    RETURN_IF_ERROR(FuseGradBias(chosen.spec, &*candidate, &conv.tensors));
   }
-  RETURN_IF_ERROR(AddPass(conv.pass, conv.tensors, *chosen));
+  RETURN_IF_ERROR(AddPass(conv.pass, conv.tensors, *candidate));
   FinishSink(conv);
   return absl::OkStatus();
 }

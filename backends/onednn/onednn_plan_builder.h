@@ -25,7 +25,7 @@ namespace convgrad::onednn {
 // Used once, by one thread. The operation and the preference must outlive it.
 class PlanBuilder {
  public:
-  PlanBuilder(const ConvOperation& operation, int threads,
+  PlanBuilder(const ConvOperation& operation, const ComputeOptions& options,
               const FormatPreference& preference);
 
   // Adds the steps of all results.
@@ -75,8 +75,8 @@ class PlanBuilder {
   Convolution PrepareGradInput(size_t index);
   Convolution PrepareGradWeight(size_t index);
   absl::Status AddConvolutions(std::vector<Convolution> convolutions);
-  absl::Status AddConvolution(Convolution convolution, const PassSpec& spec,
-                              Format format);
+  absl::Status AddConvolution(Convolution convolution,
+                              const ChosenPass& chosen);
   void AddGradResidual(size_t index);
 
   // Masks grad_output where a ReLU is fused.
@@ -88,12 +88,16 @@ class PlanBuilder {
 
   // onednn_plan_bias.cc.
   // Whether the library can add the bias / sum its gradient itself. (The latter
-  // is still left to us where that is faster: see AddConvolution.)
+  // is still left to us where that is faster: see FuseGradBias.)
   bool FusesBias() const;
   bool FusesGradBias() const;
   // Returns the bias in f32, one number per channel if `per_channel`.
   Location AddBias(bool per_channel);
-  void AddGradBias(size_t index);
+  // Has the pass of the weight's gradient sum the bias's, too, if it should.
+  absl::Status FuseGradBias(const PassSpec& spec, Candidate* chosen,
+                            PassTensors* tensors);
+  // Sums it after all passes, unless one of them did.
+  void AddGradBias();
 
   // onednn_plan_depthwise.cc: depthwise passes of f16 where the library would
   // have to compute in f32.
@@ -133,6 +137,11 @@ class PlanBuilder {
     PhysicalLayout layout;
     Location location;
   };
+  // In which a pass wants a tensor.
+  struct Form {
+    PhysicalLayout layout;
+    DataType dtype;
+  };
   // Requires: a row-major tensor if its role crops it.
   Extract ExtractOf(const Side& side) const;
   // Whether the role crops nothing but what lies between the elements, and
@@ -144,11 +153,10 @@ class PlanBuilder {
   Extract AllocateDense(const Side& side);
   // Brings what the role has of the caller's tensor to where the pass reads it.
   // Requires: as ExtractOf.
-  void AddRead(const Side& side, const PhysicalLayout& to,
-               Location destination);
+  void AddRead(const Side& side, const Form& to, Location destination);
   // Brings what a pass wrote to the caller's tensor, zeros where the role
   // leaves elements out. Requires: as ExtractOf.
-  void AddWrite(PhysicalLayout from, Location source, const Side& side);
+  void AddWrite(Form from, Location source, const Side& side);
 
   // onednn_plan_copies.cc: between the caller's tensors and the layouts that a
   // pass wants.
@@ -173,14 +181,15 @@ class PlanBuilder {
   // Whether the tensor is brought to `wanted` by core's Reorder, where that
   // knows the layout, rather than by the library.
   bool ReordersItself(const Side& side, const dnnl::memory::desc& wanted) const;
-  // Returns place for what the next step makes of a tensor, in the dtype that
-  // the library computes in; of an operand, callers may have made it.
-  Location AllocateCopy(const Tensor& tensor, const PhysicalLayout& layout,
-                        int64_t bytes);
-  // Returns `tensor` in a form that the library reads; a copy made once serves
-  // all.
-  Tensor Plain(const Tensor& tensor);
-  Tensor AllocatePlain(const TensorDescriptor& tensor);
+  // Returns place for what the next step makes of a tensor; of an operand,
+  // callers may have made it.
+  Location AllocateCopy(const Tensor& tensor, const Form& form, int64_t bytes);
+  // Returns `tensor` as the library reads it where it computes in `dtype`; a
+  // copy made once serves all.
+  Tensor Plain(const Tensor& tensor, DataType dtype);
+  // Returns `tensor` in a row-major layout and any dtype, at the least cost.
+  Tensor RowMajorOf(const Tensor& tensor);
+  Tensor AllocatePlain(const TensorDescriptor& tensor, DataType dtype);
 
   void AddReorder(const dnnl::memory::desc& from, Location source,
                   const dnnl::memory::desc& to, Location destination);
@@ -194,9 +203,11 @@ class PlanBuilder {
 
   const ConvOperation& operation_;
   const Lowering lowering_;
+  const ComputeOptions options_;
   const int threads_;
   const FormatPreference& preference_;
   Tensor gradient_;  // grad_output, masked
+  bool sums_bias_in_pass_ = false;
   std::vector<Copy> copies_;
   std::vector<std::pair<Location, Tensor>> plains_;
   Program program_;

@@ -44,7 +44,7 @@ std::optional<PhysicalLayout> PlanBuilder::KnownLayout(
       (Crops(role) && !IsRowMajor(tensor.layout))) {
     return std::nullopt;
   }
-  const StridedView view = ViewOf(role, PlainDescriptor(tensor));
+  const StridedView view = ViewOf(role, PlainDescriptor(tensor, DtypeOf(desc)));
   const memory::dims dims = ActivationDims(view);
   for (Format format : {Format::kNXC, Format::kNCX}) {
     if (desc == FormatDesc(dims, view.dtype, format)) {
@@ -64,15 +64,16 @@ std::optional<PhysicalLayout> PlanBuilder::KnownLayout(
 bool PlanBuilder::IsMadePlain(const Side& side,
                               const memory::desc& wanted) const {
   const TensorDescriptor& tensor = side.tensor.descriptor;
-  return !IsPlain(tensor) &&
-         DescOf(side.role, ViewOf(side.role, PlainDescriptor(tensor))) ==
+  const DataType dtype = DtypeOf(wanted);
+  return !IsPlain(tensor, dtype) &&
+         DescOf(side.role, ViewOf(side.role, PlainDescriptor(tensor, dtype))) ==
              wanted;
 }
 
 bool PlanBuilder::ReordersItself(const Side& side,
                                  const memory::desc& wanted) const {
   const TensorDescriptor& tensor = side.tensor.descriptor;
-  if (!IsPlain(tensor) || Crops(side.role)) return true;
+  if (!IsPlain(tensor, DtypeOf(wanted)) || Crops(side.role)) return true;
   if (DescOf(side.role, ViewOf(side.role, tensor)) == wanted) return false;
   // Measured on an EPYC 9004 (tests/bench/compute_ratio): 16-bit tensors of two
   // networks gained 5 to 15 % of a whole pass, large f32 ones 10 % between NCX
@@ -81,34 +82,44 @@ bool PlanBuilder::ReordersItself(const Side& side,
   return wanted.get_inner_nblks() == 0 && *ByteSize(tensor) >= kLargeTensor;
 }
 
-PlanBuilder::Tensor PlanBuilder::AllocatePlain(const TensorDescriptor& tensor) {
-  const TensorDescriptor plain = PlainDescriptor(tensor);
+PlanBuilder::Tensor PlanBuilder::AllocatePlain(const TensorDescriptor& tensor,
+                                               DataType dtype) {
+  const TensorDescriptor plain = PlainDescriptor(tensor, dtype);
   return {plain, program_.Allocate(*ByteSize(plain))};
 }
 
-PlanBuilder::Tensor PlanBuilder::Plain(const Tensor& tensor) {
-  if (IsPlain(tensor.descriptor)) return tensor;
+PlanBuilder::Tensor PlanBuilder::Plain(const Tensor& tensor, DataType dtype) {
+  if (IsPlain(tensor.descriptor, dtype)) return tensor;
   for (const auto& [source, plain] : plains_) {
-    if (source == tensor.location) return plain;
+    if (source == tensor.location && plain.descriptor.dtype == dtype) {
+      return plain;
+    }
   }
-  Tensor plain = {PlainDescriptor(tensor.descriptor), {}};
-  plain.location = AllocateCopy(tensor, PhysicalLayoutOf(plain.descriptor),
-                                *ByteSize(plain.descriptor));
+  Tensor plain = {PlainDescriptor(tensor.descriptor, dtype), {}};
+  plain.location =
+      AllocateCopy(tensor, {PhysicalLayoutOf(plain.descriptor), dtype},
+                   *ByteSize(plain.descriptor));
   AddReorder(Reorder::Make(tensor.descriptor, plain.descriptor),
              tensor.location, plain.location);
   plains_.emplace_back(tensor.location, plain);
   return plain;
 }
 
-Location PlanBuilder::AllocateCopy(const Tensor& tensor,
-                                   const PhysicalLayout& layout,
+PlanBuilder::Tensor PlanBuilder::RowMajorOf(const Tensor& tensor) {
+  for (const auto& [source, plain] : plains_) {
+    if (source == tensor.location) return plain;
+  }
+  return Plain(tensor, tensor.descriptor.dtype);
+}
+
+Location PlanBuilder::AllocateCopy(const Tensor& tensor, const Form& form,
                                    int64_t bytes) {
   const TensorDescriptor& descriptor = tensor.descriptor;
   const auto operand = static_cast<Operand>(tensor.location.index);
   if (tensor.location.area == Location::Area::kOperand &&
       !program_.HasIntake(operand)) {
     auto intake = Intake::Make(PhysicalLayoutOf(descriptor), descriptor.dtype,
-                               layout, ComputeDtype(descriptor.dtype));
+                               form.layout, form.dtype);
     if (intake && intake->destination_bytes() == bytes) {
       return program_.AllocateIntake(operand, *std::move(intake));
     }
@@ -118,8 +129,9 @@ Location PlanBuilder::AllocateCopy(const Tensor& tensor,
 
 Location PlanBuilder::ReadWeight(const Tensor& weight,
                                  const memory::desc& wanted) {
-  const bool is_plain = IsPlain(weight.descriptor);
-  const TensorDescriptor plain = PlainDescriptor(weight.descriptor);
+  const DataType dtype = DtypeOf(wanted);
+  const bool is_plain = IsPlain(weight.descriptor, dtype);
+  const TensorDescriptor plain = PlainDescriptor(weight.descriptor, dtype);
   const StridedView view = ViewOf(Role::kWeight, plain);
   const memory::desc from = DescOf(Role::kWeight, view);
   const int64_t offset = view.offset * ByteSizeOf(view.dtype);
@@ -154,7 +166,8 @@ Location PlanBuilder::Read(const Side& side, const memory::desc& wanted) {
   const auto known = KnownLayout(side.role, descriptor, wanted);
   const bool is_ours =
       known && ReordersItself(side, wanted) && !IsMadePlain(side, wanted);
-  const Tensor plain = is_ours ? side.tensor : Plain(side.tensor);
+  const DataType dtype = DtypeOf(wanted);
+  const Tensor plain = is_ours ? side.tensor : Plain(side.tensor, dtype);
   Location source = plain.location;
   memory::desc from;
   if (!is_ours) {
@@ -165,10 +178,10 @@ Location PlanBuilder::Read(const Side& side, const memory::desc& wanted) {
   }
   const auto bytes = static_cast<int64_t>(wanted.get_size());
   const Location location = known && !Crops(side.role)
-                                ? AllocateCopy(plain, *known, bytes)
+                                ? AllocateCopy(plain, {*known, dtype}, bytes)
                                 : program_.Allocate(bytes);
   if (is_ours) {
-    AddRead(side, *known, location);
+    AddRead(side, {*known, dtype}, location);
   } else {
     AddReorder(from, source, wanted, location);
   }
@@ -179,17 +192,19 @@ Location PlanBuilder::Read(const Side& side, const memory::desc& wanted) {
 Location PlanBuilder::Write(const Side& side, const memory::desc& wanted,
                             std::function<void()>* finish) {
   const TensorDescriptor& descriptor = side.tensor.descriptor;
+  const DataType dtype = DtypeOf(wanted);
   const Location result = side.tensor.location;
   if (ReordersItself(side, wanted)) {
     if (const auto known = KnownLayout(side.role, descriptor, wanted)) {
       const Location written =
           program_.Allocate(static_cast<int64_t>(wanted.get_size()));
-      *finish = [=, this] { AddWrite(*known, written, side); };
+      *finish = [=, this] { AddWrite({*known, dtype}, written, side); };
       return written;
     }
   }
-  const bool is_plain = IsPlain(descriptor);
-  const Tensor plain = is_plain ? side.tensor : AllocatePlain(descriptor);
+  const bool is_plain = IsPlain(descriptor, dtype);
+  const Tensor plain =
+      is_plain ? side.tensor : AllocatePlain(descriptor, dtype);
   if (Crops(side.role)) AddZero(plain.location, *ByteSize(plain.descriptor));
   const StridedView view = ViewOf(side.role, plain.descriptor);
   const memory::desc to = DescOf(side.role, view);

@@ -24,7 +24,6 @@ TensorDescriptor KernelFirst(const TensorDescriptor& weight) {
 
 std::optional<HalfDepthwise> PlanBuilder::HalfDepthwiseOf() const {
   if (OperandDtype(operation_) != DataType::kF16 ||
-      ComputeDtype(DataType::kF16) == DataType::kF16 ||
       operation_.problem.axes.empty() || lowering_.mirrored() ||
       lowering_.crops_data() || lowering_.crops_weight()) {
     return std::nullopt;
@@ -165,6 +164,7 @@ void PlanBuilder::AddHalfDepthwiseBackward(
 
 void PlanBuilder::AddHalfDepthwiseBias(Location sums) {
   if (!FusesGradBias()) return;
+  sums_bias_in_pass_ = true;
   const ResultRequest* bias = operation_.result(Result::kGradBias);
   const Location result =
       ResultTensor(bias - operation_.results.data()).location;

@@ -49,7 +49,7 @@ PlanBuilder::Extract PlanBuilder::AllocateDense(const Side& side) {
   return {PhysicalLayoutOf(dense), program_.Allocate(*ByteSize(dense))};
 }
 
-void PlanBuilder::AddRead(const Side& side, const PhysicalLayout& to,
+void PlanBuilder::AddRead(const Side& side, const Form& to,
                           Location destination) {
   const DataType dtype = side.tensor.descriptor.dtype;
   Extract from = ExtractOf(side);
@@ -66,18 +66,17 @@ void PlanBuilder::AddRead(const Side& side, const PhysicalLayout& to,
                                        });
                          });
   }
-  AddReorder(Reorder::Make(from.layout, dtype, to, ComputeDtype(dtype)),
+  AddReorder(Reorder::Make(from.layout, dtype, to.layout, to.dtype),
              from.location, destination);
 }
 
-void PlanBuilder::AddWrite(PhysicalLayout from, Location source,
-                           const Side& side) {
+void PlanBuilder::AddWrite(Form from, Location source, const Side& side) {
   const TensorDescriptor& descriptor = side.tensor.descriptor;
-  const DataType written = ComputeDtype(descriptor.dtype);
   if (const auto every = EveryOtherOf(side)) {
     const Extract dense = AllocateDense(side);
-    AddReorder(Reorder::Make(from, written, dense.layout, descriptor.dtype),
-               source, dense.location);
+    AddReorder(
+        Reorder::Make(from.layout, from.dtype, dense.layout, descriptor.dtype),
+        source, dense.location);
     program_.AddHostStep({}, [=, threads = threads_,
                               whole = side.tensor.location,
                               dense = dense.location](const Memory& memory) {
@@ -95,14 +94,15 @@ void PlanBuilder::AddWrite(PhysicalLayout from, Location source,
     const Dims& steps = lowering_.data_steps();
     for (size_t i = 0; i < steps.size(); ++i) {
       const int64_t stride = to.layout.axes[i + 2].stride / steps[i];
-      from.axes.push_back({1, stride});
+      from.layout.axes.push_back({1, stride});
       to.layout.axes.push_back({1, stride, 0, 0, 0, steps[i]});
     }
   } else if (Crops(side.role)) {
     AddZero(side.tensor.location, *ByteSize(descriptor));
   }
-  AddReorder(Reorder::Make(from, written, to.layout, descriptor.dtype), source,
-             to.location);
+  AddReorder(
+      Reorder::Make(from.layout, from.dtype, to.layout, descriptor.dtype),
+      source, to.location);
 }
 
 }  // namespace convgrad::onednn

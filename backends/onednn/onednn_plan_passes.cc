@@ -77,19 +77,22 @@ void PlanBuilder::AddZeroDeadTaps(const Tensor& gradient) {
 
 PassSpec PlanBuilder::SpecOf(Pass pass, const PassTensors& tensors,
                              bool shares) const {
+  const auto dtype = [&](const Tensor& tensor) {
+    return ComputeDtype(tensor.descriptor.dtype, options_);
+  };
   const auto view = [&](Role role, const Tensor& tensor) {
-    return ViewOf(role, PlainDescriptor(tensor.descriptor));
+    return ViewOf(role, PlainDescriptor(tensor.descriptor, dtype(tensor)));
   };
   const Shared gradient = lowering_.mirrored() ? Shared::kData : Shared::kOut;
   return {.pass = pass,
           .problem = lowering_.problem(),
-          .operand_dtype = ComputeDtype(OperandDtype(operation_)),
+          .operand_dtype = ComputeDtype(OperandDtype(operation_), options_),
           .data = view(Role::kData, tensors.data),
           .weight = view(Role::kWeight, tensors.weight),
           .out = view(Role::kOut, tensors.out),
           .bias = tensors.bias_dtype,
-          .copies_data = !IsPlain(tensors.data.descriptor),
-          .copies_out = !IsPlain(tensors.out.descriptor),
+          .copies_data = !IsPlain(tensors.data.descriptor, dtype(tensors.data)),
+          .copies_out = !IsPlain(tensors.out.descriptor, dtype(tensors.out)),
           .shared = shares ? gradient : Shared::kNothing,
           .threads = threads_};
 }

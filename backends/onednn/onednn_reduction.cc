@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <type_traits>
+#include <vector>
 
 #include "backends/onednn/onednn_elements.h"
 #include "backends/onednn/onednn_loop_nest.h"
@@ -16,32 +16,50 @@ constexpr int64_t kMaxPrivateSums = 1 << 18;
 
 // Independent partial sums, so that the additions of a run overlap.
 constexpr int kLanes = 8;
+static_assert(kBlock % kLanes == 0);
 
-template <typename Element>
-double SumRun(const Element* grad, int64_t count) {
-  double lanes[kLanes] = {};
-  int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane)
-      lanes[lane] += Load(grad + i + lane);
+// The elements of a run of grad lie side by side: grad gives the nest its
+// order.
+double SumRun(const onednn::Run& run, BlockReader& grad) {
+  double lanes[kLanes] = {}, rest = 0;
+  for (int64_t begin = 0; begin < run.length; begin += kBlock) {
+    const int64_t count = std::min(kBlock, run.length - begin);
+    const float* values = grad.Read(run.offset[0] + begin, 1, count).first;
+    int64_t i = 0;
+    for (; i + kLanes <= count; i += kLanes) {
+      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += values[i + lane];
+    }
+    for (; i < count; ++i) rest += values[i];
   }
-  double sum = 0;
+  double sum = rest;
   for (double lane : lanes) sum += lane;
-  for (; i < count; ++i) sum += Load(grad + i);
   return sum;
 }
 
-template <typename Element>
-void AddRun(const onednn::Run& run, const Element* grad, double* sums) {
-  grad += run.offset[0];
+void AddValues(const float* values, int64_t count, int64_t stride,
+               double* sums) {
+  if (stride == 1) {
+    for (int64_t i = 0; i < count; ++i) sums[i] += values[i];
+  } else {
+    for (int64_t i = 0; i < count; ++i) sums[i * stride] += values[i];
+  }
+}
+
+void AddRun(const onednn::Run& run, BlockReader& grad, double* sums) {
   sums += run.offset[1];
   const int64_t stride = run.stride[1];
   if (stride == 0) {
-    *sums += SumRun(grad, run.length);
-  } else if (stride == 1) {
-    for (int64_t i = 0; i < run.length; ++i) sums[i] += Load(grad + i);
-  } else {
-    for (int64_t i = 0; i < run.length; ++i) sums[i * stride] += Load(grad + i);
+    *sums += SumRun(run, grad);
+    return;
+  }
+  const auto add = [&](int64_t begin, int64_t count) {
+    AddValues(grad.Read(run.offset[0] + begin, 1, count).first, count, stride,
+              sums + begin * stride);
+  };
+  // Most runs are short, so a loop around one block would be felt.
+  if (run.length <= kBlock) return add(0, run.length);
+  for (int64_t begin = 0; begin < run.length; begin += kBlock) {
+    add(begin, std::min(kBlock, run.length - begin));
   }
 }
 
@@ -75,12 +93,10 @@ void BiasReduction::Run(const void* grad, float scale, DataType dtype,
                         void* result, void* scratch) const {
   auto* sums = static_cast<double*>(scratch);
   std::fill_n(sums, parts_ * bias_count_, 0.0);
-  WithElement(grad_.dtype, [&](auto* element) {
-    using Element = std::remove_pointer_t<decltype(element)>;
-    NestOf(grad_, bias_).ForEachRun(threads_, [&](const onednn::Run& run) {
-      AddRun(run, static_cast<const Element*>(grad),
-             sums + run.part * bias_count_);
-    });
+  std::vector<BlockReader> readers(
+      parts_, BlockReader(grad_.dtype, grad, ElementCount(grad_)));
+  NestOf(grad_, bias_).ForEachRun(threads_, [&](const onednn::Run& run) {
+    AddRun(run, readers[run.part], sums + run.part * bias_count_);
   });
   const int64_t size = ByteSizeOf(dtype);
   for (int64_t i = 0; i < bias_count_; ++i) {

@@ -9,8 +9,7 @@ namespace convgrad::onednn {
 // Sums a tensor into the dims of a bias. Immutable; thread-safe.
 class BiasReduction {
  public:
-  // `bias` has grad's rank, each axis 1 or grad's. Requires: grad row-major,
-  // f32 or bf16.
+  // `bias` has grad's rank, each axis 1 or grad's. Requires: grad row-major.
   BiasReduction(TensorDescriptor grad, Dims bias, int threads);
 
   // Bytes of scratch that Run needs: sums are kept in f64.

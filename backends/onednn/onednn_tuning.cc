@@ -72,9 +72,9 @@ std::optional<Partition> Uncut(const ConvOperation&, int /*threads*/) {
 }
 
 absl::StatusOr<std::vector<PassSpec>> SpecsOf(const ConvOperation& operation,
-                                              int threads) {
+                                              const ComputeOptions& options) {
   std::vector<PassSpec> specs;
-  RETURN_IF_ERROR(MakeConvPlan(operation, threads,
+  RETURN_IF_ERROR(MakeConvPlan(operation, options,
                                {[&](const PassSpec& pass) {
                                   specs.push_back(pass);
                                   return std::nullopt;
@@ -103,10 +103,10 @@ absl::StatusOr<std::vector<Format>> FormatsOf(const PassSpec& spec,
 }
 
 absl::StatusOr<std::unique_ptr<Plan>> PlanIn(
-    const ConvOperation& operation, int threads, const Race& race,
-    const std::vector<Format>& formats) {
+    const ConvOperation& operation, const ComputeOptions& options,
+    const Race& race, const std::vector<Format>& formats) {
   return MakeConvPlan(
-      operation, threads,
+      operation, options,
       {[&](const PassSpec& spec) {
          const auto key =
              std::find(race.keys.begin(), race.keys.end(), KeyOf(spec));
@@ -116,9 +116,9 @@ absl::StatusOr<std::unique_ptr<Plan>> PlanIn(
 }
 
 absl::StatusOr<Race> MakeFormatRace(const ConvOperation& operation,
-                                    int threads) {
+                                    const ComputeOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<PassSpec> specs,
-                   SpecsOf(operation, threads));
+                   SpecsOf(operation, options));
   Race race;
   std::vector<std::vector<Format>> combinations(specs.empty() ? 0 : 1);
   for (const PassSpec& spec : specs) {
@@ -137,7 +137,7 @@ absl::StatusOr<Race> MakeFormatRace(const ConvOperation& operation,
   }
   for (std::vector<Format>& formats : combinations) {
     ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
-                     PlanIn(operation, threads, race, formats));
+                     PlanIn(operation, options, race, formats));
     std::vector<std::string> names;
     for (Format format : formats) names.emplace_back(NameOf(format));
     race.contenders.push_back({std::move(names), std::move(plan)});
@@ -228,52 +228,55 @@ absl::Status Decide(const ConvOperation& operation, int threads,
   return absl::OkStatus();
 }
 
-absl::Status TuneFormats(const ConvOperation& part, int threads,
-                         int64_t max_bytes, Choices* choices) {
-  ASSIGN_OR_RETURN(Race race, MakeFormatRace(part, threads));
+absl::Status TuneFormats(const ConvOperation& part,
+                         const ComputeOptions& options, int64_t max_bytes,
+                         Choices* choices) {
+  ASSIGN_OR_RETURN(Race race, MakeFormatRace(part, options));
   if (race.contenders.empty() || choices->Has(race.keys[0])) {
     return absl::OkStatus();
   }
-  return Decide(part, threads, max_bytes, std::move(race), choices);
+  return Decide(part, options.threads, max_bytes, std::move(race), choices);
 }
 
-absl::Status TunePartition(const ConvOperation& part, int threads,
-                           int64_t max_bytes, Choices* choices) {
-  std::vector<Partition> partitions = PartitionsOf(part, threads);
+absl::Status TunePartition(const ConvOperation& part,
+                           const ComputeOptions& options, int64_t max_bytes,
+                           Choices* choices) {
+  std::vector<Partition> partitions = PartitionsOf(part, options.threads);
   Race race;
-  race.keys = {KeyOf(part, threads)};
+  race.keys = {KeyOf(part, options.threads)};
   if (partitions.empty() || IsSmall(part) || choices->Has(race.keys[0])) {
     return absl::OkStatus();
   }
   const FormatPreference follow = [&](const PassSpec& spec) {
     return choices->FindFormat(KeyOf(spec));
   };
-  ASSIGN_OR_RETURN(auto whole, MakeConvPlan(part, threads, {follow, Uncut}));
+  ASSIGN_OR_RETURN(auto whole, MakeConvPlan(part, options, {follow, Uncut}));
   race.contenders.push_back({{ToString(Partition())}, std::move(whole)});
   for (const Partition& partition : partitions) {
     ASSIGN_OR_RETURN(
         auto plan,
-        MakePartitionedPlan(part, partition, threads,
-                            [&](const ConvOperation& piece)
-                                -> absl::StatusOr<std::unique_ptr<Plan>> {
-                              RETURN_IF_ERROR(
-                                  TuneFormats(piece, 1, max_bytes, choices));
-                              return MakeConvPlan(piece, 1, {follow, Uncut});
-                            }));
+        MakePartitionedPlan(
+            part, partition, options,
+            [&](const ConvOperation& piece)
+                -> absl::StatusOr<std::unique_ptr<Plan>> {
+              RETURN_IF_ERROR(
+                  TuneFormats(piece, OneThread(options), max_bytes, choices));
+              return MakeConvPlan(piece, OneThread(options), {follow, Uncut});
+            }));
     race.contenders.push_back({{ToString(partition)}, std::move(plan)});
   }
-  return Decide(part, threads, max_bytes, std::move(race), choices);
+  return Decide(part, options.threads, max_bytes, std::move(race), choices);
 }
 
-absl::Status TunePart(const ConvOperation& part, int threads, int64_t max_bytes,
-                      Choices* choices) {
-  RETURN_IF_ERROR(TuneFormats(part, threads, max_bytes, choices));
-  return TunePartition(part, threads, max_bytes, choices);
+absl::Status TunePart(const ConvOperation& part, const ComputeOptions& options,
+                      int64_t max_bytes, Choices* choices) {
+  RETURN_IF_ERROR(TuneFormats(part, options, max_bytes, choices));
+  return TunePartition(part, options, max_bytes, choices);
 }
 
 }  // namespace
 
-absl::Status Tune(const ConvOperation& operation, int threads,
+absl::Status Tune(const ConvOperation& operation, const ComputeOptions& options,
                   int64_t max_bytes, Choices* choices) {
   std::vector<ResultRequest> computed;
   for (const ResultRequest& request : operation.results) {
@@ -283,10 +286,10 @@ absl::Status Tune(const ConvOperation& operation, int threads,
     }
     computed.push_back(request);
     RETURN_IF_ERROR(
-        TunePart(PartOf(operation, {request}), threads, max_bytes, choices));
+        TunePart(PartOf(operation, {request}), options, max_bytes, choices));
   }
   if (computed.size() < 2) return absl::OkStatus();
-  return TunePart(PartOf(operation, std::move(computed)), threads, max_bytes,
+  return TunePart(PartOf(operation, std::move(computed)), options, max_bytes,
                   choices);
 }
 

@@ -10,12 +10,12 @@
 
 namespace convgrad::onednn {
 
-// Times, on this thread with a team of `threads`, every format of every pass
-// and every partition of `operation` that `choices` doesn't have yet, reorders
-// and epilogue included, and adds the fastest. Takes some ten runs of each. A
-// pass that needs more than `max_bytes` of memory to be timed is left out.
-// Errors: kInternal if the library fails.
-absl::Status Tune(const ConvOperation& operation, int threads,
+// Times, on this thread with a team of options.threads, every format of every
+// pass and every partition of `operation` that `choices` doesn't have yet,
+// reorders and epilogue included, and adds the fastest. Takes some ten runs of
+// each. A pass that needs more than `max_bytes` of memory to be timed is left
+// out. Errors: kInternal if the library fails.
+absl::Status Tune(const ConvOperation& operation, const ComputeOptions& options,
                   int64_t max_bytes, Choices* choices);
 
 }  // namespace convgrad::onednn

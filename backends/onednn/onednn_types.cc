@@ -91,34 +91,28 @@ memory::desc BlockedDesc(const memory::dims& dims, DataType dtype,
                       kTags[block == 16 ? 1 : 0][dims.size() - 3]);
 }
 
-DataType ComputeDtype(DataType dtype) {
-  // Asked of the library itself: it knows which instructions it can use.
-  static const bool kNativeF16 = [] {
-    const memory::desc data({1, 16, 8, 8}, memory::data_type::f16,
-                            memory::format_tag::any);
-    const memory::desc weight({16, 16, 1, 1}, memory::data_type::f16,
-                              memory::format_tag::any);
-    const memory::dims one = {1, 1}, none = {0, 0};
-    const dnnl::convolution_forward::primitive_desc forward(
-        CpuEngine(), dnnl::prop_kind::forward_training,
-        dnnl::algorithm::convolution_direct, data, weight, data, one, none,
-        none, none, StrictAttributes(), true);
-    if (!forward) return false;
-    const dnnl::convolution_backward_weights::primitive_desc backward(
-        CpuEngine(), dnnl::algorithm::convolution_direct, data, weight, data,
-        one, none, none, none, forward, StrictAttributes(), true);
-    return static_cast<bool>(backward);
-  }();
-  return dtype == DataType::kF16 && !kNativeF16 ? DataType::kF32 : dtype;
+DataType DtypeOf(const memory::desc& desc) {
+  switch (desc.get_data_type()) {
+    case memory::data_type::bf16:
+      return DataType::kBF16;
+    case memory::data_type::f16:
+      return DataType::kF16;
+    default:
+      return DataType::kF32;
+  }
 }
 
-bool IsPlain(const TensorDescriptor& tensor) {
-  return IsRowMajor(tensor.layout) &&
-         tensor.dtype == ComputeDtype(tensor.dtype);
+DataType ComputeDtype(DataType dtype, const ComputeOptions& options) {
+  return dtype == DataType::kBF16 && options.native_bf16 ? dtype
+                                                         : DataType::kF32;
 }
 
-TensorDescriptor PlainDescriptor(TensorDescriptor tensor) {
-  tensor.dtype = ComputeDtype(tensor.dtype);
+bool IsPlain(const TensorDescriptor& tensor, DataType dtype) {
+  return IsRowMajor(tensor.layout) && tensor.dtype == dtype;
+}
+
+TensorDescriptor PlainDescriptor(TensorDescriptor tensor, DataType dtype) {
+  tensor.dtype = dtype;
   if (!IsRowMajor(tensor.layout)) {
     tensor.layout = IsWeightLayout(tensor.layout) ? Layout::kOIX : Layout::kNXC;
   }

@@ -25,6 +25,8 @@ std::optional<Format> ParseFormat(absl::string_view name);
 const dnnl::engine& CpuEngine();
 
 dnnl::memory::data_type TypeOf(DataType dtype);
+// Returns the dtype of the elements. Requires: f32, bf16 or f16.
+DataType DtypeOf(const dnnl::memory::desc& desc);
 
 // Returns `dims` as the library wants them: with groups > 1 weights become
 // (G, O/G, I, kernel...).
@@ -44,15 +46,29 @@ dnnl::memory::desc FormatDesc(const dnnl::memory::dims& dims, DataType dtype,
 dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& dims, DataType dtype,
                                int64_t block);
 
-// Returns the dtype that operands of `dtype` are computed in: f32 for f16 where
-// the CPU has no native f16, else the same. Thread-safe.
-DataType ComputeDtype(DataType dtype);
+// What a plan is made for.
+struct ComputeOptions {
+  // Threads of the team that runs the plan.
+  int threads = 1;
+  // Whether bf16 is computed by the CPU's own instructions where the library
+  // has a right way to do so. Otherwise it is converted and computed in f32.
+  bool native_bf16 = false;
+};
+// Returns the same options for a team of one.
+inline ComputeOptions OneThread(ComputeOptions options) {
+  options.threads = 1;
+  return options;
+}
 
-// Whether the library reads and writes such a tensor without help: row-major,
-// in a dtype that it computes in.
-bool IsPlain(const TensorDescriptor& tensor);
-// Returns the descriptor of such a copy of `tensor`.
-TensorDescriptor PlainDescriptor(TensorDescriptor tensor);
+// Returns the dtype that tensors of `dtype` are computed in where nothing
+// forbids it. f16 is always computed in f32: oneDNN 3.2 has no f16
+// backward-weight but plain loops, and its f16 forward gains nothing over f32.
+DataType ComputeDtype(DataType dtype, const ComputeOptions& options);
+
+// Whether the library takes the tensor as it is where it computes in `dtype`.
+bool IsPlain(const TensorDescriptor& tensor, DataType dtype);
+// Returns the descriptor of a copy of `tensor` that it takes.
+TensorDescriptor PlainDescriptor(TensorDescriptor tensor, DataType dtype);
 
 // Returns attributes with a caller's scratchpad and strict f32 arithmetic.
 dnnl::primitive_attr StrictAttributes();

@@ -10,27 +10,36 @@
 
 namespace convgrad {
 
-absl::Status LoadPlanFile(absl::string_view text,
-                          const std::vector<RegisteredBackend>& backends) {
+absl::StatusOr<PlanFile> ParsePlanFile(absl::string_view text) {
+  PlanFile file;
+  ASSIGN_OR_RETURN(file.origin, ParseHeader(text));
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || absl::StartsWith(line, "#")) continue;
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(line, absl::MaxSplits(": ", 1));
-    if (parts.second.empty()) {
+    if (!absl::StrContains(parts.second, " = ")) {
       return InvalidField(Reason::kMalformed, "plan file",
                           absl::StrCat("\"", line, "\""),
                           "BACKEND: WHAT = CHOICE");
     }
-    for (const RegisteredBackend& entry : backends) {
-      if (entry.name != parts.first || !entry.backend.ok()) continue;
-      RETURN_IF_ERROR((*entry.backend)->LoadTuning(parts.second));
-    }
+    absl::StrAppend(&file.tunings[std::string(parts.first)], parts.second,
+                    "\n");
+  }
+  return file;
+}
+
+absl::Status LoadPlanFile(const PlanFile& file,
+                          const std::vector<RegisteredBackend>& backends) {
+  for (const RegisteredBackend& entry : backends) {
+    const auto tuning = file.tunings.find(std::string(entry.name));
+    if (tuning == file.tunings.end() || !entry.backend.ok()) continue;
+    RETURN_IF_ERROR((*entry.backend)->LoadTuning(tuning->second));
   }
   return absl::OkStatus();
 }
 
-std::string PlanFileOf(const std::vector<RegisteredBackend>& backends) {
+std::string PlanLinesOf(const std::vector<RegisteredBackend>& backends) {
   std::string text;
   for (const RegisteredBackend& entry : backends) {
     if (!entry.backend.ok()) continue;

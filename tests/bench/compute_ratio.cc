@@ -26,13 +26,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/registry.h"
-#include "server/scheduling/plan_file.h"
-#include "server/text_file.h"
+#include "server/machine.h"
+#include "server/plan_choice.h"
 #include "tests/bench/direct_onednn.h"
 #include "tests/bench/subject.h"
 
 ABSL_FLAG(std::string, server, "", "measure this server, not the backend");
-ABSL_FLAG(std::string, plan_file, "", "have the backend follow this file");
+ABSL_FLAG(std::string, plan_file, "", "as the server's: a path or auto:FOLDER");
 ABSL_FLAG(bool, tuned, false, "also measure plans that were timed when made");
 ABSL_FLAG(std::vector<std::string>, dtype,
           std::vector<std::string>({"f32", "bf16"}), "operand dtypes");
@@ -246,32 +246,25 @@ std::vector<std::string> ProblemTexts(const std::vector<char*>& arguments) {
   return texts;
 }
 
-void LoadPlans(const std::string& path,
-               const std::vector<RegisteredBackend>& backends) {
-  const auto text = ReadTextFile("plan_file", path);
-  if (!text.ok()) Fail(text.status());
-  const absl::Status status = LoadPlanFile(*text, backends);
-  if (!status.ok()) Fail(status);
-}
-
 int Main(int argc, char** argv) {
   const std::vector<char*> arguments = absl::ParseCommandLine(argc, argv);
   auto backends = SelectBackends(MakeBackends(), "onednn");
   if (!backends.ok()) Fail(backends.status());
   const auto& backend = (*backends)[0].backend;
   if (!backend.ok()) Fail(backend.status());
-  if (!absl::GetFlag(FLAGS_plan_file).empty()) {
-    LoadPlans(absl::GetFlag(FLAGS_plan_file), *backends);
-  }
+  const int threads = absl::GetFlag(FLAGS_threads) > 0
+                          ? absl::GetFlag(FLAGS_threads)
+                          : UsableCores();
+  const absl::Status followed =
+      FollowPlanFile(absl::GetFlag(FLAGS_plan_file),
+                     OriginHere(ReadMachine(), threads, *backends), *backends);
+  if (!followed.ok()) Fail(followed);
   std::unique_ptr<Client> client;
   if (!absl::GetFlag(FLAGS_server).empty()) {
     auto connected = Client::Connect({absl::GetFlag(FLAGS_server)});
     if (!connected.ok()) Fail(connected.status());
     client = *std::move(connected);
   }
-  const int threads = absl::GetFlag(FLAGS_threads) > 0
-                          ? absl::GetFlag(FLAGS_threads)
-                          : UsableCores();
   Table table(**backend, client.get(), threads);
   table.PrintHead();
   for (const std::string& text : ProblemTexts(arguments)) {

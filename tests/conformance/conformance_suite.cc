@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "tests/conformance/checked_run.h"
 #include "tests/conformance/comparison.h"
+#include "tests/conformance/nonfinite_check.h"
 #include "tests/conformance/operation_spec.h"
 #include "tests/conformance/random_problem.h"
 
@@ -266,6 +267,21 @@ TEST_P(ConformanceTest, ClosedMaskHidesNonFiniteGradients) {
       return IsExactly(got,
                        ExpectExact(operation, got.request->which, operands));
     });
+  }
+}
+
+TEST_P(ConformanceTest, NonfiniteOperandsReachTheirSumsOnly) {
+  problem_.relu = false;
+  for (const LayoutSet& layouts : RowMajorLayouts()) {
+    for (const Dtypes& dtypes : kDtypes) {
+      if (dtypes.results != dtypes.operands) continue;
+      for (const std::vector<Result>& results :
+           {GradientSets()[0], std::vector<Result>{Result::kOutput}}) {
+        ASSERT_TRUE(KeepsNonfiniteApart(
+            *backend_,
+            MakeOperation(Spec(problem_, dtypes, layouts, results))));
+      }
+    }
   }
 }
 

@@ -4,18 +4,30 @@
 namespace convgrad::testing_support {
 namespace {
 
+// Both ways to compute bf16, whichever is faster on the CPU at hand.
+absl::StatusOr<std::unique_ptr<Backend>> MakeNativeBf16Backend() {
+  return MakeOnednnBackend(/*native_bf16=*/true);
+}
+absl::StatusOr<std::unique_ptr<Backend>> MakeF32Backend() {
+  return MakeOnednnBackend(/*native_bf16=*/false);
+}
+
 INSTANTIATE_TEST_SUITE_P(Basic, ConformanceTest,
-                         CasesOf(&MakeOnednnBackend, "shapes_basic.txt"),
+                         CasesOf(&MakeF32Backend, "shapes_basic.txt"),
                          NameOfCase);
 INSTANTIATE_TEST_SUITE_P(WholeOperator, ConformanceTest,
-                         CasesOf(&MakeOnednnBackend,
-                                 "shapes_whole_operator.txt"),
+                         CasesOf(&MakeF32Backend, "shapes_whole_operator.txt"),
                          NameOfCase);
 INSTANTIATE_TEST_SUITE_P(Random, ConformanceTest,
-                         RandomCasesOf(&MakeOnednnBackend), NameOfCase);
+                         RandomCasesOf(&MakeF32Backend), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(NativeBf16Basic, ConformanceTest,
+                         CasesOf(&MakeNativeBf16Backend, "shapes_basic.txt"),
+                         NameOfCase);
+INSTANTIATE_TEST_SUITE_P(NativeBf16Random, ConformanceTest,
+                         RandomCasesOf(&MakeNativeBf16Backend), NameOfCase);
 INSTANTIATE_TEST_SUITE_P(Onednn, RefusalTest,
                          testing::Values(Refusals{
-                             &MakeOnednnBackend,
+                             &MakeF32Backend,
                              {Layout::kNCX, Layout::kNXC, Layout::kOIX,
                               Layout::kOXI, Layout::kXIO, Layout::kNDC1HWC0,
                               Layout::kFractalZ3D},

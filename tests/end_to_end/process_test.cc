@@ -1,6 +1,7 @@
 // The program: flags, signals, exit statuses.
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -140,6 +141,33 @@ TEST(Process, TunesAndFollowsThePlanFile) {
     ChildServer server({file});
     EXPECT_EQ(FormatsOf(server.address(), "conv2d_n1_c8_o8_i8_k3_p1"),
               std::vector<std::string>({format, format}));
+  }
+}
+
+TEST(Process, FindsThePlanFileOfItsMachine) {
+  const std::string folder = absl::StrCat(testing::TempDir(), "/own_plans");
+  std::filesystem::create_directories(folder);
+  const std::string problems = absl::StrCat(folder, "/problems");
+  const std::string plans = absl::StrCat(folder, "/own.plan");
+  std::ofstream(problems) << "conv2d_n1_c8_o8_i8_k3_p1\n";
+  const Exit tuned = RunServer({absl::StrCat("--tune=", problems),
+                                absl::StrCat("--plan_file=", plans),
+                                "--threads_per_worker=1"});
+  ASSERT_EQ(tuned.code, 0) << tuned.output;
+  const std::string found = absl::StrCat("--plan_file=auto:", folder);
+  const Exit unnamed = RunServer({absl::StrCat("--tune=", problems), found});
+  EXPECT_EQ(unnamed.code, 2);
+  EXPECT_TRUE(absl::StrContains(unnamed.output, "the file that --tune"))
+      << unnamed.output;
+  for (const auto& [threads, said] :
+       {std::pair("--threads_per_worker=1", absl::StrCat("follow ", plans)),
+        std::pair("--threads_per_worker=2",
+                  absl::StrCat(folder, " has no plan file for "))}) {
+    ChildServer server({found, threads});
+    server.Signal(SIGTERM);
+    const Exit exit = server.Await();
+    EXPECT_TRUE(absl::StrContains(exit.output, said)) << exit.output;
+    EXPECT_FALSE(absl::StrContains(exit.output, "warning")) << exit.output;
   }
 }
 

@@ -43,9 +43,12 @@ class CuttingBackend final : public Backend {
   }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const ConvOperation& operation, const PlanOptions&) const override {
-    return MakePartitionedPlan(operation, partition_, threads_,
-                               [](const ConvOperation& piece) {
-                                 return MakeConvPlan(piece, 1, kNoPreferences);
+    // f16 shows what happens by way of f32.
+    const ComputeOptions options = {threads_, /*native_bf16=*/true};
+    return MakePartitionedPlan(operation, partition_, options,
+                               [&](const ConvOperation& piece) {
+                                 return MakeConvPlan(piece, OneThread(options),
+                                                     kNoPreferences);
                                });
   }
 

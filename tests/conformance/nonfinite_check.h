@@ -1,0 +1,17 @@
+// What Inf in one operand element does to results (operator contract, section
+// 3): it reaches every sum that contains it, and no other, but for sums that
+// meet it only as a product with padding.
+#pragma once
+
+#include "backends/core/backend.h"
+#include "gtest/gtest.h"
+
+namespace convgrad::testing_support {
+
+// Runs `operation` on small integers with Inf at one element of each operand in
+// turn, and compares every result element with the reference. An operation that
+// the backend refuses passes. Requires: no ReLU, which turns -Inf into 0.
+testing::AssertionResult KeepsNonfiniteApart(const Backend& backend,
+                                             const ConvOperation& operation);
+
+}  // namespace convgrad::testing_support
