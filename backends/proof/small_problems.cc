@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "backends/core/status.h"
+
 namespace convgrad {
 namespace {
 
@@ -12,7 +14,7 @@ struct Cost {
   int64_t elements;
 };
 constexpr Cost kCheap = {int64_t{1} << 21, int64_t{1} << 17};
-constexpr Cost kMost = {20'000'000, int64_t{1} << 20};
+constexpr Cost kMost = {8'000'000, int64_t{1} << 18};
 
 bool IsWithin(const ConvOperation& operation, const Cost& limit) {
   int64_t elements = 0;
@@ -64,21 +66,19 @@ void ReduceAxis(bool transposed, int halvings, SpatialAxis* axis) {
 // Enough for any extent.
 constexpr int kMostHalvings = 32;
 
-std::optional<ConvProblem> WithFewerPositions(ConvProblem problem,
-                                              int halvings) {
-  if (problem.axes.empty()) {
+absl::Status ReducePositions(int halvings, ConvProblem* problem) {
+  if (problem->axes.empty()) {
     // The positions of a linear problem are its items.
-    problem.batch = std::min(problem.batch,
-                             std::max<int64_t>(problem.batch >> halvings, 2));
-    return problem;
+    problem->batch = std::min(problem->batch,
+                              std::max<int64_t>(problem->batch >> halvings, 2));
+    return absl::OkStatus();
   }
-  problem.batch = std::min<int64_t>(problem.batch, 2);
-  for (SpatialAxis& axis : problem.axes) {
-    ReduceAxis(problem.transposed, halvings, &axis);
+  problem->batch = std::min<int64_t>(problem->batch, 2);
+  for (SpatialAxis& axis : problem->axes) {
+    ReduceAxis(problem->transposed, halvings, &axis);
   }
-  absl::StatusOr<ConvProblem> resolved = Resolve(problem, {});
-  if (!resolved.ok()) return std::nullopt;
-  return *std::move(resolved);
+  ASSIGN_OR_RETURN(*problem, Resolve(*problem, {}));
+  return absl::OkStatus();
 }
 
 // Returns a bias of the same kind for `problem`, which is smaller than `from`.
@@ -124,9 +124,7 @@ std::optional<ConvOperation> Reduced(const ConvOperation& operation,
   // It must fit the problem while that is resolved.
   problem.bias.reset();
   if (few_channels) ReduceChannels(&problem);
-  const auto reduced = WithFewerPositions(std::move(problem), halvings);
-  if (!reduced) return std::nullopt;
-  problem = *reduced;
+  if (!ReducePositions(halvings, &problem).ok()) return std::nullopt;
   problem.bias = BiasFor(problem, operation.problem);
   return For(problem, operation);
 }

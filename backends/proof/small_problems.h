@@ -11,7 +11,7 @@ namespace convgrad {
 // can be its own proof.
 bool IsCheap(const ConvOperation& operation);
 
-// Returns forms of `operation` that the reference computes in at most some 50
+// Returns forms of `operation` that the reference computes in at most some 20
 // ms: few channels and positions, all channels and few positions, then few and
 // all channels with as many positions as that time allows; with at most two
 // items, but for linear problems, whose items are positions. Everything but
