@@ -91,8 +91,8 @@ ABSL_FLAG(absl::Duration, stream_idle_timeout,
           "how long a stream waits for its client to send or take a frame");
 ABSL_FLAG(
     double, self_check_ratio, convgrad::Config().self_check_ratio,
-    "share of backwards, 0 to 1, whose gradients the server checks by the "
-    "adjoint identity; each check costs two forward passes");
+    "share of backwards, 0 to 1, whose gradients the server checks; each check "
+    "costs two forward passes");
 ABSL_FLAG(std::string, plan_file, convgrad::Config().plan_file,
           "follow what --tune wrote to this file; auto for the one of "
           "/usr/share/convgrad/plans that was timed on this kind of machine, "

@@ -2,54 +2,52 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/time/clock.h"
-#include "backends/core/reorder.h"
+#include "backends/core/nonfinite.h"
+#include "backends/core/self_check_elements.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
 namespace {
 
-// Canonical f32: NCX or OIX.
-TensorDescriptor Canonical(const TensorDescriptor& tensor) {
-  return {DataType::kF32,
-          IsWeightLayout(tensor.layout) ? Layout::kOIX : Layout::kNCX,
-          tensor.dims};
+bool IsForward(const ConvOperation& operation) {
+  return operation.direction == Direction::kForward;
 }
 
-// The forward whose adjoints the gradients are.
-ConvOperation ForwardOf(const ConvOperation& operation) {
+TensorDescriptor OutputDescriptor(const ConvOperation& operation) {
+  return {DataType::kF32, Layout::kNCX, OutputDims(operation.problem)};
+}
+
+// Whether there is an identity to check by.
+bool HasIdentity(const ConvOperation& operation) {
+  return operation.operand(Operand::kInput) &&
+         operation.operand(Operand::kWeight) &&
+         operation.operand(Operand::kGradOutput) &&
+         (operation.result(Result::kGradInput) != nullptr ||
+          operation.result(Result::kGradWeight) != nullptr);
+}
+
+// conv(x, w), whose adjoints the gradients are.
+ConvOperation ConvolutionOf(const ConvOperation& operation) {
   ConvOperation forward;
   forward.problem = operation.problem;
   forward.problem.bias.reset();
   forward.problem.relu = forward.problem.residual = false;
   for (Operand operand : {Operand::kInput, Operand::kWeight}) {
-    forward.operand(operand) = Canonical(*operation.operand(operand));
+    forward.operand(operand) = CanonicalOf(*operation.operand(operand));
   }
-  forward.results.push_back(
-      {Result::kOutput, Canonical(*operation.operand(Operand::kGradOutput))});
+  forward.results.push_back({Result::kOutput, OutputDescriptor(operation)});
   return forward;
 }
-
-int64_t AlignedBytes(const TensorDescriptor& tensor) {
-  constexpr int64_t kAlignment = 64;
-  return (*ByteSize(tensor) + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-// A tensor in canonical f32.
-struct Array {
-  TensorDescriptor descriptor;
-  float* data;
-
-  int64_t count() const { return ElementCount(descriptor); }
-};
 
 struct Products {
   double sum = 0;
   double absolute = 0;
 };
 
-Products Dot(const Array& a, const Array& b) {
+Products Dot(const CanonicalTensor& a, const CanonicalTensor& b) {
   Products products;
   for (int64_t i = 0; i < a.count(); ++i) {
     const double product = static_cast<double>(a.data[i]) * b.data[i];
@@ -59,141 +57,231 @@ Products Dot(const Array& a, const Array& b) {
   return products;
 }
 
-void TakeAbsolute(const Array& array) {
-  for (int64_t i = 0; i < array.count(); ++i) {
-    array.data[i] = std::fabs(array.data[i]);
+void TakeAbsolute(const CanonicalTensor& tensor) {
+  for (int64_t i = 0; i < tensor.count(); ++i) {
+    tensor.data[i] = std::fabs(tensor.data[i]);
   }
 }
 
-// Everything that a check holds in scratch.
+bool IsFinite(const CanonicalTensor& tensor) {
+  return CountNonfinite(DataType::kF32, tensor.data, tensor.count()) == 0;
+}
+
+bool Agree(const SelfCheckReport& report) {
+  const auto agrees = [&](const std::optional<double>& side) {
+    // NaN differences come from non-finite data only.
+    return !side || !(std::fabs(*side - *report.forward) > report.bound);
+  };
+  return agrees(report.grad_input) && agrees(report.grad_weight);
+}
+
+// Everything that a check holds, in scratch; without scratch, only how much.
 struct Arrays {
-  Arrays(const ConvOperation& forward, absl::Span<std::byte> scratch) {
-    int64_t used = 0;
-    const auto take = [&](const TensorDescriptor& tensor) {
-      auto* data = reinterpret_cast<float*>(scratch.data() + used);
-      used += AlignedBytes(tensor);
-      return Array{tensor, data};
+  Arrays(const ConvOperation& operation, bool convolves,
+         absl::Span<std::byte> scratch) {
+    const auto take = [&](int64_t size) {
+      constexpr int64_t kAlignment = 64;
+      std::byte* data = scratch.empty() ? nullptr : scratch.data() + bytes;
+      bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+      return data;
     };
-    x = take(*forward.operand(Operand::kInput));
-    grad_input = take(x.descriptor);
-    w = take(*forward.operand(Operand::kWeight));
-    grad_weight = take(w.descriptor);
-    g = take(forward.results[0].descriptor);
-    y = take(g.descriptor);
-    rest = scratch.subspan(used);
+    const auto take_tensor = [&](const TensorDescriptor& tensor) {
+      return CanonicalTensor{tensor,
+                             reinterpret_cast<float*>(take(*ByteSize(tensor)))};
+    };
+    const TensorDescriptor output = OutputDescriptor(operation);
+    y = take_tensor(output);
+    g = take_tensor(output);
+    if (convolves) {
+      x = take_tensor(CanonicalOf(*operation.operand(Operand::kInput)));
+      w = take_tensor(CanonicalOf(*operation.operand(Operand::kWeight)));
+      const CanonicalTensor& larger = x.count() > w.count() ? x : w;
+      space = take_tensor(IsForward(operation) ? output : larger.descriptor);
+    }
+    if (const auto& operand = operation.operand(Operand::kBias)) {
+      bias = take_tensor(CanonicalOf(*operand));
+    }
+    if (const ResultRequest* sums = operation.result(Result::kGradBias)) {
+      const int64_t count = 2 * ElementCount(sums->descriptor);
+      bias_sums = {
+          reinterpret_cast<double*>(take(count * int64_t{sizeof(double)})),
+          static_cast<size_t>(count)};
+    }
+    if (!scratch.empty()) rest = scratch.subspan(bytes);
   }
 
-  // Reads the operands, and masks g where a ReLU is fused.
-  void Load(const ConvOperation& operation, const RunBuffers& buffers) const {
-    const auto load = [&](Operand operand, const Array& to) {
-      Reorder::Make(*operation.operand(operand), to.descriptor)
-          .Run(buffers.operand(operand), to.data);
-    };
-    load(Operand::kInput, x);
-    load(Operand::kWeight, w);
-    load(Operand::kGradOutput, g);
-    if (!operation.problem.relu) return;
-    load(Operand::kOutput, y);
-    for (int64_t i = 0; i < g.count(); ++i) {
-      g.data[i] = y.data[i] > 0 ? g.data[i] : 0.0f;
+  CanonicalTensor y;  // conv(x, w); before, what else has its shape
+  CanonicalTensor g;  // of a forward conv(|x|, |w|)
+  CanonicalTensor x, w;
+  CanonicalTensor space;  // a gradient; of a forward the residual, the output
+  CanonicalTensor bias;
+  absl::Span<double> bias_sums;
+  int64_t bytes = 0;
+  absl::Span<std::byte> rest;  // the plan's
+};
+
+// One check under way.
+class Checking {
+ public:
+  Checking(const ConvOperation& operation, const Plan* plan,
+           const RunBuffers& buffers)
+      : operation_(operation),
+        plan_(plan),
+        buffers_(buffers),
+        arrays_(operation, plan != nullptr, buffers.scratch) {}
+
+  absl::StatusOr<SelfCheckReport> Run() {
+    if (IsForward(operation_)) {
+      RETURN_IF_ERROR(CheckOutput());
+    } else {
+      LoadGradOutput();
+      CheckSums();
+      if (plan_ != nullptr) RETURN_IF_ERROR(CheckIdentity());
     }
+    report_.passed = Agree(report_) && report_.output_error.value_or(0) <= 1 &&
+                     report_.grad_bias_error.value_or(0) <= 1 &&
+                     report_.grad_residual_error.value_or(0) <= 1;
+    return report_;
+  }
+
+ private:
+  void Load(Operand which, const CanonicalTensor& to) const {
+    LoadCanonical(*operation_.operand(which), buffers_.operand(which), to);
+  }
+
+  absl::Status Convolve(const CanonicalTensor& output) const {
+    RunBuffers buffers;
+    buffers.operands[static_cast<size_t>(Operand::kInput)] = arrays_.x.data;
+    buffers.operands[static_cast<size_t>(Operand::kWeight)] = arrays_.w.data;
+    buffers.results = {output.data};
+    buffers.scratch = arrays_.rest;
+    return plan_->Run(buffers).status();
+  }
+
+  absl::Status ConvolveAbsolutes(const CanonicalTensor& output) const {
+    TakeAbsolute(arrays_.x);
+    TakeAbsolute(arrays_.w);
+    return Convolve(output);
+  }
+
+  absl::Status CheckOutput() {
+    Load(Operand::kInput, arrays_.x);
+    Load(Operand::kWeight, arrays_.w);
+    const ExpectedOutput expected{arrays_.y, arrays_.g,
+                                  IsFinite(arrays_.x) && IsFinite(arrays_.w)};
+    RETURN_IF_ERROR(Convolve(expected.sum));
+    RETURN_IF_ERROR(ConvolveAbsolutes(expected.spread));
+    if (operation_.problem.bias) {
+      Load(Operand::kBias, arrays_.bias);
+      expected.AddBias(operation_.problem, arrays_.bias);
+    }
+    if (operation_.problem.residual) {
+      Load(Operand::kResidual, arrays_.space);
+      expected.AddResidual(arrays_.space);
+    }
+    report_.output_error =
+        OutputError({&operation_, &operation_.results[0], buffers_.results[0]},
+                    expected, arrays_.space);
+    return absl::OkStatus();
+  }
+
+  // Masked where a ReLU is fused.
+  void LoadGradOutput() const {
+    Load(Operand::kGradOutput, arrays_.g);
+    if (!operation_.problem.relu) return;
+    Load(Operand::kOutput, arrays_.y);
+    for (int64_t i = 0; i < arrays_.g.count(); ++i) {
+      arrays_.g.data[i] = arrays_.y.data[i] > 0 ? arrays_.g.data[i] : 0.0f;
+    }
+  }
+
+  void CheckSums() {
+    for (size_t i = 0; i < operation_.results.size(); ++i) {
+      const ResultRequest& request = operation_.results[i];
+      const FoundResult found{&operation_, &request, buffers_.results[i]};
+      if (request.which == Result::kGradBias) {
+        report_.grad_bias_error =
+            GradBiasError(found, arrays_.g, arrays_.bias_sums);
+      } else if (request.which == Result::kGradResidual) {
+        report_.grad_residual_error =
+            GradResidualError(found, arrays_.g, arrays_.y);
+      }
+    }
+  }
+
+  absl::Status CheckIdentity() {
+    Load(Operand::kInput, arrays_.x);
+    Load(Operand::kWeight, arrays_.w);
+    const double roundoff = MultiplyGradients();
+    RETURN_IF_ERROR(Convolve(arrays_.y));
+    report_.forward = Dot(arrays_.g, arrays_.y).sum;
+    RETURN_IF_ERROR(ConvolveAbsolutes(arrays_.y));
+    report_.bound = (1e-6 + roundoff) * Dot(arrays_.g, arrays_.y).absolute;
+    return absl::OkStatus();
   }
 
   // Sets the sides of the identity that the gradients give. Returns the largest
   // unit roundoff of the gradients.
-  double MultiplyGradients(const ConvOperation& operation,
-                           const RunBuffers& buffers,
-                           SelfCheckReport* report) const {
+  double MultiplyGradients() {
     double roundoff = UnitRoundoff(DataType::kF32);
-    for (size_t i = 0; i < operation.results.size(); ++i) {
-      const ResultRequest& request = operation.results[i];
+    for (size_t i = 0; i < operation_.results.size(); ++i) {
+      const ResultRequest& request = operation_.results[i];
       const bool is_input = request.which == Result::kGradInput;
       // A result scaled by 0 has nothing left to check.
       if ((!is_input && request.which != Result::kGradWeight) ||
           request.scale == 0) {
         continue;
       }
-      const Array& gradient = is_input ? grad_input : grad_weight;
-      Reorder::Make(request.descriptor, gradient.descriptor)
-          .Run(buffers.results[i], gradient.data);
-      const Products products = Dot(is_input ? x : w, gradient);
-      (is_input ? report->grad_input : report->grad_weight) =
-          products.sum / request.scale;
+      const CanonicalTensor& factor = is_input ? arrays_.x : arrays_.w;
+      const CanonicalTensor gradient{factor.descriptor, arrays_.space.data};
+      LoadCanonical(request.descriptor, buffers_.results[i], gradient);
+      (is_input ? report_.grad_input : report_.grad_weight) =
+          Dot(factor, gradient).sum / request.scale;
       roundoff = std::max(roundoff, UnitRoundoff(request.descriptor.dtype));
     }
     return roundoff;
   }
 
-  Array x, w, g, y, grad_input, grad_weight;
-  absl::Span<std::byte> rest;
+  const ConvOperation& operation_;
+  const Plan* const plan_;  // of conv(x, w); null if only sums are checked
+  const RunBuffers& buffers_;
+  const Arrays arrays_;
+  SelfCheckReport report_;
 };
 
 }  // namespace
 
-SelfCheck::SelfCheck(ConvOperation operation, ConvOperation forward,
-                     std::unique_ptr<Plan> plan)
-    : operation_(std::move(operation)),
-      forward_(std::move(forward)),
-      plan_(std::move(plan)) {}
+SelfCheck::SelfCheck(ConvOperation operation, std::unique_ptr<Plan> plan)
+    : operation_(std::move(operation)), plan_(std::move(plan)) {}
 
 absl::StatusOr<std::unique_ptr<SelfCheck>> SelfCheck::Make(
     const Backend& backend, const ConvOperation& operation,
     const PlanOptions& options) {
-  const bool has_operands = operation.operand(Operand::kInput) &&
-                            operation.operand(Operand::kWeight) &&
-                            operation.operand(Operand::kGradOutput);
-  const bool has_result = operation.result(Result::kGradInput) != nullptr ||
-                          operation.result(Result::kGradWeight) != nullptr;
-  if (operation.direction == Direction::kForward || !has_operands ||
-      !has_result) {
+  std::unique_ptr<Plan> plan;
+  if (IsForward(operation) || HasIdentity(operation)) {
+    ASSIGN_OR_RETURN(plan, backend.MakePlan(ConvolutionOf(operation), options));
+  } else if (operation.result(Result::kGradBias) == nullptr &&
+             operation.result(Result::kGradResidual) == nullptr) {
     return MakeError(absl::StatusCode::kUnimplemented,
                      {Reason::kUnsupported, "options.self_check",
                       "an operation with nothing to check",
-                      "a backward with input, weight and grad_output that asks "
-                      "for grad_input or grad_weight"});
+                      "a forward, or a backward that asks for grad_bias or "
+                      "grad_residual, or that has input, weight and "
+                      "grad_output and asks for grad_input or grad_weight"});
   }
-  ConvOperation forward = ForwardOf(operation);
-  ASSIGN_OR_RETURN(auto plan, backend.MakePlan(forward, options));
-  return std::unique_ptr<SelfCheck>(
-      new SelfCheck(operation, std::move(forward), std::move(plan)));
+  return std::unique_ptr<SelfCheck>(new SelfCheck(operation, std::move(plan)));
 }
 
 int64_t SelfCheck::scratch_bytes() const {
-  const TensorDescriptor& x = *forward_.operand(Operand::kInput);
-  const TensorDescriptor& w = *forward_.operand(Operand::kWeight);
-  const TensorDescriptor& y = forward_.results[0].descriptor;
-  // x, w and their gradients; g and the output, which is also where the mask is
-  // taken from.
-  return 2 * (AlignedBytes(x) + AlignedBytes(w) + AlignedBytes(y)) +
-         plan_->scratch_bytes();
+  return Arrays(operation_, plan_ != nullptr, {}).bytes +
+         (plan_ == nullptr ? 0 : plan_->scratch_bytes());
 }
 
 absl::StatusOr<SelfCheckReport> SelfCheck::Run(
     const RunBuffers& buffers) const {
   const absl::Time start = absl::Now();
-  Arrays arrays(forward_, buffers.scratch);
-  arrays.Load(operation_, buffers);
-  SelfCheckReport report;
-  const double roundoff =
-      arrays.MultiplyGradients(operation_, buffers, &report);
-
-  RunBuffers forward;
-  forward.operands[static_cast<size_t>(Operand::kInput)] = arrays.x.data;
-  forward.operands[static_cast<size_t>(Operand::kWeight)] = arrays.w.data;
-  forward.results = {arrays.y.data};
-  forward.scratch = arrays.rest;
-  RETURN_IF_ERROR(plan_->Run(forward).status());
-  report.forward = Dot(arrays.g, arrays.y).sum;
-  TakeAbsolute(arrays.x);
-  TakeAbsolute(arrays.w);
-  RETURN_IF_ERROR(plan_->Run(forward).status());
-  report.bound = (1e-6 + roundoff) * Dot(arrays.g, arrays.y).absolute;
-
-  const auto agrees = [&](const std::optional<double>& side) {
-    // NaN differences come from non-finite data only.
-    return !side || !(std::fabs(*side - report.forward) > report.bound);
-  };
-  report.passed = agrees(report.grad_input) && agrees(report.grad_weight);
+  ASSIGN_OR_RETURN(SelfCheckReport report,
+                   Checking(operation_, plan_.get(), buffers).Run());
   report.elapsed = absl::Now() - start;
   return report;
 }

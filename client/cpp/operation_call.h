@@ -37,7 +37,7 @@ struct OperationCall {
   // Some 16 bytes by which repeats are told; made if empty.
   std::string request_id;
   bool deterministic = true;
-  // Ask the server to check the gradients, and to count Inf and NaN; both come
+  // Ask the server to check the results, and to count Inf and NaN; both come
   // with the report.
   bool self_check = false;
   bool count_nonfinite = false;

@@ -152,7 +152,8 @@ absl::Status ComputeCall::Prepare() {
   job_.inspection.count_nonfinite = plea.options.count_nonfinite;
   if (plea.options.self_check) {
     job_.inspection.self_check = SelfCheckMode::kRequired;
-  } else if (services().self_check_sampler->Pick()) {
+  } else if (direction_ == Direction::kBackward &&
+             services().self_check_sampler->Pick()) {
     job_.inspection.self_check = SelfCheckMode::kSampled;
   }
   job_.source = &buffers_;

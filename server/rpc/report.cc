@@ -9,17 +9,28 @@
 namespace convgrad {
 namespace {
 
+v1::SelfCheck EncodeSelfCheck(const SelfCheckReport& check) {
+  v1::SelfCheck message;
+  message.set_passed(check.passed);
+  message.set_forward(check.forward.value_or(0));
+  message.set_grad_input(check.grad_input.value_or(0));
+  message.set_grad_weight(check.grad_weight.value_or(0));
+  message.set_bound(check.bound);
+  message.set_seconds(absl::ToDoubleSeconds(check.elapsed));
+  if (check.output_error) message.set_output_error(*check.output_error);
+  if (check.grad_bias_error) {
+    message.set_grad_bias_error(*check.grad_bias_error);
+  }
+  if (check.grad_residual_error) {
+    message.set_grad_residual_error(*check.grad_residual_error);
+  }
+  return message;
+}
+
 void EncodeFindings(const ConvOperation& operation, const Findings& findings,
                     v1::Report* report) {
   if (findings.self_check) {
-    const SelfCheckReport& check = *findings.self_check;
-    v1::SelfCheck* message = report->mutable_self_check();
-    message->set_passed(check.passed);
-    message->set_forward(check.forward);
-    message->set_grad_input(check.grad_input.value_or(0));
-    message->set_grad_weight(check.grad_weight.value_or(0));
-    message->set_bound(check.bound);
-    message->set_seconds(absl::ToDoubleSeconds(check.elapsed));
+    *report->mutable_self_check() = EncodeSelfCheck(*findings.self_check);
   }
   for (size_t i = 0; i < findings.nonfinite_counts.size(); ++i) {
     v1::ResultStatistics* message = report->add_statistics();

@@ -73,8 +73,7 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
                       .Add({});
   auto& self_checks =
       AddCounters(registry, "convgrad_self_checks_total",
-                  "Backwards whose gradients were checked by the adjoint "
-                  "identity, by outcome.");
+                  "Operations whose results were checked, by outcome.");
   self_checks_passed_ = &self_checks.Add({{"outcome", "passed"}});
   self_checks_failed_ = &self_checks.Add({{"outcome", "failed"}});
   auto& rejections =

@@ -8,8 +8,8 @@
 //                 [--direction=backward] [--problems=FILE] PROBLEM...
 //
 // The direct time is the best of {any, nxc, ncx}, reorders from and to the same
-// layouts included; f16 is held against f32, which the library has to compute
-// it in.
+// layouts included. f16 is held against f32, and so is bf16 where the library
+// has none, or everywhere with --against_f32.
 #include <sched.h>
 
 #include <algorithm>
@@ -41,6 +41,7 @@ ABSL_FLAG(std::vector<std::string>, layout,
 ABSL_FLAG(std::string, direction, "backward", "backward or forward");
 ABSL_FLAG(bool, grad_input, true, "ask for grad_input");
 ABSL_FLAG(std::string, problems, "", "file with one problem string a line");
+ABSL_FLAG(bool, against_f32, false, "hold all dtypes against f32");
 ABSL_FLAG(int, threads, 0, "0: all usable cores");
 ABSL_FLAG(int, repeat, 21, "runs of each; the median counts");
 ABSL_FLAG(absl::Duration, patience, absl::InfiniteDuration(),
@@ -116,12 +117,34 @@ struct Contestants {
   Subject* tuned;  // may be null
 };
 
-Row MeasureRow(const ConvOperation& op, int threads,
-               const Contestants& contestants) {
+ConvOperation InF32(ConvOperation op) {
+  for (auto& operand : op.operands) {
+    if (operand) operand->dtype = DataType::kF32;
+  }
+  for (ResultRequest& request : op.results) {
+    request.descriptor.dtype = DataType::kF32;
+  }
+  return op;
+}
+
+// By format; null where the library has none.
+std::vector<std::unique_ptr<DirectOnednn>> MakeDirect(const ConvOperation& op,
+                                                      int threads) {
   std::vector<std::unique_ptr<DirectOnednn>> direct;
   for (DirectFormat format :
        {DirectFormat::kAny, DirectFormat::kNXC, DirectFormat::kNCX}) {
     direct.push_back(DirectOnednn::Make(op, format, threads));
+  }
+  return direct;
+}
+
+Row MeasureRow(const ConvOperation& op, int threads,
+               const Contestants& contestants) {
+  const ConvOperation in_f32 = InF32(op);
+  auto direct =
+      MakeDirect(absl::GetFlag(FLAGS_against_f32) ? in_f32 : op, threads);
+  if (std::count(direct.begin(), direct.end(), nullptr) == std::ssize(direct)) {
+    direct = MakeDirect(in_f32, threads);
   }
   // libgomp's threads spin on for some ms after a loop, also against a server
   // on the same cores.

@@ -1,116 +1,399 @@
-// The adjoint check passes on right gradients of every kind and fails on wrong
-// ones.
+// The check passes right results of every kind, and fails wrong ones.
 #include "backends/core/self_check.h"
 
-#include "backends/reference/reference_backend.h"
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/functional/function_ref.h"
+#include "backends/core/logical_tensor.h"
+#include "backends/registry.h"
 #include "gtest/gtest.h"
 #include "tests/conformance/operation_spec.h"
+#include "tests/conformance/random_operation.h"
 #include "tests/conformance/tensor_fill.h"
 
 namespace convgrad::testing_support {
 namespace {
 
-// An operation with its buffers, run once.
-class CheckedBackward {
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+const Backend& Reference() {
+  static const auto& backends = *new auto(MakeBackends());
+  for (const RegisteredBackend& entry : backends) {
+    if (entry.name == "reference") return **entry.backend;
+  }
+  std::abort();
+}
+
+// An operation with operands at random and the results that a backend gives.
+class CheckedOperation {
  public:
-  CheckedBackward(const std::string& problem, DataType dtype)
-      : backend_(*MakeReferenceBackend()) {
-    OperationSpec spec;
-    spec.problem = *Parse(problem);
-    spec.results = {Result::kGradInput, Result::kGradWeight};
-    spec.dtype = spec.result_dtype = dtype;
-    operation = MakeOperation(spec);
+  explicit CheckedOperation(ConvOperation operation,
+                            const Backend& backend = Reference())
+      : operation(std::move(operation)), backend_(backend) {
     for (Operand operand : kAllOperands) {
-      if (!operation.operand(operand)) continue;
-      const TensorDescriptor& tensor = *operation.operand(operand);
-      const auto values = RealFill(ElementCount(tensor),
-                                   static_cast<uint64_t>(operand) + 1, dtype);
-      memory_.emplace_back(*ByteSize(tensor));
-      for (size_t i = 0; i < values.size(); ++i) {
-        StoreRounded(tensor.dtype, values[i],
-                     memory_.back().data() + i * ByteSizeOf(tensor.dtype));
-      }
-      buffers.operands[static_cast<size_t>(operand)] = memory_.back().data();
+      const auto& tensor = this->operation.operand(operand);
+      operands_.emplace_back(tensor ? *ByteSize(*tensor) : 0);
+      if (!tensor) continue;
+      Set(operand,
+          RealFill(ElementCount(*tensor), static_cast<uint64_t>(operand) + 1,
+                   OperandDtype(this->operation)));
     }
-    for (const ResultRequest& request : operation.results) {
-      memory_.emplace_back(*ByteSize(request.descriptor));
-      buffers.results.push_back(memory_.back().data());
+    for (const ResultRequest& request : this->operation.results) {
+      results_.emplace_back(*ByteSize(request.descriptor));
     }
-    const auto plan = backend_->MakePlan(operation, {});
-    EXPECT_TRUE((*plan)->Run(buffers).ok());
+    Compute(this->operation);
+  }
+
+  explicit CheckedOperation(const OperationSpec& spec)
+      : CheckedOperation(MakeOperation(spec)) {}
+
+  std::vector<double> Get(Operand which) const {
+    return LoadLogical(*operation.operand(which),
+                       operands_[static_cast<size_t>(which)].data());
+  }
+  void Set(Operand which, const std::vector<double>& values) {
+    StoreLogical(*operation.operand(which), values,
+                 operands_[static_cast<size_t>(which)].data());
+  }
+  std::vector<double> Get(size_t result) const {
+    return LoadLogical(operation.results[result].descriptor,
+                       results_[result].data());
+  }
+  void Set(size_t result, const std::vector<double>& values) {
+    StoreLogical(operation.results[result].descriptor, values,
+                 results_[result].data());
+  }
+
+  // Replaces the results by those of `other`, which has them, too.
+  void Compute(const ConvOperation& other) {
+    auto plan = backend_.MakePlan(other, {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    GuardedBuffer scratch((*plan)->scratch_bytes());
+    EXPECT_TRUE((*plan)->Run(Buffers(&scratch)).ok());
+  }
+
+  // Replaces the results by those of other operands.
+  void ComputeWith(Operand which, const std::vector<double>& values) {
+    const std::vector<double> right = Get(which);
+    Set(which, values);
+    Compute(operation);
+    Set(which, right);
   }
 
   SelfCheckReport Check() {
-    const auto check = SelfCheck::Make(*backend_, operation, {});
+    const auto check = SelfCheck::Make(backend_, operation, {});
     EXPECT_TRUE(check.ok()) << check.status();
     GuardedBuffer scratch((*check)->scratch_bytes());
-    RunBuffers with_scratch = buffers;
-    with_scratch.scratch = absl::MakeSpan(scratch.data(), scratch.size());
-    const auto report = (*check)->Run(with_scratch);
+    const auto report = (*check)->Run(Buffers(&scratch));
     EXPECT_TRUE(report.ok()) << report.status();
     EXPECT_TRUE(scratch.GuardsIntact());
     return *report;
   }
 
   ConvOperation operation;
-  RunBuffers buffers;
 
  private:
-  std::unique_ptr<Backend> backend_;
-  std::vector<GuardedBuffer> memory_;
+  RunBuffers Buffers(GuardedBuffer* scratch) {
+    RunBuffers buffers;
+    for (Operand which : kAllOperands) {
+      const auto i = static_cast<size_t>(which);
+      if (operation.operands[i]) buffers.operands[i] = operands_[i].data();
+    }
+    for (GuardedBuffer& result : results_) {
+      buffers.results.push_back(result.data());
+    }
+    buffers.scratch = absl::MakeSpan(scratch->data(), scratch->size());
+    return buffers;
+  }
+
+  const Backend& backend_;
+  std::vector<GuardedBuffer> operands_;  // by Operand
+  std::vector<GuardedBuffer> results_;
 };
 
 constexpr const char* kProblems[] = {
     "conv2d_n2_c3_o4_i5x6_k3x2_p1x1", "conv1d_n2_c4_o6_g2_i9_k3_s2_d2_p2",
     "convtranspose2d_n2_c4_o3_i4x4_k3x3_s2x2_op1x1", "linear_n5_c7_o3",
-    "conv3d_n1_c2_o2_i3x3x3_k2x2x2"};
+    "conv3d_n2_c2_o2_i3x3x3_k2x2x2"};
+
+// Returns (), (O), (1,O,1...), (N,1,1...), (1,1,spatial...) and the output's
+// dims.
+std::vector<Dims> BiasShapes(const ConvProblem& problem) {
+  const Dims output = OutputDims(problem);
+  Dims channel(output.size(), 1), batch(output.size(), 1), space = output;
+  channel[1] = output[1];
+  batch[0] = output[0];
+  space[0] = space[1] = 1;
+  return {{}, {output[1]}, channel, batch, space, output};
+}
+
+// Calls `body` for each problem with all of its parts, in every dtype, bias
+// shape and layout, scaled or not.
+void ForEachSpec(const std::vector<Result>& results,
+                 absl::FunctionRef<void(const OperationSpec&)> body) {
+  const LayoutSet layouts[] = {RowMajorLayouts()[0], RowMajorLayouts()[1],
+                               RowMajorLayouts()[3], BlockedLayouts()[0]};
+  int count = 0;
+  for (const char* name : kProblems) {
+    const ConvProblem problem = *Parse(std::string(name) + "_b_res_relu");
+    for (const Dims& bias : BiasShapes(problem)) {
+      for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+        OperationSpec spec;
+        spec.problem = problem;
+        spec.problem.bias = bias;
+        spec.results = results;
+        spec.dtype = dtype;
+        // By turns: every pair of these comes with every dtype.
+        spec.result_dtype = count % 2 == 0 ? dtype : DataType::kF32;
+        spec.side_dtype = count % 3 == 0 ? dtype : DataType::kF32;
+        for (const LayoutSet& set : layouts) {
+          spec.layouts = set;
+          spec.scale = count % 4 == 1 ? -2.5f : count % 4 == 2 ? 0.125f : 1;
+          ++count;
+          SCOPED_TRACE(ToString(MakeOperation(spec)) + " scale " +
+                       std::to_string(spec.scale));
+          body(spec);
+        }
+      }
+    }
+  }
+}
+
+const std::vector<Result> kGradients = {Result::kGradInput, Result::kGradWeight,
+                                        Result::kGradBias,
+                                        Result::kGradResidual};
+
+std::vector<double> Rotated(std::vector<double> values) {
+  std::rotate(values.begin(), values.begin() + 1, values.end());
+  return values;
+}
+
+TEST(SelfCheckTest, PassesRightOutputs) {
+  ForEachSpec({Result::kOutput}, [](const OperationSpec& spec) {
+    const SelfCheckReport report = CheckedOperation(spec).Check();
+    EXPECT_TRUE(report.passed) << *report.output_error;
+    EXPECT_FALSE(report.forward || report.grad_bias_error);
+  });
+}
 
 TEST(SelfCheckTest, PassesRightGradients) {
-  for (const char* problem : kProblems) {
-    for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
-      CheckedBackward backward(problem, dtype);
-      const SelfCheckReport report = backward.Check();
-      EXPECT_TRUE(report.passed) << problem << " " << NameOf(dtype);
-      EXPECT_GT(report.bound, 0);
-      EXPECT_NEAR(*report.grad_input, report.forward, report.bound);
+  ForEachSpec(kGradients, [](const OperationSpec& spec) {
+    const SelfCheckReport report = CheckedOperation(spec).Check();
+    EXPECT_TRUE(report.passed)
+        << *report.grad_bias_error << " " << *report.grad_residual_error;
+    EXPECT_GT(report.bound, 0);
+    EXPECT_NEAR(*report.grad_input, *report.forward, report.bound);
+    EXPECT_NEAR(*report.grad_weight, *report.forward, report.bound);
+    EXPECT_FALSE(report.output_error.has_value());
+  });
+}
+
+TEST(SelfCheckTest, PassesWhatBackendsMakeOfRandomOperations) {
+  std::mt19937 random(1);
+  const auto backends = MakeBackends();
+  int checked = 0;
+  for (int i = 0; i < 150; ++i) {
+    const ConvOperation operation = RandomOperation(500'000, &random);
+    SCOPED_TRACE(ToString(operation));
+    for (const RegisteredBackend& entry : backends) {
+      if (!entry.backend.ok() ||
+          !(*entry.backend)->CheckSupport(operation).ok() ||
+          !SelfCheck::Make(**entry.backend, operation, {}).ok()) {
+        continue;
+      }
+      EXPECT_TRUE(CheckedOperation(operation, **entry.backend).Check().passed)
+          << entry.name;
+      ++checked;
+    }
+  }
+  EXPECT_GT(checked, 100);
+}
+
+TEST(SelfCheckTest, FailsWrongIdentities) {
+  ForEachSpec({Result::kGradInput, Result::kGradWeight},
+              [](const OperationSpec& spec) {
+                for (size_t result : {0, 1}) {
+                  CheckedOperation backward(spec);
+                  auto values = backward.Get(result);
+                  values[0] += 8 * spec.scale;
+                  backward.Set(result, values);
+                  EXPECT_FALSE(backward.Check().passed) << "result " << result;
+                }
+              });
+}
+
+TEST(SelfCheckTest, FailsOutputsWithAPartDroppedOrATapSwapped) {
+  ForEachSpec({Result::kOutput}, [](const OperationSpec& spec) {
+    CheckedOperation forward(spec);
+    ConvOperation broken = forward.operation;
+    broken.problem.residual = false;
+    forward.Compute(broken);
+    EXPECT_FALSE(forward.Check().passed) << "no residual";
+
+    broken = forward.operation;
+    broken.problem.relu = false;
+    forward.Compute(broken);
+    EXPECT_FALSE(forward.Check().passed) << "no ReLU";
+
+    broken = forward.operation;
+    broken.problem.bias.reset();
+    forward.Compute(broken);
+    EXPECT_FALSE(forward.Check().passed) << "no bias";
+
+    broken = forward.operation;
+    broken.results[0].scale = 0.5f;
+    forward.Compute(broken);
+    EXPECT_FALSE(forward.Check().passed) << "another scale";
+
+    forward.ComputeWith(Operand::kWeight,
+                        Rotated(forward.Get(Operand::kWeight)));
+    EXPECT_FALSE(forward.Check().passed) << "swapped taps";
+
+    // Only one element of all.
+    forward.Compute(forward.operation);
+    auto values = forward.Get(0);
+    auto largest = std::max_element(
+        values.begin(), values.end(),
+        [](double a, double b) { return std::fabs(a) < std::fabs(b); });
+    *largest *= 0.98;
+    forward.Set(0, values);
+    EXPECT_FALSE(forward.Check().passed) << "one element";
+  });
+}
+
+TEST(SelfCheckTest, FailsWrongSumsAndMasks) {
+  ForEachSpec(
+      {Result::kGradBias, Result::kGradResidual},
+      [](const OperationSpec& spec) {
+        CheckedOperation backward(spec);
+        EXPECT_TRUE(backward.Check().passed);
+        EXPECT_FALSE(backward.Check().forward.has_value());
+        const auto bias = backward.Get(0), residual = backward.Get(1);
+
+        // Of all that grad_bias sums, one is missing.
+        auto g = backward.Get(Operand::kGradOutput);
+        const auto open = backward.Get(Operand::kOutput);
+        size_t missing = 0;
+        for (size_t i = 0; i < g.size(); ++i) {
+          const bool larger = std::fabs(g[i]) > std::fabs(g[missing]);
+          if (open[i] > 0 && (open[missing] <= 0 || larger)) missing = i;
+        }
+        g[missing] = 0;
+        backward.ComputeWith(Operand::kGradOutput, g);
+        backward.Set(1, residual);
+        SelfCheckReport report = backward.Check();
+        EXPECT_FALSE(report.passed) << "a wrong bias sum";
+        EXPECT_GT(*report.grad_bias_error, 1);
+        EXPECT_LE(*report.grad_residual_error, 1);
+
+        ConvOperation broken = backward.operation;
+        broken.problem.relu = false;
+        backward.Compute(broken);
+        const auto unmasked = backward.Get(1);
+        backward.Set(1, residual);
+        EXPECT_FALSE(backward.Check().passed) << "a bias sum without its mask";
+
+        backward.Set(0, bias);
+        backward.Set(1, unmasked);
+        report = backward.Check();
+        EXPECT_FALSE(report.passed) << "a residual without its mask";
+        EXPECT_GT(*report.grad_residual_error, 1);
+
+        if (bias.size() > 1) {
+          backward.Set(0, Rotated(bias));
+          backward.Set(1, residual);
+          EXPECT_FALSE(backward.Check().passed) << "sums of others";
+        }
+        backward.Set(0, bias);
+        backward.Set(1, Rotated(residual));
+        EXPECT_FALSE(backward.Check().passed) << "a residual off by one lane";
+      });
+}
+
+TEST(SelfCheckTest, PassesNonFiniteOperandsWhereNothingCanBeSaid) {
+  for (double value : {kInfinity, -kInfinity, std::nan("")}) {
+    for (const std::vector<Result>& results :
+         {std::vector<Result>{Result::kOutput}, kGradients}) {
+      OperationSpec spec;
+      spec.problem = *Parse("conv2d_n2_c3_o4_i5x6_k3x2_p1x1_b_res_relu");
+      spec.results = results;
+      const ConvOperation operation = MakeOperation(spec);
+      for (Operand which : kAllOperands) {
+        if (!operation.operand(which)) continue;
+        CheckedOperation run(operation);
+        auto values = run.Get(which);
+        values[values.size() / 2] = value;
+        run.Set(which, values);
+        run.Compute(operation);
+        EXPECT_TRUE(run.Check().passed) << value << " in " << NameOf(which);
+      }
     }
   }
 }
 
-TEST(SelfCheckTest, PassesMaskedGradients) {
-  CheckedBackward backward("conv2d_n2_c3_o4_i5x6_k3x2_p1x1_relu",
-                           DataType::kF32);
-  EXPECT_TRUE(backward.Check().passed);
+TEST(SelfCheckTest, PassesOutputsThatPaddingMadeNonFinite) {
+  CheckedOperation forward(OperationSpec{.problem = *Parse(kProblems[0])});
+  auto input = forward.Get(Operand::kInput);
+  input[0] = kInfinity;
+  forward.Set(Operand::kInput, input);
+  forward.Compute(forward.operation);
+  auto output = forward.Get(0);
+  output.back() = std::nan("");
+  forward.Set(0, output);
+  EXPECT_TRUE(forward.Check().passed);
 }
 
-TEST(SelfCheckTest, FailsWrongGradients) {
-  for (const char* problem : kProblems) {
-    for (size_t result : {0, 1}) {
-      CheckedBackward backward(problem, DataType::kF32);
-      auto* values = static_cast<float*>(backward.buffers.results[result]);
-      values[0] += 1;
-      EXPECT_FALSE(backward.Check().passed) << problem << " result " << result;
+TEST(SelfCheckTest, FailsNonFiniteResultsOfFiniteData) {
+  for (Result which :
+       {Result::kOutput, Result::kGradBias, Result::kGradResidual}) {
+    for (double value : {kInfinity, -kInfinity, std::nan("")}) {
+      CheckedOperation run(
+          OperationSpec{.problem = *Parse(kProblems[0]), .results = {which}});
+      auto values = run.Get(size_t{0});
+      values[0] = value;
+      run.Set(size_t{0}, values);
+      EXPECT_FALSE(run.Check().passed) << value << " in " << NameOf(which);
     }
   }
 }
 
-TEST(SelfCheckTest, ScalesBack) {
-  CheckedBackward backward(kProblems[0], DataType::kF32);
-  for (ResultRequest& request : backward.operation.results) request.scale = 2;
-  auto* values = static_cast<float*>(backward.buffers.results[0]);
-  for (int i = 0; i < 2 * 3 * 5 * 6; ++i) values[i] *= 2;
-  values = static_cast<float*>(backward.buffers.results[1]);
-  for (int i = 0; i < 4 * 3 * 3 * 2; ++i) values[i] *= 2;
-  EXPECT_TRUE(backward.Check().passed);
+TEST(SelfCheckTest, FailsASumThatLostItsNan) {
+  CheckedOperation backward(OperationSpec{.problem = *Parse(kProblems[0]),
+                                          .results = {Result::kGradBias}});
+  auto g = backward.Get(Operand::kGradOutput);
+  g[0] = std::nan("");
+  backward.Set(Operand::kGradOutput, g);
+  EXPECT_FALSE(backward.Check().passed);
+}
+
+TEST(SelfCheckTest, PassesWhatOverflowsAsItIsStored) {
+  for (const std::vector<Result>& results :
+       {std::vector<Result>{Result::kOutput}, kGradients}) {
+    OperationSpec spec;
+    spec.problem = *Parse("conv2d_n2_c3_o4_i5x6_k3x2_p1x1_b_res_relu");
+    spec.results = results;
+    spec.dtype = spec.result_dtype = DataType::kF16;
+    spec.scale = 1e5;
+    CheckedOperation run(spec);
+    EXPECT_TRUE(run.Check().passed);
+    const size_t last = results.size() - 1;
+    auto values = run.Get(last);
+    EXPECT_GT(std::count(values.begin(), values.end(), kInfinity), 0);
+    for (double& value : values) value = std::min(value, 65504.0);
+    run.Set(last, values);
+    EXPECT_FALSE(run.Check().passed) << "saturated";
+  }
 }
 
 TEST(SelfCheckTest, RefusesWhatHasNothingToCheck) {
-  OperationSpec spec;
-  spec.problem = *Parse(kProblems[0]);
-  spec.results = {Result::kGradInput};
-  const auto backend = MakeReferenceBackend();
-  const auto check = SelfCheck::Make(**backend, MakeOperation(spec), {});
-  EXPECT_EQ(check.status().code(), absl::StatusCode::kUnimplemented);
+  for (Result result : {Result::kGradInput, Result::kGradWeight}) {
+    const OperationSpec spec{.problem = *Parse(kProblems[0]),
+                             .results = {result}};
+    const auto check = SelfCheck::Make(Reference(), MakeOperation(spec), {});
+    EXPECT_EQ(check.status().code(), absl::StatusCode::kUnimplemented);
+  }
 }
 
 }  // namespace

@@ -45,21 +45,61 @@ TEST(InspectionTest, ChecksItselfWhenAsked) {
 
 TEST(InspectionTest, ChecksItselfForTheCommandLineTool) {
   TestServer server;
-  const std::string line = absl::StrCat(
-      CONVGRAD_CLIENT_BINARY,
-      " backward conv2d_n2_c4_o4_i6_k3_p1 --self_check --count_nonfinite ",
-      "--server=", server.address());
-  EXPECT_EQ(std::system(line.c_str()), 0) << line;
+  for (const char* command : {" forward", " backward"}) {
+    const std::string line = absl::StrCat(
+        CONVGRAD_CLIENT_BINARY, command,
+        " conv2d_n2_c4_o4_i6_k3_p1_b_res --self_check --count_nonfinite ",
+        "--server=", server.address());
+    EXPECT_EQ(std::system(line.c_str()), 0) << line;
+  }
 }
 
-TEST(InspectionTest, RefusesACheckOfNothing) {
+TEST(InspectionTest, ChecksAForwardWhenAsked) {
   TestServer server;
   v1::ConvForwardRequest request = SeedForward();
   request.mutable_options()->set_self_check(true);
   grpc::ClientContext context;
   v1::ConvForwardResponse response;
+  ASSERT_TRUE(server.stub().ConvForward(&context, request, &response).ok());
+  const v1::SelfCheck& check = response.report().self_check();
+  EXPECT_TRUE(check.passed());
+  ASSERT_TRUE(check.has_output_error());
+  EXPECT_LE(check.output_error(), 1);
+  EXPECT_EQ(check.bound(), 0);
+  EXPECT_GT(check.seconds(), 0);
+  server.AwaitMetric("convgrad_self_checks_total{outcome=\"passed\"} 1");
+  server.ExpectNothingHeld();
+}
+
+TEST(InspectionTest, ChecksABiasGradientAlone) {
+  TestServer server;
+  v1::ConvBackwardRequest request = SeedBackward();
+  request.mutable_options()->set_self_check(true);
+  v1::ConvOperation& operation = *request.mutable_operation();
+  operation.clear_results();
+  operation.add_results()->set_which(v1::RESULT_GRAD_BIAS);
+  operation.add_results()->set_which(v1::RESULT_GRAD_RESIDUAL);
+  const v1::SelfCheck check = Call(server, request).report().self_check();
+  EXPECT_TRUE(check.passed());
+  EXPECT_TRUE(check.has_grad_bias_error());
+  EXPECT_EQ(check.grad_bias_error(), 0);
+  EXPECT_TRUE(check.has_grad_residual_error());
+  EXPECT_EQ(check.grad_residual_error(), 0);
+  EXPECT_FALSE(check.has_output_error());
+  EXPECT_EQ(check.forward(), 0);
+  server.ExpectNothingHeld();
+}
+
+TEST(InspectionTest, RefusesACheckOfNothing) {
+  TestServer server;
+  v1::ConvBackwardRequest request = SeedBackward();
+  request.mutable_options()->set_self_check(true);
+  v1::ConvOperation& operation = *request.mutable_operation();
+  operation.mutable_results()->DeleteSubrange(1, operation.results_size() - 1);
+  grpc::ClientContext context;
+  v1::ConvBackwardResponse response;
   const grpc::Status status =
-      server.stub().ConvForward(&context, request, &response);
+      server.stub().ConvBackward(&context, request, &response);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
   EXPECT_EQ(TrailersOf(context).field, "options.self_check");
   server.ExpectNothingHeld();
@@ -72,6 +112,12 @@ TEST(InspectionTest, ChecksTheShareThatIsConfigured) {
   int checked = 0;
   for (int i = 0; i < 6; ++i) {
     checked += Call(server, SeedBackward()).report().has_self_check();
+    // A forward is no part of the share.
+    grpc::ClientContext context;
+    v1::ConvForwardResponse response;
+    EXPECT_TRUE(
+        server.stub().ConvForward(&context, SeedForward(), &response).ok());
+    EXPECT_FALSE(response.report().has_self_check());
   }
   EXPECT_EQ(checked, 3);
 }

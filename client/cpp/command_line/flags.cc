@@ -21,8 +21,7 @@ ABSL_FLAG(std::string, traceparent, "",
 ABSL_FLAG(std::string, priority, "batch",
           "batch or interactive, which the server takes first");
 ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
-ABSL_FLAG(bool, self_check, false,
-          "backward: let the server check the gradients, too");
+ABSL_FLAG(bool, self_check, false, "let the server check the results, too");
 ABSL_FLAG(bool, count_nonfinite, false, "count Inf and NaN in the results");
 ABSL_FLAG(bool, deterministic, true,
           "plans from heuristics and the server's plan file only");

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -50,13 +48,27 @@ void PrintPredictions(const v1::Report& report) {
   }
 }
 
+// Returns ", output 0.12 of its bound" for each result checked by elements.
+std::string ElementErrors(const v1::SelfCheck& check) {
+  std::string text;
+  const auto add = [&](bool checked, absl::string_view result, double error) {
+    if (!checked) return;
+    absl::StrAppendFormat(&text, ", %s %.2g of its bound", result, error);
+  };
+  add(check.has_output_error(), "output", check.output_error());
+  add(check.has_grad_bias_error(), "grad_bias", check.grad_bias_error());
+  add(check.has_grad_residual_error(), "grad_residual",
+      check.grad_residual_error());
+  return text;
+}
+
 // What the server found in the results, if it was asked to look.
 void PrintFindings(const v1::Report& report) {
   if (report.has_self_check()) {
     const v1::SelfCheck& check = report.self_check();
-    std::cout << absl::StrFormat("  self-check   %s in %.3f ms\n",
+    std::cout << absl::StrFormat("  self-check   %s in %.3f ms%s\n",
                                  check.passed() ? "passed" : "FAILED",
-                                 check.seconds() * 1e3);
+                                 check.seconds() * 1e3, ElementErrors(check));
   }
   for (const v1::ResultStatistics& statistics : report.statistics()) {
     std::cout << absl::StrFormat(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import grpc
 
@@ -105,18 +106,23 @@ _CLASSES = {cls.code: cls for cls in ConvgradError.__subclasses__()}
 
 def invalid(reason: str, field: str, found: object, expected: object) -> InvalidArgument:
     """Returns the error in the server's words."""
-    found, expected = str(found), str(expected)
-    return InvalidArgument(
-        message_of(field, found, expected),
-        detail=error_pb2.ErrorDetail(reason=reason, field=field, found=found,
-                                     expected=expected))
+    return InvalidArgument(**_words(reason, field, found, expected))
+
+
+def unimplemented(field: str, found: object, expected: object) -> Unimplemented:
+    return Unimplemented(**_words("UNSUPPORTED", field, found, expected))
 
 
 def bad_reply(field: str, found: object, expected: object) -> Internal:
-    field, found, expected = f"reply.{field}", str(found), str(expected)
-    return Internal(message_of(field, found, expected),
-                    detail=error_pb2.ErrorDetail(reason="MALFORMED", field=field,
-                                                 found=found, expected=expected))
+    return Internal(**_words("MALFORMED", f"reply.{field}", found, expected))
+
+
+def _words(reason: str, field: str, found: object, expected: object) -> dict[str, Any]:
+    """Returns the message and the detail that says the same."""
+    found, expected = str(found), str(expected)
+    return {"message": message_of(field, found, expected),
+            "detail": error_pb2.ErrorDetail(reason=reason, field=field, found=found,
+                                            expected=expected)}
 
 
 def message_of(field: str, found: str, expected: str) -> str:

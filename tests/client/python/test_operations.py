@@ -172,7 +172,10 @@ def test_the_report_and_what_it_may_hold(client, rng):
     assert report.problem == "conv2d_n1_c2_o3_i5x5_k3x3_b3"
     assert {s.which: s.nonfinite_count for s in report.statistics}[4] == 3
     checked = client.conv_backward(np.ones_like(dy), x, w, self_check=True).report
-    assert checked.self_check.passed
+    assert checked.self_check.passed and checked.self_check.grad_bias_error <= 1
+    checked = client.conv_forward(x, w, self_check=True).report.self_check
+    assert checked.passed and checked.output_error <= 1
+    assert not checked.HasField("grad_bias_error")
 
 
 def test_capabilities(client):

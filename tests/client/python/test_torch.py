@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import convgrad
 import convgrad.torch
@@ -197,12 +198,105 @@ def test_refusals(client, make, message):
     assert message in caught.value.message
 
 
-def test_second_derivatives_are_refused(client):
-    module = convgrad.torch.Conv2d(1, 1, 2, client=client)
-    x = integers(1, 1, 4, 4).requires_grad_()
-    gradient, = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
-        gradient.sum().backward()
+SECOND = [
+    (lambda: nn.Conv1d(2, 2, 2), (1, 2, 5)), (lambda: nn.Conv2d(2, 2, 2), (1, 2, 5, 5)),
+    (lambda: nn.Conv3d(2, 2, 2), (1, 2, 3, 3, 3)),
+    (lambda: nn.ConvTranspose1d(2, 2, 2), (1, 2, 5)),
+    (lambda: nn.ConvTranspose2d(2, 2, 2), (1, 2, 5, 5)),
+    (lambda: nn.ConvTranspose3d(2, 2, 2), (1, 2, 3, 3, 3)),
+    (lambda: nn.Linear(4, 3), (2, 4)),
+]
+
+
+@pytest.mark.parametrize("forward", ["remote", "local"])
+@pytest.mark.parametrize("make, shape", SECOND)
+def test_second_derivatives_are_refused(client, make, shape, forward):
+    """Whatever grad_output is: torch's own check sees none where it is a constant."""
+    module = make()
+    convgrad.torch.offload(module, client, forward=forward, linear=True)
+    x = integers(*shape).requires_grad_()
+
+    def penalty(loss):
+        return lambda: torch.autograd.grad(loss(module(x)), x, create_graph=True)
+
+    name = type(module).__name__.lower().replace("transpose", "_transpose")
+    for attempt in (penalty(torch.sum), penalty(lambda y: y.square().sum()),
+                    lambda: module(x).sum().backward(create_graph=True),
+                    lambda: torch.autograd.functional.hvp(
+                        lambda v: module(v).sum(), x.detach(), torch.ones_like(x))):
+        with pytest.raises(convgrad.Unimplemented) as caught:
+            attempt()
+        error = caught.value
+        assert (error.reason, error.field, error.found) == ("UNSUPPORTED", "create_graph",
+                                                            "True")
+        assert f"torch.nn.functional.{name}: " in error.expected
+        assert module.weight.grad is None
+
+
+def test_second_derivatives_beside_an_offloaded_layer_are_torchs(client):
+    """A layer that the penalty doesn't pass through doesn't refuse it."""
+    local, remote = fill(nn.Conv2d(1, 1, 2)), fill(nn.Conv2d(1, 1, 2))
+    twin = copy.deepcopy((local, remote))
+    convgrad.torch.offload(remote, client)
+    found, expected = [], []
+    for (first, second), out in (((local, remote), found), (twin, expected)):
+        x = torch.full((1, 1, 4, 4), 2.0, requires_grad=True)
+        gradient, = torch.autograd.grad(first(x).square().sum(), x, create_graph=True)
+        (second(x).sum() + gradient.sum()).backward()
+        out += [first.weight.grad, second.weight.grad]
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def checkpointed(use_reentrant):
+    return lambda model, x: checkpoint(model, x, use_reentrant=use_reentrant).sum().backward()
+
+
+def nested(model, x):
+    """A backward within a backward, as checkpoints have it, with grad mode on around."""
+    with torch.enable_grad():
+        checkpoint(lambda v: checkpoint(model, v, use_reentrant=True), x,
+                   use_reentrant=True).sum().backward()
+
+
+def hooked(model, x):
+    """As DistributedDataParallel hears of gradients: from their accumulators."""
+    heard = []
+    accumulators = [p.expand_as(p).grad_fn.next_functions[0][0] for p in model.parameters()]
+    for accumulator in accumulators:
+        accumulator.register_hook(lambda *_: heard.append(torch.is_grad_enabled()))
+    model(x).sum().backward()
+    assert heard == [False] * len(accumulators)
+
+
+def retained(model, x):
+    loss = model(x).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def derived(model, x):
+    parameters = [x, *model.parameters()]
+    for tensor, grad in zip(parameters, torch.autograd.grad(model(x).sum(), parameters),
+                            strict=True):
+        tensor.grad = grad
+
+
+@pytest.mark.parametrize("step", [
+    checkpointed(True), checkpointed(False), nested, hooked, retained, derived,
+    lambda model, x: model(model(x)).sum().backward()])
+@pytest.mark.parametrize("forward", ["remote", "local"])
+def test_first_derivatives_are_never_refused(client, step, forward):
+    model = nn.Sequential(fill(nn.Conv2d(2, 2, 3, padding=1)),
+                          fill(nn.ConvTranspose2d(2, 2, 3, padding=1)))
+    twin = copy.deepcopy(model)
+    convgrad.torch.offload(model, client, forward=forward)
+    found, expected = [], []
+    for module, out in ((model, found), (twin, expected)):
+        torch.manual_seed(5)
+        x = integers(1, 2, 4, 4).requires_grad_()
+        step(module, x)
+        out += [x.grad, *(p.grad for p in module.parameters())]
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 def test_constructors_and_state_are_torchs(client, tmp_path):

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.autograd.function import once_differentiable
 
 from convgrad.client import Client
-from convgrad.errors import invalid
+from convgrad.errors import invalid, unimplemented
 from convgrad.torch.tensors import (
     DTYPES,
     check_dtype,
@@ -71,10 +70,12 @@ class Layer:
                 "conv_transpose" if self.transposed else "conv")
         return getattr(self.client, f"{kind}_{direction}")
 
+    def local(self) -> Any:
+        return _LOCAL[self.rank, self.transposed]
+
     def run_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if self.forward == "local":
-            y: Tensor = _LOCAL[self.rank, self.transposed](
-                input, weight, bias, **self.window())
+            y: Tensor = self.local()(input, weight, bias, **self.window())
             return y
         last = is_channels_last(input)
         found = self.method("forward")(
@@ -112,8 +113,14 @@ class _Convolution(torch.autograd.Function):
         return layer.run_forward(input, weight, None if bias is None else bias.to(dtype))
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        # Autograd records a backward where create_graph asks for it, only then. These
+        # gradients would be constants in that graph, and what is derived from them wrong;
+        # torch's once_differentiable misses that where grad_output is a constant, too.
+        if torch.is_grad_enabled():
+            raise unimplemented(
+                "create_graph", True, "False, or the layer computed by torch.nn.functional."
+                f"{ctx.layer.local().__name__}: the server has no second derivatives")
         input, weight = ctx.saved_tensors
         names = ("grad_input", "grad_weight", "grad_bias")
         wanted = [n for n, needed in zip(names, ctx.needs_input_grad) if needed]
