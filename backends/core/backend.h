@@ -148,8 +148,8 @@ class Backend {
 
   // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Call it
   // on the thread that will run the plan.
-  // Errors: kUnimplemented and kFailedPrecondition as CheckSupport; kInternal if
-  // the library fails.
+  // Errors: kUnimplemented and kFailedPrecondition as CheckSupport; kInternal
+  // if the library fails.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const ConvOperation& operation, const PlanOptions& options) const = 0;
 

@@ -8,8 +8,8 @@ namespace convgrad {
 
 // "liveness" serves as long as the process does, "startup" once it has been
 // ready, "devices" until one is lost, "proof" until something is found to be
-// computed wrongly, "readiness" and the services themselves ("" too) while calls
-// should come. Thread-safe.
+// computed wrongly, "readiness" and the services themselves ("" too) while
+// calls should come. Thread-safe.
 class Readiness {
  public:
   // Alive, not ready. `listeners` outlives it.

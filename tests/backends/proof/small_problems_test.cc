@@ -45,10 +45,10 @@ TEST(SmallProblemsTest, HaveFewerGroupsOfTheSameKind) {
 }
 
 TEST(SmallProblemsTest, OfALinearProblemHaveFewerItems) {
-  EXPECT_EQ(NamesOf(SmallProblems(Backward("linear_n256_c512_o64"))),
-            (std::vector<std::string>{"linear_n2_c32_o32", "linear_n2_c512_o64",
-                                      "linear_n256_c32_o32",
-                                      "linear_n64_c512_o64"}));
+  EXPECT_EQ(
+      NamesOf(SmallProblems(Backward("linear_n256_c512_o64"))),
+      (std::vector<std::string>{"linear_n2_c32_o32", "linear_n2_c512_o64",
+                                "linear_n256_c32_o32", "linear_n64_c512_o64"}));
 }
 
 TEST(SmallProblemsTest, AreNoneWhereEvenTheSmallestIsTooLarge) {
