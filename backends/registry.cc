@@ -22,22 +22,37 @@ namespace {
 
 using Factory = absl::StatusOr<std::unique_ptr<Backend>> (*)();
 
-constexpr std::pair<absl::string_view, Factory> kFactories[] = {
+struct Entry {
+  absl::string_view name;
+  Factory make;
+  // Whether what it computes depends on the CPU that it runs on.
+  bool needs_proof;
+};
+
+constexpr Entry kEntries[] = {
 #ifdef CONVGRAD_WITH_CUDA
-    {"cuda", &MakeCudaBackend},
+    {"cuda", &MakeCudaBackend, false},
 #endif
 #ifdef CONVGRAD_WITH_ONEDNN
-    {"onednn", &MakeOnednnBackend},
+    {"onednn", &MakeOnednnBackend, true},
 #endif
-    {"reference", &MakeReferenceBackend},
+    {"reference", &MakeReferenceBackend, false},
 };
+
+bool NeedsProof(absl::string_view name) {
+  return std::any_of(std::begin(kEntries), std::end(kEntries),
+                     [&](const Entry& entry) {
+                       return entry.name == name && entry.needs_proof;
+                     });
+}
 
 }  // namespace
 
 std::vector<RegisteredBackend> MakeBackends() {
   std::vector<RegisteredBackend> backends;
-  for (const auto& [name, make] : kFactories)
-    backends.push_back({name, make()});
+  for (const Entry& entry : kEntries) {
+    backends.push_back({entry.name, entry.make()});
+  }
   return backends;
 }
 
@@ -57,6 +72,21 @@ absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
   return InvalidField(Reason::kOutOfRange, "--backends",
                       absl::StrCat("'", names, "'"),
                       absl::StrCat("some of ", absl::StrJoin(known, ",")));
+}
+
+std::vector<const ProvenBackend*> AddProofs(
+    const ProofListener& listener, std::vector<RegisteredBackend>* backends) {
+  std::vector<const ProvenBackend*> proven;
+  for (RegisteredBackend& entry : *backends) {
+    if (!entry.backend.ok() || !NeedsProof(entry.name)) continue;
+    auto reference = MakeReferenceBackend();
+    if (!reference.ok()) continue;
+    auto backend = std::make_unique<ProvenBackend>(
+        *std::move(entry.backend), *std::move(reference), listener);
+    proven.push_back(backend.get());
+    entry.backend = std::move(backend);
+  }
+  return proven;
 }
 
 }  // namespace convgrad

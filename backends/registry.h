@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "backends/core/backend.h"
+#include "backends/proof/proven_backend.h"
 
 namespace convgrad {
 
@@ -24,5 +25,10 @@ std::vector<RegisteredBackend> MakeBackends();
 // Errors: kInvalidArgument naming --backends if one isn't compiled in.
 absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
     std::vector<RegisteredBackend> compiled, absl::string_view names);
+
+// Has those of `*backends` prove themselves from now on whose results depend on
+// the CPU, and returns them; they live as long as their entries. Names decide.
+std::vector<const ProvenBackend*> AddProofs(
+    const ProofListener& listener, std::vector<RegisteredBackend>* backends);
 
 }  // namespace convgrad

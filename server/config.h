@@ -57,6 +57,7 @@ struct Config {
   int64_t max_reference_macs = 1'000'000'000;
 
   std::string warmup_file;  // empty: none
+  bool prove_at_start = true;
   // After which a connection takes no more calls; 0: never.
   absl::Duration max_connection_age = absl::ZeroDuration();
   absl::Duration drain_delay = absl::ZeroDuration();
@@ -91,6 +92,9 @@ absl::Status RereadFlagFiles(const std::vector<std::string>& arguments);
 
 // True if the process is to ask a running server how it is.
 bool IsHealthCheck();
+
+// True if the process is to prove its backends instead of serving.
+bool IsSelfTest();
 
 // Returns the file of problems that the process is to time instead of serving;
 // empty if there is none.

@@ -108,6 +108,13 @@ ABSL_FLAG(int64_t, max_reference_macs, convgrad::Config().max_reference_macs,
 ABSL_FLAG(std::string, warmup_file, convgrad::Config().warmup_file,
           "problems, one problem string a line, whose plans are made before "
           "the server says that it is ready");
+ABSL_FLAG(bool, prove_at_start, convgrad::Config().prove_at_start,
+          "hold small problems of every family of operations against the "
+          "reference before the server says that it is ready; what wasn't is "
+          "when it is first asked for");
+ABSL_FLAG(bool, selftest, false,
+          "don't serve: prove as at the start, print a table; exit 0 if every "
+          "family is computed right as it should be, 1 if not");
 ABSL_FLAG(absl::Duration, max_connection_age,
           convgrad::Config().max_connection_age,
           "after which a connection takes no more calls, and closes when its "
@@ -182,6 +189,7 @@ Config ConfigFromFlags() {
   config.max_macs = absl::GetFlag(FLAGS_max_macs);
   config.max_reference_macs = absl::GetFlag(FLAGS_max_reference_macs);
   config.warmup_file = absl::GetFlag(FLAGS_warmup_file);
+  config.prove_at_start = absl::GetFlag(FLAGS_prove_at_start);
   config.max_connection_age = absl::GetFlag(FLAGS_max_connection_age);
   config.drain_delay = absl::GetFlag(FLAGS_drain_delay);
   config.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
@@ -202,6 +210,8 @@ absl::Status RereadFlagFiles(const std::vector<std::string>& arguments) {
   }
   return absl::OkStatus();
 }
+
+bool IsSelfTest() { return absl::GetFlag(FLAGS_selftest); }
 
 std::string TuningProblemsPath() { return absl::GetFlag(FLAGS_tune); }
 

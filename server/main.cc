@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "server/machine.h"
 #include "server/openmp_spinning.h"
 #include "server/rpc/health_check.h"
+#include "server/self_test.h"
 #include "server/server.h"
 #include "server/tuning_run.h"
 #include "spdlog/spdlog.h"
@@ -119,6 +121,14 @@ int TuneInstead() {
   return 2;
 }
 
+int SelfTestInstead() {
+  const absl::StatusOr<bool> passed =
+      RunSelfTest(WithDefaults(ConfigFromFlags(), ReadMachine()), std::cout);
+  if (passed.ok()) return *passed ? 0 : 1;
+  spdlog::error("{}", std::string(passed.status().message()));
+  return 2;
+}
+
 void Reload(const std::vector<std::string>& arguments, Server* server) {
   absl::Status status = RereadFlagFiles(arguments);
   const Config config = WithDefaults(ConfigFromFlags(), ReadMachine());
@@ -178,10 +188,11 @@ int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::vector<std::string> arguments(argv, argv + argc);
   convgrad::ParseFlags(argc, argv);
-  if (!convgrad::TuningProblemsPath().empty()) {
+  const bool tunes = !convgrad::TuningProblemsPath().empty();
+  if (tunes || convgrad::IsSelfTest()) {
     // Nothing to drain: a signal ends it.
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    return convgrad::TuneInstead();
+    return tunes ? convgrad::TuneInstead() : convgrad::SelfTestInstead();
   }
   return convgrad::IsHealthCheck() ? convgrad::RunHealthCheck()
                                    : convgrad::Serve(arguments);

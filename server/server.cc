@@ -14,6 +14,7 @@
 #include "server/memory/region_listener.h"
 #include "server/memory/region_registry.h"
 #include "server/plan_choice.h"
+#include "server/proofs.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call.h"
 #include "server/rpc/capabilities.h"
@@ -48,7 +49,8 @@ constexpr absl::Duration kRefresh = absl::Seconds(1);
 class GrpcServer final : public Server {
  public:
   GrpcServer(Config config, const Machine& machine,
-             std::vector<RegisteredBackend> backends);
+             std::vector<RegisteredBackend> backends,
+             std::unique_ptr<Proofs> proofs);
   ~GrpcServer() override;
 
   absl::Status LoadTokens();
@@ -77,6 +79,7 @@ class GrpcServer final : public Server {
 
   // In the order of construction: a part uses those above it.
   const Config config_;
+  const std::unique_ptr<Proofs> proofs_;
   const std::vector<RegisteredBackend> backends_;
   const std::shared_ptr<CallMemory> memory_;
   RegionRegistry regions_;
@@ -108,8 +111,10 @@ class GrpcServer final : public Server {
 };
 
 GrpcServer::GrpcServer(Config config, const Machine& machine,
-                       std::vector<RegisteredBackend> backends)
+                       std::vector<RegisteredBackend> backends,
+                       std::unique_ptr<Proofs> proofs)
     : config_(std::move(config)),
+      proofs_(std::move(proofs)),
       backends_(std::move(backends)),
       memory_(std::make_shared<CallMemory>(
           config_.CallBudgetBytes(), config_.max_admission_waiters,
@@ -136,6 +141,7 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
 GrpcServer::~GrpcServer() {
   if (listeners_ == nullptr) return;
   device_watch_.reset();
+  proofs_->Tell(nullptr);
   readiness_->StartDraining();
   warmer_.Stop();
   // Cancels what is left; each call still ends by itself, so that jobs and
@@ -208,6 +214,7 @@ ServerGauges GrpcServer::gauges() const {
   gauges.plan_cache_bytes = plans_.bytes();
   gauges.plan_cache_plans = plans_.plans();
   gauges.devices = GaugesOf(backends_, scheduler_);
+  gauges.proofs = proofs_->gauges();
   gauges.weight_cache_bytes = weights_.bytes();
   gauges.weight_cache_hits = weights_.hits();
   gauges.weight_cache_misses = weights_.misses();
@@ -237,12 +244,14 @@ CallServices GrpcServer::MakeServices() {
              std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
         warmer_.Post(std::move(work), std::move(give_up), std::move(done));
       };
-  services.capabilities = DescribeServer(
-      {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
-       config_.max_macs, config_.max_reference_macs, config_.workers,
-       config_.threads_per_worker, config_.regions_listen,
-       config_.max_region_bytes},
-      backends_);
+  services.capabilities = [this] {
+    return DescribeServer(
+        {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
+         config_.max_macs, config_.max_reference_macs, config_.workers,
+         config_.threads_per_worker, config_.regions_listen,
+         config_.max_region_bytes},
+        backends_);
+  };
   return services;
 }
 
@@ -268,14 +277,25 @@ absl::Status GrpcServer::Listen() {
                        service_.get()));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ = DeviceWatch::Start(&backends_, &router_, readiness_.get());
+  proofs_->Tell(readiness_.get());
   return absl::OkStatus();
 }
 
 absl::Status GrpcServer::StartWarmup() {
   const auto ready = [this] { readiness_->SetReady(); };
+  const bool proves = config_.prove_at_start && !proofs_->empty();
+  if (proves) {
+    warmer_.PostTask([this](const std::function<bool()>& give_up) {
+      proofs_->Run(config_.threads_per_worker, give_up);
+    });
+  }
   const std::string& path = config_.warmup_file;
   if (!path.empty()) return warmer_.PostFile(path, ready);
-  ready();
+  if (proves) {
+    warmer_.PostTask([ready](const std::function<bool()>&) { ready(); });
+  } else {
+    ready();
+  }
   return absl::OkStatus();
 }
 
@@ -308,8 +328,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   RETURN_IF_ERROR(FollowPlanFile(
       complete.plan_file,
       OriginHere(machine, complete.threads_per_worker, selected), selected));
-  auto server =
-      std::make_unique<GrpcServer>(complete, machine, std::move(selected));
+  auto proofs = std::make_unique<Proofs>(&selected);
+  auto server = std::make_unique<GrpcServer>(
+      complete, machine, std::move(selected), std::move(proofs));
   RETURN_IF_ERROR(server->LoadTokens());
   RETURN_IF_ERROR(server->StartMetrics());
   RETURN_IF_ERROR(server->StartTracer());

@@ -16,6 +16,13 @@ Warmer::Warmer(const std::vector<RegisteredBackend>* backends, int threads,
       plans_(plans),
       thread_(absl::Hours(1), [] {}) {}
 
+void Warmer::PostTask(
+    std::function<void(const std::function<bool()>& give_up)> task) {
+  thread_.Post([this, task = std::move(task)] {
+    task([this] { return stopping_.load(); });
+  });
+}
+
 void Warmer::Post(
     WarmupWork work, std::function<bool()> give_up,
     std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {

@@ -1,4 +1,4 @@
-// The thread that makes plans which no call waits for.
+// The thread for what no call waits for: proofs, and plans in advance.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,10 @@ class Warmer {
   Warmer(const std::vector<RegisteredBackend>* backends, int threads,
          PlanCache* plans);
 
-  // Has the work done after what was posted before, and tells `done`, once.
+  // Has `task` run after what was posted before; it may ask whether to give up.
+  void PostTask(std::function<void(const std::function<bool()>& give_up)> task);
+
+  // Has the work done likewise, and tells `done`, once.
   void Post(WarmupWork work, std::function<bool()> give_up,
             std::function<void(const absl::StatusOr<WarmupOutcome>&)> done);
 

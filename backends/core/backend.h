@@ -118,6 +118,10 @@ struct BackendCapabilities {
   int max_spatial_rank = 3;
   // What valid requests it refuses, one phrase each; empty if none.
   std::vector<std::string> gaps;
+  // What it computed wrongly on this machine when it was proven, and what is
+  // done instead, one phrase each, e.g. "f16 output with residual in NCX/OIX:
+  // by way of f32". Grows while the process lives.
+  std::vector<std::string> failed_proofs;
 };
 
 // Thread-safe.
@@ -136,14 +140,16 @@ class Backend {
     return 25e9 * threads;
   }
 
-  // Returns OK if MakePlan can plan `operation`. Pure and fast: no device, no
-  // lock. Requires: Validate(operation).ok().
-  // Errors: kUnimplemented naming what is missing.
+  // Returns OK if MakePlan can plan `operation`, as far as is known by now.
+  // Fast: no device. Requires: Validate(operation).ok().
+  // Errors: kUnimplemented naming what is missing; kFailedPrecondition naming
+  // what this machine was found to compute wrongly.
   virtual absl::Status CheckSupport(const ConvOperation& operation) const = 0;
 
   // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Call it
   // on the thread that will run the plan.
-  // Errors: kUnimplemented as CheckSupport; kInternal if the library fails.
+  // Errors: kUnimplemented and kFailedPrecondition as CheckSupport; kInternal
+  // if the library fails.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const ConvOperation& operation, const PlanOptions& options) const = 0;
 

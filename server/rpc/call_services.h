@@ -50,7 +50,8 @@ struct CallServices {
   absl::Duration default_deadline = absl::InfiniteDuration();
   // How long a stream waits for its client to send or take a frame.
   absl::Duration stream_idle_timeout = absl::InfiniteDuration();
-  v1::GetCapabilitiesResponse capabilities;
+  // What GetCapabilities answers now.
+  std::function<v1::GetCapabilitiesResponse()> capabilities;
 };
 
 }  // namespace convgrad

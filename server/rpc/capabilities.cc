@@ -49,6 +49,9 @@ v1::GetCapabilitiesResponse DescribeServer(
       message->add_layouts(EncodeLayout(layout));
     }
     for (const std::string& gap : can.gaps) message->add_gaps(gap);
+    for (const std::string& failed : can.failed_proofs) {
+      message->add_failed_proofs(failed);
+    }
   }
   return response;
 }

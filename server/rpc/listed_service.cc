@@ -12,7 +12,7 @@ grpc::ServerUnaryReactor* ListedService::GetCapabilities(
   PlainCall call(services_, context, "GetCapabilities", Role::kInfer);
   absl::Status status = call.admission();
   if (status.ok()) status = CheckCriticalFields(*request);
-  if (status.ok()) *response = services_.capabilities;
+  if (status.ok()) *response = services_.capabilities();
   call.End(status);
   return call.reactor();
 }

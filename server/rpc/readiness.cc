@@ -7,6 +7,7 @@ Readiness::Readiness(Listeners* listeners) : listeners_(listeners) {
   listeners_->SetServing("liveness", true);
   listeners_->SetServing("startup", false);
   listeners_->SetServing("devices", true);
+  listeners_->SetServing("proof", true);
   SetServing(false);
 }
 
@@ -29,6 +30,11 @@ void Readiness::OnDeviceLost(bool can_serve) {
   if (can_serve) return;
   refusing_ = true;
   SetServing(false);
+}
+
+void Readiness::OnProofFailed() {
+  MutexLock lock(&mutex_);
+  listeners_->SetServing("proof", false);
 }
 
 void Readiness::SetServing(bool serving) {

@@ -7,8 +7,9 @@
 namespace convgrad {
 
 // "liveness" serves as long as the process does, "startup" once it has been
-// ready, "devices" until one is lost, "readiness" and the services themselves
-// ("" too) while calls should come. Thread-safe.
+// ready, "devices" until one is lost, "proof" until something is found to be
+// computed wrongly, "readiness" and the services themselves ("" too) while
+// calls should come. Thread-safe.
 class Readiness {
  public:
   // Alive, not ready. `listeners` outlives it.
@@ -19,6 +20,8 @@ class Readiness {
   void StartDraining();
   // For good, as devices don't come back. `can_serve`: others are left.
   void OnDeviceLost(bool can_serve);
+  // For good, too: what is left is right, but this machine wants a look.
+  void OnProofFailed();
 
  private:
   void SetServing(bool serving) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

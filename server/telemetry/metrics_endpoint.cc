@@ -12,6 +12,7 @@
 #include "prometheus/text_serializer.h"
 #include "server/telemetry/device_metrics.h"
 #include "server/telemetry/operation_metrics.h"
+#include "server/telemetry/proof_metrics.h"
 #include "server/telemetry/rpc_metrics.h"
 
 namespace convgrad {
@@ -69,6 +70,9 @@ class GaugeCollector final : public prometheus::Collectable {
                 now.weight_cache_misses),
     };
     for (prometheus::MetricFamily& family : DeviceFamilies(now.devices)) {
+      families.push_back(std::move(family));
+    }
+    for (prometheus::MetricFamily& family : ProofMetrics(now.proofs)) {
       families.push_back(std::move(family));
     }
     return families;

@@ -100,6 +100,15 @@ struct DeviceGauges {
   int64_t queue_depth = 0;  // of the jobs for any device of this backend
 };
 
+// What came of a backend's proofs since the start.
+struct ProofGauges {
+  std::string backend;
+  int64_t passed = 0;
+  int64_t failed = 0;
+  int64_t unmet = 0;
+  int64_t failed_families = 0;
+};
+
 // Gauges, read at scrape time from the components that own them.
 struct ServerGauges {
   std::vector<QueueGauges> queues;
@@ -119,6 +128,7 @@ struct ServerGauges {
   int64_t weight_cache_hits = 0;    // since the start
   int64_t weight_cache_misses = 0;  // likewise
   std::vector<DeviceGauges> devices;
+  std::vector<ProofGauges> proofs;
 };
 
 }  // namespace convgrad

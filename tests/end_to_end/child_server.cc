@@ -68,7 +68,8 @@ Exit RunServer(const std::vector<std::string>& flags) {
 
 ChildServer::ChildServer(const std::vector<std::string>& flags) {
   std::vector<std::string> all = {"--listen=127.0.0.1:0",
-                                  "--metrics_listen=127.0.0.1:0"};
+                                  "--metrics_listen=127.0.0.1:0",
+                                  "--noprove_at_start"};
   all.insert(all.end(), flags.begin(), flags.end());
   process_ = Spawn(all, &output_);
   char buffer[4096];

@@ -19,8 +19,8 @@ Exit RunServer(const std::vector<std::string>& flags);
 
 class ChildServer {
  public:
-  // Starts convgrad-server on any local port, with `flags` besides, and waits
-  // until it listens. Aborts if it doesn't.
+  // Starts convgrad-server on any local port, ready at once, with `flags`
+  // besides, and waits until it listens. Aborts if it doesn't.
   explicit ChildServer(const std::vector<std::string>& flags);
   // Kills it if it still runs.
   ~ChildServer();

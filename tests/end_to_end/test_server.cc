@@ -77,6 +77,7 @@ Config TestConfig() {
   config.metrics_listen = "";
   config.threads_per_worker = 1;
   config.pin_workers = false;
+  config.prove_at_start = false;
   config.memory_budget_bytes = int64_t{128} << 20;
   config.drain_timeout = absl::Seconds(20);
   return config;

@@ -14,7 +14,7 @@
 namespace convgrad {
 
 // Returns a configuration for tests: any port, no metrics, one worker of one
-// thread, a budget of 128 MiB.
+// thread, a budget of 128 MiB, ready at once.
 Config TestConfig();
 
 class TestServer {

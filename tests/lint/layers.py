@@ -20,6 +20,7 @@ ANYTHING = ("backends/", "proto/", "server/", "client/")
 SEES = {
     "backends/core/": (),
     "backends/reference/": (CORE,),
+    "backends/proof/": (CORE,),
     "backends/onednn/": (CORE,),
     "backends/cuda/": (CORE,),
     "backends/registry.": ("backends/",),
@@ -31,10 +32,11 @@ SEES = {
         (CORE, REGISTRY, "server/memory/", "server/telemetry/"),
     "server/rpc/": (CORE, REGISTRY, "proto/", "server/memory/",
                     "server/scheduling/", "server/telemetry/"),
-    "server/": (CORE, REGISTRY, "proto/"),
+    "server/": (CORE, REGISTRY, "backends/proof/", "proto/"),
     "client/": (CORE, "proto/"),
     # Whole programs and the one suite for all backends.
     "tests/conformance/": (CORE, "backends/"),
+    "tests/backends/proof/": (CORE, "backends/"),
     "tests/gpu/": (CORE, "backends/"),
     "tests/end_to_end/": ANYTHING,
     "tests/bench/": ANYTHING,
@@ -116,6 +118,7 @@ def self_test():
         "backends/reference/a.cc": ["backends/onednn/onednn_backend.h",
                                     "backends/registry.h", "omp.h"],
         "backends/onednn/a.cc": ["server/config.h", "cudnn.h", "a.h"],
+        "backends/proof/a.cc": ["backends/reference/reference_backend.h"],
         "backends/registry.cc": ["proto/codec.h"],
         "proto/codec.cc": ["server/config.h", "backends/registry.h",
                            "spdlog/spdlog.h", "client/cpp/client.h"],

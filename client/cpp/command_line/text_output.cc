@@ -218,6 +218,9 @@ void TextOutput::Capabilities(const v1::GetCapabilitiesResponse& response) {
       std::cout << "  " << DtypeName(dtype)
                 << (is_native ? " natively\n" : " by conversion\n");
     }
+    for (const std::string& failed : backend.failed_proofs()) {
+      std::cout << "  failed its proof on this machine: " << failed << "\n";
+    }
   }
   std::cout << "\n" << SupportTable(response);
 }

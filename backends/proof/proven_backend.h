@@ -1,0 +1,117 @@
+// A backend that trusts no way of computing before it was held against the
+// reference on this machine. README.md beside this says why and how.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "backends/core/backend.h"
+#include "backends/core/mutex.h"
+
+namespace convgrad {
+
+// What was found wrong, and what is done instead.
+struct FailedProof {
+  std::string phrase;  // as in BackendCapabilities::failed_proofs
+  std::string implementation;
+  std::string problem;  // where it showed
+};
+
+// Called on the threads that make plans; thread-safe.
+struct ProofListener {
+  // Once for each phrase.
+  std::function<void(const FailedProof&)> on_failed = [](const auto&) {};
+  // Once for each way that no small problem takes, which is computed unproven.
+  std::function<void(const std::string& way)> on_unmet = [](const auto&) {};
+};
+
+// Ways by what came of them, since the start.
+struct ProofCounts {
+  int64_t passed = 0;
+  int64_t failed = 0;
+  int64_t unmet = 0;
+  int64_t families = 0;  // length of BackendCapabilities::failed_proofs
+};
+
+// What becomes of an operation after its proof.
+enum class Remedy { kNone, kByF32, kRefused };
+
+// Computes as the backend that it wraps, whose name it has, but that MakePlan
+// proves each way (see way.h) when it is first taken, on the thread that asks.
+// A way of 16-bit operands that fails is computed by way of f32 if that passes;
+// what is left is refused, and with it the family in CheckSupport.
+//
+// Thread-safe.
+class ProvenBackend final : public Backend {
+ public:
+  // Requires: `wrapped` computes on the calling thread's cores; the reference
+  // supports whatever it supports.
+  ProvenBackend(std::unique_ptr<Backend> wrapped,
+                std::shared_ptr<const Backend> reference,
+                ProofListener listener);
+
+  // As MakePlan, and says in `*remedy` what became of it.
+  absl::StatusOr<std::unique_ptr<Plan>> MakeProvenPlan(
+      const ConvOperation& operation, const PlanOptions& options,
+      Remedy* remedy) const;
+
+  ProofCounts counts() const;
+
+  absl::string_view name() const override { return wrapped_->name(); }
+  BackendCapabilities capabilities() const override;
+  double nominal_macs_per_second(int threads) const override {
+    return wrapped_->nominal_macs_per_second(threads);
+  }
+  absl::Status CheckSupport(const ConvOperation& operation) const override;
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+      const ConvOperation& operation,
+      const PlanOptions& options) const override;
+  void ParallelFor(
+      int threads, int64_t count,
+      absl::FunctionRef<void(int64_t begin, int64_t end)> body) const override {
+    wrapped_->ParallelFor(threads, count, body);
+  }
+  Rates rates(int threads) const override { return wrapped_->rates(threads); }
+  std::string tuning() const override { return wrapped_->tuning(); }
+  absl::Status LoadTuning(absl::string_view tuning) override {
+    return wrapped_->LoadTuning(tuning);
+  }
+
+ private:
+  // What came of proving a way: unmet if there was no problem to do it on.
+  struct Proof {
+    std::string implementation;
+    std::string problem;
+    std::vector<Result> wrong;
+    bool passed() const { return !problem.empty() && wrong.empty(); }
+  };
+
+  // Returns the proof of the way that `plan` takes, known or made now.
+  absl::StatusOr<Proof> ProofOf(const ConvOperation& operation,
+                                const PlanOptions& options,
+                                const Plan& plan) const;
+  absl::StatusOr<Proof> Prove(const ConvOperation& operation,
+                              PlanOptions options, const Plan& plan) const;
+  absl::StatusOr<Proof> ProveOn(const ConvOperation& operation,
+                                const Plan& plan) const;
+  void Note(const ConvOperation& operation, const Proof& proof,
+            Remedy remedy) const;
+  absl::Status Refusal(absl::string_view family) const;
+
+  const std::unique_ptr<Backend> wrapped_;
+  const std::shared_ptr<const Backend> reference_;
+  const ProofListener listener_;
+  mutable Mutex mutex_;
+  mutable absl::flat_hash_map<std::string, Proof> proofs_
+      ABSL_GUARDED_BY(mutex_);
+  mutable ProofCounts counts_ ABSL_GUARDED_BY(mutex_);
+  // By family; kByF32 or kRefused.
+  mutable std::map<std::string, Remedy> failed_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace convgrad

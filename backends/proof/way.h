@@ -1,0 +1,29 @@
+// What a proof is of: a way, which is all that decides which code computes an
+// operation, and a family, which is what people call the operations that may
+// have to be refused when a way turns out wrong.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "backends/core/conv_operation.h"
+
+namespace convgrad {
+
+// Returns the way of a plan with `implementation` for `operation`: the
+// implementation with direction, ranks, kinds of groups, bias, residual, ReLU
+// and scale, whether the channels of a group fill vectors of 16, and dtype and
+// layout of every tensor. What is equal runs the same code on other numbers.
+std::string WayOf(const ConvOperation& operation,
+                  absl::string_view implementation);
+
+// Returns e.g. "f16 transposed output with bias and residual in NCX/OIX": the
+// operands' dtype, the result, and the layouts of what the result depends on
+// and its own. Requires: `operation` asks for `which`.
+std::string FamilyOf(const ConvOperation& operation, Result which);
+
+// Returns the implementation of a plan's pieces, "batch*2(IMPLEMENTATION)"
+// without what it was cut by; others as they are.
+absl::string_view PiecesOf(absl::string_view implementation);
+
+}  // namespace convgrad

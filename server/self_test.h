@@ -1,0 +1,19 @@
+// What convgrad-server --selftest does instead of serving.
+#pragma once
+
+#include <ostream>
+
+#include "absl/status/statusor.h"
+#include "server/config.h"
+
+namespace convgrad {
+
+// Proves the backends of `config` on the cores and with the threads that a
+// worker would have, and writes to `out` a table with a row for each family of
+// operations and a column for each dtype. Returns whether all is computed right
+// without any remedy.
+// Requires: WithDefaults.
+// Errors: kInvalidArgument for a bad flag.
+absl::StatusOr<bool> RunSelfTest(const Config& config, std::ostream& out);
+
+}  // namespace convgrad
