@@ -44,6 +44,7 @@ class ProofTest : public testing::Test {
       entry.backend = std::make_unique<BreakingBackend>(
           *std::move(entry.backend), std::move(breaks));
       backends.push_back(std::move(entry));
+      break;
     }
     Config config = TestConfig();
     config.prove_at_start = prove_at_start;

@@ -38,7 +38,7 @@ class BrokenPlan final : public Plan {
  public:
   BrokenPlan(ConvOperation operation, Break broken, std::unique_ptr<Plan> real)
       : operation_(std::move(operation)),
-        broken_(std::move(broken)),
+        broken_(broken),
         real_(std::move(real)),
         implementation_(broken_.where ? "special" : real_->implementation()) {}
 

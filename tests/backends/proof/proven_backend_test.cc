@@ -15,10 +15,8 @@
 namespace convgrad {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using testing::UnorderedElementsAre;
 
 constexpr Direction kForward = Direction::kForward;
 constexpr Direction kBackward = Direction::kBackward;
