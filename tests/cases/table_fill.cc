@@ -11,6 +11,13 @@
 namespace convgrad::testing_support {
 namespace {
 
+// splitmix64's finaliser (Vigna, public domain).
+uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
 constexpr DataType kDtypes[] = {DataType::kF32, DataType::kBF16,
                                 DataType::kF16};
 
@@ -127,15 +134,13 @@ const ValueTable& ValueTable::Reals(DataType dtype) {
 }
 
 FillIndices RandomIndices(int64_t count, uint64_t seed) {
+  constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
   FillIndices indices(count);
-  uint64_t state = (seed + 1) * 0x9e3779b97f4a7c15u;
+  // Mixed: streams that start a step apart would be one, shifted.
+  uint64_t state = Mix(seed + 1);
   for (int64_t i = 0; i < count; ++i) {
-    // splitmix64 (Vigna, public domain).
-    state += 0x9e3779b97f4a7c15u;
-    uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    indices[i] = static_cast<uint16_t>((z >> 32) % kTableSize);
+    state += kStep;
+    indices[i] = static_cast<uint16_t>((Mix(state) >> 32) % kTableSize);
   }
   return indices;
 }
