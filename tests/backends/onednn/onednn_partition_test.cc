@@ -45,11 +45,10 @@ class CuttingBackend final : public Backend {
       const ConvOperation& operation, const PlanOptions&) const override {
     // f16 shows what happens by way of f32.
     const ComputeOptions options = {threads_, /*native_bf16=*/true};
-    return MakePartitionedPlan(operation, partition_, options,
-                               [&](const ConvOperation& piece) {
-                                 return MakeConvPlan(piece, OneThread(options),
-                                                     kNoPreferences);
-                               });
+    return MakePartitionedPlan(
+        operation, partition_, options, [&](const ConvOperation& piece) {
+          return MakeConvPlan(piece, OneThread(options), kNoPreferences);
+        });
   }
 
  private:
