@@ -104,11 +104,13 @@ memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
 }
 
 // Implementations that are wrong for a class of problems (see the gotchas in
-// backends/README.md). oneDNN 3.2.0's bf16 backward-weight in channels last
-// reads out of bounds and gives wrong values if dilated with channels per group
-// that don't fill its vectors.
-bool IsBroken(const PassSpec& spec, Format format,
-              absl::string_view implementation) {
+// backends/README.md).
+
+// oneDNN 3.2.0's bf16 backward-weight in channels last reads out of bounds and
+// gives wrong values if dilated with channels per group that don't fill its
+// vectors.
+bool ReadsOutOfBounds(const PassSpec& spec, Format format,
+                      absl::string_view implementation) {
   if (spec.pass != Pass::kBackwardWeight || format != Format::kNXC ||
       spec.operand_dtype != DataType::kBF16 ||
       !absl::StrContains(implementation, "jit_bf16")) {
@@ -120,6 +122,22 @@ bool IsBroken(const PassSpec& spec, Format format,
                   [](const SpatialAxis& axis) { return axis.dilation > 1; });
   return dilated && (LaneShare(problem.in_channels / problem.groups) < 1 ||
                      LaneShare(problem.out_channels / problem.groups) < 1);
+}
+
+// oneDNN 3.2.0's pointwise kernels below AVX-512 gather what a stride reads in
+// scratch. In channels last, of channels that don't fill a vector, they write
+// beyond it.
+bool WritesBeyondScratch(const PassSpec& spec, Format format,
+                         absl::string_view implementation) {
+  constexpr int64_t kLanes = 8;
+  const ConvProblem& problem = spec.problem;
+  const bool strided =
+      std::any_of(problem.axes.begin(), problem.axes.end(),
+                  [](const SpatialAxis& axis) { return axis.stride > 1; });
+  return strided && format == Format::kNXC &&
+         problem.in_channels / problem.groups % kLanes != 0 &&
+         absl::StrContains(implementation, "jit_1x1") &&
+         !absl::StrContains(implementation, "avx512");
 }
 
 Candidate DescribeCandidate(const PassSpec& spec, Format format,
@@ -191,8 +209,10 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
   RETURN_IF_ERROR(Guard("planning", [&] {
     dnnl::primitive_desc_base primitive_desc =
         MakePrimitiveDesc(spec, DescsFor(spec, format), format);
-    if (!primitive_desc ||
-        IsBroken(spec, format, primitive_desc.impl_info_str())) {
+    if (!primitive_desc) return;
+    const char* const implementation = primitive_desc.impl_info_str();
+    if (ReadsOutOfBounds(spec, format, implementation) ||
+        WritesBeyondScratch(spec, format, implementation)) {
       return;
     }
     candidate = DescribeCandidate(spec, format, std::move(primitive_desc));
