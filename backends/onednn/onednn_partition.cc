@@ -147,12 +147,12 @@ int64_t ActivationBytes(const ConvOperation& operation) {
 // Returns about how long one core computes the whole operation: its arithmetic
 // or its memory traffic, whichever takes longer.
 double SecondsOnOneCore(const ConvOperation& operation) {
-  const auto passes = static_cast<double>(
-      Flops(operation) / std::max<int64_t>(MultiplyAdds(operation.problem), 1) /
-      2);
-  return std::max(static_cast<double>(Flops(operation)) / kFlopsPerSecond,
-                  passes * static_cast<double>(ActivationBytes(operation)) /
-                      kBytesPerSecond);
+  const int64_t flops = Flops(operation);
+  const int64_t passes =
+      flops / 2 / std::max<int64_t>(MultiplyAdds(operation.problem), 1);
+  const int64_t bytes = passes * ActivationBytes(operation);
+  return std::max(static_cast<double>(flops) / kFlopsPerSecond,
+                  static_cast<double>(bytes) / kBytesPerSecond);
 }
 
 }  // namespace
