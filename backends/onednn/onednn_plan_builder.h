@@ -137,7 +137,7 @@ class PlanBuilder {
     PhysicalLayout layout;
     Location location;
   };
-  // In which a pass wants a tensor.
+  // The layout and dtype that a pass wants a tensor in.
   struct Form {
     PhysicalLayout layout;
     DataType dtype;
