@@ -84,7 +84,7 @@ DataType DefaultDtype(const ConvOperation& operation, Result which) {
   if (which == Result::kGradWeight || which == Result::kGradBias) {
     return DataType::kF32;
   }
-  return OperandDtype(operation);
+  return operation.dtype();
 }
 
 Layout DefaultLayout(const ConvOperation& operation, Result which) {
@@ -121,7 +121,7 @@ TensorDescriptor WantedDescriptor(const v1::ResultRequest& request,
 // Gives every blocked operand its c0 and returns the one for results that name
 // none: an operand's, else the default.
 int64_t SettleC0(ConvOperation* operation) {
-  const int64_t default_c0 = DefaultC0(OperandDtype(*operation));
+  const int64_t default_c0 = DefaultC0(operation->dtype());
   int64_t named = 0;
   for (auto& tensor : operation->operands) {
     if (!tensor || IsRowMajor(tensor->layout)) continue;

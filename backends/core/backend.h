@@ -15,34 +15,36 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "backends/core/conv_operation.h"
 #include "backends/core/device.h"
-#include "backends/core/intake.h"
+#include "backends/core/operand_gather.h"
+#include "backends/core/operation.h"
 
 namespace convgrad {
+
+enum class Result;
 
 // Buffers of one Run. All of them belong to the caller, hold exactly
 // ByteSize(descriptor) bytes, are aligned to 64 bytes and don't overlap, but
 // that operands may share one buffer. An empty tensor's pointer may be null.
 struct RunBuffers {
-  // Indexed by Operand; null where the operation has none.
-  std::array<const void*, kOperandCount> operands = {};
-  // Of them, those that aren't the operand's bytes but what the plan's intake
+  explicit RunBuffers(size_t operand_count = 0)
+      : operands(operand_count), is_gathered(operand_count) {}
+
+  // By position in Operation::OperandUses(); null where the operation has none.
+  absl::InlinedVector<const void*, 8> operands;
+  // Of them, those that aren't the operand's bytes but what the plan's gather
   // made of them.
-  std::array<bool, kOperandCount> is_taken_in = {};
-  // In the order of operation.results. Need no initial value.
+  absl::InlinedVector<bool, 8> is_gathered;
+  // By position in Operation::ResultUses(). Need no initial value.
   std::vector<void*> results;
   // At least Plan::scratch_bytes(), aligned to 64 bytes, contents undefined.
   absl::Span<std::byte> scratch;
   // Empty, or Plan::prepared_weight_bytes() aligned to 64 bytes, where the plan
-  // puts its own form of the weight for later runs: those with equal weight
-  // bytes find it there if `weight_is_prepared`, and don't make it again.
+  // puts its own form of the operand at Operation::weight_position() for later
+  // runs: those with equal weight bytes find it there if `weight_is_prepared`,
+  // and don't make it again.
   absl::Span<std::byte> prepared_weight;
   bool weight_is_prepared = false;
-
-  const void* operand(Operand which) const {
-    return operands[static_cast<size_t>(which)];
-  }
 };
 
 // Where the time of one Run went.
@@ -74,10 +76,12 @@ class Plan {
   // function of the weight's bytes alone; 0 if it takes the weight as it is, or
   // piece by piece.
   virtual int64_t prepared_weight_bytes() const { return 0; }
-  // Returns the reorder of an operand that Run begins with, for callers that
-  // copy the operand anyway and may do both at once, which changes no bit.
-  // Null: Run needs the operand as it is. Lives as long as the plan.
-  virtual const Intake* intake(Operand /*operand*/) const { return nullptr; }
+  // Returns the reorder of the operand at `position` that Run begins with, for
+  // callers that copy the operand anyway and may do both at once, which changes
+  // no bit. Null: Run needs the operand as it is. Lives as long as the plan.
+  virtual const OperandGather* gather(size_t /*position*/) const {
+    return nullptr;
+  }
   // Bytes that the plan itself holds, for the plan cache's bound.
   virtual int64_t resident_bytes() const = 0;
   // What computes it, e.g. "jit:avx512_core", one name per pass, for people.
@@ -110,7 +114,7 @@ struct BackendCapabilities {
   std::string version;                    // of the library, "" if there is none
   std::string description;                // e.g. CPU features or device name
   std::vector<std::string> cpu_features;  // that it uses; CPU backends only
-  std::vector<Result> results;
+  std::vector<Result> results;            // of convolutions
   std::vector<DataType> dtypes;
   // Of them, those that it computes in; others are converted to f32 and back.
   std::vector<DataType> native_dtypes;
@@ -140,18 +144,18 @@ class Backend {
     return 25e9 * threads;
   }
 
-  // Returns OK if MakePlan can plan `operation`, as far as is known by now.
-  // Fast: no device. Requires: Validate(operation).ok().
+  // Returns OK if MakePlan can plan `operation`, as far as can be told without
+  // planning it. Fast: no device. Requires: a valid operation.
   // Errors: kUnimplemented naming what is missing; kFailedPrecondition naming
   // what this machine was found to compute wrongly.
-  virtual absl::Status CheckSupport(const ConvOperation& operation) const = 0;
+  virtual absl::Status CheckSupport(const Operation& operation) const = 0;
 
   // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Call it
   // on the thread that will run the plan.
   // Errors: kUnimplemented and kFailedPrecondition as CheckSupport; kInternal
   // if the library fails.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
-      const ConvOperation& operation, const PlanOptions& options) const = 0;
+      const Operation& operation, const PlanOptions& options) const = 0;
 
   // Calls `body` for ranges that together are [0, count), on the team of
   // `threads` that plans run on, and waits. To be called on the thread that

@@ -1,5 +1,6 @@
 #include "backends/core/conv_operation.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -20,6 +21,15 @@ std::string ExactText(float value) {
 // Operands whose dtype must be the request's one dtype.
 constexpr std::array<Operand, 3> kPrimary = {Operand::kInput, Operand::kWeight,
                                              Operand::kGradOutput};
+
+// Groups that are narrower than a vector leave lanes of it empty. Depthwise
+// kernels, which are written for that, lose less.
+double LaneWaste(const ConvProblem& problem) {
+  if (problem.groups == 1) return 1;
+  const int64_t narrower = std::min(problem.in_channels, problem.out_channels);
+  const int64_t lanes = narrower / problem.groups;
+  return std::clamp(16.0 / static_cast<double>(lanes), 1.0, 8.0);
+}
 
 }  // namespace
 
@@ -68,9 +78,15 @@ const ResultRequest* ConvOperation::result(Result which) const {
   return nullptr;
 }
 
-DataType OperandDtype(const ConvOperation& operation) {
-  for (Operand operand : kPrimary) {
-    if (operation.operand(operand)) return operation.operand(operand)->dtype;
+const ConvOperation* AsConvolution(const Operation& operation) {
+  return dynamic_cast<const ConvOperation*>(&operation);
+}
+
+std::string ConvOperation::text() const { return ToString(*this); }
+
+DataType ConvOperation::dtype() const {
+  for (Operand which : kPrimary) {
+    if (operand(which)) return operand(which)->dtype;
   }
   return DataType::kF32;
 }
@@ -163,14 +179,19 @@ ConvOperation WholeOperation(const ConvProblem& problem, Direction direction,
   return operation;
 }
 
-int64_t Flops(const ConvOperation& operation) {
+int64_t ConvOperation::flops() const {
   int64_t passes = 0;
-  for (const ResultRequest& request : operation.results) {
+  for (const ResultRequest& request : results) {
     passes += request.which == Result::kOutput ||
               request.which == Result::kGradInput ||
               request.which == Result::kGradWeight;
   }
-  return SaturatingMul(2 * passes, MultiplyAdds(operation.problem));
+  return SaturatingMul(2 * passes, MultiplyAdds(problem));
+}
+
+double ConvOperation::nominal_macs() const {
+  const double macs = static_cast<double>(flops()) / 2;
+  return macs * LaneWaste(problem);
 }
 
 bool IsSmall(const ConvOperation& operation) {

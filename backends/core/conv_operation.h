@@ -1,6 +1,5 @@
-// What a request asks for, without its bytes: direction, problem, the operands'
-// descriptors and the results wanted. Enough to validate, route, plan and
-// budget; its text is a plan's key.
+// A convolution or its gradients: direction, problem, the operands' descriptors
+// and the results wanted.
 #pragma once
 
 #include <array>
@@ -11,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "backends/core/conv_problem.h"
+#include "backends/core/operation.h"
 #include "backends/core/tensor_descriptor.h"
 
 namespace convgrad {
@@ -57,7 +57,7 @@ struct ResultRequest {
 
 // Value type. In a backward operation problem.bias is the shape of the bias
 // gradient asked for (absent if none is), and problem.residual is false.
-struct ConvOperation {
+struct ConvOperation final : Operation {
   Direction direction = Direction::kForward;
   ConvProblem problem;
   // Indexed by Operand; absent where the request has none.
@@ -72,11 +72,29 @@ struct ConvOperation {
   }
   // Returns the request for `which`, nullptr if it isn't asked for.
   const ResultRequest* result(Result which) const;
+
+  absl::string_view name() const override { return NameOf(direction); }
+  std::string text() const override;
+  DataType dtype() const override;
+  // Those of all passes asked for.
+  int64_t flops() const override;
+  double nominal_macs() const override;
+  // By Operand, and in the order of `results`.
+  TensorUses OperandUses() const override;
+  TensorUses ResultUses() const override;
+  std::optional<size_t> weight_position() const override {
+    return static_cast<size_t>(Operand::kWeight);
+  }
+  int64_t batch() const override { return problem.batch; }
+  // Requires: Validate(*this).ok(), no operand that isn't needed.
+  std::unique_ptr<const Operation> WithBatch(int64_t items) const override;
 };
 
-// Returns the shared dtype of input, weight and grad_output. Requires: one of
-// them is there.
-DataType OperandDtype(const ConvOperation& operation);
+// Returns the position in RunBuffers of a convolution's operand.
+inline size_t PositionOf(Operand which) { return static_cast<size_t>(which); }
+
+// Returns `operation` if it is a convolution, else null.
+const ConvOperation* AsConvolution(const Operation& operation);
 
 // Returns the operation with every operand and result that `problem` has in
 // `direction`: operands, output and the gradients of activations in `dtype`,
@@ -102,9 +120,6 @@ absl::Status Validate(const ConvOperation& operation);
 // Requires: Validate(*operation).ok().
 void DropUnneeded(ConvOperation* operation);
 
-// Returns twice the multiply-adds of all passes asked for; saturates.
-int64_t Flops(const ConvOperation& operation);
-
 // Whether the operation is so small that one thread does it best, and handing
 // it to another takes longer than the work: at most 2^18 multiply-adds a pass
 // and 256 KiB of tensors.
@@ -114,5 +129,8 @@ bool IsSmall(const ConvOperation& operation);
 // "backward conv2d_n16_... weight=f32:OIX grad_output=f32:NCX ->
 // grad_input=f32:NCX". Equal operations have equal texts.
 std::string ToString(const ConvOperation& operation);
+
+// Returns `operation` on `items` items of its batch, as Operation::WithBatch.
+ConvOperation WithBatch(const ConvOperation& operation, int64_t items);
 
 }  // namespace convgrad

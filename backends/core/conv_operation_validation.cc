@@ -112,7 +112,7 @@ absl::Status CheckOperands(const ConvOperation& operation) {
                                     OperandField(operand, "")));
   }
   RETURN_IF_ERROR(CheckPrimaryDtypes(operation));
-  const DataType dtype = OperandDtype(operation);
+  const DataType dtype = operation.dtype();
   for (Operand operand : kAllOperands) {
     if (!operation.operand(operand)) continue;
     RETURN_IF_ERROR(CheckMixedDtype(dtype, operation.operand(operand)->dtype,
@@ -149,7 +149,7 @@ absl::Status CheckResults(const ConvOperation& operation) {
 }
 
 absl::Status CheckResultDescriptors(const ConvOperation& operation) {
-  const DataType dtype = OperandDtype(operation);
+  const DataType dtype = operation.dtype();
   for (size_t i = 0; i < operation.results.size(); ++i) {
     const ResultRequest& request = operation.results[i];
     const std::string field = absl::StrCat("results[", i, "]");
@@ -175,7 +175,7 @@ absl::Status CheckOneC0(int64_t c0, DataType dtype, absl::string_view field,
 }
 
 absl::Status CheckC0(const ConvOperation& operation) {
-  const DataType dtype = OperandDtype(operation);
+  const DataType dtype = operation.dtype();
   std::optional<int64_t> seen;
   for (Operand operand : kAllOperands) {
     const auto& tensor = operation.operand(operand);

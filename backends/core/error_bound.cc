@@ -8,7 +8,7 @@ namespace convgrad {
 namespace {
 
 double SmallestStep(const ConvOperation& operation, DataType result) {
-  if (OperandDtype(operation) == DataType::kBF16) return std::ldexp(1, -126);
+  if (operation.dtype() == DataType::kBF16) return std::ldexp(1, -126);
   return std::ldexp(1, result == DataType::kF16 ? -24 : -149);
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/conv_backend.h"
 #include "backends/core/status.h"
 #include "backends/cuda/cuda_conv_plan.h"
 #include "backends/cuda/cuda_device.h"
@@ -49,7 +50,7 @@ struct DeviceUnit {
   cuda::Worker worker;
 };
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public ConvBackend {
  public:
   absl::Status Start() {
     ASSIGN_OR_RETURN(const auto devices, cuda::ListDevices());
@@ -81,11 +82,7 @@ class CudaBackend final : public Backend {
     return 2e12;
   }
 
-  absl::Status CheckSupport(const ConvOperation&) const override {
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+  absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,
       const PlanOptions& options) const override {
     DeviceUnit& unit = *units_[options.device];

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "backends/core/mutex.h"
 #include "backends/cuda/cuda_graph.h"
 #include "backends/cuda/cuda_lane.h"

@@ -148,7 +148,7 @@ absl::Status PlanBuilder::AddConvolution(size_t index, const Sides& sides,
                                          Finish finish) {
   const Tensor result = ResultTensor(index);
   const PassSpec spec{lowering_.PassFor(operation_.results[index].which),
-                      lowering_.problem(), OperandDtype(operation_),
+                      lowering_.problem(), operation_.dtype(),
                       result.descriptor.dtype};
   std::optional<Tensor> fused_bias;
   ASSIGN_OR_RETURN(Candidate candidate, Choose(spec, &finish, &fused_bias));

@@ -1,6 +1,7 @@
 #include "backends/onednn/onednn_backend.h"
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/conv_backend.h"
 #include "backends/onednn/onednn_candidates.h"
 #include "backends/onednn/onednn_choices.h"
 #include "backends/onednn/onednn_conv_plan.h"
@@ -30,7 +31,7 @@ bool HasBf16() {
   return candidates.ok() && !candidates->empty();
 }
 
-class OnednnBackend final : public Backend {
+class OnednnBackend final : public ConvBackend {
  public:
   explicit OnednnBackend(bool native_bf16) : native_bf16_(native_bf16) {}
 
@@ -54,14 +55,9 @@ class OnednnBackend final : public Backend {
     return capabilities;
   }
 
-  absl::Status CheckSupport(const ConvOperation&) const override {
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+  absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,
       const PlanOptions& options) const override {
-    RETURN_IF_ERROR(CheckSupport(operation));
     const onednn::ComputeOptions compute = {
         options.threads, native_bf16_ && !options.compute_in_f32};
     if (!options.like.empty()) {

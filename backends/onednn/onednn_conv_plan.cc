@@ -30,8 +30,8 @@ class ProgramPlan final : public Plan {
   int64_t prepared_weight_bytes() const override {
     return program_.prepared_weight_bytes();
   }
-  const Intake* intake(Operand operand) const override {
-    return program_.intake(operand);
+  const OperandGather* gather(size_t position) const override {
+    return program_.gather(position);
   }
   int64_t resident_bytes() const override { return program_.resident_bytes(); }
   absl::string_view implementation() const override { return implementation_; }

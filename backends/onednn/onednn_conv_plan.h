@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "backends/onednn/onednn_candidates.h"
 #include "backends/onednn/onednn_partition.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backends/core/element_convert.h"
+#include "backends/kernels/element_convert.h"
 
 namespace convgrad::onednn {
 

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "backends/core/element_convert.h"
+#include "backends/kernels/element_convert.h"
 #include "backends/onednn/onednn_elements.h"
 #include "backends/onednn/onednn_loop_nest.h"
 

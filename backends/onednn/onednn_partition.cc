@@ -147,7 +147,7 @@ int64_t ActivationBytes(const ConvOperation& operation) {
 // Returns about how long one core computes the whole operation: its arithmetic
 // or its memory traffic, whichever takes longer.
 double SecondsOnOneCore(const ConvOperation& operation) {
-  const int64_t flops = Flops(operation);
+  const int64_t flops = operation.flops();
   const int64_t passes =
       flops / 2 / std::max<int64_t>(MultiplyAdds(operation.problem), 1);
   const int64_t bytes = passes * ActivationBytes(operation);
@@ -291,7 +291,7 @@ std::string KeyOf(const ConvOperation& operation, int threads) {
   std::sort(results.begin(), results.end());
   return absl::AsciiStrToLower(absl::StrCat(
       NameOf(operation.direction), " ", ToString(problem), " ",
-      NameOf(OperandDtype(operation)), " in=", NameOf(in), " out=", NameOf(out),
+      NameOf(operation.dtype()), " in=", NameOf(in), " out=", NameOf(out),
       " -> ", absl::StrJoin(results, ","), " threads=", threads));
 }
 

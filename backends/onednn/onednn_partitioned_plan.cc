@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "backends/core/element_convert.h"
 #include "backends/core/status.h"
+#include "backends/kernels/element_convert.h"
 #include "backends/onednn/onednn_threads.h"
 
 namespace convgrad::onednn {
@@ -100,7 +100,7 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunShare(const Share& share,
                                                    Lane* lane) const {
   const absl::Time start = absl::Now();
   std::byte* const core = lane->core;
-  RunBuffers own;
+  RunBuffers own(kOperandCount);
   const auto locate = [&](const Place& place, void* caller) -> void* {
     switch (place.where) {
       case Place::Where::kCaller:
@@ -154,7 +154,7 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunLane(const RunBuffers& buffers,
     if (conversion.operand == Operand::kWeight && buffers.weight_is_prepared) {
       continue;
     }
-    conversion.reorder.Run(buffers.operand(conversion.operand),
+    conversion.reorder.Run(buffers.operands[PositionOf(conversion.operand)],
                            lane.core + conversion.offset);
   }
   sum.reorder = absl::Now() - start;

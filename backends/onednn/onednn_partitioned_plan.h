@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "backends/onednn/onednn_partition.h"
 #include "backends/onednn/onednn_piece_places.h"
 

@@ -11,7 +11,8 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
-#include "backends/core/reorder.h"
+#include "backends/core/conv_operation.h"
+#include "backends/kernels/reorder.h"
 #include "backends/onednn/onednn_pieces.h"
 #include "backends/onednn/onednn_types.h"
 

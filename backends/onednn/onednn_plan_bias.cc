@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "backends/core/element_convert.h"
+#include "backends/kernels/element_convert.h"
 #include "backends/onednn/onednn_cost_model.h"
 #include "backends/onednn/onednn_plan_builder.h"
 #include "backends/onednn/onednn_reduction.h"

@@ -196,8 +196,8 @@ PlanBuilder::Convolution PlanBuilder::PrepareGradWeight(size_t index) {
 
 absl::Status PlanBuilder::AddConvolutions(
     std::vector<Convolution> convolutions) {
-  if (const auto depthwise = HalfDepthwiseOf()) {
-    AddHalfDepthwise(*depthwise, convolutions);
+  if (const auto depthwise = F16DepthwiseOf()) {
+    AddF16Depthwise(*depthwise, convolutions);
     return absl::OkStatus();
   }
   const bool shares = convolutions.size() > 1;

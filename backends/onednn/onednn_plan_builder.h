@@ -11,11 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "backends/core/every_other.h"
-#include "backends/core/half_depthwise.h"
 #include "backends/core/lowering.h"
 #include "backends/core/physical_layout.h"
-#include "backends/core/reorder.h"
+#include "backends/kernels/f16_depthwise.h"
+#include "backends/kernels/reorder.h"
+#include "backends/kernels/stride_gather.h"
 #include "backends/onednn/onednn_candidates.h"
 #include "backends/onednn/onednn_elementwise.h"
 #include "backends/onednn/onednn_program.h"
@@ -101,18 +101,18 @@ class PlanBuilder {
 
   // onednn_plan_depthwise.cc: depthwise passes of f16 where the library would
   // have to compute in f32.
-  std::optional<HalfDepthwise> HalfDepthwiseOf() const;
-  void AddHalfDepthwise(const HalfDepthwise& depthwise,
-                        const std::vector<Convolution>& convolutions);
-  void AddHalfDepthwiseForward(
-      const std::shared_ptr<const HalfDepthwise>& depthwise,
+  std::optional<F16Depthwise> F16DepthwiseOf() const;
+  void AddF16Depthwise(const F16Depthwise& depthwise,
+                       const std::vector<Convolution>& convolutions);
+  void AddF16DepthwiseForward(
+      const std::shared_ptr<const F16Depthwise>& depthwise,
       const Convolution& conv);
   // Both gradients at once, or one: the other is null.
-  void AddHalfDepthwiseBackward(
-      const std::shared_ptr<const HalfDepthwise>& depthwise,
+  void AddF16DepthwiseBackward(
+      const std::shared_ptr<const F16Depthwise>& depthwise,
       const Convolution* data_pass, const Convolution* weight_pass);
-  void AddHalfDepthwiseBias(Location sums);
-  // Returns `tensor`, or place for it in a layout that HalfDepthwise knows.
+  void AddF16DepthwiseBias(Location sums);
+  // Returns `tensor`, or place for it in a layout that F16Depthwise knows.
   Tensor RowMajor(const Tensor& tensor);
   // Return such a copy, filled.
   Tensor ReadRowMajor(const Tensor& tensor);
@@ -148,7 +148,7 @@ class PlanBuilder {
   // after the last one as much.
   bool HasStepsOnly(const Side& side) const;
   // Null if there is a better way.
-  std::shared_ptr<const EveryOther> EveryOtherOf(const Side& side) const;
+  std::shared_ptr<const StrideGather> StrideGatherOf(const Side& side) const;
   // Allocates what the role has of a tensor, dense, in its layout and dtype.
   Extract AllocateDense(const Side& side);
   // Brings what the role has of the caller's tensor to where the pass reads it.

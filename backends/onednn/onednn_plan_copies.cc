@@ -117,11 +117,12 @@ Location PlanBuilder::AllocateCopy(const Tensor& tensor, const Form& form,
   const TensorDescriptor& descriptor = tensor.descriptor;
   const auto operand = static_cast<Operand>(tensor.location.index);
   if (tensor.location.area == Location::Area::kOperand &&
-      !program_.HasIntake(operand)) {
-    auto intake = Intake::Make(PhysicalLayoutOf(descriptor), descriptor.dtype,
+      !program_.HasGather(operand)) {
+    auto gather =
+        ScatteredReorder::Make(PhysicalLayoutOf(descriptor), descriptor.dtype,
                                form.layout, form.dtype);
-    if (intake && intake->destination_bytes() == bytes) {
-      return program_.AllocateIntake(operand, *std::move(intake));
+    if (gather && gather->destination_bytes() == bytes) {
+      return program_.AllocateGathered(operand, *std::move(gather));
     }
   }
   return program_.Allocate(bytes);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/element_convert.h"
+#include "backends/kernels/element_convert.h"
 #include "backends/onednn/onednn_plan_builder.h"
 #include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_types.h"
@@ -15,20 +15,20 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// Kernel, then channels: what HalfDepthwise reads and sums.
+// Kernel, then channels: what F16Depthwise reads and sums.
 TensorDescriptor KernelFirst(const TensorDescriptor& weight) {
   return {DataType::kF32, Layout::kXIO, weight.dims};
 }
 
 }  // namespace
 
-std::optional<HalfDepthwise> PlanBuilder::HalfDepthwiseOf() const {
-  if (OperandDtype(operation_) != DataType::kF16 ||
-      operation_.problem.axes.empty() || lowering_.mirrored() ||
-      lowering_.crops_data() || lowering_.crops_weight()) {
+std::optional<F16Depthwise> PlanBuilder::F16DepthwiseOf() const {
+  if (operation_.dtype() != DataType::kF16 || operation_.problem.axes.empty() ||
+      lowering_.mirrored() || lowering_.crops_data() ||
+      lowering_.crops_weight()) {
     return std::nullopt;
   }
-  return HalfDepthwise::Make(lowering_.problem());
+  return F16Depthwise::Make(lowering_.problem());
 }
 
 PlanBuilder::Tensor PlanBuilder::RowMajor(const Tensor& tensor) {
@@ -57,27 +57,27 @@ void PlanBuilder::AddMove(const Tensor& from, const Tensor& to) {
              to.location);
 }
 
-void PlanBuilder::AddHalfDepthwise(
-    const HalfDepthwise& depthwise,
+void PlanBuilder::AddF16Depthwise(
+    const F16Depthwise& depthwise,
     const std::vector<Convolution>& convolutions) {
-  const auto shared = std::make_shared<const HalfDepthwise>(depthwise);
+  const auto shared = std::make_shared<const F16Depthwise>(depthwise);
   const Convolution* backward_data = nullptr;
   const Convolution* backward_weight = nullptr;
   for (const Convolution& conv : convolutions) {
     absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
-                    NameOf(conv.pass), "=half_depthwise");
-    if (conv.pass == Pass::kForward) AddHalfDepthwiseForward(shared, conv);
+                    NameOf(conv.pass), "=f16_depthwise");
+    if (conv.pass == Pass::kForward) AddF16DepthwiseForward(shared, conv);
     if (conv.pass == Pass::kBackwardData) backward_data = &conv;
     if (conv.pass == Pass::kBackwardWeight) backward_weight = &conv;
   }
   if (backward_data != nullptr || backward_weight != nullptr) {
-    AddHalfDepthwiseBackward(shared, backward_data, backward_weight);
+    AddF16DepthwiseBackward(shared, backward_data, backward_weight);
   }
   for (const Convolution& conv : convolutions) FinishSink(conv);
 }
 
-void PlanBuilder::AddHalfDepthwiseForward(
-    const std::shared_ptr<const HalfDepthwise>& depthwise,
+void PlanBuilder::AddF16DepthwiseForward(
+    const std::shared_ptr<const F16Depthwise>& depthwise,
     const Convolution& conv) {
   const PassTensors& tensors = conv.tensors;
   const Tensor weight = ReadKernelFirst(tensors.weight);
@@ -91,7 +91,7 @@ void PlanBuilder::AddHalfDepthwiseForward(
       {data.location},
       [=, threads = threads_, has_bias = tensors.bias_dtype.has_value(),
        bias = tensors.bias](const Memory& memory) {
-        const HalfDepthwise::ForwardTensors all = {
+        const F16Depthwise::ForwardTensors all = {
             .data = {memory.Read(data.location), data.descriptor.layout},
             .weight = static_cast<const float*>(memory.Read(weight.location)),
             .bias = has_bias ? static_cast<const float*>(memory.Read(bias))
@@ -107,8 +107,8 @@ void PlanBuilder::AddHalfDepthwiseForward(
   AddMove(out, tensors.out);
 }
 
-void PlanBuilder::AddHalfDepthwiseBackward(
-    const std::shared_ptr<const HalfDepthwise>& depthwise,
+void PlanBuilder::AddF16DepthwiseBackward(
+    const std::shared_ptr<const F16Depthwise>& depthwise,
     const Convolution* data_pass, const Convolution* weight_pass) {
   const Tensor grad = ReadRowMajor(gradient_);
   const int64_t items = depthwise->backward_items();
@@ -129,7 +129,7 @@ void PlanBuilder::AddHalfDepthwiseBackward(
                   program_.Allocate(parts * count * kFloatBytes)};
   }
   program_.AddComputeStep(reads, [=, threads = threads_](const Memory& memory) {
-    HalfDepthwise::BackwardTensors all;
+    F16Depthwise::BackwardTensors all;
     all.grad = {memory.Read(grad.location), grad.descriptor.layout};
     if (grad_data) {
       all.weight = static_cast<const float*>(memory.Read(weight->location));
@@ -143,7 +143,7 @@ void PlanBuilder::AddHalfDepthwiseBackward(
     }
     auto* own = static_cast<std::byte*>(memory.Write(scratch));
     ParallelFor(threads, items, 1, [&](int part, int64_t begin, int64_t end) {
-      HalfDepthwise::BackwardTensors mine = all;
+      F16Depthwise::BackwardTensors mine = all;
       if (sums) {
         mine.sums += part * count;
         std::fill_n(mine.sums, count, 0.0f);
@@ -159,10 +159,10 @@ void PlanBuilder::AddHalfDepthwiseBackward(
   if (data_pass != nullptr) AddMove(*grad_data, data_pass->tensors.data);
   if (weight_pass == nullptr) return;
   AddMove(*sums, weight_pass->tensors.weight);
-  AddHalfDepthwiseBias(sums->location.At(*ByteSize(sums->descriptor)));
+  AddF16DepthwiseBias(sums->location.At(*ByteSize(sums->descriptor)));
 }
 
-void PlanBuilder::AddHalfDepthwiseBias(Location sums) {
+void PlanBuilder::AddF16DepthwiseBias(Location sums) {
   if (!FusesGradBias()) return;
   sums_bias_in_pass_ = true;
   const ResultRequest* bias = operation_.result(Result::kGradBias);

@@ -33,14 +33,14 @@ bool PlanBuilder::HasStepsOnly(const Side& side) const {
   return true;
 }
 
-std::shared_ptr<const EveryOther> PlanBuilder::EveryOtherOf(
+std::shared_ptr<const StrideGather> PlanBuilder::StrideGatherOf(
     const Side& side) const {
   const TensorDescriptor& tensor = side.tensor.descriptor;
   if (!HasStepsOnly(side) || tensor.layout != Layout::kNCX) return nullptr;
   auto every =
-      EveryOther::Make(tensor.dtype, tensor.dims, lowering_.data_steps());
+      StrideGather::Make(tensor.dtype, tensor.dims, lowering_.data_steps());
   if (!every) return nullptr;
-  return std::make_shared<const EveryOther>(*std::move(every));
+  return std::make_shared<const StrideGather>(*std::move(every));
 }
 
 PlanBuilder::Extract PlanBuilder::AllocateDense(const Side& side) {
@@ -53,7 +53,7 @@ void PlanBuilder::AddRead(const Side& side, const Form& to,
                           Location destination) {
   const DataType dtype = side.tensor.descriptor.dtype;
   Extract from = ExtractOf(side);
-  if (const auto every = EveryOtherOf(side)) {
+  if (const auto every = StrideGatherOf(side)) {
     from = AllocateDense(side);
     program_.AddHostStep({side.tensor.location},
                          [=, threads = threads_, whole = side.tensor.location,
@@ -72,7 +72,7 @@ void PlanBuilder::AddRead(const Side& side, const Form& to,
 
 void PlanBuilder::AddWrite(Form from, Location source, const Side& side) {
   const TensorDescriptor& descriptor = side.tensor.descriptor;
-  if (const auto every = EveryOtherOf(side)) {
+  if (const auto every = StrideGatherOf(side)) {
     const Extract dense = AllocateDense(side);
     AddReorder(
         Reorder::Make(from.layout, from.dtype, dense.layout, descriptor.dtype),

@@ -86,7 +86,7 @@ PassSpec PlanBuilder::SpecOf(Pass pass, const PassTensors& tensors,
   const Shared gradient = lowering_.mirrored() ? Shared::kData : Shared::kOut;
   return {.pass = pass,
           .problem = lowering_.problem(),
-          .operand_dtype = ComputeDtype(OperandDtype(operation_), options_),
+          .operand_dtype = ComputeDtype(operation_.dtype(), options_),
           .data = view(Role::kData, tensors.data),
           .weight = view(Role::kWeight, tensors.weight),
           .out = view(Role::kOut, tensors.out),

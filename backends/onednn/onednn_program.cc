@@ -31,11 +31,11 @@ const void* Memory::Read(const Location& location) const {
              location.byte_offset;
     case Location::Area::kPreparedWeight:
       return prepared_weight_ + location.byte_offset;
-    case Location::Area::kIntake: {
+    case Location::Area::kGathered: {
       const std::byte* copy =
-          buffers_.is_taken_in[location.index]
+          buffers_.is_gathered[location.index]
               ? static_cast<const std::byte*>(buffers_.operands[location.index])
-              : buffers_.scratch.data() + intakes_[location.index];
+              : buffers_.scratch.data() + gathers_[location.index];
       return copy + location.byte_offset;
     }
     case Location::Area::kScratch:
@@ -61,19 +61,19 @@ Location Program::AllocatePreparedWeight(int64_t bytes) {
   return location;
 }
 
-Location Program::AllocateIntake(Operand operand, Intake intake) {
+Location Program::AllocateGathered(Operand operand, ScatteredReorder gather) {
   const auto index = static_cast<size_t>(operand);
-  const Location scratch = Allocate(intake.destination_bytes());
-  intake_places_[index] = scratch.byte_offset;
-  intakes_[index] = std::move(intake);
-  takes_in_ = operand;
-  return {Location::Area::kIntake, static_cast<int>(operand), 0};
+  const Location scratch = Allocate(gather.destination_bytes());
+  gather_places_[index] = scratch.byte_offset;
+  gathers_[index] = std::move(gather);
+  gathered_ = operand;
+  return {Location::Area::kGathered, static_cast<int>(operand), 0};
 }
 
-const Intake* Program::intake(Operand operand) const {
-  const auto index = static_cast<size_t>(operand);
+const OperandGather* Program::gather(size_t position) const {
   // Who else reads the operand needs it as it is.
-  return intakes_[index] && readers_[index] == 1 ? &*intakes_[index] : nullptr;
+  return gathers_[position] && readers_[position] == 1 ? &*gathers_[position]
+                                                       : nullptr;
 }
 
 Program::Step& Program::Append(bool is_compute,
@@ -84,7 +84,7 @@ Program::Step& Program::Append(bool is_compute,
   Step& step = steps_.emplace_back();
   step.is_compute = is_compute;
   step.prepares_weight = prepares_weight_;
-  step.takes_in = std::exchange(takes_in_, std::nullopt);
+  step.gathered = std::exchange(gathered_, std::nullopt);
   return step;
 }
 
@@ -182,12 +182,12 @@ void Program::ReturnSession(std::unique_ptr<Session> session) const {
 
 bool Program::IsDone(const Step& step, const RunBuffers& buffers) const {
   return (step.prepares_weight && buffers.weight_is_prepared) ||
-         (step.takes_in &&
-          buffers.is_taken_in[static_cast<size_t>(*step.takes_in)]);
+         (step.gathered &&
+          buffers.is_gathered[static_cast<size_t>(*step.gathered)]);
 }
 
 RunTimes Program::RunIn(Session* session, const RunBuffers& buffers) const {
-  const Memory memory(buffers, {scratch_bytes_, intake_places_});
+  const Memory memory(buffers, {scratch_bytes_, gather_places_});
   RunTimes times;
   absl::Time before = absl::Now();
   for (size_t i = 0; i < steps_.size(); ++i) {

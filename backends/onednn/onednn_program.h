@@ -12,6 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
+#include "backends/kernels/scattered_reorder.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 namespace convgrad::onednn {
@@ -23,7 +25,7 @@ struct Location {
     kResult,
     kScratch,
     kPreparedWeight,
-    kIntake,  // a copy of an operand, which the caller may have made
+    kGathered,  // a copy of an operand, which the caller may have made
   };
   Area area = Area::kScratch;
   int index = 0;  // Operand, or position in the results; 0 for the others
@@ -38,7 +40,7 @@ struct Location {
 // Where in scratch lies what the caller has no place for, or didn't bring.
 struct ScratchPlaces {
   int64_t prepared_weight = 0;
-  std::array<int64_t, kOperandCount> intakes = {};
+  std::array<int64_t, kOperandCount> gathers = {};
 };
 
 // Turns locations into pointers for one run.
@@ -46,7 +48,7 @@ class Memory {
  public:
   Memory(const RunBuffers& buffers, const ScratchPlaces& places)
       : buffers_(buffers),
-        intakes_(places.intakes),
+        gathers_(places.gathers),
         prepared_weight_(buffers.prepared_weight.empty()
                              ? buffers.scratch.data() + places.prepared_weight
                              : buffers.prepared_weight.data()) {}
@@ -56,7 +58,7 @@ class Memory {
 
  private:
   const RunBuffers& buffers_;
-  const std::array<int64_t, kOperandCount> intakes_;
+  const std::array<int64_t, kOperandCount> gathers_;
   std::byte* const prepared_weight_;
 };
 
@@ -79,10 +81,10 @@ class Program {
   // Has the steps that are added, until false is said, prepare the weight.
   void SetPreparesWeight(bool prepares) { prepares_weight_ = prepares; }
   // Likewise, for the copy of an operand that the next step makes; each operand
-  // has one at most. `intake` is what the step does.
-  Location AllocateIntake(Operand operand, Intake intake);
-  bool HasIntake(Operand operand) const {
-    return intakes_[static_cast<size_t>(operand)].has_value();
+  // has one at most. `gather` is what the step does.
+  Location AllocateGathered(Operand operand, ScatteredReorder gather);
+  bool HasGather(Operand operand) const {
+    return gathers_[static_cast<size_t>(operand)].has_value();
   }
 
   // Appends a step. `scratchpad` is what the primitive asks for.
@@ -102,8 +104,8 @@ class Program {
     return scratch_bytes_ + prepared_weight_bytes_ + scratchpad_bytes_;
   }
   int64_t prepared_weight_bytes() const { return prepared_weight_bytes_; }
-  // See Plan::intake.
-  const Intake* intake(Operand operand) const;
+  // See Plan::gather.
+  const OperandGather* gather(size_t position) const;
   int64_t resident_bytes() const;
 
   // Errors: kInternal.
@@ -116,7 +118,7 @@ class Program {
   struct Step {
     bool is_compute = false;
     bool prepares_weight = false;
-    std::optional<Operand> takes_in;
+    std::optional<Operand> gathered;
     dnnl::primitive primitive;
     dnnl::memory::desc scratchpad;
     std::vector<Argument> arguments;
@@ -138,12 +140,12 @@ class Program {
   RunTimes RunIn(Session* session, const RunBuffers& buffers) const;
 
   std::vector<Step> steps_;
-  std::array<std::optional<Intake>, kOperandCount> intakes_;
+  std::array<std::optional<ScatteredReorder>, kOperandCount> gathers_;
   // Offsets of scratch.
-  std::array<int64_t, kOperandCount> intake_places_ = {};
+  std::array<int64_t, kOperandCount> gather_places_ = {};
   // Steps that read the operand.
   std::array<int, kOperandCount> readers_ = {};
-  std::optional<Operand> takes_in_;  // the next step
+  std::optional<Operand> gathered_;  // the next step
   int64_t scratch_bytes_ = 0;
   // Behind it the prepared weight.
   int64_t prepared_weight_bytes_ = 0;

@@ -175,7 +175,7 @@ void Evict(int threads, Bytes* junk) {
 
 absl::Status TimeAll(const ConvOperation& operation, int threads, Race* race) {
   std::vector<Bytes> memory;
-  RunBuffers buffers;
+  RunBuffers buffers(kOperandCount);
   for (Operand which : kAllOperands) {
     if (!operation.operand(which)) continue;
     memory.emplace_back(*ByteSize(*operation.operand(which)));

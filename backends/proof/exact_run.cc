@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<Result>> WrongResults(const ConvOperation& operation,
                                                  const Plan& plan,
                                                  const Backend& reference) {
   std::vector<NanBuffer> operands;
-  RunBuffers buffers;
+  RunBuffers buffers(kOperandCount);
   for (size_t i = 0; i < kOperandCount; ++i) {
     if (!operation.operands[i]) continue;
     operands.push_back(Fill(*operation.operands[i], i));

@@ -118,8 +118,7 @@ ProofRun ProveFamilies(const ProvenBackend& backend, int threads,
         backend.MakeProvenPlan(family.operation, {.threads = threads}, &remedy)
             .status();
     if (absl::IsUnimplemented(made)) continue;
-    run.families.push_back(
-        {family.name, OperandDtype(family.operation), remedy});
+    run.families.push_back({family.name, family.operation.dtype(), remedy});
   }
   run.elapsed = absl::Now() - start;
   return run;

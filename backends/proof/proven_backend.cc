@@ -56,7 +56,8 @@ absl::Status ProvenBackend::Refusal(absl::string_view family) const {
        "another backend or another machine"});
 }
 
-absl::Status ProvenBackend::CheckSupport(const ConvOperation& operation) const {
+absl::Status ProvenBackend::CheckConvolution(
+    const ConvOperation& operation) const {
   RETURN_IF_ERROR(wrapped_->CheckSupport(operation));
   MutexLock lock(&mutex_);
   if (failed_.empty()) return absl::OkStatus();
@@ -69,7 +70,7 @@ absl::Status ProvenBackend::CheckSupport(const ConvOperation& operation) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> ProvenBackend::MakePlan(
+absl::StatusOr<std::unique_ptr<Plan>> ProvenBackend::PlanConvolution(
     const ConvOperation& operation, const PlanOptions& options) const {
   Remedy remedy;
   return MakeProvenPlan(operation, options, &remedy);
@@ -79,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Plan>> ProvenBackend::MakeProvenPlan(
     const ConvOperation& operation, const PlanOptions& options,
     Remedy* remedy) const {
   *remedy = Remedy::kRefused;
-  RETURN_IF_ERROR(CheckSupport(operation));
+  RETURN_IF_ERROR(CheckConvolution(operation));
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
                    wrapped_->MakePlan(operation, options));
   ASSIGN_OR_RETURN(Proof proof, ProofOf(operation, options, *plan));
@@ -87,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Plan>> ProvenBackend::MakeProvenPlan(
     *remedy = Remedy::kNone;
     return plan;
   }
-  if (OperandDtype(operation) != DataType::kF32) {
+  if (operation.dtype() != DataType::kF32) {
     PlanOptions in_f32 = options;
     in_f32.compute_in_f32 = true;
     ASSIGN_OR_RETURN(plan, wrapped_->MakePlan(operation, in_f32));

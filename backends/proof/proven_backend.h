@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "backends/core/backend.h"
+#include "backends/core/conv_backend.h"
 #include "backends/core/mutex.h"
 
 namespace convgrad {
@@ -47,7 +47,7 @@ enum class Remedy { kNone, kByF32, kRefused };
 // what is left is refused, and with it the family in CheckSupport.
 //
 // Thread-safe.
-class ProvenBackend final : public Backend {
+class ProvenBackend final : public ConvBackend {
  public:
   // Requires: `wrapped` computes on the calling thread's cores; the reference
   // supports whatever it supports.
@@ -67,8 +67,8 @@ class ProvenBackend final : public Backend {
   double nominal_macs_per_second(int threads) const override {
     return wrapped_->nominal_macs_per_second(threads);
   }
-  absl::Status CheckSupport(const ConvOperation& operation) const override;
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+  absl::Status CheckConvolution(const ConvOperation& operation) const override;
+  absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,
       const PlanOptions& options) const override;
   void ParallelFor(

@@ -24,7 +24,7 @@ bool IsWithin(const ConvOperation& operation, const Cost& limit) {
   for (const ResultRequest& request : operation.results) {
     elements += ElementCount(request.descriptor);
   }
-  return Flops(operation) / 2 <= limit.macs && elements <= limit.elements;
+  return operation.flops() / 2 <= limit.macs && elements <= limit.elements;
 }
 
 // Two vectors of 16, and what is left of the last one.

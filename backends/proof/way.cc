@@ -85,7 +85,7 @@ std::string FamilyOf(const ConvOperation& operation, Result which) {
   if (which != Result::kGradBias) add(single.results[0].descriptor);
   const bool has_bias = single.operand(Operand::kBias).has_value();
   const bool has_residual = single.operand(Operand::kResidual).has_value();
-  return absl::StrCat(NameOf(OperandDtype(operation)),
+  return absl::StrCat(NameOf(operation.dtype()),
                       operation.problem.transposed ? " transposed " : " ",
                       NameOf(which), has_bias ? " with bias" : "",
                       !has_residual ? ""

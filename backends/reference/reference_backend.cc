@@ -1,11 +1,12 @@
 #include "backends/reference/reference_backend.h"
 
+#include "backends/core/conv_backend.h"
 #include "backends/reference/reference_conv_plan.h"
 
 namespace convgrad {
 namespace {
 
-class ReferenceBackend : public Backend {
+class ReferenceBackend : public ConvBackend {
  public:
   absl::string_view name() const override { return "reference"; }
 
@@ -23,11 +24,7 @@ class ReferenceBackend : public Backend {
 
   double nominal_macs_per_second(int /*threads*/) const override { return 1e9; }
 
-  absl::Status CheckSupport(const ConvOperation&) const override {
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+  absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation, const PlanOptions&) const override {
     return std::make_unique<ReferenceConvPlan>(operation);
   }

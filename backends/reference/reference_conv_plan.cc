@@ -15,8 +15,8 @@ ExactOperands LoadOperands(const ConvOperation& operation,
   ExactOperands operands;
   for (Operand which : kAllOperands) {
     if (!IsNeeded(operation, which)) continue;
-    operands[static_cast<size_t>(which)] =
-        LoadLogical(*operation.operand(which), buffers.operand(which));
+    operands[static_cast<size_t>(which)] = LoadLogical(
+        *operation.operand(which), buffers.operands[PositionOf(which)]);
   }
   return operands;
 }

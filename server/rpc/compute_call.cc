@@ -106,7 +106,7 @@ absl::StatusOr<ComputeCall::Plea> ComputeCall::Parse() {
   ASSIGN_OR_RETURN(plea.options, DecodeOptions(head.options()));
   ASSIGN_OR_RETURN(plea.decoded,
                    DecodeOperation(head.operation(), direction_, sizes));
-  sample_.dtype = std::string(NameOf(OperandDtype(plea.decoded.operation)));
+  sample_.dtype = std::string(NameOf(plea.decoded.operation.dtype()));
   RETURN_IF_ERROR(CheckLimits(plea.decoded));
   RETURN_IF_ERROR(plea.decoded.support);
   ASSIGN_OR_RETURN(plea.bytes.regions,
@@ -135,7 +135,7 @@ absl::Status ComputeCall::Prepare() {
                                   : Parse<v1::ConvBackwardRequest>());
   sample_.backend = std::string(plea.route.backend->name());
   DropUnneeded(&plea.decoded.operation);
-  sample_.flops = Flops(plea.decoded.operation);
+  sample_.flops = plea.decoded.operation.flops();
   operation_ = plea.decoded.operation;
   job_.operation = plea.decoded.operation;
   job_.backend = plea.route.backend;

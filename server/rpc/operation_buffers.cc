@@ -146,8 +146,8 @@ absl::Status OperationBuffers::Accept(const DecodedOperation& decoded,
   return absl::OkStatus();
 }
 
-const Intake* OperationBuffers::IfAffordable(const Intake* intake,
-                                             int64_t payload_bytes) {
+const ScatteredReorder* OperationBuffers::IfAffordable(
+    const ScatteredReorder* intake, int64_t payload_bytes) {
   if (intake == nullptr) return nullptr;
   const int64_t more = BufferPool::CapacityFor(intake->destination_bytes()) -
                        BufferPool::CapacityFor(payload_bytes);
@@ -158,7 +158,7 @@ const Intake* OperationBuffers::IfAffordable(const Intake* intake,
   return intake;
 }
 
-absl::Status OperationBuffers::Copy(const Intake* intake,
+absl::Status OperationBuffers::Copy(const ScatteredReorder* intake,
                                     const Backend& backend, int threads,
                                     Arrival* arrival) {
   PayloadView& payload = arrival->payload;
@@ -199,7 +199,7 @@ absl::StatusOr<RunBuffers> OperationBuffers::BringIn(const Plan* plan,
                                                      int threads) {
   for (Arrival& arrival : arrivals_) {
     const bool may_differ = plan != nullptr && arrival.operands.size() == 1;
-    const Intake* intake =
+    const ScatteredReorder* intake =
         IfAffordable(may_differ ? plan->intake(arrival.operands[0]) : nullptr,
                      arrival.payload.size());
     RETURN_IF_ERROR(Copy(intake, backend, threads, &arrival));

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "grpcpp/support/slice.h"
 #include "proto/codec.h"
 #include "proto/payload_message.h"
@@ -74,10 +75,11 @@ class OperationBuffers final : public OperandSource {
   void KeepNeeded(const DecodedOperation& decoded,
                   std::vector<PayloadView> payloads);
   // Copies an arrival as it is, or with `intake` if there is one.
-  absl::Status Copy(const Intake* intake, const Backend& backend, int threads,
-                    Arrival* arrival);
+  absl::Status Copy(const ScatteredReorder* intake, const Backend& backend,
+                    int threads, Arrival* arrival);
   // Returns `intake`, or null if there is no memory for what it makes.
-  const Intake* IfAffordable(const Intake* intake, int64_t payload_bytes);
+  const ScatteredReorder* IfAffordable(const ScatteredReorder* intake,
+                                       int64_t payload_bytes);
   absl::Status PlaceRegionOperands(const ConvOperation& operation);
   absl::Status PlaceResults(const ConvOperation& operation);
 

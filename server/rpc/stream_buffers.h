@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "proto/payload_message.h"
 #include "proto/stream_codec.h"
 #include "server/memory/call_memory.h"

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "backends/core/nonfinite.h"
 #include "backends/core/status.h"
+#include "backends/kernels/nonfinite.h"
 #include "proto/payload_message.h"
 #include "server/rpc/report.h"
 #include "server/rpc/stream_call.h"
@@ -67,11 +67,11 @@ absl::Status StreamCall::Open() {
 
 absl::StatusOr<Router::Choice> StreamCall::Admit(StreamOpening* opening) {
   ConvOperation& operation = opening->decoded.operation;
-  sample_.dtype = std::string(NameOf(OperandDtype(operation)));
+  sample_.dtype = std::string(NameOf(operation.dtype()));
   RETURN_IF_ERROR(services().router->CheckLimits(operation));
   RETURN_IF_ERROR(opening->decoded.support);
   DropUnneeded(&operation);
-  sample_.flops = Flops(operation);
+  sample_.flops = operation.flops();
   // The wire is the same for all, and passes beside the work.
   return services().router->Route(
       operation,

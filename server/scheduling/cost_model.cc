@@ -59,7 +59,7 @@ Prediction CostModel::Predict(const Backend& backend,
                               const ConvOperation& operation,
                               const Query& query) const {
   const Rates& expected = expected_.at(&backend);
-  const auto dtype = static_cast<size_t>(OperandDtype(operation));
+  const auto dtype = static_cast<size_t>(operation.dtype());
   double flops = expected.flops[dtype];
   double transfer = expected.transfer_bytes;
   double wire = kExpectedWireBytes;
@@ -74,7 +74,7 @@ Prediction CostModel::Predict(const Backend& backend,
           SecondsFor(static_cast<double>(query.wire_bytes), wire),
           SecondsFor(static_cast<double>(CrossingBytes(operation)), transfer),
           expected.overhead +
-              SecondsFor(static_cast<double>(Flops(operation)), flops)};
+              SecondsFor(static_cast<double>(operation.flops()), flops)};
 }
 
 void CostModel::OnRun(const Backend& backend, const ConvOperation& operation,
@@ -82,8 +82,8 @@ void CostModel::OnRun(const Backend& backend, const ConvOperation& operation,
   MutexLock lock(&mutex_);
   const auto found = measured_.find(&backend);
   if (found == measured_.end()) return;
-  found->second.flops[static_cast<size_t>(OperandDtype(operation))].Add(
-      static_cast<double>(Flops(operation)), times.reorder + times.compute);
+  found->second.flops[static_cast<size_t>(operation.dtype())].Add(
+      static_cast<double>(operation.flops()), times.reorder + times.compute);
   found->second.transfer.Add(static_cast<double>(times.transferred_bytes),
                              times.transfer);
 }

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "backends/core/mutex.h"
 
 namespace convgrad {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/core/element_convert.h"
-#include "backends/core/reorder.h"
 #include "backends/core/status.h"
+#include "backends/kernels/element_convert.h"
+#include "backends/kernels/reorder.h"
 #include "server/memory/admission.h"
 
 namespace convgrad {

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "backends/core/nonfinite.h"
 #include "backends/core/status.h"
+#include "backends/kernels/nonfinite.h"
 
 namespace convgrad {
 namespace {

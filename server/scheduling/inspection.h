@@ -8,7 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
-#include "backends/core/self_check.h"
+#include "backends/core/conv_operation.h"
+#include "backends/proof/self_check.h"
 #include "server/memory/call_memory.h"
 
 namespace convgrad {

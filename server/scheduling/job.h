@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "server/memory/priority.h"
 #include "server/scheduling/inspection.h"
 

@@ -25,7 +25,7 @@ double LaneWaste(const ConvProblem& problem) {
 
 double SecondsOf(const Backend& backend, const ConvOperation& operation,
                  int threads) {
-  const double macs = static_cast<double>(Flops(operation)) / 2;
+  const double macs = static_cast<double>(operation.flops()) / 2;
   const double bytes = static_cast<double>(ItemBytes(operation)) *
                            static_cast<double>(operation.problem.batch) +
                        static_cast<double>(AddendBytes(operation));

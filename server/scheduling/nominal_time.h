@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
 #include "backends/core/batch_slices.h"
+#include "backends/core/conv_operation.h"
 
 namespace convgrad {
 

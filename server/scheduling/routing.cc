@@ -12,7 +12,7 @@ namespace {
 constexpr absl::string_view kReference = "reference";
 constexpr absl::string_view kField = "options.backend";
 
-int64_t MacsOf(const ConvOperation& operation) { return Flops(operation) / 2; }
+int64_t MacsOf(const ConvOperation& operation) { return operation.flops() / 2; }
 
 absl::Status Unavailable(absl::string_view name, absl::string_view why,
                          absl::string_view expected) {

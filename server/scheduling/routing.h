@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "backends/registry.h"
 #include "server/scheduling/cost_model.h"
 

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "backends/core/backend.h"
 #include "backends/core/batch_slices.h"
+#include "backends/core/conv_operation.h"
 #include "server/memory/call_memory.h"
 #include "server/scheduling/gradient_sums.h"
 

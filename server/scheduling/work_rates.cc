@@ -28,7 +28,7 @@ WorkRates::Work WorkRates::Describe(const Backend& backend,
                                     int threads) {
   const absl::Duration nominal = NominalTime(backend, operation, threads);
   const double decade = std::log10(absl::ToDoubleSeconds(nominal));
-  return {{&backend, operation.direction, OperandDtype(operation),
+  return {{&backend, operation.direction, operation.dtype(),
            static_cast<int>(std::floor(decade))},
           nominal};
 }

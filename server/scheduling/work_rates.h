@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "backends/core/mutex.h"
 
 namespace convgrad {

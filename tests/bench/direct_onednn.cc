@@ -210,7 +210,7 @@ template <typename Library>
 bool AddBackward(const ConvOperation& op, DirectFormat format, Steps* steps) {
   constexpr auto kDirect = Library::kDirect;
   const Window w = WindowOf(op.problem);
-  const DataType dtype = OperandDtype(op);
+  const DataType dtype = op.dtype();
   const auto user = [&](Dims dims, DataType type, Layout layout) {
     return UserDesc({type, layout, std::move(dims)}, op.problem);
   };

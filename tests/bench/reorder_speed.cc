@@ -19,8 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "backends/core/physical_layout.h"
-#include "backends/core/reorder.h"
 #include "backends/core/tensor_descriptor.h"
+#include "backends/kernels/reorder.h"
 
 namespace convgrad {
 namespace {

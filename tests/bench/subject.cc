@@ -61,7 +61,7 @@ class BackendRun final : public Subject {
  private:
   std::unique_ptr<Plan> plan_;
   std::vector<Aligned> memory_;
-  RunBuffers buffers_;
+  RunBuffers buffers_{kOperandCount};
 };
 
 class ServerRun final : public Subject {

@@ -31,7 +31,7 @@ class BackendTarget final : public CaseTarget {
       const PackedOperands& operands) const override {
     RETURN_IF_ERROR(backend_->CheckSupport(operation));
     ASSIGN_OR_RETURN(const auto plan, backend_->MakePlan(operation, {}));
-    RunBuffers buffers;
+    RunBuffers buffers(kOperandCount);
     for (size_t i = 0; i < kOperandCount; ++i) {
       buffers.operands[i] = operands[i].data();
     }

@@ -98,17 +98,17 @@ absl::Status RunTakenIn(const Plan& plan, RunBuffers buffers,
   std::vector<GuardedBuffer> taken;
   taken.reserve(packed.size());
   for (size_t i = 0; i < packed.size(); ++i) {
-    const Intake* intake = plan.intake(kAllOperands[i]);
-    if (intake == nullptr) continue;
-    GuardedBuffer& form = taken.emplace_back(intake->destination_bytes());
-    intake->Run(
+    const OperandGather* gather = plan.gather(i);
+    if (gather == nullptr) continue;
+    GuardedBuffer& form = taken.emplace_back(gather->destination_bytes());
+    gather->Run(
         [&](int64_t offset, absl::Span<std::byte> to) {
           std::copy_n(packed[i]->data() + offset, to.size(), to.data());
         },
-        form.data(), 0, intake->part_count());
+        form.data(), 0, gather->part_count());
     EXPECT_TRUE(form.GuardsIntact()) << text << ": takes in beyond its form";
     buffers.operands[i] = form.data();
-    buffers.is_taken_in[i] = true;
+    buffers.is_gathered[i] = true;
   }
   if (taken.empty()) return absl::OkStatus();
   std::vector<std::vector<std::byte>> bytes;
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<GuardedBuffer>> RunChecked(
   ASSIGN_OR_RETURN(const auto plan, MakePlan(backend, operation));
   const PackedOperands packed = PackAll(operation, operands);
   std::array<std::vector<std::byte>, kOperandCount> before;
-  RunBuffers buffers;
+  RunBuffers buffers(kOperandCount);
   for (size_t i = 0; i < packed.size(); ++i) {
     if (!packed[i]) continue;
     before[i] = packed[i]->Bytes();

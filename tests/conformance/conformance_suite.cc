@@ -121,7 +121,7 @@ ExactOperands IntegerOperands(const ConvOperation& operation) {
 }
 
 ExactOperands RealOperands(const ConvOperation& operation) {
-  const DataType dtype = OperandDtype(operation);
+  const DataType dtype = operation.dtype();
   return FillOperands(operation, [&](int64_t count, uint64_t seed) {
     return RealFill(count, seed, dtype);
   });

@@ -53,7 +53,7 @@ class RandomRun {
               FillOperands(operation,
                            [&](int64_t count, uint64_t fill_seed) {
                              return RealFill(count, fill_seed,
-                                             OperandDtype(operation));
+                                             operation.dtype());
                            }),
               false);
     ++(passed ? passed_ : failed_);
@@ -128,7 +128,7 @@ class RandomRun {
               << "--seed=" << seed << " --count=1\n  convgrad "
               << NameOf(operation.direction) << " "
               << ToString(operation.problem)
-              << " --dtype=" << NameOf(OperandDtype(operation)) << std::endl;
+              << " --dtype=" << NameOf(operation.dtype()) << std::endl;
   }
 
   const Backend& backend_;

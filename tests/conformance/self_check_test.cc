@@ -1,5 +1,5 @@
 // The check passes right results of every kind, and fails wrong ones.
-#include "backends/core/self_check.h"
+#include "backends/proof/self_check.h"
 
 #include <algorithm>
 #include <cmath>
@@ -38,7 +38,7 @@ class CheckedOperation {
       if (!tensor) continue;
       Set(operand,
           RealFill(ElementCount(*tensor), static_cast<uint64_t>(operand) + 1,
-                   OperandDtype(this->operation)));
+                   this->operation.dtype()));
     }
     for (const ResultRequest& request : this->operation.results) {
       results_.emplace_back(*ByteSize(request.descriptor));
@@ -96,7 +96,7 @@ class CheckedOperation {
 
  private:
   RunBuffers Buffers(GuardedBuffer* scratch) {
-    RunBuffers buffers;
+    RunBuffers buffers(kOperandCount);
     for (Operand which : kAllOperands) {
       const auto i = static_cast<size_t>(which);
       if (operation.operands[i]) buffers.operands[i] = operands_[i].data();

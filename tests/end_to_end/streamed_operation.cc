@@ -15,10 +15,9 @@ OperationData::OperationData(ConvOperation operation, Values values)
     if (!tensor) continue;
     const auto i = static_cast<size_t>(which);
     const int64_t count = ElementCount(*tensor);
-    values_[i] =
-        values == Values::kIntegers
-            ? testing_support::IntegerFill(count, i)
-            : testing_support::RealFill(count, i, OperandDtype(operation_));
+    values_[i] = values == Values::kIntegers
+                     ? testing_support::IntegerFill(count, i)
+                     : testing_support::RealFill(count, i, operation_.dtype());
     bytes_[i].resize(*ByteSize(*tensor));
     StoreLogical(*tensor, values_[i], bytes_[i].data());
   }

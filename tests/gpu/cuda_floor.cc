@@ -47,7 +47,7 @@ absl::StatusOr<absl::Duration> CudaFloor::TimeGraphs(
     for (cuda::Format format : {cuda::Format::kNXC, cuda::Format::kNCX}) {
       cuda::GraphSpec spec{lowering.PassFor(request.which),
                            lowering.problem(),
-                           OperandDtype(operation),
+                           operation.dtype(),
                            request.descriptor.dtype,
                            format,
                            /*bias=*/false,

@@ -12,6 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOUSE = ("backends", "client", "proto", "server", "tests")
 
 CORE = "backends/core/"
+KERNELS = "backends/kernels/"
+PROOF = "backends/proof/"
 REGISTRY = "backends/registry."
 ANYTHING = ("backends/", "proto/", "server/", "client/")
 
@@ -20,19 +22,21 @@ ANYTHING = ("backends/", "proto/", "server/", "client/")
 SEES = {
     "backends/core/": (),
     "backends/reference/": (CORE,),
-    "backends/proof/": (CORE,),
-    "backends/onednn/": (CORE,),
-    "backends/cuda/": (CORE,),
+    "backends/kernels/": (CORE,),
+    "backends/proof/": (CORE, KERNELS),
+    "backends/onednn/": (CORE, KERNELS),
+    "backends/cuda/": (CORE, KERNELS),
     "backends/registry.": ("backends/",),
     "proto/": (CORE,),
     # What is said on the side socket is the wire's; no protobuf in it.
     "server/memory/": (CORE, "proto/region_handshake."),
     "server/telemetry/": (CORE,),
     "server/scheduling/":
-        (CORE, REGISTRY, "server/memory/", "server/telemetry/"),
-    "server/rpc/": (CORE, REGISTRY, "proto/", "server/memory/",
+        (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
+         "server/telemetry/"),
+    "server/rpc/": (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
                     "server/scheduling/", "server/telemetry/"),
-    "server/": (CORE, REGISTRY, "backends/proof/", "proto/"),
+    "server/": (CORE, REGISTRY, PROOF, "proto/"),
     "client/": (CORE, "proto/"),
     # Whole programs and the one suite for all backends.
     "tests/conformance/": (CORE, "backends/"),
@@ -52,7 +56,7 @@ FAMILIES = {
     "OpenTelemetry": (r"opentelemetry/", ("server/telemetry/",)),
     "Prometheus": (r"prometheus/", ("server/telemetry/",)),
     "gRPC and protobuf": (r"(grpc|google/|.*\.pb\.h$)", WIRE),
-    "Highway": (r"hwy/", ("backends/core/",)),
+    "Highway": (r"hwy/", ("backends/kernels/",)),
     "spdlog": (r"(spdlog|fmt)/", ("server/",)),
     "test": (r"(gtest|gmock|benchmark)/", ("tests/",)),
 }

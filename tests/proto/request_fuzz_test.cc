@@ -67,7 +67,7 @@ absl::Status Receive(const std::string& bytes, Direction direction,
       DecodeOperation(head.operation(), direction, SizesOf(*payloads));
   if (!decoded.ok()) return decoded.status();
   EXPECT_TRUE(Validate(decoded->operation).ok());
-  (void)Flops(decoded->operation);
+  (void)decoded->operation.flops();
   return decoded->support;
 }
 

@@ -37,11 +37,11 @@ class TunableBackend final : public Backend {
     capabilities.cpu_features = {"avx2", "f16c"};
     return capabilities;
   }
-  absl::Status CheckSupport(const ConvOperation&) const override {
+  absl::Status CheckSupport(const Operation&) const override {
     return absl::UnimplementedError("nothing");
   }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
-      const ConvOperation&, const PlanOptions&) const override {
+      const Operation&, const PlanOptions&) const override {
     return absl::UnimplementedError("nothing");
   }
   absl::Status LoadTuning(absl::string_view tuning) override {

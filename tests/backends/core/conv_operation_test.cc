@@ -262,9 +262,9 @@ TEST(ConvOperationTest, UnneededOperandsAreValidatedThenDropped) {
 
 TEST(ConvOperationTest, FlopsCountTwoPerMultiplyAddOfEachPass) {
   ConvOperation operation = Backward();
-  EXPECT_EQ(Flops(operation), 4 * MultiplyAdds(operation.problem));
+  EXPECT_EQ(operation.flops(), 4 * MultiplyAdds(operation.problem));
   operation.results = {operation.results[2]};
-  EXPECT_EQ(Flops(operation), 0);
+  EXPECT_EQ(operation.flops(), 0);
 }
 
 TEST(ConvOperationTest, TextNamesDtypesLayoutsAndScales) {

@@ -31,17 +31,14 @@ const Preferences kNoPreferences = {
     [](const ConvOperation&, int) { return std::nullopt; }};
 
 // Computes everything in pieces.
-class CuttingBackend final : public Backend {
+class CuttingBackend final : public ConvBackend {
  public:
   CuttingBackend(Partition partition, int threads)
       : partition_(partition), threads_(threads) {}
 
   absl::string_view name() const override { return "cutting"; }
   BackendCapabilities capabilities() const override { return {}; }
-  absl::Status CheckSupport(const ConvOperation&) const override {
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+  absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation, const PlanOptions&) const override {
     // f16 shows what happens by way of f32.
     const ComputeOptions options = {threads_, /*native_bf16=*/true};

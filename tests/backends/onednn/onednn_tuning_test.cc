@@ -58,7 +58,7 @@ std::vector<float> ResultsOf(const Backend& backend) {
   const auto plan = backend.MakePlan(operation, PlanOptions());
   EXPECT_TRUE(plan.ok()) << plan.status();
   std::vector<Floats> memory;
-  RunBuffers buffers;
+  RunBuffers buffers(kOperandCount);
   for (Operand which : kAllOperands) {
     if (!operation.operand(which)) continue;
     const int64_t count = ElementCount(*operation.operand(which));

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/core/backend.h"
+#include "backends/core/conv_backend.h"
 #include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
 
@@ -47,7 +47,7 @@ class BrokenPlan final : public Plan {
     std::vector<std::vector<std::byte>> bytes(kOperandCount);
     for (Operand which : kAllOperands) {
       const auto& tensor = operation_.operand(which);
-      if (!tensor || buffers.operand(which) == nullptr) continue;
+      if (!tensor || buffers.operands[PositionOf(which)] == nullptr) continue;
       const auto i = static_cast<size_t>(which);
       bytes[i].resize(*ByteSize(*tensor));
       std::memcpy(bytes[i].data(), buffers.operands[i], bytes[i].size());
@@ -102,7 +102,7 @@ class BrokenPlan final : public Plan {
 };
 
 // Thread-safe.
-class BreakingBackend final : public Backend {
+class BreakingBackend final : public ConvBackend {
  public:
   BreakingBackend(std::unique_ptr<Backend> real, std::vector<Break> breaks)
       : real_(std::move(real)), breaks_(std::move(breaks)) {}
@@ -111,16 +111,16 @@ class BreakingBackend final : public Backend {
   BackendCapabilities capabilities() const override {
     return real_->capabilities();
   }
-  absl::Status CheckSupport(const ConvOperation& operation) const override {
+  absl::Status CheckConvolution(const ConvOperation& operation) const override {
     return real_->CheckSupport(operation);
   }
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+  absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,
       const PlanOptions& options) const override {
     ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
                      real_->MakePlan(operation, options));
     for (const Break& broken : breaks_) {
-      if (OperandDtype(operation) != broken.dtype ||
+      if (operation.dtype() != broken.dtype ||
           (options.compute_in_f32 && !broken.in_f32_too) ||
           (broken.where && !broken.where(operation))) {
         continue;

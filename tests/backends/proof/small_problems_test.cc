@@ -65,7 +65,7 @@ TEST(SmallProblemsTest, AreValidSmallerAndOfTheSameWayWhateverTheOperation) {
     for (const ConvOperation& small : SmallProblems(operation)) {
       ++forms;
       ASSERT_TRUE(Validate(small).ok()) << ToString(small);
-      EXPECT_LE(Flops(small), Flops(operation)) << ToString(operation);
+      EXPECT_LE(small.flops(), operation.flops()) << ToString(operation);
       EXPECT_EQ(WayOf(small, ""), WayOf(operation, "")) << ToString(operation);
     }
   }

@@ -63,7 +63,7 @@ class Tensors {
 
   BufferPool pool_{0};
   std::vector<Buffer> kept_;
-  RunBuffers buffers_;
+  RunBuffers buffers_{kOperandCount};
 };
 
 // A job of `operation` in `tensors` on the reference backend, and its run.

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "backends/core/backend.h"
+#include "backends/core/conv_operation.h"
 #include "backends/core/mutex.h"
 #include "backends/core/status.h"
 #include "backends/registry.h"
@@ -133,12 +134,13 @@ struct PuppetTraits {
 
 class PuppetPlan final : public Plan {
  public:
-  PuppetPlan(const ConvOperation& operation, PuppetTraits traits, int device,
+  PuppetPlan(const Operation& operation, PuppetTraits traits, int device,
              PuppetStrings* strings)
-      : operation_(operation),
-        traits_(std::move(traits)),
-        device_(device),
-        strings_(strings) {}
+      : traits_(std::move(traits)), device_(device), strings_(strings) {
+    for (const TensorUse& use : operation.ResultUses()) {
+      result_bytes_.push_back(*ByteSize(*use.tensor));
+    }
+  }
 
   // Writes zeros.
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
@@ -148,8 +150,7 @@ class PuppetPlan final : public Plan {
       return absl::InternalError("too little scratch");
     }
     for (size_t i = 0; i < buffers.results.size(); ++i) {
-      const int64_t size = *ByteSize(operation_.results[i].descriptor);
-      std::memset(buffers.results[i], 0, size);
+      std::memset(buffers.results[i], 0, result_bytes_[i]);
     }
     RETURN_IF_ERROR(traits_.run_status);
     if (strings_->IsLost(device_)) {
@@ -162,7 +163,7 @@ class PuppetPlan final : public Plan {
   absl::string_view implementation() const override { return "strings"; }
 
  private:
-  const ConvOperation operation_;
+  std::vector<int64_t> result_bytes_;
   const PuppetTraits traits_;
   const int device_;
   PuppetStrings* const strings_;
@@ -178,7 +179,7 @@ class PuppetBackend final : public Backend {
   double nominal_macs_per_second(int /*threads*/) const override {
     return traits_.macs_per_second;
   }
-  absl::Status CheckSupport(const ConvOperation&) const override {
+  absl::Status CheckSupport(const Operation&) const override {
     return traits_.support;
   }
   int device_count() const override { return traits_.devices; }
@@ -188,8 +189,7 @@ class PuppetBackend final : public Backend {
   }
   Rates rates(int) const override { return traits_.rates; }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
-      const ConvOperation& operation,
-      const PlanOptions& options) const override {
+      const Operation& operation, const PlanOptions& options) const override {
     strings_->OnPlan(options);
     RETURN_IF_ERROR(traits_.plan_status);
     return std::make_unique<PuppetPlan>(operation, traits_, options.device,

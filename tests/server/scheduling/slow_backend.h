@@ -4,12 +4,12 @@
 #include <memory>
 #include <utility>
 
-#include "backends/core/backend.h"
+#include "backends/core/conv_backend.h"
 #include "backends/registry.h"
 
 namespace convgrad {
 
-class SlowBackend final : public Backend {
+class SlowBackend final : public ConvBackend {
  public:
   SlowBackend(std::unique_ptr<Backend> backend, double macs_per_second)
       : backend_(std::move(backend)), macs_per_second_(macs_per_second) {}
@@ -21,10 +21,10 @@ class SlowBackend final : public Backend {
   double nominal_macs_per_second(int /*threads*/) const override {
     return macs_per_second_;
   }
-  absl::Status CheckSupport(const ConvOperation& operation) const override {
+  absl::Status CheckConvolution(const ConvOperation& operation) const override {
     return backend_->CheckSupport(operation);
   }
-  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+  absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,
       const PlanOptions& options) const override {
     return backend_->MakePlan(operation, options);
