@@ -175,6 +175,9 @@ absl::Status GrpcServer::StartMetrics() {
   for (const RegisteredBackend& entry : backends_) {
     options.backends.emplace_back(entry.name);
   }
+  for (Direction direction : {Direction::kForward, Direction::kBackward}) {
+    options.operations.emplace_back(NameOf(direction));
+  }
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
   return absl::OkStatus();
 }

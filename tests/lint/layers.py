@@ -29,7 +29,7 @@ SEES = {
     "backends/registry.": ("backends/",),
     "proto/": (CORE,),
     # What is said on the side socket is the wire's; no protobuf in it.
-    "server/memory/": (CORE, "proto/region_handshake."),
+    "server/memory/": (CORE, KERNELS, "proto/region_handshake."),
     "server/telemetry/": (CORE,),
     "server/scheduling/":
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
