@@ -5,8 +5,10 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "grpcpp/alarm.h"
 #include "server/rpc/call.h"
@@ -16,16 +18,61 @@
 
 namespace convgrad {
 
-// Everything that happens to a stream is a step on its strand: steps never
-// meet. gRPC, the scheduler, the budget and the alarm call from any thread and
-// only leave a step there. Members are the strand's, but for what a job
-// borrows while it is active. See "Streams" in server/README.md.
+// A stream is a machine of these states, which it enters in this order, though
+// not all of them (Enter is the one place where that happens):
+//
+//   state       waits for                 on             enters
+//   ---------------------------------------------------------------------
+//   kAdmission  64 KiB of memory          the grant      kHeader
+//   kHeader     the first message         the header     kMemory
+//   kMemory     memory for all slices     the grant      kStreaming
+//   kStreaming  frames, slices, writes    a half-close   kDraining
+//   kDraining   slices, writes            the last sent  kEnded, with OK
+//   kFailing    grant, job and write      all are back   kEnded, with an error
+//   kEnded      gRPC to be done           OnDone         kDone
+//   kDone       the alarm                 it is back     (deletes the call)
+//
+// Every state before kFailing enters kFailing on an error, a message or
+// half-close out of place, a client that has gone or does nothing for too long,
+// and a deadline that has passed. A call that Call::Begin refuses goes from
+// kAdmission to kEnded. What comes back from kFailing on changes nothing but
+// what is under way.
+//
+// Beside the state there is what is under way with others (UnderWay): it comes
+// back as an event, on any thread. Each event is a step on the call's strand,
+// so that events never meet, and ends with Continue, which does all that can be
+// done now. Members are the strand's, but for what a job borrows while it is
+// under way. See "Streams" in server/README.md.
 class StreamCall final : public Call {
  public:
   StreamCall(const CallServices& services,
              grpc::GenericCallbackServerContext* context, Direction direction);
 
  private:
+  enum class State {
+    kAdmission,
+    kHeader,
+    kMemory,
+    kStreaming,
+    kDraining,
+    kFailing,
+    kEnded,
+    kDone,
+  };
+
+  // What was asked of others and isn't back, at most one of each.
+  struct UnderWay {
+    bool grant = false;              // of memory
+    std::optional<absl::Time> read;  // since when
+    std::optional<absl::Time> job;   // since when
+    bool write = false;
+    std::optional<grpc::Alarm> alarm;
+
+    // Returns whether End has to wait: a read fails after End, which cancels
+    // the alarm.
+    bool DelaysEnd() const { return grant || job || write; }
+  };
+
   // A frame that was taken, on its way into a slice's buffer.
   struct HeldFrame {
     OperandPiece piece;
@@ -38,66 +85,80 @@ class StreamCall final : public Call {
     std::shared_ptr<const void> owner;
   };
 
+  // Events, as others tell them.
   void Start() override;
-
-  // Come from outside and leave a step.
   void OnMemory(const absl::Status& status) override;
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnGone() override;
+  void OnJobDone(int64_t slice, const JobOutcome& outcome);
   void OnDone() override;
-  void OnJobDone(int64_t slice, JobOutcome outcome);
   void Settle(const absl::Status& status) override;
   OpSample* sample() override { return &sample_; }
 
-  // Steps, and what they are made of.
-  void OnMemoryStep(absl::Status status);
+  // Runs `event` on the strand, and Continue after it.
+  void Step(std::function<void()> event);
+
+  // Changes the state, and does what comes with the new one.
+  void Enter(State next);
+  // Enters `next`, or kFailing if `status` isn't OK.
+  void EnterIf(absl::Status status, State next);
+  // Enters kFailing, unless the call is that far: `status` is how it will end.
+  void Fail(absl::Status status);
+  // Fails because of a time that is over, whatever the client takes.
+  void GiveUp(absl::Status status);
+  // Does what the state allows and nothing under way hinders.
+  void Continue();
+
+  // What events do, on the strand.
   void OnMessage();
   void OnHalfClose();
-  // Returns a job of this call without its buffers.
-  Job JobOf(ConvOperation operation) const;
+  void OnSliceDone(const JobOutcome& outcome);
+  void OnAlarm();
   absl::Status Open();
   absl::StatusOr<Router::Choice> Admit(StreamOpening* opening);
-  absl::Status AskForMemory();
+  absl::Status CheckFits(int64_t bytes) const;
   absl::Status TakeFrame();
-  void OnSliceDone(JobOutcome outcome);
-  void Tally(JobOutcome outcome);
-  void OnAlarm();
-  void Fail(absl::Status status);
-
-  // What can be done now is done; ends the call when nothing is left to do.
-  // The end of every step.
-  void Continue();
-  void LandHeldFrame();
-  void Compute();
-  void Read();
-  void Write();
-  void MaybeEnd();
-  void EndWell();
-
-  void Enqueue(int64_t slice);
+  void Tally(const JobOutcome& outcome, absl::Time submitted);
+  void Enqueue(const std::vector<StreamBuffers::ReadyResult>& ready,
+               const std::shared_ptr<const void>& owner);
   void EnqueueTotals();
   // Returns an owner of the results of `slice`, which tells when gRPC has let
   // go of them.
   std::shared_ptr<const void> Lend(int64_t slice);
+
+  // What Continue does.
+  void LandHeldFrame();
+  void Compute();
+  void Read();
+  void Write();
+  void EndWell();
+
   void SetAlarm();
-  void DeleteIfQuiet();
+  // Returns whether it isn't the client that is waited for.
+  bool IsBusy() const;
   // False before there is a header.
   bool IsLastDone() const {
     return slices_ && done_slices_ == slices_->count();
   }
-  // Returns whether it isn't the client that is waited for.
-  bool IsBusy() const;
 
   const Direction direction_;
   const std::shared_ptr<Strand> strand_;
+  State state_ = State::kAdmission;
+  UnderWay under_way_;
+  absl::Status failure_;  // from kFailing on
+  // When the client last did something, or work for it was done.
+  absl::Time progress_;
+  // When a job that found no room in the queue is submitted again.
+  absl::Time retry_at_ = absl::InfiniteFuture();
 
-  // Set by Open.
+  // From kMemory on.
   std::optional<BatchSlices> slices_;
   std::optional<StreamInput> input_;
-  CallOptions options_;
-  const Backend* backend_ = nullptr;
   std::vector<Prediction> predictions_;
+  // What the jobs of all slices have in common. They are cancelled, together,
+  // when the call fails.
+  Job job_;
 
   StreamBuffers buffers_;
   std::optional<HeldFrame> held_;
@@ -105,26 +166,6 @@ class StreamCall final : public Call {
   // By slot: gRPC has results of it.
   std::array<bool, StreamBuffers::kSlots> lent_ = {};
   int64_t done_slices_ = 0;
-
-  bool reading_ = false;
-  bool half_closed_ = false;
-  bool writing_ = false;
-  bool job_active_ = false;
-  bool awaiting_memory_ = true;
-  bool ended_ = false;  // End was called
-  bool done_ = false;   // OnDone came
-  bool alarm_set_ = false;
-  absl::Status failure_;
-  // Set when the call can't end well: the job is dropped then.
-  const std::shared_ptr<std::atomic<bool>> abandoned_;
-  std::unique_ptr<grpc::Alarm> alarm_;
-
-  // When the client last did something, or work for it was done.
-  absl::Time progress_;
-  absl::Time read_start_;
-  absl::Time submitted_at_;
-  // When a job that met a full queue is submitted again.
-  absl::Time retry_at_ = absl::InfiniteFuture();
   grpc::ByteBuffer message_;
   grpc::ByteBuffer frame_;
   // Sums over the slices.

@@ -1,4 +1,4 @@
-// What a stream's steps do: messages in, jobs, frames out.
+// What a stream does: messages in, jobs, frames out.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/nonfinite.h"
 #include "backends/core/status.h"
-#include "backends/kernels/nonfinite.h"
 #include "proto/payload_message.h"
 #include "server/rpc/report.h"
 #include "server/rpc/stream_call.h"
@@ -15,34 +15,29 @@
 namespace convgrad {
 namespace {
 
-// Between two tries of a slice that met a full queue. The stream holds memory
-// already: it waits longer than a new call would, and at the end of the queue.
+// Between two tries of a slice that found no room in the queue. The stream
+// holds memory already: it waits longer than a new call would, and at the end
+// of the queue.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
-
-bool IsQueueFull(const absl::Status& status) {
-  const std::optional<ErrorDetail> detail = DetailOf(status);
-  return detail && detail->reason == Reason::kBusy &&
-         detail->field == "server.queue";
-}
 
 }  // namespace
 
-void StreamCall::OnMemoryStep(absl::Status status) {
-  awaiting_memory_ = false;
-  progress_ = absl::Now();
-  if (!failure_.ok()) return;
-  if (status.ok() && slices_) status = buffers_.Take(*slices_, reservation());
-  if (!status.ok()) return Fail(std::move(status));
-  if (!slices_) SetAlarm();
-}
-
 void StreamCall::OnMessage() {
   const absl::Time start = absl::Now();
-  absl::Status status = slices_ ? TakeFrame() : Open();
+  const bool is_header = state_ == State::kHeader;
+  absl::Status status = is_header ? Open() : TakeFrame();
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return Fail(std::move(status));
-  if (slices_ && !input_) status = AskForMemory();
-  if (!status.ok()) Fail(std::move(status));
+  if (is_header) Enter(State::kMemory);
+}
+
+void StreamCall::OnHalfClose() {
+  if (*cancelled() || FailedToRead()) return Fail(WhyGone());
+  if (state_ == State::kStreaming) {
+    return EnterIf(input_->CheckComplete(), State::kDraining);
+  }
+  Fail(InvalidField(Reason::kMissing, "header", "no message",
+                    "a header, then frames"));
 }
 
 absl::Status StreamCall::Open() {
@@ -53,16 +48,23 @@ absl::Status StreamCall::Open() {
   ASSIGN_OR_RETURN(StreamOpening opening,
                    DecodeOpening(head, direction_, SizesOf(payloads)));
   ASSIGN_OR_RETURN(Router::Choice route, Admit(&opening));
-  backend_ = route.backend;
   predictions_ = std::move(route.predictions);
-  sample_.backend = std::string(backend_->name());
-  options_ = std::move(opening.options);
-  BatchSlices slices =
+  sample_.backend = std::string(route.backend->name());
+  slices_ =
       StreamSlices(std::move(opening.decoded.operation), opening.slice_items);
-  RETURN_IF_ERROR(backend_->CheckSupport(slices.SliceOperation(0)));
-  RETURN_IF_ERROR(services().scheduler->CheckRoom(JobOf(slices.operation())));
-  slices_.emplace(std::move(slices));
-  return absl::OkStatus();
+  input_.emplace(*slices_);
+  RETURN_IF_ERROR(route.backend->CheckSupport(slices_->SliceOperation(0)));
+  job_.operation = slices_->operation();
+  job_.backend = route.backend;
+  job_.deterministic = opening.options.deterministic;
+  job_.inspection.count_nonfinite = opening.options.count_nonfinite;
+  job_.keeps_weight = true;
+  job_.prepaid_scratch_bytes = StreamBuffers::ScratchBytesFor(*slices_);
+  job_.priority = priority();
+  job_.client = client();
+  job_.deadline = deadline();
+  RETURN_IF_ERROR(services().scheduler->CheckRoom(job_));
+  return CheckFits(StreamBuffers::BytesFor(*slices_));
 }
 
 absl::StatusOr<Router::Choice> StreamCall::Admit(StreamOpening* opening) {
@@ -78,21 +80,15 @@ absl::StatusOr<Router::Choice> StreamCall::Admit(StreamOpening* opening) {
       {opening->options.backend, {opening->options.deterministic, 0}});
 }
 
-absl::Status StreamCall::AskForMemory() {
-  input_.emplace(*slices_);
-  const int64_t needed = StreamBuffers::BytesFor(*slices_);
+absl::Status StreamCall::CheckFits(int64_t bytes) const {
   const int64_t capacity = services().memory->budget.capacity_bytes();
-  if (needed > capacity) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "slice_items",
-                      absl::StrCat(needed, " bytes for slices of ",
-                                   slices_->items(), " items"),
-                      absl::StrCat("at most ", capacity,
-                                   ", the server's memory budget for calls")});
-  }
-  awaiting_memory_ = true;
-  AwaitMemory(needed);
-  return absl::OkStatus();
+  if (bytes <= capacity) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, "slice_items",
+       absl::StrCat(bytes, " bytes for slices of ", slices_->items(), " items"),
+       absl::StrCat("at most ", capacity,
+                    ", the server's memory budget for calls")});
 }
 
 absl::Status StreamCall::TakeFrame() {
@@ -119,89 +115,60 @@ void StreamCall::LandHeldFrame() {
   held_.reset();
 }
 
-Job StreamCall::JobOf(ConvOperation operation) const {
-  Job job;
-  job.operation = std::move(operation);
-  job.backend = backend_;
-  job.priority = priority();
-  job.client = client();
-  job.deadline = deadline();
-  return job;
-}
-
-void StreamCall::OnHalfClose() {
-  if (*cancelled() || FailedToRead()) return Fail(WhyGone());
-  half_closed_ = true;
-  if (!slices_) {
-    return Fail(InvalidField(Reason::kMissing, "header", "no message",
-                             "a header, then frames"));
-  }
-  absl::Status status = input_->CheckComplete();
-  if (!status.ok()) Fail(std::move(status));
-}
-
 void StreamCall::Compute() {
-  if (!input_ || job_active_ || IsLastDone()) return;
   const int64_t slice = done_slices_;
-  if (slice >= input_->first_incomplete() ||
+  if (under_way_.job || slice >= input_->first_incomplete() ||
       !input_->whole_operands_complete() ||
       lent_[slice % StreamBuffers::kSlots] ||
       retry_at_ != absl::InfiniteFuture()) {
     return;
   }
-  Job job = JobOf(slices_->SliceOperation(slice));
-  job.deterministic = options_.deterministic;
-  job.inspection.count_nonfinite = options_.count_nonfinite;
+  Job job = job_;
+  job.operation = slices_->SliceOperation(slice);
   job.buffers = buffers_.ForJob(slice);
-  job.keeps_weight = true;
-  job.prepaid_scratch_bytes = StreamBuffers::ScratchBytesFor(*slices_);
-  job.cancelled = abandoned_;
-  job.done = [this, slice](JobOutcome outcome) {
-    OnJobDone(slice, std::move(outcome));
+  job.done = [this, slice](const JobOutcome& outcome) {
+    OnJobDone(slice, outcome);
   };
-  job_active_ = true;
-  submitted_at_ = absl::Now();
+  under_way_.job = absl::Now();
   services().scheduler->Submit(std::move(job));
 }
 
-void StreamCall::OnSliceDone(JobOutcome outcome) {
-  job_active_ = false;
+void StreamCall::OnSliceDone(const JobOutcome& outcome) {
+  const absl::Time submitted = *std::exchange(under_way_.job, std::nullopt);
   progress_ = absl::Now();
-  if (!failure_.ok()) return;
-  if (done_slices_ > 0 && IsQueueFull(outcome.status)) {
+  if (state_ >= State::kFailing) return;
+  if (done_slices_ > 0 && outcome.no_room) {
     retry_at_ = progress_ + kRetryDelay;
     // It comes at once, and is set anew.
-    if (alarm_set_) alarm_->Cancel();
+    if (under_way_.alarm) under_way_.alarm->Cancel();
     return;
   }
-  const absl::Status status = outcome.status;
-  Tally(std::move(outcome));
-  if (!status.ok()) return Fail(status);
-  Enqueue(done_slices_);
+  Tally(outcome, submitted);
+  if (!outcome.status.ok()) return Fail(outcome.status);
+  const std::vector<StreamBuffers::ReadyResult> ready =
+      buffers_.ReadyResultsOf(done_slices_);
+  if (!ready.empty()) Enqueue(ready, Lend(done_slices_));
   ++done_slices_;
   if (IsLastDone()) EnqueueTotals();
 }
 
-void StreamCall::Tally(JobOutcome outcome) {
+void StreamCall::Tally(const JobOutcome& outcome, absl::Time submitted) {
   sample_.queued = true;
-  AddStages(outcome, submitted_at_, &sample_);
+  AddStages(outcome, submitted, &sample_);
   sample_.planned = outcome.planned;
   total_.plan_cache_hit &= outcome.plan_cache_hit;
   sample_.plan_cache_hit = total_.plan_cache_hit;
-  total_.implementation = std::move(outcome.implementation);
+  total_.implementation = outcome.implementation;
   std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
   const std::vector<int64_t>& more = outcome.findings.nonfinite_counts;
   counts.resize(std::max(counts.size(), more.size()), 0);
   for (size_t i = 0; i < more.size(); ++i) counts[i] += more[i];
 }
 
-void StreamCall::Enqueue(int64_t slice) {
-  const std::vector<StreamBuffers::ReadyResult> ready =
-      buffers_.ReadyResultsOf(slice);
-  if (ready.empty()) return;
-  const std::shared_ptr<const void> owner = Lend(slice);
+void StreamCall::Enqueue(const std::vector<StreamBuffers::ReadyResult>& ready,
+                         const std::shared_ptr<const void>& owner) {
   for (const StreamBuffers::ReadyResult& result : ready) {
-    outgoing_.push_back({result, owner});
+    if (result.range.size() > 0) outgoing_.push_back({result, owner});
   }
 }
 
@@ -226,11 +193,10 @@ std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
 
 void StreamCall::EnqueueTotals() {
   std::vector<StreamBuffers::ReadyResult> ready;
-  const std::shared_ptr<const void> owner =
-      buffers_.TakeTotals(reservation(), &ready);
+  const auto owner = buffers_.TakeTotals(reservation(), &ready);
+  Enqueue(ready, owner);
   std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
   for (const StreamBuffers::ReadyResult& result : ready) {
-    outgoing_.push_back({result, owner});
     // The addends' say nothing of the sum's.
     for (size_t i = 0; i < counts.size(); ++i) {
       const ResultRequest& request = slices_->operation().results[i];
@@ -243,43 +209,37 @@ void StreamCall::EnqueueTotals() {
 }
 
 void StreamCall::Read() {
-  if (reading_ || half_closed_ || held_) return;
+  if (under_way_.read || held_) return;
   // Both slots full: the client waits. With operands missing that aren't cut,
   // the slots would stay full.
-  if (input_ && input_->whole_operands_complete() &&
+  if (state_ == State::kStreaming && input_->whole_operands_complete() &&
       input_->first_incomplete() < slices_->count() &&
       input_->first_incomplete() >= done_slices_ + StreamBuffers::kSlots) {
     return;
   }
-  reading_ = true;
-  read_start_ = absl::Now();
+  under_way_.read = absl::Now();
   HandOver();
   StartRead(&message_);
 }
 
 void StreamCall::Write() {
-  while (!writing_ && !outgoing_.empty()) {
-    StreamBuffers::ReadyResult& ready = outgoing_.front().ready;
-    if (ready.range.size() == 0) {
-      outgoing_.pop_front();
-      continue;
-    }
-    const absl::Time start = absl::Now();
-    const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
-    absl::StatusOr<grpc::ByteBuffer> frame = JoinMessage(
-        EncodeFrame(ready.which, bytes.begin),
-        {SliceOver(ready.data, bytes.size(), outgoing_.front().owner)});
-    if (!frame.ok()) return Fail(frame.status());
-    frame_.Swap(&*frame);
-    ready.data += bytes.size();
-    ready.range.begin = bytes.end;
-    if (ready.range.size() == 0) outgoing_.pop_front();
-    sample_.bytes_sent += bytes.size();
-    sample_.times.encode.Add(start, absl::Now());
-    writing_ = true;
-    HandOver();
-    StartWrite(&frame_);
-  }
+  if (under_way_.write || outgoing_.empty()) return;
+  const absl::Time start = absl::Now();
+  auto& [ready, owner] = outgoing_.front();
+  const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
+  absl::StatusOr<grpc::ByteBuffer> frame =
+      JoinMessage(EncodeFrame(ready.which, bytes.begin),
+                  {SliceOver(ready.data, bytes.size(), owner)});
+  if (!frame.ok()) return Fail(frame.status());
+  frame_.Swap(&*frame);
+  ready.data += bytes.size();
+  ready.range.begin = bytes.end;
+  if (ready.range.size() == 0) outgoing_.pop_front();
+  sample_.bytes_sent += bytes.size();
+  sample_.times.encode.Add(start, absl::Now());
+  under_way_.write = true;
+  HandOver();
+  StartWrite(&frame_);
 }
 
 void StreamCall::EndWell() {
