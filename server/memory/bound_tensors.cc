@@ -183,6 +183,7 @@ absl::StatusOr<RunBuffers> BoundTensors::BringIn(const Plan* plan,
                                                  const Backend& backend,
                                                  int threads) {
   for (Arrival& arrival : arrivals_) {
+    if (arrival.bytes == nullptr) continue;
     const bool may_differ = plan != nullptr && arrival.operands.size() == 1;
     const OperandGather* gather =
         IfAffordable(may_differ ? plan->gather(arrival.operands[0]) : nullptr,

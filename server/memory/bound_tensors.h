@@ -33,7 +33,8 @@ class BoundTensors {
   // go of messages, and returns the buffers of a run, without scratch. An
   // operand is gathered as `plan` would have it where no other operand shares
   // its bytes and the budget has room for that form; with a null `plan` all are
-  // copied as they are. To be called once, on a thread that may run plans.
+  // copied as they are. Called again it returns the same buffers. To be called
+  // on a thread that may run plans, or with one thread.
   // Errors: kResourceExhausted, reason BUSY.
   absl::StatusOr<RunBuffers> BringIn(const Plan* plan, const Backend& backend,
                                      int threads);
