@@ -243,7 +243,8 @@ CallServices GrpcServer::MakeServices() {
     background_.Post(std::move(task));
   };
   services.warm_up =
-      [this](WarmupWork work, std::function<bool()> give_up,
+      [this](std::vector<std::shared_ptr<const Operation>> work,
+             std::function<bool()> give_up,
              std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
         warmer_.Post(std::move(work), std::move(give_up), std::move(done));
       };

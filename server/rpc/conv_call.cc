@@ -29,21 +29,20 @@ int64_t ResponseBytes(const DecodedOperation& decoded) {
 ConvCall::ConvCall(const CallServices& services,
                    grpc::GenericCallbackServerContext* context,
                    Direction direction)
-    : OperationCall(
+    : UnaryCall(
           services, context,
           direction == Direction::kForward ? "ConvForward" : "ConvBackward",
           RoleFor(direction), NameOf(direction)),
       direction_(direction) {}
 
-absl::StatusOr<OperationCall::Request> ConvCall::Decode(
-    grpc::ByteBuffer* message) {
+absl::StatusOr<UnaryCall::Request> ConvCall::Decode(grpc::ByteBuffer* message) {
   return direction_ == Direction::kForward
              ? DecodeAs<v1::ConvForwardRequest>(message)
              : DecodeAs<v1::ConvBackwardRequest>(message);
 }
 
 template <typename Head>
-absl::StatusOr<OperationCall::Request> ConvCall::DecodeAs(
+absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
     grpc::ByteBuffer* message) {
   Head head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
@@ -63,14 +62,13 @@ absl::StatusOr<OperationCall::Request> ConvCall::DecodeAs(
   const int64_t response = ResponseBytes(decoded);
   RETURN_IF_ERROR(CheckMessageBytes("response", response));
   RETURN_IF_ERROR(decoded.support);
-  ASSIGN_OR_RETURN(
-      TensorPlaces places,
-      PlacesOf(decoded, std::move(payloads), services().regions));
+  ASSIGN_OR_RETURN(TensorPlaces places,
+                   PlacesOf(decoded, std::move(payloads), services().regions));
   sample()->bytes_received += RegionOperandBytes(decoded);
-  ASSIGN_OR_RETURN(request_,
-                   RouteRequest(services(), std::move(decoded.operation),
-                                std::move(options), received + response,
-                                sample()));
+  ASSIGN_OR_RETURN(
+      request_,
+      RouteRequest(services(), std::move(decoded.operation), std::move(options),
+                   received + response, sample()));
   result_regions_ = std::move(decoded.regions.results);
   return Request{request_.operation, std::move(places), request_.route.backend,
                  request_.options.deterministic,

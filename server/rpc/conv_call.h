@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "server/rpc/conv_request.h"
-#include "server/rpc/operation_call.h"
+#include "server/rpc/unary_call.h"
 
 namespace convgrad {
 
-class ConvCall final : public OperationCall {
+class ConvCall final : public UnaryCall {
  public:
   ConvCall(const CallServices& services,
            grpc::GenericCallbackServerContext* context, Direction direction);

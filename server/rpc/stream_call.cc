@@ -21,10 +21,9 @@ StreamCall::StreamCall(const CallServices& services,
            RoleFor(direction)),
       direction_(direction),
       strand_(std::make_shared<Strand>()),
-      progress_(arrival()),
-      buffers_(services.memory) {
+      progress_(arrival()) {
   job_.cancelled = std::make_shared<std::atomic<bool>>(false);
-  sample_.direction = direction;
+  sample_.operation = std::string(NameOf(direction));
   total_.plan_cache_hit = true;
 }
 
@@ -39,7 +38,9 @@ void StreamCall::OnMemory(const absl::Status& status) {
     progress_ = absl::Now();
     if (state_ == State::kAdmission) return EnterIf(status, State::kHeader);
     if (state_ != State::kMemory) return;
-    EnterIf(status.ok() ? buffers_.Take(*slices_, reservation()) : status,
+    EnterIf(status.ok()
+                ? tensors_.BindSlots(*slices_, services().memory, reservation())
+                : status,
             State::kStreaming);
   });
 }
@@ -71,10 +72,7 @@ void StreamCall::OnGone() {
 
 void StreamCall::OnJobDone(int64_t slice, const JobOutcome& outcome) {
   // Still on the worker: sums are work.
-  if (outcome.status.ok()) {
-    buffers_.sums().Add(slice);
-    if (slice + 1 == slices_->count()) buffers_.sums().Finish();
-  }
+  if (outcome.status.ok()) tensors_.End(slice);
   Step([this, outcome] { OnSliceDone(outcome); });
 }
 
@@ -101,8 +99,7 @@ void StreamCall::Enter(State next) {
     case State::kAdmission:
     case State::kMemory:
       under_way_.grant = true;
-      return AwaitMemory(slices_ ? StreamBuffers::BytesFor(*slices_)
-                                 : kCallOverheadBytes);
+      return AwaitMemory(slices_ ? NeededBytes() : kCallOverheadBytes);
     case State::kHeader:
       return SetAlarm();
     case State::kFailing:
@@ -112,7 +109,7 @@ void StreamCall::Enter(State next) {
       if (under_way_.job) services().scheduler->DropDead();
       return;
     case State::kEnded:
-      buffers_.Clear();
+      tensors_.Clear();
       if (under_way_.alarm) under_way_.alarm->Cancel();
       return;
     default:

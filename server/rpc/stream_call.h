@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "grpcpp/alarm.h"
+#include "proto/payload_message.h"
+#include "server/memory/sliced_tensors.h"
 #include "server/rpc/call.h"
+#include "server/rpc/conv_request.h"
 #include "server/rpc/strand.h"
-#include "server/rpc/stream_buffers.h"
 #include "server/rpc/stream_input.h"
 
 namespace convgrad {
@@ -81,7 +83,7 @@ class StreamCall final : public Call {
   };
   // Bytes to be sent, in frames.
   struct Outgoing {
-    StreamBuffers::ReadyResult ready;
+    SlicedTensors::ReadyResult ready;
     std::shared_ptr<const void> owner;
   };
 
@@ -116,11 +118,14 @@ class StreamCall final : public Call {
   void OnSliceDone(const JobOutcome& outcome);
   void OnAlarm();
   absl::Status Open();
-  absl::StatusOr<Router::Choice> Admit(StreamOpening* opening);
-  absl::Status CheckFits(int64_t bytes) const;
+  // Returns what the stream takes of the budget once it has a header: its
+  // tensors, the scratch of one job, a frame that is being read, and what every
+  // call takes.
+  int64_t NeededBytes() const;
+  absl::Status CheckFits() const;
   absl::Status TakeFrame();
   void Tally(const JobOutcome& outcome, absl::Time submitted);
-  void Enqueue(const std::vector<StreamBuffers::ReadyResult>& ready,
+  void Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
                const std::shared_ptr<const void>& owner);
   void EnqueueTotals();
   // Returns an owner of the results of `slice`, which tells when gRPC has let
@@ -153,18 +158,18 @@ class StreamCall final : public Call {
   absl::Time retry_at_ = absl::InfiniteFuture();
 
   // From kMemory on.
+  ConvRequest request_;
   std::optional<BatchSlices> slices_;
   std::optional<StreamInput> input_;
-  std::vector<Prediction> predictions_;
   // What the jobs of all slices have in common. They are cancelled, together,
   // when the call fails.
   Job job_;
 
-  StreamBuffers buffers_;
+  SlicedTensors tensors_;
   std::optional<HeldFrame> held_;
   std::deque<Outgoing> outgoing_;
   // By slot: gRPC has results of it.
-  std::array<bool, StreamBuffers::kSlots> lent_ = {};
+  std::array<bool, SlicedTensors::kSlots> lent_ = {};
   int64_t done_slices_ = 0;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer frame_;

@@ -6,9 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "backends/core/nonfinite.h"
 #include "backends/core/status.h"
+#include "backends/kernels/nonfinite.h"
 #include "proto/payload_message.h"
+#include "server/memory/admission.h"
 #include "server/rpc/report.h"
 #include "server/rpc/stream_call.h"
 
@@ -19,6 +20,22 @@ namespace {
 // holds memory already: it waits longer than a new call would, and at the end
 // of the queue.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
+
+// Returns what is set aside for the scratch of one slice's job: all its tensors
+// once more, in f32. Saturates.
+int64_t ScratchBytesFor(const BatchSlices& slices) {
+  const auto part = slices.SliceOperation(0);
+  int64_t bytes = 0;
+  for (const TensorUses& uses : {part->OperandUses(), part->ResultUses()}) {
+    for (const TensorUse& use : uses) {
+      if (use.tensor == nullptr) continue;
+      TensorDescriptor tensor = *use.tensor;
+      tensor.dtype = DataType::kF32;
+      bytes = AddCapacity(bytes, CountableBytes(tensor));
+    }
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -47,40 +64,39 @@ absl::Status StreamCall::Open() {
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(StreamOpening opening,
                    DecodeOpening(head, direction_, SizesOf(payloads)));
-  ASSIGN_OR_RETURN(Router::Choice route, Admit(&opening));
-  predictions_ = std::move(route.predictions);
-  sample_.backend = std::string(route.backend->name());
-  slices_ =
-      StreamSlices(std::move(opening.decoded.operation), opening.slice_items);
+  DecodedOperation& decoded = opening.decoded;
+  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, &sample_));
+  RETURN_IF_ERROR(decoded.support);
+  // The wire is the same for all, and passes beside the work.
+  ASSIGN_OR_RETURN(request_,
+                   RouteRequest(services(), std::move(decoded.operation),
+                                std::move(opening.options), 0, &sample_));
+  const Backend& backend = *request_.route.backend;
+  slices_ = StreamSlices(request_.operation, opening.slice_items);
   input_.emplace(*slices_);
-  RETURN_IF_ERROR(route.backend->CheckSupport(slices_->SliceOperation(0)));
-  job_.operation = slices_->operation();
-  job_.backend = route.backend;
-  job_.deterministic = opening.options.deterministic;
-  job_.inspection.count_nonfinite = opening.options.count_nonfinite;
+  RETURN_IF_ERROR(backend.CheckSupport(*slices_->SliceOperation(0)));
+  job_.operation = request_.operation;
+  job_.backend = &backend;
+  job_.deterministic = request_.options.deterministic;
+  job_.inspection.count_nonfinite = request_.options.count_nonfinite;
   job_.keeps_weight = true;
-  job_.prepaid_scratch_bytes = StreamBuffers::ScratchBytesFor(*slices_);
+  job_.prepaid_scratch_bytes = ScratchBytesFor(*slices_);
   job_.priority = priority();
   job_.client = client();
   job_.deadline = deadline();
-  RETURN_IF_ERROR(services().scheduler->CheckRoom(job_));
-  return CheckFits(StreamBuffers::BytesFor(*slices_));
+  Scheduler& scheduler = *services().scheduler;
+  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.Prepare(job_)));
+  return CheckFits();
 }
 
-absl::StatusOr<Router::Choice> StreamCall::Admit(StreamOpening* opening) {
-  ConvOperation& operation = opening->decoded.operation;
-  sample_.dtype = std::string(NameOf(operation.dtype()));
-  RETURN_IF_ERROR(services().router->CheckLimits(operation));
-  RETURN_IF_ERROR(opening->decoded.support);
-  DropUnneeded(&operation);
-  sample_.flops = operation.flops();
-  // The wire is the same for all, and passes beside the work.
-  return services().router->Route(
-      operation,
-      {opening->options.backend, {opening->options.deterministic, 0}});
+int64_t StreamCall::NeededBytes() const {
+  return std::min(kUncountableBytes, kCallOverheadBytes + kMaxFrameBytes +
+                                         SlicedTensors::SlotBytes(*slices_) +
+                                         job_.prepaid_scratch_bytes);
 }
 
-absl::Status StreamCall::CheckFits(int64_t bytes) const {
+absl::Status StreamCall::CheckFits() const {
+  const int64_t bytes = NeededBytes();
   const int64_t capacity = services().memory->budget.capacity_bytes();
   if (bytes <= capacity) return absl::OkStatus();
   return MakeError(
@@ -100,7 +116,7 @@ absl::Status StreamCall::TakeFrame() {
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(const OperandPiece piece,
-                   DecodeFrame(head, slices_->operation(), sizes));
+                   DecodeFrame(head, *request_.operation, sizes));
   ASSIGN_OR_RETURN(const int64_t slice, input_->Accept(piece));
   held_ = HeldFrame{piece, slice, std::move(payloads[0])};
   LandHeldFrame();
@@ -109,9 +125,16 @@ absl::Status StreamCall::TakeFrame() {
 
 void StreamCall::LandHeldFrame() {
   // Its slot still has operands that a job reads.
-  if (!held_ || held_->slice >= done_slices_ + StreamBuffers::kSlots) return;
-  sample_.bytes_copied += held_->piece.bytes.size();
-  buffers_.Land(held_->piece, held_->slice, std::move(held_->payload));
+  if (!held_ || held_->slice >= done_slices_ + SlicedTensors::kSlots) return;
+  const auto& [which, bytes] = held_->piece;
+  sample_.bytes_copied += bytes.size();
+  int64_t start = 0;
+  if (held_->slice != StreamInput::kNoSlice) {
+    const TensorDescriptor& tensor = *request_.operation->operand(which);
+    start = slices_->RangeOf(tensor, held_->slice).begin;
+  }
+  std::byte* const place = tensors_.OperandOf(PositionOf(which), held_->slice);
+  held_->payload.MoveTo(place + bytes.begin - start);
   held_.reset();
 }
 
@@ -119,13 +142,13 @@ void StreamCall::Compute() {
   const int64_t slice = done_slices_;
   if (under_way_.job || slice >= input_->first_incomplete() ||
       !input_->whole_operands_complete() ||
-      lent_[slice % StreamBuffers::kSlots] ||
+      lent_[slice % SlicedTensors::kSlots] ||
       retry_at_ != absl::InfiniteFuture()) {
     return;
   }
   Job job = job_;
   job.operation = slices_->SliceOperation(slice);
-  job.buffers = buffers_.ForJob(slice);
+  job.buffers = tensors_.Begin(slice);
   job.done = [this, slice](const JobOutcome& outcome) {
     OnJobDone(slice, outcome);
   };
@@ -145,8 +168,8 @@ void StreamCall::OnSliceDone(const JobOutcome& outcome) {
   }
   Tally(outcome, submitted);
   if (!outcome.status.ok()) return Fail(outcome.status);
-  const std::vector<StreamBuffers::ReadyResult> ready =
-      buffers_.ReadyResultsOf(done_slices_);
+  const std::vector<SlicedTensors::ReadyResult> ready =
+      tensors_.ReadyResultsOf(done_slices_);
   if (!ready.empty()) Enqueue(ready, Lend(done_slices_));
   ++done_slices_;
   if (IsLastDone()) EnqueueTotals();
@@ -165,22 +188,22 @@ void StreamCall::Tally(const JobOutcome& outcome, absl::Time submitted) {
   for (size_t i = 0; i < more.size(); ++i) counts[i] += more[i];
 }
 
-void StreamCall::Enqueue(const std::vector<StreamBuffers::ReadyResult>& ready,
+void StreamCall::Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
                          const std::shared_ptr<const void>& owner) {
-  for (const StreamBuffers::ReadyResult& result : ready) {
+  for (const SlicedTensors::ReadyResult& result : ready) {
     if (result.range.size() > 0) outgoing_.push_back({result, owner});
   }
 }
 
 std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
-  const int64_t slot = slice % StreamBuffers::kSlots;
+  const int64_t slot = slice % SlicedTensors::kSlots;
   lent_[slot] = true;
   const auto step = [this, slot] {
     lent_[slot] = false;
     progress_ = absl::Now();
     Continue();
   };
-  const std::shared_ptr<LentResults>& results = buffers_.slot(slice);
+  const std::shared_ptr<LentBuffers>& results = tensors_.slot(slice);
   // gRPC lets go with locks of its own held, perhaps when the call is over: the
   // step is for another thread, if the call is still there.
   return std::shared_ptr<const void>(
@@ -192,19 +215,18 @@ std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
 }
 
 void StreamCall::EnqueueTotals() {
-  std::vector<StreamBuffers::ReadyResult> ready;
-  const auto owner = buffers_.TakeTotals(reservation(), &ready);
+  std::vector<SlicedTensors::ReadyResult> ready;
+  const auto owner =
+      tensors_.TakeTotals(services().memory, reservation(), &ready);
   Enqueue(ready, owner);
   std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
-  for (const StreamBuffers::ReadyResult& result : ready) {
+  if (counts.empty()) return;
+  for (const SlicedTensors::ReadyResult& result : ready) {
     // The addends' say nothing of the sum's.
-    for (size_t i = 0; i < counts.size(); ++i) {
-      const ResultRequest& request = slices_->operation().results[i];
-      if (request.which != result.which) continue;
-      const DataType dtype = request.descriptor.dtype;
-      counts[i] = CountNonfinite(dtype, result.data,
-                                 result.range.size() / ByteSizeOf(dtype));
-    }
+    const DataType dtype =
+        request_.operation->results[result.position].descriptor.dtype;
+    counts[result.position] = CountNonfinite(
+        dtype, result.data, result.range.size() / ByteSizeOf(dtype));
   }
 }
 
@@ -214,7 +236,7 @@ void StreamCall::Read() {
   // the slots would stay full.
   if (state_ == State::kStreaming && input_->whole_operands_complete() &&
       input_->first_incomplete() < slices_->count() &&
-      input_->first_incomplete() >= done_slices_ + StreamBuffers::kSlots) {
+      input_->first_incomplete() >= done_slices_ + SlicedTensors::kSlots) {
     return;
   }
   under_way_.read = absl::Now();
@@ -228,7 +250,8 @@ void StreamCall::Write() {
   auto& [ready, owner] = outgoing_.front();
   const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
   absl::StatusOr<grpc::ByteBuffer> frame =
-      JoinMessage(EncodeFrame(ready.which, bytes.begin),
+      JoinMessage(EncodeFrame(request_.operation->results[ready.position].which,
+                              bytes.begin),
                   {SliceOver(ready.data, bytes.size(), owner)});
   if (!frame.ok()) return Fail(frame.status());
   frame_.Swap(&*frame);
@@ -245,14 +268,14 @@ void StreamCall::Write() {
 void StreamCall::EndWell() {
   v1::ConvStreamResponse message;
   v1::StreamEnd* end = message.mutable_end();
-  for (const ResultRequest& request : slices_->operation().results) {
+  for (const ResultRequest& request : request_.operation->results) {
     v1::NamedTensor* named = end->add_results();
     named->set_which(EncodeResult(request.which));
     *named->mutable_tensor() = EncodeStreamTensor(request.descriptor);
   }
   sample_.times.total = absl::Now() - arrival();
-  EncodeReport(sample_, slices_->operation(), total_, end->mutable_report());
-  EncodePredictions(predictions_, end->mutable_report());
+  EncodeReport(sample_, *request_.operation, total_, end->mutable_report());
+  EncodePredictions(request_.route.predictions, end->mutable_report());
   absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(message, {});
   if (!response.ok()) return End(response.status());
   End(absl::OkStatus(), &*response);

@@ -21,6 +21,7 @@ namespace convgrad {
 // What came of a job. Durations are sums over its slices.
 struct JobOutcome {
   absl::Status status;
+  bool no_room = false;         // refused, but the same job may come again
   std::string implementation;   // "" if it never got a plan
   bool planned = false;         // a plan was looked up
   bool plan_cache_hit = false;  // each time

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "backends/core/status.h"
@@ -62,6 +63,8 @@ void Scheduler::Submit(std::unique_ptr<ActiveJob> active) {
       return;
     }
   }
+  const std::optional<ErrorDetail> detail = DetailOf(refusal);
+  active->outcome.no_room = detail && detail->reason == Reason::kBusy;
   End(*active, std::move(refusal));
 }
 

@@ -1,4 +1,4 @@
-#include "server/rpc/operation_call.h"
+#include "server/rpc/unary_call.h"
 
 #include <string>
 #include <utility>
@@ -14,15 +14,15 @@
 
 namespace convgrad {
 
-OperationCall::OperationCall(const CallServices& services,
-                             grpc::GenericCallbackServerContext* context,
-                             absl::string_view method, Role role,
-                             absl::string_view operation)
+UnaryCall::UnaryCall(const CallServices& services,
+                     grpc::GenericCallbackServerContext* context,
+                     absl::string_view method, Role role,
+                     absl::string_view operation)
     : Call(services, context, method, role), tensors_(services.memory) {
   sample_.operation = std::string(operation);
 }
 
-void OperationCall::Start() {
+void UnaryCall::Start() {
   sample_.priority = std::string(NameOf(priority()));
   int64_t declared;
   if (absl::SimpleAtoi(Metadata(kRequestBytesKey), &declared) &&
@@ -35,19 +35,18 @@ void OperationCall::Start() {
         services().scheduler->CheckArrival(priority(), client(), deadline());
   }
   if (!status.ok()) return End(std::move(status));
-  AwaitMemory(AdmissionBytes(declared_bytes_ >= 0
-                                 ? declared_bytes_
-                                 : services().max_message_bytes));
+  AwaitMemory(AdmissionBytes(
+      declared_bytes_ >= 0 ? declared_bytes_ : services().max_message_bytes));
 }
 
-void OperationCall::OnMemory(const absl::Status& status) {
+void UnaryCall::OnMemory(const absl::Status& status) {
   if (!status.ok()) return End(status);
   read_start_ = absl::Now();
   HandOver();
   StartRead(&request_);
 }
 
-void OperationCall::OnReadDone(bool ok) {
+void UnaryCall::OnReadDone(bool ok) {
   HandOver();
   if (!ok && FailedToRead()) return End(WhyGone());
   if (!ok) {
@@ -67,7 +66,7 @@ void OperationCall::OnReadDone(bool ok) {
   services().scheduler->Submit(std::move(job_));
 }
 
-void OperationCall::OnSendInitialMetadataDone(bool ok) {
+void UnaryCall::OnSendInitialMetadataDone(bool ok) {
   HandOver();
   if (ok) {
     return End(InvalidField(Reason::kMalformed, "request", "no message",
@@ -79,8 +78,8 @@ void OperationCall::OnSendInitialMetadataDone(bool ok) {
        absl::StrCat("at most ", services().max_message_bytes)}));
 }
 
-absl::Status OperationCall::CheckMessageBytes(absl::string_view what,
-                                              int64_t bytes) const {
+absl::Status UnaryCall::CheckMessageBytes(absl::string_view what,
+                                          int64_t bytes) const {
   const int64_t limit = services().max_message_bytes;
   if (bytes <= limit) return absl::OkStatus();
   return MakeError(
@@ -89,7 +88,7 @@ absl::Status OperationCall::CheckMessageBytes(absl::string_view what,
        absl::StrCat("at most ", limit, ", the server's --max_message_bytes")});
 }
 
-absl::Status OperationCall::CheckReceived(int64_t bytes) {
+absl::Status UnaryCall::CheckReceived(int64_t bytes) {
   sample_.bytes_received = bytes;
   if (declared_bytes_ >= 0 && bytes > declared_bytes_) {
     return InvalidField(Reason::kByteCountMismatch, "payloads",
@@ -100,7 +99,7 @@ absl::Status OperationCall::CheckReceived(int64_t bytes) {
   return CheckMessageBytes("request", bytes);
 }
 
-absl::Status OperationCall::Prepare() {
+absl::Status UnaryCall::Prepare() {
   ASSIGN_OR_RETURN(Request request, Decode(&request_));
   const Operation& operation = *request.operation;
   const Backend& backend = *request.backend;
@@ -130,11 +129,11 @@ absl::Status OperationCall::Prepare() {
   return tensors_.BringIn(nullptr, backend, 1).status();
 }
 
-void OperationCall::OnGone() {
+void UnaryCall::OnGone() {
   if (submitted_) services().scheduler->DropDead();
 }
 
-void OperationCall::OnJobDone(JobOutcome outcome) {
+void UnaryCall::OnJobDone(JobOutcome outcome) {
   sample_.queued = true;
   sample_.bytes_copied = tensors_.copied_bytes();
   AddStages(outcome, submitted_at_, &sample_);
@@ -152,8 +151,7 @@ void OperationCall::OnJobDone(JobOutcome outcome) {
   End(absl::OkStatus(), &*response);
 }
 
-absl::StatusOr<grpc::ByteBuffer> OperationCall::Respond(
-    const JobOutcome& outcome) {
+absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond(const JobOutcome& outcome) {
   const absl::Time start = absl::Now();
   sample_.bytes_sent = tensors_.result_bytes();
   std::vector<LentBytes> results = tensors_.TakeResults(reservation());
@@ -163,7 +161,7 @@ absl::StatusOr<grpc::ByteBuffer> OperationCall::Respond(
   return Encode(outcome, std::move(results));
 }
 
-void OperationCall::Settle(const absl::Status& status) {
+void UnaryCall::Settle(const absl::Status& status) {
   tensors_.Clear();
   if (!status.ok()) sample_.bytes_sent = 0;
 }

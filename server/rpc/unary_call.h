@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-class OperationCall : public Call {
+class UnaryCall : public Call {
  protected:
   // What a message asks for, checked and routed.
   struct Request {
@@ -24,10 +24,9 @@ class OperationCall : public Call {
   };
 
   // `operation` is Operation::name() of what it may ask for.
-  OperationCall(const CallServices& services,
-                grpc::GenericCallbackServerContext* context,
-                absl::string_view method, Role role,
-                absl::string_view operation);
+  UnaryCall(const CallServices& services,
+            grpc::GenericCallbackServerContext* context,
+            absl::string_view method, Role role, absl::string_view operation);
 
   // Reads and checks the request and chooses who computes it; fills what
   // `sample()` says of that. The message's memory is `reservation()`.
