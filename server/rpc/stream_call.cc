@@ -46,7 +46,6 @@ void StreamCall::OnMemory(const absl::Status& status) {
 }
 
 void StreamCall::OnReadDone(bool ok) {
-  HandOver();
   Step([this, ok] {
     progress_ = absl::Now();
     sample_.times.receive.Add(*under_way_.read, progress_);
@@ -57,7 +56,6 @@ void StreamCall::OnReadDone(bool ok) {
 }
 
 void StreamCall::OnWriteDone(bool ok) {
-  HandOver();
   Step([this, ok] {
     under_way_.write = false;
     frame_.Clear();
@@ -77,7 +75,6 @@ void StreamCall::OnJobDone(int64_t slice, const JobOutcome& outcome) {
 }
 
 void StreamCall::OnDone() {
-  HandOver();
   Step([this] { Enter(State::kDone); });
 }
 
@@ -87,6 +84,7 @@ void StreamCall::Settle(const absl::Status& /*status*/) {
 }
 
 void StreamCall::Step(std::function<void()> event) {
+  HandOver();
   strand_->Run([this, event = std::move(event)] {
     event();
     Continue();
@@ -164,10 +162,7 @@ void StreamCall::SetAlarm() {
   if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
   under_way_.alarm.emplace();
   under_way_.alarm->Set(absl::ToChronoTime(std::max(due, now)),
-                        [this](bool /*ok*/) {
-                          HandOver();
-                          Step([this] { OnAlarm(); });
-                        });
+                        [this](bool /*ok*/) { Step([this] { OnAlarm(); }); });
 }
 
 void StreamCall::OnAlarm() {

@@ -20,46 +20,32 @@
 
 namespace convgrad {
 
-// A stream is a machine of these states, which it enters in this order, though
-// not all of them (Enter is the one place where that happens):
-//
-//   state       waits for                 on             enters
-//   ---------------------------------------------------------------------
-//   kAdmission  64 KiB of memory          the grant      kHeader
-//   kHeader     the first message         the header     kMemory
-//   kMemory     memory for all slices     the grant      kStreaming
-//   kStreaming  frames, slices, writes    a half-close   kDraining
-//   kDraining   slices, writes            the last sent  kEnded, with OK
-//   kFailing    grant, job and write      all are back   kEnded, with an error
-//   kEnded      gRPC to be done           OnDone         kDone
-//   kDone       the alarm                 it is back     (deletes the call)
-//
-// Every state before kFailing enters kFailing on an error, a message or
-// half-close out of place, a client that has gone or does nothing for too long,
-// and a deadline that has passed. A call that Call::Begin refuses goes from
-// kAdmission to kEnded. What comes back from kFailing on changes nothing but
-// what is under way.
-//
-// Beside the state there is what is under way with others (UnderWay): it comes
-// back as an event, on any thread. Each event is a step on the call's strand,
-// so that events never meet, and ends with Continue, which does all that can be
-// done now. Members are the strand's, but for what a job borrows while it is
-// under way. See "Streams" in server/README.md.
+// A stream is always in one State. Beside that there is what is under way with
+// others: it comes back as an event, on any thread. Each event is a step on the
+// call's strand, so that events never meet, and ends with Continue, which does
+// what can be done now. Members are the strand's, but for what a job borrows
+// while it is under way. See "Streams" in server/README.md.
 class StreamCall final : public Call {
  public:
   StreamCall(const CallServices& services,
              grpc::GenericCallbackServerContext* context, Direction direction);
 
  private:
+  // States are entered in this order, in Enter alone. Each one before kFailing
+  // also leads to kFailing: on an error, a message or half-close out of place,
+  // a client that has gone or does nothing for too long, a deadline. A call
+  // that Call::Begin refuses goes from kAdmission to kEnded. From kFailing on
+  // an event changes nothing but what is under way.
   enum class State {
-    kAdmission,
-    kHeader,
-    kMemory,
-    kStreaming,
-    kDraining,
-    kFailing,
-    kEnded,
-    kDone,
+    //           waits for                  and on             enters
+    kAdmission,  // 64 KiB of memory        the grant          kHeader
+    kHeader,     // the first message       the header         kMemory
+    kMemory,     // memory for its slices   the grant          kStreaming
+    kStreaming,  // frames, jobs, writes    the half-close     kDraining
+    kDraining,   // jobs, writes            the last write     kEnded, with OK
+    kFailing,    // grant, job, write       the last of these  kEnded
+    kEnded,      // gRPC                    OnDone             kDone
+    kDone,       // the alarm               its return         (is deleted)
   };
 
   // What was asked of others and isn't back, at most one of each.

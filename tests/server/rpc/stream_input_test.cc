@@ -1,7 +1,9 @@
 #include "server/rpc/stream_input.h"
 
+#include <memory>
 #include <optional>
-#include <vector>
+#include <string>
+#include <utility>
 
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
@@ -19,9 +21,9 @@ constexpr int64_t kWeight = 216;
 class StreamInputTest : public testing::Test {
  protected:
   static BatchSlices SlicesOf(absl::string_view problem) {
-    ConvOperation operation = WholeOperation(
-        *Parse(problem), Direction::kBackward, DataType::kF32, Layout::kNCX);
-    DropUnneeded(&operation);
+    auto operation = std::make_shared<ConvOperation>(WholeOperation(
+        *Parse(problem), Direction::kBackward, DataType::kF32, Layout::kNCX));
+    DropUnneeded(operation.get());
     return StreamSlices(std::move(operation), 2);
   }
 
