@@ -61,8 +61,8 @@ bool NeedsStream(const ConvOperation& operation, const RegionPlaces& places) {
   return std::max(request_bytes, response_bytes) > kLargestUnaryBytes;
 }
 
-// Returns whether `status` is a server's word that its messages are too small
-// for the operation.
+// Returns whether a server says that its messages are too small for the
+// operation (error.proto).
 bool IsMessageTooLarge(const absl::Status& status) {
   const std::optional<ErrorDetail> detail = DetailOf(status);
   return detail && status.code() == absl::StatusCode::kResourceExhausted &&

@@ -135,7 +135,10 @@ def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
 
 
 def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
-    """Returns whether a server's messages are too small. A stream can't check itself."""
+    """Returns whether a server says that its messages are too small (error.proto).
+
+    A stream can't check itself.
+    """
     return (error.reason == "LIMIT_EXCEEDED" and error.field in ("request", "response")
             and call.message is not None and call.stream is not None
             and not call.options.get("self_check", False))
