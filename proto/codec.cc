@@ -114,7 +114,7 @@ v1::ConvOperation EncodeOperation(const ConvOperation& operation,
   for (Operand operand : kAllOperands) {
     const auto& tensor = operation.operand(operand);
     if (!tensor) continue;
-    const auto& range = regions.operands[static_cast<size_t>(operand)];
+    const auto& range = regions.operands[PositionOf(operand)];
     *MutableTensor(message.mutable_operands(), operand) =
         range ? EncodeTensor(*tensor, *range)
               : EncodeTensor(*tensor, payload_index++);

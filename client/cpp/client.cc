@@ -189,7 +189,7 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     std::vector<grpc::Slice> payloads;
     for (Operand operand : kAllOperands) {
-      const auto place = static_cast<size_t>(operand);
+      const auto place = PositionOf(operand);
       if (!operation.operand(operand) || places.operands[place]) continue;
       payloads.push_back(loan.SliceOf(call.operands[place]));
     }
