@@ -74,7 +74,7 @@ bool StreamedRun::NextFrame() {
   if (next_piece_ == to_send_.size()) return false;
   OperandPiece& piece = to_send_[next_piece_];
   const ByteRange bytes = FrameAt(piece.bytes, piece.bytes.begin);
-  const auto operand = call_.operands[static_cast<size_t>(piece.which)];
+  const auto operand = call_.operands[PositionOf(piece.which)];
   piece.bytes.begin = bytes.end;
   if (piece.bytes.size() == 0) ++next_piece_;
   SetOutgoing(
