@@ -45,11 +45,12 @@ class SlicedTensors {
   // has no batch.
   std::byte* OperandOf(size_t position, int64_t slice) const;
 
-  // Returns the buffers of `slice`, without scratch. Each slice is begun and
-  // ended once, in order.
+  // Returns the buffers of `slice`, without scratch. Slices are begun in order;
+  // one that didn't run may be begun again.
   RunBuffers Begin(int64_t slice);
-  // To be called when `slice` has run. After the last one the results are
-  // complete: those of windows in `whole`, the sums of slots in TakeTotals.
+  // To be called once for each slice, when it has run. After the last one the
+  // results are complete: those of windows in `whole`, the sums of slots in
+  // TakeTotals.
   void End(int64_t slice);
 
   // One result, or a slice of it, that is ready to leave.
