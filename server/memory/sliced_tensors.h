@@ -41,9 +41,9 @@ class SlicedTensors {
   // Returns the bytes that BindSlots takes; saturates.
   static int64_t SlotBytes(const BatchSlices& slices);
 
-  // Returns where `slice` of the operand at `position` lies; all of it if it
-  // has no batch.
-  std::byte* OperandOf(size_t position, int64_t slice) const;
+  // Returns where the byte at `offset` in the packed operand at `position`
+  // lies. It is one of `slice`, if the operand has a batch.
+  std::byte* OperandByte(size_t position, int64_t slice, int64_t offset) const;
 
   // Returns the buffers of `slice`, without scratch. Slices are begun in order;
   // one that didn't run may be begun again.

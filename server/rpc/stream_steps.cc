@@ -128,13 +128,8 @@ void StreamCall::LandHeldFrame() {
   if (!held_ || held_->slice >= done_slices_ + SlicedTensors::kSlots) return;
   const auto& [which, bytes] = held_->piece;
   sample_.bytes_copied += bytes.size();
-  int64_t start = 0;
-  if (held_->slice != StreamInput::kNoSlice) {
-    const TensorDescriptor& tensor = *request_.operation->operand(which);
-    start = slices_->RangeOf(tensor, held_->slice).begin;
-  }
-  std::byte* const place = tensors_.OperandOf(PositionOf(which), held_->slice);
-  held_->payload.MoveTo(place + bytes.begin - start);
+  held_->payload.MoveTo(
+      tensors_.OperandByte(PositionOf(which), held_->slice, bytes.begin));
   held_.reset();
 }
 
