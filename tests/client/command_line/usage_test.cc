@@ -15,7 +15,7 @@ namespace {
 // A flag that only the program knows would be in no help and no completion.
 TEST(Usage, HasEveryFlagOfTheTool) {
   for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (!absl::EndsWith(flag->Filename(), "command_line/flags.cc")) continue;
+    if (!absl::EndsWith(flag->Filename(), "command_line/settings.cc")) continue;
     const auto flags = AllFlags();
     const auto found = std::find_if(
         flags.begin(), flags.end(),
