@@ -146,8 +146,11 @@ std::byte* SlicedTensors::PlaceOf(const Binding& binding, int64_t slice) const {
   return binding.whole + RangeOf(binding, slice).begin;
 }
 
-std::byte* SlicedTensors::OperandOf(size_t position, int64_t slice) const {
-  return PlaceOf(operands_[position], slice);
+std::byte* SlicedTensors::OperandByte(size_t position, int64_t slice,
+                                      int64_t offset) const {
+  const Binding& operand = operands_[position];
+  if (operand.use.has_batch) offset -= RangeOf(operand, slice).begin;
+  return PlaceOf(operand, slice) + offset;
 }
 
 RunBuffers SlicedTensors::Begin(int64_t slice) {

@@ -41,15 +41,16 @@ class SlicedTensors {
   // Returns the bytes that BindSlots takes; saturates.
   static int64_t SlotBytes(const BatchSlices& slices);
 
-  // Returns where `slice` of the operand at `position` lies; all of it if it
-  // has no batch.
-  std::byte* OperandOf(size_t position, int64_t slice) const;
+  // Returns where the byte at `offset` in the packed operand at `position`
+  // lies. It is one of `slice`, if the operand has a batch.
+  std::byte* OperandByte(size_t position, int64_t slice, int64_t offset) const;
 
-  // Returns the buffers of `slice`, without scratch. Each slice is begun and
-  // ended once, in order.
+  // Returns the buffers of `slice`, without scratch. Slices are begun in order;
+  // one that didn't run may be begun again.
   RunBuffers Begin(int64_t slice);
-  // To be called when `slice` has run. After the last one the results are
-  // complete: those of windows in `whole`, the sums of slots in TakeTotals.
+  // To be called once for each slice, when it has run. After the last one the
+  // results are complete: those of windows in `whole`, the sums of slots in
+  // TakeTotals.
   void End(int64_t slice);
 
   // One result, or a slice of it, that is ready to leave.

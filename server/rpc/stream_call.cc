@@ -69,7 +69,7 @@ void StreamCall::OnGone() {
 }
 
 void StreamCall::OnJobDone(int64_t slice, const JobOutcome& outcome) {
-  // Still on the worker: sums are work.
+  // This is still the worker's thread: adding sums up is work.
   if (outcome.status.ok()) tensors_.End(slice);
   Step([this, outcome] { OnSliceDone(outcome); });
 }
@@ -158,7 +158,7 @@ void StreamCall::SetAlarm() {
   const absl::Time now = absl::Now();
   absl::Time due =
       (IsBusy() ? now : progress_) + services().stream_idle_timeout;
-  // A call that failed is past its deadline already, perhaps.
+  // A call that failed may be past its deadline already.
   if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
   under_way_.alarm.emplace();
   under_way_.alarm->Set(absl::ToChronoTime(std::max(due, now)),
@@ -171,25 +171,25 @@ void StreamCall::OnAlarm() {
   const absl::Time now = absl::Now();
   if (retry_at_ <= now) retry_at_ = absl::InfiniteFuture();
   const absl::Duration patience = services().stream_idle_timeout;
+  absl::Status over;
   if (deadline() <= now) {
-    GiveUp(WhyGone());
+    over = WhyGone();
   } else if (!IsBusy() && now - progress_ >= patience) {
-    GiveUp(MakeError(
+    over = MakeError(
         absl::StatusCode::kDeadlineExceeded,
         {Reason::kDeadline, "stream",
          absl::StrCat(under_way_.write ? "a client that took no frame for "
                                        : "no frame for ",
                       absl::FormatDuration(patience)),
-         "one within the server's --stream_idle_timeout"}));
+         "one within the server's --stream_idle_timeout"});
+  }
+  if (!over.ok()) {
+    Fail(std::move(over));
+    // What the client doesn't take would keep the call, and its memory.
+    if (under_way_.write) BreakOff();
+    progress_ = now;
   }
   SetAlarm();
-}
-
-void StreamCall::GiveUp(absl::Status status) {
-  Fail(std::move(status));
-  // What the client doesn't take would keep the call, and its memory.
-  if (under_way_.write) BreakOff();
-  progress_ = absl::Now();
 }
 
 bool StreamCall::IsBusy() const {

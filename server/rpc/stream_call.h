@@ -48,16 +48,17 @@ class StreamCall final : public Call {
     kDone,       // the alarm               its return         (is deleted)
   };
 
-  // What was asked of others and isn't back, at most one of each.
+  // What the stream has asked of others and isn't back, at most one of each;
+  // of reads and jobs also since when.
   struct UnderWay {
-    bool grant = false;              // of memory
-    std::optional<absl::Time> read;  // since when
-    std::optional<absl::Time> job;   // since when
+    bool grant = false;
+    std::optional<absl::Time> read;
+    std::optional<absl::Time> job;
     bool write = false;
     std::optional<grpc::Alarm> alarm;
 
-    // Returns whether End has to wait: a read fails after End, which cancels
-    // the alarm.
+    // Returns whether End has to wait. It needn't for a read, which End makes
+    // fail, and for the alarm, which it cancels.
     bool DelaysEnd() const { return grant || job || write; }
   };
 
@@ -84,18 +85,18 @@ class StreamCall final : public Call {
   void Settle(const absl::Status& status) override;
   OpSample* sample() override { return &sample_; }
 
-  // Runs `event` on the strand, and Continue after it.
+  // Runs `event` on the strand, and Continue after it. Called by any thread.
   void Step(std::function<void()> event);
 
-  // Changes the state, and does what comes with the new one.
+  // Changes the state, and does what the new one begins with.
   void Enter(State next);
   // Enters `next`, or kFailing if `status` isn't OK.
   void EnterIf(absl::Status status, State next);
-  // Enters kFailing, unless the call is that far: `status` is how it will end.
+  // Enters kFailing, unless the call is that far already. `status` is how it
+  // will end.
   void Fail(absl::Status status);
-  // Fails because of a time that is over, whatever the client takes.
-  void GiveUp(absl::Status status);
-  // Does what the state allows and nothing under way hinders.
+  // Does what the state allows and nothing under way hinders. It may delete the
+  // call.
   void Continue();
 
   // What events do, on the strand.
@@ -137,13 +138,14 @@ class StreamCall final : public Call {
   const std::shared_ptr<Strand> strand_;
   State state_ = State::kAdmission;
   UnderWay under_way_;
-  absl::Status failure_;  // from kFailing on
+  // How the call will end; set when it enters kFailing.
+  absl::Status failure_;
   // When the client last did something, or work for it was done.
   absl::Time progress_;
   // When a job that found no room in the queue is submitted again.
   absl::Time retry_at_ = absl::InfiniteFuture();
 
-  // From kMemory on.
+  // What the header asks for; set when it has come.
   ConvRequest request_;
   std::optional<BatchSlices> slices_;
   std::optional<StreamInput> input_;
@@ -154,12 +156,12 @@ class StreamCall final : public Call {
   SlicedTensors tensors_;
   std::optional<HeldFrame> held_;
   std::deque<Outgoing> outgoing_;
-  // By slot: gRPC has results of it.
+  // Whether gRPC has results of a slot.
   std::array<bool, SlicedTensors::kSlots> lent_ = {};
   int64_t done_slices_ = 0;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer frame_;
-  // Sums over the slices.
+  // Both are sums over the slices.
   JobOutcome total_;
   OpSample sample_;
 };

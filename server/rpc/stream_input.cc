@@ -21,11 +21,9 @@ absl::Status Missing(const FrameCoverage& coverage, absl::string_view what) {
 
 StreamInput::StreamInput(const BatchSlices& slices)
     : slices_(slices), uses_(slices.operation().OperandUses()) {
-  for (Operand which : kAllOperands) {
-    const auto& [tensor, has_batch, scale] = uses_[PositionOf(which)];
-    if (tensor == nullptr || has_batch) continue;
-    whole_[PositionOf(which)] =
-        FrameCoverage({0, ByteSize(*tensor).value_or(0)});
+  for (size_t i = 0; i < uses_.size(); ++i) {
+    if (uses_[i].tensor == nullptr || uses_[i].has_batch) continue;
+    whole_[i] = FrameCoverage({0, ByteSize(*uses_[i].tensor).value_or(0)});
   }
   OpenSlice(0);
   OpenSlice(1);
@@ -34,17 +32,11 @@ StreamInput::StreamInput(const BatchSlices& slices)
 
 void StreamInput::OpenSlice(int64_t slice) {
   if (slice >= slices_.count()) return;
-  for (Operand which : kAllOperands) {
-    const TensorUse& use = uses_[PositionOf(which)];
-    if (!use.has_batch) continue;
-    CoverageOf(which, slice) =
-        FrameCoverage(slices_.RangeOf(*use.tensor, slice));
+  for (size_t i = 0; i < uses_.size(); ++i) {
+    if (!uses_[i].has_batch) continue;
+    open_[slice % 2][i] =
+        FrameCoverage(slices_.RangeOf(*uses_[i].tensor, slice));
   }
-}
-
-FrameCoverage& StreamInput::CoverageOf(Operand which, int64_t slice) {
-  Coverage& coverage = slice == kNoSlice ? whole_ : open_[slice % 2];
-  return coverage[PositionOf(which)];
 }
 
 bool StreamInput::IsComplete(int64_t slice) const {
@@ -107,8 +99,9 @@ absl::Status StreamInput::CheckOpen(int64_t slice, Operand which) const {
 absl::StatusOr<int64_t> StreamInput::Accept(const OperandPiece& piece) {
   ASSIGN_OR_RETURN(const int64_t slice, SliceOf(piece));
   if (slice != kNoSlice) RETURN_IF_ERROR(CheckOpen(slice, piece.which));
+  Coverage& coverage = slice == kNoSlice ? whole_ : open_[slice % 2];
   RETURN_IF_ERROR(
-      CoverageOf(piece.which, slice).Add(piece.bytes, NameOf(piece.which)));
+      coverage[PositionOf(piece.which)].Add(piece.bytes, NameOf(piece.which)));
   while (first_ < slices_.count() && IsComplete(first_)) {
     OpenSlice(first_ + 2);
     ++first_;

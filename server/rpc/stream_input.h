@@ -43,7 +43,6 @@ class StreamInput {
 
   absl::StatusOr<int64_t> SliceOf(const OperandPiece& piece) const;
   absl::Status CheckOpen(int64_t slice, Operand which) const;
-  FrameCoverage& CoverageOf(Operand which, int64_t slice);
   // Expects `slice`, in place of one before the open ones.
   void OpenSlice(int64_t slice);
   bool IsComplete(int64_t slice) const;

@@ -16,9 +16,9 @@
 namespace convgrad {
 namespace {
 
-// Between two tries of a slice that found no room in the queue. The stream
-// holds memory already: it waits longer than a new call would, and at the end
-// of the queue.
+// A slice that found no room in the queue is submitted again after this time.
+// The stream holds memory already: it waits longer than a new call would, and
+// at the end of the queue.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
 
 // Returns what is set aside for the scratch of one slice's job: all its tensors
@@ -124,17 +124,12 @@ absl::Status StreamCall::TakeFrame() {
 }
 
 void StreamCall::LandHeldFrame() {
-  // Its slot still has operands that a job reads.
+  // Until then a job may read the operands in its slot.
   if (!held_ || held_->slice >= done_slices_ + SlicedTensors::kSlots) return;
   const auto& [which, bytes] = held_->piece;
   sample_.bytes_copied += bytes.size();
-  int64_t start = 0;
-  if (held_->slice != StreamInput::kNoSlice) {
-    const TensorDescriptor& tensor = *request_.operation->operand(which);
-    start = slices_->RangeOf(tensor, held_->slice).begin;
-  }
-  std::byte* const place = tensors_.OperandOf(PositionOf(which), held_->slice);
-  held_->payload.MoveTo(place + bytes.begin - start);
+  held_->payload.MoveTo(
+      tensors_.OperandByte(PositionOf(which), held_->slice, bytes.begin));
   held_.reset();
 }
 
@@ -162,7 +157,7 @@ void StreamCall::OnSliceDone(const JobOutcome& outcome) {
   if (state_ >= State::kFailing) return;
   if (done_slices_ > 0 && outcome.no_room) {
     retry_at_ = progress_ + kRetryDelay;
-    // It comes at once, and is set anew.
+    // The alarm comes back at once, and is set anew.
     if (under_way_.alarm) under_way_.alarm->Cancel();
     return;
   }
@@ -222,7 +217,7 @@ void StreamCall::EnqueueTotals() {
   std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
   if (counts.empty()) return;
   for (const SlicedTensors::ReadyResult& result : ready) {
-    // The addends' say nothing of the sum's.
+    // What the addends' counts say is nothing about the sum.
     const DataType dtype =
         request_.operation->results[result.position].descriptor.dtype;
     counts[result.position] = CountNonfinite(
@@ -232,8 +227,8 @@ void StreamCall::EnqueueTotals() {
 
 void StreamCall::Read() {
   if (under_way_.read || held_) return;
-  // Both slots full: the client waits. With operands missing that aren't cut,
-  // the slots would stay full.
+  // With both slots full the client waits, unless an operand without a batch is
+  // missing: then the slots would stay full.
   if (state_ == State::kStreaming && input_->whole_operands_complete() &&
       input_->first_incomplete() < slices_->count() &&
       input_->first_incomplete() >= done_slices_ + SlicedTensors::kSlots) {

@@ -43,6 +43,9 @@ SEES = {
     # Whole programs and the one suite for all backends.
     "tests/conformance/": (CORE, BACKENDS),
     "tests/backends/proof/": (CORE, BACKENDS),
+    # Its tensors are computed with.
+    "tests/server/memory/":
+        (CORE, REGISTRY, "proto/region_handshake.", "server/memory/"),
     "tests/gpu/": (CORE, BACKENDS),
     "tests/end_to_end/": ANYTHING,
     "tests/bench/": ANYTHING,
