@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/mutex.h"
+#include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_types.h"
 
 namespace convgrad::onednn {
@@ -21,7 +22,7 @@ constexpr int64_t kPrimitiveBytes = 64 << 10;
 
 }  // namespace
 
-const void* Memory::Read(const Location& location) const {
+const void* StepContext::Read(const Location& location) const {
   switch (location.area) {
     case Location::Area::kOperand:
       return static_cast<const std::byte*>(buffers_.operands[location.index]) +
@@ -44,7 +45,7 @@ const void* Memory::Read(const Location& location) const {
   return buffers_.scratch.data() + location.byte_offset;
 }
 
-void* Memory::Write(const Location& location) const {
+void* StepContext::Write(const Location& location) const {
   return const_cast<void*>(Read(location));
 }
 
@@ -66,7 +67,6 @@ Location Program::AllocateGathered(Operand operand, ScatteredReorder gather) {
   const Location scratch = Allocate(gather.destination_bytes());
   gather_places_[index] = scratch.byte_offset;
   gathers_[index] = std::move(gather);
-  gathered_ = operand;
   return {Location::Area::kGathered, static_cast<int>(operand), 0};
 }
 
@@ -76,36 +76,15 @@ const OperandGather* Program::gather(size_t position) const {
                                                        : nullptr;
 }
 
-Program::Step& Program::Append(bool is_compute,
-                               absl::Span<const Location> reads) {
-  for (const Location& location : reads) {
+void Program::Add(Step step) {
+  scratchpad_bytes_ = std::max(
+      scratchpad_bytes_, static_cast<int64_t>(step.scratchpad.get_size()));
+  const auto count = [this](const Location& location) {
     if (location.area == Location::Area::kOperand) ++readers_[location.index];
-  }
-  Step& step = steps_.emplace_back();
-  step.is_compute = is_compute;
-  step.prepares_weight = prepares_weight_;
-  step.gathered = std::exchange(gathered_, std::nullopt);
-  return step;
-}
-
-void Program::AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
-                           const dnnl::memory::desc& scratchpad,
-                           std::vector<Argument> arguments) {
-  scratchpad_bytes_ =
-      std::max(scratchpad_bytes_, static_cast<int64_t>(scratchpad.get_size()));
-  std::vector<Location> locations;
-  for (const Argument& argument : arguments) {
-    locations.push_back(argument.location);
-  }
-  Step& step = Append(is_compute, locations);
-  step.primitive = primitive;
-  step.scratchpad = scratchpad;
-  step.arguments = std::move(arguments);
-}
-
-void Program::AddStep(bool is_compute, absl::Span<const Location> reads,
-                      HostStep step) {
-  Append(is_compute, reads).host = std::move(step);
+  };
+  for (const Argument& argument : step.arguments) count(argument.location);
+  for (const Location& location : step.reads) count(location);
+  steps_.push_back(std::move(step));
 }
 
 int64_t Program::resident_bytes() const {
@@ -126,10 +105,10 @@ struct Program::Session {
       arguments.push_back({arg, memories.back().get()});
     }
 
-    void Execute(const dnnl::primitive& primitive, const Memory& memory,
+    void Execute(const dnnl::primitive& primitive, const StepContext& context,
                  const dnnl::stream& stream) {
       for (size_t i = 0; i < memories.size(); ++i) {
-        memories[i].set_data_handle(memory.Write(locations[i]));
+        memories[i].set_data_handle(context.Write(locations[i]));
       }
       dnnl::error::wrap_c_api(
           dnnl_primitive_execute(primitive.get(), stream.get(),
@@ -149,7 +128,8 @@ struct Program::Sessions {
   std::vector<std::unique_ptr<Session>> idle ABSL_GUARDED_BY(mutex);
 };
 
-Program::Program() : sessions_(std::make_shared<Sessions>()) {}
+Program::Program(int threads)
+    : threads_(threads), sessions_(std::make_shared<Sessions>()) {}
 
 std::unique_ptr<Program::Session> Program::MakeSession() const {
   auto session = std::make_unique<Session>();
@@ -181,22 +161,28 @@ void Program::ReturnSession(std::unique_ptr<Session> session) const {
 }
 
 bool Program::IsDone(const Step& step, const RunBuffers& buffers) const {
-  return (step.prepares_weight && buffers.weight_is_prepared) ||
-         (step.gathered &&
-          buffers.is_gathered[static_cast<size_t>(*step.gathered)]);
+  switch (step.purpose.area) {
+    case Location::Area::kPreparedWeight:
+      return buffers.weight_is_prepared;
+    case Location::Area::kGathered:
+      return buffers.is_gathered[step.purpose.index];
+    default:
+      return false;
+  }
 }
 
 RunTimes Program::RunIn(Session* session, const RunBuffers& buffers) const {
-  const Memory memory(buffers, {scratch_bytes_, gather_places_});
+  const StepContext context(buffers, {scratch_bytes_, gather_places_},
+                            threads_);
   RunTimes times;
   absl::Time before = absl::Now();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
     if (IsDone(step, buffers)) continue;
-    if (step.host) {
-      step.host(memory);
+    if (step.function) {
+      step.function(context);
     } else {
-      session->calls[i].Execute(step.primitive, memory, session->stream);
+      session->calls[i].Execute(step.primitive, context, session->stream);
     }
     const absl::Time after = absl::Now();
     (step.is_compute ? times.compute : times.reorder) += after - before;
@@ -207,6 +193,7 @@ RunTimes Program::RunIn(Session* session, const RunBuffers& buffers) const {
 }
 
 absl::StatusOr<RunTimes> Program::Run(const RunBuffers& buffers) const {
+  UseThreads(threads_);
   RunTimes times;
   RETURN_IF_ERROR(Guard("execution", [&] {
     std::unique_ptr<Session> session = TakeSession();

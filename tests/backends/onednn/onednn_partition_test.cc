@@ -4,6 +4,7 @@
 #include <random>
 #include <set>
 
+#include "backends/core/conv_backend.h"
 #include "backends/onednn/onednn_conv_plan.h"
 #include "backends/onednn/onednn_partitioned_plan.h"
 #include "gmock/gmock.h"

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "backends/core/conv_operation.h"
 #include "backends/onednn/onednn_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

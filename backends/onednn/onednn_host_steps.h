@@ -1,0 +1,61 @@
+// The steps of a program that are no convolutions: reorders between any two
+// layouts, zeros, the ReLU mask and what follows a pass. Each function appends
+// to `program`.
+#pragma once
+
+#include <optional>
+
+#include "backends/core/conv_steps.h"
+#include "backends/kernels/reorder.h"
+#include "backends/onednn/onednn_program.h"
+
+namespace convgrad::onednn {
+
+// Elements as Reorder sees them, whether or not a descriptor names their
+// layout.
+struct Elements {
+  PhysicalLayout layout;
+  DataType dtype;
+  Location location;
+};
+
+Elements ElementsOf(const Tensor& tensor);
+
+// Elements as the library sees them.
+struct LibraryTensor {
+  dnnl::memory::desc desc;
+  Location location;
+};
+
+// Copy all of `from` to `to`, converting. Purpose: see Program::Step; `to` if
+// there is none. Where the library does it, what it throws is thrown.
+void AddReorder(const Tensor& from, const Tensor& to, Program* program,
+                std::optional<Location> purpose = std::nullopt);
+void AddReorder(const Elements& from, const Elements& to, Program* program);
+void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
+                Program* program);
+
+void AddZero(const Tensor& tensor, Program* program);
+
+// Zeroes the taps of a weight gradient that no data reaches. Requires: a
+// row-major layout.
+void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
+                     Program* program);
+
+// Writes `gradient`, masked, to `masked`, which has its descriptor.
+void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
+             Program* program);
+
+// What is left to do after a pass.
+struct Finish {
+  Tensor sums;    // what the pass writes: f32 and row-major, or the result
+  Tensor result;  // the caller's
+  Epilogue epilogue;
+  Location bias;      // f32
+  Location residual;  // row-major
+};
+
+// Does it. Requires: sums that are the result unless epilogue.needs_sums().
+void AddFinish(const Finish& finish, Program* program);
+
+}  // namespace convgrad::onednn
