@@ -128,11 +128,6 @@ void StepList::ForEach(std::initializer_list<Result> which,
 
 }  // namespace
 
-const StepTensor& PassStep::result() const {
-  const Role role = ResultOf(pass);
-  return role == Role::kData ? data : role == Role::kWeight ? weight : out;
-}
-
 std::vector<ConvStep> StepsOf(const ConvOperation& operation) {
   return StepList(operation).Take();
 }

@@ -48,7 +48,10 @@ struct PassStep {
   StepTensor data, weight, out;
   Epilogue epilogue;
 
-  const StepTensor& result() const;
+  const StepTensor& tensor(Role role) const {
+    return role == Role::kData ? data : role == Role::kWeight ? weight : out;
+  }
+  const StepTensor& result() const { return tensor(ResultOf(pass)); }
 };
 
 // Writes `scale` * `from`, rounded once.
