@@ -1,135 +1,87 @@
 #include "backends/core/conv_steps.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace convgrad {
 namespace {
 
-class StepList {
- public:
-  explicit StepList(const ConvOperation& operation) : operation_(operation) {}
-
-  std::vector<ConvStep> Take();
-
- private:
-  void AddMask();
-  void AddCopy(size_t index);
-  void AddPass(size_t index);
-  void AddBiasSum(size_t index);
-  void AddZeros();
-  // Adds a step for each result among `which`, in the order of the results.
-  void ForEach(std::initializer_list<Result> which,
-               void (StepList::*add)(size_t index));
-
-  StepTensor OperandTensor(Operand which) const;
-  StepTensor ResultTensor(size_t index) const;
-  // Returns the tensor with the output's rank.
-  StepTensor Broadcast(StepTensor bias) const;
-  Epilogue EpilogueOf(const ResultRequest& request) const;
-
-  const ConvOperation& operation_;
-  StepTensor gradient_;  // grad_output, masked
-  std::vector<ConvStep> steps_;
-};
-
-StepTensor StepList::OperandTensor(Operand which) const {
-  return {*operation_.operand(which), StepTensor::Home::kOperand,
+StepTensor OperandTensor(const ConvOperation& operation, Operand which) {
+  return {*operation.operand(which), StepTensor::Home::kOperand,
           static_cast<int>(which)};
 }
 
-StepTensor StepList::ResultTensor(size_t index) const {
-  return {operation_.results[index].descriptor, StepTensor::Home::kResult,
-          static_cast<int>(index)};
-}
-
-StepTensor StepList::Broadcast(StepTensor bias) const {
+// Returns the tensor with the output's rank.
+StepTensor Broadcast(const ConvProblem& problem, StepTensor bias) {
   Dims& dims = bias.descriptor.dims;
-  dims = BroadcastBiasDims(operation_.problem, dims);
+  dims = BroadcastBiasDims(problem, dims);
   return bias;
 }
 
-Epilogue StepList::EpilogueOf(const ResultRequest& request) const {
+Epilogue EpilogueOf(const ConvOperation& operation,
+                    const ResultRequest& request) {
   Epilogue epilogue;
   epilogue.scale = request.scale;
   if (request.which != Result::kOutput) return epilogue;
-  const ConvProblem& problem = operation_.problem;
-  if (problem.bias) epilogue.bias = Broadcast(OperandTensor(Operand::kBias));
-  if (problem.residual) epilogue.residual = OperandTensor(Operand::kResidual);
+  const ConvProblem& problem = operation.problem;
+  if (problem.bias) {
+    epilogue.bias =
+        Broadcast(problem, OperandTensor(operation, Operand::kBias));
+  }
+  if (problem.residual) {
+    epilogue.residual = OperandTensor(operation, Operand::kResidual);
+  }
   epilogue.relu = problem.relu;
   return epilogue;
 }
 
-void StepList::AddMask() {
-  if (operation_.direction == Direction::kForward) return;
-  gradient_ = OperandTensor(Operand::kGradOutput);
-  if (!operation_.problem.relu) return;
-  const StepTensor masked = {gradient_.descriptor,
-                             StepTensor::Home::kMaskedGradient};
-  steps_.emplace_back(
-      MaskStep{gradient_, OperandTensor(Operand::kOutput), masked});
-  gradient_ = masked;
-}
-
-void StepList::AddCopy(size_t index) {
-  steps_.emplace_back(CopyStep{gradient_, ResultTensor(index),
-                               operation_.results[index].scale});
-}
-
-void StepList::AddPass(size_t index) {
-  const ResultRequest& request = operation_.results[index];
-  const Result which = request.which;
-  const StepTensor result = ResultTensor(index);
-  StepTensor input =
-      which == Result::kGradInput ? result : OperandTensor(Operand::kInput);
-  StepTensor weight =
-      which == Result::kGradWeight ? result : OperandTensor(Operand::kWeight);
-  StepTensor output = which == Result::kOutput ? result : gradient_;
-  if (operation_.problem.transposed) std::swap(input, output);
-  steps_.emplace_back(PassStep{PassFor(operation_.problem, which),
-                               std::move(input), std::move(weight),
-                               std::move(output), EpilogueOf(request)});
-}
-
-void StepList::AddBiasSum(size_t index) {
-  steps_.emplace_back(BiasSumStep{gradient_, Broadcast(ResultTensor(index)),
-                                  operation_.results[index].scale});
-}
-
-void StepList::AddZeros() {
-  for (size_t i = 0; i < operation_.results.size(); ++i) {
-    if (*ByteSize(operation_.results[i].descriptor) == 0) continue;
-    steps_.emplace_back(ZeroStep{ResultTensor(i)});
-  }
-}
-
-std::vector<ConvStep> StepList::Take() {
-  if (operation_.problem.batch == 0) {
-    AddZeros();
-    return std::move(steps_);
-  }
-  AddMask();
-  ForEach({Result::kGradResidual}, &StepList::AddCopy);
-  ForEach({Result::kOutput, Result::kGradInput, Result::kGradWeight},
-          &StepList::AddPass);
-  ForEach({Result::kGradBias}, &StepList::AddBiasSum);
-  return std::move(steps_);
-}
-
-void StepList::ForEach(std::initializer_list<Result> which,
-                       void (StepList::*add)(size_t index)) {
-  for (size_t i = 0; i < operation_.results.size(); ++i) {
-    const Result result = operation_.results[i].which;
-    if (std::find(which.begin(), which.end(), result) != which.end()) {
-      (this->*add)(i);
-    }
-  }
+PassStep PassOf(const ConvOperation& operation, const ResultRequest& request,
+                const StepTensor& result, const StepTensor& gradient) {
+  const auto tensor = [&](Result computed, Operand read) {
+    return request.which == computed ? result : OperandTensor(operation, read);
+  };
+  StepTensor input = tensor(Result::kGradInput, Operand::kInput);
+  StepTensor output = request.which == Result::kOutput ? result : gradient;
+  if (operation.problem.transposed) std::swap(input, output);
+  return {PassFor(operation.problem, request.which), std::move(input),
+          tensor(Result::kGradWeight, Operand::kWeight), std::move(output),
+          EpilogueOf(operation, request)};
 }
 
 }  // namespace
 
 std::vector<ConvStep> StepsOf(const ConvOperation& operation) {
-  return StepList(operation).Take();
+  const ConvProblem& problem = operation.problem;
+  std::vector<ConvStep> steps, passes, sums;
+  StepTensor gradient;
+  if (operation.direction == Direction::kBackward) {
+    gradient = OperandTensor(operation, Operand::kGradOutput);
+    if (problem.relu && problem.batch > 0) {
+      StepTensor masked = {gradient.descriptor,
+                           StepTensor::Home::kMaskedGradient};
+      steps.emplace_back(MaskStep{
+          gradient, OperandTensor(operation, Operand::kOutput), masked});
+      gradient = std::move(masked);
+    }
+  }
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    const ResultRequest& request = operation.results[i];
+    const StepTensor result = {request.descriptor, StepTensor::Home::kResult,
+                               static_cast<int>(i)};
+    if (problem.batch == 0) {
+      if (*ByteSize(result.descriptor) > 0)
+        steps.emplace_back(ZeroStep{result});
+    } else if (request.which == Result::kGradResidual) {
+      steps.emplace_back(CopyStep{gradient, result, request.scale});
+    } else if (request.which == Result::kGradBias) {
+      sums.emplace_back(
+          BiasSumStep{gradient, Broadcast(problem, result), request.scale});
+    } else {
+      passes.emplace_back(PassOf(operation, request, result, gradient));
+    }
+  }
+  steps.insert(steps.end(), passes.begin(), passes.end());
+  steps.insert(steps.end(), sums.begin(), sums.end());
+  return steps;
 }
 
 bool IsPerChannel(const ConvProblem& problem, const StepTensor& bias) {

@@ -52,15 +52,8 @@ Pass PassFor(const ConvProblem& problem, Result which) {
 }
 
 Role ResultOf(Pass pass) {
-  switch (pass) {
-    case Pass::kBackwardData:
-      return Role::kData;
-    case Pass::kBackwardWeight:
-      return Role::kWeight;
-    case Pass::kForward:
-      break;
-  }
-  return Role::kOut;
+  if (pass == Pass::kForward) return Role::kOut;
+  return pass == Pass::kBackwardData ? Role::kData : Role::kWeight;
 }
 
 Lowering::Lowering(const ConvProblem& problem, bool skips_unread)
@@ -168,27 +161,14 @@ StridedView Lowering::Weight(const TensorDescriptor& tensor) const {
 }
 
 StridedView Lowering::View(Role role, const TensorDescriptor& tensor) const {
-  switch (role) {
-    case Role::kData:
-      return Data(tensor);
-    case Role::kWeight:
-      return Weight(tensor);
-    case Role::kOut:
-      break;
-  }
-  return Activation(tensor);
+  if (role == Role::kOut) return Activation(tensor);
+  return role == Role::kData ? Data(tensor) : Weight(tensor);
 }
 
 bool Lowering::Crops(Role role) const {
-  switch (role) {
-    case Role::kData:
-      return AnyAbove(0, data_cut_) || AnyAbove(1, data_steps_);
-    case Role::kWeight:
-      return AnyAbove(0, weight_cut_);
-    case Role::kOut:
-      break;
-  }
-  return false;
+  if (role == Role::kWeight) return AnyAbove(0, weight_cut_);
+  return role == Role::kData &&
+         (AnyAbove(0, data_cut_) || AnyAbove(1, data_steps_));
 }
 
 }  // namespace convgrad

@@ -38,15 +38,11 @@ Tensor AddBiasInF32(const Tensor& bias, int64_t size, Program* program) {
   const DataType dtype = bias.descriptor.dtype;
   const Tensor made =
       program->Allocate({DataType::kF32, Layout::kNCX, Dims{1, size}});
-  program->Add(
-      {.reads = {bias.location}, .function = [=](const StepContext& context) {
-         auto* values = static_cast<float*>(context.Write(made.location));
-         ConvertRun(dtype, context.Read(bias.location), DataType::kF32, values,
-                    count);
-         if (size > count) {
-           std::fill_n(values + 1, size - 1, values[0]);
-         }
-       }});
+  program->Add({bias.location}, [=](const StepContext& at) {
+    auto* values = static_cast<float*>(at.Write(made.location));
+    ConvertRun(dtype, at.Read(bias.location), DataType::kF32, values, count);
+    if (size > count) std::fill_n(values + 1, size - 1, values[0]);
+  });
   return made;
 }
 
@@ -56,13 +52,10 @@ void AddReduction(const Tensor& gradient, const Tensor& bias, float scale,
   const auto reduction = std::make_shared<const BiasReduction>(
       gradient.descriptor, bias.descriptor.dims, program->threads());
   const Location scratch = program->Allocate(reduction->scratch_bytes());
-  program->Add({.reads = {gradient.location},
-                .function = [=](const StepContext& context) {
-                  reduction->Run(context.Read(gradient.location), scale,
-                                 bias.descriptor.dtype,
-                                 context.Write(bias.location),
-                                 context.Write(scratch));
-                }});
+  program->Add({gradient.location}, [=](const StepContext& at) {
+    reduction->Run(at.Read(gradient.location), scale, bias.descriptor.dtype,
+                   at.Write(bias.location), at.Write(scratch));
+  });
 }
 
 // Used once.
@@ -77,11 +70,7 @@ class Translator {
         program_(options.threads),
         copies_(&program_) {}
 
-  // Errors: kInternal.
-  absl::Status AddAll();
-  ConvProgram Take() {
-    return {std::move(program_), std::move(implementation_)};
-  }
+  absl::StatusOr<ConvProgram> Translate();
 
  private:
   // Append a step. Passes are kept until all of them are known, since their
@@ -93,20 +82,16 @@ class Translator {
   void Add(const BiasSumStep& step) { bias_sum_ = step; }
   void Add(const ZeroStep& step) { AddZero(Locate(step.result), &program_); }
 
-  absl::Status AddLibraryPasses();
-  absl::Status AddPass(const ChosenPass& chosen, PlacedPass pass);
+  absl::Status AddPasses();
+  absl::Status AddByLibrary(const ChosenPass& chosen, PlacedPass pass);
   std::optional<F16Depthwise> F16DepthwiseOf() const;
-  void AddF16Depthwise(const F16Depthwise& depthwise);
-  // Appends to the implementation's name.
-  void Name(Pass pass, absl::string_view how);
+  void Name(const PlacedPass& pass, absl::string_view how);
 
   Tensor Locate(const StepTensor& tensor) const;
   // Returns a place for what `epilogue` begins with.
   Tensor PlaceSums(const Tensor& result, const Epilogue& epilogue);
-  // Whether the library's forward can add the bias itself.
-  bool FusesBias(const Epilogue& epilogue) const;
-  // Returns where a pass for the weight may also put the bias's gradient; none
-  // if it can't compute it.
+  // Returns where the pass may also put the bias's gradient; none if it can't
+  // compute it.
   std::optional<Tensor> BiasToSum(const PlacedPass& pass) const;
   // Has the library's pass compute it, where the library can store it and isn't
   // slow at it.
@@ -120,7 +105,6 @@ class Translator {
   TensorCopies copies_;
   Location masked_;
   std::vector<PlacedPass> passes_;
-  std::vector<Finish> finishes_;  // by pass
   std::optional<BiasSumStep> bias_sum_;
   std::string implementation_;
 };
@@ -144,19 +128,10 @@ Tensor Translator::PlaceSums(const Tensor& result, const Epilogue& epilogue) {
   return sums == result.descriptor ? result : program_.Allocate(sums);
 }
 
-bool Translator::FusesBias(const Epilogue& epilogue) const {
-  if (!epilogue.bias || lowering_.mirrored() || epilogue.residual ||
-      epilogue.scale != 1) {
-    return false;
-  }
-  return ElementCount(epilogue.bias->descriptor) == 1 ||
-         IsPerChannel(operation_.problem, *epilogue.bias);
-}
-
 void Translator::Add(const MaskStep& step) {
-  const Tensor gradient = Locate(step.gradient);
   masked_ = program_.Allocate(step.masked.descriptor).location;
-  AddMask(gradient, Locate(step.output), Locate(step.masked), &program_);
+  AddMask(Locate(step.gradient), Locate(step.output), Locate(step.masked),
+          &program_);
 }
 
 void Translator::Add(const CopyStep& step) {
@@ -169,31 +144,31 @@ void Translator::Add(const CopyStep& step) {
 }
 
 void Translator::Add(const PassStep& step) {
-  Finish finish;
-  finish.result = Locate(step.result());
-  finish.epilogue = step.epilogue;
-  Epilogue& epilogue = finish.epilogue;
-  PlacedPass pass = {step.pass, Locate(step.data), Locate(step.weight),
-                     Locate(step.out), std::nullopt};
-  if (FusesBias(epilogue)) {
-    pass.bias = AddBiasInF32(Locate(*epilogue.bias),
-                             operation_.problem.out_channels, &program_);
-    epilogue.bias.reset();
-  } else if (epilogue.bias) {
-    finish.bias =
-        AddBiasInF32(Locate(*epilogue.bias),
-                     ElementCount(epilogue.bias->descriptor), &program_)
-            .location;
+  PlacedPass& pass = passes_.emplace_back(PlacedPass{
+      step.pass, Locate(step.data), Locate(step.weight), Locate(step.out),
+      std::nullopt, Finish{{}, Locate(step.result()), step.epilogue, {}, {}}});
+  Epilogue& epilogue = pass.finish.epilogue;
+  if (epilogue.bias) {
+    const Tensor bias = Locate(*epilogue.bias);
+    const int64_t count = ElementCount(bias.descriptor);
+    // The library's forward adds one number per channel.
+    if (step.pass == Pass::kForward && !epilogue.residual &&
+        epilogue.scale == 1 &&
+        (count == 1 || IsPerChannel(operation_.problem, *epilogue.bias))) {
+      pass.bias =
+          AddBiasInF32(bias, operation_.problem.out_channels, &program_);
+      epilogue.bias.reset();
+    } else {
+      pass.finish.bias = AddBiasInF32(bias, count, &program_).location;
+    }
   }
   if (epilogue.residual) {
     const Tensor residual = copies_.RowMajor(Locate(*epilogue.residual));
     epilogue.residual->descriptor = residual.descriptor;
-    finish.residual = residual.location;
+    pass.finish.residual = residual.location;
   }
-  finish.sums = PlaceSums(finish.result, epilogue);
-  pass.tensor(ResultOf(step.pass)) = finish.sums;
-  passes_.push_back(std::move(pass));
-  finishes_.push_back(std::move(finish));
+  pass.finish.sums = PlaceSums(pass.finish.result, epilogue);
+  pass.tensor(ResultOf(step.pass)) = pass.finish.sums;
 }
 
 std::optional<Tensor> Translator::BiasToSum(const PlacedPass& pass) const {
@@ -222,32 +197,21 @@ absl::Status Translator::FuseBiasSum(PassSpec spec, Candidate* chosen,
   return absl::OkStatus();
 }
 
-void Translator::Name(Pass pass, absl::string_view how) {
+void Translator::Name(const PlacedPass& pass, absl::string_view how) {
   absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
-                  NameOf(pass), "=", how);
+                  NameOf(pass.pass), "=", how);
 }
 
-absl::Status Translator::AddPass(const ChosenPass& chosen, PlacedPass pass) {
+absl::Status Translator::AddByLibrary(const ChosenPass& chosen,
+                                      PlacedPass pass) {
   ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
                    MakeCandidate(chosen.spec, chosen.format));
   RETURN_IF_ERROR(FuseBiasSum(chosen.spec, &*candidate, &pass));
-  Name(pass.pass,
+  Name(pass,
        absl::StrCat(candidate->implementation, "/", NameOf(candidate->format)));
-  return AddLibraryPass(pass, lowering_, *candidate, &copies_, &program_);
-}
-
-absl::Status Translator::AddLibraryPasses() {
-  std::vector<PassSpec> specs;
-  for (const PlacedPass& pass : passes_) {
-    specs.push_back(SpecOf(pass, lowering_, options_, operation_.dtype(),
-                           passes_.size() > 1));
-  }
-  ASSIGN_OR_RETURN(const std::vector<ChosenPass> chosen,
-                   ChooseFormats(std::move(specs), preference_));
-  for (size_t i = 0; i < passes_.size(); ++i) {
-    RETURN_IF_ERROR(AddPass(chosen[i], passes_[i]));
-    AddFinish(finishes_[i], &program_);
-  }
+  RETURN_IF_ERROR(
+      AddLibraryPass(pass, lowering_, *candidate, &copies_, &program_));
+  AddFinish(pass.finish, &program_);
   return absl::OkStatus();
 }
 
@@ -260,29 +224,35 @@ std::optional<F16Depthwise> Translator::F16DepthwiseOf() const {
   return F16Depthwise::Make(lowering_.problem());
 }
 
-void Translator::AddF16Depthwise(const F16Depthwise& depthwise) {
-  for (PlacedPass& pass : passes_) {
-    Name(pass.pass, "f16_depthwise");
-    if (const auto bias = BiasToSum(pass)) {
-      pass.bias = bias;
-      bias_sum_.reset();
+absl::Status Translator::AddPasses() {
+  if (const auto depthwise = F16DepthwiseOf()) {
+    for (PlacedPass& pass : passes_) {
+      Name(pass, "f16_depthwise");
+      pass.bias = pass.pass == Pass::kForward ? pass.bias : BiasToSum(pass);
+      if (pass.pass == Pass::kBackwardWeight && pass.bias) bias_sum_.reset();
     }
+    AddF16Depthwise(*depthwise, passes_, &program_);
+    for (const PlacedPass& pass : passes_) AddFinish(pass.finish, &program_);
+    return absl::OkStatus();
   }
-  onednn::AddF16Depthwise(depthwise, passes_, &program_);
-  for (const Finish& finish : finishes_) AddFinish(finish, &program_);
+  std::vector<PassSpec> specs;
+  for (const PlacedPass& pass : passes_) {
+    specs.push_back(SpecOf(pass, lowering_, options_, operation_.dtype(),
+                           passes_.size() > 1));
+  }
+  ASSIGN_OR_RETURN(const std::vector<ChosenPass> chosen,
+                   ChooseFormats(std::move(specs), preference_));
+  for (size_t i = 0; i < passes_.size(); ++i) {
+    RETURN_IF_ERROR(AddByLibrary(chosen[i], std::move(passes_[i])));
+  }
+  return absl::OkStatus();
 }
 
-absl::Status Translator::AddAll() {
+absl::StatusOr<ConvProgram> Translator::Translate() {
   for (const ConvStep& step : StepsOf(operation_)) {
     std::visit([this](const auto& kind) { Add(kind); }, step);
   }
-  if (!passes_.empty()) {
-    if (const auto depthwise = F16DepthwiseOf()) {
-      AddF16Depthwise(*depthwise);
-    } else {
-      RETURN_IF_ERROR(AddLibraryPasses());
-    }
-  }
+  if (!passes_.empty()) RETURN_IF_ERROR(AddPasses());
   if (bias_sum_) {
     AddReduction(copies_.RowMajor(Locate(bias_sum_->gradient)),
                  Locate(bias_sum_->bias), bias_sum_->scale, &program_);
@@ -290,7 +260,7 @@ absl::Status Translator::AddAll() {
   if (implementation_.empty()) {
     implementation_ = operation_.problem.batch == 0 ? "zero" : "sum";
   }
-  return absl::OkStatus();
+  return ConvProgram{std::move(program_), std::move(implementation_)};
 }
 
 }  // namespace
@@ -298,9 +268,7 @@ absl::Status Translator::AddAll() {
 absl::StatusOr<ConvProgram> MakeConvProgram(
     const ConvOperation& operation, const ComputeOptions& options,
     const FormatPreference& preference) {
-  Translator translator(operation, options, preference);
-  RETURN_IF_ERROR(translator.AddAll());
-  return translator.Take();
+  return Translator(operation, options, preference).Translate();
 }
 
 }  // namespace convgrad::onednn

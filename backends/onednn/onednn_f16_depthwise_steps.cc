@@ -124,10 +124,10 @@ void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
 
 // Of a bias's gradient, from the f32 at `sums`.
 void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
-  program->Add({.function = [=](const StepContext& context) {
+  program->Add({}, [=](const StepContext& context) {
     ConvertRun(DataType::kF32, context.Read(sums), bias.descriptor.dtype,
                context.Write(bias.location), ElementCount(bias.descriptor));
-  }});
+  });
 }
 
 // Of the two passes, the one that isn't asked for is null.

@@ -15,16 +15,17 @@ namespace {
 void AddReorder(Reorder reorder, const Location& from, const Location& to,
                 const Location& purpose, Program* program) {
   const auto shared = std::make_shared<const Reorder>(std::move(reorder));
-  program->Add({.purpose = purpose,
-                .reads = {from},
-                .function = [=](const StepContext& context) {
-                  const void* source = context.Read(from);
-                  void* destination = context.Write(to);
-                  ParallelFor(context.threads(), shared->part_count(), 1,
-                              [&](int, int64_t begin, int64_t end) {
-                                shared->Run(source, destination, begin, end);
-                              });
-                }});
+  program->Add(
+      {from},
+      [=](const StepContext& at) {
+        const void* source = at.Read(from);
+        void* destination = at.Write(to);
+        ParallelFor(at.threads(), shared->part_count(), 1,
+                    [&](int, int64_t begin, int64_t end) {
+                      shared->Run(source, destination, begin, end);
+                    });
+      },
+      purpose);
 }
 
 // Returns the offsets of one output and input channel's dead taps; the others'
@@ -50,13 +51,6 @@ std::vector<int64_t> DeadOffsets(const Lowering& lowering,
     if (is_dead) offsets.push_back(offset);
   }
   return offsets;
-}
-
-void AddReluInPlace(const Tensor& tensor, Program* program) {
-  program->Add({.function = [=](const StepContext& context) {
-    ReluInPlace(context.threads(), tensor.descriptor,
-                context.Write(tensor.location));
-  }});
 }
 
 }  // namespace
@@ -89,29 +83,29 @@ void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
 }
 
 void AddZero(const Tensor& tensor, Program* program) {
-  program->Add({.function = [=, bytes = *ByteSize(tensor.descriptor)](
-                                const StepContext& context) {
-    std::memset(context.Write(tensor.location), 0, bytes);
-  }});
+  program->Add(
+      {}, [=, bytes = *ByteSize(tensor.descriptor)](const StepContext& at) {
+        std::memset(at.Write(tensor.location), 0, bytes);
+      });
 }
 
 void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
                      Program* program) {
   const TensorDescriptor& tensor = gradient.descriptor;
-  program->Add({.function = [=, strides = Strides(tensor),
-                             offsets = DeadOffsets(lowering, tensor)](
-                                const StepContext& context) {
-    auto* data = static_cast<std::byte*>(context.Write(gradient.location));
-    const int64_t size = ByteSizeOf(tensor.dtype);
-    for (int64_t o = 0; o < tensor.dims[0]; ++o) {
-      for (int64_t i = 0; i < tensor.dims[1]; ++i) {
-        const int64_t base = o * strides[0] + i * strides[1];
-        for (int64_t offset : offsets) {
-          std::memset(data + (base + offset) * size, 0, size);
+  program->Add(
+      {}, [=, strides = Strides(tensor),
+           offsets = DeadOffsets(lowering, tensor)](const StepContext& at) {
+        auto* data = static_cast<std::byte*>(at.Write(gradient.location));
+        const int64_t size = ByteSizeOf(tensor.dtype);
+        for (int64_t o = 0; o < tensor.dims[0]; ++o) {
+          for (int64_t i = 0; i < tensor.dims[1]; ++i) {
+            const int64_t base = o * strides[0] + i * strides[1];
+            for (int64_t offset : offsets) {
+              std::memset(data + (base + offset) * size, 0, size);
+            }
+          }
         }
-      }
-    }
-  }});
+      });
 }
 
 void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
@@ -126,38 +120,38 @@ void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
     mask = program->Allocate(mask.descriptor);
     AddReorder(output, mask, program);
   }
-  program->Add({.reads = {gradient.location, mask.location},
-                .function = [=](const StepContext& context) {
-                  MaskGradient(context.threads(), gradient.descriptor,
-                               context.Read(gradient.location), mask.descriptor,
-                               context.Read(mask.location),
-                               context.Write(masked.location));
-                }});
+  program->Add({gradient.location, mask.location}, [=](const StepContext& at) {
+    MaskGradient(at.threads(), gradient.descriptor, at.Read(gradient.location),
+                 mask.descriptor, at.Read(mask.location),
+                 at.Write(masked.location));
+  });
 }
 
 void AddFinish(const Finish& finish, Program* program) {
-  const Epilogue& epilogue = finish.epilogue;
+  const auto& [sums, result, epilogue, bias, residual] = finish;
   if (!epilogue.needs_sums()) {
-    if (epilogue.relu) AddReluInPlace(finish.result, program);
+    if (!epilogue.relu) return;
+    program->Add({}, [result = result](const StepContext& at) {
+      ReluInPlace(at.threads(), result.descriptor, at.Write(result.location));
+    });
     return;
   }
   // A blocked result is packed from the finished f32, which rounds it.
-  const bool packs = !IsRowMajor(finish.result.descriptor.layout);
-  const Tensor target = packs ? finish.sums : finish.result;
-  Program::Step step;
-  if (epilogue.residual) step.reads.push_back(finish.residual);
-  step.function = [=](const StepContext& context) {
+  const bool packs = !IsRowMajor(result.descriptor.layout);
+  const Tensor target = packs ? sums : result;
+  std::vector<Location> reads;
+  if (epilogue.residual) reads.push_back(residual);
+  program->Add(std::move(reads), [finish, target](const StepContext& at) {
+    const Epilogue& epilogue = finish.epilogue;
     const auto floats = [&](const Location& location) {
-      return static_cast<const float*>(context.Read(location));
+      return static_cast<const float*>(at.Read(location));
     };
-    ApplyEpilogue(
-        context.threads(), finish.epilogue, floats(finish.sums.location),
-        finish.epilogue.bias ? floats(finish.bias) : nullptr,
-        finish.epilogue.residual ? context.Read(finish.residual) : nullptr,
-        target.descriptor, context.Write(target.location));
-  };
-  program->Add(std::move(step));
-  if (packs) AddReorder(target, finish.result, program);
+    ApplyEpilogue(at.threads(), epilogue, floats(finish.sums.location),
+                  epilogue.bias ? floats(finish.bias) : nullptr,
+                  epilogue.residual ? at.Read(finish.residual) : nullptr,
+                  target.descriptor, at.Write(target.location));
+  });
+  if (packs) AddReorder(target, result, program);
 }
 
 }  // namespace convgrad::onednn

@@ -17,6 +17,7 @@ struct PlacedPass {
   // What a forward adds, f32 and one number per channel; where a pass for the
   // weight also puts the bias's gradient. None: it does neither.
   std::optional<Tensor> bias;
+  Finish finish;  // what is left to do then
 
   Tensor& tensor(Role role) {
     return role == Role::kData ? data : role == Role::kWeight ? weight : out;

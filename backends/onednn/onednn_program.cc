@@ -22,27 +22,31 @@ constexpr int64_t kPrimitiveBytes = 64 << 10;
 
 }  // namespace
 
+int StepContext::threads() const { return program_.threads_; }
+
 const void* StepContext::Read(const Location& location) const {
-  switch (location.area) {
-    case Location::Area::kOperand:
-      return static_cast<const std::byte*>(buffers_.operands[location.index]) +
-             location.byte_offset;
-    case Location::Area::kResult:
-      return static_cast<std::byte*>(buffers_.results[location.index]) +
-             location.byte_offset;
-    case Location::Area::kPreparedWeight:
-      return prepared_weight_ + location.byte_offset;
-    case Location::Area::kGathered: {
-      const std::byte* copy =
-          buffers_.is_gathered[location.index]
-              ? static_cast<const std::byte*>(buffers_.operands[location.index])
-              : buffers_.scratch.data() + gathers_[location.index];
-      return copy + location.byte_offset;
+  const auto place = [&]() -> const void* {
+    switch (location.area) {
+      case Location::Area::kOperand:
+        return buffers_.operands[location.index];
+      case Location::Area::kResult:
+        return buffers_.results[location.index];
+      case Location::Area::kPreparedWeight:
+        return buffers_.prepared_weight.empty()
+                   ? buffers_.scratch.data() + program_.scratch_bytes_
+                   : buffers_.prepared_weight.data();
+      case Location::Area::kGathered:
+        if (buffers_.is_gathered[location.index]) {
+          return buffers_.operands[location.index];
+        }
+        return buffers_.scratch.data() +
+               program_.gather_places_[location.index];
+      case Location::Area::kScratch:
+        break;
     }
-    case Location::Area::kScratch:
-      break;
-  }
-  return buffers_.scratch.data() + location.byte_offset;
+    return buffers_.scratch.data();
+  };
+  return static_cast<const std::byte*>(place()) + location.byte_offset;
 }
 
 void* StepContext::Write(const Location& location) const {
@@ -85,6 +89,14 @@ void Program::Add(Step step) {
   for (const Argument& argument : step.arguments) count(argument.location);
   for (const Location& location : step.reads) count(location);
   steps_.push_back(std::move(step));
+}
+
+void Program::Add(std::vector<Location> reads,
+                  std::function<void(const StepContext&)> function,
+                  const Location& purpose) {
+  Add({.purpose = purpose,
+       .reads = std::move(reads),
+       .function = std::move(function)});
 }
 
 int64_t Program::resident_bytes() const {
@@ -172,8 +184,7 @@ bool Program::IsDone(const Step& step, const RunBuffers& buffers) const {
 }
 
 RunTimes Program::RunIn(Session* session, const RunBuffers& buffers) const {
-  const StepContext context(buffers, {scratch_bytes_, gather_places_},
-                            threads_);
+  const StepContext context(*this, buffers);
   RunTimes times;
   absl::Time before = absl::Now();
   for (size_t i = 0; i < steps_.size(); ++i) {

@@ -43,33 +43,21 @@ struct Tensor {
   Location location;
 };
 
-// Where in scratch lies what the caller has no place for, or didn't bring.
-struct ScratchPlaces {
-  int64_t prepared_weight = 0;
-  std::array<int64_t, kOperandCount> gathers = {};
-};
+class Program;
 
 // What a step finds in one run: its tensors, and how many threads it may use.
 class StepContext {
  public:
-  StepContext(const RunBuffers& buffers, const ScratchPlaces& places,
-              int threads)
-      : buffers_(buffers),
-        threads_(threads),
-        gathers_(places.gathers),
-        prepared_weight_(buffers.prepared_weight.empty()
-                             ? buffers.scratch.data() + places.prepared_weight
-                             : buffers.prepared_weight.data()) {}
+  StepContext(const Program& program, const RunBuffers& buffers)
+      : program_(program), buffers_(buffers) {}
 
   const void* Read(const Location& location) const;
   void* Write(const Location& location) const;
-  int threads() const { return threads_; }
+  int threads() const;
 
  private:
+  const Program& program_;
   const RunBuffers& buffers_;
-  const int threads_;
-  const std::array<int64_t, kOperandCount> gathers_;
-  std::byte* const prepared_weight_;
 };
 
 // Built once, then immutable; Run is thread-safe with buffers of its own.
@@ -113,6 +101,10 @@ class Program {
   }
 
   void Add(Step step);
+  // Likewise, a function of ours that copies or finishes elements.
+  void Add(std::vector<Location> reads,
+           std::function<void(const StepContext&)> function,
+           const Location& purpose = {});
 
   int threads() const { return threads_; }
   int64_t scratch_bytes() const {
@@ -127,6 +119,8 @@ class Program {
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const;
 
  private:
+  friend class StepContext;
+
   // What one run at a time needs of the library: a stream and memory objects.
   // Making them costs as much as a small layer, so they are kept, and pointed
   // at the next run's memory.

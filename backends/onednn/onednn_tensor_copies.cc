@@ -143,13 +143,12 @@ void TensorCopies::AddRead(const LoweredTensor& tensor, const Elements& to) {
   }
   const Tensor dense = program_.Allocate(tensor.DensePart());
   const Location whole = tensor.tensor().location, part = dense.location;
-  program_.Add({.reads = {whole}, .function = [=](const StepContext& context) {
-                  ParallelFor(context.threads(), gather->planes(), 1,
-                              [&](int, int64_t begin, int64_t end) {
-                                gather->Gather(context.Read(whole),
-                                               context.Write(part), begin, end);
-                              });
-                }});
+  program_.Add({whole}, [=](const StepContext& at) {
+    ParallelFor(at.threads(), gather->planes(), 1,
+                [&](int, int64_t begin, int64_t end) {
+                  gather->Gather(at.Read(whole), at.Write(part), begin, end);
+                });
+  });
   AddReorder(ElementsOf(dense), to, &program_);
 }
 
@@ -158,13 +157,12 @@ void TensorCopies::AddWrite(Elements from, const LoweredTensor& tensor) {
     const Tensor dense = program_.Allocate(tensor.DensePart());
     const Location whole = tensor.tensor().location, part = dense.location;
     AddReorder(from, ElementsOf(dense), &program_);
-    program_.Add({.function = [=](const StepContext& context) {
-      ParallelFor(context.threads(), gather->planes(), 1,
+    program_.Add({}, [=](const StepContext& at) {
+      ParallelFor(at.threads(), gather->planes(), 1,
                   [&](int, int64_t begin, int64_t end) {
-                    gather->Spread(context.Read(part), context.Write(whole),
-                                   begin, end);
+                    gather->Spread(at.Read(part), at.Write(whole), begin, end);
                   });
-    }});
+    });
     return;
   }
   Elements to = tensor.Part();
