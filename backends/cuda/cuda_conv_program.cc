@@ -35,22 +35,6 @@ bool AreTheSame(MappedTensor a, MappedTensor b) {
          a.size == b.size && !a.has_gaps && !b.has_gaps;
 }
 
-// Where a graph finds its tensors.
-struct GraphLocations {
-  Location data, weight, out, bias, workspace;
-};
-
-void AddGraph(Candidate candidate, const GraphLocations& at, Program* program) {
-  const bool has_bias = candidate.spec.bias;
-  program->Add([=, graph = std::shared_ptr<const ConvGraph>(std::move(
-                       candidate.graph))](const Program::Context& context) {
-    GraphBuffers buffers{context.At(at.data), context.At(at.weight),
-                         context.At(at.out), nullptr, context.At(at.workspace)};
-    if (has_bias) buffers.bias = context.At(at.bias);
-    return graph->Run(*context.target, context.stream, buffers);
-  });
-}
-
 // Used once. The operation and the planner must outlive it.
 class Translator {
  public:
@@ -70,6 +54,8 @@ class Translator {
   absl::Status Add(const BiasSumStep& step);
   absl::Status Add(const ZeroStep& step);
 
+  // Appends the graph and the copies that it needs; the result comes to `sink`.
+  void AddGraph(const PassStep& step, Candidate candidate, const Tensor& sink);
   // Has cuDNN add the bias if it can.
   absl::StatusOr<Candidate> Choose(const PassStep& step) const;
   Tensor Locate(const StepTensor& tensor) const;
@@ -159,7 +145,8 @@ Location Translator::InFloat(const StepTensor& bias) {
 
 absl::Status Translator::Add(const MaskStep& step) {
   masked_ = Allocate(step.masked.descriptor).location;
-  AddMask(Mapped(step.gradient), Mapped(step.output), masked_, &made_.program);
+  AddElementwise(Mapped(step.gradient), Mapped(step.masked),
+                 {.mask = Mapped(step.output)}, &made_.program);
   return absl::OkStatus();
 }
 
@@ -203,20 +190,32 @@ absl::StatusOr<Candidate> Translator::Choose(const PassStep& step) const {
 
 absl::Status Translator::Add(const PassStep& step) {
   ASSIGN_OR_RETURN(Candidate candidate, Choose(step));
-  const GraphSpec& spec = candidate.spec;
-  absl::StrAppend(&made_.implementation,
-                  made_.implementation.empty() ? "" : " ", NameOf(spec.pass),
-                  "=", candidate.graph->engine(), "/", NameOf(spec.operands),
-                  ">", NameOf(spec.result), "/", NameOf(spec.format));
   Epilogue epilogue = step.epilogue;
-  if (spec.bias) epilogue.bias.reset();
+  if (candidate.spec.bias) epilogue.bias.reset();
   const Tensor result = Locate(step.result());
   // What the convolution is brought to before it is finished.
   TensorDescriptor sums = InRowMajor(result.descriptor);
   if (epilogue.needs_sums()) sums.dtype = DataType::kF32;
   const bool is_whole = sums == result.descriptor;
   const Tensor sink = is_whole ? result : Allocate(sums);
+  AddGraph(step, std::move(candidate), sink);
+  if (is_whole && !epilogue.needs_sums() && !epilogue.relu) {
+    return absl::OkStatus();
+  }
+  ElementEpilogue last{.relu = epilogue.relu, .scale = epilogue.scale};
+  if (epilogue.bias) last.bias = BroadcastBias(*epilogue.bias);
+  if (epilogue.residual) last.residual = Mapped(*epilogue.residual);
+  AddElementwise(Mapped(sink), Mapped(result), last, &made_.program);
+  return absl::OkStatus();
+}
 
+void Translator::AddGraph(const PassStep& step, Candidate candidate,
+                          const Tensor& sink) {
+  const GraphSpec& spec = candidate.spec;
+  absl::StrAppend(&made_.implementation,
+                  made_.implementation.empty() ? "" : " ", NameOf(spec.pass),
+                  "=", candidate.graph->engine(), "/", NameOf(spec.operands),
+                  ">", NameOf(spec.result), "/", NameOf(spec.format));
   const Role role = ResultOf(step.pass);
   const Elements view = ViewOf(role, sink);
   const MappedTensor dense = DenseMap(candidate, role, view.map);
@@ -227,22 +226,19 @@ absl::Status Translator::Add(const PassStep& step) {
     return side == role ? written.location
                         : Read(candidate, side, Locate(step.tensor(side)));
   };
-  GraphLocations at{place(Role::kData),
-                    place(Role::kWeight),
-                    place(Role::kOut),
-                    {},
-                    made_.program.Allocate(candidate.graph->workspace_bytes())};
-  if (spec.bias) at.bias = InFloat(*step.epilogue.bias);
-  AddGraph(std::move(candidate), at, &made_.program);
+  const Location data = place(Role::kData), weight = place(Role::kWeight),
+                 out = place(Role::kOut);
+  const Location workspace =
+      made_.program.Allocate(candidate.graph->workspace_bytes());
+  std::optional<Location> bias;
+  if (spec.bias) bias = InFloat(*step.epilogue.bias);
+  made_.program.Add([=, graph = std::shared_ptr<const ConvGraph>(std::move(
+                            candidate.graph))](const Program::Context& at) {
+    return graph->Run(*at.target, at.stream,
+                      {at.At(data), at.At(weight), at.At(out),
+                       bias ? at.At(*bias) : nullptr, at.At(workspace)});
+  });
   if (!writes_sink) AddElementwise(written, view, {}, &made_.program);
-  if (is_whole && !epilogue.needs_sums() && !epilogue.relu) {
-    return absl::OkStatus();
-  }
-  ElementEpilogue last{.relu = epilogue.relu, .scale = epilogue.scale};
-  if (epilogue.bias) last.bias = BroadcastBias(*epilogue.bias);
-  if (epilogue.residual) last.residual = Mapped(*epilogue.residual);
-  AddElementwise(Mapped(sink), Mapped(result), last, &made_.program);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<ConvProgram> Translator::Translate() {

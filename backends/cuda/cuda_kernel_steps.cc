@@ -4,24 +4,9 @@
 
 namespace convgrad::cuda {
 
-void AddMask(const Elements& gradient, const Elements& output,
-             const Location& masked, Program* program) {
-  program->Add([=](const Program::Context& at) {
-    const MappedTensor& map = gradient.map;
-    ElementwiseArguments arguments;
-    arguments.extents = map.extents;
-    arguments.from = {at.At(gradient.location), map.dtype, map.map};
-    arguments.mask = {at.At(output.location), output.map.dtype, output.map.map};
-    arguments.to = at.At(masked);
-    arguments.to_dtype = map.dtype;
-    arguments.to_map = map.map;
-    return at.device->Check(LaunchElementwise(arguments, at.stream), "mask");
-  });
-}
-
 void AddElementwise(const Elements& from, const Elements& to,
                     const ElementEpilogue& epilogue, Program* program) {
-  if (to.map.has_gaps) {
+  if (to.map.has_gaps && !epilogue.mask) {
     program->AddZero(to.location, to.map.size * ByteSizeOf(to.map.dtype));
   }
   program->Add([=](const Program::Context& at) {
@@ -32,6 +17,7 @@ void AddElementwise(const Elements& from, const Elements& to,
     ElementwiseArguments arguments;
     arguments.extents = to.map.extents;
     arguments.from = source(from);
+    if (epilogue.mask) arguments.mask = source(*epilogue.mask);
     if (epilogue.bias) arguments.bias = source(*epilogue.bias);
     if (epilogue.residual) arguments.residual = source(*epilogue.residual);
     arguments.relu = epilogue.relu;
@@ -40,7 +26,7 @@ void AddElementwise(const Elements& from, const Elements& to,
     arguments.to_dtype = to.map.dtype;
     arguments.to_map = to.map.map;
     return at.device->Check(LaunchElementwise(arguments, at.stream),
-                            "elements");
+                            epilogue.mask ? "mask" : "elements");
   });
 }
 

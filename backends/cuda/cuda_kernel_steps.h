@@ -15,19 +15,18 @@ struct Elements {
   Location location;
 };
 
-// Writes `gradient` where `output` > 0 to `masked`, which has its map.
-void AddMask(const Elements& gradient, const Elements& output,
-             const Location& masked, Program* program);
-
-// What is done to elements on their way, in this order and in f32.
+// What is done to elements on their way, in this order; all but the mask in
+// f32.
 struct ElementEpilogue {
+  std::optional<Elements> mask = std::nullopt;  // zeroes where it isn't > 0
   std::optional<Elements> bias = std::nullopt;  // maps broadcast over `to`
   std::optional<Elements> residual = std::nullopt;
   bool relu = false;
   float scale = 1;
 };
 
-// Writes all of `to`, rounded once.
+// Writes `to`, rounded once, and zeros to its pad lanes unless it is masked:
+// nobody reads those of a masked gradient.
 void AddElementwise(const Elements& from, const Elements& to,
                     const ElementEpilogue& epilogue, Program* program);
 
