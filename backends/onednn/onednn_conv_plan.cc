@@ -1,7 +1,6 @@
 #include "backends/onednn/onednn_conv_plan.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -13,30 +12,6 @@
 
 namespace convgrad::onednn {
 namespace {
-
-class ProgramPlan final : public Plan {
- public:
-  explicit ProgramPlan(ConvProgram made)
-      : program_(std::move(made.program)),
-        implementation_(std::move(made.implementation)) {}
-
-  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
-    return program_.Run(buffers);
-  }
-  int64_t scratch_bytes() const override { return program_.scratch_bytes(); }
-  int64_t prepared_weight_bytes() const override {
-    return program_.prepared_weight_bytes();
-  }
-  const OperandGather* gather(size_t position) const override {
-    return program_.gather(position);
-  }
-  int64_t resident_bytes() const override { return program_.resident_bytes(); }
-  absl::string_view implementation() const override { return implementation_; }
-
- private:
-  const Program program_;
-  const std::string implementation_;
-};
 
 Partition ChoosePartition(const ConvOperation& operation, int threads,
                           const PartitionPreference& preference) {
@@ -88,9 +63,7 @@ absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
           return MakeConvPlan(piece, OneThread(options), preferences);
         });
   }
-  ASSIGN_OR_RETURN(ConvProgram made,
-                   MakeConvProgram(operation, options, preferences.format));
-  return std::make_unique<ProgramPlan>(std::move(made));
+  return MakeConvProgram(operation, options, preferences.format);
 }
 
 }  // namespace convgrad::onednn

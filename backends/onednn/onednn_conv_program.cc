@@ -67,10 +67,10 @@ class Translator {
         options_(options),
         preference_(preference),
         lowering_(operation.problem, GathersSteps(operation)),
-        program_(options.threads),
-        copies_(&program_) {}
+        program_(std::make_unique<Program>(options.threads)),
+        copies_(program_.get()) {}
 
-  absl::StatusOr<ConvProgram> Translate();
+  absl::StatusOr<std::unique_ptr<Plan>> Translate();
 
  private:
   // Append a step. Passes are kept until all of them are known, since their
@@ -80,12 +80,13 @@ class Translator {
   void Add(const CopyStep& step);
   void Add(const PassStep& step);
   void Add(const BiasSumStep& step) { bias_sum_ = step; }
-  void Add(const ZeroStep& step) { AddZero(Locate(step.result), &program_); }
+  void Add(const ZeroStep& step) {
+    AddZero(Locate(step.result), program_.get());
+  }
 
   absl::Status AddPasses();
   absl::Status AddByLibrary(const ChosenPass& chosen, PlacedPass pass);
   std::optional<F16Depthwise> F16DepthwiseOf() const;
-  void Name(const PlacedPass& pass, absl::string_view how);
 
   Tensor Locate(const StepTensor& tensor) const;
   // Returns a place for what `epilogue` begins with.
@@ -101,12 +102,11 @@ class Translator {
   const ComputeOptions options_;
   const FormatPreference& preference_;
   const Lowering lowering_;
-  Program program_;
+  std::unique_ptr<Program> program_;
   TensorCopies copies_;
   Location masked_;
   std::vector<PlacedPass> passes_;
   std::optional<BiasSumStep> bias_sum_;
-  std::string implementation_;
 };
 
 Tensor Translator::Locate(const StepTensor& tensor) const {
@@ -125,13 +125,13 @@ Tensor Translator::PlaceSums(const Tensor& result, const Epilogue& epilogue) {
   if (!epilogue.needs_sums()) return result;
   const TensorDescriptor sums =
       PlainDescriptor(result.descriptor, DataType::kF32);
-  return sums == result.descriptor ? result : program_.Allocate(sums);
+  return sums == result.descriptor ? result : program_->Allocate(sums);
 }
 
 void Translator::Add(const MaskStep& step) {
-  masked_ = program_.Allocate(step.masked.descriptor).location;
+  masked_ = program_->Allocate(step.masked.descriptor).location;
   AddMask(Locate(step.gradient), Locate(step.output), Locate(step.masked),
-          &program_);
+          program_.get());
 }
 
 void Translator::Add(const CopyStep& step) {
@@ -139,8 +139,8 @@ void Translator::Add(const CopyStep& step) {
   epilogue.scale = step.scale;
   const Tensor result = Locate(step.to);
   const Tensor sums = PlaceSums(result, epilogue);
-  AddReorder(Locate(step.from), sums, &program_);
-  AddFinish({sums, result, epilogue, {}, {}}, &program_);
+  AddReorder(Locate(step.from), sums, program_.get());
+  AddFinish({sums, result, epilogue, {}, {}}, program_.get());
 }
 
 void Translator::Add(const PassStep& step) {
@@ -156,10 +156,10 @@ void Translator::Add(const PassStep& step) {
         epilogue.scale == 1 &&
         (count == 1 || IsPerChannel(operation_.problem, *epilogue.bias))) {
       pass.bias =
-          AddBiasInF32(bias, operation_.problem.out_channels, &program_);
+          AddBiasInF32(bias, operation_.problem.out_channels, program_.get());
       epilogue.bias.reset();
     } else {
-      pass.finish.bias = AddBiasInF32(bias, count, &program_).location;
+      pass.finish.bias = AddBiasInF32(bias, count, program_.get()).location;
     }
   }
   if (epilogue.residual) {
@@ -197,21 +197,17 @@ absl::Status Translator::FuseBiasSum(PassSpec spec, Candidate* chosen,
   return absl::OkStatus();
 }
 
-void Translator::Name(const PlacedPass& pass, absl::string_view how) {
-  absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ",
-                  NameOf(pass.pass), "=", how);
-}
-
 absl::Status Translator::AddByLibrary(const ChosenPass& chosen,
                                       PlacedPass pass) {
   ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
                    MakeCandidate(chosen.spec, chosen.format));
   RETURN_IF_ERROR(FuseBiasSum(chosen.spec, &*candidate, &pass));
-  Name(pass,
-       absl::StrCat(candidate->implementation, "/", NameOf(candidate->format)));
+  program_->AppendImplementation(absl::StrCat(NameOf(pass.pass), "=",
+                                              candidate->implementation, "/",
+                                              NameOf(candidate->format)));
   RETURN_IF_ERROR(
-      AddLibraryPass(pass, lowering_, *candidate, &copies_, &program_));
-  AddFinish(pass.finish, &program_);
+      AddLibraryPass(pass, lowering_, *candidate, &copies_, program_.get()));
+  AddFinish(pass.finish, program_.get());
   return absl::OkStatus();
 }
 
@@ -227,12 +223,14 @@ std::optional<F16Depthwise> Translator::F16DepthwiseOf() const {
 absl::Status Translator::AddPasses() {
   if (const auto depthwise = F16DepthwiseOf()) {
     for (PlacedPass& pass : passes_) {
-      Name(pass, "f16_depthwise");
+      program_->AppendImplementation(
+          absl::StrCat(NameOf(pass.pass), "=f16_depthwise"));
       pass.bias = pass.pass == Pass::kForward ? pass.bias : BiasToSum(pass);
       if (pass.pass == Pass::kBackwardWeight && pass.bias) bias_sum_.reset();
     }
-    AddF16Depthwise(*depthwise, passes_, &program_);
-    for (const PlacedPass& pass : passes_) AddFinish(pass.finish, &program_);
+    AddF16Depthwise(*depthwise, passes_, program_.get());
+    for (const PlacedPass& pass : passes_)
+      AddFinish(pass.finish, program_.get());
     return absl::OkStatus();
   }
   std::vector<PassSpec> specs;
@@ -248,24 +246,25 @@ absl::Status Translator::AddPasses() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ConvProgram> Translator::Translate() {
+absl::StatusOr<std::unique_ptr<Plan>> Translator::Translate() {
   for (const ConvStep& step : StepsOf(operation_)) {
     std::visit([this](const auto& kind) { Add(kind); }, step);
   }
   if (!passes_.empty()) RETURN_IF_ERROR(AddPasses());
   if (bias_sum_) {
     AddReduction(copies_.RowMajor(Locate(bias_sum_->gradient)),
-                 Locate(bias_sum_->bias), bias_sum_->scale, &program_);
+                 Locate(bias_sum_->bias), bias_sum_->scale, program_.get());
   }
-  if (implementation_.empty()) {
-    implementation_ = operation_.problem.batch == 0 ? "zero" : "sum";
+  if (program_->implementation().empty()) {
+    program_->AppendImplementation(operation_.problem.batch == 0 ? "zero"
+                                                                 : "sum");
   }
-  return ConvProgram{std::move(program_), std::move(implementation_)};
+  return std::move(program_);
 }
 
 }  // namespace
 
-absl::StatusOr<ConvProgram> MakeConvProgram(
+absl::StatusOr<std::unique_ptr<Plan>> MakeConvProgram(
     const ConvOperation& operation, const ComputeOptions& options,
     const FormatPreference& preference) {
   return Translator(operation, options, preference).Translate();

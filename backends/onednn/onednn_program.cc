@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "backends/core/mutex.h"
 #include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_types.h"
 
@@ -134,14 +134,12 @@ struct Program::Session {
   std::vector<Call> calls;  // by step
 };
 
-// Those that no run has; as many as there were runs at once.
-struct Program::Sessions {
-  Mutex mutex;
-  std::vector<std::unique_ptr<Session>> idle ABSL_GUARDED_BY(mutex);
-};
+Program::Program(int threads) : threads_(threads) {}
+Program::~Program() = default;
 
-Program::Program(int threads)
-    : threads_(threads), sessions_(std::make_shared<Sessions>()) {}
+void Program::AppendImplementation(absl::string_view word) {
+  absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ", word);
+}
 
 std::unique_ptr<Program::Session> Program::MakeSession() const {
   auto session = std::make_unique<Session>();
@@ -160,16 +158,16 @@ std::unique_ptr<Program::Session> Program::MakeSession() const {
 }
 
 std::unique_ptr<Program::Session> Program::TakeSession() const {
-  MutexLock lock(&sessions_->mutex);
-  if (sessions_->idle.empty()) return nullptr;
-  std::unique_ptr<Session> session = std::move(sessions_->idle.back());
-  sessions_->idle.pop_back();
+  MutexLock lock(&mutex_);
+  if (idle_.empty()) return nullptr;
+  std::unique_ptr<Session> session = std::move(idle_.back());
+  idle_.pop_back();
   return session;
 }
 
 void Program::ReturnSession(std::unique_ptr<Session> session) const {
-  MutexLock lock(&sessions_->mutex);
-  sessions_->idle.push_back(std::move(session));
+  MutexLock lock(&mutex_);
+  idle_.push_back(std::move(session));
 }
 
 bool Program::IsDone(const Step& step, const RunBuffers& buffers) const {

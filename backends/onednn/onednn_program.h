@@ -7,12 +7,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/core/conv_operation.h"
+#include "backends/core/mutex.h"
 #include "backends/kernels/scattered_reorder.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
@@ -60,8 +62,8 @@ class StepContext {
   const RunBuffers& buffers_;
 };
 
-// Built once, then immutable; Run is thread-safe with buffers of its own.
-class Program {
+// Built once, then immutable.
+class Program final : public Plan {
  public:
   struct Argument {
     int arg;  // DNNL_ARG_*
@@ -85,6 +87,7 @@ class Program {
 
   // To be run by a team of `threads`.
   explicit Program(int threads);
+  ~Program() override;
 
   // Reserves scratch, aligned to 64 bytes.
   Location Allocate(int64_t bytes);
@@ -106,17 +109,21 @@ class Program {
            std::function<void(const StepContext&)> function,
            const Location& purpose = {});
 
+  // Appends a word, which says how a pass is computed.
+  void AppendImplementation(absl::string_view word);
+
   int threads() const { return threads_; }
-  int64_t scratch_bytes() const {
+
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
+  int64_t scratch_bytes() const override {
     return scratch_bytes_ + prepared_weight_bytes_ + scratchpad_bytes_;
   }
-  int64_t prepared_weight_bytes() const { return prepared_weight_bytes_; }
-  // See Plan::gather.
-  const OperandGather* gather(size_t position) const;
-  int64_t resident_bytes() const;
-
-  // Errors: kInternal.
-  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const;
+  int64_t prepared_weight_bytes() const override {
+    return prepared_weight_bytes_;
+  }
+  const OperandGather* gather(size_t position) const override;
+  int64_t resident_bytes() const override;
+  absl::string_view implementation() const override { return implementation_; }
 
  private:
   friend class StepContext;
@@ -125,7 +132,6 @@ class Program {
   // Making them costs as much as a small layer, so they are kept, and pointed
   // at the next run's memory.
   struct Session;
-  struct Sessions;
 
   std::unique_ptr<Session> TakeSession() const;
   void ReturnSession(std::unique_ptr<Session> session) const;
@@ -133,7 +139,7 @@ class Program {
   bool IsDone(const Step& step, const RunBuffers& buffers) const;
   RunTimes RunIn(Session* session, const RunBuffers& buffers) const;
 
-  int threads_;
+  const int threads_;
   std::vector<Step> steps_;
   std::array<std::optional<ScatteredReorder>, kOperandCount> gathers_;
   // Offsets of scratch.
@@ -145,7 +151,10 @@ class Program {
   int64_t prepared_weight_bytes_ = 0;
   // One area behind the rest, for whichever primitive runs.
   int64_t scratchpad_bytes_ = 0;
-  std::shared_ptr<Sessions> sessions_;  // never null
+  std::string implementation_;
+  mutable Mutex mutex_;
+  // Those that no run has; as many as there were runs at once.
+  mutable std::vector<std::unique_ptr<Session>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad::onednn
