@@ -1,14 +1,21 @@
-// What a call says of itself beside its message, which a server may have to
-// wait for: keys of gRPC's metadata.
+// What a call and its answer say beside their messages: keys of gRPC's
+// metadata.
 #pragma once
 
 namespace convgrad {
 
-// The message's length in bytes: the call is admitted with memory for that, not
-// for the largest message.
+// The request's length in bytes, told before the server reads it: the call is
+// admitted with memory for that, not for the largest message.
 inline constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
 
-// How urgent it is: "batch" (the default) or "interactive".
+// How urgent the call is: "batch" (the default) or "interactive".
 inline constexpr char kPriorityKey[] = "convgrad-priority";
+
+// Trailer: the serialised v1::ErrorDetail of an error.
+inline constexpr char kErrorTrailer[] = "convgrad-error-bin";
+
+// Trailer: in how many milliseconds a call that was refused may come again
+// (gRFC A6).
+inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 
 }  // namespace convgrad

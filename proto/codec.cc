@@ -1,10 +1,9 @@
 // The core's values to messages, and the options.
 #include "proto/codec.h"
 
-#include <algorithm>
-#include <array>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "proto/codec_enums.h"
@@ -15,13 +14,11 @@ namespace {
 
 constexpr size_t kRequestIdBytes = 16;
 
-constexpr std::array<std::pair<v1::BackendChoice, absl::string_view>, 4>
-    kBackendChoices = {{
-        {v1::BACKEND_CHOICE_AUTO, ""},
-        {v1::BACKEND_CHOICE_ONEDNN, "onednn"},
-        {v1::BACKEND_CHOICE_CUDA, "cuda"},
-        {v1::BACKEND_CHOICE_REFERENCE, "reference"},
-    }};
+// Returns "onednn" for BACKEND_CHOICE_ONEDNN.
+std::string NameOf(int choice) {
+  return absl::AsciiStrToLower(
+      ShortName(*v1::BackendChoice_descriptor(), choice));
+}
 
 v1::ConvProblem EncodeProblem(const ConvProblem& problem) {
   v1::ConvProblem message;
@@ -82,11 +79,20 @@ v1::ResultRequest EncodeResultRequest(const ResultRequest& request) {
 
 }  // namespace
 
+std::vector<std::string> BackendNames() {
+  std::vector<std::string> names;
+  const auto& choices = *v1::BackendChoice_descriptor();
+  for (int i = 1; i < choices.value_count(); ++i) {
+    names.push_back(NameOf(choices.value(i)->number()));
+  }
+  return names;
+}
+
 absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message) {
   RETURN_IF_ERROR(CheckKnownEnums(message, "options."));
   CallOptions options;
-  for (const auto& [choice, name] : kBackendChoices) {
-    if (choice == message.backend()) options.backend = std::string(name);
+  if (message.backend() > v1::BACKEND_CHOICE_AUTO) {
+    options.backend = NameOf(message.backend());
   }
   if (message.has_deterministic()) {
     options.deterministic = message.deterministic();
@@ -108,7 +114,7 @@ v1::ConvOperation EncodeOperation(const ConvOperation& operation,
   for (Operand operand : kAllOperands) {
     const auto& tensor = operation.operand(operand);
     if (!tensor) continue;
-    const auto& range = regions.operands[static_cast<size_t>(operand)];
+    const auto& range = regions.operands[PositionOf(operand)];
     *MutableTensor(message.mutable_operands(), operand) =
         range ? EncodeTensor(*tensor, *range)
               : EncodeTensor(*tensor, payload_index++);
@@ -125,9 +131,11 @@ v1::ConvOperation EncodeOperation(const ConvOperation& operation,
 
 v1::Options EncodeOptions(const CallOptions& options) {
   v1::Options message;
-  for (const auto& [choice, name] : kBackendChoices) {
-    if (name == options.backend) message.set_backend(choice);
-  }
+  v1::BackendChoice choice = v1::BACKEND_CHOICE_AUTO;
+  v1::BackendChoice_Parse(
+      absl::StrCat("BACKEND_CHOICE_", absl::AsciiStrToUpper(options.backend)),
+      &choice);
+  message.set_backend(choice);
   message.set_deterministic(options.deterministic);
   message.set_self_check(options.self_check);
   message.set_count_nonfinite(options.count_nonfinite);

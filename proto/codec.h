@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +17,7 @@
 #include "backends/core/conv_operation.h"
 #include "convgrad/v1/operation.pb.h"
 #include "convgrad/v1/service.pb.h"
+#include "google/protobuf/descriptor.h"
 #include "proto/region_places.h"
 
 namespace convgrad {
@@ -64,6 +66,14 @@ absl::StatusOr<DecodedOperation> DecodeOperation(
 // bytes come in frames.
 absl::StatusOr<DecodedOperation> DecodeStreamOperation(
     const v1::ConvOperation& message, Direction direction);
+
+// Returns the name of an enum's value without its type's prefix, e.g. "F32" for
+// DATA_TYPE_F32; "" for a number that the type doesn't have.
+std::string ShortName(const google::protobuf::EnumDescriptor& type, int number);
+
+// Returns what a client may ask for as its backend: "auto", then the names of
+// the backends that BackendChoice has, in its order.
+std::vector<std::string> BackendNames();
 
 // Errors: kInvalidArgument.
 absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message);

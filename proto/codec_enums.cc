@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "backends/core/status.h"
 #include "google/protobuf/descriptor.h"
 #include "proto/codec.h"
@@ -153,6 +154,15 @@ v1::DataType EncodeDataType(DataType dtype) {
 }
 
 v1::Layout EncodeLayout(Layout layout) { return ToWire(kLayouts, layout); }
+
+std::string ShortName(const EnumDescriptor& type, int number) {
+  const auto* value = type.FindValueByNumber(number);
+  if (value == nullptr) return "";
+  // Every enum's value 0 is its prefix and UNSPECIFIED.
+  const absl::string_view prefix =
+      absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED");
+  return std::string(absl::StripPrefix(value->name(), prefix));
+}
 
 absl::Status CheckKnownEnums(const Message& message, const std::string& path) {
   std::vector<const FieldDescriptor*> fields;

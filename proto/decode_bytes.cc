@@ -73,7 +73,7 @@ class ByteChecker {
 
   absl::Status CheckOperand(const v1::Tensor& tensor, Operand operand) {
     const std::string path = OperandPath(operand);
-    const auto place = static_cast<size_t>(operand);
+    const auto place = PositionOf(operand);
     const TensorDescriptor& descriptor = *decoded_.operation.operand(operand);
     switch (tensor.source_case()) {
       case v1::Tensor::kInline:
@@ -121,7 +121,7 @@ class ByteChecker {
     ASSIGN_OR_RETURN(const RegionRange range,
                      CheckRegion(request.region(), bytes, path + ".region"));
     for (Operand operand : kAllOperands) {
-      const auto place = static_cast<size_t>(operand);
+      const auto place = PositionOf(operand);
       RETURN_IF_ERROR(CheckApart(range, decoded_.regions.operands[place], path,
                                  OperandPath(operand)));
     }

@@ -5,10 +5,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "google/protobuf/descriptor.h"
 #include "proto/codec_enums.h"
 
 namespace convgrad {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+
+// Returns the field of Operands that has the operand's name.
+const FieldDescriptor* FieldOf(Operand operand) {
+  return v1::Operands::descriptor()->FindFieldByName(
+      std::string(NameOf(operand)));
+}
 
 // Returns the descriptor that `tensor` states; its dims aren't compared with
 // anything yet, and a c0 of 0 stays.
@@ -168,39 +177,16 @@ absl::StatusOr<DecodedOperation> DecodeShapes(const v1::ConvOperation& message,
 }  // namespace
 
 const v1::Tensor* FindTensor(const v1::Operands& operands, Operand operand) {
-  switch (operand) {
-    case Operand::kInput:
-      return operands.has_input() ? &operands.input() : nullptr;
-    case Operand::kWeight:
-      return operands.has_weight() ? &operands.weight() : nullptr;
-    case Operand::kBias:
-      return operands.has_bias() ? &operands.bias() : nullptr;
-    case Operand::kResidual:
-      return operands.has_residual() ? &operands.residual() : nullptr;
-    case Operand::kGradOutput:
-      return operands.has_grad_output() ? &operands.grad_output() : nullptr;
-    case Operand::kOutput:
-      return operands.has_output() ? &operands.output() : nullptr;
-  }
-  return nullptr;
+  const FieldDescriptor* field = FieldOf(operand);
+  const auto& reflection = *operands.GetReflection();
+  if (!reflection.HasField(operands, field)) return nullptr;
+  return static_cast<const v1::Tensor*>(
+      &reflection.GetMessage(operands, field));
 }
 
 v1::Tensor* MutableTensor(v1::Operands* operands, Operand operand) {
-  switch (operand) {
-    case Operand::kInput:
-      return operands->mutable_input();
-    case Operand::kWeight:
-      return operands->mutable_weight();
-    case Operand::kBias:
-      return operands->mutable_bias();
-    case Operand::kResidual:
-      return operands->mutable_residual();
-    case Operand::kGradOutput:
-      return operands->mutable_grad_output();
-    case Operand::kOutput:
-      return operands->mutable_output();
-  }
-  return nullptr;
+  return static_cast<v1::Tensor*>(
+      operands->GetReflection()->MutableMessage(operands, FieldOf(operand)));
 }
 
 std::string OperandPath(Operand operand) {

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "backends/core/operand_gather.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
@@ -32,23 +33,19 @@ inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << 32) - 1;
 
 // One payload as it lies in the slices that gRPC received; holds references to
 // them, and so pins their read buffers until it is destroyed or moved from.
-class PayloadView {
+class PayloadView final : public ScatteredBytes {
  public:
   PayloadView() = default;
   explicit PayloadView(std::vector<grpc::Slice> pieces);
 
-  int64_t size() const { return size_; }
+  int64_t size() const override { return size_; }
   // In order; sum of sizes is size(). Neither aligned nor of equal length.
   const std::vector<grpc::Slice>& pieces() const { return pieces_; }
 
   // Copies all size() bytes to `destination`.
   void CopyTo(void* destination) const;
-  // Copies the bytes from `offset` on. Requires: they are there. Several
-  // threads may do so at once.
-  void CopyRange(int64_t offset, absl::Span<std::byte> to) const;
-  // Lets go of the slices that end at `offset` or before; what was in them
-  // can't be copied any more.
-  void Release(int64_t offset);
+  void CopyRange(int64_t offset, absl::Span<std::byte> to) const override;
+  void Release(int64_t offset) override;
   // As CopyTo, but lets go of each slice as soon as it is copied. The view is
   // empty afterwards.
   void MoveTo(void* destination);

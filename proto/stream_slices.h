@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "backends/core/batch_slices.h"
 
@@ -20,6 +21,7 @@ ByteRange FrameAt(const ByteRange& range, int64_t begin);
 
 // Returns the slices of a stream whose header has `slice_items`; 0 is the
 // contract's formula. Requires: as BatchSlices, but slice_items >= 0.
-BatchSlices StreamSlices(ConvOperation operation, int64_t slice_items);
+BatchSlices StreamSlices(std::shared_ptr<const Operation> operation,
+                         int64_t slice_items);
 
 }  // namespace convgrad

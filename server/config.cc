@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -23,9 +24,8 @@ constexpr int64_t kProcessBytes = 64 * kMiB;
 constexpr int64_t kLargestMessage =
     std::numeric_limits<int32_t>::max() - 2 * kMiB;
 
-template <typename Value>
-absl::Status CheckRange(absl::string_view flag, Value found, Value min,
-                        Value max) {
+absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
+                        int64_t max) {
   if (min <= found && found <= max) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
                       absl::StrCat(found), absl::StrCat(min, " to ", max));
@@ -84,9 +84,8 @@ absl::Status CheckSecurity(const Config& config) {
   }
   RETURN_IF_ERROR(CheckRange("max_client_calls", config.max_client_calls, 0,
                              std::numeric_limits<int>::max()));
-  RETURN_IF_ERROR(CheckRange<int64_t>("max_client_bytes",
-                                      config.max_client_bytes, 0,
-                                      std::numeric_limits<int64_t>::max()));
+  RETURN_IF_ERROR(CheckRange("max_client_bytes", config.max_client_bytes, 0,
+                             std::numeric_limits<int64_t>::max()));
   if (!config.tls_cert.empty() || config.insecure) return absl::OkStatus();
   for (const std::string& address : config.ListenAddresses()) {
     if (IsLocal(address)) continue;
@@ -100,18 +99,17 @@ absl::Status CheckSecurity(const Config& config) {
 
 absl::Status CheckMemory(const Config& config) {
   constexpr int64_t kMost = int64_t{1} << 60;
-  RETURN_IF_ERROR(CheckRange<int64_t>("buffer_pool_idle_bytes",
-                                      config.buffer_pool_idle_bytes, 0, kMost));
-  RETURN_IF_ERROR(CheckRange<int64_t>("plan_cache_bytes",
-                                      config.plan_cache_bytes, 0, kMost));
-  RETURN_IF_ERROR(CheckRange<int64_t>("weight_cache_bytes",
-                                      config.weight_cache_bytes, 0, kMost));
+  RETURN_IF_ERROR(CheckRange("buffer_pool_idle_bytes",
+                             config.buffer_pool_idle_bytes, 0, kMost));
+  RETURN_IF_ERROR(
+      CheckRange("plan_cache_bytes", config.plan_cache_bytes, 0, kMost));
+  RETURN_IF_ERROR(
+      CheckRange("weight_cache_bytes", config.weight_cache_bytes, 0, kMost));
   const int64_t others = config.memory_budget_bytes - config.CallBudgetBytes();
-  RETURN_IF_ERROR(CheckRange<int64_t>("memory_budget_bytes",
-                                      config.memory_budget_bytes,
-                                      others + 2 * AdmissionBytes(64), kMost));
-  RETURN_IF_ERROR(CheckRange<int64_t>(
-      "max_message_bytes", config.max_message_bytes, 1, kLargestMessage));
+  RETURN_IF_ERROR(CheckRange("memory_budget_bytes", config.memory_budget_bytes,
+                             others + 2 * AdmissionBytes(64), kMost));
+  RETURN_IF_ERROR(CheckRange("max_message_bytes", config.max_message_bytes, 1,
+                             kLargestMessage));
   RETURN_IF_ERROR(CheckRange("max_admission_waiters",
                              config.max_admission_waiters, 0, 1'000'000));
   const int64_t needed = AdmissionBytes(config.max_message_bytes);
@@ -134,7 +132,7 @@ absl::Status CheckRegions(const Config& config) {
                         absl::StrCat("'", config.regions_listen, "'"),
                         "unix:path");
   }
-  return CheckRange<int64_t>(
+  return CheckRange(
       "max_region_bytes", config.max_region_bytes, 1,
       config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes));
 }
@@ -150,9 +148,9 @@ absl::Status CheckWork(const Config& config) {
     return InvalidField(Reason::kOutOfRange, "--self_check_ratio",
                         absl::StrCat(config.self_check_ratio), "0 to 1");
   }
-  RETURN_IF_ERROR(CheckRange<int64_t>("max_macs", config.max_macs, 1, kMost));
-  RETURN_IF_ERROR(CheckRange<int64_t>("max_reference_macs",
-                                      config.max_reference_macs, 0, kMost));
+  RETURN_IF_ERROR(CheckRange("max_macs", config.max_macs, 1, kMost));
+  RETURN_IF_ERROR(
+      CheckRange("max_reference_macs", config.max_reference_macs, 0, kMost));
   RETURN_IF_ERROR(CheckDuration("default_deadline", config.default_deadline,
                                 absl::Milliseconds(1)));
   RETURN_IF_ERROR(CheckDuration("buffer_pool_idle_time",
@@ -206,8 +204,7 @@ absl::Status Config::Validate() const {
   RETURN_IF_ERROR(CheckRegions(*this));
   constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error",
                                            "off"};
-  if (std::find(std::begin(kLevels), std::end(kLevels), log_level) ==
-      std::end(kLevels)) {
+  if (!absl::c_linear_search(kLevels, log_level)) {
     return InvalidField(Reason::kInvalidEnum, "--log_level",
                         absl::StrCat("'", log_level, "'"),
                         "debug, info, warning, error or off");

@@ -9,12 +9,10 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "server/background_thread.h"
+#include "server/compute_engine.h"
 #include "server/devices.h"
-#include "server/memory/call_memory.h"
 #include "server/memory/region_listener.h"
-#include "server/memory/region_registry.h"
 #include "server/plan_choice.h"
-#include "server/proofs.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call.h"
 #include "server/rpc/capabilities.h"
@@ -24,16 +22,11 @@
 #include "server/rpc/listed_service.h"
 #include "server/rpc/listeners.h"
 #include "server/rpc/readiness.h"
-#include "server/scheduling/plan_cache.h"
-#include "server/scheduling/routing.h"
-#include "server/scheduling/scheduler.h"
 #include "server/scheduling/warmup.h"
-#include "server/scheduling/weight_cache.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
 #include "server/token_file.h"
 #include "server/warmer.h"
-#include "server/workers.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -49,16 +42,10 @@ constexpr absl::Duration kRefresh = absl::Seconds(1);
 class GrpcServer final : public Server {
  public:
   GrpcServer(Config config, const Machine& machine,
-             std::vector<RegisteredBackend> backends,
-             std::unique_ptr<Proofs> proofs);
+             std::vector<RegisteredBackend> backends);
   ~GrpcServer() override;
 
-  absl::Status LoadTokens();
-  absl::Status StartMetrics();
-  absl::Status StartTracer();
-  absl::Status StartRegions();
-  absl::Status Listen();
-  absl::Status StartWarmup();
+  absl::Status Start();
 
   absl::Status Reload(const Config& config) override;
   bool Drain() override;
@@ -70,23 +57,21 @@ class GrpcServer final : public Server {
   }
   int metrics_port() const override { return metrics_->port(); }
   const Config& config() const override { return config_; }
-  ServerGauges gauges() const override;
+  ServerGauges gauges() const override { return engine_.gauges(); }
   std::string MetricsText() const override { return metrics_->Text(); }
 
  private:
+  absl::Status StartMetrics();
+  absl::Status StartTracer();
+  absl::Status StartRegions();
+  absl::Status Listen();
+  absl::Status StartWarmup();
   CallServices MakeServices();
   void Tick();
 
   // In the order of construction: a part uses those above it.
   const Config config_;
-  const std::unique_ptr<Proofs> proofs_;
-  const std::vector<RegisteredBackend> backends_;
-  const std::shared_ptr<CallMemory> memory_;
-  RegionRegistry regions_;
-  PlanCache plans_;
-  WeightCache weights_;
-  Router router_;
-  Scheduler scheduler_;
+  ComputeEngine engine_;
   SelfCheckSampler self_check_sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
   // Null: no spans are asked for.
@@ -95,7 +80,7 @@ class GrpcServer final : public Server {
   // Once calls come, the background thread's, as is the next line.
   TokenFile tokens_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
-  // Serves `memory_` as executor: there are no waiters without calls.
+  // Serves `engine_` as executor: nothing waits for memory without calls.
   BackgroundThread background_;
   // Null: none are offered.
   std::unique_ptr<RegionListener> region_listener_;
@@ -111,37 +96,23 @@ class GrpcServer final : public Server {
 };
 
 GrpcServer::GrpcServer(Config config, const Machine& machine,
-                       std::vector<RegisteredBackend> backends,
-                       std::unique_ptr<Proofs> proofs)
+                       std::vector<RegisteredBackend> backends)
     : config_(std::move(config)),
-      proofs_(std::move(proofs)),
-      backends_(std::move(backends)),
-      memory_(std::make_shared<CallMemory>(
-          config_.CallBudgetBytes(), config_.max_admission_waiters,
-          config_.buffer_pool_idle_bytes,
-          [this](std::function<void()> task) {
-            background_.Post(std::move(task));
-          },
-          PinnerOf(backends_))),
-      regions_(&memory_->budget, config_.max_region_bytes),
-      plans_(config_.plan_cache_bytes),
-      weights_(config_.weight_cache_bytes),
-      router_(backends_, {config_.max_macs, config_.max_reference_macs},
-              config_.threads_per_worker),
-      scheduler_(
-          SchedulerOptions(config_, machine, backends_, router_.cost_model()),
-          &plans_, memory_.get(), &weights_),
+      engine_(config_, machine, std::move(backends),
+              [this](std::function<void()> task) {
+                background_.Post(std::move(task));
+              }),
       self_check_sampler_(config_.self_check_ratio),
       tokens_(config_.token_file, &gate_),
       background_(kTick, [this] { Tick(); }),
-      warmer_(&backends_, config_.threads_per_worker, &plans_) {
+      warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
   gate_.SetLimits({config_.max_client_calls, config_.max_client_bytes});
 }
 
 GrpcServer::~GrpcServer() {
   if (listeners_ == nullptr) return;
   device_watch_.reset();
-  proofs_->Tell(nullptr);
+  engine_.proofs->Tell(nullptr);
   readiness_->StartDraining();
   warmer_.Stop();
   // Cancels what is left; each call still ends by itself, so that jobs and
@@ -149,16 +120,21 @@ GrpcServer::~GrpcServer() {
   listeners_.reset();
   // A stream outlives its call until its alarm has gone off.
   lifecycle_.AwaitIdle(absl::InfiniteFuture());
-  scheduler_.Shutdown();
+  engine_.scheduler.Shutdown();
 }
 
-absl::Status GrpcServer::LoadTokens() { return tokens_.Refresh(); }
+absl::Status GrpcServer::Start() {
+  RETURN_IF_ERROR(tokens_.Refresh());
+  RETURN_IF_ERROR(StartMetrics());
+  RETURN_IF_ERROR(StartTracer());
+  RETURN_IF_ERROR(StartRegions());
+  RETURN_IF_ERROR(Listen());
+  return StartWarmup();
+}
 
 void GrpcServer::Tick() {
   const absl::Time now = absl::Now();
-  memory_->budget.ExpireWaiters(now);
-  scheduler_.DropDead();
-  memory_->pool.ReleaseUnusedSince(now - config_.buffer_pool_idle_time);
+  engine_.DropExpired(now, now - config_.buffer_pool_idle_time);
   if (now < next_refresh_) return;
   next_refresh_ = now + kRefresh;
   const absl::Status tokens = tokens_.Refresh();
@@ -172,8 +148,11 @@ absl::Status GrpcServer::StartMetrics() {
   options.listen = config_.metrics_listen;
   options.version = Version();
   options.gauges = [this] { return gauges(); };
-  for (const RegisteredBackend& entry : backends_) {
+  for (const RegisteredBackend& entry : engine_.backends) {
     options.backends.emplace_back(entry.name);
+  }
+  for (Direction direction : {Direction::kForward, Direction::kBackward}) {
+    options.operations.emplace_back(NameOf(direction));
   }
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
   return absl::OkStatus();
@@ -190,48 +169,22 @@ absl::Status GrpcServer::StartRegions() {
   RegionListenerOptions options;
   options.path = config_.RegionsPath();
   options.owner = geteuid();
-  ASSIGN_OR_RETURN(region_listener_, RegionListener::Start(options, &regions_));
+  ASSIGN_OR_RETURN(region_listener_,
+                   RegionListener::Start(options, &engine_.regions));
   return absl::OkStatus();
-}
-
-ServerGauges GrpcServer::gauges() const {
-  ServerGauges gauges;
-  for (Priority priority : kAllPriorities) {
-    gauges.queues.push_back({std::string(NameOf(priority)),
-                             scheduler_.queue_depth(priority),
-                             scheduler_.EstimatedWait(priority)});
-    gauges.queue_depth += gauges.queues.back().depth;
-  }
-  gauges.jobs_running = scheduler_.running();
-  gauges.memory_used_bytes = memory_->budget.used_bytes();
-  gauges.memory_capacity_bytes = memory_->budget.capacity_bytes();
-  gauges.admission_waiters = memory_->budget.waiters();
-  gauges.buffers_outstanding = memory_->pool.outstanding();
-  gauges.buffer_bytes_outstanding = memory_->pool.outstanding_bytes();
-  gauges.buffer_bytes_idle = memory_->pool.idle_bytes();
-  gauges.regions = regions_.regions();
-  gauges.region_bytes = regions_.region_bytes();
-  gauges.plan_cache_bytes = plans_.bytes();
-  gauges.plan_cache_plans = plans_.plans();
-  gauges.devices = GaugesOf(backends_, scheduler_);
-  gauges.proofs = proofs_->gauges();
-  gauges.weight_cache_bytes = weights_.bytes();
-  gauges.weight_cache_hits = weights_.hits();
-  gauges.weight_cache_misses = weights_.misses();
-  return gauges;
 }
 
 CallServices GrpcServer::MakeServices() {
   CallServices services;
   services.observer = metrics_->observer();
   services.tracer = tracer_.get();
-  services.memory = memory_;
-  services.regions = region_listener_ == nullptr ? nullptr : &regions_;
+  services.memory = engine_.memory;
+  services.regions = region_listener_ == nullptr ? nullptr : &engine_.regions;
   services.lifecycle = &lifecycle_;
   services.gate = &gate_;
-  services.router = &router_;
-  services.cost_model = router_.cost_model();
-  services.scheduler = &scheduler_;
+  services.router = &engine_.router;
+  services.cost_model = engine_.router.cost_model();
+  services.scheduler = &engine_.scheduler;
   services.self_check_sampler = &self_check_sampler_;
   services.max_message_bytes = config_.max_message_bytes;
   services.default_deadline = config_.default_deadline;
@@ -240,7 +193,8 @@ CallServices GrpcServer::MakeServices() {
     background_.Post(std::move(task));
   };
   services.warm_up =
-      [this](WarmupWork work, std::function<bool()> give_up,
+      [this](std::vector<std::shared_ptr<const Operation>> work,
+             std::function<bool()> give_up,
              std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
         warmer_.Post(std::move(work), std::move(give_up), std::move(done));
       };
@@ -250,7 +204,7 @@ CallServices GrpcServer::MakeServices() {
          config_.max_macs, config_.max_reference_macs, config_.workers,
          config_.threads_per_worker, config_.regions_listen,
          config_.max_region_bytes},
-        backends_);
+        engine_.backends);
   };
   return services;
 }
@@ -276,17 +230,18 @@ absl::Status GrpcServer::Listen() {
       Listeners::Start(options, {listed_service_.get(), admin_service_.get()},
                        service_.get()));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
-  device_watch_ = DeviceWatch::Start(&backends_, &router_, readiness_.get());
-  proofs_->Tell(readiness_.get());
+  device_watch_ =
+      DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());
+  engine_.proofs->Tell(readiness_.get());
   return absl::OkStatus();
 }
 
 absl::Status GrpcServer::StartWarmup() {
   const auto ready = [this] { readiness_->SetReady(); };
-  const bool proves = config_.prove_at_start && !proofs_->empty();
+  const bool proves = config_.prove_at_start && !engine_.proofs->empty();
   if (proves) {
     warmer_.PostTask([this](const std::function<bool()>& give_up) {
-      proofs_->Run(config_.threads_per_worker, give_up);
+      engine_.proofs->Run(config_.threads_per_worker, give_up);
     });
   }
   const std::string& path = config_.warmup_file;
@@ -328,15 +283,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   RETURN_IF_ERROR(FollowPlanFile(
       complete.plan_file,
       OriginHere(machine, complete.threads_per_worker, selected), selected));
-  auto proofs = std::make_unique<Proofs>(&selected);
-  auto server = std::make_unique<GrpcServer>(
-      complete, machine, std::move(selected), std::move(proofs));
-  RETURN_IF_ERROR(server->LoadTokens());
-  RETURN_IF_ERROR(server->StartMetrics());
-  RETURN_IF_ERROR(server->StartTracer());
-  RETURN_IF_ERROR(server->StartRegions());
-  RETURN_IF_ERROR(server->Listen());
-  RETURN_IF_ERROR(server->StartWarmup());
+  auto server =
+      std::make_unique<GrpcServer>(complete, machine, std::move(selected));
+  RETURN_IF_ERROR(server->Start());
   return server;
 }
 

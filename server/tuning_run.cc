@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/problem_list.h"
 #include "backends/core/status.h"
 #include "backends/registry.h"
 #include "server/machine.h"
@@ -37,7 +38,8 @@ absl::Status RunTuning(const Config& config, const std::string& problems_path) {
   size_t done = 0;
   for (const ConvProblem& problem : problems) {
     const absl::Time start = absl::Now();
-    RETURN_IF_ERROR(TuneProblem(problem, config.threads_per_worker, backends));
+    RETURN_IF_ERROR(Tune(ProblemList{{problem}}.Operations(),
+                         config.threads_per_worker, backends));
     spdlog::info("{} of {}: {} in {}", ++done, problems.size(),
                  ToString(problem), absl::FormatDuration(absl::Now() - start));
   }

@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "backends/core/problem_list.h"
 #include "backends/core/status.h"
-#include "server/scheduling/tuning.h"
 #include "server/text_file.h"
 #include "spdlog/spdlog.h"
 
@@ -24,7 +24,8 @@ void Warmer::PostTask(
 }
 
 void Warmer::Post(
-    WarmupWork work, std::function<bool()> give_up,
+    std::vector<std::shared_ptr<const Operation>> work,
+    std::function<bool()> give_up,
     std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
   thread_.Post([this, work = std::move(work), give_up = std::move(give_up),
                 done = std::move(done)] {
@@ -36,10 +37,10 @@ void Warmer::Post(
 absl::Status Warmer::PostFile(const std::string& path,
                               std::function<void()> ready) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile("warmup_file", path));
-  WarmupWork work;
+  ProblemList work;
   ASSIGN_OR_RETURN(work.problems, ParseProblems(text));
   Post(
-      std::move(work), [] { return false; },
+      work.Operations(), [] { return false; },
       [ready = std::move(ready)](const absl::StatusOr<WarmupOutcome>& outcome) {
         if (outcome.ok()) {
           spdlog::info("warmed up: {} plans in {}", outcome->plans,

@@ -23,7 +23,8 @@ class Warmer {
   void PostTask(std::function<void(const std::function<bool()>& give_up)> task);
 
   // Has the work done likewise, and tells `done`, once.
-  void Post(WarmupWork work, std::function<bool()> give_up,
+  void Post(std::vector<std::shared_ptr<const Operation>> work,
+            std::function<bool()> give_up,
             std::function<void(const absl::StatusOr<WarmupOutcome>&)> done);
 
   // Likewise for the problems of a file, one problem string a line; then calls

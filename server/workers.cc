@@ -36,7 +36,7 @@ Scheduler::Options SchedulerOptions(
   options.queue_capacity = config.queue_capacity;
   if (cost_model != nullptr) {
     options.on_run = [cost_model](const Job& job, const RunTimes& times) {
-      cost_model->OnRun(*job.backend, job.operation, times);
+      cost_model->OnRun(*job.backend, *job.operation, times);
     };
   }
   return options;

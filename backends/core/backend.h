@@ -31,10 +31,10 @@ struct RunBuffers {
       : operands(operand_count), is_gathered(operand_count) {}
 
   // By position in Operation::OperandUses(); null where the operation has none.
-  absl::InlinedVector<const void*, 8> operands;
+  std::vector<const void*> operands;
   // Of them, those that aren't the operand's bytes but what the plan's gather
   // made of them.
-  absl::InlinedVector<bool, 8> is_gathered;
+  std::vector<bool> is_gathered;
   // By position in Operation::ResultUses(). Need no initial value.
   std::vector<void*> results;
   // At least Plan::scratch_bytes(), aligned to 64 bytes, contents undefined.

@@ -10,11 +10,24 @@
 
 namespace convgrad {
 
+// Bytes in several pieces, for example those of one received message.
+class ScatteredBytes {
+ public:
+  virtual ~ScatteredBytes() = default;
+
+  virtual int64_t size() const = 0;
+  // Copies the bytes from `offset` on. Requires: they are there. Several
+  // threads may do so at once.
+  virtual void CopyRange(int64_t offset, absl::Span<std::byte> to) const = 0;
+  // Lets go of the pieces that end at `offset` or before; what was in them
+  // can't be copied any more.
+  virtual void Release(int64_t offset) = 0;
+};
+
 // A copy in parts that a team of threads may share. Immutable; thread-safe.
 class OperandGather {
  public:
-  // Copies the source's bytes from `offset` on. Several threads may call it at
-  // once.
+  // As ScatteredBytes::CopyRange.
   using ReadBytes =
       absl::FunctionRef<void(int64_t offset, absl::Span<std::byte> to)>;
 

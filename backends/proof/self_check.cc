@@ -250,25 +250,32 @@ class Checking {
   SelfCheckReport report_;
 };
 
+absl::Status NothingToCheck() {
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, "options.self_check",
+                    "an operation with nothing to check",
+                    "a forward, or a backward that asks for grad_bias or "
+                    "grad_residual, or that has input, weight and "
+                    "grad_output and asks for grad_input or grad_weight"});
+}
+
 }  // namespace
 
 SelfCheck::SelfCheck(ConvOperation operation, std::unique_ptr<Plan> plan)
     : operation_(std::move(operation)), plan_(std::move(plan)) {}
 
 absl::StatusOr<std::unique_ptr<SelfCheck>> SelfCheck::Make(
-    const Backend& backend, const ConvOperation& operation,
+    const Backend& backend, const Operation& checked,
     const PlanOptions& options) {
+  const ConvOperation* convolution = AsConvolution(checked);
+  if (convolution == nullptr) return NothingToCheck();
+  const ConvOperation& operation = *convolution;
   std::unique_ptr<Plan> plan;
   if (IsForward(operation) || HasIdentity(operation)) {
     ASSIGN_OR_RETURN(plan, backend.MakePlan(ConvolutionOf(operation), options));
   } else if (operation.result(Result::kGradBias) == nullptr &&
              operation.result(Result::kGradResidual) == nullptr) {
-    return MakeError(absl::StatusCode::kUnimplemented,
-                     {Reason::kUnsupported, "options.self_check",
-                      "an operation with nothing to check",
-                      "a forward, or a backward that asks for grad_bias or "
-                      "grad_residual, or that has input, weight and "
-                      "grad_output and asks for grad_input or grad_weight"});
+    return NothingToCheck();
   }
   return std::unique_ptr<SelfCheck>(new SelfCheck(operation, std::move(plan)));
 }

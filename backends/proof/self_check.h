@@ -44,11 +44,11 @@ struct SelfCheckReport {
 class SelfCheck {
  public:
   // Errors: kUnimplemented, reason UNSUPPORTED, where the operation has nothing
-  // to check: a backward that asks for neither grad_bias nor grad_residual, and
-  // has no input, no weight or no grad_output to check the others by. Those of
-  // the forward's MakePlan.
+  // to check: none of a convolution, or a backward that asks for neither
+  // grad_bias nor grad_residual, and has no input, no weight or no grad_output
+  // to check the others by. Those of the forward's MakePlan.
   static absl::StatusOr<std::unique_ptr<SelfCheck>> Make(
-      const Backend& backend, const ConvOperation& operation,
+      const Backend& backend, const Operation& operation,
       const PlanOptions& options);
 
   // Bytes of scratch that Run needs, aligned to 64.

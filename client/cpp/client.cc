@@ -61,8 +61,8 @@ bool NeedsStream(const ConvOperation& operation, const RegionPlaces& places) {
   return std::max(request_bytes, response_bytes) > kLargestUnaryBytes;
 }
 
-// Returns whether `status` is a server's word that its messages are too small
-// for the operation.
+// Returns whether a server says that its messages are too small for the
+// operation (error.proto).
 bool IsMessageTooLarge(const absl::Status& status) {
   const std::optional<ErrorDetail> detail = DetailOf(status);
   return detail && status.code() == absl::StatusCode::kResourceExhausted &&
@@ -189,7 +189,7 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     std::vector<grpc::Slice> payloads;
     for (Operand operand : kAllOperands) {
-      const auto place = static_cast<size_t>(operand);
+      const auto place = PositionOf(operand);
       if (!operation.operand(operand) || places.operands[place]) continue;
       payloads.push_back(loan.SliceOf(call.operands[place]));
     }

@@ -32,7 +32,7 @@ struct OperationCall {
   // touched during the call, nor, where that failed, before its time is up: the
   // server may still be at work on them. Null: no shared memory.
   const SharedRegion* region = nullptr;
-  // "" is auto, otherwise "onednn", "cuda" or "reference".
+  // "" is auto, otherwise a backend's name as BackendNames has it.
   std::string backend;
   // Some 16 bytes by which repeats are told; made if empty.
   std::string request_id;

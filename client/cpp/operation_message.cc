@@ -16,7 +16,7 @@ absl::Status CheckOperandBytes(const OperationCall& call) {
   for (Operand operand : kAllOperands) {
     const auto& tensor = call.operation.operand(operand);
     if (!tensor) continue;
-    const size_t found = call.operands[static_cast<size_t>(operand)].size();
+    const size_t found = call.operands[PositionOf(operand)].size();
     const auto expected = static_cast<size_t>(ByteSize(*tensor).value_or(0));
     if (found == expected) continue;
     return InvalidField(Reason::kByteCountMismatch,
@@ -131,7 +131,7 @@ absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call) {
   places.results.resize(results.size());
   if (call.region != nullptr) {
     for (Operand operand : kAllOperands) {
-      const auto place = static_cast<size_t>(operand);
+      const auto place = PositionOf(operand);
       if (!call.operation.operand(operand)) continue;
       places.operands[place] = call.region->RangeOf(call.operands[place]);
     }

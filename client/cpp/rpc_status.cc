@@ -7,12 +7,11 @@
 #include "absl/strings/numbers.h"
 #include "backends/core/status.h"
 #include "convgrad/v1/error.pb.h"
+#include "proto/call_metadata.h"
 
 namespace convgrad {
 namespace {
 
-constexpr char kDetailTrailer[] = "convgrad-error-bin";
-constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
 constexpr char kPushbackPayload[] = "convgrad/retry-pushback-ms";
 
 // Returns kInternal for names that this client doesn't know.
@@ -27,7 +26,7 @@ Reason ParseReason(const std::string& name) {
 
 std::optional<ErrorDetail> DetailOf(const grpc::ClientContext& context) {
   const auto& trailers = context.GetServerTrailingMetadata();
-  const auto trailer = trailers.find(kDetailTrailer);
+  const auto trailer = trailers.find(kErrorTrailer);
   if (trailer == trailers.end()) return std::nullopt;
   v1::ErrorDetail message;
   if (!message.ParseFromArray(trailer->second.data(),

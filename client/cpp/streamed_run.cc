@@ -11,18 +11,20 @@
 namespace convgrad {
 namespace {
 
-ConvOperation Needed(ConvOperation operation) {
+// Returns the operation without the operands that it doesn't read.
+std::shared_ptr<const ConvOperation> Needed(ConvOperation operation) {
   DropUnneeded(&operation);
-  return operation;
+  return std::make_shared<const ConvOperation>(std::move(operation));
 }
 
 // Returns what is sent, in order: whole operands first, then slice by slice.
 std::vector<OperandPiece> PiecesOf(const BatchSlices& slices) {
   std::vector<OperandPiece> pieces;
+  const TensorUses uses = slices.operation().OperandUses();
   const auto add = [&](bool cut, int64_t slice) {
     for (Operand which : kAllOperands) {
-      const auto& tensor = slices.operation().operand(which);
-      if (!tensor || slices.IsCut(which) != cut) continue;
+      const auto& [tensor, has_batch, scale] = uses[PositionOf(which)];
+      if (tensor == nullptr || has_batch != cut) continue;
       const ByteRange bytes = cut ? slices.RangeOf(*tensor, slice)
                                   : ByteRange{0, ByteSize(*tensor).value_or(0)};
       if (bytes.size() > 0) pieces.push_back({which, bytes});
@@ -38,13 +40,14 @@ std::vector<OperandPiece> PiecesOf(const BatchSlices& slices) {
 StreamedRun::StreamedRun(const OperationCall& call, int64_t slice_items,
                          const Loan& loan)
     : call_(call),
-      slices_(StreamSlices(Needed(call.operation), slice_items)),
+      operation_(Needed(call.operation)),
+      slices_(StreamSlices(operation_, slice_items)),
       loan_(loan),
       to_send_(PiecesOf(slices_)),
       received_(call.operation.results.size(), 0) {}
 
 absl::Status StreamedRun::Allocate() {
-  for (const ResultRequest& wanted : slices_.operation().results) {
+  for (const ResultRequest& wanted : operation_->results) {
     OperationResult result{wanted.which, wanted.descriptor, {}, {}};
     const size_t i = targets_.size();
     if (i < call_.destinations.size() &&
@@ -71,7 +74,7 @@ bool StreamedRun::NextFrame() {
   if (next_piece_ == to_send_.size()) return false;
   OperandPiece& piece = to_send_[next_piece_];
   const ByteRange bytes = FrameAt(piece.bytes, piece.bytes.begin);
-  const auto operand = call_.operands[static_cast<size_t>(piece.which)];
+  const auto operand = call_.operands[PositionOf(piece.which)];
   piece.bytes.begin = bytes.end;
   if (piece.bytes.size() == 0) ++next_piece_;
   SetOutgoing(
@@ -141,7 +144,7 @@ absl::Status StreamedRun::TakeFrame(const v1::ResultFrame& frame,
 }
 
 absl::Status StreamedRun::CheckEnd() const {
-  const std::vector<ResultRequest>& wanted = slices_.operation().results;
+  const std::vector<ResultRequest>& wanted = operation_->results;
   if (end_->results_size() != static_cast<int>(wanted.size())) {
     return BadReply("results", absl::StrCat(end_->results_size()),
                     absl::StrCat(wanted.size()));
@@ -166,8 +169,7 @@ void StreamedRun::OnDone(const grpc::Status& status) {
 absl::StatusOr<OperationReply> StreamedRun::Run(grpc::ClientContext* context) {
   context_ = context;
   SetOutgoing(JoinMessage(
-      EncodeOpening(slices_.operation(), OptionsOf(call_), slices_.items()),
-      {}));
+      EncodeOpening(*operation_, OptionsOf(call_), slices_.items()), {}));
   HandOverWriter();
   HandOverReader();
   StartWrite(&outgoing_);

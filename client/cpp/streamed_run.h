@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -58,6 +59,7 @@ class StreamedRun final
   absl::Status CheckEnd() const;
 
   const OperationCall& call_;
+  const std::shared_ptr<const ConvOperation> operation_;
   const BatchSlices slices_;
   const Loan& loan_;
   grpc::ClientContext* context_ = nullptr;

@@ -6,36 +6,33 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
+#include "proto/codec.h"
 
 namespace convgrad {
 namespace {
 
-// Returns the names of enum values without their common prefix.
-template <typename Enum, typename Values, typename Name>
-std::string Names(const Values& values, Name name_of, size_t prefix) {
-  std::vector<std::string> names;
-  for (int value : values) {
-    names.push_back(name_of(static_cast<Enum>(value)).substr(prefix));
-  }
-  return absl::StrJoin(names, ", ");
+using google::protobuf::EnumDescriptor;
+using google::protobuf::RepeatedField;
+
+std::string Names(const RepeatedField<int>& values,
+                  const EnumDescriptor& type) {
+  return absl::StrJoin(values, ", ", [&](std::string* text, int value) {
+    text->append(ShortName(type, value));
+  });
 }
 
 std::string Dtypes(const v1::BackendCapabilities& backend) {
   return absl::AsciiStrToLower(
-      Names<v1::DataType>(backend.dtypes(), v1::DataType_Name<v1::DataType>,
-                          std::string("DATA_TYPE_").size()));
+      Names(backend.dtypes(), *v1::DataType_descriptor()));
 }
 
 std::string Layouts(const v1::BackendCapabilities& backend) {
-  return Names<v1::Layout>(backend.layouts(), v1::Layout_Name<v1::Layout>,
-                           std::string("LAYOUT_").size());
+  return Names(backend.layouts(), *v1::Layout_descriptor());
 }
 
 std::string Results(const v1::BackendCapabilities& backend) {
   return absl::AsciiStrToLower(
-      Names<v1::Result>(backend.results(), v1::Result_Name<v1::Result>,
-                        std::string("RESULT_").size()));
+      Names(backend.results(), *v1::Result_descriptor()));
 }
 
 std::string Axes(const v1::BackendCapabilities& backend) {

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/problem_list.h"
 #include "backends/core/status.h"
 #include "proto/codec.h"
 #include "proto/codec_enums.h"
@@ -20,14 +21,14 @@ absl::Status NoneOf(absl::string_view field, int found,
                       expected);
 }
 
-absl::StatusOr<WarmupWork> Decode(const v1::WarmupRequest& request) {
+absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   RETURN_IF_ERROR(CheckCriticalFields(request));
   if (request.problems_size() > kMaxProblems) {
     return InvalidField(Reason::kOutOfRange, "problems",
                         absl::StrCat(request.problems_size(), " problems"),
                         absl::StrCat("at most ", kMaxProblems));
   }
-  WarmupWork work;
+  ProblemList work;
   for (int i = 0; i < request.problems_size(); ++i) {
     const std::string field = absl::StrCat("problems[", i, "].");
     absl::StatusOr<ConvProblem> problem = Parse(request.problems(i));
@@ -60,14 +61,14 @@ grpc::ServerUnaryReactor* AdminService::Warmup(
   auto call =
       std::make_shared<PlainCall>(services_, context, "Warmup", Role::kAdmin);
   grpc::ServerUnaryReactor* reactor = call->reactor();
-  absl::StatusOr<WarmupWork> work =
+  absl::StatusOr<ProblemList> work =
       call->admission().ok() ? Decode(*request) : call->admission();
   if (!work.ok()) {
     call->End(work.status());
     return reactor;
   }
   services_.warm_up(
-      *std::move(work), [context] { return context->IsCancelled(); },
+      work->Operations(), [context] { return context->IsCancelled(); },
       [call, response](const absl::StatusOr<WarmupOutcome>& outcome) {
         if (outcome.ok()) {
           response->set_plans(outcome->plans);

@@ -9,7 +9,6 @@
 #include "backends/core/thread_order.h"
 #include "grpc/grpc.h"
 #include "proto/call_metadata.h"
-#include "server/rpc/call_end.h"
 #include "server/rpc/report.h"
 #include "server/rpc/status_conversion.h"
 
@@ -39,24 +38,17 @@ Call::Call(const CallServices& services,
            absl::string_view method, Role role)
     : services_(services),
       context_(context),
-      method_(method),
+      record_(services, context, method),
       role_(role),
-      arrival_(absl::Now()),
       deadline_(DeadlineOf(*context, services.default_deadline)),
-      cancelled_(std::make_shared<std::atomic<bool>>(false)) {
-  services_.observer->OnStarted(method_);
-}
+      cancelled_(std::make_shared<std::atomic<bool>>(false)) {}
 
 Call::~Call() = default;
 
 void Call::Begin() {
-  absl::Status serving = services_.lifecycle->CheckServing();
-  if (!serving.ok()) return End(std::move(serving));
-  absl::StatusOr<Visit> visit = services_.gate->Enter(*context_, role_);
-  if (!visit.ok()) return End(visit.status());
-  visit_ = *std::move(visit);
-  absl::Status priority = ReadPriority();
-  if (!priority.ok()) return End(std::move(priority));
+  absl::Status admission = record_.Enter(role_);
+  if (admission.ok()) admission = ReadPriority();
+  if (!admission.ok()) return End(std::move(admission));
   Start();
 }
 
@@ -83,7 +75,7 @@ void Call::AwaitMemory(int64_t bytes) {
   attendance_.Begin(services_.lifecycle);
   reservation_.ShrinkTo(0);
   wait_start_ = absl::Now();
-  absl::Status held = visit_.Hold(bytes);
+  absl::Status held = record_.visit().Hold(bytes);
   if (!held.ok()) return EndWait(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
@@ -150,15 +142,7 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   Settle(status);
   reservation_.ShrinkTo(0);
   if (sample() != nullptr) SetEnd(status, sample());
-  TellEnd(
-      services_,
-      {method_, CallerOf(*context_), arrival_, absl::Now(), status, sample()},
-      visit_.client());
-  // Before its client knows, who may call again at once.
-  visit_ = Visit();
-  for (const auto& [key, value] : TrailersOf(status)) {
-    context_->AddTrailingMetadata(key, value);
-  }
+  record_.Close(status, sample());
   if (status.ok() && response != nullptr) {
     response_.Swap(response);
     HandOver();

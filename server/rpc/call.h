@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "server/rpc/call_services.h"
+#include "server/rpc/call_record.h"
 #include "server/rpc/lifecycle.h"
 
 namespace convgrad {
@@ -82,10 +82,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   // As the client asks for in kPriorityKey.
   Priority priority() const { return priority_; }
   // Who calls, as limits and turns go by.
-  const std::string& client() const { return visit_.client(); }
+  const std::string& client() const { return record_.visit().client(); }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
-  absl::Time arrival() const { return arrival_; }
+  absl::Time arrival() const { return record_.arrival(); }
   absl::Time deadline() const { return deadline_; }
   // Set when the client has gone.
   const std::shared_ptr<std::atomic<bool>>& cancelled() const {
@@ -106,16 +106,14 @@ class Call : public grpc::ServerGenericBidiReactor {
   Attendance attendance_;
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
-  const absl::string_view method_;
+  CallRecord record_;
   const Role role_;
-  const absl::Time arrival_;
   const absl::Time deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   // In the budget's queue; 0 if not there.
   std::atomic<uint64_t> waiter_id_{0};
   absl::Time wait_start_;
   Priority priority_ = Priority::kBatch;
-  Visit visit_;
   Reservation reservation_;
   grpc::ByteBuffer response_;
 };

@@ -41,7 +41,8 @@ struct CallServices {
   std::function<void(std::function<void()>)> defer;
   // Has the warm-up thread do the work and tell `done`, once.
   std::function<void(
-      WarmupWork work, std::function<bool()> give_up,
+      std::vector<std::shared_ptr<const Operation>> work,
+      std::function<bool()> give_up,
       std::function<void(const absl::StatusOr<WarmupOutcome>&)> done)>
       warm_up;
   // Payload bytes of one request, and of one response.

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "backends/core/status.h"
-#include "server/rpc/compute_call.h"
+#include "server/rpc/conv_call.h"
 #include "server/rpc/stream_call.h"
 
 namespace convgrad {
@@ -33,10 +33,10 @@ class UnknownCall final : public Call {
 Call* MakeCall(const CallServices& services,
                grpc::GenericCallbackServerContext* context) {
   if (context->method() == "/convgrad.v1.ConvGrad/ConvForward") {
-    return new ComputeCall(services, context, Direction::kForward);
+    return new ConvCall(services, context, Direction::kForward);
   }
   if (context->method() == "/convgrad.v1.ConvGrad/ConvBackward") {
-    return new ComputeCall(services, context, Direction::kBackward);
+    return new ConvCall(services, context, Direction::kBackward);
   }
   if (context->method() == "/convgrad.v1.ConvGrad/ConvForwardStream") {
     return new StreamCall(services, context, Direction::kForward);

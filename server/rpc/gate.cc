@@ -20,7 +20,7 @@ absl::string_view View(const grpc::string_ref& text) {
 }
 
 absl::StatusOr<Principal> Authenticate(
-    const grpc::CallbackServerContext& context, const TokenTable& tokens) {
+    const grpc::ServerContextBase& context, const TokenTable& tokens) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kTokenKey);
   absl::string_view problem = "nothing";
@@ -40,7 +40,7 @@ absl::StatusOr<Principal> Authenticate(
 }
 
 // Returns a name for a client without a token.
-std::string NameOfPeer(const grpc::CallbackServerContext& context) {
+std::string NameOfPeer(const grpc::ServerContextBase& context) {
   const auto security = context.auth_context();
   if (security != nullptr && security->IsPeerAuthenticated()) {
     return absl::StrCat("certificate ",
@@ -89,7 +89,7 @@ void Gate::SetLimits(const ClientLimits& limits) {
   limits_ = limits;
 }
 
-absl::StatusOr<Visit> Gate::Enter(const grpc::CallbackServerContext& context,
+absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context,
                                   Role role) {
   std::shared_ptr<const TokenTable> tokens;
   {

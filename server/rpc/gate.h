@@ -59,7 +59,7 @@ class Gate {
   // Checks who calls, and whether that client may do what needs `role`.
   // Errors: kUnauthenticated; kPermissionDenied; kResourceExhausted, reason
   // BUSY, if the client has too many calls.
-  absl::StatusOr<Visit> Enter(const grpc::CallbackServerContext& context,
+  absl::StatusOr<Visit> Enter(const grpc::ServerContextBase& context,
                               Role role);
 
  private:

@@ -4,9 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
-#include "server/rpc/call_services.h"
+#include "server/rpc/call_record.h"
 
 namespace convgrad {
 
@@ -26,14 +25,10 @@ class PlainCall {
   grpc::ServerUnaryReactor* reactor() { return reactor_; }
 
  private:
-  const CallServices& services_;
-  grpc::CallbackServerContext* const context_;
   // The context makes it anew each time it is asked.
   grpc::ServerUnaryReactor* const reactor_;
-  const absl::string_view method_;
-  const absl::Time arrival_;
-  Visit visit_;
-  absl::Status admission_;
+  CallRecord record_;
+  const absl::Status admission_;
 };
 
 }  // namespace convgrad

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "backends/core/status.h"
 #include "convgrad/v1/error.pb.h"
+#include "proto/call_metadata.h"
 
 namespace convgrad {
 namespace {

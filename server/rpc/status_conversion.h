@@ -12,10 +12,6 @@
 
 namespace convgrad {
 
-// Trailers of errors (proto/convgrad/v1/error.proto, gRFC A6).
-inline constexpr char kErrorTrailer[] = "convgrad-error-bin";
-inline constexpr char kPushbackTrailer[] = "grpc-retry-pushback-ms";
-
 // What a client that met a full queue is asked to wait.
 inline constexpr char kPushbackMs[] = "100";
 

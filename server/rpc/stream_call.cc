@@ -1,4 +1,4 @@
-// The life of a stream: what comes from outside, and what can be done next.
+// The machine of a stream: its events, its states, and what can be done next.
 #include "server/rpc/stream_call.h"
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "server/memory/admission.h"
-#include "server/rpc/report.h"
 
 namespace convgrad {
 
@@ -22,163 +21,180 @@ StreamCall::StreamCall(const CallServices& services,
            RoleFor(direction)),
       direction_(direction),
       strand_(std::make_shared<Strand>()),
-      buffers_(services.memory),
-      abandoned_(std::make_shared<std::atomic<bool>>(false)),
-      progress_(arrival()),
-      read_start_(arrival()) {
-  sample_.direction = direction;
+      progress_(arrival()) {
+  job_.cancelled = std::make_shared<std::atomic<bool>>(false);
+  sample_.operation = std::string(NameOf(direction));
   total_.plan_cache_hit = true;
 }
 
 void StreamCall::Start() {
   sample_.priority = std::string(NameOf(priority()));
-  AwaitMemory(kCallOverheadBytes);
+  Enter(State::kAdmission);
 }
 
 void StreamCall::OnMemory(const absl::Status& status) {
-  strand_->Run([this, status] {
-    OnMemoryStep(status);
-    Continue();
+  Step([this, status] {
+    under_way_.grant = false;
+    progress_ = absl::Now();
+    if (state_ == State::kAdmission) return EnterIf(status, State::kHeader);
+    if (state_ != State::kMemory) return;
+    EnterIf(status.ok()
+                ? tensors_.BindSlots(*slices_, services().memory, reservation())
+                : status,
+            State::kStreaming);
   });
 }
 
 void StreamCall::OnReadDone(bool ok) {
-  HandOver();
-  strand_->Run([this, ok] {
-    reading_ = false;
+  Step([this, ok] {
     progress_ = absl::Now();
-    sample_.times.receive.Add(read_start_, progress_);
-    if (ended_ || !failure_.ok()) return Continue();
+    sample_.times.receive.Add(*under_way_.read, progress_);
+    under_way_.read.reset();
+    if (state_ >= State::kFailing) return;
     ok ? OnMessage() : OnHalfClose();
-    Continue();
   });
 }
 
 void StreamCall::OnWriteDone(bool ok) {
-  HandOver();
-  strand_->Run([this, ok] {
-    writing_ = false;
+  Step([this, ok] {
+    under_way_.write = false;
     frame_.Clear();
     progress_ = absl::Now();
     if (!ok) Fail(WhyGone());
-    Continue();
   });
 }
 
 void StreamCall::OnGone() {
-  strand_->Run([this] {
-    Fail(WhyGone());
-    Continue();
-  });
+  Step([this] { Fail(WhyGone()); });
 }
 
-void StreamCall::OnJobDone(int64_t slice, JobOutcome outcome) {
-  // Still on the worker: sums are work.
-  if (outcome.status.ok()) {
-    buffers_.sums().Add(slice);
-    if (slice + 1 == slices_->count()) buffers_.sums().Finish();
-  }
-  strand_->Run([this, outcome = std::move(outcome)] {
-    OnSliceDone(outcome);
-    Continue();
-  });
+void StreamCall::OnJobDone(int64_t slice, const JobOutcome& outcome) {
+  // This is still the worker's thread: adding sums up is work.
+  if (outcome.status.ok()) tensors_.End(slice);
+  Step([this, outcome] { OnSliceDone(outcome); });
 }
 
 void StreamCall::OnDone() {
+  Step([this] { Enter(State::kDone); });
+}
+
+void StreamCall::Settle(const absl::Status& /*status*/) {
+  Enter(State::kEnded);
+  sample_.ran = IsLastDone();
+}
+
+void StreamCall::Step(std::function<void()> event) {
   HandOver();
-  strand_->Run([this] {
-    done_ = true;
-    DeleteIfQuiet();
+  strand_->Run([this, event = std::move(event)] {
+    event();
+    Continue();
   });
 }
 
-void StreamCall::DeleteIfQuiet() {
-  if (alarm_set_) return alarm_->Cancel();
-  strand_->Close();
-  delete this;
+void StreamCall::Enter(State next) {
+  state_ = next;
+  switch (next) {
+    case State::kAdmission:
+    case State::kMemory:
+      under_way_.grant = true;
+      return AwaitMemory(slices_ ? NeededBytes() : kCallOverheadBytes);
+    case State::kHeader:
+      return SetAlarm();
+    case State::kFailing:
+      *job_.cancelled = true;
+      held_.reset();
+      outgoing_.clear();
+      if (under_way_.job) services().scheduler->DropDead();
+      return;
+    case State::kEnded:
+      tensors_.Clear();
+      if (under_way_.alarm) under_way_.alarm->Cancel();
+      return;
+    default:
+      return;
+  }
+}
+
+void StreamCall::EnterIf(absl::Status status, State next) {
+  if (!status.ok()) return Fail(std::move(status));
+  Enter(next);
+}
+
+void StreamCall::Fail(absl::Status status) {
+  if (state_ >= State::kFailing) return;
+  failure_ = std::move(status);
+  Enter(State::kFailing);
+}
+
+void StreamCall::Continue() {
+  switch (state_) {
+    case State::kHeader:
+      return Read();
+    case State::kStreaming:
+      LandHeldFrame();
+      Compute();
+      Read();
+      Write();
+      break;
+    case State::kDraining:
+      Compute();
+      Write();
+      break;
+    case State::kDone:
+      if (under_way_.alarm) return;
+      strand_->Close();
+      delete this;
+      return;
+    default:
+      break;
+  }
+  if (under_way_.DelaysEnd()) return;
+  if (state_ == State::kFailing) return End(failure_);
+  const bool all_sent = IsLastDone() && outgoing_.empty();
+  if (state_ == State::kDraining && all_sent) EndWell();
 }
 
 void StreamCall::SetAlarm() {
   const absl::Time now = absl::Now();
   absl::Time due =
       (IsBusy() ? now : progress_) + services().stream_idle_timeout;
-  // A call that failed is past its deadline already, perhaps.
-  if (failure_.ok()) due = std::min({due, deadline(), retry_at_});
-  alarm_set_ = true;
-  alarm_ = std::make_unique<grpc::Alarm>();
-  alarm_->Set(absl::ToChronoTime(std::max(due, now)), [this](bool /*ok*/) {
-    HandOver();
-    strand_->Run([this] { OnAlarm(); });
-  });
+  // A call that failed may be past its deadline already.
+  if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
+  under_way_.alarm.emplace();
+  under_way_.alarm->Set(absl::ToChronoTime(std::max(due, now)),
+                        [this](bool /*ok*/) { Step([this] { OnAlarm(); }); });
 }
 
 void StreamCall::OnAlarm() {
-  alarm_set_ = false;
-  if (done_) return DeleteIfQuiet();
-  if (ended_) return;
+  under_way_.alarm.reset();
+  if (state_ >= State::kEnded) return;
   const absl::Time now = absl::Now();
   if (retry_at_ <= now) retry_at_ = absl::InfiniteFuture();
   const absl::Duration patience = services().stream_idle_timeout;
+  absl::Status over;
   if (deadline() <= now) {
-    Fail(WhyGone());
-    if (writing_) BreakOff();
-    progress_ = now;
+    over = WhyGone();
   } else if (!IsBusy() && now - progress_ >= patience) {
-    Fail(MakeError(absl::StatusCode::kDeadlineExceeded,
-                   {Reason::kDeadline, "stream",
-                    absl::StrCat(writing_ ? "a client that took no frame for "
-                                          : "no frame for ",
-                                 absl::FormatDuration(patience)),
-                    "one within the server's --stream_idle_timeout"}));
+    over = MakeError(
+        absl::StatusCode::kDeadlineExceeded,
+        {Reason::kDeadline, "stream",
+         absl::StrCat(under_way_.write ? "a client that took no frame for "
+                                       : "no frame for ",
+                      absl::FormatDuration(patience)),
+         "one within the server's --stream_idle_timeout"});
+  }
+  if (!over.ok()) {
+    Fail(std::move(over));
     // What the client doesn't take would keep the call, and its memory.
-    if (writing_) BreakOff();
+    if (under_way_.write) BreakOff();
     progress_ = now;
   }
   SetAlarm();
-  Continue();
 }
 
 bool StreamCall::IsBusy() const {
-  return job_active_ || awaiting_memory_ || retry_at_ != absl::InfiniteFuture();
-}
-
-void StreamCall::Fail(absl::Status status) {
-  if (!failure_.ok() || ended_) return;
-  failure_ = std::move(status);
-  *abandoned_ = true;
-  held_.reset();
-  outgoing_.clear();
-  if (job_active_) services().scheduler->DropDead();
-}
-
-void StreamCall::Continue() {
-  if (ended_) return;
-  if (failure_.ok() && !awaiting_memory_) {
-    LandHeldFrame();
-    Compute();
-    Read();
-    Write();
-  }
-  MaybeEnd();
-}
-
-void StreamCall::MaybeEnd() {
-  if (job_active_ || writing_ || awaiting_memory_) return;
-  const bool finished = half_closed_ && IsLastDone() && outgoing_.empty();
-  if (failure_.ok() && !finished) return;
-  ended_ = true;
-  if (alarm_set_) alarm_->Cancel();
-  // A read may still be under way: it fails now, and OnDone waits for it.
-  if (!failure_.ok()) return End(failure_);
-  EndWell();
-}
-
-void StreamCall::Settle(const absl::Status& /*status*/) {
-  ended_ = true;
-  held_.reset();
-  outgoing_.clear();
-  buffers_.Clear();
-  sample_.ran = IsLastDone();
+  return under_way_.job || under_way_.grant ||
+         retry_at_ != absl::InfiniteFuture();
 }
 
 }  // namespace convgrad

@@ -5,27 +5,63 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "grpcpp/alarm.h"
+#include "proto/payload_message.h"
+#include "server/memory/sliced_tensors.h"
 #include "server/rpc/call.h"
+#include "server/rpc/conv_request.h"
 #include "server/rpc/strand.h"
-#include "server/rpc/stream_buffers.h"
 #include "server/rpc/stream_input.h"
 
 namespace convgrad {
 
-// Everything that happens to a stream is a step on its strand: steps never
-// meet. gRPC, the scheduler, the budget and the alarm call from any thread and
-// only leave a step there. Members are the strand's, but for what a job
-// borrows while it is active. See "Streams" in server/README.md.
+// A stream is always in one State. Beside that there is what is under way with
+// others: it comes back as an event, on any thread. Each event is a step on the
+// call's strand, so that events never meet, and ends with Continue, which does
+// what can be done now. Members are the strand's, but for what a job borrows
+// while it is under way. See "Streams" in server/README.md.
 class StreamCall final : public Call {
  public:
   StreamCall(const CallServices& services,
              grpc::GenericCallbackServerContext* context, Direction direction);
 
  private:
+  // States are entered in this order, in Enter alone. Each one before kFailing
+  // also leads to kFailing: on an error, a message or half-close out of place,
+  // a client that has gone or does nothing for too long, a deadline. A call
+  // that Call::Begin refuses goes from kAdmission to kEnded. From kFailing on
+  // an event changes nothing but what is under way.
+  enum class State {
+    //           waits for                  and on             enters
+    kAdmission,  // 64 KiB of memory        the grant          kHeader
+    kHeader,     // the first message       the header         kMemory
+    kMemory,     // memory for its slices   the grant          kStreaming
+    kStreaming,  // frames, jobs, writes    the half-close     kDraining
+    kDraining,   // jobs, writes            the last write     kEnded, with OK
+    kFailing,    // grant, job, write       the last of these  kEnded
+    kEnded,      // gRPC                    OnDone             kDone
+    kDone,       // the alarm               its return         (is deleted)
+  };
+
+  // What the stream has asked of others and isn't back, at most one of each;
+  // of reads and jobs also since when.
+  struct UnderWay {
+    bool grant = false;
+    std::optional<absl::Time> read;
+    std::optional<absl::Time> job;
+    bool write = false;
+    std::optional<grpc::Alarm> alarm;
+
+    // Returns whether End has to wait. It needn't for a read, which End makes
+    // fail, and for the alarm, which it cancels.
+    bool DelaysEnd() const { return grant || job || write; }
+  };
+
   // A frame that was taken, on its way into a slice's buffer.
   struct HeldFrame {
     OperandPiece piece;
@@ -34,100 +70,98 @@ class StreamCall final : public Call {
   };
   // Bytes to be sent, in frames.
   struct Outgoing {
-    StreamBuffers::ReadyResult ready;
+    SlicedTensors::ReadyResult ready;
     std::shared_ptr<const void> owner;
   };
 
+  // Events, as others tell them.
   void Start() override;
-
-  // Come from outside and leave a step.
   void OnMemory(const absl::Status& status) override;
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnGone() override;
+  void OnJobDone(int64_t slice, const JobOutcome& outcome);
   void OnDone() override;
-  void OnJobDone(int64_t slice, JobOutcome outcome);
   void Settle(const absl::Status& status) override;
   OpSample* sample() override { return &sample_; }
 
-  // Steps, and what they are made of.
-  void OnMemoryStep(absl::Status status);
+  // Runs `event` on the strand, and Continue after it. Called by any thread.
+  void Step(std::function<void()> event);
+
+  // Changes the state, and does what the new one begins with.
+  void Enter(State next);
+  // Enters `next`, or kFailing if `status` isn't OK.
+  void EnterIf(absl::Status status, State next);
+  // Enters kFailing, unless the call is that far already. `status` is how it
+  // will end.
+  void Fail(absl::Status status);
+  // Does what the state allows and nothing under way hinders. It may delete the
+  // call.
+  void Continue();
+
+  // What events do, on the strand.
   void OnMessage();
   void OnHalfClose();
-  // Returns a job of this call without its buffers.
-  Job JobOf(ConvOperation operation) const;
-  absl::Status Open();
-  absl::StatusOr<Router::Choice> Admit(StreamOpening* opening);
-  absl::Status AskForMemory();
-  absl::Status TakeFrame();
-  void OnSliceDone(JobOutcome outcome);
-  void Tally(JobOutcome outcome);
+  void OnSliceDone(const JobOutcome& outcome);
   void OnAlarm();
-  void Fail(absl::Status status);
-
-  // What can be done now is done; ends the call when nothing is left to do.
-  // The end of every step.
-  void Continue();
-  void LandHeldFrame();
-  void Compute();
-  void Read();
-  void Write();
-  void MaybeEnd();
-  void EndWell();
-
-  void Enqueue(int64_t slice);
+  absl::Status Open();
+  // Returns what the stream takes of the budget once it has a header: its
+  // tensors, the scratch of one job, a frame that is being read, and what every
+  // call takes.
+  int64_t NeededBytes() const;
+  absl::Status CheckFits() const;
+  absl::Status TakeFrame();
+  void Tally(const JobOutcome& outcome, absl::Time submitted);
+  void Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
+               const std::shared_ptr<const void>& owner);
   void EnqueueTotals();
   // Returns an owner of the results of `slice`, which tells when gRPC has let
   // go of them.
   std::shared_ptr<const void> Lend(int64_t slice);
+
+  // What Continue does.
+  void LandHeldFrame();
+  void Compute();
+  void Read();
+  void Write();
+  void EndWell();
+
   void SetAlarm();
-  void DeleteIfQuiet();
+  // Returns whether it isn't the client that is waited for.
+  bool IsBusy() const;
   // False before there is a header.
   bool IsLastDone() const {
     return slices_ && done_slices_ == slices_->count();
   }
-  // Returns whether it isn't the client that is waited for.
-  bool IsBusy() const;
 
   const Direction direction_;
   const std::shared_ptr<Strand> strand_;
-
-  // Set by Open.
-  std::optional<BatchSlices> slices_;
-  std::optional<StreamInput> input_;
-  CallOptions options_;
-  const Backend* backend_ = nullptr;
-  std::vector<Prediction> predictions_;
-
-  StreamBuffers buffers_;
-  std::optional<HeldFrame> held_;
-  std::deque<Outgoing> outgoing_;
-  // By slot: gRPC has results of it.
-  std::array<bool, StreamBuffers::kSlots> lent_ = {};
-  int64_t done_slices_ = 0;
-
-  bool reading_ = false;
-  bool half_closed_ = false;
-  bool writing_ = false;
-  bool job_active_ = false;
-  bool awaiting_memory_ = true;
-  bool ended_ = false;  // End was called
-  bool done_ = false;   // OnDone came
-  bool alarm_set_ = false;
+  State state_ = State::kAdmission;
+  UnderWay under_way_;
+  // How the call will end; set when it enters kFailing.
   absl::Status failure_;
-  // Set when the call can't end well: the job is dropped then.
-  const std::shared_ptr<std::atomic<bool>> abandoned_;
-  std::unique_ptr<grpc::Alarm> alarm_;
-
   // When the client last did something, or work for it was done.
   absl::Time progress_;
-  absl::Time read_start_;
-  absl::Time submitted_at_;
-  // When a job that met a full queue is submitted again.
+  // When a job that found no room in the queue is submitted again.
   absl::Time retry_at_ = absl::InfiniteFuture();
+
+  // What the header asks for; set when it has come.
+  ConvRequest request_;
+  std::optional<BatchSlices> slices_;
+  std::optional<StreamInput> input_;
+  // What the jobs of all slices have in common. They are cancelled, together,
+  // when the call fails.
+  Job job_;
+
+  SlicedTensors tensors_;
+  std::optional<HeldFrame> held_;
+  std::deque<Outgoing> outgoing_;
+  // Whether gRPC has results of a slot.
+  std::array<bool, SlicedTensors::kSlots> lent_ = {};
+  int64_t done_slices_ = 0;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer frame_;
-  // Sums over the slices.
+  // Both are sums over the slices.
   JobOutcome total_;
   OpSample sample_;
 };

@@ -19,13 +19,11 @@ absl::Status Missing(const FrameCoverage& coverage, absl::string_view what) {
 
 }  // namespace
 
-StreamInput::StreamInput(const BatchSlices& slices) : slices_(slices) {
-  const ConvOperation& operation = slices_.operation();
-  for (Operand which : kAllOperands) {
-    const auto& tensor = operation.operand(which);
-    if (!tensor || slices_.IsCut(which)) continue;
-    whole_[static_cast<size_t>(which)] =
-        FrameCoverage({0, ByteSize(*tensor).value_or(0)});
+StreamInput::StreamInput(const BatchSlices& slices)
+    : slices_(slices), uses_(slices.operation().OperandUses()) {
+  for (size_t i = 0; i < uses_.size(); ++i) {
+    if (uses_[i].tensor == nullptr || uses_[i].has_batch) continue;
+    whole_[i] = FrameCoverage({0, ByteSize(*uses_[i].tensor).value_or(0)});
   }
   OpenSlice(0);
   OpenSlice(1);
@@ -34,17 +32,11 @@ StreamInput::StreamInput(const BatchSlices& slices) : slices_(slices) {
 
 void StreamInput::OpenSlice(int64_t slice) {
   if (slice >= slices_.count()) return;
-  const ConvOperation& operation = slices_.operation();
-  for (Operand which : kAllOperands) {
-    const auto& tensor = operation.operand(which);
-    if (!tensor || !slices_.IsCut(which)) continue;
-    CoverageOf(which, slice) = FrameCoverage(slices_.RangeOf(*tensor, slice));
+  for (size_t i = 0; i < uses_.size(); ++i) {
+    if (!uses_[i].has_batch) continue;
+    open_[slice % 2][i] =
+        FrameCoverage(slices_.RangeOf(*uses_[i].tensor, slice));
   }
-}
-
-FrameCoverage& StreamInput::CoverageOf(Operand which, int64_t slice) {
-  Coverage& coverage = slice == kNoSlice ? whole_ : open_[slice % 2];
-  return coverage[static_cast<size_t>(which)];
 }
 
 bool StreamInput::IsComplete(int64_t slice) const {
@@ -56,7 +48,7 @@ bool StreamInput::IsComplete(int64_t slice) const {
 
 absl::string_view StreamInput::IncompleteWhole() const {
   for (Operand which : kAllOperands) {
-    if (!whole_[static_cast<size_t>(which)].complete()) return NameOf(which);
+    if (!whole_[PositionOf(which)].complete()) return NameOf(which);
   }
   return "";
 }
@@ -66,9 +58,10 @@ bool StreamInput::whole_operands_complete() const {
 }
 
 absl::StatusOr<int64_t> StreamInput::SliceOf(const OperandPiece& piece) const {
-  if (!slices_.IsCut(piece.which)) return kNoSlice;
-  const TensorDescriptor& tensor = *slices_.operation().operand(piece.which);
-  const int64_t slice = piece.bytes.begin / slices_.RangeOf(tensor, 0).size();
+  const TensorUse& use = uses_[PositionOf(piece.which)];
+  if (!use.has_batch) return kNoSlice;
+  const TensorDescriptor& tensor = *use.tensor;
+  const int64_t slice = piece.bytes.begin / slices_.SliceBytes(tensor);
   const ByteRange range = slices_.RangeOf(tensor, slice);
   if (piece.bytes.end <= range.end) return slice;
   return InvalidField(
@@ -106,8 +99,9 @@ absl::Status StreamInput::CheckOpen(int64_t slice, Operand which) const {
 absl::StatusOr<int64_t> StreamInput::Accept(const OperandPiece& piece) {
   ASSIGN_OR_RETURN(const int64_t slice, SliceOf(piece));
   if (slice != kNoSlice) RETURN_IF_ERROR(CheckOpen(slice, piece.which));
+  Coverage& coverage = slice == kNoSlice ? whole_ : open_[slice % 2];
   RETURN_IF_ERROR(
-      CoverageOf(piece.which, slice).Add(piece.bytes, NameOf(piece.which)));
+      coverage[PositionOf(piece.which)].Add(piece.bytes, NameOf(piece.which)));
   while (first_ < slices_.count() && IsComplete(first_)) {
     OpenSlice(first_ + 2);
     ++first_;
@@ -117,12 +111,12 @@ absl::StatusOr<int64_t> StreamInput::Accept(const OperandPiece& piece) {
 
 absl::Status StreamInput::CheckComplete() const {
   for (Operand which : kAllOperands) {
-    const FrameCoverage& whole = whole_[static_cast<size_t>(which)];
+    const FrameCoverage& whole = whole_[PositionOf(which)];
     if (!whole.complete()) return Missing(whole, NameOf(which));
   }
   if (first_ == slices_.count()) return absl::OkStatus();
   for (Operand which : kAllOperands) {
-    const FrameCoverage& part = open_[first_ % 2][static_cast<size_t>(which)];
+    const FrameCoverage& part = open_[first_ % 2][PositionOf(which)];
     if (part.complete()) continue;
     return Missing(part, absl::StrCat("slice ", first_, " of ", NameOf(which)));
   }

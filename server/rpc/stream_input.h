@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backends/core/batch_slices.h"
+#include "backends/core/conv_operation.h"
 #include "proto/stream_codec.h"
 #include "server/rpc/frame_coverage.h"
 
@@ -19,7 +20,7 @@ class StreamInput {
   // What a piece of an operand that isn't cut belongs to.
   static constexpr int64_t kNoSlice = -1;
 
-  // `slices` outlives it.
+  // `slices` are those of a convolution and outlive this.
   explicit StreamInput(const BatchSlices& slices);
 
   // Takes a frame's bytes as come and returns the slice that they belong to, or
@@ -42,7 +43,6 @@ class StreamInput {
 
   absl::StatusOr<int64_t> SliceOf(const OperandPiece& piece) const;
   absl::Status CheckOpen(int64_t slice, Operand which) const;
-  FrameCoverage& CoverageOf(Operand which, int64_t slice);
   // Expects `slice`, in place of one before the open ones.
   void OpenSlice(int64_t slice);
   bool IsComplete(int64_t slice) const;
@@ -50,6 +50,7 @@ class StreamInput {
   absl::string_view IncompleteWhole() const;
 
   const BatchSlices& slices_;
+  const TensorUses uses_;  // by Operand
   Coverage whole_;
   // Of the slices `first_` and the one after it, each at its number modulo 2.
   std::array<Coverage, 2> open_;

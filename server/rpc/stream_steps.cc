@@ -1,4 +1,4 @@
-// What a stream's steps do: messages in, jobs, frames out.
+// What a stream does: messages in, jobs, frames out.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -9,40 +9,52 @@
 #include "backends/core/status.h"
 #include "backends/kernels/nonfinite.h"
 #include "proto/payload_message.h"
+#include "server/memory/admission.h"
 #include "server/rpc/report.h"
 #include "server/rpc/stream_call.h"
 
 namespace convgrad {
 namespace {
 
-// Between two tries of a slice that met a full queue. The stream holds memory
-// already: it waits longer than a new call would, and at the end of the queue.
+// A slice that found no room in the queue is submitted again after this time.
+// The stream holds memory already: it waits longer than a new call would, and
+// at the end of the queue.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
 
-bool IsQueueFull(const absl::Status& status) {
-  const std::optional<ErrorDetail> detail = DetailOf(status);
-  return detail && detail->reason == Reason::kBusy &&
-         detail->field == "server.queue";
+// Returns what is set aside for the scratch of one slice's job: all its tensors
+// once more, in f32. Saturates.
+int64_t ScratchBytesFor(const BatchSlices& slices) {
+  const auto part = slices.SliceOperation(0);
+  int64_t bytes = 0;
+  for (const TensorUses& uses : {part->OperandUses(), part->ResultUses()}) {
+    for (const TensorUse& use : uses) {
+      if (use.tensor == nullptr) continue;
+      TensorDescriptor tensor = *use.tensor;
+      tensor.dtype = DataType::kF32;
+      bytes = AddCapacity(bytes, CountableBytes(tensor));
+    }
+  }
+  return bytes;
 }
 
 }  // namespace
 
-void StreamCall::OnMemoryStep(absl::Status status) {
-  awaiting_memory_ = false;
-  progress_ = absl::Now();
-  if (!failure_.ok()) return;
-  if (status.ok() && slices_) status = buffers_.Take(*slices_, reservation());
-  if (!status.ok()) return Fail(std::move(status));
-  if (!slices_) SetAlarm();
-}
-
 void StreamCall::OnMessage() {
   const absl::Time start = absl::Now();
-  absl::Status status = slices_ ? TakeFrame() : Open();
+  const bool is_header = state_ == State::kHeader;
+  absl::Status status = is_header ? Open() : TakeFrame();
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return Fail(std::move(status));
-  if (slices_ && !input_) status = AskForMemory();
-  if (!status.ok()) Fail(std::move(status));
+  if (is_header) Enter(State::kMemory);
+}
+
+void StreamCall::OnHalfClose() {
+  if (*cancelled() || FailedToRead()) return Fail(WhyGone());
+  if (state_ == State::kStreaming) {
+    return EnterIf(input_->CheckComplete(), State::kDraining);
+  }
+  Fail(InvalidField(Reason::kMissing, "header", "no message",
+                    "a header, then frames"));
 }
 
 absl::Status StreamCall::Open() {
@@ -52,47 +64,47 @@ absl::Status StreamCall::Open() {
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(StreamOpening opening,
                    DecodeOpening(head, direction_, SizesOf(payloads)));
-  ASSIGN_OR_RETURN(Router::Choice route, Admit(&opening));
-  backend_ = route.backend;
-  predictions_ = std::move(route.predictions);
-  sample_.backend = std::string(backend_->name());
-  options_ = std::move(opening.options);
-  BatchSlices slices =
-      StreamSlices(std::move(opening.decoded.operation), opening.slice_items);
-  RETURN_IF_ERROR(backend_->CheckSupport(slices.SliceOperation(0)));
-  RETURN_IF_ERROR(services().scheduler->CheckRoom(JobOf(slices.operation())));
-  slices_.emplace(std::move(slices));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Router::Choice> StreamCall::Admit(StreamOpening* opening) {
-  ConvOperation& operation = opening->decoded.operation;
-  sample_.dtype = std::string(NameOf(operation.dtype()));
-  RETURN_IF_ERROR(services().router->CheckLimits(operation));
-  RETURN_IF_ERROR(opening->decoded.support);
-  DropUnneeded(&operation);
-  sample_.flops = operation.flops();
+  DecodedOperation& decoded = opening.decoded;
+  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, &sample_));
+  RETURN_IF_ERROR(decoded.support);
   // The wire is the same for all, and passes beside the work.
-  return services().router->Route(
-      operation,
-      {opening->options.backend, {opening->options.deterministic, 0}});
+  ASSIGN_OR_RETURN(request_,
+                   RouteRequest(services(), std::move(decoded.operation),
+                                std::move(opening.options), 0, &sample_));
+  const Backend& backend = *request_.route.backend;
+  slices_ = StreamSlices(request_.operation, opening.slice_items);
+  input_.emplace(*slices_);
+  RETURN_IF_ERROR(backend.CheckSupport(*slices_->SliceOperation(0)));
+  job_.operation = request_.operation;
+  job_.backend = &backend;
+  job_.deterministic = request_.options.deterministic;
+  job_.inspection.count_nonfinite = request_.options.count_nonfinite;
+  job_.keeps_weight = true;
+  job_.prepaid_scratch_bytes = ScratchBytesFor(*slices_);
+  job_.priority = priority();
+  job_.client = client();
+  job_.deadline = deadline();
+  Scheduler& scheduler = *services().scheduler;
+  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.Prepare(job_)));
+  return CheckFits();
 }
 
-absl::Status StreamCall::AskForMemory() {
-  input_.emplace(*slices_);
-  const int64_t needed = StreamBuffers::BytesFor(*slices_);
+int64_t StreamCall::NeededBytes() const {
+  return std::min(kUncountableBytes, kCallOverheadBytes + kMaxFrameBytes +
+                                         SlicedTensors::SlotBytes(*slices_) +
+                                         job_.prepaid_scratch_bytes);
+}
+
+absl::Status StreamCall::CheckFits() const {
+  const int64_t bytes = NeededBytes();
   const int64_t capacity = services().memory->budget.capacity_bytes();
-  if (needed > capacity) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "slice_items",
-                      absl::StrCat(needed, " bytes for slices of ",
-                                   slices_->items(), " items"),
-                      absl::StrCat("at most ", capacity,
-                                   ", the server's memory budget for calls")});
-  }
-  awaiting_memory_ = true;
-  AwaitMemory(needed);
-  return absl::OkStatus();
+  if (bytes <= capacity) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, "slice_items",
+       absl::StrCat(bytes, " bytes for slices of ", slices_->items(), " items"),
+       absl::StrCat("at most ", capacity,
+                    ", the server's memory budget for calls")});
 }
 
 absl::Status StreamCall::TakeFrame() {
@@ -104,7 +116,7 @@ absl::Status StreamCall::TakeFrame() {
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(const OperandPiece piece,
-                   DecodeFrame(head, slices_->operation(), sizes));
+                   DecodeFrame(head, *request_.operation, sizes));
   ASSIGN_OR_RETURN(const int64_t slice, input_->Accept(piece));
   held_ = HeldFrame{piece, slice, std::move(payloads[0])};
   LandHeldFrame();
@@ -112,108 +124,81 @@ absl::Status StreamCall::TakeFrame() {
 }
 
 void StreamCall::LandHeldFrame() {
-  // Its slot still has operands that a job reads.
-  if (!held_ || held_->slice >= done_slices_ + StreamBuffers::kSlots) return;
-  sample_.bytes_copied += held_->piece.bytes.size();
-  buffers_.Land(held_->piece, held_->slice, std::move(held_->payload));
+  // Until then a job may read the operands in its slot.
+  if (!held_ || held_->slice >= done_slices_ + SlicedTensors::kSlots) return;
+  const auto& [which, bytes] = held_->piece;
+  sample_.bytes_copied += bytes.size();
+  held_->payload.MoveTo(
+      tensors_.OperandByte(PositionOf(which), held_->slice, bytes.begin));
   held_.reset();
 }
 
-Job StreamCall::JobOf(ConvOperation operation) const {
-  Job job;
-  job.operation = std::move(operation);
-  job.backend = backend_;
-  job.priority = priority();
-  job.client = client();
-  job.deadline = deadline();
-  return job;
-}
-
-void StreamCall::OnHalfClose() {
-  if (*cancelled() || FailedToRead()) return Fail(WhyGone());
-  half_closed_ = true;
-  if (!slices_) {
-    return Fail(InvalidField(Reason::kMissing, "header", "no message",
-                             "a header, then frames"));
-  }
-  absl::Status status = input_->CheckComplete();
-  if (!status.ok()) Fail(std::move(status));
-}
-
 void StreamCall::Compute() {
-  if (!input_ || job_active_ || IsLastDone()) return;
   const int64_t slice = done_slices_;
-  if (slice >= input_->first_incomplete() ||
+  if (under_way_.job || slice >= input_->first_incomplete() ||
       !input_->whole_operands_complete() ||
-      lent_[slice % StreamBuffers::kSlots] ||
+      lent_[slice % SlicedTensors::kSlots] ||
       retry_at_ != absl::InfiniteFuture()) {
     return;
   }
-  Job job = JobOf(slices_->SliceOperation(slice));
-  job.deterministic = options_.deterministic;
-  job.inspection.count_nonfinite = options_.count_nonfinite;
-  job.buffers = buffers_.ForJob(slice);
-  job.keeps_weight = true;
-  job.prepaid_scratch_bytes = StreamBuffers::ScratchBytesFor(*slices_);
-  job.cancelled = abandoned_;
-  job.done = [this, slice](JobOutcome outcome) {
-    OnJobDone(slice, std::move(outcome));
+  Job job = job_;
+  job.operation = slices_->SliceOperation(slice);
+  job.buffers = tensors_.Begin(slice);
+  job.done = [this, slice](const JobOutcome& outcome) {
+    OnJobDone(slice, outcome);
   };
-  job_active_ = true;
-  submitted_at_ = absl::Now();
+  under_way_.job = absl::Now();
   services().scheduler->Submit(std::move(job));
 }
 
-void StreamCall::OnSliceDone(JobOutcome outcome) {
-  job_active_ = false;
+void StreamCall::OnSliceDone(const JobOutcome& outcome) {
+  const absl::Time submitted = *std::exchange(under_way_.job, std::nullopt);
   progress_ = absl::Now();
-  if (!failure_.ok()) return;
-  if (done_slices_ > 0 && IsQueueFull(outcome.status)) {
+  if (state_ >= State::kFailing) return;
+  if (done_slices_ > 0 && outcome.no_room) {
     retry_at_ = progress_ + kRetryDelay;
-    // It comes at once, and is set anew.
-    if (alarm_set_) alarm_->Cancel();
+    // The alarm comes back at once, and is set anew.
+    if (under_way_.alarm) under_way_.alarm->Cancel();
     return;
   }
-  const absl::Status status = outcome.status;
-  Tally(std::move(outcome));
-  if (!status.ok()) return Fail(status);
-  Enqueue(done_slices_);
+  Tally(outcome, submitted);
+  if (!outcome.status.ok()) return Fail(outcome.status);
+  const std::vector<SlicedTensors::ReadyResult> ready =
+      tensors_.ReadyResultsOf(done_slices_);
+  if (!ready.empty()) Enqueue(ready, Lend(done_slices_));
   ++done_slices_;
   if (IsLastDone()) EnqueueTotals();
 }
 
-void StreamCall::Tally(JobOutcome outcome) {
+void StreamCall::Tally(const JobOutcome& outcome, absl::Time submitted) {
   sample_.queued = true;
-  AddStages(outcome, submitted_at_, &sample_);
+  AddStages(outcome, submitted, &sample_);
   sample_.planned = outcome.planned;
   total_.plan_cache_hit &= outcome.plan_cache_hit;
   sample_.plan_cache_hit = total_.plan_cache_hit;
-  total_.implementation = std::move(outcome.implementation);
+  total_.implementation = outcome.implementation;
   std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
   const std::vector<int64_t>& more = outcome.findings.nonfinite_counts;
   counts.resize(std::max(counts.size(), more.size()), 0);
   for (size_t i = 0; i < more.size(); ++i) counts[i] += more[i];
 }
 
-void StreamCall::Enqueue(int64_t slice) {
-  const std::vector<StreamBuffers::ReadyResult> ready =
-      buffers_.ReadyResultsOf(slice);
-  if (ready.empty()) return;
-  const std::shared_ptr<const void> owner = Lend(slice);
-  for (const StreamBuffers::ReadyResult& result : ready) {
-    outgoing_.push_back({result, owner});
+void StreamCall::Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
+                         const std::shared_ptr<const void>& owner) {
+  for (const SlicedTensors::ReadyResult& result : ready) {
+    if (result.range.size() > 0) outgoing_.push_back({result, owner});
   }
 }
 
 std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
-  const int64_t slot = slice % StreamBuffers::kSlots;
+  const int64_t slot = slice % SlicedTensors::kSlots;
   lent_[slot] = true;
   const auto step = [this, slot] {
     lent_[slot] = false;
     progress_ = absl::Now();
     Continue();
   };
-  const std::shared_ptr<LentResults>& results = buffers_.slot(slice);
+  const std::shared_ptr<LentBuffers>& results = tensors_.slot(slice);
   // gRPC lets go with locks of its own held, perhaps when the call is over: the
   // step is for another thread, if the call is still there.
   return std::shared_ptr<const void>(
@@ -225,74 +210,67 @@ std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
 }
 
 void StreamCall::EnqueueTotals() {
-  std::vector<StreamBuffers::ReadyResult> ready;
-  const std::shared_ptr<const void> owner =
-      buffers_.TakeTotals(reservation(), &ready);
+  std::vector<SlicedTensors::ReadyResult> ready;
+  const auto owner =
+      tensors_.TakeTotals(services().memory, reservation(), &ready);
+  Enqueue(ready, owner);
   std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
-  for (const StreamBuffers::ReadyResult& result : ready) {
-    outgoing_.push_back({result, owner});
-    // The addends' say nothing of the sum's.
-    for (size_t i = 0; i < counts.size(); ++i) {
-      const ResultRequest& request = slices_->operation().results[i];
-      if (request.which != result.which) continue;
-      const DataType dtype = request.descriptor.dtype;
-      counts[i] = CountNonfinite(dtype, result.data,
-                                 result.range.size() / ByteSizeOf(dtype));
-    }
+  if (counts.empty()) return;
+  for (const SlicedTensors::ReadyResult& result : ready) {
+    // What the addends' counts say is nothing about the sum.
+    const DataType dtype =
+        request_.operation->results[result.position].descriptor.dtype;
+    counts[result.position] = CountNonfinite(
+        dtype, result.data, result.range.size() / ByteSizeOf(dtype));
   }
 }
 
 void StreamCall::Read() {
-  if (reading_ || half_closed_ || held_) return;
-  // Both slots full: the client waits. With operands missing that aren't cut,
-  // the slots would stay full.
-  if (input_ && input_->whole_operands_complete() &&
+  if (under_way_.read || held_) return;
+  // With both slots full the client waits, unless an operand without a batch is
+  // missing: then the slots would stay full.
+  if (state_ == State::kStreaming && input_->whole_operands_complete() &&
       input_->first_incomplete() < slices_->count() &&
-      input_->first_incomplete() >= done_slices_ + StreamBuffers::kSlots) {
+      input_->first_incomplete() >= done_slices_ + SlicedTensors::kSlots) {
     return;
   }
-  reading_ = true;
-  read_start_ = absl::Now();
+  under_way_.read = absl::Now();
   HandOver();
   StartRead(&message_);
 }
 
 void StreamCall::Write() {
-  while (!writing_ && !outgoing_.empty()) {
-    StreamBuffers::ReadyResult& ready = outgoing_.front().ready;
-    if (ready.range.size() == 0) {
-      outgoing_.pop_front();
-      continue;
-    }
-    const absl::Time start = absl::Now();
-    const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
-    absl::StatusOr<grpc::ByteBuffer> frame = JoinMessage(
-        EncodeFrame(ready.which, bytes.begin),
-        {SliceOver(ready.data, bytes.size(), outgoing_.front().owner)});
-    if (!frame.ok()) return Fail(frame.status());
-    frame_.Swap(&*frame);
-    ready.data += bytes.size();
-    ready.range.begin = bytes.end;
-    if (ready.range.size() == 0) outgoing_.pop_front();
-    sample_.bytes_sent += bytes.size();
-    sample_.times.encode.Add(start, absl::Now());
-    writing_ = true;
-    HandOver();
-    StartWrite(&frame_);
-  }
+  if (under_way_.write || outgoing_.empty()) return;
+  const absl::Time start = absl::Now();
+  auto& [ready, owner] = outgoing_.front();
+  const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
+  absl::StatusOr<grpc::ByteBuffer> frame =
+      JoinMessage(EncodeFrame(request_.operation->results[ready.position].which,
+                              bytes.begin),
+                  {SliceOver(ready.data, bytes.size(), owner)});
+  if (!frame.ok()) return Fail(frame.status());
+  frame_.Swap(&*frame);
+  ready.data += bytes.size();
+  ready.range.begin = bytes.end;
+  if (ready.range.size() == 0) outgoing_.pop_front();
+  sample_.bytes_sent += bytes.size();
+  sample_.times.encode.Add(start, absl::Now());
+  under_way_.write = true;
+  HandOver();
+  StartWrite(&frame_);
 }
 
 void StreamCall::EndWell() {
   v1::ConvStreamResponse message;
   v1::StreamEnd* end = message.mutable_end();
-  for (const ResultRequest& request : slices_->operation().results) {
+  for (const ResultRequest& request : request_.operation->results) {
     v1::NamedTensor* named = end->add_results();
     named->set_which(EncodeResult(request.which));
     *named->mutable_tensor() = EncodeStreamTensor(request.descriptor);
   }
   sample_.times.total = absl::Now() - arrival();
-  EncodeReport(sample_, slices_->operation(), total_, end->mutable_report());
-  EncodePredictions(predictions_, end->mutable_report());
+  EncodeReport(sample_, *request_.operation, total_, end->mutable_report());
+  EncodePredictions(request_.route.predictions, end->mutable_report());
   absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(message, {});
   if (!response.ok()) return End(response.status());
   End(absl::OkStatus(), &*response);

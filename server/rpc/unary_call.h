@@ -1,36 +1,76 @@
-// A call of one message in and one message out.
+// A call of one message that asks for one operation, of whatever kind, and one
+// message with its results.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "server/memory/bound_tensors.h"
 #include "server/rpc/call.h"
 
 namespace convgrad {
 
 class UnaryCall : public Call {
- public:
+ protected:
+  // What a message asks for, checked and routed.
+  struct Request {
+    std::shared_ptr<const Operation> operation;
+    TensorPlaces places;
+    const Backend* backend = nullptr;
+    bool deterministic = true;
+    InspectionRequest inspection;
+  };
+
+  // `operation` is Operation::name() of what it may ask for.
   UnaryCall(const CallServices& services,
             grpc::GenericCallbackServerContext* context,
-            absl::string_view method, Role role);
+            absl::string_view method, Role role, absl::string_view operation);
 
- protected:
-  // Waits for `bytes` of the budget, then reads the request and goes on with
-  // OnRequest. Ends the call if that fails. To be called in Start.
-  void Admit(int64_t bytes) { AwaitMemory(bytes); }
+  // Reads and checks the request and chooses who computes it; fills what
+  // `sample()` says of that. The message's memory is `reservation()`.
+  virtual absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) = 0;
 
-  // The request is there: `request()`, paid for by `reservation()`.
-  virtual void OnRequest() = 0;
+  // Returns the response that carries `results`, in order, those aside that are
+  // in memory already. `outcome` says what ran.
+  virtual absl::StatusOr<grpc::ByteBuffer> Encode(
+      const JobOutcome& outcome, std::vector<LentBytes> results) = 0;
 
-  grpc::ByteBuffer* request() { return &request_; }
-  absl::Time read_start() const { return read_start_; }
-  absl::Time read_end() const { return read_end_; }
+  // Counts payloads of `bytes` in the request as received.
+  // Errors: kInvalidArgument if that is more than the client declared;
+  // kResourceExhausted, reason LIMIT_EXCEEDED, if it is more than a message may
+  // have.
+  absl::Status CheckReceived(int64_t bytes);
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
+  absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes) const;
+
+  OpSample* sample() final { return &sample_; }
+  // How long the request was on its way.
+  absl::Duration receive_time() const { return sample_.times.receive.busy; }
 
  private:
+  void Start() final;
   void OnMemory(const absl::Status& status) final;
   void OnReadDone(bool ok) final;
   void OnSendInitialMetadataDone(bool ok) final;
+  void OnGone() final;
+  void Settle(const absl::Status& status) final;
 
+  // Makes a job of the request, which waits in `job_`.
+  absl::Status Prepare();
+  void OnJobDone(JobOutcome outcome);
+  absl::StatusOr<grpc::ByteBuffer> Respond(const JobOutcome& outcome);
+
+  // Payload bytes that the client declared, -1 if it didn't.
+  int64_t declared_bytes_ = -1;
   absl::Time read_start_;
-  absl::Time read_end_;
   grpc::ByteBuffer request_;
+  BoundTensors tensors_;
+  std::unique_ptr<ActiveJob> job_;
+  std::atomic<bool> submitted_{false};
+  absl::Time submitted_at_;
+  OpSample sample_;
 };
 
 }  // namespace convgrad

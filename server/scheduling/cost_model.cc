@@ -13,14 +13,13 @@ constexpr double kExpectedWireBytes = 1.5e9;
 // Smaller messages measure the wait for them, not the wire.
 constexpr int64_t kMeasurableBytes = int64_t{1} << 20;
 
-int64_t CrossingBytes(const ConvOperation& operation) {
+int64_t CrossingBytes(const Operation& operation) {
   int64_t bytes = 0;
-  for (Operand which : kAllOperands) {
-    if (!IsNeeded(operation, which)) continue;
-    bytes += *ByteSize(*operation.operand(which));
-  }
-  for (const ResultRequest& request : operation.results) {
-    bytes += *ByteSize(request.descriptor);
+  for (const TensorUses& uses :
+       {operation.OperandUses(), operation.ResultUses()}) {
+    for (const TensorUse& use : uses) {
+      if (use.tensor != nullptr) bytes += *ByteSize(*use.tensor);
+    }
   }
   return bytes;
 }
@@ -56,7 +55,7 @@ CostModel::CostModel(absl::Span<const Backend* const> backends,
 }
 
 Prediction CostModel::Predict(const Backend& backend,
-                              const ConvOperation& operation,
+                              const Operation& operation,
                               const Query& query) const {
   const Rates& expected = expected_.at(&backend);
   const auto dtype = static_cast<size_t>(operation.dtype());
@@ -77,7 +76,7 @@ Prediction CostModel::Predict(const Backend& backend,
               SecondsFor(static_cast<double>(operation.flops()), flops)};
 }
 
-void CostModel::OnRun(const Backend& backend, const ConvOperation& operation,
+void CostModel::OnRun(const Backend& backend, const Operation& operation,
                       const RunTimes& times) {
   MutexLock lock(&mutex_);
   const auto found = measured_.find(&backend);

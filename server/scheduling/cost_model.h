@@ -10,7 +10,6 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
 #include "backends/core/mutex.h"
 
 namespace convgrad {
@@ -54,11 +53,11 @@ class CostModel {
   // `backends` outlive the model.
   CostModel(absl::Span<const Backend* const> backends, int threads_per_worker);
 
-  Prediction Predict(const Backend& backend, const ConvOperation& operation,
+  Prediction Predict(const Backend& backend, const Operation& operation,
                      const Query& query) const;
 
   // A run, and a request's bytes: they count from now on.
-  void OnRun(const Backend& backend, const ConvOperation& operation,
+  void OnRun(const Backend& backend, const Operation& operation,
              const RunTimes& times);
   void OnReceived(int64_t bytes, absl::Duration elapsed);
 

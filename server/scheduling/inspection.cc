@@ -9,7 +9,7 @@ namespace convgrad {
 namespace {
 
 absl::StatusOr<SelfCheckReport> CheckItself(const Backend& backend,
-                                            const ConvOperation& operation,
+                                            const Operation& operation,
                                             const PlanOptions& options,
                                             RunBuffers buffers,
                                             CallMemory* memory) {
@@ -27,7 +27,7 @@ absl::StatusOr<SelfCheckReport> CheckItself(const Backend& backend,
 
 absl::StatusOr<Findings> Inspect(const InspectionRequest& request,
                                  const Backend& backend,
-                                 const ConvOperation& operation,
+                                 const Operation& operation,
                                  const PlanOptions& options,
                                  const RunBuffers& buffers,
                                  CallMemory* memory) {
@@ -41,8 +41,9 @@ absl::StatusOr<Findings> Inspect(const InspectionRequest& request,
     }
   }
   if (!request.count_nonfinite) return findings;
-  for (size_t i = 0; i < operation.results.size(); ++i) {
-    const TensorDescriptor& tensor = operation.results[i].descriptor;
+  const TensorUses results = operation.ResultUses();
+  for (size_t i = 0; i < results.size(); ++i) {
+    const TensorDescriptor& tensor = *results[i].tensor;
     findings.nonfinite_counts.push_back(
         CountNonfinite(tensor.dtype, buffers.results[i],
                        *ByteSize(tensor) / ByteSizeOf(tensor.dtype)));

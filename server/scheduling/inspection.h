@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
 #include "backends/proof/self_check.h"
 #include "server/memory/call_memory.h"
 
@@ -36,7 +35,7 @@ struct Findings {
 // check is required.
 absl::StatusOr<Findings> Inspect(const InspectionRequest& request,
                                  const Backend& backend,
-                                 const ConvOperation& operation,
+                                 const Operation& operation,
                                  const PlanOptions& options,
                                  const RunBuffers& buffers, CallMemory* memory);
 

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
+#include "server/memory/bound_tensors.h"
 #include "server/memory/priority.h"
 #include "server/scheduling/inspection.h"
 
@@ -21,6 +21,7 @@ namespace convgrad {
 // What came of a job. Durations are sums over its slices.
 struct JobOutcome {
   absl::Status status;
+  bool no_room = false;         // refused, but the same job may come again
   std::string implementation;   // "" if it never got a plan
   bool planned = false;         // a plan was looked up
   bool plan_cache_hit = false;  // each time
@@ -30,33 +31,19 @@ struct JobOutcome {
   Findings findings;
 };
 
-// Operands that aren't where a backend can read them yet.
-class OperandSource {
- public:
-  virtual ~OperandSource() = default;
-
-  // Copies the operands, once, on the worker that runs the job, and returns the
-  // job's buffers, without scratch. They may be taken in as `plan` would have
-  // them (see Plan::intake); null: they are brought in as they are.
-  // `backend` lends its team of `threads`.
-  // Errors: kResourceExhausted, reason BUSY.
-  virtual absl::StatusOr<RunBuffers> BringIn(const Plan* plan,
-                                             const Backend& backend,
-                                             int threads) = 0;
-};
-
 // Owned by the scheduler from Submit until `done` returns.
 struct Job {
-  // Validated; only the needed operands.
-  ConvOperation operation;
+  // Valid, without operands that it doesn't need.
+  std::shared_ptr<const Operation> operation;
   // Chosen by Router::Route; outlives the scheduler.
   const Backend* backend = nullptr;
   bool deterministic = true;
   InspectionRequest inspection;
   // All but scratch, which the worker provides. Lent until `done` is called.
   RunBuffers buffers;
-  // Where `buffers` come from instead. Null: they are there. Lent likewise.
-  OperandSource* source = nullptr;
+  // What brings `buffers` in on the worker, and results out again. Null: they
+  // are there. Lent likewise.
+  BoundTensors* tensors = nullptr;
   // Whether the weight's prepared form may be kept for the client's next call;
   // nobody may write to the weight then, not even its client.
   bool keeps_weight = false;

@@ -10,16 +10,16 @@ bool IsFresh(const ActiveJob& job) { return !job.outcome.planned; }
 
 }  // namespace
 
-JobQueue::Lane& JobQueue::LaneOf(Priority priority) {
-  return lanes_[static_cast<size_t>(priority)];
+JobQueue::PriorityQueue& JobQueue::QueueOf(Priority priority) {
+  return queues_[static_cast<size_t>(priority)];
 }
 
-const JobQueue::Lane& JobQueue::LaneOf(Priority priority) const {
-  return lanes_[static_cast<size_t>(priority)];
+const JobQueue::PriorityQueue& JobQueue::QueueOf(Priority priority) const {
+  return queues_[static_cast<size_t>(priority)];
 }
 
 int JobQueue::size(Priority priority) const {
-  return static_cast<int>(LaneOf(priority).jobs.size());
+  return static_cast<int>(QueueOf(priority).jobs.size());
 }
 
 int JobQueue::size() const {
@@ -27,61 +27,61 @@ int JobQueue::size() const {
 }
 
 bool JobQueue::IsFull(Priority priority) const {
-  return LaneOf(priority).fresh >= capacity_;
+  return QueueOf(priority).fresh >= capacity_;
 }
 
 void JobQueue::Push(std::unique_ptr<ActiveJob> job) {
-  Lane& lane = LaneOf(job->job.priority);
-  lane.jobs.push_back(std::move(job));
-  ++lane.fresh;
+  PriorityQueue& queue = QueueOf(job->job.priority);
+  queue.jobs.push_back(std::move(job));
+  ++queue.fresh;
 }
 
 void JobQueue::PutBack(std::unique_ptr<ActiveJob> job) {
-  LaneOf(job->job.priority).jobs.push_front(std::move(job));
+  QueueOf(job->job.priority).jobs.push_front(std::move(job));
 }
 
-JobQueue::Lane& JobQueue::ChooseLane() {
+JobQueue::PriorityQueue& JobQueue::ChooseQueue() {
   const bool batch_waits = size(Priority::kBatch) > 0;
   const Priority next =
       priority_turns_.Next(batch_waits, size(Priority::kInteractive) > 0);
   priority_turns_.Take(next, batch_waits);
-  return LaneOf(next);
+  return QueueOf(next);
 }
 
-JobQueue::Jobs::iterator JobQueue::ChooseJob(Lane& lane) {
-  const auto last_turn = [&lane](const std::unique_ptr<ActiveJob>& job) {
-    const auto turn = lane.turns.find(job->job.client);
-    return turn == lane.turns.end() ? 0 : turn->second;
+JobQueue::Jobs::iterator JobQueue::ChooseJob(PriorityQueue& queue) {
+  const auto last_turn = [&queue](const std::unique_ptr<ActiveJob>& job) {
+    const auto turn = queue.turns.find(job->job.client);
+    return turn == queue.turns.end() ? 0 : turn->second;
   };
-  return std::min_element(lane.jobs.begin(), lane.jobs.end(),
+  return std::min_element(queue.jobs.begin(), queue.jobs.end(),
                           [&](const auto& a, const auto& b) {
                             return last_turn(a) < last_turn(b);
                           });
 }
 
 std::unique_ptr<ActiveJob> JobQueue::Pop() {
-  Lane& lane = ChooseLane();
-  const auto chosen = ChooseJob(lane);
+  PriorityQueue& queue = ChooseQueue();
+  const auto chosen = ChooseJob(queue);
   std::unique_ptr<ActiveJob> job = std::move(*chosen);
-  lane.jobs.erase(chosen);
-  if (IsFresh(*job)) --lane.fresh;
-  if (lane.jobs.empty()) lane.turns.clear();
-  lane.turns[job->job.client] = next_turn_++;
+  queue.jobs.erase(chosen);
+  if (IsFresh(*job)) --queue.fresh;
+  if (queue.jobs.empty()) queue.turns.clear();
+  queue.turns[job->job.client] = next_turn_++;
   return job;
 }
 
 std::vector<std::unique_ptr<ActiveJob>> JobQueue::Remove(
     const std::function<bool(const Job&)>& is_chosen) {
   std::vector<std::unique_ptr<ActiveJob>> removed;
-  for (Lane& lane : lanes_) {
+  for (PriorityQueue& queue : queues_) {
     const auto first = std::stable_partition(
-        lane.jobs.begin(), lane.jobs.end(),
+        queue.jobs.begin(), queue.jobs.end(),
         [&](const auto& job) { return !is_chosen(job->job); });
-    for (auto job = first; job != lane.jobs.end(); ++job) {
-      if (IsFresh(**job)) --lane.fresh;
+    for (auto job = first; job != queue.jobs.end(); ++job) {
+      if (IsFresh(**job)) --queue.fresh;
       removed.push_back(std::move(*job));
     }
-    lane.jobs.erase(first, lane.jobs.end());
+    queue.jobs.erase(first, queue.jobs.end());
   }
   return removed;
 }
@@ -96,15 +96,15 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
     work += static_cast<double>(taken) * job.slice_time;
     return taken;
   };
-  const Lane& lane = LaneOf(priority);
+  const PriorityQueue& queue = QueueOf(priority);
   int64_t own = slices;
-  for (const auto& job : lane.jobs) {
+  for (const auto& job : queue.jobs) {
     if (job->job.client == client) own += add(*job, job->run.slices_left());
   }
   // Nobody else has more turns than this client until then.
   absl::flat_hash_map<std::string, int64_t> others;
   int64_t turns = own;
-  for (const auto& job : lane.jobs) {
+  for (const auto& job : queue.jobs) {
     if (job->job.client == client) continue;
     int64_t& taken = others[job->job.client];
     const int64_t more = add(*job, own - taken);
@@ -114,8 +114,8 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
   const bool is_batch = priority == Priority::kBatch;
   int64_t share = is_batch ? turns * PriorityTurns::kInteractiveTurns
                            : turns / PriorityTurns::kInteractiveTurns;
-  const Lane& rest =
-      LaneOf(is_batch ? Priority::kInteractive : Priority::kBatch);
+  const PriorityQueue& rest =
+      QueueOf(is_batch ? Priority::kInteractive : Priority::kBatch);
   for (const auto& job : rest.jobs) share -= add(*job, share);
   return work;
 }

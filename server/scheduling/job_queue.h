@@ -73,21 +73,21 @@ class JobQueue {
 
  private:
   using Jobs = std::deque<std::unique_ptr<ActiveJob>>;
-  struct Lane {
+  struct PriorityQueue {
     Jobs jobs;
     int fresh = 0;  // of them, how many have had no turn
-    // The number of each client's last turn; those from before the lane was
+    // The number of each client's last turn; those from before the queue was
     // last empty are forgotten.
     absl::flat_hash_map<std::string, uint64_t> turns;
   };
 
-  Lane& LaneOf(Priority priority);
-  const Lane& LaneOf(Priority priority) const;
-  Lane& ChooseLane();
-  static Jobs::iterator ChooseJob(Lane& lane);
+  PriorityQueue& QueueOf(Priority priority);
+  const PriorityQueue& QueueOf(Priority priority) const;
+  PriorityQueue& ChooseQueue();
+  static Jobs::iterator ChooseJob(PriorityQueue& queue);
 
   const int capacity_;
-  std::array<Lane, kPriorities> lanes_;
+  std::array<PriorityQueue, kPriorities> queues_;
   uint64_t next_turn_ = 1;
   PriorityTurns priority_turns_;
 };

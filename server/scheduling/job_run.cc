@@ -19,15 +19,15 @@ constexpr int64_t kTimingShare = 4;
 JobRun::JobRun(const Job& job, const WorkMeans& means)
     : job_(job), means_(means) {
   const int64_t items =
-      ItemsPerSlice(*job.backend, job.operation, means.threads);
-  if (items < job.operation.problem.batch) {
+      ItemsPerSlice(*job.backend, *job.operation, means.threads);
+  if (items < job.operation->batch()) {
     slices_.emplace(job.operation, items);
     count_ = slices_->count();
   }
   next_operation_ = OperationOf(0);
 }
 
-ConvOperation JobRun::OperationOf(int64_t slice) const {
+std::shared_ptr<const Operation> JobRun::OperationOf(int64_t slice) const {
   return slices_ ? slices_->SliceOperation(slice) : job_.operation;
 }
 
@@ -37,7 +37,7 @@ absl::Status JobRun::RunSlice(int device,
   // Slices begin in the middle of operands: no plan has those in its own form.
   if (slices_ && next_ == 0) {
     RETURN_IF_ERROR(BringIn(nullptr, outcome));
-    RETURN_IF_ERROR(buffers_.Take(*slices_, whole_, means_.memory));
+    RETURN_IF_ERROR(sliced_.BindWindows(*slices_, whole_, means_.memory));
   }
   const absl::Time start = means_.clock();
   absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan(device);
@@ -50,8 +50,8 @@ absl::Status JobRun::RunSlice(int device,
   RETURN_IF_ERROR(check());
   if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get(), outcome));
   RETURN_IF_ERROR(RunWithScratch(
-      *lookup, slices_ ? buffers_.Begin(next_) : whole_, outcome));
-  if (slices_) buffers_.End(next_);
+      *lookup, slices_ ? sliced_.Begin(next_) : whole_, outcome));
+  if (slices_) sliced_.End(next_);
   if (++next_ < count_) {
     next_operation_ = OperationOf(next_);
     return absl::OkStatus();
@@ -59,7 +59,11 @@ absl::Status JobRun::RunSlice(int device,
   // Two more passes over the whole batch.
   const bool is_long = job_.inspection.self_check != SelfCheckMode::kOff;
   if (is_long) RETURN_IF_ERROR(check());
-  return Inspect(device, outcome);
+  RETURN_IF_ERROR(Inspect(device, outcome));
+  if (job_.tensors != nullptr) {
+    job_.tensors->BringOut(*job_.backend, means_.threads);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan(int device) {
@@ -73,17 +77,17 @@ absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan(int device) {
     // A server that is short of memory plans without timing.
     if (reservation.ok()) options.timing_bytes = bytes;
   }
-  return means_.plans->Get(*job_.backend, next_operation_, options);
+  return means_.plans->Get(*job_.backend, *next_operation_, options);
 }
 
 absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
   whole_ = job_.buffers;
-  if (job_.source == nullptr) return absl::OkStatus();
+  if (job_.tensors == nullptr) return absl::OkStatus();
   // The check reads them, too.
   if (job_.inspection.self_check != SelfCheckMode::kOff) plan = nullptr;
   const absl::Time start = means_.clock();
   ASSIGN_OR_RETURN(whole_,
-                   job_.source->BringIn(plan, *job_.backend, means_.threads));
+                   job_.tensors->BringIn(plan, *job_.backend, means_.threads));
   outcome->run.reorder += means_.clock() - start;
   return absl::OkStatus();
 }
@@ -117,11 +121,14 @@ absl::Status JobRun::RunWithScratch(const PlanCache::Lookup& lookup,
 
 void JobRun::LendWeight(const std::shared_ptr<const Plan>& plan,
                         RunBuffers* buffers) {
-  const auto& weight = job_.operation.operand(Operand::kWeight);
-  if (means_.weights == nullptr || !job_.keeps_weight || !weight) return;
+  const std::optional<size_t> position = job_.operation->weight_position();
+  if (means_.weights == nullptr || !job_.keeps_weight || !position) return;
+  const TensorDescriptor* weight =
+      job_.operation->OperandUses()[*position].tensor;
+  if (weight == nullptr) return;
   if (!weight_) {
     const auto* data =
-        static_cast<const std::byte*>(buffers->operand(Operand::kWeight));
+        static_cast<const std::byte*>(buffers->operands[*position]);
     weight_ = means_.weights->Lease(
         job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)));
   }
@@ -134,7 +141,7 @@ void JobRun::LendWeight(const std::shared_ptr<const Plan>& plan,
 absl::Status JobRun::Inspect(int device, JobOutcome* outcome) {
   ASSIGN_OR_RETURN(
       outcome->findings,
-      convgrad::Inspect(job_.inspection, *job_.backend, job_.operation,
+      convgrad::Inspect(job_.inspection, *job_.backend, *job_.operation,
                         {.threads = means_.threads,
                          .deterministic = job_.deterministic,
                          .device = device},

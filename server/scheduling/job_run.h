@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "absl/functional/function_ref.h"
@@ -11,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "backends/core/batch_slices.h"
 #include "server/memory/call_memory.h"
+#include "server/memory/sliced_tensors.h"
 #include "server/scheduling/job.h"
 #include "server/scheduling/plan_cache.h"
-#include "server/scheduling/sliced_buffers.h"
 #include "server/scheduling/weight_cache.h"
 
 namespace convgrad {
@@ -36,7 +37,7 @@ class JobRun {
   int64_t slices_left() const { return count_ - next_; }
   // Returns what computes the next slice; all but the last are the same.
   // Requires: slices_left() > 0.
-  const ConvOperation& next_operation() const { return next_operation_; }
+  const Operation& next_operation() const { return *next_operation_; }
 
   // Computes the next slice, the whole job if it has just one, on the
   // backend's `device`, 0 if it has none, and adds to `*outcome` what that
@@ -48,7 +49,7 @@ class JobRun {
                         JobOutcome* outcome);
 
  private:
-  ConvOperation OperationOf(int64_t slice) const;
+  std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
   absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
   // Has the whole job's buffers there, before its first slice.
   absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
@@ -63,11 +64,11 @@ class JobRun {
   // Null: the job is one slice, its own operation.
   std::optional<BatchSlices> slices_;
   RunBuffers whole_;
-  SlicedBuffers buffers_;
+  SlicedTensors sliced_;
   std::optional<WeightLease> weight_;  // null before the first run
   int64_t count_ = 1;
   int64_t next_ = 0;
-  ConvOperation next_operation_;
+  std::shared_ptr<const Operation> next_operation_;
 };
 
 }  // namespace convgrad

@@ -14,35 +14,25 @@ constexpr double kFixedSeconds = 50e-6;
 // some 12 GB/s.
 constexpr double kMacsPerByte = 2;
 
-// Groups that are narrower than a vector leave lanes of it empty. Depthwise
-// kernels, which are written for that, lose less.
-double LaneWaste(const ConvProblem& problem) {
-  if (problem.groups == 1) return 1;
-  const int64_t narrower = std::min(problem.in_channels, problem.out_channels);
-  const int64_t lanes = narrower / problem.groups;
-  return std::clamp(16.0 / static_cast<double>(lanes), 1.0, 8.0);
-}
-
-double SecondsOf(const Backend& backend, const ConvOperation& operation,
+double SecondsOf(const Backend& backend, const Operation& operation,
                  int threads) {
-  const double macs = static_cast<double>(operation.flops()) / 2;
   const double bytes = static_cast<double>(ItemBytes(operation)) *
-                           static_cast<double>(operation.problem.batch) +
+                           static_cast<double>(operation.batch()) +
                        static_cast<double>(AddendBytes(operation));
-  return (macs * LaneWaste(operation.problem) + bytes * kMacsPerByte) /
+  return (operation.nominal_macs() + bytes * kMacsPerByte) /
          backend.nominal_macs_per_second(threads);
 }
 
 }  // namespace
 
-absl::Duration NominalTime(const Backend& backend,
-                           const ConvOperation& operation, int threads) {
+absl::Duration NominalTime(const Backend& backend, const Operation& operation,
+                           int threads) {
   return absl::Seconds(kFixedSeconds + SecondsOf(backend, operation, threads));
 }
 
-int64_t ItemsPerSlice(const Backend& backend, const ConvOperation& operation,
+int64_t ItemsPerSlice(const Backend& backend, const Operation& operation,
                       int threads) {
-  const int64_t batch = std::max<int64_t>(operation.problem.batch, 1);
+  const int64_t batch = std::max<int64_t>(operation.batch(), 1);
   const double slices = SecondsOf(backend, operation, threads) / kSliceSeconds;
   if (slices <= 1) return batch;
   const double most = std::max(1.0, static_cast<double>(batch) / slices);
@@ -52,14 +42,15 @@ int64_t ItemsPerSlice(const Backend& backend, const ConvOperation& operation,
   return batch / count + (batch % count != 0);
 }
 
-std::vector<ConvOperation> PlannedOperations(const Backend& backend,
-                                             const ConvOperation& operation,
-                                             int threads) {
-  const int64_t items = ItemsPerSlice(backend, operation, threads);
-  if (items >= operation.problem.batch) return {operation};
+std::vector<std::shared_ptr<const Operation>> PlannedOperations(
+    const Backend& backend, const std::shared_ptr<const Operation>& operation,
+    int threads) {
+  const int64_t items = ItemsPerSlice(backend, *operation, threads);
+  if (items >= operation->batch()) return {operation};
   const BatchSlices slices(operation, items);
-  std::vector<ConvOperation> parts = {slices.SliceOperation(0)};
-  if (operation.problem.batch % items != 0) {
+  std::vector<std::shared_ptr<const Operation>> parts = {
+      slices.SliceOperation(0)};
+  if (operation->batch() % items != 0) {
     parts.push_back(slices.SliceOperation(slices.count() - 1));
   }
   return parts;

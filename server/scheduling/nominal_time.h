@@ -5,29 +5,29 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
 #include "backends/core/batch_slices.h"
-#include "backends/core/conv_operation.h"
 
 namespace convgrad {
 
 // Returns the time of `operation` on `backend` with `threads` threads.
-absl::Duration NominalTime(const Backend& backend,
-                           const ConvOperation& operation, int threads);
+absl::Duration NominalTime(const Backend& backend, const Operation& operation,
+                           int threads);
 
 // Returns how many items of the batch one slice has: all of them if that takes
 // at most 200 ms of nominal time, else about equal parts of it that do, at
-// least one item. Range: >= 1. Requires: no operand that isn't needed.
-int64_t ItemsPerSlice(const Backend& backend, const ConvOperation& operation,
+// least one item. Range: >= 1.
+int64_t ItemsPerSlice(const Backend& backend, const Operation& operation,
                       int threads);
 
 // Returns the operations whose plans a job of `operation` needs: it, or its
-// slices but for those that are the same. Requires: as ItemsPerSlice.
-std::vector<ConvOperation> PlannedOperations(const Backend& backend,
-                                             const ConvOperation& operation,
-                                             int threads);
+// slices but for those that are the same.
+std::vector<std::shared_ptr<const Operation>> PlannedOperations(
+    const Backend& backend, const std::shared_ptr<const Operation>& operation,
+    int threads);
 
 }  // namespace convgrad

@@ -9,16 +9,16 @@
 namespace convgrad {
 namespace {
 
-std::string KeyOf(const Backend& backend, const ConvOperation& operation,
+std::string KeyOf(const Backend& backend, const Operation& operation,
                   const PlanOptions& options) {
-  return absl::StrCat(ToString(operation), "|", backend.name(), "|",
+  return absl::StrCat(operation.text(), "|", backend.name(), "|",
                       options.threads, "|", options.device, "|",
                       options.deterministic ? "deterministic" : "timed");
 }
 
 // An exception must not leave the entry "being made" for ever.
 absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
-                                           const ConvOperation& operation,
+                                           const Operation& operation,
                                            const PlanOptions& options) {
   try {
     return backend.MakePlan(operation, options);
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
 PlanCache::PlanCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
 absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
-                                                 const ConvOperation& operation,
+                                                 const Operation& operation,
                                                  const PlanOptions& options) {
   std::string key = KeyOf(backend, operation, options);
   Entries::iterator position;

@@ -9,7 +9,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
 #include "backends/core/mutex.h"
 
 namespace convgrad {
@@ -31,8 +30,7 @@ class PlanCache {
   // isn't there. Several threads that ask for the same plan at once make it
   // once, the others wait.
   // Errors: those of Backend::MakePlan; they aren't kept.
-  absl::StatusOr<Lookup> Get(const Backend& backend,
-                             const ConvOperation& operation,
+  absl::StatusOr<Lookup> Get(const Backend& backend, const Operation& operation,
                              const PlanOptions& options);
 
   int64_t bytes() const;

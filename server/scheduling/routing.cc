@@ -12,7 +12,7 @@ namespace {
 constexpr absl::string_view kReference = "reference";
 constexpr absl::string_view kField = "options.backend";
 
-int64_t MacsOf(const ConvOperation& operation) { return operation.flops() / 2; }
+int64_t MacsOf(const Operation& operation) { return operation.flops() / 2; }
 
 absl::Status Unavailable(absl::string_view name, absl::string_view why,
                          absl::string_view expected) {
@@ -49,7 +49,7 @@ Router::Router(absl::Span<const RegisteredBackend> backends, Limits limits,
   }
 }
 
-absl::Status Router::CheckLimits(const ConvOperation& operation) const {
+absl::Status Router::CheckLimits(const Operation& operation) const {
   if (MacsOf(operation) <= limits_.max_macs) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted,
                    {Reason::kLimitExceeded, "operation.problem",
@@ -62,7 +62,7 @@ bool Router::CanServe() const {
                      [](const Backend* backend) { return !IsLost(*backend); });
 }
 
-absl::StatusOr<Router::Choice> Router::Route(const ConvOperation& operation,
+absl::StatusOr<Router::Choice> Router::Route(const Operation& operation,
                                              const Query& query) const {
   if (!query.backend.empty()) return RouteNamed(operation, query.backend);
   absl::Status refusal =
@@ -82,7 +82,7 @@ absl::StatusOr<Router::Choice> Router::Route(const ConvOperation& operation,
 }
 
 absl::StatusOr<Router::Choice> Router::Fastest(
-    const std::vector<const Backend*>& able, const ConvOperation& operation,
+    const std::vector<const Backend*>& able, const Operation& operation,
     const Query& query) const {
   Choice choice{able.front(), {}};
   if (able.size() > 1) {
@@ -102,7 +102,7 @@ absl::StatusOr<Router::Choice> Router::Fastest(
 }
 
 absl::StatusOr<Router::Choice> Router::RouteNamed(
-    const ConvOperation& operation, absl::string_view name) const {
+    const Operation& operation, absl::string_view name) const {
   std::string compiled;
   for (const RegisteredBackend& entry : backends_) {
     absl::StrAppend(&compiled, compiled.empty() ? "" : ", ", entry.name);
@@ -125,7 +125,7 @@ absl::StatusOr<Router::Choice> Router::RouteNamed(
 }
 
 absl::Status Router::CheckReferenceLimit(const Backend& backend,
-                                         const ConvOperation& operation) const {
+                                         const Operation& operation) const {
   const int64_t macs = MacsOf(operation);
   if (backend.name() != kReference || macs <= limits_.max_reference_macs) {
     return absl::OkStatus();

@@ -9,7 +9,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
 #include "backends/registry.h"
 #include "server/scheduling/cost_model.h"
 
@@ -41,16 +40,16 @@ class Router {
 
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if `operation` has more
   // than max_macs multiply-adds.
-  absl::Status CheckLimits(const ConvOperation& operation) const;
+  absl::Status CheckLimits(const Operation& operation) const;
 
   // Returns the backend that is named; for auto the one that is predicted to be
   // the fastest of those that support `operation`, but the reference only on a
   // server that has nothing else, and none that lost its devices.
-  // Requires: Validate(operation).ok().
+  // Requires: a valid operation, without operands that it doesn't need.
   // Errors: kUnimplemented naming what is missing; kFailedPrecondition if the
   // named backend isn't compiled in, can't run here, or is the reference and
   // the work is above max_reference_macs; kUnavailable if all devices are lost.
-  absl::StatusOr<Choice> Route(const ConvOperation& operation,
+  absl::StatusOr<Choice> Route(const Operation& operation,
                                const Query& query) const;
 
   // Returns whether auto has anything left that works.
@@ -60,13 +59,13 @@ class Router {
   CostModel* cost_model() { return cost_model_ ? &*cost_model_ : nullptr; }
 
  private:
-  absl::StatusOr<Choice> RouteNamed(const ConvOperation& operation,
+  absl::StatusOr<Choice> RouteNamed(const Operation& operation,
                                     absl::string_view name) const;
   absl::StatusOr<Choice> Fastest(const std::vector<const Backend*>& able,
-                                 const ConvOperation& operation,
+                                 const Operation& operation,
                                  const Query& query) const;
   absl::Status CheckReferenceLimit(const Backend& backend,
-                                   const ConvOperation& operation) const;
+                                   const Operation& operation) const;
 
   const absl::Span<const RegisteredBackend> backends_;
   const Limits limits_;

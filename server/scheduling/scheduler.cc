@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "backends/core/status.h"
@@ -33,21 +34,28 @@ Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory,
 
 Scheduler::~Scheduler() { Shutdown(); }
 
-absl::Status Scheduler::CheckRoom(const Job& job) const {
-  ActiveJob active(job, means_);
-  active.slice_time = rates_.Predict(active.work);
-  MutexLock lock(&mutex_);
-  return CheckRoom(active);
+std::unique_ptr<ActiveJob> Scheduler::Prepare(Job job) const {
+  auto active = std::make_unique<ActiveJob>(std::move(job), means_);
+  active->slice_time = rates_.Predict(active->work);
+  return active;
 }
 
-void Scheduler::Submit(Job job) {
-  auto active = std::make_unique<ActiveJob>(std::move(job), means_);
+absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
+  MutexLock lock(&mutex_);
+  return CheckRoomLocked(active);
+}
+
+absl::Status Scheduler::CheckRoomLocked(const ActiveJob& active) const {
+  if (refusing_) return DrainingError();
+  return PoolFor(*active.job.backend).CheckRoom(active, options_.clock());
+}
+
+void Scheduler::Submit(std::unique_ptr<ActiveJob> active) {
   active->queued_at = options_.clock();
-  active->slice_time = rates_.Predict(active->work);
   absl::Status refusal = CheckAlive(active->job);
   if (refusal.ok()) {
     MutexLock lock(&mutex_);
-    refusal = CheckRoom(*active);
+    refusal = CheckRoomLocked(*active);
     if (refusal.ok()) {
       WorkerPool& pool = PoolFor(*active->job.backend);
       pool.queue().Push(std::move(active));
@@ -55,12 +63,9 @@ void Scheduler::Submit(Job job) {
       return;
     }
   }
+  const std::optional<ErrorDetail> detail = DetailOf(refusal);
+  active->outcome.no_room = detail && detail->reason == Reason::kBusy;
   End(*active, std::move(refusal));
-}
-
-absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
-  if (refusing_) return DrainingError();
-  return PoolFor(*active.job.backend).CheckRoom(active, options_.clock());
 }
 
 absl::Status Scheduler::CheckArrival(Priority priority,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -56,14 +57,18 @@ class Scheduler {
   // Shutdown().
   ~Scheduler();
 
-  // Returns why Submit would refuse such a job now; its buffers and `done`
-  // needn't be there.
+  // Returns the job as the scheduler keeps it, with what is known of its work.
+  // Only its operation and backend need be there by now: what else it has may
+  // be set until Submit.
+  std::unique_ptr<ActiveJob> Prepare(Job job) const;
+
+  // Returns why Submit would refuse the job now.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if by what was measured
   // its work takes more than twice the time that is left to it; BUSY, if the
   // queue of its priority is full, or it would end too late for the work before
   // it. A server with a free worker isn't busy. kUnavailable, reason DRAINING,
   // after Drain or Shutdown.
-  absl::Status CheckRoom(const Job& job) const;
+  absl::Status CheckRoom(const ActiveJob& active) const;
 
   // As CheckRoom, for a call whose message hasn't been read: refuses what would
   // be BUSY however little it wants, or DRAINING.
@@ -72,7 +77,8 @@ class Scheduler {
 
   // Takes the job; its `done` tells everything else, refusals too: those of
   // CheckRoom.
-  void Submit(Job job);
+  void Submit(std::unique_ptr<ActiveJob> active);
+  void Submit(Job job) { Submit(Prepare(std::move(job))); }
 
   // Ends the queued jobs that are cancelled or past their deadline, so that
   // what they hold is free before a worker gets to them. To be called
@@ -105,7 +111,7 @@ class Scheduler {
              std::unique_ptr<ActiveJob> job);
   // Returns why `job` needn't run: OK, cancelled or too late.
   absl::Status CheckAlive(const Job& job) const;
-  absl::Status CheckRoom(const ActiveJob& active) const
+  absl::Status CheckRoomLocked(const ActiveJob& active) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the pool that takes jobs of `backend`.
   WorkerPool& PoolFor(const Backend& backend)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,25 +12,18 @@
 
 namespace convgrad {
 
-// Every problem in each dtype and layout of activations.
-struct WarmupWork {
-  std::vector<ConvProblem> problems;
-  std::vector<DataType> dtypes = {DataType::kF32, DataType::kBF16,
-                                  DataType::kF16};
-  std::vector<Layout> layouts = {Layout::kNCX, Layout::kNXC};
-};
-
 struct WarmupOutcome {
   int plans = 0;  // that were asked for
   int made = 0;   // of these, that weren't in the cache
   absl::Duration elapsed;
 };
 
-// Has the cache make what is missing of the plans of `work`: of forwards and of
-// whole backwards, for each backend that supports them, for teams of `threads`.
+// Has the cache make what is missing of the plans of `operations`, for each
+// backend that supports them, for teams of `threads`.
 // Errors: kCancelled as soon as `give_up` says so; a backend's.
 absl::StatusOr<WarmupOutcome> WarmUp(
-    const WarmupWork& work, const std::vector<RegisteredBackend>& backends,
-    int threads, PlanCache* plans, const std::function<bool()>& give_up);
+    const std::vector<std::shared_ptr<const Operation>>& operations,
+    const std::vector<RegisteredBackend>& backends, int threads,
+    PlanCache* plans, const std::function<bool()>& give_up);
 
 }  // namespace convgrad

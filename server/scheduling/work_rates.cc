@@ -24,11 +24,10 @@ WorkRates::WorkRates(std::function<absl::Time()> clock)
     : clock_(std::move(clock)) {}
 
 WorkRates::Work WorkRates::Describe(const Backend& backend,
-                                    const ConvOperation& operation,
-                                    int threads) {
+                                    const Operation& operation, int threads) {
   const absl::Duration nominal = NominalTime(backend, operation, threads);
   const double decade = std::log10(absl::ToDoubleSeconds(nominal));
-  return {{&backend, operation.direction, operation.dtype(),
+  return {{&backend, operation.name(), operation.dtype(),
            static_cast<int>(std::floor(decade))},
           nominal};
 }

@@ -7,7 +7,6 @@
 
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
 #include "backends/core/mutex.h"
 
 namespace convgrad {
@@ -15,9 +14,9 @@ namespace convgrad {
 // Thread-safe.
 class WorkRates {
  public:
-  // The backend, what it computes, in which dtype, and the power of ten of the
+  // The backend, the operation's name and dtype, and the power of ten of the
   // nominal time.
-  using Kind = std::tuple<const Backend*, Direction, DataType, int>;
+  using Kind = std::tuple<const Backend*, absl::string_view, DataType, int>;
   struct Work {
     Kind kind;
     absl::Duration nominal;
@@ -25,7 +24,7 @@ class WorkRates {
 
   explicit WorkRates(std::function<absl::Time()> clock);
 
-  static Work Describe(const Backend& backend, const ConvOperation& operation,
+  static Work Describe(const Backend& backend, const Operation& operation,
                        int threads);
 
   // Returns how long `work` may take; zero if nothing of its kind ran lately:

@@ -112,7 +112,7 @@ class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {
       : registry_(std::make_shared<prometheus::Registry>()),
         gauges_(std::make_shared<GaugeCollector>(options.gauges)),
         rpcs_(registry_.get()),
-        operations_(registry_.get(), options.backends) {
+        operations_(registry_.get(), options.backends, options.operations) {
     prometheus::BuildGauge()
         .Name("convgrad_build_info")
         .Help("Always 1; what is running, as labels.")

@@ -17,6 +17,8 @@ struct MetricsOptions {
   std::string listen;
   // Values of the label "backend", beside "none".
   std::vector<std::string> backends;
+  // Names of operations, whose series are there from the start.
+  std::vector<std::string> operations;
   std::string version;
   // Read at each scrape; thread-safe, and valid while the endpoint lives.
   std::function<ServerGauges()> gauges;

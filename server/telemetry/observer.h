@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "backends/core/conv_operation.h"
 #include "backends/core/device.h"
 
 namespace convgrad {
@@ -51,7 +50,7 @@ enum class SelfCheckOutcome { kNone, kPassed, kFailed };
 // One finished call of a compute method, whatever its end. Reported exactly
 // once per call.
 struct OpSample {
-  Direction direction = Direction::kForward;
+  std::string operation;  // Operation::name()
   std::string backend;   // "" if none was chosen
   std::string dtype;     // of the operands, "" if unknown
   std::string priority;  // "batch" or "interactive"

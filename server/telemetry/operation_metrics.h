@@ -2,13 +2,11 @@
 // code.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "backends/core/mutex.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
@@ -21,14 +19,18 @@ namespace convgrad {
 // Thread-safe.
 class OperationMetrics {
  public:
-  // `backends` are the values of the label "backend", beside "none".
+  // `backends` are the values of the label "backend", beside "none". The series
+  // of successes of `operations` are there from the start, so that a rate sees
+  // the first one.
   OperationMetrics(prometheus::Registry* registry,
-                   const std::vector<std::string>& backends);
-  ~OperationMetrics();
+                   const std::vector<std::string>& backends,
+                   const std::vector<std::string>& operations);
 
   void OnOperation(const OpSample& sample);
 
  private:
+  using Counters = prometheus::Family<prometheus::Counter>;
+  using Histograms = prometheus::Family<prometheus::Histogram>;
   // The series of one label set.
   struct Cell {
     prometheus::Counter* requests;
@@ -40,51 +42,41 @@ class OperationMetrics {
     prometheus::Counter* sent;
     prometheus::Counter* copied;
   };
+
   // The series of one priority.
   struct PriorityCell {
     prometheus::Histogram* queue;
     prometheus::Counter* busy;
   };
-  // Where a label set stands in `cells_`.
-  struct Place {
-    int op;
-    int backend;
-    int dtype;
-    int code;
-  };
 
-  void AddPriorities(prometheus::Registry* registry);
   void OnPriority(const OpSample& sample);
-  Place PlaceOf(const OpSample& sample) const;
-  size_t IndexOf(const Place& place) const;
-  // Returns the cell, made on first use: all of them would be some 70,000
-  // lines of histograms that stay at 0.
-  Cell& CellAt(const Place& place);
-  Cell* MakeCell(const Place& place) const;
+  // Returns the label "backend" of a sample.
+  std::string BackendLabel(const OpSample& sample) const;
+  // Returns the cell of a label set, made on first use: all of them would be
+  // some 70,000 lines of histograms that stay at 0.
+  const Cell& CellOf(const OpSample& sample);
 
-  std::vector<std::string> backends_;  // "none" first
-  prometheus::Family<prometheus::Counter>& requests_;
-  prometheus::Family<prometheus::Histogram>& queue_;
-  prometheus::Family<prometheus::Histogram>& reorder_;
-  prometheus::Family<prometheus::Histogram>& compute_;
-  prometheus::Family<prometheus::Counter>& flops_;
-  prometheus::Family<prometheus::Counter>& received_;
-  prometheus::Family<prometheus::Counter>& sent_;
-  prometheus::Family<prometheus::Counter>& copied_;
-  // By backend; looked up, since a device's calls take long enough.
-  prometheus::Family<prometheus::Counter>& transfer_seconds_;
-  prometheus::Family<prometheus::Counter>& transferred_;
-  prometheus::Counter* plan_hits_;
-  prometheus::Counter* plan_misses_;
-  prometheus::Counter* self_checks_passed_;
-  prometheus::Counter* self_checks_failed_;
-  // By reason's name; never changed after construction.
-  std::vector<std::pair<std::string, prometheus::Counter*>> rejections_;
-  // By name; never changed after construction.
-  std::map<std::string, PriorityCell> priorities_;
-  Mutex making_mutex_;
-  // Null until first used; then owned, and never changed.
-  std::vector<std::atomic<Cell*>> cells_;
+  const std::vector<std::string> backends_;
+  Counters& requests_;
+  Histograms& queue_;
+  Histograms& reorder_;
+  Histograms& compute_;
+  Counters& flops_;
+  Counters& received_;
+  Counters& sent_;
+  Counters& copied_;
+  Counters& transfer_seconds_;
+  Counters& transferred_;
+  prometheus::Counter& plan_hits_;
+  prometheus::Counter& plan_misses_;
+  Counters& self_checks_;
+  // By reason, and by priority; never changed after construction.
+  absl::flat_hash_map<std::string, prometheus::Counter*> rejections_;
+  absl::flat_hash_map<std::string, PriorityCell> priorities_;
+  Mutex mutex_;
+  // By the label set's values.
+  absl::flat_hash_map<std::string, std::unique_ptr<const Cell>> cells_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

@@ -77,7 +77,7 @@ class HostTensors {
     return made;
   }
 
-  RunBuffers buffers(kOperandCount);
+  RunBuffers buffers{kOperandCount};
   std::vector<CudaFloor::HostBuffer> operands, results;
 
  private:

@@ -15,7 +15,8 @@ CORE = "backends/core/"
 KERNELS = "backends/kernels/"
 PROOF = "backends/proof/"
 REGISTRY = "backends/registry."
-ANYTHING = ("backends/", "proto/", "server/", "client/")
+BACKENDS = "backends/"
+ANYTHING = (BACKENDS, "proto/", "server/", "client/")
 
 # What each place may include besides its own folder; the longest prefix of a
 # path decides. A prefix ending in "." means the file of that name, .h or .cc.
@@ -24,12 +25,12 @@ SEES = {
     "backends/reference/": (CORE,),
     "backends/kernels/": (CORE,),
     "backends/proof/": (CORE, KERNELS),
-    "backends/onednn/": (CORE, KERNELS),
-    "backends/cuda/": (CORE, KERNELS),
-    "backends/registry.": ("backends/",),
+    # The folder of any other backend: siblings never see each other.
+    BACKENDS: (CORE, KERNELS),
+    "backends/registry.": (BACKENDS,),
     "proto/": (CORE,),
     # What is said on the side socket is the wire's; no protobuf in it.
-    "server/memory/": (CORE, "proto/region_handshake."),
+    "server/memory/": (CORE, KERNELS, "proto/region_handshake."),
     "server/telemetry/": (CORE,),
     "server/scheduling/":
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
@@ -39,9 +40,12 @@ SEES = {
     "server/": (CORE, REGISTRY, PROOF, "proto/"),
     "client/": (CORE, "proto/"),
     # Whole programs and the one suite for all backends.
-    "tests/conformance/": (CORE, "backends/"),
-    "tests/backends/proof/": (CORE, "backends/"),
-    "tests/gpu/": (CORE, "backends/"),
+    "tests/conformance/": (CORE, BACKENDS),
+    "tests/backends/proof/": (CORE, BACKENDS),
+    # Its tensors are computed with.
+    "tests/server/memory/":
+        (CORE, REGISTRY, "proto/region_handshake.", "server/memory/"),
+    "tests/gpu/": (CORE, BACKENDS),
     "tests/end_to_end/": ANYTHING,
     "tests/bench/": ANYTHING,
     "tests/cases/": ANYTHING,
@@ -84,7 +88,9 @@ def visible(path):
     rule = rule_of(path)
     if rule is None:
         return (str(pathlib.PurePosixPath(path).parent) + "/",)
-    own = rule if rule.endswith("/") else "backends/"
+    own = rule if rule.endswith("/") else BACKENDS
+    if rule == BACKENDS:
+        own = "/".join(path.split("/")[:2]) + "/"
     if path.startswith("tests/"):
         own = "tests/"
     return (own,) + SEES[rule]
@@ -121,6 +127,9 @@ def self_test():
                                       "google/protobuf/message.h", "dnnl.hpp"],
         "backends/reference/a.cc": ["backends/onednn/onednn_backend.h",
                                     "backends/registry.h", "omp.h"],
+        "backends/some_new_backend/a.cc": ["backends/onednn/a.h",
+                                           "backends/registry.h",
+                                           "backends/proof/a.h"],
         "backends/onednn/a.cc": ["server/config.h", "cudnn.h", "a.h"],
         "backends/proof/a.cc": ["backends/reference/reference_backend.h"],
         "backends/registry.cc": ["proto/codec.h"],
@@ -141,10 +150,12 @@ def self_test():
         "tests/server/memory/a_test.cc": ["server/rpc/a.h"],
     }
     good = {
-        "backends/core/a.cc": ["absl/status/status.h", "backends/core/a.h",
-                               "hwy/highway.h"],
+        "backends/core/a.cc": ["absl/status/status.h", "backends/core/a.h"],
+        "backends/kernels/a.cc": ["backends/core/a.h", "hwy/highway.h"],
         "backends/onednn/a.cc": ["oneapi/dnnl/dnnl.hpp", "omp.h",
                                  "backends/core/backend.h"],
+        "backends/some_new_backend/a.cc": ["backends/some_new_backend/a.h",
+                                           "backends/kernels/a.h"],
         "backends/registry.cc": ["backends/onednn/onednn_backend.h"],
         "proto/codec.cc": ["proto/convgrad/v1/convgrad.pb.h"],
         "server/scheduling/a.h": ["server/memory/buffer_pool.h",

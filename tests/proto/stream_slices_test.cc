@@ -1,13 +1,14 @@
 #include "proto/stream_slices.h"
 
+#include "backends/core/conv_operation.h"
 #include "gtest/gtest.h"
 
 namespace convgrad {
 namespace {
 
-ConvOperation Backward(absl::string_view problem) {
-  return WholeOperation(*Parse(problem), Direction::kBackward, DataType::kF32,
-                        Layout::kNCX);
+std::shared_ptr<const Operation> Backward(absl::string_view problem) {
+  return std::make_shared<const ConvOperation>(WholeOperation(
+      *Parse(problem), Direction::kBackward, DataType::kF32, Layout::kNCX));
 }
 
 TEST(StreamSlicesTest, ZeroItemsAreSixteenMebibytesOrTheSums) {

@@ -1,9 +1,40 @@
 #include "client/cpp/command_line/flags.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "backends/core/status.h"
+#include "proto/codec.h"
+
+namespace convgrad {
+namespace {
+
+// Returns the names of BackendChoice as a flag's words.
+absl::string_view BackendWords() {
+  static const auto& words =
+      *new std::string(absl::StrJoin(BackendNames(), " "));
+  return words;
+}
+
+// Returns "a, b or c" for "a b c".
+std::string Alternatives(absl::string_view words) {
+  std::string text = absl::StrReplaceAll(words, {{" ", ", "}});
+  if (const size_t last = text.rfind(", "); last != std::string::npos) {
+    text.replace(last, 2, " or ");
+  }
+  return text;
+}
+
+}  // namespace
+}  // namespace convgrad
 
 ABSL_FLAG(std::string, server, "127.0.0.1:7070", "HOST:PORT or unix:PATH");
 ABSL_FLAG(std::string, ca, "",
@@ -20,7 +51,8 @@ ABSL_FLAG(std::string, traceparent, "",
           "the span that calls belong to, as W3C's trace context has it");
 ABSL_FLAG(std::string, priority, "batch",
           "batch or interactive, which the server takes first");
-ABSL_FLAG(std::string, backend, "auto", "auto, onednn, cuda or reference");
+ABSL_FLAG(std::string, backend, "auto",
+          convgrad::Alternatives(convgrad::BackendWords()));
 ABSL_FLAG(bool, self_check, false, "let the server check the results, too");
 ABSL_FLAG(bool, count_nonfinite, false, "count Inf and NaN in the results");
 ABSL_FLAG(bool, deterministic, true,
@@ -75,52 +107,66 @@ ABSL_FLAG(absl::Duration, interval, absl::Seconds(2), "of top: between tables");
 ABSL_FLAG(int, count, 0, "of top: tables until it ends; 0: until interrupted");
 
 namespace convgrad {
-namespace {
 
-constexpr FlagEntry kFlags[] = {
-    {"server"},
-    {"ca", kFiles},
-    {"cert", kFiles},
-    {"key", kFiles},
-    {"token", kFiles},
-    {"region"},
-    {"timeout"},
-    {"traceparent"},
-    {"priority", "batch interactive"},
-    {"backend", "auto onednn cuda reference"},
-    {"deterministic", kSwitch},
-    {"dtype", "f32 bf16 f16"},
-    {"layout", "NCX NXC NDC1HWC0"},
-    {"weight_layout", "OIX OXI XIO FRACTAL_Z_3D"},
-    {"result_dtype", "f32 bf16 f16"},
-    {"result_layout", "NCX NXC NDC1HWC0 OIX OXI XIO FRACTAL_Z_3D"},
-    {"scale"},
-    {"gradients", "grad_input grad_weight grad_bias grad_residual"},
-    {"seed"},
-    {"integers", kSwitch},
-    {"operands", kFiles},
-    {"input", kFiles},
-    {"weight", kFiles},
-    {"bias", kFiles},
-    {"residual", kFiles},
-    {"grad_output", kFiles},
-    {"output", kFiles},
-    {"out", kFiles},
-    {"json", kSwitch},
-    {"check", kSwitch},
-    {"self_check", kSwitch},
-    {"count_nonfinite", kSwitch},
-    {"slice_items"},
-    {"direction", "backward forward"},
-    {"repeat"},
-    {"warmup"},
-    {"metrics"},
-    {"interval"},
-    {"count"}};
+absl::Span<const FlagEntry> AllFlags() {
+  static const FlagEntry kFlags[] = {
+      {"server"},
+      {"ca", kFiles},
+      {"cert", kFiles},
+      {"key", kFiles},
+      {"token", kFiles},
+      {"region"},
+      {"timeout"},
+      {"traceparent"},
+      {"priority", "batch interactive"},
+      {"backend", BackendWords()},
+      {"deterministic", kSwitch},
+      {"dtype", "f32 bf16 f16"},
+      {"layout", "NCX NXC NDC1HWC0"},
+      {"weight_layout", "OIX OXI XIO FRACTAL_Z_3D"},
+      {"result_dtype", "f32 bf16 f16"},
+      {"result_layout", "NCX NXC NDC1HWC0 OIX OXI XIO FRACTAL_Z_3D"},
+      {"scale"},
+      {"gradients", "grad_input grad_weight grad_bias grad_residual"},
+      {"seed"},
+      {"integers", kSwitch},
+      {"operands", kFiles},
+      {"input", kFiles},
+      {"weight", kFiles},
+      {"bias", kFiles},
+      {"residual", kFiles},
+      {"grad_output", kFiles},
+      {"output", kFiles},
+      {"out", kFiles},
+      {"json", kSwitch},
+      {"check", kSwitch},
+      {"self_check", kSwitch},
+      {"count_nonfinite", kSwitch},
+      {"slice_items"},
+      {"direction", "backward forward"},
+      {"repeat"},
+      {"warmup"},
+      {"metrics"},
+      {"interval"},
+      {"count"}};
+  return kFlags;
+}
 
-}  // namespace
+absl::Status BadFlag(absl::string_view flag, absl::string_view found,
+                     absl::string_view expected) {
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::StrCat("\"", found, "\""), expected);
+}
 
-absl::Span<const FlagEntry> AllFlags() { return kFlags; }
+absl::Status CheckWord(absl::string_view flag, absl::string_view value) {
+  const auto entry = std::find_if(
+      AllFlags().begin(), AllFlags().end(),
+      [&](const FlagEntry& candidate) { return candidate.name == flag; });
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(entry->values, ' ');
+  if (absl::c_linear_search(words, value)) return absl::OkStatus();
+  return BadFlag(flag, value, Alternatives(entry->values));
+}
 
 std::string HelpOf(const FlagEntry& entry) {
   return absl::FindCommandLineFlag(entry.name)->Help();
@@ -128,7 +174,7 @@ std::string HelpOf(const FlagEntry& entry) {
 
 std::string FlagHelp() {
   std::string help;
-  for (const FlagEntry& entry : kFlags) {
+  for (const FlagEntry& entry : AllFlags()) {
     const std::string value =
         absl::FindCommandLineFlag(entry.name)->DefaultValue();
     absl::StrAppendFormat(&help, "  --%-15s %s%s\n", entry.name, HelpOf(entry),

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/flags/declare.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
@@ -51,6 +52,7 @@ ABSL_DECLARE_FLAG(int, count);
 
 namespace convgrad {
 
+// Value type.
 struct FlagEntry {
   absl::string_view name;
   // The words that it takes, with blanks between them; kFiles, kSwitch, or ""
@@ -65,6 +67,14 @@ absl::Span<const FlagEntry> AllFlags();
 
 // Returns the flag's help text.
 std::string HelpOf(const FlagEntry& entry);
+
+// Returns kInvalidArgument: the flag and the value that it was given.
+absl::Status BadFlag(absl::string_view flag, absl::string_view found,
+                     absl::string_view expected);
+
+// Returns OK if `value` is one of the words that the flag takes, else BadFlag.
+// Requires: a flag that has words to choose from.
+absl::Status CheckWord(absl::string_view flag, absl::string_view value);
 
 // Returns one line per flag, for the help text.
 std::string FlagHelp();

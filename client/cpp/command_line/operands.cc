@@ -162,7 +162,7 @@ absl::StatusOr<LocalTensors> MakeOperands(const ConvOperation& operation,
   RETURN_IF_ERROR(CheckOperandNames(settings));
   LocalTensors tensors;
   for (Operand operand : kAllOperands) {
-    const auto i = static_cast<size_t>(operand);
+    const auto i = PositionOf(operand);
     const auto& descriptor = operation.operand(operand);
     if (!descriptor) {
       if (settings.files[i].empty()) continue;

@@ -101,7 +101,7 @@ absl::StatusOr<Values> RootsOfSquares(const Experiment& experiment) {
     squared.operation.problem.relu = false;
   }
   for (Operand operand : kAllOperands) {
-    const auto i = static_cast<size_t>(operand);
+    const auto i = PositionOf(operand);
     if (!experiment.tensors[i]) continue;
     std::vector<double> values = experiment.tensors[i]->Values();
     if (operand != Operand::kOutput) {

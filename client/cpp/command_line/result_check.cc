@@ -11,7 +11,7 @@ namespace convgrad {
 namespace {
 
 const LocalTensor& OperandOf(const FinishedCall& call, Operand operand) {
-  return *call.tensors[static_cast<size_t>(operand)];
+  return *call.tensors[PositionOf(operand)];
 }
 
 const OperationResult* Find(const OperationReply& reply, Result which) {
@@ -171,8 +171,7 @@ absl::StatusOr<ResultCheck> CheckForward(const FinishedCall& call,
   }
 
   OperationCall backward_call = CallFor(backward, call.tensors, settings);
-  backward_call.operands[static_cast<size_t>(Operand::kGradOutput)] =
-      drawn.data.bytes();
+  backward_call.operands[PositionOf(Operand::kGradOutput)] = drawn.data.bytes();
   ASSIGN_OR_RETURN(const PlacedCall placed,
                    Place(std::move(backward_call), settings));
   ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));

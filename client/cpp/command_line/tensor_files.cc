@@ -48,7 +48,7 @@ NpyArray ArrayOf(const OperationResult& result) {
 absl::StatusOr<std::optional<std::vector<double>>> ReadOperand(
     Operand operand, const Dims& dims, const Settings& settings) {
   const std::string name(NameOf(operand));
-  const std::string* path = &settings.files[static_cast<size_t>(operand)];
+  const std::string* path = &settings.files[PositionOf(operand)];
   if (path->empty() && !settings.operands.empty()) {
     ASSIGN_OR_RETURN(const std::vector<std::string> names,
                      NamesInNpz(settings.operands));

@@ -9,10 +9,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "client/cpp/command_line/measures.h"
 #include "client/cpp/command_line/output.h"
 #include "client/cpp/support_table.h"
+#include "proto/codec.h"
 
 namespace convgrad {
 namespace {
@@ -74,14 +74,8 @@ void PrintFindings(const v1::Report& report) {
     std::cout << absl::StrFormat(
         "  non-finite   %d in %s\n", statistics.nonfinite_count(),
         absl::AsciiStrToLower(
-            absl::StripPrefix(v1::Result_Name(statistics.which()), "RESULT_")));
+            ShortName(*v1::Result_descriptor(), statistics.which())));
   }
-}
-
-// Returns "f32" for DATA_TYPE_F32.
-std::string DtypeName(int dtype) {
-  return absl::AsciiStrToLower(absl::StripPrefix(
-      v1::DataType_Name(static_cast<v1::DataType>(dtype)), "DATA_TYPE_"));
 }
 
 class TextOutput : public Output {
@@ -215,7 +209,9 @@ void TextOutput::Capabilities(const v1::GetCapabilitiesResponse& response) {
       const auto& native = backend.native_dtypes();
       const bool is_native =
           std::find(native.begin(), native.end(), dtype) != native.end();
-      std::cout << "  " << DtypeName(dtype)
+      std::cout << "  "
+                << absl::AsciiStrToLower(
+                       ShortName(*v1::DataType_descriptor(), dtype))
                 << (is_native ? " natively\n" : " by conversion\n");
     }
     for (const std::string& failed : backend.failed_proofs()) {

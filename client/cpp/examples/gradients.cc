@@ -42,10 +42,9 @@ int main(int argc, char** argv) {
   const std::vector<float> input = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   const std::vector<float> weight = {0, 1, 2, 3};
   const std::vector<float> grad_output = {1, 1, 1, 1};
-  call.operands[static_cast<size_t>(Operand::kInput)] = BytesOf(input);
-  call.operands[static_cast<size_t>(Operand::kWeight)] = BytesOf(weight);
-  call.operands[static_cast<size_t>(Operand::kGradOutput)] =
-      BytesOf(grad_output);
+  call.operands[PositionOf(Operand::kInput)] = BytesOf(input);
+  call.operands[PositionOf(Operand::kWeight)] = BytesOf(weight);
+  call.operands[PositionOf(Operand::kGradOutput)] = BytesOf(grad_output);
   call.deadline = absl::Now() + absl::Seconds(10);
 
   const convgrad::OperationReply reply = Must(client->Run(call));

@@ -39,7 +39,7 @@ struct Layer {
       if (!tensor) continue;
       auto& values = operands.emplace_back(std::make_unique<std::vector<float>>(
           convgrad::ElementCount(*tensor), 1.0f));
-      call.operands[static_cast<size_t>(operand)] = {
+      call.operands[PositionOf(operand)] = {
           reinterpret_cast<const std::byte*>(values->data()),
           values->size() * sizeof(float)};
     }

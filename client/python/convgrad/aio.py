@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 import grpc.aio
 
 from convgrad import operations
-from convgrad.channels import Slot
-from convgrad.client import ClientBase, error_of, needs_stream, remaining, stream_of
+from convgrad.client import ClientBase, error_of, stream_of
 from convgrad.errors import Cancelled
 from convgrad.requests import Call
 from convgrad.streams import StreamReply
@@ -58,29 +56,20 @@ class Client(ClientBase):
             attempts += 1
             slot = self._pool.pick()
             try:
+                answer = self._send(slot, call, deadline)
                 if call.message is None:
-                    return await self._run_stream(slot, call, deadline)
-                response = await self._pool.method(slot, call.method)(
-                    call.message, timeout=remaining(deadline),
-                    metadata=self._metadata(call))
-                return call.decode(response)
+                    return await self._receive(call, answer)
+                return call.decode(await answer)
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
-            if needs_stream(error, call):
-                call = replace(call, message=None)
-                continue
-            if error.code == grpc.StatusCode.UNAVAILABLE:
-                self._pool.mark_down(slot)
-            await asyncio.sleep(self._wait_after(error, attempts, deadline))
+            call, delay = self._after(error, slot, call, attempts, deadline)
+            await asyncio.sleep(delay)
 
-    async def _run_stream(self, slot: Slot, call: Call[R], deadline: float | None) -> R:
+    async def _receive(self, call: Call[R], responses: Any) -> R:
         stream, result = stream_of(call)
         reply = StreamReply(stream.operation)
-        responses = self._pool.method(slot, call.method + "Stream")(
-            stream.requests(), timeout=remaining(deadline),
-            metadata=self._metadata(call))
         try:
             async for response in responses:
                 reply.take(response)

@@ -83,16 +83,29 @@ class ClientBase:
             metadata += (("convgrad-priority", call.options["priority"]),)
         return metadata
 
-    def _wait_after(self, error: ConvgradError, attempts: int,
-                    deadline: float | None) -> float:
-        """Returns seconds until the next attempt, or raises `error`."""
+    def _send(self, slot: Slot, call: Call[Any], deadline: float | None) -> Any:
+        """Starts an attempt. Returns the response, or a stream's iterator of them."""
+        message: Any = call.message
+        method = call.method
+        if message is None:
+            message, method = stream_of(call)[0].requests(), method + "Stream"
+        return self._pool.method(slot, method)(
+            message, timeout=remaining(deadline), metadata=self._metadata(call))
+
+    def _after(self, error: ConvgradError, slot: Slot, call: Call[R], attempts: int,
+               deadline: float | None) -> tuple[Call[R], float]:
+        """Returns what to send next and in how many seconds, or raises `error`."""
+        if needs_stream(error, call):
+            return replace(call, message=None), 0.0
+        if error.code == grpc.StatusCode.UNAVAILABLE:
+            self._pool.mark_down(slot)
         error.attempts = attempts
         delay = self._retry.delay(error, attempts)
         late = deadline is not None and delay is not None and (
             time.monotonic() + delay >= deadline)
         if delay is None or late:
             raise error from None
-        return delay
+        return call, delay
 
 
 def _connect_again(cls: type[ClientBase], connections: Connections,
@@ -122,7 +135,10 @@ def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
 
 
 def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
-    """Returns whether a server's messages are too small. A stream can't check itself."""
+    """Returns whether a server says that its messages are too small (error.proto).
+
+    A stream can't check itself.
+    """
     return (error.reason == "LIMIT_EXCEEDED" and error.field in ("request", "response")
             and call.message is not None and call.stream is not None
             and not call.options.get("self_check", False))
@@ -181,32 +197,23 @@ class Client(ClientBase):
             attempts += 1
             slot = self._pool.pick()
             try:
+                answer = self._send(slot, call, deadline)
                 if call.message is None:
-                    return self._run_stream(slot, call, deadline)
-                response = self._pool.method(slot, call.method)(
-                    call.message, timeout=remaining(deadline),
-                    metadata=self._metadata(call))
-                return call.decode(response)
+                    return self._receive(call, answer)
+                return call.decode(answer)
             except grpc.RpcError as rpc:
                 error = error_of(rpc, call)
             except ValueError as closed:
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):
                     raise
                 raise Cancelled("the client is closed") from None
-            if needs_stream(error, call):
-                call = replace(call, message=None)
-                continue
-            if error.code == grpc.StatusCode.UNAVAILABLE:
-                self._pool.mark_down(slot)
-            if self._closed.wait(self._wait_after(error, attempts, deadline)):
+            call, delay = self._after(error, slot, call, attempts, deadline)
+            if self._closed.wait(delay):
                 raise Cancelled("the client was closed") from None
 
-    def _run_stream(self, slot: Slot, call: Call[R], deadline: float | None) -> R:
+    def _receive(self, call: Call[R], responses: Any) -> R:
         stream, result = stream_of(call)
         reply = StreamReply(stream.operation)
-        responses = self._pool.method(slot, call.method + "Stream")(
-            stream.requests(), timeout=remaining(deadline),
-            metadata=self._metadata(call))
         try:
             for response in responses:
                 reply.take(response)

@@ -18,12 +18,12 @@ import numpy.typing as npt
 
 from convgrad.errors import invalid
 from convgrad.layouts import Array
+from convgrad.options import Options
 from convgrad.problem import Dims
 from convgrad.replies import Forward, Gradients, forward_of, gradients_of
 from convgrad.requests import (
     Call,
     Ints,
-    Options,
     Padding,
     RequestBuilder,
     Window,

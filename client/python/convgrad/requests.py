@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from convgrad import layouts, validation
 from convgrad.errors import invalid
 from convgrad.layouts import Array, Descriptor
+from convgrad.options import Options, wire_options
 from convgrad.problem import Dims, fits, resolve, text_of
 from convgrad.replies import Arrays, decode
 from convgrad.streams import Stream
@@ -32,41 +31,6 @@ _NAMED_PADDING = {
     "same_upper": operation_pb2.PADDING_SAME_UPPER,
     "same_lower": operation_pb2.PADDING_SAME_LOWER,
 }
-_BACKENDS = ("auto", "onednn", "cuda", "reference")
-_PRIORITIES = ("batch", "interactive")
-
-
-class Options(TypedDict, total=False):
-    """Keywords that every operation takes."""
-
-    layout: str
-    """Of activations: NCX (default), NXC or NDC1HWC0."""
-    weight_layout: str
-    """Of weight and grad_weight: OIX (default), OXI, XIO or FRACTAL_Z_3D."""
-    layouts: Mapping[str, str]
-    """Of single tensors, by name; before the two above."""
-    c0: int
-    """Channel block of NDC1HWC0 and FRACTAL_Z_3D: 8 or 16."""
-    dtypes: Mapping[str, npt.DTypeLike]
-    """Of results, by name. Default: the server's, f32 for grad_weight, grad_bias."""
-    scales: Mapping[str, float]
-    """Factors of results, by name, applied before the one rounding."""
-    backend: str
-    """auto (default), onednn, cuda or reference."""
-    deterministic: bool
-    self_check: bool
-    count_nonfinite: bool
-    slice_items: int
-    """Send it as a stream, in slices of so many items of the batch; 0: the contract's
-    formula. Default: as a message, unless that can't hold it."""
-    timeout: float | None
-    """Seconds for the call, all its attempts and the waits between them."""
-    traceparent: str
-    """W3C's trace context of the span that the call belongs to."""
-    priority: str
-    """batch (default) or interactive, which the server takes first."""
-
-
 @dataclass(frozen=True)
 class Call(Generic[R]):
     """A call ready to be sent, as often as it takes."""
@@ -205,7 +169,7 @@ class RequestBuilder:
         payloads = list(self._payloads.values())
         sizes = [payload.nbytes for payload in payloads]
         operation = validation.validate(self._message, forward, sizes)
-        options = self._wire_options()
+        options = wire_options(self._options)
         message = None
         answer = sum(tensor.byte_size() or 0 for _, tensor in operation.results)
         fits_message = max(sum(sizes), answer) <= _MAX_PAYLOAD_BYTES
@@ -221,23 +185,6 @@ class RequestBuilder:
             stream=Stream(operation, self._message, options, self._payloads,
                           self._options.get("slice_items", 0)),
             result=result)
-
-    def _wire_options(self) -> service_pb2.Options:
-        options = service_pb2.Options(
-            deterministic=self._options.get("deterministic", True),
-            request_id=os.urandom(16),
-            self_check=self._options.get("self_check", False),
-            count_nonfinite=self._options.get("count_nonfinite", False))
-        backend = self._options.get("backend", "auto")
-        if backend not in _BACKENDS:
-            raise invalid("INVALID_ENUM", "options.backend", backend, ", ".join(_BACKENDS))
-        priority = self._options.get("priority", "batch")
-        if priority not in _PRIORITIES:
-            raise invalid("INVALID_ENUM", "convgrad-priority", f"'{priority}'",
-                          " or ".join(_PRIORITIES))
-        choice: Any = service_pb2.BackendChoice.Value(f"BACKEND_CHOICE_{backend.upper()}")
-        options.backend = choice
-        return options
 
     def _pads(self) -> dict[str, Dims]:
         padding = self._window.padding
@@ -298,5 +245,3 @@ def out_channels_of(weight_dims: Dims, window: Window) -> int:
     if len(weight_dims) < 2:
         return 0
     return weight_dims[1] * window.groups if window.transposed else weight_dims[0]
-
-

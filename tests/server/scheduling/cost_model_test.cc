@@ -32,7 +32,8 @@ class CostModelTest : public testing::Test {
 
   // A matrix product: batch * channels * out multiply-adds on that many floats
   // of each pair.
-  static ConvOperation Operation(int64_t batch, int64_t channels, int64_t out) {
+  static ConvOperation MakeOperation(int64_t batch, int64_t channels,
+                                     int64_t out) {
     ConvOperation operation = TinyOperation(channels);
     ConvProblem& problem = operation.problem;
     problem.batch = batch;
@@ -56,7 +57,7 @@ class CostModelTest : public testing::Test {
 };
 
 TEST_F(CostModelTest, PredictsWireTransferAndComputeByTheDescriptor) {
-  const ConvOperation operation = Operation(1, 100, 50);
+  const ConvOperation operation = MakeOperation(1, 100, 50);
   const Prediction prediction =
       router_->cost_model()->Predict(device(), operation, {true, 1500});
   EXPECT_EQ(prediction.backend, "cuda");
@@ -68,20 +69,20 @@ TEST_F(CostModelTest, PredictsWireTransferAndComputeByTheDescriptor) {
 }
 
 TEST_F(CostModelTest, AutoTakesTheFasterAndSaysWhatItExpected) {
-  const Router::Choice small = Route(Operation(1, 1, 1));
+  const Router::Choice small = Route(MakeOperation(1, 1, 1));
   EXPECT_EQ(small.backend->name(), "onednn");
   ASSERT_EQ(small.predictions.size(), 2u);
   EXPECT_EQ(small.predictions[0].backend, "cuda");
   EXPECT_EQ(small.predictions[1].backend, "onednn");
   EXPECT_GT(small.predictions[0].total(), small.predictions[1].total());
 
-  const Router::Choice large = Route(Operation(100, 100, 50));
+  const Router::Choice large = Route(MakeOperation(100, 100, 50));
   EXPECT_EQ(large.backend->name(), "cuda");
   EXPECT_LT(large.predictions[0].total(), large.predictions[1].total());
 }
 
 TEST_F(CostModelTest, WhatWasMeasuredCountsForWhoAllowsIt) {
-  const ConvOperation operation = Operation(1, 10, 10);
+  const ConvOperation operation = MakeOperation(1, 10, 10);
   ASSERT_EQ(Route(operation, kMeasured).backend->name(), "onednn");
   // The cores turn out to be a thousand times slower, the wire twice as fast.
   for (int i = 0; i < 300; ++i) {
@@ -110,9 +111,9 @@ TEST_F(CostModelTest, LearnsHowFastBytesCross) {
   times.compute = absl::Microseconds(1);
   times.transfer = absl::Seconds(1);
   times.transferred_bytes = 1'000'000'000;
-  router_->cost_model()->OnRun(device(), Operation(1, 1, 1), times);
-  const Prediction prediction =
-      router_->cost_model()->Predict(device(), Operation(1, 1, 1), kMeasured);
+  router_->cost_model()->OnRun(device(), MakeOperation(1, 1, 1), times);
+  const Prediction prediction = router_->cost_model()->Predict(
+      device(), MakeOperation(1, 1, 1), kMeasured);
   EXPECT_LT(prediction.transfer, absl::Microseconds(1));
 }
 

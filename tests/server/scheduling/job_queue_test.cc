@@ -14,7 +14,7 @@ class JobQueueTest : public testing::Test {
   std::unique_ptr<ActiveJob> MakeJob(Priority priority, std::string client,
                                      int64_t batch = 1) {
     Job job;
-    job.operation = TinyOperation(1, batch);
+    job.operation = std::make_shared<ConvOperation>(TinyOperation(1, batch));
     job.backend = &backend_;
     job.priority = priority;
     job.client = std::move(client);

@@ -73,7 +73,7 @@ struct SlowJob {
           const InspectionRequest& inspection = {})
       : backend(MakeSlow("reference", macs_per_second)),
         means{&plans, memory, 1, absl::Now} {
-    job.operation = operation;
+    job.operation = std::make_shared<ConvOperation>(operation);
     job.backend = backend.get();
     job.buffers = tensors.buffers();
     job.inspection = inspection;
@@ -170,7 +170,8 @@ TEST_F(JobRunTest, CountsTheNonfiniteOfTheWhole) {
       Whole("conv2d_n4_c2_o2_i4_k3", Direction::kForward);
   const Tensors tensors(operation);
   auto* input = static_cast<float*>(
-      const_cast<void*>(tensors.buffers().operand(Operand::kInput)));
+      const_cast<void*>(
+          tensors.buffers().operands[PositionOf(Operand::kInput)]));
   input[0] = std::numeric_limits<float>::infinity();
   input[3 * 2 * 16] = std::numeric_limits<float>::infinity();
   InspectionRequest inspection;
@@ -261,7 +262,7 @@ TEST_F(JobMemoryTest, LendsMemoryForTimingToJobsThatAllowIt) {
   ASSERT_TRUE(taken.ok());
   Ending poor;
   job = MakeJob(&poor);
-  job.operation = TinyOperation(2);
+  job.operation = std::make_shared<ConvOperation>(TinyOperation(2));
   job.deterministic = false;
   scheduler_->Submit(std::move(job));
   EXPECT_EQ(poor.AwaitCode(), absl::StatusCode::kOk);

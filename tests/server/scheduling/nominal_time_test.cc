@@ -41,12 +41,12 @@ TEST(NominalTime, AnItemIsTheLeast) {
 TEST(NominalTime, NamesThePlansThatAJobNeeds) {
   const auto batches = [](absl::string_view problem, double macs_per_second) {
     const auto backend = MakeSlow("reference", macs_per_second);
-    const ConvOperation operation = WholeOperation(
-        *Parse(problem), Direction::kBackward, DataType::kF32, Layout::kNCX);
+    const auto operation = std::make_shared<ConvOperation>(WholeOperation(
+        *Parse(problem), Direction::kBackward, DataType::kF32, Layout::kNCX));
     std::vector<int64_t> batches;
     for (const auto& part : PlannedOperations(*backend, operation, 1)) {
-      EXPECT_TRUE(Validate(part).ok());
-      batches.push_back(part.problem.batch);
+      EXPECT_TRUE(Validate(*AsConvolution(*part)).ok());
+      batches.push_back(part->batch());
     }
     return batches;
   };

@@ -48,7 +48,7 @@ class SchedulerTest : public testing::Test {
 
   Job MakeJob(Ending* ending) {
     Job job;
-    job.operation = TinyOperation();
+    job.operation = std::make_shared<ConvOperation>(TinyOperation());
     job.backend = backend_.get();
     job.done = ending->Callback();
     return job;
@@ -57,8 +57,8 @@ class SchedulerTest : public testing::Test {
   // Of four slices, with a backend that counts as slow.
   Job MakeLongJob(Ending* ending) {
     Job job = MakeJob(ending);
-    job.operation = TinyOperation(1, 4);
-    for (const void*& operand : job.buffers.operands) operand = operands_;
+    job.operation = std::make_shared<ConvOperation>(TinyOperation(1, 4));
+    job.buffers.operands.assign(kOperandCount, operands_);
     job.buffers.results = {results_};
     return job;
   }

@@ -40,8 +40,10 @@ TEST_F(SchedulerTest, RefusesBeyondItsQueue) {
   Submit(&refused);
   EXPECT_EQ(refused.AwaitCode(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.AwaitReason(), Reason::kBusy);
+  EXPECT_TRUE(refused.Await().no_room);
   strings_.Release();
   EXPECT_TRUE(queued[1].Await().status.ok());
+  EXPECT_FALSE(queued[1].Await().no_room);
 }
 
 TEST_F(SchedulerTest, RunsAsManyAtOnceAsItHasWorkers) {
@@ -185,7 +187,7 @@ TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
   Ending refused;
   job = MakeJob(&refused);
   job.deadline = clock_.Now() + absl::Seconds(290);
-  EXPECT_EQ(scheduler_->CheckRoom(job).code(),
+  EXPECT_EQ(scheduler_->CheckRoom(*scheduler_->Prepare(job)).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(
       scheduler_->CheckArrival(job.priority, job.client, job.deadline).ok());
@@ -195,6 +197,7 @@ TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
                    .ok());
   scheduler_->Submit(std::move(job));
   EXPECT_EQ(refused.AwaitReason(), Reason::kBusy);
+  EXPECT_TRUE(refused.Await().no_room);
   EXPECT_EQ(scheduler_->EstimatedWait(Priority::kBatch), absl::Seconds(100));
   // The other has run for a while then.
   clock_.Advance(absl::Seconds(50));
@@ -219,6 +222,7 @@ TEST_F(SchedulerTest, RefusesForGoodWhatTakesLongerThanItsDeadline) {
   scheduler_->Submit(std::move(job));
   EXPECT_EQ(refused.AwaitCode(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.AwaitReason(), Reason::kLimitExceeded);
+  EXPECT_FALSE(refused.Await().no_room);
   // What was measured is soon forgotten.
   clock_.Advance(absl::Minutes(2));
   Ending tried;

@@ -1,5 +1,6 @@
 #include "server/scheduling/warmup.h"
 
+#include "backends/core/problem_list.h"
 #include "gtest/gtest.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
@@ -13,11 +14,11 @@ TEST(WarmUp, MakesAPlanForEachDeviceAndOneForCores) {
   std::vector<RegisteredBackend> backends;
   backends.push_back(RegisteredPuppet("cuda", &devices, traits));
   backends.push_back(RegisteredPuppet("onednn", &cores));
-  const WarmupWork work = {
+  const ProblemList work = {
       {*Parse("conv2d_n1_c1_o1_i3_k3")}, {DataType::kF32}, {Layout::kNCX}};
   PlanCache plans(1 << 20);
   const auto warm_up = [&] {
-    return WarmUp(work, backends, 1, &plans, [] { return false; });
+    return WarmUp(work.Operations(), backends, 1, &plans, [] { return false; });
   };
   // A forward and a backward.
   const absl::StatusOr<WarmupOutcome> outcome = warm_up();

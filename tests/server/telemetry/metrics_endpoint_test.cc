@@ -13,6 +13,7 @@ namespace {
 
 std::unique_ptr<MetricsEndpoint> MustStart(MetricsOptions options = {}) {
   options.backends = {"onednn", "reference"};
+  options.operations = {"forward", "backward"};
   options.version = "1.2.3";
   absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint =
       MetricsEndpoint::Start(options);
@@ -43,7 +44,7 @@ std::string ValueOf(const MetricsEndpoint& endpoint, absl::string_view name,
 
 OpSample Sample() {
   OpSample sample;
-  sample.direction = Direction::kBackward;
+  sample.operation = "backward";
   sample.backend = "onednn";
   sample.dtype = "bf16";
   sample.queued = true;
@@ -137,6 +138,7 @@ TEST(Metrics, CountsAnOperation) {
 TEST(Metrics, CountsARefusalWithoutTimesItDidNotSpend) {
   const auto endpoint = MustStart();
   OpSample sample;
+  sample.operation = "forward";
   sample.code = absl::StatusCode::kResourceExhausted;
   sample.reason = "BUSY";
   endpoint->observer()->OnOperation(sample);
@@ -273,8 +275,7 @@ TEST(Metrics, TakesSamplesFromManyThreads) {
         OpSample sample = Sample();
         // Cells that nobody has used yet.
         sample.code = static_cast<absl::StatusCode>(i % 17);
-        sample.direction =
-            t % 2 == 0 ? Direction::kForward : Direction::kBackward;
+        sample.operation = t % 2 == 0 ? "forward" : "backward";
         endpoint->observer()->OnOperation(sample);
         if (i % 50 == 0) endpoint->Text();
       }

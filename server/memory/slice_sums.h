@@ -12,45 +12,44 @@
 
 namespace convgrad {
 
-// Thread-compatible. Empty if every result is cut.
-class GradientSums {
+// Thread-compatible. Empty if every result has a batch.
+class SliceSums {
  public:
   // Returns the bytes that Take takes from the pool; saturates.
   static int64_t CapacityFor(const BatchSlices& slices);
 
-  // Takes the buffers. Errors: kResourceExhausted.
+  // Takes the buffers. `slices` outlives them. Errors: kResourceExhausted.
   absl::Status Take(const BatchSlices& slices, BufferPool* pool);
 
-  // Returns where `slice` leaves its addend of the result at `index` of the
-  // operation; null for a result that is cut.
-  void* AddendFor(size_t index, int64_t slice) const;
+  // Returns where `slice` leaves its addend of the result at `position`; null
+  // for a result that has a batch.
+  void* AddendFor(size_t position, int64_t slice) const;
 
-  // Adds what `slice` left. To be called once for each, in order.
+  // Adds what `slice` left. To be called once for each, in order. The last one
+  // makes the results of the sums.
   void Add(int64_t slice);
 
-  // Makes the results of the sums. To be called once, after the last Add.
-  void Finish();
-
   struct Total {
-    size_t index;   // in the operation's results
-    Buffer buffer;  // at least as large as the result
+    size_t position;  // in the operation's results
+    Buffer buffer;    // at least as large as the result
   };
-  // Hands over what Finish made.
+  // Hands over the results, after the last Add.
   std::vector<Total> TakeTotals();
-
-  // Gives everything back.
-  void Clear() { sums_.clear(); }
 
  private:
   struct Sum {
-    size_t index;
-    ResultRequest request;
+    size_t position;
+    TensorUse result;
     TensorDescriptor addend;
     Buffer sum;
     // An addend, and in the end the result: the larger of both.
     Buffer spare;
   };
 
+  static std::vector<Sum> SumsOf(const BatchSlices& slices);
+  static void Finish(Sum* sum);
+
+  int64_t slices_ = 0;
   std::vector<Sum> sums_;
 };
 

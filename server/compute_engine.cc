@@ -1,0 +1,62 @@
+#include "server/compute_engine.h"
+
+#include <string>
+#include <utility>
+
+#include "server/devices.h"
+#include "server/workers.h"
+
+namespace convgrad {
+
+ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
+                             std::vector<RegisteredBackend> own_backends,
+                             MemoryBudget::Executor executor)
+    : proofs(std::make_unique<Proofs>(&own_backends)),
+      backends(std::move(own_backends)),
+      memory(std::make_shared<CallMemory>(
+          config.CallBudgetBytes(), config.max_admission_waiters,
+          config.buffer_pool_idle_bytes, std::move(executor),
+          PinnerOf(backends))),
+      regions(&memory->budget, config.max_region_bytes),
+      plans(config.plan_cache_bytes),
+      weights(config.weight_cache_bytes),
+      router(backends, {config.max_macs, config.max_reference_macs},
+             config.threads_per_worker),
+      scheduler(
+          SchedulerOptions(config, machine, backends, router.cost_model()),
+          &plans, memory.get(), &weights) {}
+
+void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
+  memory->budget.ExpireWaiters(now);
+  scheduler.DropDead();
+  memory->pool.ReleaseUnusedSince(unused_since);
+}
+
+ServerGauges ComputeEngine::gauges() const {
+  ServerGauges gauges;
+  for (Priority priority : kAllPriorities) {
+    gauges.queues.push_back({std::string(NameOf(priority)),
+                             scheduler.queue_depth(priority),
+                             scheduler.EstimatedWait(priority)});
+    gauges.queue_depth += gauges.queues.back().depth;
+  }
+  gauges.jobs_running = scheduler.running();
+  gauges.memory_used_bytes = memory->budget.used_bytes();
+  gauges.memory_capacity_bytes = memory->budget.capacity_bytes();
+  gauges.admission_waiters = memory->budget.waiters();
+  gauges.buffers_outstanding = memory->pool.outstanding();
+  gauges.buffer_bytes_outstanding = memory->pool.outstanding_bytes();
+  gauges.buffer_bytes_idle = memory->pool.idle_bytes();
+  gauges.regions = regions.regions();
+  gauges.region_bytes = regions.region_bytes();
+  gauges.plan_cache_bytes = plans.bytes();
+  gauges.plan_cache_plans = plans.plans();
+  gauges.devices = GaugesOf(backends, scheduler);
+  gauges.proofs = proofs->gauges();
+  gauges.weight_cache_bytes = weights.bytes();
+  gauges.weight_cache_hits = weights.hits();
+  gauges.weight_cache_misses = weights.misses();
+  return gauges;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,48 @@
+// What a server computes with, apart from its sockets.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "backends/registry.h"
+#include "server/config.h"
+#include "server/machine.h"
+#include "server/memory/call_memory.h"
+#include "server/memory/region_registry.h"
+#include "server/proofs.h"
+#include "server/scheduling/plan_cache.h"
+#include "server/scheduling/routing.h"
+#include "server/scheduling/scheduler.h"
+#include "server/scheduling/weight_cache.h"
+#include "server/telemetry/observer.h"
+
+namespace convgrad {
+
+// The backends, their workers, and the memory and caches that calls share. Its
+// parts are thread-safe.
+struct ComputeEngine {
+  // `executor` runs what waited for memory. Requires: WithDefaults.
+  ComputeEngine(const Config& config, const Machine& machine,
+                std::vector<RegisteredBackend> own_backends,
+                MemoryBudget::Executor executor);
+
+  // Refuses the calls and jobs whose deadline is over, and frees the buffers
+  // that weren't used since `unused_since`.
+  void DropExpired(absl::Time now, absl::Time unused_since);
+
+  // Returns what /metrics shows.
+  ServerGauges gauges() const;
+
+  // In the order of construction: a part uses those above it.
+  const std::unique_ptr<Proofs> proofs;
+  const std::vector<RegisteredBackend> backends;
+  const std::shared_ptr<CallMemory> memory;
+  RegionRegistry regions;
+  PlanCache plans;
+  WeightCache weights;
+  Router router;
+  Scheduler scheduler;
+};
+
+}  // namespace convgrad

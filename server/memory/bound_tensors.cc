@@ -1,0 +1,239 @@
+#include "server/memory/bound_tensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+#include "server/memory/admission.h"
+
+namespace convgrad {
+namespace {
+
+// What is copied before the pieces of a message that it came in are let go.
+constexpr int64_t kRoundBytes = int64_t{8} << 20;
+// A part of a plain copy; enough to be worth a thread's while.
+constexpr int64_t kPartBytes = 256 << 10;
+
+// Memory of one piece, which `owner` keeps.
+class WholeBytes final : public ScatteredBytes {
+ public:
+  WholeBytes(TensorPlace place, int64_t size)
+      : place_(std::move(place)), size_(size) {}
+
+  int64_t size() const override { return size_; }
+  void CopyRange(int64_t offset, absl::Span<std::byte> to) const override {
+    std::copy_n(place_.data + offset, to.size(), to.data());
+  }
+  void Release(int64_t /*offset*/) override {}
+
+ private:
+  const TensorPlace place_;
+  const int64_t size_;
+};
+
+// A copy of the bytes as they are.
+class PlainGather final : public OperandGather {
+ public:
+  explicit PlainGather(int64_t size) : size_(size) {}
+
+  int64_t destination_bytes() const override { return size_; }
+  int64_t part_count() const override { return CeilDiv(size_, kPartBytes); }
+  int64_t SourceOffset(int64_t part) const override {
+    return std::min(part * kPartBytes, size_);
+  }
+  void Run(ReadBytes read, void* destination, int64_t begin,
+           int64_t end) const override {
+    const int64_t from = SourceOffset(begin);
+    read(from, absl::MakeSpan(static_cast<std::byte*>(destination) + from,
+                              SourceOffset(end) - from));
+  }
+
+ private:
+  const int64_t size_;
+};
+
+}  // namespace
+
+BoundTensors::BoundTensors(std::shared_ptr<CallMemory> memory)
+    : memory_(std::move(memory)) {}
+
+void BoundTensors::KeepOperand(size_t position, int64_t size,
+                               TensorPlace place) {
+  if (place.is_usable()) {
+    run_buffers_.operands[position] = place.data;
+    owners_[position] = std::move(place.owner);
+    return;
+  }
+  if (size == 0) return;
+  if (place.in_memory()) {
+    place.message = std::make_shared<WholeBytes>(place, size);
+  }
+  for (Arrival& arrival : arrivals_) {
+    if (arrival.bytes != place.message) continue;
+    arrival.operands.push_back(position);
+    return;
+  }
+  arrivals_.push_back({std::move(place.message), {position}, {}});
+}
+
+void BoundTensors::KeepResult(int64_t size, TensorPlace place) {
+  run_buffers_.results.push_back(place.is_usable() ? place.data : nullptr);
+  results_.push_back({std::move(place), size, {}});
+  result_bytes_ += size;
+}
+
+absl::Status BoundTensors::Adjust(Reservation* reservation) const {
+  int64_t needed = kCallOverheadBytes;
+  for (const Arrival& arrival : arrivals_) {
+    needed = AddCapacity(needed, arrival.bytes->size());
+  }
+  for (const BoundResult& result : results_) {
+    if (!result.place.is_usable()) needed = AddCapacity(needed, result.size);
+  }
+  const int64_t missing = needed - reservation->bytes();
+  if (missing <= 0) {
+    reservation->ShrinkTo(needed);
+    return absl::OkStatus();
+  }
+  const int64_t capacity = memory_->budget.capacity_bytes();
+  if (needed > capacity) {
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {Reason::kLimitExceeded, "operation",
+                      absl::StrCat(needed, " bytes of operands and results"),
+                      absl::StrCat("at most ", capacity,
+                                   ", the server's memory budget for calls")});
+  }
+  ASSIGN_OR_RETURN(Reservation more, memory_->budget.TryReserve(missing));
+  reservation->Merge(std::move(more));
+  return absl::OkStatus();
+}
+
+absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
+                                Reservation* reservation) {
+  const TensorUses operands = operation.OperandUses();
+  run_buffers_ = RunBuffers(operands.size());
+  owners_.resize(operands.size());
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i].tensor == nullptr) continue;
+    KeepOperand(i, *ByteSize(*operands[i].tensor),
+                std::move(places.operands[i]));
+  }
+  const TensorUses results = operation.ResultUses();
+  for (size_t i = 0; i < results.size(); ++i) {
+    KeepResult(*ByteSize(*results[i].tensor), std::move(places.results[i]));
+  }
+  RETURN_IF_ERROR(Adjust(reservation));
+  reservation_ = reservation;
+  for (size_t i = 0; i < results_.size(); ++i) {
+    BoundResult& result = results_[i];
+    if (result.place.is_usable()) continue;
+    ASSIGN_OR_RETURN(result.buffer, memory_->pool.Take(result.size));
+    run_buffers_.results[i] = result.buffer.data();
+  }
+  return absl::OkStatus();
+}
+
+bool BoundTensors::OwnsOperand(size_t position) const {
+  return owners_[position] == nullptr;
+}
+
+const OperandGather* BoundTensors::IfAffordable(const OperandGather* gather,
+                                                int64_t size) {
+  if (gather == nullptr) return nullptr;
+  const int64_t more = BufferPool::CapacityFor(gather->destination_bytes()) -
+                       BufferPool::CapacityFor(size);
+  if (more <= 0) return gather;
+  absl::StatusOr<Reservation> reservation = memory_->budget.TryReserve(more);
+  if (!reservation.ok()) return nullptr;
+  reservation_->Merge(*std::move(reservation));
+  return gather;
+}
+
+absl::Status BoundTensors::Copy(const OperandGather* gather,
+                                const Backend& backend, int threads,
+                                Arrival* arrival) {
+  ScatteredBytes& bytes = *arrival->bytes;
+  const PlainGather plain(bytes.size());
+  if (gather == nullptr) gather = &plain;
+  ASSIGN_OR_RETURN(arrival->copy,
+                   memory_->pool.Take(gather->destination_bytes()));
+  const auto read = [&](int64_t offset, absl::Span<std::byte> to) {
+    bytes.CopyRange(offset, to);
+  };
+  const int64_t parts = gather->part_count();
+  for (int64_t first = 0, end = 0; first < parts; first = end) {
+    const int64_t begin = gather->SourceOffset(first);
+    while (end < parts && gather->SourceOffset(end) - begin < kRoundBytes) {
+      ++end;
+    }
+    backend.ParallelFor(threads, end - first, [&](int64_t part, int64_t last) {
+      gather->Run(read, arrival->copy.data(), first + part, first + last);
+    });
+    bytes.Release(gather->SourceOffset(end));
+  }
+  copied_bytes_ += bytes.size();
+  arrival->bytes.reset();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunBuffers> BoundTensors::BringIn(const Plan* plan,
+                                                 const Backend& backend,
+                                                 int threads) {
+  for (Arrival& arrival : arrivals_) {
+    if (arrival.bytes == nullptr) continue;
+    const bool may_differ = plan != nullptr && arrival.operands.size() == 1;
+    const OperandGather* gather =
+        IfAffordable(may_differ ? plan->gather(arrival.operands[0]) : nullptr,
+                     arrival.bytes->size());
+    RETURN_IF_ERROR(Copy(gather, backend, threads, &arrival));
+    for (size_t position : arrival.operands) {
+      run_buffers_.operands[position] = arrival.copy.data();
+      run_buffers_.is_gathered[position] = gather != nullptr;
+    }
+  }
+  return run_buffers_;
+}
+
+void BoundTensors::BringOut(const Backend& backend, int threads) {
+  for (const BoundResult& result : results_) {
+    if (!result.place.in_memory() || result.place.is_usable()) continue;
+    const PlainGather copy(result.size);
+    const auto read = [&](int64_t offset, absl::Span<std::byte> to) {
+      std::copy_n(result.buffer.data() + offset, to.size(), to.data());
+    };
+    backend.ParallelFor(threads, copy.part_count(),
+                        [&](int64_t begin, int64_t end) {
+                          copy.Run(read, result.place.data, begin, end);
+                        });
+    copied_bytes_ += result.size;
+  }
+}
+
+std::vector<LentBytes> BoundTensors::TakeResults(Reservation* reservation) {
+  std::vector<LentBytes> lent;
+  for (BoundResult& result : results_) {
+    if (result.place.in_memory()) continue;
+    auto owner = std::make_shared<LentBuffers>();
+    owner->memory = memory_;
+    const int64_t capacity = BufferPool::CapacityFor(result.size);
+    owner->reservation = reservation->Split(capacity);
+    const std::byte* data = result.buffer.data();
+    owner->buffers.push_back(std::move(result.buffer));
+    lent.push_back({data, result.size, std::move(owner)});
+  }
+  Clear();
+  reservation->ShrinkTo(0);
+  return lent;
+}
+
+void BoundTensors::Clear() {
+  arrivals_.clear();
+  results_.clear();
+  run_buffers_ = RunBuffers();
+  owners_.clear();
+}
+
+}  // namespace convgrad

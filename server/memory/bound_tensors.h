@@ -1,0 +1,92 @@
+// Binds the tensors of one operation to memory: operands come in from where
+// they are, results go out to where they are wanted, each copied once at most.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backends/core/backend.h"
+#include "server/memory/call_memory.h"
+#include "server/memory/lent_bytes.h"
+#include "server/memory/tensor_place.h"
+
+namespace convgrad {
+
+// Thread-compatible.
+class BoundTensors {
+ public:
+  explicit BoundTensors(std::shared_ptr<CallMemory> memory);
+
+  // Keeps what `places` says of the tensors that `operation` has, and takes
+  // memory for its results; memory that a backend can use is used where it is.
+  // `reservation` covers the messages; it is raised where operands and results
+  // need more, and is what they take afterwards. It must outlive the operands.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if that can never fit the
+  // budget, BUSY if it doesn't now.
+  absl::Status Bind(const Operation& operation, TensorPlaces places,
+                    Reservation* reservation);
+
+  // Copies what a backend can't use where it is, by a team of `threads`, lets
+  // go of messages, and returns the buffers of a run, without scratch. An
+  // operand is gathered as `plan` would have it where no other operand shares
+  // its bytes and the budget has room for that form; with a null `plan` all are
+  // copied as they are. Called again it returns the same buffers. To be called
+  // on a thread that may run plans, or with one thread.
+  // Errors: kResourceExhausted, reason BUSY.
+  absl::StatusOr<RunBuffers> BringIn(const Plan* plan, const Backend& backend,
+                                     int threads);
+
+  // Copies the results that are wanted in memory which the backend couldn't
+  // use. To be called once they are complete, where BringIn was.
+  void BringOut(const Backend& backend, int threads);
+
+  // Returns whether nobody else can write to the operand at `position`.
+  bool OwnsOperand(size_t position) const;
+  int64_t copied_bytes() const { return copied_bytes_; }
+  int64_t result_bytes() const { return result_bytes_; }
+
+  // Lets go of the operands and hands over the results that aren't in memory
+  // already, in order. They give buffer and budget back when their owner is
+  // gone. `reservation` is empty afterwards.
+  std::vector<LentBytes> TakeResults(Reservation* reservation);
+
+  // Gives everything back.
+  void Clear();
+
+ private:
+  // Bytes that have to be copied before a run.
+  struct Arrival {
+    std::shared_ptr<ScatteredBytes> bytes;
+    std::vector<size_t> operands;  // that read them
+    Buffer copy;
+  };
+  struct BoundResult {
+    TensorPlace place;
+    int64_t size;
+    Buffer buffer;  // empty where `place` is usable
+  };
+
+  void KeepOperand(size_t position, int64_t size, TensorPlace place);
+  void KeepResult(int64_t size, TensorPlace place);
+  // Has `*reservation` cover operands and results, and no more than that.
+  absl::Status Adjust(Reservation* reservation) const;
+  absl::Status Copy(const OperandGather* gather, const Backend& backend,
+                    int threads, Arrival* arrival);
+  // Returns `gather`, or null if there is no memory for what it makes.
+  const OperandGather* IfAffordable(const OperandGather* gather, int64_t size);
+
+  const std::shared_ptr<CallMemory> memory_;
+  Reservation* reservation_ = nullptr;
+  std::vector<Arrival> arrivals_;
+  std::vector<BoundResult> results_;
+  RunBuffers run_buffers_;
+  // By operand; null for those that a run doesn't use where they are.
+  std::vector<std::shared_ptr<const void>> owners_;
+  int64_t copied_bytes_ = 0;
+  int64_t result_bytes_ = 0;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,104 @@
+// Binds the tensors of an operation that is computed in slices of the batch to
+// memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backends/core/backend.h"
+#include "backends/core/batch_slices.h"
+#include "server/memory/lent_bytes.h"
+#include "server/memory/slice_sums.h"
+
+namespace convgrad {
+
+// A tensor with a batch is either whole in memory already, and each slice a
+// window onto it, or has places for kSlots slices, which are used in turn.
+// Results without a batch are sums over the slices (SliceSums).
+//
+// Thread-compatible.
+class SlicedTensors {
+ public:
+  // Slices that have places at once.
+  static constexpr int64_t kSlots = 2;
+
+  // Binds to windows onto `whole`, the buffers of the whole operation, and
+  // takes what is needed beside them out of the budget: sums, and aligned
+  // copies of slices that aren't aligned. `slices` and `memory` outlive this.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED or BUSY.
+  absl::Status BindWindows(const BatchSlices& slices, RunBuffers whole,
+                           CallMemory* memory);
+
+  // Binds to places for kSlots slices, and for each operand without a batch.
+  // `reservation` has SlotBytes; what pays for results is split off. `slices`
+  // outlives this. Errors: kResourceExhausted.
+  absl::Status BindSlots(const BatchSlices& slices,
+                         const std::shared_ptr<CallMemory>& memory,
+                         Reservation* reservation);
+  // Returns the bytes that BindSlots takes; saturates.
+  static int64_t SlotBytes(const BatchSlices& slices);
+
+  // Returns where the byte at `offset` in the packed operand at `position`
+  // lies. It is one of `slice`, if the operand has a batch.
+  std::byte* OperandByte(size_t position, int64_t slice, int64_t offset) const;
+
+  // Returns the buffers of `slice`, without scratch. Slices are begun in order;
+  // one that didn't run may be begun again.
+  RunBuffers Begin(int64_t slice);
+  // To be called once for each slice, when it has run. After the last one the
+  // results are complete: those of windows in `whole`, the sums of slots in
+  // TakeTotals.
+  void End(int64_t slice);
+
+  // One result, or a slice of it, that is ready to leave.
+  struct ReadyResult {
+    size_t position;
+    ByteRange range;  // in the packed tensor
+    const std::byte* data;
+  };
+  // Returns the results of `slice`, which lie in slot(slice).
+  std::vector<ReadyResult> ReadyResultsOf(int64_t slice) const;
+  const std::shared_ptr<LentBuffers>& slot(int64_t slice) const {
+    return result_slots_[slice % kSlots];
+  }
+  // Hands over the sums: appends them to `*ready` and returns what they lie in.
+  std::shared_ptr<LentBuffers> TakeTotals(
+      const std::shared_ptr<CallMemory>& memory, Reservation* reservation,
+      std::vector<ReadyResult>* ready);
+
+  // Gives everything back.
+  void Clear() { *this = SlicedTensors(); }
+
+ private:
+  // Where one tensor lies.
+  struct Binding {
+    TensorUse use;
+    // Of the whole tensor, or null.
+    std::byte* whole = nullptr;
+    // Of single slices; used in turn if there are several. Empty if slices are
+    // used where they lie in the whole.
+    std::vector<std::byte*> slots;
+  };
+
+  void SetBindings(const BatchSlices& slices);
+  ByteRange RangeOf(const Binding& binding, int64_t slice) const;
+  std::byte* PlaceOf(const Binding& binding, int64_t slice) const;
+  absl::StatusOr<std::byte*> Take(int64_t size, BufferPool* pool);
+  absl::Status BindOperandSlots(BufferPool* pool);
+  absl::StatusOr<std::shared_ptr<LentBuffers>> BindResultSlot(
+      const std::shared_ptr<CallMemory>& memory, Reservation* reservation);
+
+  const BatchSlices* slices_ = nullptr;
+  bool has_windows_ = false;
+  std::vector<Binding> operands_;
+  std::vector<Binding> results_;
+  Reservation reservation_;
+  std::vector<Buffer> buffers_;
+  std::array<std::shared_ptr<LentBuffers>, kSlots> result_slots_;
+  SliceSums sums_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,38 @@
+// Where the bytes of an operation's tensors are before it runs, and where its
+// results shall be afterwards.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backends/core/operand_gather.h"
+
+namespace convgrad {
+
+// The bytes of one tensor. Value type. There are three kinds:
+//  * in a message, scattered: only operands. Several may share one;
+//  * in memory that stays where it is as long as `owner` lives: a shared
+//    region's, or what the server keeps;
+//  * nowhere yet: a result that the answer carries. Also a tensor that the
+//    operation doesn't have.
+struct TensorPlace {
+  std::shared_ptr<ScatteredBytes> message;
+  std::shared_ptr<const void> owner;
+  std::byte* data = nullptr;
+
+  bool in_memory() const { return owner != nullptr; }
+  // Returns whether a backend may use the bytes where they are (RunBuffers).
+  bool is_usable() const {
+    return in_memory() && reinterpret_cast<uintptr_t>(data) % 64 == 0;
+  }
+};
+
+// Those of one operation, by position in OperandUses() and ResultUses().
+struct TensorPlaces {
+  std::vector<TensorPlace> operands;
+  std::vector<TensorPlace> results;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,127 @@
+#include "server/rpc/conv_call.h"
+
+#include <numeric>
+#include <utility>
+
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+#include "proto/codec.h"
+#include "server/rpc/report.h"
+#include "server/rpc/tensor_places.h"
+#include "spdlog/spdlog.h"
+
+namespace convgrad {
+namespace {
+
+// Of the results that go by message.
+int64_t ResponseBytes(const DecodedOperation& decoded) {
+  const ConvOperation& operation = decoded.operation;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    if (decoded.regions.results[i]) continue;
+    bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+ConvCall::ConvCall(const CallServices& services,
+                   grpc::GenericCallbackServerContext* context,
+                   Direction direction)
+    : UnaryCall(
+          services, context,
+          direction == Direction::kForward ? "ConvForward" : "ConvBackward",
+          RoleFor(direction), NameOf(direction)),
+      direction_(direction) {}
+
+absl::StatusOr<UnaryCall::Request> ConvCall::Decode(grpc::ByteBuffer* message) {
+  return direction_ == Direction::kForward
+             ? DecodeAs<v1::ConvForwardRequest>(message)
+             : DecodeAs<v1::ConvBackwardRequest>(message);
+}
+
+template <typename Head>
+absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
+    grpc::ByteBuffer* message) {
+  Head head;
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                   SplitMessage(message, &head));
+  const std::vector<int64_t> sizes = SizesOf(payloads);
+  const int64_t received =
+      std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  if (services().cost_model != nullptr) {
+    services().cost_model->OnReceived(received, receive_time());
+  }
+  RETURN_IF_ERROR(CheckReceived(received));
+  RETURN_IF_ERROR(CheckCriticalFields(head));
+  ASSIGN_OR_RETURN(CallOptions options, DecodeOptions(head.options()));
+  ASSIGN_OR_RETURN(DecodedOperation decoded,
+                   DecodeOperation(head.operation(), direction_, sizes));
+  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, sample()));
+  const int64_t response = ResponseBytes(decoded);
+  RETURN_IF_ERROR(CheckMessageBytes("response", response));
+  RETURN_IF_ERROR(decoded.support);
+  ASSIGN_OR_RETURN(TensorPlaces places,
+                   PlacesOf(decoded, std::move(payloads), services().regions));
+  sample()->bytes_received += RegionOperandBytes(decoded);
+  ASSIGN_OR_RETURN(
+      request_,
+      RouteRequest(services(), std::move(decoded.operation), std::move(options),
+                   received + response, sample()));
+  result_regions_ = std::move(decoded.regions.results);
+  return Request{request_.operation, std::move(places), request_.route.backend,
+                 request_.options.deterministic,
+                 InspectionFor(request_.options)};
+}
+
+InspectionRequest ConvCall::InspectionFor(const CallOptions& options) const {
+  InspectionRequest inspection;
+  inspection.count_nonfinite = options.count_nonfinite;
+  if (options.self_check) {
+    inspection.self_check = SelfCheckMode::kRequired;
+  } else if (direction_ == Direction::kBackward &&
+             services().self_check_sampler->Pick()) {
+    inspection.self_check = SelfCheckMode::kSampled;
+  }
+  return inspection;
+}
+
+absl::StatusOr<grpc::ByteBuffer> ConvCall::Encode(
+    const JobOutcome& outcome, std::vector<LentBytes> results) {
+  return direction_ == Direction::kForward
+             ? EncodeAs<v1::ConvForwardResponse>(outcome, std::move(results))
+             : EncodeAs<v1::ConvBackwardResponse>(outcome, std::move(results));
+}
+
+template <typename Head>
+absl::StatusOr<grpc::ByteBuffer> ConvCall::EncodeAs(
+    const JobOutcome& outcome, std::vector<LentBytes> results) {
+  const ConvOperation& operation = *request_.operation;
+  Head head;
+  int payload_index = 0;
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    const ResultRequest& result = operation.results[i];
+    v1::NamedTensor* named = head.add_results();
+    named->set_which(EncodeResult(result.which));
+    *named->mutable_tensor() =
+        result_regions_[i]
+            ? EncodeTensor(result.descriptor, *result_regions_[i])
+            : EncodeTensor(result.descriptor, payload_index++);
+  }
+  EncodeReport(*sample(), operation, outcome, head.mutable_report());
+  EncodePredictions(request_.route.predictions, head.mutable_report());
+  const auto& check = outcome.findings.self_check;
+  if (check && !check->passed) {
+    spdlog::warn("self-check failed: {} by {}", ToString(operation),
+                 outcome.implementation);
+  }
+  std::vector<grpc::Slice> payloads;
+  for (LentBytes& result : results) {
+    payloads.push_back(
+        SliceOver(result.data, result.size, std::move(result.owner)));
+  }
+  return JoinMessage(head, std::move(payloads));
+}
+
+}  // namespace convgrad

@@ -1,0 +1,36 @@
+// A ConvForward or ConvBackward call.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "server/rpc/conv_request.h"
+#include "server/rpc/unary_call.h"
+
+namespace convgrad {
+
+class ConvCall final : public UnaryCall {
+ public:
+  ConvCall(const CallServices& services,
+           grpc::GenericCallbackServerContext* context, Direction direction);
+
+ private:
+  absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
+  absl::StatusOr<grpc::ByteBuffer> Encode(
+      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+
+  // Likewise, with the head of a request and of a response of this type.
+  template <typename Head>
+  absl::StatusOr<Request> DecodeAs(grpc::ByteBuffer* message);
+  template <typename Head>
+  absl::StatusOr<grpc::ByteBuffer> EncodeAs(const JobOutcome& outcome,
+                                            std::vector<LentBytes> results);
+  InspectionRequest InspectionFor(const CallOptions& options) const;
+
+  const Direction direction_;
+  ConvRequest request_;
+  // Of the operation's results; nullopt for those that the response carries.
+  std::vector<std::optional<RegionRange>> result_regions_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,227 @@
+// An operation that isn't a convolution goes through scheduling, memory and
+// telemetry, in a call of its own.
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gmock/gmock.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "proto/codec.h"
+#include "proto/payload_message.h"
+#include "server/rpc/report.h"
+#include "server/rpc/unary_call.h"
+#include "server/telemetry/metrics_endpoint.h"
+#include "tests/end_to_end/identity_operation.h"
+
+namespace convgrad {
+namespace {
+
+// A request and a response are a ConvForwardResponse each: one result, whose
+// descriptor and bytes they carry.
+using Message = v1::ConvForwardResponse;
+
+grpc::ByteBuffer MessageOf(const TensorDescriptor& tensor, Message head,
+                           grpc::Slice bytes) {
+  *head.add_results()->mutable_tensor() = EncodeTensor(tensor, 0);
+  return *JoinMessage(head, {std::move(bytes)});
+}
+
+class IdentityCall final : public UnaryCall {
+ public:
+  IdentityCall(const CallServices& services,
+               grpc::GenericCallbackServerContext* context)
+      : UnaryCall(services, context, "Identity", Role::kInfer, "identity") {}
+
+ private:
+  absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override {
+    Message head;
+    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                     SplitMessage(message, &head));
+    RETURN_IF_ERROR(CheckReceived(payloads[0].size()));
+    ASSIGN_OR_RETURN(TensorDescriptor tensor,
+                     DecodeTensor(head.results(0).tensor(), 1, "tensor"));
+    operation_ = std::make_shared<IdentityOperation>(std::move(tensor));
+    sample()->dtype = std::string(NameOf(operation_->dtype()));
+    ASSIGN_OR_RETURN(const Router::Choice route,
+                     services().router->Route(*operation_, {}));
+    Request request{operation_, {}, route.backend, true, {}};
+    request.places.operands.resize(1);
+    request.places.operands[0].message =
+        std::make_shared<PayloadView>(std::move(payloads[0]));
+    request.places.results.resize(1);
+    return request;
+  }
+
+  absl::StatusOr<grpc::ByteBuffer> Encode(
+      const JobOutcome& outcome, std::vector<LentBytes> results) override {
+    Message head;
+    head.mutable_report()->set_implementation(outcome.implementation);
+    return MessageOf(operation_->tensor(), std::move(head),
+                     SliceOver(results[0].data, results[0].size,
+                               std::move(results[0].owner)));
+  }
+
+  std::shared_ptr<const IdentityOperation> operation_;
+};
+
+// A server of identities.
+class IdentityServer : public grpc::CallbackGenericService {
+ public:
+  explicit IdentityServer(double macs_per_second = 25e9)
+      : backends_(BackendsOf(macs_per_second)),
+        memory_(std::make_shared<CallMemory>(64 << 20, 8, 0,
+                                             [](const auto& task) { task(); })),
+        router_(backends_, {1 << 30, 0}),
+        scheduler_(OneWorker(), &plans_, memory_.get()),
+        sampler_(0) {
+    MetricsOptions options;
+    options.listen = "127.0.0.1:0";
+    options.backends = {"copier"};
+    options.operations = {"identity"};
+    metrics_ = *MetricsEndpoint::Start(options);
+    services_.observer = metrics_->observer();
+    services_.memory = memory_;
+    services_.lifecycle = &lifecycle_;
+    services_.gate = &gate_;
+    services_.router = &router_;
+    services_.scheduler = &scheduler_;
+    services_.self_check_sampler = &sampler_;
+    services_.max_message_bytes = 16 << 20;
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
+                                   grpc::InsecureChannelCredentials());
+  }
+
+  ~IdentityServer() override {
+    server_->Shutdown();
+    lifecycle_.AwaitIdle(absl::InfiniteFuture());
+    EXPECT_EQ(memory_->budget.used_bytes(), 0);
+    EXPECT_EQ(memory_->pool.outstanding(), 0);
+  }
+
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    Call* call = new IdentityCall(services_, context);
+    call->Begin();
+    return call;
+  }
+
+  // Sends `bytes`, returns the bytes of the answer.
+  std::string Send(const TensorDescriptor& tensor, const std::string& bytes) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareUnaryCall(
+        &context, "/test/Identity", MessageOf(tensor, {}, bytes), &queue);
+    grpc::ByteBuffer answer;
+    grpc::Status status;
+    call->StartCall();
+    call->Finish(&answer, &status, nullptr);
+    void* tag;
+    bool ok;
+    queue.Next(&tag, &ok);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    if (!status.ok()) return "";
+    Message head;
+    const std::vector<PayloadView> payloads = *SplitMessage(&answer, &head);
+    EXPECT_EQ(head.report().implementation(), "memcpy");
+    std::string answered(payloads[0].size(), '\0');
+    payloads[0].CopyTo(answered.data());
+    return answered;
+  }
+
+  bool HasMetric(const std::string& line) const {
+    return absl::StrContains(metrics_->Text(), line);
+  }
+  const PlanCache& plans() const { return plans_; }
+
+ private:
+  static std::vector<RegisteredBackend> BackendsOf(double macs_per_second) {
+    std::vector<RegisteredBackend> backends;
+    std::unique_ptr<Backend> backend =
+        std::make_unique<IdentityBackend>(macs_per_second);
+    backends.push_back({"copier", std::move(backend)});
+    return backends;
+  }
+
+  static Scheduler::Options OneWorker() {
+    Scheduler::Options options;
+    options.workers.resize(1);
+    return options;
+  }
+
+  const std::vector<RegisteredBackend> backends_;
+  const std::shared_ptr<CallMemory> memory_;
+  PlanCache plans_{1 << 20};
+  Router router_;
+  Scheduler scheduler_;
+  SelfCheckSampler sampler_;
+  std::unique_ptr<MetricsEndpoint> metrics_;
+  Gate gate_;
+  Lifecycle lifecycle_;
+  CallServices services_;
+  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+std::string RandomBytes(int64_t size) {
+  std::mt19937 random(5);
+  std::string bytes(size, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
+TEST(Identity, GivesBackEveryDtypeAndLayout) {
+  IdentityServer server;
+  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+    for (Layout layout :
+         {Layout::kNCX, Layout::kNXC, Layout::kOIX, Layout::kXIO}) {
+      const TensorDescriptor tensor{dtype, layout, {3, 5, 7, 9}};
+      const std::string bytes = RandomBytes(*ByteSize(tensor));
+      EXPECT_EQ(server.Send(tensor, bytes), bytes)
+          << NameOf(dtype) << " " << NameOf(layout);
+    }
+  }
+  EXPECT_EQ(server.plans().plans(), 12);
+}
+
+TEST(Identity, IsCountedUnderItsName) {
+  IdentityServer server;
+  const TensorDescriptor tensor{DataType::kBF16, Layout::kNXC, {2, 3, 4}};
+  const std::string bytes = RandomBytes(*ByteSize(tensor));
+  server.Send(tensor, bytes);
+  server.Send(tensor, bytes);
+  const std::string labels =
+      "{backend=\"copier\",code=\"OK\",dtype=\"bf16\",op=\"identity\"} ";
+  EXPECT_TRUE(server.HasMetric("convgrad_requests_total" + labels + "2"));
+  EXPECT_TRUE(
+      server.HasMetric("convgrad_received_bytes_total" + labels + "96"));
+  EXPECT_TRUE(server.HasMetric("convgrad_plan_cache_hits_total 1"));
+}
+
+TEST(Identity, IsCutIntoSlicesWhereItWouldTakeLong) {
+  // Every item takes longer than a slice may.
+  IdentityServer server(/*macs_per_second=*/1);
+  // Items of 140 bytes, whose slices aren't aligned, and of 128.
+  for (int64_t channels : {35, 32}) {
+    const TensorDescriptor tensor{DataType::kF32, Layout::kNCX, {5, channels}};
+    const std::string bytes = RandomBytes(*ByteSize(tensor));
+    EXPECT_EQ(server.Send(tensor, bytes), bytes);
+  }
+  EXPECT_EQ(server.plans().plans(), 2);
+}
+
+}  // namespace
+}  // namespace convgrad
