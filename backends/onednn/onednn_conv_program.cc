@@ -36,7 +36,7 @@ bool GathersSteps(const ConvOperation& operation) {
 Tensor AddBiasInF32(const Tensor& bias, int64_t size, Program* program) {
   const int64_t count = ElementCount(bias.descriptor);
   const DataType dtype = bias.descriptor.dtype;
-  const Tensor made =
+  Tensor made =
       program->Allocate({DataType::kF32, Layout::kNCX, Dims{1, size}});
   program->Add({bias.location}, [=](const StepContext& at) {
     auto* values = static_cast<float*>(at.Write(made.location));
@@ -58,7 +58,7 @@ void AddReduction(const Tensor& gradient, const Tensor& bias, float scale,
   });
 }
 
-// Used once.
+// Used once, by one thread. The operation and the preference must outlive it.
 class Translator {
  public:
   Translator(const ConvOperation& operation, const ComputeOptions& options,

@@ -82,7 +82,8 @@ void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
   AddMove(out, pass.out, program);
 }
 
-// Where both gradients find what they need, or one of them.
+// Where the backward passes find their tensors. What a pass needs that isn't
+// asked for is absent.
 struct BackwardPlaces {
   Tensor grad;
   std::optional<Tensor> weight, grad_data;  // for the data's gradient
@@ -122,7 +123,7 @@ void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
   }
 }
 
-// Of a bias's gradient, from the f32 at `sums`.
+// Appends the conversion of a bias's gradient from the f32 at `sums`.
 void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
   program->Add({}, [=](const StepContext& context) {
     ConvertRun(DataType::kF32, context.Read(sums), bias.descriptor.dtype,
@@ -130,7 +131,7 @@ void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
   });
 }
 
-// Of the two passes, the one that isn't asked for is null.
+// A pass that isn't asked for is null.
 void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
                  const PlacedPass* weight_pass, Program* program) {
   BackwardPlaces at;

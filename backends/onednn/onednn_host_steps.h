@@ -27,8 +27,9 @@ struct LibraryTensor {
   Location location;
 };
 
-// Copy all of `from` to `to`, converting. Purpose: see Program::Step; `to` if
-// there is none. Where the library does it, what it throws is thrown.
+// Append a copy of all of `from` to `to`, which converts. `purpose` is that of
+// Program::Step; if none is given, the step serves `to`. The last one throws
+// what the library throws.
 void AddReorder(const Tensor& from, const Tensor& to, Program* program,
                 std::optional<Location> purpose = std::nullopt);
 void AddReorder(const Elements& from, const Elements& to, Program* program);
@@ -37,12 +38,12 @@ void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
 
 void AddZero(const Tensor& tensor, Program* program);
 
-// Zeroes the taps of a weight gradient that no data reaches. Requires: a
+// Has those taps of a weight gradient zeroed that no data reaches. Requires: a
 // row-major layout.
 void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
                      Program* program);
 
-// Writes `gradient`, masked, to `masked`, which has its descriptor.
+// Has `gradient`, masked, written to `masked`, which has its descriptor.
 void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
              Program* program);
 
@@ -55,7 +56,8 @@ struct Finish {
   Location residual;  // row-major
 };
 
-// Does it. Requires: sums that are the result unless epilogue.needs_sums().
+// Appends what brings the sums to the result. Requires: sums that are the
+// result unless epilogue.needs_sums().
 void AddFinish(const Finish& finish, Program* program);
 
 }  // namespace convgrad::onednn

@@ -74,8 +74,8 @@ class Program final : public Plan {
   struct Step {
     // Whose time it is: the arithmetic's, or that of copies.
     bool is_compute = false;
-    // What the step runs for and nothing else, where that is a prepared weight
-    // or a gathered copy: a run whose caller brings it leaves the step out.
+    // The only thing that needs the step. Where that is a prepared weight or a
+    // gathered copy, a run whose caller brings it leaves the step out.
     Location purpose = {};
     dnnl::primitive primitive = {};
     dnnl::memory::desc scratchpad = {};  // that the primitive asks for
