@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,21 +27,6 @@ constexpr int64_t kAlignment = 64;
 // something else listens.
 constexpr timeval kReplyTimeout = {60, 0};
 
-// Closed when it ends, unless released.
-class Socket {
- public:
-  explicit Socket(int file) : file_(file) {}
-  Socket(Socket&& other) noexcept : file_(other.Release()) {}
-  ~Socket() {
-    if (file_ >= 0) close(file_);
-  }
-  int get() const { return file_; }
-  int Release() { return std::exchange(file_, -1); }
-
- private:
-  int file_;
-};
-
 absl::Status Failed(absl::StatusCode code, const std::string& address,
                     absl::string_view what) {
   return MakeError(code,
@@ -50,7 +34,7 @@ absl::Status Failed(absl::StatusCode code, const std::string& address,
                     absl::StrCat(what, ": ", std::strerror(errno)), "memory"});
 }
 
-absl::StatusOr<Socket> ConnectTo(const std::string& address) {
+absl::StatusOr<FileDescriptor> ConnectTo(const std::string& address) {
   absl::string_view path = address;
   sockaddr_un name = {};
   name.sun_family = AF_UNIX;
@@ -61,7 +45,7 @@ absl::StatusOr<Socket> ConnectTo(const std::string& address) {
                         "unix:PATH of a server's --regions_listen");
   }
   path.copy(name.sun_path, path.size());
-  Socket connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &kReplyTimeout,
              sizeof(kReplyTimeout));
   if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&name),
@@ -73,9 +57,9 @@ absl::StatusOr<Socket> ConnectTo(const std::string& address) {
 
 // Receives the reply into `*reply` and returns the descriptor with it, -1 if
 // there is none.
-absl::StatusOr<Socket> ReceiveReply(const Socket& connection,
-                                    const std::string& address,
-                                    RegionReply* reply) {
+absl::StatusOr<FileDescriptor> ReceiveReply(const FileDescriptor& connection,
+                                            const std::string& address,
+                                            RegionReply* reply) {
   iovec bytes = {reply, sizeof(*reply)};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   msghdr message = {};
@@ -92,7 +76,7 @@ absl::StatusOr<Socket> ReceiveReply(const Socket& connection,
   if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     std::memcpy(&file, CMSG_DATA(header), sizeof(file));
   }
-  Socket received(file);
+  FileDescriptor received(file);
   if (size != static_cast<ssize_t>(sizeof(*reply)) ||
       reply->magic != kRegionMagic) {
     return Failed(absl::StatusCode::kInternal, address, "no reply");
@@ -101,7 +85,7 @@ absl::StatusOr<Socket> ReceiveReply(const Socket& connection,
 }
 
 // Maps memory that nobody can cut off under us.
-absl::StatusOr<absl::Span<std::byte>> Map(const Socket& memory,
+absl::StatusOr<absl::Span<std::byte>> Map(const FileDescriptor& memory,
                                           const std::string& address,
                                           int64_t byte_length) {
   struct stat status = {};
@@ -123,12 +107,12 @@ absl::StatusOr<absl::Span<std::byte>> Map(const Socket& memory,
 
 absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Connect(
     const std::string& address, int64_t byte_length) {
-  ASSIGN_OR_RETURN(Socket connection, ConnectTo(address));
+  ASSIGN_OR_RETURN(FileDescriptor connection, ConnectTo(address));
   const RegionRequest request{kRegionMagic, byte_length};
   // A server that refuses before it has read this has still answered.
   send(connection.get(), &request, sizeof(request), MSG_NOSIGNAL);
   RegionReply reply;
-  ASSIGN_OR_RETURN(const Socket memory,
+  ASSIGN_OR_RETURN(const FileDescriptor memory,
                    ReceiveReply(connection, address, &reply));
   if (reply.status != 0) {
     reply.message[sizeof(reply.message) - 1] = '\0';
@@ -138,18 +122,15 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Connect(
   ASSIGN_OR_RETURN(const absl::Span<std::byte> bytes,
                    Map(memory, address, byte_length));
   return std::unique_ptr<SharedRegion>(new SharedRegion(
-      connection.Release(),
+      std::move(connection),
       std::string(reply.region_id, sizeof(reply.region_id)), bytes));
 }
 
-SharedRegion::SharedRegion(int connection, std::string id,
+SharedRegion::SharedRegion(FileDescriptor connection, std::string id,
                            absl::Span<std::byte> bytes)
-    : connection_(connection), id_(std::move(id)), bytes_(bytes) {}
+    : connection_(std::move(connection)), id_(std::move(id)), bytes_(bytes) {}
 
-SharedRegion::~SharedRegion() {
-  munmap(bytes_.data(), bytes_.size());
-  close(connection_);
-}
+SharedRegion::~SharedRegion() { munmap(bytes_.data(), bytes_.size()); }
 
 int64_t SharedRegion::AllocatedBytes(int64_t size) {
   return (size + kAlignment - 1) / kAlignment * kAlignment;

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "proto/file_descriptor.h"
 #include "proto/region_places.h"
 
 namespace convgrad {
@@ -49,9 +50,10 @@ class SharedRegion {
   std::optional<RegionRange> RangeOf(absl::Span<const std::byte> tensor) const;
 
  private:
-  SharedRegion(int connection, std::string id, absl::Span<std::byte> bytes);
+  SharedRegion(FileDescriptor connection, std::string id,
+               absl::Span<std::byte> bytes);
 
-  const int connection_;
+  const FileDescriptor connection_;
   const std::string id_;
   const absl::Span<std::byte> bytes_;
   int64_t allocated_ = 0;

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "server/memory/file_descriptor.h"
+#include "proto/file_descriptor.h"
 #include "server/memory/reservation.h"
 
 namespace convgrad {

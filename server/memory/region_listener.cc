@@ -22,8 +22,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "proto/file_descriptor.h"
 #include "proto/region_handshake.h"
-#include "server/memory/file_descriptor.h"
 
 namespace convgrad {
 namespace {

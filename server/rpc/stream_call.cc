@@ -97,7 +97,8 @@ void StreamCall::Enter(State next) {
     case State::kAdmission:
     case State::kMemory:
       under_way_.grant = true;
-      return AwaitMemory(slices_ ? NeededBytes() : kCallOverheadBytes);
+      return AwaitMemory(next == State::kMemory ? NeededBytes()
+                                                : kCallOverheadBytes);
     case State::kHeader:
       return SetAlarm();
     case State::kFailing:

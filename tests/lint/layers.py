@@ -29,8 +29,9 @@ SEES = {
     BACKENDS: (CORE, KERNELS),
     "backends/registry.": (BACKENDS,),
     "proto/": (CORE,),
-    # What is said on the side socket is the wire's; no protobuf in it.
-    "server/memory/": (CORE, KERNELS, "proto/region_handshake."),
+    # The side socket and what is said there are the wire's; no protobuf in it.
+    "server/memory/":
+        (CORE, KERNELS, "proto/file_descriptor.", "proto/region_handshake."),
     "server/telemetry/": (CORE,),
     "server/scheduling/":
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",

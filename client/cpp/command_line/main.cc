@@ -15,7 +15,6 @@
 #include "backends/core/status.h"
 #include "client/cpp/client.h"
 #include "client/cpp/command_line/commands.h"
-#include "client/cpp/command_line/flags.h"
 #include "client/cpp/command_line/output.h"
 #include "client/cpp/command_line/progress.h"
 #include "client/cpp/command_line/settings.h"

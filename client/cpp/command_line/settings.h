@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/flags/declare.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/conv_operation.h"
 #include "client/cpp/client.h"
+
+ABSL_DECLARE_FLAG(bool, json);
 
 namespace convgrad {
 

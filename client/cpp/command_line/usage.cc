@@ -1,5 +1,6 @@
 #include "client/cpp/command_line/usage.h"
 
+#include "absl/flags/reflection.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -79,6 +80,23 @@ absl::string_view ArgumentsText(Arguments arguments) {
       return " SHELL";
   }
   return "";
+}
+
+// Returns the text that tells what the flag is for.
+std::string HelpOf(const FlagEntry& entry) {
+  return absl::FindCommandLineFlag(entry.name)->Help();
+}
+
+// Returns one line per flag.
+std::string FlagHelp() {
+  std::string help;
+  for (const FlagEntry& entry : AllFlags()) {
+    const std::string value =
+        absl::FindCommandLineFlag(entry.name)->DefaultValue();
+    absl::StrAppendFormat(&help, "  --%-15s %s%s\n", entry.name, HelpOf(entry),
+                          value.empty() ? "" : absl::StrCat(" [", value, "]"));
+  }
+  return help;
 }
 
 // Returns what may be typed for the flag: of a switch with and without "no".

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/command_line/flags.h"
+#include "client/cpp/command_line/settings.h"
 #include "gtest/gtest.h"
 
 namespace convgrad {
@@ -14,15 +15,19 @@ namespace {
 
 // A flag that only the program knows would be in no help and no completion.
 TEST(Usage, HasEveryFlagOfTheTool) {
+  ASSERT_TRUE(ReadSettings().ok());  // has the flags linked in
+  size_t found_flags = 0;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (!absl::EndsWith(flag->Filename(), "command_line/flags.cc")) continue;
+    if (!absl::EndsWith(flag->Filename(), "command_line/settings.cc")) continue;
     const auto flags = AllFlags();
     const auto found = std::find_if(
         flags.begin(), flags.end(),
         [&wanted = name](const FlagEntry& e) { return e.name == wanted; });
     ASSERT_NE(found, flags.end()) << name;
     EXPECT_EQ(found->values == kSwitch, flag->IsOfType<bool>()) << name;
+    ++found_flags;
   }
+  EXPECT_EQ(found_flags, AllFlags().size());
 }
 
 TEST(Usage, TellsCommandsAndFlagsEverywhere) {
