@@ -152,8 +152,9 @@ class Backend {
 
   // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Call it
   // on the thread that will run the plan.
-  // Errors: kUnimplemented and kFailedPrecondition as CheckSupport; kInternal
-  // if the library fails.
+  // Errors: kUnimplemented and kFailedPrecondition as CheckSupport, or where
+  // only planning shows it, as of a GPU's library; kInternal if the library
+  // fails.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const Operation& operation, const PlanOptions& options) const = 0;
 

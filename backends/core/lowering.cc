@@ -45,6 +45,17 @@ absl::string_view NameOf(Pass pass) {
   return "unknown";
 }
 
+Pass PassFor(const ConvProblem& problem, Result which) {
+  if (which == Result::kGradWeight) return Pass::kBackwardWeight;
+  const bool data_side = (which == Result::kGradInput) != problem.transposed;
+  return data_side ? Pass::kBackwardData : Pass::kForward;
+}
+
+Role ResultOf(Pass pass) {
+  if (pass == Pass::kForward) return Role::kOut;
+  return pass == Pass::kBackwardData ? Role::kData : Role::kWeight;
+}
+
 Lowering::Lowering(const ConvProblem& problem, bool skips_unread)
     : lowered_(problem.transposed ? Mirror(problem) : problem),
       mirrored_(problem.transposed),
@@ -117,12 +128,6 @@ void Lowering::SkipUnread(size_t i) {
   axis.stride = 1;
 }
 
-Pass Lowering::PassFor(Result which) const {
-  if (which == Result::kGradWeight) return Pass::kBackwardWeight;
-  const bool data_side = (which == Result::kGradInput) != mirrored_;
-  return data_side ? Pass::kBackwardData : Pass::kForward;
-}
-
 StridedView Lowering::Activation(const TensorDescriptor& tensor) const {
   StridedView view{tensor.dtype, tensor.dims, Strides(tensor), 0};
   if (linear_) {
@@ -142,10 +147,6 @@ StridedView Lowering::Data(const TensorDescriptor& tensor) const {
   return view;
 }
 
-StridedView Lowering::Out(const TensorDescriptor& tensor) const {
-  return Activation(tensor);
-}
-
 StridedView Lowering::Weight(const TensorDescriptor& tensor) const {
   StridedView view{tensor.dtype, tensor.dims, Strides(tensor), 0};
   if (linear_) {
@@ -159,9 +160,15 @@ StridedView Lowering::Weight(const TensorDescriptor& tensor) const {
   return view;
 }
 
-bool Lowering::crops_data() const {
-  return AnyAbove(0, data_cut_) || AnyAbove(1, data_steps_);
+StridedView Lowering::View(Role role, const TensorDescriptor& tensor) const {
+  if (role == Role::kOut) return Activation(tensor);
+  return role == Role::kData ? Data(tensor) : Weight(tensor);
 }
-bool Lowering::crops_weight() const { return AnyAbove(0, weight_cut_); }
+
+bool Lowering::Crops(Role role) const {
+  if (role == Role::kWeight) return AnyAbove(0, weight_cut_);
+  return role == Role::kData &&
+         (AnyAbove(0, data_cut_) || AnyAbove(1, data_steps_));
+}
 
 }  // namespace convgrad

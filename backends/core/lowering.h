@@ -27,13 +27,24 @@ enum class Pass { kForward, kBackwardData, kBackwardWeight };
 
 absl::string_view NameOf(Pass pass);
 
+// Returns which pass of the ordinary problem computes `which`. Requires:
+// output, grad_input or grad_weight.
+Pass PassFor(const ConvProblem& problem, Result which);
+
+// The tensors of an ordinary convolution: its input, weight and output, or
+// their gradients.
+enum class Role { kData, kWeight, kOut };
+
+// Returns the role of what a pass computes.
+Role ResultOf(Pass pass);
+
 // Value type; immutable.
 class Lowering {
  public:
   // With `skips_unread`, where a kernel of 1 strides over an axis in whole
   // steps, the view of the data leaves out what no window reads, and the
   // lowered stride is 1: for those who copy the data in any case. Requires:
-  // Validate(problem).ok() and a batch of at least 1.
+  // Validate(problem).ok().
   explicit Lowering(const ConvProblem& problem, bool skips_unread = false);
 
   // The ordinary problem: not transposed, at least one axis, no bias, residual
@@ -44,20 +55,12 @@ class Lowering {
   // or grad_output, and the out side the caller's input or grad_input.
   bool mirrored() const { return mirrored_; }
 
-  // Returns which pass computes `which`. Requires: output, grad_input or
-  // grad_weight.
-  Pass PassFor(Result which) const;
+  // Returns the view over a tensor of the caller that plays `role` in the
+  // lowered problem. Requires: a row-major layout and the dims of that role.
+  StridedView View(Role role, const TensorDescriptor& tensor) const;
 
-  // Views over a tensor of the caller as the lowered problem's input side,
-  // output side or weight. Requires: a row-major layout and the dims of that
-  // role.
-  StridedView Data(const TensorDescriptor& tensor) const;
-  StridedView Out(const TensorDescriptor& tensor) const;
-  StridedView Weight(const TensorDescriptor& tensor) const;
-
-  // True if the view leaves elements out. As a result those must be 0.
-  bool crops_data() const;
-  bool crops_weight() const;
+  // Returns whether the view leaves elements out. As a result those must be 0.
+  bool Crops(Role role) const;
 
   // Returns, axis by axis, how many elements of the data from one that the view
   // has to the next.
@@ -73,6 +76,8 @@ class Lowering {
   void LowerAxis(size_t i);
   void SkipUnread(size_t i);
   StridedView Activation(const TensorDescriptor& tensor) const;
+  StridedView Data(const TensorDescriptor& tensor) const;
+  StridedView Weight(const TensorDescriptor& tensor) const;
 
   ConvProblem lowered_;
   bool mirrored_;

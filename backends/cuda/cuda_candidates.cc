@@ -87,11 +87,7 @@ MappedTensor DenseMap(const Candidate& candidate, Role role,
   const bool is_weight = role == Role::kWeight;
   const bool last = spec.format == Format::kNXC;
   const DataType dtype =
-      (spec.pass == Pass::kForward && role == Role::kOut) ||
-              (spec.pass == Pass::kBackwardData && role == Role::kData) ||
-              (spec.pass == Pass::kBackwardWeight && is_weight)
-          ? spec.result
-          : spec.operands;
+      role == ResultOf(spec.pass) ? spec.result : spec.operands;
   const Layout channels_last = is_weight ? Layout::kOXI : Layout::kNXC;
   const Layout channels_first = is_weight ? Layout::kOIX : Layout::kNCX;
   const TensorDescriptor dense{dtype, last ? channels_last : channels_first,

@@ -6,7 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "backends/cuda/cuda_plan_builder.h"
+#include "backends/cuda/cuda_conv_program.h"
 
 namespace convgrad::cuda {
 namespace {
@@ -104,12 +104,10 @@ absl::Status SlicedPlan::Build(const ConvPlanOptions& options) {
     MutexLock lock(&worker_->mutex);
     const GraphPlanner planner{*worker_->target, options.max_workspace_bytes,
                                options.engine_for};
-    PlanBuilder builder(slice, planner);
-    RETURN_IF_ERROR(builder.Build());
-    program_ = builder.TakeProgram();
-    implementation_ = builder.implementation();
+    ASSIGN_OR_RETURN(ConvProgram made, MakeConvProgram(slice, planner));
+    program_ = std::move(made.program);
+    implementation_ = std::move(made.implementation);
   }
-  if (implementation_.empty()) implementation_ = "sum";
   AddCrossings();
   if (shape_.slices > 1) AddSums(slice);
   shape_.scratch_bytes = program_.scratch_bytes();

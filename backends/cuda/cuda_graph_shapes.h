@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "backends/core/conv_problem.h"
+#include "backends/core/lowering.h"
 
 namespace convgrad::cuda {
 
@@ -14,9 +14,6 @@ enum class Format { kNXC, kNCX };
 
 // Returns "nxc" or "ncx".
 absl::string_view NameOf(Format format);
-
-// A convolution's tensors: input or its gradient, weight, output.
-enum class Role { kData, kWeight, kOut };
 
 // Returns a tensor's dims, as many axes as the problem has.
 Dims DimsFor(const ConvProblem& problem, Role role);

@@ -78,7 +78,7 @@ struct ChosenPass {
 // together. One copy of a shared tensor serves both passes if they want it
 // alike. The choice follows from specs and preference alone. Requires: at least
 // one pass.
-// Errors: kUnimplemented if the library has no way; kInternal.
+// Errors: kInternal, also if the library has no way.
 absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
     std::vector<PassSpec> specs, const FormatPreference& preference);
 

@@ -1,63 +1,21 @@
 #include "backends/onednn/onednn_conv_plan.h"
 
 #include <algorithm>
-#include <cstring>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "backends/onednn/onednn_conv_program.h"
 #include "backends/onednn/onednn_partitioned_plan.h"
-#include "backends/onednn/onednn_plan_builder.h"
 #include "backends/onednn/onednn_threads.h"
 
 namespace convgrad::onednn {
 namespace {
 
-class ProgramPlan final : public Plan {
- public:
-  ProgramPlan(Program program, std::string implementation, int threads)
-      : program_(std::move(program)),
-        implementation_(std::move(implementation)),
-        threads_(threads) {}
-
-  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
-    UseThreads(threads_);
-    return program_.Run(buffers);
-  }
-  int64_t scratch_bytes() const override { return program_.scratch_bytes(); }
-  int64_t prepared_weight_bytes() const override {
-    return program_.prepared_weight_bytes();
-  }
-  const OperandGather* gather(size_t position) const override {
-    return program_.gather(position);
-  }
-  int64_t resident_bytes() const override { return program_.resident_bytes(); }
-  absl::string_view implementation() const override { return implementation_; }
-
- private:
-  const Program program_;
-  const std::string implementation_;
-  const int threads_;
-};
-
-// A batch of 0: the output and grad_input are empty, the sums are 0.
-Program ZeroProgram(const ConvOperation& operation) {
-  Program program;
-  for (size_t i = 0; i < operation.results.size(); ++i) {
-    const int64_t bytes = *ByteSize(operation.results[i].descriptor);
-    if (bytes == 0) continue;
-    const Location result{Location::Area::kResult, static_cast<int>(i), 0};
-    program.AddHostStep({}, [=](const Memory& memory) {
-      std::memset(memory.Write(result), 0, bytes);
-    });
-  }
-  return program;
-}
-
 Partition ChoosePartition(const ConvOperation& operation, int threads,
                           const PartitionPreference& preference) {
+  if (operation.problem.batch == 0) return {};
   const std::vector<Partition> possible = PartitionsOf(operation, threads);
   if (possible.empty()) return {};
   const auto preferred = preference(operation, threads);
@@ -97,10 +55,6 @@ absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
   if (IsSmall(operation)) options.threads = 1;
   const int threads = options.threads;
   UseThreads(threads);
-  if (operation.problem.batch == 0) {
-    return std::make_unique<ProgramPlan>(ZeroProgram(operation), "zero",
-                                         threads);
-  }
   const Partition partition =
       ChoosePartition(operation, threads, preferences.partition);
   if (partition.axis != CutAxis::kNone) {
@@ -109,12 +63,7 @@ absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
           return MakeConvPlan(piece, OneThread(options), preferences);
         });
   }
-  PlanBuilder builder(operation, options, preferences.format);
-  RETURN_IF_ERROR(builder.Build());
-  std::string implementation = builder.implementation();
-  if (implementation.empty()) implementation = "sum";
-  return std::make_unique<ProgramPlan>(builder.TakeProgram(),
-                                       std::move(implementation), threads);
+  return MakeConvProgram(operation, options, preferences.format);
 }
 
 }  // namespace convgrad::onednn

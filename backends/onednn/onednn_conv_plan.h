@@ -31,7 +31,7 @@ Preferences PreferencesLike(absl::string_view implementation);
 // Plans for a team of options.threads, or for one thread where the problem is
 // too small for more. Follows the preferences where they can be followed, else
 // what is predicted to be fastest.
-// Errors: kUnimplemented, kInternal.
+// Errors: kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, ComputeOptions options,
     const Preferences& preferences);

@@ -148,16 +148,18 @@ void ApplyEpilogue(int threads, const Epilogue& epilogue, const float* sum,
   const Dims nothing(result.dims.size(), 0);
   const std::array strides = {
       Strides(result),
-      epilogue.bias ? BroadcastStrides(*epilogue.bias, result.dims) : nothing,
-      epilogue.residual ? Strides(*epilogue.residual) : nothing};
+      epilogue.bias
+          ? BroadcastStrides(epilogue.bias->descriptor.dims, result.dims)
+          : nothing,
+      epilogue.residual ? Strides(epilogue.residual->descriptor) : nothing};
   const LoopNest nest(result.dims, strides);
   const EpilogueData data{epilogue, sum, bias, result.dtype,
                           static_cast<std::byte*>(result_data)};
   std::vector<BlockReader> readers;
   if (epilogue.residual) {
+    const TensorDescriptor& tensor = epilogue.residual->descriptor;
     readers.resize(nest.PartCount(threads),
-                   BlockReader(epilogue.residual->dtype, residual,
-                               ElementCount(*epilogue.residual)));
+                   BlockReader(tensor.dtype, residual, ElementCount(tensor)));
   }
   nest.ForEachRun(threads, [&](const Run& run) {
     BlockReader* reader = readers.empty() ? nullptr : &readers[run.part];

@@ -5,9 +5,7 @@
 // Thread-safe; each call uses `threads` threads of the caller's team.
 #pragma once
 
-#include <optional>
-
-#include "backends/core/conv_operation.h"
+#include "backends/core/conv_steps.h"
 
 namespace convgrad::onednn {
 
@@ -18,17 +16,10 @@ void MaskGradient(int threads, const TensorDescriptor& grad,
                   const void* grad_data, const TensorDescriptor& output,
                   const void* output_data, void* masked);
 
-// What is done to an f32 sum before its one rounding, in this order.
-struct Epilogue {
-  std::optional<Dims> bias;  // f32, dims broadcast to the result's rank
-  std::optional<TensorDescriptor> residual;  // row-major
-  bool relu = false;
-  float scale = 1;
-};
-
 // Writes round(scale * relu(sum + bias + residual)). `sum` is f32 in `result`'s
-// layout and may be the result itself if that is f32; null counts as 0.
-// Requires: a row-major result, of any dtype.
+// layout and may be the result itself if that is f32; null counts as 0. `bias`
+// is f32, whatever its descriptor's dtype. Requires: a row-major result of any
+// dtype, and a row-major residual.
 void ApplyEpilogue(int threads, const Epilogue& epilogue, const float* sum,
                    const float* bias, const void* residual,
                    const TensorDescriptor& result, void* result_data);

@@ -37,7 +37,7 @@ void AddUp(const Sum& sum, const std::byte* shared, int64_t begin, int64_t end,
 }
 
 // The pieces that a core runs one after the other.
-struct Lane {
+struct CoreRun {
   std::byte* core;  // its scratch
   size_t begin, end;
   std::vector<bool> has_form;  // by weight form
@@ -45,122 +45,124 @@ struct Lane {
 
 class PartitionedPlan final : public Plan {
  public:
-  PartitionedPlan(PiecePlaces places, const Partition& partition, int threads)
-      : places_(std::move(places)),
+  PartitionedPlan(PlannedPieces planned, const Partition& partition,
+                  int threads)
+      : planned_(std::move(planned)),
         threads_(threads),
         implementation_(absl::StrCat(ToString(partition), "(",
-                                     places_.shares[0].plan->implementation(),
+                                     planned_.pieces[0].plan->implementation(),
                                      ")")) {}
 
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
   int64_t scratch_bytes() const override {
-    return places_.shared.size() + threads_ * places_.core_bytes();
+    return planned_.shared.size() + threads_ * planned_.core_bytes();
   }
   int64_t prepared_weight_bytes() const override {
-    return places_.prepared_weight.size();
+    return planned_.prepared_weight.size();
   }
-  int64_t resident_bytes() const override { return places_.resident_bytes; }
+  int64_t resident_bytes() const override { return planned_.resident_bytes; }
   absl::string_view implementation() const override { return implementation_; }
 
  private:
-  void LendWeightForm(size_t form, const RunBuffers& buffers, const Lane& lane,
-                      RunBuffers* piece) const;
-  absl::StatusOr<RunTimes> RunShare(const Share& share,
+  void LendWeightForm(size_t form, const RunBuffers& buffers,
+                      const CoreRun& run, RunBuffers* piece) const;
+  absl::StatusOr<RunTimes> RunPiece(const PlannedPiece& piece,
                                     const RunBuffers& buffers,
-                                    Lane* lane) const;
-  absl::StatusOr<RunTimes> RunLane(const RunBuffers& buffers, Lane lane) const;
+                                    CoreRun* run) const;
+  absl::StatusOr<RunTimes> RunCore(const RunBuffers& buffers,
+                                   CoreRun run) const;
   void AddUpAll(const RunBuffers& buffers) const;
 
-  const PiecePlaces places_;
+  const PlannedPieces planned_;
   const int threads_;
   const std::string implementation_;
 };
 
 void PartitionedPlan::LendWeightForm(size_t form, const RunBuffers& buffers,
-                                     const Lane& lane,
+                                     const CoreRun& run,
                                      RunBuffers* piece) const {
-  const WeightForm& place = places_.weight_forms[form];
+  const WeightForm& weight = planned_.weight_forms[form];
   const bool is_first =
-      lane.begin <= place.first_share && place.first_share < lane.end;
+      run.begin <= weight.first_piece && weight.first_piece < run.end;
   std::byte* at = nullptr;
   if (!buffers.prepared_weight.empty() &&
       (is_first || buffers.weight_is_prepared)) {
-    at = buffers.prepared_weight.data() + place.offset;
-  } else if (place.core_offset) {
-    at = lane.core + *place.core_offset;
+    at = buffers.prepared_weight.data() + weight.offset;
+  } else if (weight.core_offset) {
+    at = run.core + *weight.core_offset;
   } else {
     return;
   }
-  piece->prepared_weight = absl::MakeSpan(at, place.bytes);
-  piece->weight_is_prepared = buffers.weight_is_prepared || lane.has_form[form];
+  piece->prepared_weight = absl::MakeSpan(at, weight.bytes);
+  piece->weight_is_prepared = buffers.weight_is_prepared || run.has_form[form];
 }
 
-absl::StatusOr<RunTimes> PartitionedPlan::RunShare(const Share& share,
+absl::StatusOr<RunTimes> PartitionedPlan::RunPiece(const PlannedPiece& piece,
                                                    const RunBuffers& buffers,
-                                                   Lane* lane) const {
+                                                   CoreRun* run) const {
   const absl::Time start = absl::Now();
-  std::byte* const core = lane->core;
+  std::byte* const core = run->core;
   RunBuffers own(kOperandCount);
-  const auto locate = [&](const Place& place, void* caller) -> void* {
-    switch (place.where) {
-      case Place::Where::kCaller:
-        return static_cast<std::byte*>(caller) + place.offset;
-      case Place::Where::kShared:
-        return buffers.scratch.data() + place.offset;
-      case Place::Where::kCore:
-        return core + place.offset;
-      case Place::Where::kPiece:
+  const auto locate = [&](const PieceTensor& tensor, void* caller) -> void* {
+    switch (tensor.where) {
+      case PieceTensor::Where::kCaller:
+        return static_cast<std::byte*>(caller) + tensor.offset;
+      case PieceTensor::Where::kShared:
+        return buffers.scratch.data() + tensor.offset;
+      case PieceTensor::Where::kCore:
+        return core + tensor.offset;
+      case PieceTensor::Where::kPiece:
         break;
     }
-    return core + places_.core.size() + place.offset;
+    return core + planned_.core.size() + tensor.offset;
   };
-  for (size_t i = 0; i < share.operands.size(); ++i) {
-    if (!share.operands[i] ||
+  for (size_t i = 0; i < piece.operands.size(); ++i) {
+    if (!piece.operands[i] ||
         (i == kWeightIndex && buffers.weight_is_prepared)) {
       continue;
     }
-    const Place& place = *share.operands[i];
-    void* at = locate(place, const_cast<void*>(buffers.operands[i]));
-    if (place.copy) place.copy->Run(buffers.operands[i], at);
+    const PieceTensor& tensor = *piece.operands[i];
+    void* at = locate(tensor, const_cast<void*>(buffers.operands[i]));
+    if (tensor.copy) tensor.copy->Run(buffers.operands[i], at);
     own.operands[i] = at;
   }
-  for (size_t i = 0; i < share.results.size(); ++i) {
+  for (size_t i = 0; i < piece.results.size(); ++i) {
     own.results.push_back(
-        locate(share.results[i], buffers.results[share.result_indices[i]]));
+        locate(piece.results[i], buffers.results[piece.result_indices[i]]));
   }
-  own.scratch = absl::MakeSpan(core + places_.core.size() + share.scratch,
-                               share.plan->scratch_bytes());
-  if (share.weight_form) {
-    LendWeightForm(*share.weight_form, buffers, *lane, &own);
-    lane->has_form[*share.weight_form] = true;
+  own.scratch = absl::MakeSpan(core + planned_.core.size() + piece.scratch,
+                               piece.plan->scratch_bytes());
+  if (piece.weight_form) {
+    LendWeightForm(*piece.weight_form, buffers, *run, &own);
+    run->has_form[*piece.weight_form] = true;
   }
   const absl::Time loaded = absl::Now();
-  ASSIGN_OR_RETURN(RunTimes times, share.plan->Run(own));
+  ASSIGN_OR_RETURN(RunTimes times, piece.plan->Run(own));
   const absl::Time computed = absl::Now();
-  for (size_t i = 0; i < share.results.size(); ++i) {
-    const auto& copy = share.results[i].copy;
+  for (size_t i = 0; i < piece.results.size(); ++i) {
+    const auto& copy = piece.results[i].copy;
     if (copy)
-      copy->Run(own.results[i], buffers.results[share.result_indices[i]]);
+      copy->Run(own.results[i], buffers.results[piece.result_indices[i]]);
   }
   times.reorder += loaded - start + (absl::Now() - computed);
   return times;
 }
 
-absl::StatusOr<RunTimes> PartitionedPlan::RunLane(const RunBuffers& buffers,
-                                                  Lane lane) const {
+absl::StatusOr<RunTimes> PartitionedPlan::RunCore(const RunBuffers& buffers,
+                                                  CoreRun run) const {
   RunTimes sum;
   const absl::Time start = absl::Now();
-  for (const Conversion& conversion : places_.conversions) {
+  for (const Conversion& conversion : planned_.conversions) {
     if (conversion.operand == Operand::kWeight && buffers.weight_is_prepared) {
       continue;
     }
     conversion.reorder.Run(buffers.operands[PositionOf(conversion.operand)],
-                           lane.core + conversion.offset);
+                           run.core + conversion.offset);
   }
   sum.reorder = absl::Now() - start;
-  for (size_t i = lane.begin; i < lane.end; ++i) {
+  for (size_t i = run.begin; i < run.end; ++i) {
     ASSIGN_OR_RETURN(const RunTimes times,
-                     RunShare(places_.shares[i], buffers, &lane));
+                     RunPiece(planned_.pieces[i], buffers, &run));
     sum.reorder += times.reorder;
     sum.compute += times.compute;
   }
@@ -169,7 +171,7 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunLane(const RunBuffers& buffers,
 
 void PartitionedPlan::AddUpAll(const RunBuffers& buffers) const {
   constexpr int64_t kGrain = 16 << 10;
-  for (const Sum& sum : places_.sums) {
+  for (const Sum& sum : planned_.sums) {
     ParallelFor(threads_, sum.count, kGrain,
                 [&](int, int64_t begin, int64_t end) {
                   AddUp(sum, buffers.scratch.data(), begin, end,
@@ -181,17 +183,17 @@ void PartitionedPlan::AddUpAll(const RunBuffers& buffers) const {
 absl::StatusOr<RunTimes> PartitionedPlan::Run(const RunBuffers& buffers) const {
   UseThreads(threads_);
   const absl::Time start = absl::Now();
-  std::vector<absl::StatusOr<RunTimes>> outcomes(places_.shares.size(),
+  std::vector<absl::StatusOr<RunTimes>> outcomes(planned_.pieces.size(),
                                                  RunTimes());
-  ParallelFor(threads_, std::ssize(places_.shares), 1,
+  ParallelFor(threads_, std::ssize(planned_.pieces), 1,
               [&](int index, int64_t begin, int64_t end) {
                 std::byte* core = buffers.scratch.data() +
-                                  places_.shared.size() +
-                                  index * places_.core_bytes();
-                outcomes[begin] = RunLane(
+                                  planned_.shared.size() +
+                                  index * planned_.core_bytes();
+                outcomes[begin] = RunCore(
                     buffers,
                     {core, static_cast<size_t>(begin), static_cast<size_t>(end),
-                     std::vector<bool>(places_.weight_forms.size())});
+                     std::vector<bool>(planned_.weight_forms.size())});
               });
   const absl::Time computed = absl::Now();
   RunTimes times;
@@ -211,9 +213,9 @@ absl::StatusOr<RunTimes> PartitionedPlan::Run(const RunBuffers& buffers) const {
 absl::StatusOr<std::unique_ptr<Plan>> MakePartitionedPlan(
     const ConvOperation& operation, const Partition& partition,
     const ComputeOptions& options, const PiecePlanner& planner) {
-  ASSIGN_OR_RETURN(PiecePlaces places,
-                   PlacePieces(operation, partition, options, planner));
-  return std::make_unique<PartitionedPlan>(std::move(places), partition,
+  ASSIGN_OR_RETURN(PlannedPieces planned,
+                   PlanPieces(operation, partition, options, planner));
+  return std::make_unique<PartitionedPlan>(std::move(planned), partition,
                                            options.threads);
 }
 

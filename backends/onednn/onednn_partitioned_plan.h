@@ -8,7 +8,7 @@
 #include "backends/core/backend.h"
 #include "backends/core/conv_operation.h"
 #include "backends/onednn/onednn_partition.h"
-#include "backends/onednn/onednn_piece_places.h"
+#include "backends/onednn/onednn_planned_pieces.h"
 
 namespace convgrad::onednn {
 

@@ -43,16 +43,16 @@ ConvProblem PieceOf(ConvProblem problem, CutAxis axis, int64_t begin,
   return problem;
 }
 
-Extract ExtractOf(const TensorDescriptor& whole, const Dims& dims,
-                  int64_t units, int64_t begin) {
-  Extract extract = {whole};
-  extract.descriptor.dims = dims;
+TensorRange RangeOf(const TensorDescriptor& whole, const Dims& dims,
+                    int64_t units, int64_t begin) {
+  TensorRange range = {whole};
+  range.descriptor.dims = dims;
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] == whole.dims[i]) continue;
-    extract.axis = static_cast<int>(i);
-    extract.begin = begin * CeilDiv(whole.dims[i], units);
+    range.axis = static_cast<int>(i);
+    range.begin = begin * CeilDiv(whole.dims[i], units);
   }
-  return extract;
+  return range;
 }
 
 Piece CutPiece(const ConvOperation& operation, CutAxis axis, int64_t begin,
@@ -65,22 +65,21 @@ Piece CutPiece(const ConvOperation& operation, CutAxis axis, int64_t begin,
   for (Operand which : kAllOperands) {
     auto& descriptor = part.operand(which);
     if (!descriptor) continue;
-    const Extract extract =
-        ExtractOf(*descriptor, DimsOf(part.problem, which), units, begin);
-    piece.operands[static_cast<size_t>(which)] = extract;
-    descriptor = extract.descriptor;
+    const TensorRange range =
+        RangeOf(*descriptor, DimsOf(part.problem, which), units, begin);
+    piece.operands[static_cast<size_t>(which)] = range;
+    descriptor = range.descriptor;
   }
   part.results.clear();
   for (size_t i = 0; i < operation.results.size(); ++i) {
     ResultRequest request = operation.results[i];
-    const Extract extract = ExtractOf(
+    const TensorRange range = RangeOf(
         request.descriptor, DimsOf(part.problem, request.which), units, begin);
     // Every piece could compute it, the first one does.
-    const bool is_common =
-        extract.is_whole() && axis == CutAxis::kInputChannels;
+    const bool is_common = range.is_whole() && axis == CutAxis::kInputChannels;
     if (is_common && begin > 0) continue;
-    piece.results.push_back({i, extract, extract.is_whole() && !is_common});
-    request.descriptor = extract.descriptor;
+    piece.results.push_back({i, range, range.is_whole() && !is_common});
+    request.descriptor = range.descriptor;
     part.results.push_back(request);
   }
   DropUnneeded(&part);

@@ -13,7 +13,7 @@ namespace convgrad::onednn {
 
 // What a piece has of a tensor: the indices [begin, begin + dims[axis]) of one
 // logical axis, or all of it.
-struct Extract {
+struct TensorRange {
   TensorDescriptor descriptor;  // dims as the piece sees them
   int axis = -1;                // -1: all of it
   int64_t begin = 0;
@@ -24,13 +24,13 @@ struct Extract {
 struct Piece {
   struct PieceResult {
     size_t index;  // in the whole operation
-    Extract extract;
+    TensorRange range;
     bool is_summed;  // every piece gives a summand of all of it
   };
 
   ConvOperation operation;
   // Indexed by Operand; empty where the operation has none.
-  std::array<Extract, kOperandCount> operands;
+  std::array<TensorRange, kOperandCount> operands;
   std::vector<PieceResult> results;  // as in `operation`
 };
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "backends/core/mutex.h"
+#include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_types.h"
 
 namespace convgrad::onednn {
@@ -21,30 +22,34 @@ constexpr int64_t kPrimitiveBytes = 64 << 10;
 
 }  // namespace
 
-const void* Memory::Read(const Location& location) const {
-  switch (location.area) {
-    case Location::Area::kOperand:
-      return static_cast<const std::byte*>(buffers_.operands[location.index]) +
-             location.byte_offset;
-    case Location::Area::kResult:
-      return static_cast<std::byte*>(buffers_.results[location.index]) +
-             location.byte_offset;
-    case Location::Area::kPreparedWeight:
-      return prepared_weight_ + location.byte_offset;
-    case Location::Area::kGathered: {
-      const std::byte* copy =
-          buffers_.is_gathered[location.index]
-              ? static_cast<const std::byte*>(buffers_.operands[location.index])
-              : buffers_.scratch.data() + gathers_[location.index];
-      return copy + location.byte_offset;
+int StepContext::threads() const { return program_.threads_; }
+
+const void* StepContext::Read(const Location& location) const {
+  const auto place = [&]() -> const void* {
+    switch (location.area) {
+      case Location::Area::kOperand:
+        return buffers_.operands[location.index];
+      case Location::Area::kResult:
+        return buffers_.results[location.index];
+      case Location::Area::kPreparedWeight:
+        return buffers_.prepared_weight.empty()
+                   ? buffers_.scratch.data() + program_.scratch_bytes_
+                   : buffers_.prepared_weight.data();
+      case Location::Area::kGathered:
+        if (buffers_.is_gathered[location.index]) {
+          return buffers_.operands[location.index];
+        }
+        return buffers_.scratch.data() +
+               program_.gather_places_[location.index];
+      case Location::Area::kScratch:
+        break;
     }
-    case Location::Area::kScratch:
-      break;
-  }
-  return buffers_.scratch.data() + location.byte_offset;
+    return buffers_.scratch.data();
+  };
+  return static_cast<const std::byte*>(place()) + location.byte_offset;
 }
 
-void* Memory::Write(const Location& location) const {
+void* StepContext::Write(const Location& location) const {
   return const_cast<void*>(Read(location));
 }
 
@@ -66,7 +71,6 @@ Location Program::AllocateGathered(Operand operand, ScatteredReorder gather) {
   const Location scratch = Allocate(gather.destination_bytes());
   gather_places_[index] = scratch.byte_offset;
   gathers_[index] = std::move(gather);
-  gathered_ = operand;
   return {Location::Area::kGathered, static_cast<int>(operand), 0};
 }
 
@@ -76,36 +80,23 @@ const OperandGather* Program::gather(size_t position) const {
                                                        : nullptr;
 }
 
-Program::Step& Program::Append(bool is_compute,
-                               absl::Span<const Location> reads) {
-  for (const Location& location : reads) {
+void Program::Add(Step step) {
+  scratchpad_bytes_ = std::max(
+      scratchpad_bytes_, static_cast<int64_t>(step.scratchpad.get_size()));
+  const auto count = [this](const Location& location) {
     if (location.area == Location::Area::kOperand) ++readers_[location.index];
-  }
-  Step& step = steps_.emplace_back();
-  step.is_compute = is_compute;
-  step.prepares_weight = prepares_weight_;
-  step.gathered = std::exchange(gathered_, std::nullopt);
-  return step;
+  };
+  for (const Argument& argument : step.arguments) count(argument.location);
+  for (const Location& location : step.reads) count(location);
+  steps_.push_back(std::move(step));
 }
 
-void Program::AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
-                           const dnnl::memory::desc& scratchpad,
-                           std::vector<Argument> arguments) {
-  scratchpad_bytes_ =
-      std::max(scratchpad_bytes_, static_cast<int64_t>(scratchpad.get_size()));
-  std::vector<Location> locations;
-  for (const Argument& argument : arguments) {
-    locations.push_back(argument.location);
-  }
-  Step& step = Append(is_compute, locations);
-  step.primitive = primitive;
-  step.scratchpad = scratchpad;
-  step.arguments = std::move(arguments);
-}
-
-void Program::AddStep(bool is_compute, absl::Span<const Location> reads,
-                      HostStep step) {
-  Append(is_compute, reads).host = std::move(step);
+void Program::Add(std::vector<Location> reads,
+                  std::function<void(const StepContext&)> function,
+                  const Location& purpose) {
+  Add({.purpose = purpose,
+       .reads = std::move(reads),
+       .function = std::move(function)});
 }
 
 int64_t Program::resident_bytes() const {
@@ -126,10 +117,10 @@ struct Program::Session {
       arguments.push_back({arg, memories.back().get()});
     }
 
-    void Execute(const dnnl::primitive& primitive, const Memory& memory,
+    void Execute(const dnnl::primitive& primitive, const StepContext& context,
                  const dnnl::stream& stream) {
       for (size_t i = 0; i < memories.size(); ++i) {
-        memories[i].set_data_handle(memory.Write(locations[i]));
+        memories[i].set_data_handle(context.Write(locations[i]));
       }
       dnnl::error::wrap_c_api(
           dnnl_primitive_execute(primitive.get(), stream.get(),
@@ -143,13 +134,12 @@ struct Program::Session {
   std::vector<Call> calls;  // by step
 };
 
-// Those that no run has; as many as there were runs at once.
-struct Program::Sessions {
-  Mutex mutex;
-  std::vector<std::unique_ptr<Session>> idle ABSL_GUARDED_BY(mutex);
-};
+Program::Program(int threads) : threads_(threads) {}
+Program::~Program() = default;
 
-Program::Program() : sessions_(std::make_shared<Sessions>()) {}
+void Program::AppendImplementation(absl::string_view word) {
+  absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ", word);
+}
 
 std::unique_ptr<Program::Session> Program::MakeSession() const {
   auto session = std::make_unique<Session>();
@@ -168,35 +158,40 @@ std::unique_ptr<Program::Session> Program::MakeSession() const {
 }
 
 std::unique_ptr<Program::Session> Program::TakeSession() const {
-  MutexLock lock(&sessions_->mutex);
-  if (sessions_->idle.empty()) return nullptr;
-  std::unique_ptr<Session> session = std::move(sessions_->idle.back());
-  sessions_->idle.pop_back();
+  MutexLock lock(&mutex_);
+  if (idle_.empty()) return nullptr;
+  std::unique_ptr<Session> session = std::move(idle_.back());
+  idle_.pop_back();
   return session;
 }
 
 void Program::ReturnSession(std::unique_ptr<Session> session) const {
-  MutexLock lock(&sessions_->mutex);
-  sessions_->idle.push_back(std::move(session));
+  MutexLock lock(&mutex_);
+  idle_.push_back(std::move(session));
 }
 
 bool Program::IsDone(const Step& step, const RunBuffers& buffers) const {
-  return (step.prepares_weight && buffers.weight_is_prepared) ||
-         (step.gathered &&
-          buffers.is_gathered[static_cast<size_t>(*step.gathered)]);
+  switch (step.purpose.area) {
+    case Location::Area::kPreparedWeight:
+      return buffers.weight_is_prepared;
+    case Location::Area::kGathered:
+      return buffers.is_gathered[step.purpose.index];
+    default:
+      return false;
+  }
 }
 
 RunTimes Program::RunIn(Session* session, const RunBuffers& buffers) const {
-  const Memory memory(buffers, {scratch_bytes_, gather_places_});
+  const StepContext context(*this, buffers);
   RunTimes times;
   absl::Time before = absl::Now();
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
     if (IsDone(step, buffers)) continue;
-    if (step.host) {
-      step.host(memory);
+    if (step.function) {
+      step.function(context);
     } else {
-      session->calls[i].Execute(step.primitive, memory, session->stream);
+      session->calls[i].Execute(step.primitive, context, session->stream);
     }
     const absl::Time after = absl::Now();
     (step.is_compute ? times.compute : times.reorder) += after - before;
@@ -207,6 +202,7 @@ RunTimes Program::RunIn(Session* session, const RunBuffers& buffers) const {
 }
 
 absl::StatusOr<RunTimes> Program::Run(const RunBuffers& buffers) const {
+  UseThreads(threads_);
   RunTimes times;
   RETURN_IF_ERROR(Guard("execution", [&] {
     std::unique_ptr<Session> session = TakeSession();

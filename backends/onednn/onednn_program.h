@@ -7,12 +7,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/core/conv_operation.h"
+#include "backends/core/mutex.h"
 #include "backends/kernels/scattered_reorder.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
@@ -37,122 +39,122 @@ struct Location {
   friend bool operator==(const Location&, const Location&) = default;
 };
 
-// Where in scratch lies what the caller has no place for, or didn't bring.
-struct ScratchPlaces {
-  int64_t prepared_weight = 0;
-  std::array<int64_t, kOperandCount> gathers = {};
+// A tensor of the caller, or a copy of one.
+struct Tensor {
+  TensorDescriptor descriptor;
+  Location location;
 };
 
-// Turns locations into pointers for one run.
-class Memory {
+class Program;
+
+// What a step finds in one run: its tensors, and how many threads it may use.
+class StepContext {
  public:
-  Memory(const RunBuffers& buffers, const ScratchPlaces& places)
-      : buffers_(buffers),
-        gathers_(places.gathers),
-        prepared_weight_(buffers.prepared_weight.empty()
-                             ? buffers.scratch.data() + places.prepared_weight
-                             : buffers.prepared_weight.data()) {}
+  StepContext(const Program& program, const RunBuffers& buffers)
+      : program_(program), buffers_(buffers) {}
 
   const void* Read(const Location& location) const;
   void* Write(const Location& location) const;
+  int threads() const;
 
  private:
+  const Program& program_;
   const RunBuffers& buffers_;
-  const std::array<int64_t, kOperandCount> gathers_;
-  std::byte* const prepared_weight_;
 };
 
-// Built once, then immutable; Run is thread-safe with buffers of its own.
-class Program {
+// Built once, then immutable.
+class Program final : public Plan {
  public:
   struct Argument {
     int arg;  // DNNL_ARG_*
     dnnl::memory::desc desc;
     Location location;
   };
-  using HostStep = std::function<void(const Memory&)>;
+  // A primitive with its arguments, or a function of ours.
+  struct Step {
+    // Whose time it is: the arithmetic's, or that of copies.
+    bool is_compute = false;
+    // The only thing that needs the step. Where that is a prepared weight or a
+    // gathered copy, a run whose caller brings it leaves the step out.
+    Location purpose = {};
+    dnnl::primitive primitive = {};
+    dnnl::memory::desc scratchpad = {};  // that the primitive asks for
+    std::vector<Argument> arguments = {};
+    // What the function reads, other steps' results aside.
+    std::vector<Location> reads = {};
+    std::function<void(const StepContext&)> function = {};
+  };
 
-  Program();
+  // To be run by a team of `threads`.
+  explicit Program(int threads);
+  ~Program() override;
 
   // Reserves scratch, aligned to 64 bytes.
   Location Allocate(int64_t bytes);
+  Tensor Allocate(const TensorDescriptor& tensor) {
+    return {tensor, Allocate(*ByteSize(tensor))};
+  }
   // Likewise, for what a run may find done: see RunBuffers::prepared_weight.
   Location AllocatePreparedWeight(int64_t bytes);
-  // Has the steps that are added, until false is said, prepare the weight.
-  void SetPreparesWeight(bool prepares) { prepares_weight_ = prepares; }
-  // Likewise, for the copy of an operand that the next step makes; each operand
-  // has one at most. `gather` is what the step does.
+  // Likewise, for the copy of an operand that `gather` makes; each operand has
+  // one at most.
   Location AllocateGathered(Operand operand, ScatteredReorder gather);
   bool HasGather(Operand operand) const {
     return gathers_[static_cast<size_t>(operand)].has_value();
   }
 
-  // Appends a step. `scratchpad` is what the primitive asks for.
-  void AddPrimitive(bool is_compute, const dnnl::primitive& primitive,
-                    const dnnl::memory::desc& scratchpad,
-                    std::vector<Argument> arguments);
-  // Append a step of ours that reads `reads`, other steps' results aside; the
-  // first is counted as reorder time.
-  void AddHostStep(const std::vector<Location>& reads, HostStep step) {
-    AddStep(false, reads, std::move(step));
-  }
-  void AddComputeStep(const std::vector<Location>& reads, HostStep step) {
-    AddStep(true, reads, std::move(step));
-  }
+  void Add(Step step);
+  // Likewise, a function of ours that copies or finishes elements.
+  void Add(std::vector<Location> reads,
+           std::function<void(const StepContext&)> function,
+           const Location& purpose = {});
 
-  int64_t scratch_bytes() const {
+  // Appends a word, which says how a pass is computed.
+  void AppendImplementation(absl::string_view word);
+
+  int threads() const { return threads_; }
+
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
+  int64_t scratch_bytes() const override {
     return scratch_bytes_ + prepared_weight_bytes_ + scratchpad_bytes_;
   }
-  int64_t prepared_weight_bytes() const { return prepared_weight_bytes_; }
-  // See Plan::gather.
-  const OperandGather* gather(size_t position) const;
-  int64_t resident_bytes() const;
-
-  // Errors: kInternal.
-  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const;
+  int64_t prepared_weight_bytes() const override {
+    return prepared_weight_bytes_;
+  }
+  const OperandGather* gather(size_t position) const override;
+  int64_t resident_bytes() const override;
+  absl::string_view implementation() const override { return implementation_; }
 
  private:
-  void AddStep(bool is_compute, absl::Span<const Location> reads,
-               HostStep step);
-
-  struct Step {
-    bool is_compute = false;
-    bool prepares_weight = false;
-    std::optional<Operand> gathered;
-    dnnl::primitive primitive;
-    dnnl::memory::desc scratchpad;
-    std::vector<Argument> arguments;
-    HostStep host;  // instead of a primitive
-  };
+  friend class StepContext;
 
   // What one run at a time needs of the library: a stream and memory objects.
   // Making them costs as much as a small layer, so they are kept, and pointed
   // at the next run's memory.
   struct Session;
-  struct Sessions;
 
   std::unique_ptr<Session> TakeSession() const;
   void ReturnSession(std::unique_ptr<Session> session) const;
   std::unique_ptr<Session> MakeSession() const;
-  // Returns a step with what was said of the next one, and counts its reads.
-  Step& Append(bool is_compute, absl::Span<const Location> reads);
   bool IsDone(const Step& step, const RunBuffers& buffers) const;
   RunTimes RunIn(Session* session, const RunBuffers& buffers) const;
 
+  const int threads_;
   std::vector<Step> steps_;
   std::array<std::optional<ScatteredReorder>, kOperandCount> gathers_;
   // Offsets of scratch.
   std::array<int64_t, kOperandCount> gather_places_ = {};
   // Steps that read the operand.
   std::array<int, kOperandCount> readers_ = {};
-  std::optional<Operand> gathered_;  // the next step
   int64_t scratch_bytes_ = 0;
   // Behind it the prepared weight.
   int64_t prepared_weight_bytes_ = 0;
-  bool prepares_weight_ = false;
   // One area behind the rest, for whichever primitive runs.
   int64_t scratchpad_bytes_ = 0;
-  std::shared_ptr<Sessions> sessions_;  // never null
+  std::string implementation_;
+  mutable Mutex mutex_;
+  // Those that no run has; as many as there were runs at once.
+  mutable std::vector<std::unique_ptr<Session>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad::onednn

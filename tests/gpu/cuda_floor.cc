@@ -45,7 +45,7 @@ absl::StatusOr<absl::Duration> CudaFloor::TimeGraphs(
     absl::Duration least = absl::InfiniteDuration();
     absl::Status refusal;
     for (cuda::Format format : {cuda::Format::kNXC, cuda::Format::kNCX}) {
-      cuda::GraphSpec spec{lowering.PassFor(request.which),
+      cuda::GraphSpec spec{PassFor(operation.problem, request.which),
                            lowering.problem(),
                            operation.dtype(),
                            request.descriptor.dtype,

@@ -106,9 +106,10 @@ void CheckEpilogue(const EpilogueCase& given) {
   const Epilogue& epilogue = given.epilogue;
   TensorDescriptor wide = given.result;
   wide.dtype = DataType::kF32;
-  const TensorDescriptor residual_descriptor = epilogue.residual.value_or(wide);
-  const Dims bias_dims =
-      epilogue.bias.value_or(Dims(given.result.dims.size(), 1));
+  const TensorDescriptor residual_descriptor =
+      epilogue.residual.value_or(StepTensor{wide}).descriptor;
+  const Dims bias_dims = epilogue.bias ? epilogue.bias->descriptor.dims
+                                       : Dims(given.result.dims.size(), 1);
   const Sample sum = MakeSample(wide, given.unit, true, 4);
   const Sample residual = MakeSample(residual_descriptor, given.unit, true, 5);
   const Sample bias = MakeSample({DataType::kF32, Layout::kNCX, bias_dims},
@@ -147,8 +148,8 @@ void CheckEpilogue(const EpilogueCase& given) {
 TEST(ApplyEpilogue, AddsAResidualOfEveryDtypeInEitherLayout) {
   const auto check = [](const TensorDescriptor& residual,
                         const TensorDescriptor& result) {
-    const Epilogue sum{std::nullopt, residual};
-    const Epilogue whole{std::nullopt, residual, true, 0.7f};
+    const Epilogue sum{std::nullopt, StepTensor{residual}};
+    const Epilogue whole{std::nullopt, StepTensor{residual}, true, 0.7f};
     for (double unit : {0.375, SmallestSubnormal(residual.dtype)}) {
       CheckEpilogue({sum, result, unit});
       CheckEpilogue({sum, result, unit, false});
@@ -163,10 +164,11 @@ TEST(ApplyEpilogue, AddsABroadcastBiasThenTheResidual) {
   for (const Dims& bias : {Dims{1, 1, 1, 1}, Dims{1, 5, 1, 1}, Dims{2, 1, 1, 1},
                            Dims{1, 1, 3, 7}, Dims{2, 5, 3, 7}}) {
     SCOPED_TRACE(ToString(bias));
+    const StepTensor added = {{DataType::kF32, Layout::kNCX, bias}};
     ForEachPair(dims, [&](const TensorDescriptor& residual,
                           const TensorDescriptor& result) {
-      CheckEpilogue({{bias, std::nullopt}, result});
-      CheckEpilogue({{bias, residual, true}, result});
+      CheckEpilogue({{added, std::nullopt}, result});
+      CheckEpilogue({{added, StepTensor{residual}, true}, result});
     });
   }
 }

@@ -19,7 +19,7 @@
 namespace convgrad::onednn {
 
 // Offsets into an area that is laid out piece by piece.
-class Area {
+class AreaLayout {
  public:
   int64_t Allocate(int64_t bytes) {
     const int64_t offset = size_;
@@ -34,7 +34,7 @@ class Area {
 };
 
 // Where a piece finds one of its tensors.
-struct Place {
+struct PieceTensor {
   enum class Where {
     kCaller,  // at `offset` of the caller's tensor
     kShared,  // scratch that all pieces see
@@ -52,19 +52,19 @@ struct Place {
 struct WeightForm {
   int64_t bytes;
   int64_t offset;      // in what the caller lends for prepared weights
-  size_t first_share;  // which puts it there
+  size_t first_piece;  // which puts it there
   // In scratch of the core, which makes it once for all of its pieces. None if
-  // only one piece reads it: its plan has a place.
+  // only one piece reads it: its plan has room for it.
   std::optional<int64_t> core_offset;
 };
 
 // A piece, ready to run.
-struct Share {
+struct PlannedPiece {
   std::shared_ptr<const Plan> plan;
-  std::array<std::optional<Place>, kOperandCount> operands;
+  std::array<std::optional<PieceTensor>, kOperandCount> operands;
   std::vector<size_t> result_indices;  // in the caller's results
-  std::vector<Place> results;
-  int64_t scratch = 0;  // the plan's, in the lane
+  std::vector<PieceTensor> results;
+  int64_t scratch = 0;  // the plan's, behind the piece's tensors
   std::optional<size_t> weight_form;
 };
 
@@ -90,25 +90,26 @@ struct Sum {
 using PiecePlanner =
     std::function<absl::StatusOr<std::unique_ptr<Plan>>(const ConvOperation&)>;
 
-// All of it. Scratch is the shared area, then for each core its own.
-struct PiecePlaces {
+// All pieces of an operation. Scratch is the shared area, then for each core
+// its own.
+struct PlannedPieces {
   int64_t core_bytes() const { return core.size() + piece.size(); }
 
-  Area shared, core, piece;
+  AreaLayout shared, core, piece;
   // Empty where a piece takes the weight as it is.
-  Area prepared_weight;
+  AreaLayout prepared_weight;
   std::vector<WeightForm> weight_forms;
   std::vector<Conversion> conversions;
-  std::vector<Share> shares;
+  std::vector<PlannedPiece> pieces;
   std::vector<Sum> sums;
   int64_t resident_bytes = 0;  // of all plans
 };
 
 // Requires: `partition` is one of PartitionsOf(operation, options.threads).
 // Errors: those of `planner`.
-absl::StatusOr<PiecePlaces> PlacePieces(const ConvOperation& operation,
-                                        const Partition& partition,
-                                        const ComputeOptions& options,
-                                        const PiecePlanner& planner);
+absl::StatusOr<PlannedPieces> PlanPieces(const ConvOperation& operation,
+                                         const Partition& partition,
+                                         const ComputeOptions& options,
+                                         const PiecePlanner& planner);
 
 }  // namespace convgrad::onednn
