@@ -1,8 +1,6 @@
 #include "proto/codec_enums.h"
 
-#include <array>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,57 +19,24 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-template <typename Wire, typename Core, size_t kSize>
-using EnumTable = std::array<std::pair<Wire, Core>, kSize>;
+// The wire's enums have the core's values, in the same order, after
+// UNSPECIFIED.
+static_assert(v1::DATA_TYPE_F16 == static_cast<int>(DataType::kF16) + 1);
+static_assert(v1::LAYOUT_FRACTAL_Z_3D ==
+              static_cast<int>(Layout::kFractalZ3D) + 1);
+static_assert(v1::RESULT_GRAD_RESIDUAL == kResultCount);
+static_assert(v1::OPERAND_OUTPUT == kOperandCount);
 
-constexpr EnumTable<v1::DataType, DataType, 3> kDataTypes = {{
-    {v1::DATA_TYPE_F32, DataType::kF32},
-    {v1::DATA_TYPE_BF16, DataType::kBF16},
-    {v1::DATA_TYPE_F16, DataType::kF16},
-}};
-
-constexpr EnumTable<v1::Layout, Layout, 7> kLayouts = {{
-    {v1::LAYOUT_NCX, Layout::kNCX},
-    {v1::LAYOUT_NXC, Layout::kNXC},
-    {v1::LAYOUT_OIX, Layout::kOIX},
-    {v1::LAYOUT_OXI, Layout::kOXI},
-    {v1::LAYOUT_XIO, Layout::kXIO},
-    {v1::LAYOUT_NDC1HWC0, Layout::kNDC1HWC0},
-    {v1::LAYOUT_FRACTAL_Z_3D, Layout::kFractalZ3D},
-}};
-
-constexpr EnumTable<v1::Result, Result, 5> kResults = {{
-    {v1::RESULT_OUTPUT, Result::kOutput},
-    {v1::RESULT_GRAD_INPUT, Result::kGradInput},
-    {v1::RESULT_GRAD_WEIGHT, Result::kGradWeight},
-    {v1::RESULT_GRAD_BIAS, Result::kGradBias},
-    {v1::RESULT_GRAD_RESIDUAL, Result::kGradResidual},
-}};
-
-constexpr EnumTable<v1::Operand, Operand, kOperandCount> kOperands = {{
-    {v1::OPERAND_INPUT, Operand::kInput},
-    {v1::OPERAND_WEIGHT, Operand::kWeight},
-    {v1::OPERAND_BIAS, Operand::kBias},
-    {v1::OPERAND_RESIDUAL, Operand::kResidual},
-    {v1::OPERAND_GRAD_OUTPUT, Operand::kGradOutput},
-    {v1::OPERAND_OUTPUT, Operand::kOutput},
-}};
-
-template <typename Table, typename Wire>
-auto ToCore(const Table& table, Wire wire)
-    -> std::optional<typename Table::value_type::second_type> {
-  for (const auto& [from, to] : table) {
-    if (from == wire) return to;
-  }
-  return std::nullopt;
+// Returns nullopt for UNSPECIFIED and beyond `last`.
+template <typename Core, typename Wire>
+std::optional<Core> ToCore(Wire wire, Wire last) {
+  if (wire < 1 || wire > last) return std::nullopt;
+  return static_cast<Core>(wire - 1);
 }
 
-template <typename Table, typename Core>
-auto ToWire(const Table& table, Core core) {
-  for (const auto& [to, from] : table) {
-    if (from == core) return to;
-  }
-  return table.front().first;
+template <typename Wire, typename Core>
+Wire ToWire(Core core) {
+  return static_cast<Wire>(static_cast<int>(core) + 1);
 }
 
 // Returns the names of `type`, but its UNSPECIFIED.
@@ -117,11 +82,11 @@ absl::Status CheckKnownInField(const Message& message,
 }  // namespace
 
 std::optional<DataType> DecodeDataType(v1::DataType dtype) {
-  return ToCore(kDataTypes, dtype);
+  return ToCore<DataType>(dtype, v1::DATA_TYPE_F16);
 }
 
 std::optional<Layout> DecodeLayout(v1::Layout layout) {
-  return ToCore(kLayouts, layout);
+  return ToCore<Layout>(layout, v1::LAYOUT_FRACTAL_Z_3D);
 }
 
 Padding DecodePadding(v1::Padding padding) {
@@ -138,22 +103,22 @@ Padding DecodePadding(v1::Padding padding) {
 }
 
 std::optional<Operand> DecodeOperand(v1::Operand which) {
-  return ToCore(kOperands, which);
+  return ToCore<Operand>(which, v1::OPERAND_OUTPUT);
 }
 
-v1::Operand EncodeOperand(Operand which) { return ToWire(kOperands, which); }
+v1::Operand EncodeOperand(Operand which) { return ToWire<v1::Operand>(which); }
 
 std::optional<Result> DecodeResult(v1::Result which) {
-  return ToCore(kResults, which);
+  return ToCore<Result>(which, v1::RESULT_GRAD_RESIDUAL);
 }
 
-v1::Result EncodeResult(Result which) { return ToWire(kResults, which); }
+v1::Result EncodeResult(Result which) { return ToWire<v1::Result>(which); }
 
 v1::DataType EncodeDataType(DataType dtype) {
-  return ToWire(kDataTypes, dtype);
+  return ToWire<v1::DataType>(dtype);
 }
 
-v1::Layout EncodeLayout(Layout layout) { return ToWire(kLayouts, layout); }
+v1::Layout EncodeLayout(Layout layout) { return ToWire<v1::Layout>(layout); }
 
 std::string ShortName(const EnumDescriptor& type, int number) {
   const auto* value = type.FindValueByNumber(number);

@@ -9,14 +9,24 @@ namespace convgrad {
 namespace {
 
 absl::Status NoConvolution(const Backend& backend, const Operation& operation) {
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, "operation",
-                    std::string(operation.name()),
-                    absl::StrCat("a convolution or its gradients, all that ",
-                                 backend.name(), " computes")});
+  return MakeError(
+      absl::StatusCode::kUnimplemented,
+      {Reason::kUnsupported, "operation", std::string(operation.name()),
+       absl::StrCat("a convolution or its gradients, all that ", backend.name(),
+                    " computes")});
 }
 
 }  // namespace
+
+BackendCapabilities ConvBackend::EveryConvolution() {
+  BackendCapabilities capabilities;
+  capabilities.results.assign(kAllResults.begin(), kAllResults.end());
+  capabilities.dtypes = {DataType::kF32, DataType::kBF16, DataType::kF16};
+  capabilities.layouts = {Layout::kNCX,       Layout::kNXC, Layout::kOIX,
+                          Layout::kOXI,       Layout::kXIO, Layout::kNDC1HWC0,
+                          Layout::kFractalZ3D};
+  return capabilities;
+}
 
 absl::Status ConvBackend::CheckSupport(const Operation& operation) const {
   const ConvOperation* convolution = AsConvolution(operation);

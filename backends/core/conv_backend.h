@@ -16,6 +16,10 @@ class ConvBackend : public Backend {
       const Operation& operation, const PlanOptions& options) const final;
 
  protected:
+  // Returns the capabilities of a backend that computes every convolution: all
+  // results, dtypes and layouts.
+  static BackendCapabilities EveryConvolution();
+
   // As CheckSupport and MakePlan.
   virtual absl::Status CheckConvolution(
       const ConvOperation& /*operation*/) const {

@@ -13,15 +13,9 @@
 namespace convgrad {
 namespace {
 
-constexpr std::array<std::pair<Layout, absl::string_view>, 7> kLayoutNames = {{
-    {Layout::kNCX, "NCX"},
-    {Layout::kNXC, "NXC"},
-    {Layout::kOIX, "OIX"},
-    {Layout::kOXI, "OXI"},
-    {Layout::kXIO, "XIO"},
-    {Layout::kNDC1HWC0, "NDC1HWC0"},
-    {Layout::kFractalZ3D, "FRACTAL_Z_3D"},
-}};
+// By Layout.
+constexpr absl::string_view kLayoutNames[] = {
+    "NCX", "NXC", "OIX", "OXI", "XIO", "NDC1HWC0", "FRACTAL_Z_3D"};
 
 // Returns axis `axis` of (D, H, W); missing leading axes are 1.
 int64_t SpatialExtent(const TensorDescriptor& d, int axis) {
@@ -91,17 +85,14 @@ Dims MemoryOrder(Layout layout, int rank) {
 }  // namespace
 
 absl::string_view NameOf(Layout layout) {
-  for (const auto& [value, name] : kLayoutNames) {
-    if (value == layout) return name;
-  }
-  return "unknown";
+  return kLayoutNames[static_cast<size_t>(layout)];
 }
 
 std::optional<Layout> ParseLayout(absl::string_view name) {
-  for (const auto& [value, known] : kLayoutNames) {
-    if (known == name) return value;
-  }
-  return std::nullopt;
+  const auto* found =
+      std::find(std::begin(kLayoutNames), std::end(kLayoutNames), name);
+  if (found == std::end(kLayoutNames)) return std::nullopt;
+  return static_cast<Layout>(found - kLayoutNames);
 }
 
 bool IsWeightLayout(Layout layout) {

@@ -64,16 +64,11 @@ class CudaBackend final : public ConvBackend {
   absl::string_view name() const override { return "cuda"; }
 
   BackendCapabilities capabilities() const override {
-    BackendCapabilities capabilities;
+    BackendCapabilities capabilities = EveryConvolution();
     capabilities.version = units_[0]->target->version();
     capabilities.description =
         absl::StrCat(units_.size(), " x ", units_[0]->info.description);
-    capabilities.results.assign(kAllResults.begin(), kAllResults.end());
-    capabilities.dtypes = {DataType::kF32, DataType::kBF16, DataType::kF16};
     capabilities.native_dtypes = capabilities.dtypes;
-    capabilities.layouts = {Layout::kNCX,       Layout::kNXC, Layout::kOIX,
-                            Layout::kOXI,       Layout::kXIO, Layout::kNDC1HWC0,
-                            Layout::kFractalZ3D};
     return capabilities;
   }
 

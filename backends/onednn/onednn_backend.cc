@@ -38,15 +38,10 @@ class OnednnBackend final : public ConvBackend {
   absl::string_view name() const override { return "onednn"; }
 
   BackendCapabilities capabilities() const override {
-    BackendCapabilities capabilities;
+    BackendCapabilities capabilities = EveryConvolution();
     capabilities.version = VersionText();
     capabilities.description = "CPU";
     capabilities.cpu_features = {std::string(onednn::InstructionSet())};
-    capabilities.results.assign(kAllResults.begin(), kAllResults.end());
-    capabilities.dtypes = {DataType::kF32, DataType::kBF16, DataType::kF16};
-    capabilities.layouts = {Layout::kNCX,       Layout::kNXC, Layout::kOIX,
-                            Layout::kOXI,       Layout::kXIO, Layout::kNDC1HWC0,
-                            Layout::kFractalZ3D};
     for (DataType dtype : capabilities.dtypes) {
       if (onednn::ComputeDtype(dtype, {1, native_bf16_}) == dtype) {
         capabilities.native_dtypes.push_back(dtype);

@@ -11,14 +11,9 @@ class ReferenceBackend : public ConvBackend {
   absl::string_view name() const override { return "reference"; }
 
   BackendCapabilities capabilities() const override {
-    BackendCapabilities capabilities;
+    BackendCapabilities capabilities = EveryConvolution();
     capabilities.description = "plain loops, double sums, one thread";
-    capabilities.results.assign(kAllResults.begin(), kAllResults.end());
-    capabilities.dtypes = {DataType::kF32, DataType::kBF16, DataType::kF16};
     capabilities.native_dtypes = capabilities.dtypes;
-    capabilities.layouts = {Layout::kNCX,       Layout::kNXC, Layout::kOIX,
-                            Layout::kOXI,       Layout::kXIO, Layout::kNDC1HWC0,
-                            Layout::kFractalZ3D};
     return capabilities;
   }
 
