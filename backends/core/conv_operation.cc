@@ -18,6 +18,12 @@ std::string ExactText(float value) {
   return std::string(text.data(), end.ptr);
 }
 
+// By Operand and by Result.
+constexpr absl::string_view kOperandNames[kOperandCount] = {
+    "input", "weight", "bias", "residual", "grad_output", "output"};
+constexpr absl::string_view kResultNames[kResultCount] = {
+    "output", "grad_input", "grad_weight", "grad_bias", "grad_residual"};
+
 // Operands whose dtype must be the request's one dtype.
 constexpr std::array<Operand, 3> kPrimary = {Operand::kInput, Operand::kWeight,
                                              Operand::kGradOutput};
@@ -38,37 +44,11 @@ absl::string_view NameOf(Direction direction) {
 }
 
 absl::string_view NameOf(Operand operand) {
-  switch (operand) {
-    case Operand::kInput:
-      return "input";
-    case Operand::kWeight:
-      return "weight";
-    case Operand::kBias:
-      return "bias";
-    case Operand::kResidual:
-      return "residual";
-    case Operand::kGradOutput:
-      return "grad_output";
-    case Operand::kOutput:
-      return "output";
-  }
-  return "unknown";
+  return kOperandNames[static_cast<size_t>(operand)];
 }
 
 absl::string_view NameOf(Result result) {
-  switch (result) {
-    case Result::kOutput:
-      return "output";
-    case Result::kGradInput:
-      return "grad_input";
-    case Result::kGradWeight:
-      return "grad_weight";
-    case Result::kGradBias:
-      return "grad_bias";
-    case Result::kGradResidual:
-      return "grad_residual";
-  }
-  return "unknown";
+  return kResultNames[static_cast<size_t>(result)];
 }
 
 const ResultRequest* ConvOperation::result(Result which) const {

@@ -8,6 +8,9 @@
 namespace convgrad {
 namespace {
 
+// By DataType.
+constexpr absl::string_view kNames[] = {"f32", "bf16", "f16"};
+
 struct BinaryFormat {
   int mantissa_bits;  // stored ones
   int min_exponent;   // of the smallest normal number
@@ -57,15 +60,7 @@ double UnpackHalf(uint16_t bits) {
 int64_t ByteSizeOf(DataType dtype) { return dtype == DataType::kF32 ? 4 : 2; }
 
 absl::string_view NameOf(DataType dtype) {
-  switch (dtype) {
-    case DataType::kF32:
-      return "f32";
-    case DataType::kBF16:
-      return "bf16";
-    case DataType::kF16:
-      return "f16";
-  }
-  return "unknown";
+  return kNames[static_cast<size_t>(dtype)];
 }
 
 std::optional<DataType> ParseDataType(absl::string_view name) {

@@ -15,56 +15,27 @@ std::string PayloadOf(const absl::Status& status, absl::string_view url) {
   return payload ? std::string(*payload) : std::string();
 }
 
+// By Reason.
+constexpr absl::string_view kReasonNames[] = {
+    "MALFORMED",      "UNKNOWN_FIELD",
+    "INVALID_ENUM",   "MISSING",
+    "NOT_FOUND",      "DUPLICATE",
+    "SHAPE_MISMATCH", "OUT_OF_RANGE",
+    "OVERFLOW",       "BYTE_COUNT_MISMATCH",
+    "DTYPE_MISMATCH", "LAYOUT_MISMATCH",
+    "UNSUPPORTED",    "BACKEND_UNAVAILABLE",
+    "LIMIT_EXCEEDED", "BUSY",
+    "DRAINING",       "DEADLINE",
+    "CANCELLED",      "UNAUTHENTICATED",
+    "FORBIDDEN",      "INTERNAL"};
+static_assert(std::size(kReasonNames) ==
+              static_cast<size_t>(Reason::kInternal) + 1);
+
 }  // namespace
 
 absl::string_view ReasonName(Reason reason) {
-  switch (reason) {
-    case Reason::kMalformed:
-      return "MALFORMED";
-    case Reason::kUnknownField:
-      return "UNKNOWN_FIELD";
-    case Reason::kInvalidEnum:
-      return "INVALID_ENUM";
-    case Reason::kMissing:
-      return "MISSING";
-    case Reason::kNotFound:
-      return "NOT_FOUND";
-    case Reason::kDuplicate:
-      return "DUPLICATE";
-    case Reason::kShapeMismatch:
-      return "SHAPE_MISMATCH";
-    case Reason::kOutOfRange:
-      return "OUT_OF_RANGE";
-    case Reason::kOverflow:
-      return "OVERFLOW";
-    case Reason::kByteCountMismatch:
-      return "BYTE_COUNT_MISMATCH";
-    case Reason::kDtypeMismatch:
-      return "DTYPE_MISMATCH";
-    case Reason::kLayoutMismatch:
-      return "LAYOUT_MISMATCH";
-    case Reason::kUnsupported:
-      return "UNSUPPORTED";
-    case Reason::kBackendUnavailable:
-      return "BACKEND_UNAVAILABLE";
-    case Reason::kLimitExceeded:
-      return "LIMIT_EXCEEDED";
-    case Reason::kBusy:
-      return "BUSY";
-    case Reason::kDraining:
-      return "DRAINING";
-    case Reason::kDeadline:
-      return "DEADLINE";
-    case Reason::kCancelled:
-      return "CANCELLED";
-    case Reason::kUnauthenticated:
-      return "UNAUTHENTICATED";
-    case Reason::kForbidden:
-      return "FORBIDDEN";
-    case Reason::kInternal:
-      return "INTERNAL";
-  }
-  return "INTERNAL";
+  const auto index = static_cast<size_t>(reason);
+  return index < std::size(kReasonNames) ? kReasonNames[index] : "INTERNAL";
 }
 
 absl::Status MakeError(absl::StatusCode code, const ErrorDetail& detail) {

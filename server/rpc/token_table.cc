@@ -30,15 +30,8 @@ std::optional<Role> ParseRole(absl::string_view name) {
 }  // namespace
 
 absl::string_view NameOf(Role role) {
-  switch (role) {
-    case Role::kInfer:
-      return "infer";
-    case Role::kTrain:
-      return "train";
-    case Role::kAdmin:
-      return "admin";
-  }
-  return "";
+  constexpr absl::string_view kNames[] = {"infer", "train", "admin"};
+  return kNames[static_cast<size_t>(role)];
 }
 
 TokenTable::Digest TokenTable::DigestOf(absl::string_view token) {

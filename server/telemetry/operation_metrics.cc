@@ -73,23 +73,8 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
   for (const char* outcome : {"passed", "failed"}) {
     self_checks_.Add({{"outcome", outcome}});
   }
-  auto& rejections =
-      AddCounters(registry, "convgrad_rejections_total",
-                  "Operations that failed, by ErrorDetail.reason.");
-  for (int i = 0; i <= static_cast<int>(Reason::kInternal); ++i) {
-    const std::string reason(ReasonName(static_cast<Reason>(i)));
-    rejections_[reason] = &rejections.Add({{"reason", reason}});
-  }
-  auto& queue = AddHistograms(registry, "convgrad_priority_queue_seconds",
-                              "Waiting for memory, then for a worker.");
-  auto& busy =
-      AddCounters(registry, "convgrad_priority_busy_total",
-                  "Operations that were refused, but may be tried again.");
-  for (const char* name : {"batch", "interactive"}) {
-    const prometheus::Labels labels = {{"priority", name}};
-    priorities_[name] = {&queue.Add(labels, LatencyBuckets()),
-                         &busy.Add(labels)};
-  }
+  AddReasons(registry);
+  AddPriorities(registry);
   OpSample sample;
   for (const std::string& operation : operations) {
     for (const std::string& backend : backends_) {
@@ -100,6 +85,29 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
         CellOf(sample);
       }
     }
+  }
+}
+
+void OperationMetrics::AddReasons(prometheus::Registry* registry) {
+  auto& rejections =
+      AddCounters(registry, "convgrad_rejections_total",
+                  "Operations that failed, by ErrorDetail.reason.");
+  for (int i = 0; i <= static_cast<int>(Reason::kInternal); ++i) {
+    const std::string reason(ReasonName(static_cast<Reason>(i)));
+    rejections_[reason] = &rejections.Add({{"reason", reason}});
+  }
+}
+
+void OperationMetrics::AddPriorities(prometheus::Registry* registry) {
+  auto& queue = AddHistograms(registry, "convgrad_priority_queue_seconds",
+                              "Waiting for memory, then for a worker.");
+  auto& busy =
+      AddCounters(registry, "convgrad_priority_busy_total",
+                  "Operations that were refused, but may be tried again.");
+  for (const char* name : {"batch", "interactive"}) {
+    const prometheus::Labels labels = {{"priority", name}};
+    priorities_[name] = {&queue.Add(labels, LatencyBuckets()),
+                         &busy.Add(labels)};
   }
 }
 

@@ -49,6 +49,8 @@ class OperationMetrics {
     prometheus::Counter* busy;
   };
 
+  void AddReasons(prometheus::Registry* registry);
+  void AddPriorities(prometheus::Registry* registry);
   void OnPriority(const OpSample& sample);
   // Returns the label "backend" of a sample.
   std::string BackendLabel(const OpSample& sample) const;
