@@ -224,7 +224,7 @@ absl::Status Translator::AddPasses() {
   if (const auto depthwise = F16DepthwiseOf()) {
     for (PlacedPass& pass : passes_) {
       program_->AppendImplementation(
-          absl::StrCat(NameOf(pass.pass), "=f16_depthwise"));
+          absl::StrCat(NameOf(pass.pass), "=half_depthwise"));
       pass.bias = pass.pass == Pass::kForward ? pass.bias : BiasToSum(pass);
       if (pass.pass == Pass::kBackwardWeight && pass.bias) bias_sum_.reset();
     }
