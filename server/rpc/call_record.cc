@@ -60,8 +60,8 @@ absl::Status CallRecord::Enter(Role role) {
 }
 
 void CallRecord::Close(const absl::Status& status, const OpSample* operation) {
-  const EndedCall call = {method_,     CallerOf(*context_), arrival_,
-                          absl::Now(), status,              operation};
+  const EndedCall call = {
+      method_, CallerOf(*context_), arrival_, absl::Now(), status, operation};
   if (operation != nullptr) services_.observer->OnOperation(*operation);
   services_.observer->OnHandled(method_, status.code(), call.end - arrival_);
   std::string trace_id = call.caller ? call.caller->trace_id : "";

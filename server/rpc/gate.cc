@@ -19,8 +19,8 @@ absl::string_view View(const grpc::string_ref& text) {
   return absl::string_view(text.data(), text.size());
 }
 
-absl::StatusOr<Principal> Authenticate(
-    const grpc::ServerContextBase& context, const TokenTable& tokens) {
+absl::StatusOr<Principal> Authenticate(const grpc::ServerContextBase& context,
+                                       const TokenTable& tokens) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kTokenKey);
   absl::string_view problem = "nothing";

@@ -51,9 +51,9 @@ enum class SelfCheckOutcome { kNone, kPassed, kFailed };
 // once per call.
 struct OpSample {
   std::string operation;  // Operation::name()
-  std::string backend;   // "" if none was chosen
-  std::string dtype;     // of the operands, "" if unknown
-  std::string priority;  // "batch" or "interactive"
+  std::string backend;    // "" if none was chosen
+  std::string dtype;      // of the operands, "" if unknown
+  std::string priority;   // "batch" or "interactive"
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string reason;  // ReasonName for errors of ours, "" otherwise
   StageTimes times;

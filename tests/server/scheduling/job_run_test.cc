@@ -169,9 +169,8 @@ TEST_F(JobRunTest, CountsTheNonfiniteOfTheWhole) {
   const ConvOperation operation =
       Whole("conv2d_n4_c2_o2_i4_k3", Direction::kForward);
   const Tensors tensors(operation);
-  auto* input = static_cast<float*>(
-      const_cast<void*>(
-          tensors.buffers().operands[PositionOf(Operand::kInput)]));
+  auto* input = static_cast<float*>(const_cast<void*>(
+      tensors.buffers().operands[PositionOf(Operand::kInput)]));
   input[0] = std::numeric_limits<float>::infinity();
   input[3 * 2 * 16] = std::numeric_limits<float>::infinity();
   InspectionRequest inspection;
