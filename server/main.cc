@@ -22,6 +22,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "server/config.h"
+#include "server/descriptor_limit.h"
 #include "server/machine.h"
 #include "server/openmp_spinning.h"
 #include "server/rpc/health_check.h"
@@ -144,6 +145,7 @@ void Reload(const std::vector<std::string>& arguments, Server* server) {
 int Serve(const std::vector<std::string>& arguments) {
   const Config config = WithDefaults(ConfigFromFlags(), ReadMachine());
   TuneMalloc(config);
+  const int64_t descriptors = RaiseDescriptorLimit();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
@@ -156,6 +158,7 @@ int Serve(const std::vector<std::string>& arguments) {
       "up to {} MiB",
       Version(), complete.workers, complete.threads_per_worker,
       complete.CallBudgetBytes() >> 20, complete.max_message_bytes >> 20);
+  spdlog::info("up to {} open descriptors", descriptors);
   if ((*server)->metrics_port() != 0) {
     spdlog::info("metrics on port {}", (*server)->metrics_port());
   }

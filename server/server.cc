@@ -11,6 +11,7 @@
 #include "server/background_thread.h"
 #include "server/compute_engine.h"
 #include "server/devices.h"
+#include "server/listener_watch.h"
 #include "server/memory/region_listener.h"
 #include "server/plan_choice.h"
 #include "server/rpc/admin_service.h"
@@ -92,6 +93,7 @@ class GrpcServer final : public Server {
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
   std::unique_ptr<DeviceWatch> device_watch_;
+  std::unique_ptr<BackgroundThread> listener_watch_;
   Warmer warmer_;
 };
 
@@ -112,6 +114,7 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
 GrpcServer::~GrpcServer() {
   if (listeners_ == nullptr) return;
   device_watch_.reset();
+  listener_watch_.reset();
   engine_.proofs->Tell(nullptr);
   readiness_->StartDraining();
   warmer_.Stop();
@@ -232,6 +235,11 @@ absl::Status GrpcServer::Listen() {
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());
+  auto watch = std::make_shared<ListenerWatch>(
+      addresses(), [this](Hearing worst) { readiness_->OnHearing(worst); });
+  watch->Tick(absl::Now());
+  listener_watch_ = std::make_unique<BackgroundThread>(
+      kRefresh, [watch] { watch->Tick(absl::Now()); });
   engine_.proofs->Tell(readiness_.get());
   return absl::OkStatus();
 }

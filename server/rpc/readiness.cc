@@ -8,20 +8,28 @@ Readiness::Readiness(Listeners* listeners) : listeners_(listeners) {
   listeners_->SetServing("startup", false);
   listeners_->SetServing("devices", true);
   listeners_->SetServing("proof", true);
-  SetServing(false);
+  Tell();
 }
 
 void Readiness::SetReady() {
   MutexLock lock(&mutex_);
   if (refusing_) return;
+  ready_ = true;
   listeners_->SetServing("startup", true);
-  SetServing(true);
+  Tell();
 }
 
 void Readiness::StartDraining() {
   MutexLock lock(&mutex_);
   refusing_ = true;
-  SetServing(false);
+  Tell();
+}
+
+void Readiness::OnHearing(Hearing worst) {
+  MutexLock lock(&mutex_);
+  hearing_ = worst;
+  listeners_->SetServing("liveness", worst != Hearing::kLost);
+  Tell();
 }
 
 void Readiness::OnDeviceLost(bool can_serve) {
@@ -29,7 +37,7 @@ void Readiness::OnDeviceLost(bool can_serve) {
   listeners_->SetServing("devices", false);
   if (can_serve) return;
   refusing_ = true;
-  SetServing(false);
+  Tell();
 }
 
 void Readiness::OnProofFailed() {
@@ -37,7 +45,8 @@ void Readiness::OnProofFailed() {
   listeners_->SetServing("proof", false);
 }
 
-void Readiness::SetServing(bool serving) {
+void Readiness::Tell() {
+  const bool serving = ready_ && !refusing_ && hearing_ == Hearing::kGood;
   for (const char* service :
        {"", "readiness", "convgrad.v1.ConvGrad", "convgrad.v1.ConvGradAdmin"}) {
     listeners_->SetServing(service, serving);

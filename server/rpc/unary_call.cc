@@ -43,19 +43,27 @@ void UnaryCall::OnMemory(const absl::Status& status) {
   if (!status.ok()) return End(status);
   read_start_ = absl::Now();
   HandOver();
-  StartRead(&request_);
+  read_.Start(core_call(), &request_,
+              [this](MessageRead::Outcome outcome) { OnRead(outcome); });
 }
 
-void UnaryCall::OnReadDone(bool ok) {
+void UnaryCall::OnRead(MessageRead::Outcome outcome) {
   HandOver();
-  if (!ok && FailedToRead()) return End(WhyGone());
-  if (!ok) {
-    // Either the client sent no message, or gRPC itself refused one, cancelled
-    // the call and told the client. Only a call that isn't cancelled can still
-    // send.
+  if (outcome == MessageRead::Outcome::kMessage) return OnMessage();
+  if (FailedToRead()) return End(WhyGone());
+  if (outcome == MessageRead::Outcome::kNone) {
+    // Only a call whose client is still there can send.
     HandOver();
     return StartSendInitialMetadata();
   }
+  // The client knows from gRPC.
+  End(MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
+       absl::StrCat("at most ", services().max_message_bytes)}));
+}
+
+void UnaryCall::OnMessage() {
   const absl::Time start = absl::Now();
   sample_.times.receive.Add(read_start_, start);
   absl::Status status = Prepare();
@@ -68,14 +76,9 @@ void UnaryCall::OnReadDone(bool ok) {
 
 void UnaryCall::OnSendInitialMetadataDone(bool ok) {
   HandOver();
-  if (ok) {
-    return End(InvalidField(Reason::kMalformed, "request", "no message",
-                            "one message"));
-  }
-  End(MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
-       absl::StrCat("at most ", services().max_message_bytes)}));
+  End(ok ? InvalidField(Reason::kMalformed, "request", "no message",
+                        "one message")
+         : WhyGone());
 }
 
 absl::Status UnaryCall::CheckMessageBytes(absl::string_view what,

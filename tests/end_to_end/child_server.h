@@ -28,6 +28,7 @@ class ChildServer {
   const std::string& address() const { return address_; }
   // 0 if it serves none.
   int metrics_port() const { return metrics_port_; }
+  pid_t process() const { return process_; }
   void Signal(int signal);
   // Waits until it ends.
   Exit Await();

@@ -1,0 +1,14 @@
+// How many files and sockets the process may have open.
+#pragma once
+
+#include <cstdint>
+
+namespace convgrad {
+
+// Raises the limit of open descriptors as far as the system allows without
+// privileges, and returns it. A listener of gRPC 1.51 never accepts again after
+// the one accept that finds no descriptor free.
+// https://github.com/grpc/grpc/issues/20418
+int64_t RaiseDescriptorLimit();
+
+}  // namespace convgrad

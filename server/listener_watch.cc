@@ -1,0 +1,164 @@
+#include "server/listener_watch.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/strip.h"
+#include "spdlog/spdlog.h"
+
+namespace convgrad {
+namespace {
+
+constexpr absl::Duration kPeriod = absl::Seconds(5);
+
+// What a busy server may take to accept a connection.
+constexpr absl::Duration kPatience = absl::Seconds(3);
+
+// By then it isn't load any more.
+constexpr absl::Duration kLostAfter = absl::Minutes(1);
+
+// Returns the size of `*result`, 0 if `path` is too long.
+socklen_t UnixAddress(absl::string_view path, bool is_abstract,
+                      sockaddr_storage* result) {
+  auto* address = reinterpret_cast<sockaddr_un*>(result);
+  address->sun_family = AF_UNIX;
+  if (path.size() + 1 > sizeof(address->sun_path)) return 0;
+  // The name of an abstract one begins with a zero byte.
+  std::memcpy(address->sun_path + (is_abstract ? 1 : 0), path.data(),
+              path.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() +
+                                1);
+}
+
+// Returns the size of `*result`, 0 if `address` has no such form.
+socklen_t HostAddress(absl::string_view address, sockaddr_storage* result) {
+  const size_t colon = address.rfind(':');
+  if (colon == address.npos) return 0;
+  absl::string_view host = address.substr(0, colon);
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(std::string(host).c_str(),
+                  std::string(address.substr(colon + 1)).c_str(), &hints,
+                  &found) != 0) {
+    return 0;
+  }
+  const socklen_t size = found->ai_addrlen;
+  std::memcpy(result, found->ai_addr, size);
+  freeaddrinfo(found);
+  return size;
+}
+
+socklen_t SocketAddress(absl::string_view address, sockaddr_storage* result) {
+  if (absl::ConsumePrefix(&address, "unix-abstract:")) {
+    return UnixAddress(address, true, result);
+  }
+  if (absl::ConsumePrefix(&address, "unix:")) {
+    absl::ConsumePrefix(&address, "//");
+    return UnixAddress(address, false, result);
+  }
+  return HostAddress(address, result);
+}
+
+}  // namespace
+
+ListenerWatch::ListenerWatch(const std::vector<std::string>& addresses,
+                             std::function<void(Hearing)> tell)
+    : tell_(std::move(tell)) {
+  for (const std::string& address : addresses) {
+    Listener listener;
+    listener.address = address;
+    listener.size = SocketAddress(address, &listener.socket_address);
+    if (listener.size > 0) listeners_.push_back(std::move(listener));
+  }
+}
+
+ListenerWatch::~ListenerWatch() {
+  for (const Listener& listener : listeners_) {
+    if (listener.dial >= 0) close(listener.dial);
+  }
+}
+
+void ListenerWatch::Tick(absl::Time now) {
+  Hearing worst = Hearing::kGood;
+  for (Listener& listener : listeners_) {
+    Look(now, &listener);
+    worst = std::max(worst, listener.hearing);
+  }
+  if (std::exchange(worst_, worst) != worst) tell_(worst);
+}
+
+void ListenerWatch::Look(absl::Time now, Listener* listener) {
+  if (listener->dial < 0) {
+    if (now < listener->dialed_at + kPeriod) return;
+    listener->dialed_at = now;
+    listener->dial = Dial(*listener);  // Without one there is no answer.
+  }
+  Answer answer = AnswerOf(listener->dial);
+  if (answer == Answer::kNotYet) {
+    if (now < listener->dialed_at + kPatience) return;
+    answer = Answer::kSilence;
+  }
+  if (listener->dial >= 0) close(std::exchange(listener->dial, -1));
+  Note(answer, now, listener);
+}
+
+void ListenerWatch::Note(Answer answer, absl::Time now, Listener* listener) {
+  listener->has_answered |= answer == Answer::kYes;
+  if (!listener->has_answered) return;
+  listener->silent_since = answer == Answer::kSilence
+                               ? std::min(listener->silent_since, now)
+                               : absl::InfiniteFuture();
+  const Hearing before = listener->hearing;
+  listener->hearing = answer == Answer::kYes ? Hearing::kGood
+                      : now - listener->silent_since >= kLostAfter
+                          ? Hearing::kLost
+                          : Hearing::kDeaf;
+  if (before == Hearing::kGood && listener->hearing != before) {
+    spdlog::error("no connection is accepted at {}", listener->address);
+  } else if (before != Hearing::kGood && answer == Answer::kYes) {
+    spdlog::info("connections are accepted again at {}", listener->address);
+  }
+}
+
+int ListenerWatch::Dial(const Listener& listener) {
+  const int dial = socket(listener.socket_address.ss_family,
+                          SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (dial < 0) return -1;
+  // To take the last descriptor would itself make the listener deaf.
+  const int spare = fcntl(dial, F_DUPFD_CLOEXEC, 0);
+  const bool dials =
+      spare >= 0 &&
+      (connect(dial,
+               reinterpret_cast<const sockaddr*>(&listener.socket_address),
+               listener.size) == 0 ||
+       errno == EINPROGRESS);
+  if (spare >= 0) close(spare);
+  if (dials) return dial;
+  close(dial);
+  return -1;
+}
+
+ListenerWatch::Answer ListenerWatch::AnswerOf(int dial) {
+  char byte;
+  if (recv(dial, &byte, 1, 0) >= 0 || errno == ECONNRESET) return Answer::kYes;
+  if (errno != EAGAIN) return Answer::kNoDial;
+  sockaddr_storage peer;
+  socklen_t size = sizeof(peer);
+  // One that isn't connected yet would be broken off by this.
+  if (getpeername(dial, reinterpret_cast<sockaddr*>(&peer), &size) == 0) {
+    shutdown(dial, SHUT_WR);
+  }
+  return Answer::kNotYet;
+}
+
+}  // namespace convgrad

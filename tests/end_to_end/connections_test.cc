@@ -1,0 +1,112 @@
+// What bare connections can do to a server: half a request, a call whose client
+// doesn't wait, more connections than descriptors.
+#include <sys/resource.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/child_server.h"
+#include "tests/end_to_end/health_of.h"
+#include "tests/end_to_end/raw_connection.h"
+#include "tests/end_to_end/test_server.h"
+
+namespace convgrad {
+namespace {
+
+// How many descriptors this process may have, and with it the children that it
+// starts, unless they raise it.
+class SoftDescriptorLimit {
+ public:
+  explicit SoftDescriptorLimit(rlim_t limit) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit lower = {limit, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  }
+  ~SoftDescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+constexpr char kBackward[] = "/convgrad.v1.ConvGrad/ConvBackward";
+
+TEST(Connections, ACallWhoseClientLeavesAfterItsRequestIsCancelled) {
+  TestServer server;
+  constexpr int kCalls = 50;
+  for (int i = 0; i < kCalls; ++i) {
+    RawConnection client(PortOf(server.address()));
+    client.Send(Http2Preface());
+    client.Send(Http2Call(1, kBackward, std::string(8000, 'x')));
+  }
+  const std::string started = absl::StrCat(
+      "grpc_server_started_total{grpc_method=\"ConvBackward\",grpc_service="
+      "\"convgrad.v1.ConvGrad\",grpc_type=\"unary\"} ",
+      kCalls);
+  server.AwaitMetric(started);
+  server.ExpectNothingHeld();
+  server.AwaitMetric("convgrad_rejections_total{reason=\"LIMIT_EXCEEDED\"} 0");
+}
+
+TEST(Connections, NoConnectionHasCallsWithoutEnd) {
+  TestServer server;
+  RawConnection client(PortOf(server.address()));
+  client.Send(Http2Preface());
+  ASSERT_NE(client.Read(1), "");
+  client.Send(Http2Acknowledgement());
+  // An honest client would wait with the next call.
+  for (int i = 0; i < 1000; ++i) {
+    client.Send(Http2Header(2 * i + 1, "/grpc.health.v1.Health/Watch"));
+  }
+  EXPECT_TRUE(client.AwaitEnd());
+}
+
+TEST(Connections, HalfSentHttpRequestsKeepNoScraperOut) {
+  Config config = TestConfig();
+  config.metrics_listen = "127.0.0.1:0";
+  TestServer server(config);
+  const int port = server.server().metrics_port();
+  std::vector<RawConnection> half_sent;
+  for (int i = 0; i < 40; ++i) {
+    half_sent.emplace_back(port).Send("GET /metrics HTTP/1.1\r\nHost: ");
+  }
+  RawConnection scraper(port);
+  scraper.Send("GET /metrics HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(absl::StrContains(scraper.Read(100), "200 OK"));
+}
+
+TEST(Connections, TheServerRaisesItsDescriptorLimit) {
+  constexpr int kDescriptors = 100;
+  std::unique_ptr<ChildServer> server;
+  {
+    const SoftDescriptorLimit limit(kDescriptors);
+    server = std::make_unique<ChildServer>(std::vector<std::string>());
+  }
+  std::vector<RawConnection> clients;
+  for (int i = 0; i < 2 * kDescriptors; ++i) {
+    clients.emplace_back(PortOf(server->address())).Send(Http2Preface());
+  }
+  for (RawConnection& client : clients) {
+    // The settings that HTTP/2 begins with.
+    ASSERT_NE(client.Read(1), "");
+  }
+}
+
+TEST(Connections, AServerThatCannotAcceptIsNotReady) {
+  ChildServer server({});
+  const auto channel =
+      grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
+  EXPECT_EQ(HealthOf(channel, "readiness"), kServing);
+  rlimit before;
+  ASSERT_EQ(prlimit(server.process(), RLIMIT_NOFILE, nullptr, &before), 0);
+  const rlimit none = {3, before.rlim_max};
+  ASSERT_EQ(prlimit(server.process(), RLIMIT_NOFILE, &none, nullptr), 0);
+  RawConnection client(PortOf(server.address()));
+  AwaitHealth(channel, "readiness", kNotServing);
+  EXPECT_EQ(HealthOf(channel, "liveness"), kServing);
+}
+
+}  // namespace
+}  // namespace convgrad
