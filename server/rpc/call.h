@@ -76,8 +76,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Returns whether a read failed because the call did, not because the client
   // has no more to send. Requires: a read failed.
   bool FailedToRead() const;
-  // For what gRPC's C++ classes don't offer.
-  grpc_call* core_call() const { return context_->c_call(); }
   // Has gRPC drop what it can't get rid of.
   void BreakOff() { context_->TryCancel(); }
 

@@ -43,27 +43,19 @@ void UnaryCall::OnMemory(const absl::Status& status) {
   if (!status.ok()) return End(status);
   read_start_ = absl::Now();
   HandOver();
-  read_.Start(core_call(), &request_,
-              [this](MessageRead::Outcome outcome) { OnRead(outcome); });
+  StartRead(&request_);
 }
 
-void UnaryCall::OnRead(MessageRead::Outcome outcome) {
+void UnaryCall::OnReadDone(bool ok) {
   HandOver();
-  if (outcome == MessageRead::Outcome::kMessage) return OnMessage();
-  if (FailedToRead()) return End(WhyGone());
-  if (outcome == MessageRead::Outcome::kNone) {
-    // Only a call whose client is still there can send.
+  if (!ok && FailedToRead()) return End(WhyGone());
+  if (!ok) {
+    // Either the client sent no message, or gRPC itself refused one, cancelled
+    // the call and told the client. Only a call that isn't cancelled can still
+    // send.
     HandOver();
     return StartSendInitialMetadata();
   }
-  // The client knows from gRPC.
-  End(MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
-       absl::StrCat("at most ", services().max_message_bytes)}));
-}
-
-void UnaryCall::OnMessage() {
   const absl::Time start = absl::Now();
   sample_.times.receive.Add(read_start_, start);
   absl::Status status = Prepare();
@@ -76,9 +68,14 @@ void UnaryCall::OnMessage() {
 
 void UnaryCall::OnSendInitialMetadataDone(bool ok) {
   HandOver();
-  End(ok ? InvalidField(Reason::kMalformed, "request", "no message",
-                        "one message")
-         : WhyGone());
+  if (ok) {
+    return End(InvalidField(Reason::kMalformed, "request", "no message",
+                            "one message"));
+  }
+  End(MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
+       absl::StrCat("at most ", services().max_message_bytes)}));
 }
 
 absl::Status UnaryCall::CheckMessageBytes(absl::string_view what,

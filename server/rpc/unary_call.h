@@ -9,7 +9,6 @@
 
 #include "server/memory/bound_tensors.h"
 #include "server/rpc/call.h"
-#include "server/rpc/message_read.h"
 
 namespace convgrad {
 
@@ -53,12 +52,11 @@ class UnaryCall : public Call {
  private:
   void Start() final;
   void OnMemory(const absl::Status& status) final;
+  void OnReadDone(bool ok) final;
   void OnSendInitialMetadataDone(bool ok) final;
   void OnGone() final;
   void Settle(const absl::Status& status) final;
 
-  void OnRead(MessageRead::Outcome outcome);
-  void OnMessage();
   // Makes a job of the request, which waits in `job_`.
   absl::Status Prepare();
   void OnJobDone(JobOutcome outcome);
@@ -67,7 +65,6 @@ class UnaryCall : public Call {
   // Payload bytes that the client declared, -1 if it didn't.
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;
-  MessageRead read_;
   grpc::ByteBuffer request_;
   BoundTensors tensors_;
   std::unique_ptr<ActiveJob> job_;
