@@ -153,6 +153,12 @@ absl::Status CheckWork(const Config& config) {
       CheckRange("max_reference_macs", config.max_reference_macs, 0, kMost));
   RETURN_IF_ERROR(CheckDuration("default_deadline", config.default_deadline,
                                 absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("max_deadline", config.max_deadline,
+                                absl::Milliseconds(1)));
+  RETURN_IF_ERROR(
+      CheckRange("min_client_rate", config.min_client_rate, 0, kMost));
+  RETURN_IF_ERROR(CheckDuration("unary_idle_timeout", config.unary_idle_timeout,
+                                absl::Milliseconds(1)));
   RETURN_IF_ERROR(CheckDuration("buffer_pool_idle_time",
                                 config.buffer_pool_idle_time,
                                 absl::Milliseconds(1)));

@@ -49,6 +49,9 @@ struct Config {
   int64_t max_region_bytes = 0;
 
   absl::Duration default_deadline = absl::Minutes(10);
+  absl::Duration max_deadline = absl::Hours(1);
+  int64_t min_client_rate = int64_t{256} << 10;  // bytes a second; 0: any
+  absl::Duration unary_idle_timeout = absl::Seconds(10);
   absl::Duration stream_idle_timeout = absl::Minutes(1);
   // Share of backwards that the server checks of its own accord, 0 to 1.
   double self_check_ratio = 0;

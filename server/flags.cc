@@ -86,6 +86,15 @@ ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
           "calls of each priority whose message may wait, unread, for memory");
 ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,
           "deadline of calls that come without one");
+ABSL_FLAG(absl::Duration, max_deadline, convgrad::Config().max_deadline,
+          "later deadlines of calls count as this one");
+ABSL_FLAG(int64_t, min_client_rate, convgrad::Config().min_client_rate,
+          "bytes a second that a client has to send or take at least while its "
+          "call waits for it, or the call is ended; 0: any rate will do");
+ABSL_FLAG(absl::Duration, unary_idle_timeout,
+          convgrad::Config().unary_idle_timeout,
+          "how much longer than --min_client_rate asks for a unary call waits "
+          "for its client's message, and for its answer to be taken");
 ABSL_FLAG(absl::Duration, stream_idle_timeout,
           convgrad::Config().stream_idle_timeout,
           "how long a stream waits for its client to send or take a frame");
@@ -183,6 +192,9 @@ Config ConfigFromFlags() {
   config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
   config.default_deadline = absl::GetFlag(FLAGS_default_deadline);
+  config.max_deadline = absl::GetFlag(FLAGS_max_deadline);
+  config.min_client_rate = absl::GetFlag(FLAGS_min_client_rate);
+  config.unary_idle_timeout = absl::GetFlag(FLAGS_unary_idle_timeout);
   config.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   config.self_check_ratio = absl::GetFlag(FLAGS_self_check_ratio);
   config.plan_file = absl::GetFlag(FLAGS_plan_file);

@@ -17,6 +17,7 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call.h"
 #include "server/rpc/capabilities.h"
+#include "server/rpc/client_watch.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/lifecycle.h"
@@ -33,8 +34,8 @@
 namespace convgrad {
 namespace {
 
-// How often deadlines are looked at that gRPC doesn't watch: those of calls
-// that came without one.
+// How often is looked at what gRPC doesn't watch: the deadlines of calls that
+// came without one, and how long clients take.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 // How often files are looked at that may have changed.
@@ -78,6 +79,7 @@ class GrpcServer final : public Server {
   // Null: no spans are asked for.
   std::unique_ptr<Tracer> tracer_;
   Gate gate_;
+  ClientWatch client_watch_;
   // Once calls come, the background thread's, as is the next line.
   TokenFile tokens_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
@@ -105,6 +107,7 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
                 background_.Post(std::move(task));
               }),
       self_check_sampler_(config_.self_check_ratio),
+      client_watch_(config_.unary_idle_timeout, config_.min_client_rate),
       tokens_(config_.token_file, &gate_),
       background_(kTick, [this] { Tick(); }),
       warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
@@ -138,6 +141,7 @@ absl::Status GrpcServer::Start() {
 void GrpcServer::Tick() {
   const absl::Time now = absl::Now();
   engine_.DropExpired(now, now - config_.buffer_pool_idle_time);
+  client_watch_.Expire(now);
   if (now < next_refresh_) return;
   next_refresh_ = now + kRefresh;
   const absl::Status tokens = tokens_.Refresh();
@@ -185,12 +189,14 @@ CallServices GrpcServer::MakeServices() {
   services.regions = region_listener_ == nullptr ? nullptr : &engine_.regions;
   services.lifecycle = &lifecycle_;
   services.gate = &gate_;
+  services.client_watch = &client_watch_;
   services.router = &engine_.router;
   services.cost_model = engine_.router.cost_model();
   services.scheduler = &engine_.scheduler;
   services.self_check_sampler = &self_check_sampler_;
   services.max_message_bytes = config_.max_message_bytes;
   services.default_deadline = config_.default_deadline;
+  services.max_deadline = config_.max_deadline;
   services.stream_idle_timeout = config_.stream_idle_timeout;
   services.defer = [this](std::function<void()> task) {
     background_.Post(std::move(task));

@@ -1,5 +1,6 @@
 #include "server/rpc/call.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -16,13 +17,15 @@ namespace convgrad {
 namespace {
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
-                      absl::Duration default_deadline) {
+                      const CallServices& services) {
+  const absl::Time now = absl::Now();
+  const absl::Time latest = now + services.max_deadline;
   const auto deadline = context.deadline();
   // gRPC's way to say that there is none.
   if (deadline == std::chrono::system_clock::time_point::max()) {
-    return absl::Now() + default_deadline;
+    return std::min(now + services.default_deadline, latest);
   }
-  return absl::FromChrono(deadline);
+  return std::min(absl::FromChrono(deadline), latest);
 }
 
 }  // namespace
@@ -40,10 +43,10 @@ Call::Call(const CallServices& services,
       context_(context),
       record_(services, context, method),
       role_(role),
-      deadline_(DeadlineOf(*context, services.default_deadline)),
+      deadline_(DeadlineOf(*context, services)),
       cancelled_(std::make_shared<std::atomic<bool>>(false)) {}
 
-Call::~Call() = default;
+Call::~Call() { services_.client_watch->Remove(answer_wait_); }
 
 void Call::Begin() {
   absl::Status admission = record_.Enter(role_);
@@ -118,6 +121,32 @@ void Call::OnCancel() {
   HandOver();
 }
 
+void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
+  ClientWatch& watch = *services_.client_watch;
+  const absl::Time until =
+      std::min(absl::Now() + watch.AllowedFor(bytes), deadline_);
+  const uint64_t id = watch.Add([this] { OnSlowClient(); });
+  client_wait_ = id;
+  HandOver();
+  start();
+  // Not before: OnSlowClient mustn't end a call for which gRPC is still asked.
+  watch.SetLimit(id, until);
+}
+
+bool Call::StopAwaitingClient() {
+  return services_.client_watch->Remove(client_wait_);
+}
+
+void Call::WatchAnswer(int64_t bytes) {
+  ClientWatch& watch = *services_.client_watch;
+  // gRPC's part of the call, which may be told to end after this one has gone.
+  grpc_call* const call = context_->c_call();
+  grpc_call_ref(call);
+  const std::shared_ptr<grpc_call> owner(call, grpc_call_unref);
+  answer_wait_ = watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
+                           absl::Now() + watch.AllowedFor(bytes));
+}
+
 void Call::OnDone() {
   HandOver();
   delete this;
@@ -143,7 +172,9 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   reservation_.ShrinkTo(0);
   if (sample() != nullptr) SetEnd(status, sample());
   record_.Close(status, sample());
-  if (status.ok() && response != nullptr) {
+  const bool answers = status.ok() && response != nullptr;
+  WatchAnswer(answers ? static_cast<int64_t>(response->Length()) : 0);
+  if (answers) {
     response_.Swap(response);
     HandOver();
     StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -58,6 +59,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Lets go of all memory, and completes `sample()`: called once, by End.
   virtual void Settle(const absl::Status& /*status*/) {}
 
+  // The client didn't do in time what AwaitClient waits for; End is still to
+  // come.
+  virtual void OnSlowClient() {}
+
   // What is told of the call's operation, beyond its status; null if it has
   // none.
   virtual OpSample* sample() { return nullptr; }
@@ -65,6 +70,15 @@ class Call : public grpc::ServerGenericBidiReactor {
   // The one exit of every call: reports it and gives gRPC the status, and
   // `response` if that is OK. The call may be gone when this returns.
   void End(absl::Status status, grpc::ByteBuffer* response = nullptr);
+
+  // Calls `start`, which asks gRPC for what the client has to do, and gives the
+  // client the time that `bytes` may take, until the deadline at most. After
+  // that OnSlowClient comes, on another thread. To be called last: the call may
+  // be gone when this returns.
+  void AwaitClient(int64_t bytes, const std::function<void()>& start);
+  // To be called where what AwaitClient waits for has come. Returns false if
+  // that is too late: OnSlowClient has the call, and nothing may touch it.
+  bool StopAwaitingClient();
 
   // Errors: kInvalidArgument if the client asks for no known priority.
   absl::Status ReadPriority();
@@ -98,6 +112,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Tells how the wait for memory ended.
   void EndWait(const absl::Status& status);
   void OnGranted(absl::StatusOr<Reservation> granted);
+  // Has gRPC drop an answer of `bytes` that the client doesn't take in time.
+  void WatchAnswer(int64_t bytes);
   // Leaves the budget's queue. Returns false if the call isn't in it.
   bool CancelWait();
   void OnCancel() final;
@@ -112,6 +128,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   // In the budget's queue; 0 if not there.
   std::atomic<uint64_t> waiter_id_{0};
+  // In the ClientWatch; 0 if not there so far. What the client is to do, and
+  // its taking of the answer.
+  uint64_t client_wait_ = 0;
+  uint64_t answer_wait_ = 0;
   absl::Time wait_start_;
   Priority priority_ = Priority::kBatch;
   Reservation reservation_;

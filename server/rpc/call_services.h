@@ -9,6 +9,7 @@
 #include "convgrad/v1/capabilities.pb.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_registry.h"
+#include "server/rpc/client_watch.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/self_check_sampler.h"
@@ -32,6 +33,7 @@ struct CallServices {
   const RegionRegistry* regions = nullptr;
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
+  ClientWatch* client_watch = nullptr;
   const Router* router = nullptr;
   // Null: auto has nothing to choose.
   CostModel* cost_model = nullptr;
@@ -49,6 +51,8 @@ struct CallServices {
   int64_t max_message_bytes = 0;
   // Of calls that come without a deadline.
   absl::Duration default_deadline = absl::InfiniteDuration();
+  // Later deadlines count as this one.
+  absl::Duration max_deadline = absl::InfiniteDuration();
   // How long a stream waits for its client to send or take a frame.
   absl::Duration stream_idle_timeout = absl::InfiniteDuration();
   // What GetCapabilities answers now.

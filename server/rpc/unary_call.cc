@@ -35,26 +35,41 @@ void UnaryCall::Start() {
         services().scheduler->CheckArrival(priority(), client(), deadline());
   }
   if (!status.ok()) return End(std::move(status));
-  AwaitMemory(AdmissionBytes(
-      declared_bytes_ >= 0 ? declared_bytes_ : services().max_message_bytes));
+  AwaitMemory(AdmissionBytes(ExpectedBytes()));
+}
+
+int64_t UnaryCall::ExpectedBytes() const {
+  return declared_bytes_ >= 0 ? declared_bytes_ : services().max_message_bytes;
 }
 
 void UnaryCall::OnMemory(const absl::Status& status) {
   if (!status.ok()) return End(status);
   read_start_ = absl::Now();
+  AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
+}
+
+void UnaryCall::OnSlowClient() {
   HandOver();
-  StartRead(&request_);
+  const absl::Time now = absl::Now();
+  if (deadline() <= now) return End(WhyGone());
+  End(MakeError(
+      absl::StatusCode::kDeadlineExceeded,
+      {Reason::kDeadline, "request",
+       absl::StrCat("no whole message of up to ", ExpectedBytes(),
+                    " bytes after ", absl::FormatDuration(now - read_start_)),
+       "one as fast as the server's --min_client_rate, after "
+       "--unary_idle_timeout at most"}));
 }
 
 void UnaryCall::OnReadDone(bool ok) {
   HandOver();
+  if (!StopAwaitingClient()) return;
   if (!ok && FailedToRead()) return End(WhyGone());
   if (!ok) {
     // Either the client sent no message, or gRPC itself refused one, cancelled
     // the call and told the client. Only a call that isn't cancelled can still
     // send.
-    HandOver();
-    return StartSendInitialMetadata();
+    return AwaitClient(0, [this] { StartSendInitialMetadata(); });
   }
   const absl::Time start = absl::Now();
   sample_.times.receive.Add(read_start_, start);
@@ -68,6 +83,7 @@ void UnaryCall::OnReadDone(bool ok) {
 
 void UnaryCall::OnSendInitialMetadataDone(bool ok) {
   HandOver();
+  if (!StopAwaitingClient()) return;
   if (ok) {
     return End(InvalidField(Reason::kMalformed, "request", "no message",
                             "one message"));

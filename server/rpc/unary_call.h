@@ -55,8 +55,11 @@ class UnaryCall : public Call {
   void OnReadDone(bool ok) final;
   void OnSendInitialMetadataDone(bool ok) final;
   void OnGone() final;
+  void OnSlowClient() final;
   void Settle(const absl::Status& status) final;
 
+  // What the client declared, or the most that it may send.
+  int64_t ExpectedBytes() const;
   // Makes a job of the request, which waits in `job_`.
   absl::Status Prepare();
   void OnJobDone(JobOutcome outcome);

@@ -90,6 +90,7 @@ class IdentityServer : public grpc::CallbackGenericService {
     services_.memory = memory_;
     services_.lifecycle = &lifecycle_;
     services_.gate = &gate_;
+    services_.client_watch = &client_watch_;
     services_.router = &router_;
     services_.scheduler = &scheduler_;
     services_.self_check_sampler = &sampler_;
@@ -170,6 +171,7 @@ class IdentityServer : public grpc::CallbackGenericService {
   SelfCheckSampler sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
   Gate gate_;
+  ClientWatch client_watch_{absl::Seconds(10), 0};
   Lifecycle lifecycle_;
   CallServices services_;
   std::unique_ptr<grpc::Server> server_;

@@ -149,6 +149,11 @@ TEST(Config, RefusesNumbersOutOfRange) {
   refused([](Config& c) { c.max_reference_macs = -1; }, "--max_reference_macs");
   refused([](Config& c) { c.default_deadline = absl::ZeroDuration(); },
           "--default_deadline");
+  refused([](Config& c) { c.max_deadline = absl::ZeroDuration(); },
+          "--max_deadline");
+  refused([](Config& c) { c.min_client_rate = -1; }, "--min_client_rate");
+  refused([](Config& c) { c.unary_idle_timeout = absl::ZeroDuration(); },
+          "--unary_idle_timeout");
   refused([](Config& c) { c.buffer_pool_idle_time = absl::ZeroDuration(); },
           "--buffer_pool_idle_time");
   refused([](Config& c) { c.stream_idle_timeout = absl::ZeroDuration(); },

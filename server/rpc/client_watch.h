@@ -1,0 +1,52 @@
+// How long a call waits for its client.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "backends/core/mutex.h"
+
+namespace convgrad {
+
+// gRPC tells nothing of a message until the whole of it has come or gone. So a
+// client gets a time that follows from the message's bytes, and what it holds
+// up is ended after that. Thread-safe.
+class ClientWatch {
+ public:
+  // A client has `idle_timeout`, and a second more for each `min_rate` bytes;
+  // if that is 0 it has for ever.
+  ClientWatch(absl::Duration idle_timeout, int64_t min_rate)
+      : idle_timeout_(idle_timeout), min_rate_(min_rate) {}
+
+  // Returns how long a client may take for `bytes`.
+  absl::Duration AllowedFor(int64_t bytes) const;
+
+  // Has Expire call `give_up` after `until`, unless Remove comes first. Returns
+  // an id, never 0.
+  uint64_t Add(std::function<void()> give_up,
+               absl::Time until = absl::InfiniteFuture());
+  // Sets `until` of what was added, unless it has ended.
+  void SetLimit(uint64_t id, absl::Time until);
+  // Returns false if that is too late: `give_up` has run, runs or is about to.
+  bool Remove(uint64_t id);
+
+  // Gives up what isn't to be waited for until `now`, with no lock held. To be
+  // called regularly.
+  void Expire(absl::Time now);
+
+ private:
+  struct Wait {
+    absl::Time until;
+    std::function<void()> give_up;
+  };
+
+  const absl::Duration idle_timeout_;
+  const int64_t min_rate_;
+  Mutex mutex_;
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<uint64_t, Wait> waits_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace convgrad

@@ -1,0 +1,158 @@
+// Clients that send a part and stop, or don't take their answers: what they
+// hold goes back, and others are served.
+#include <functional>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/pending_call.h"
+#include "tests/end_to_end/raw_http2.h"
+#include "tests/end_to_end/test_server.h"
+#include "tests/server/scheduling/puppet_backend.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// As by default, but for the times.
+Config ShortConfig() {
+  Config config = TestConfig();
+  config.memory_budget_bytes = 512 * kMiB;
+  config.min_client_rate = 1024 * kMiB;
+  config.unary_idle_timeout = absl::Milliseconds(500);
+  return config;
+}
+
+std::string EndedBackwards(const char* code, int count,
+                           const char* backend = "none",
+                           const char* dtype = "none") {
+  return absl::StrCat("convgrad_requests_total{backend=\"", backend,
+                      "\",code=\"", code, "\",dtype=\"", dtype,
+                      "\",op=\"backward\"} ", count);
+}
+
+class SlowClientsTest : public testing::Test {
+ protected:
+  explicit SlowClientsTest(const Config& config = ShortConfig())
+      : server_(config, Puppets()) {}
+
+  std::vector<RegisteredBackend> Puppets() {
+    std::vector<RegisteredBackend> backends;
+    backends.push_back(RegisteredPuppet("puppet", &strings_));
+    return backends;
+  }
+  void AwaitGauges(const std::function<bool(const ServerGauges&)>& reached) {
+    while (!reached(server_.server().gauges())) std::this_thread::yield();
+  }
+  // Makes a call whose message never comes.
+  RawReply CallWithoutMessage() {
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    grpc::GenericStub stub(server_.channel());
+    const auto call = stub.PrepareCall(
+        &context, "/convgrad.v1.ConvGrad/ConvBackward", &queue);
+    void* tag;
+    bool ok;
+    call->StartCall(nullptr);
+    queue.Next(&tag, &ok);
+    RawReply reply;
+    call->Finish(&reply.status, nullptr);
+    queue.Next(&tag, &ok);
+    reply.trailers = TrailersOf(context);
+    return reply;
+  }
+
+  PuppetStrings strings_;
+  TestServer server_;
+};
+
+TEST_F(SlowClientsTest, HalfSentMessagesDoNotKeepOthersOut) {
+  constexpr int kCalls = 24;
+  constexpr uint32_t kBytes = 30 * kMiB;
+  RawHttp2 attacker(server_.address());
+  for (int i = 0; i < kCalls; ++i) {
+    const uint32_t stream = attacker.Open(
+        "ConvBackward", {{"convgrad-request-bytes", absl::StrCat(kBytes)}});
+    attacker.BeginMessage(stream, kBytes);
+    attacker.Send(stream, std::string(2048, '\0'));
+  }
+  AwaitGauges([](const ServerGauges& g) { return g.admission_waiters > 10; });
+  for (int i = 0; i < 3; ++i) {
+    PendingCall honest(server_.stub(), absl::Seconds(10));
+    EXPECT_EQ(honest.Await(), grpc::StatusCode::OK);
+  }
+  server_.AwaitMetric(EndedBackwards("DeadlineExceeded", kCalls));
+  server_.ExpectNothingHeld();
+}
+
+TEST_F(SlowClientsTest, ASlowClientIsToldWhy) {
+  const RawReply reply = CallWithoutMessage();
+  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(reply.trailers.reason, "DEADLINE");
+  EXPECT_EQ(reply.trailers.field, "request");
+  EXPECT_TRUE(absl::StartsWith(reply.trailers.found, "no whole message of up"))
+      << reply.trailers.found;
+  EXPECT_TRUE(absl::StrContains(reply.trailers.expected, "--min_client_rate"))
+      << reply.trailers.expected;
+  server_.ExpectNothingHeld();
+}
+
+TEST_F(SlowClientsTest, AnswersThatAreNotTakenAreDropped) {
+  const std::string message = SeedBackward().SerializeAsString();
+  RawHttp2 client(server_.address(), 0);
+  const uint32_t stream = client.Open("ConvBackward");
+  client.BeginMessage(stream, message.size());
+  client.Send(stream, message);
+  client.Finish(stream);
+  server_.AwaitMetric(EndedBackwards("OK", 1, "puppet", "f32"));
+  EXPECT_GT(server_.server().gauges().buffers_outstanding, 0);
+  server_.ExpectNothingHeld();
+}
+
+class AnyRateTest : public SlowClientsTest {
+ protected:
+  static Config AnyRateConfig() {
+    Config config = ShortConfig();
+    config.min_client_rate = 0;
+    config.default_deadline = absl::Milliseconds(500);
+    return config;
+  }
+  AnyRateTest() : SlowClientsTest(AnyRateConfig()) {}
+};
+
+TEST_F(AnyRateTest, TheDeadlineHoldsForAMessageThatDoesNotCome) {
+  const RawReply reply = CallWithoutMessage();
+  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(reply.trailers.field, "deadline");
+  server_.ExpectNothingHeld();
+}
+
+class MaxDeadlineTest : public SlowClientsTest {
+ protected:
+  static Config BriefConfig() {
+    Config config = ShortConfig();
+    config.max_deadline = absl::Milliseconds(300);
+    return config;
+  }
+  MaxDeadlineTest() : SlowClientsTest(BriefConfig()) {}
+};
+
+TEST_F(MaxDeadlineTest, LaterDeadlinesCountAsTheLatest) {
+  strings_.HoldRuns();
+  PendingCall running(server_.stub(), absl::InfiniteDuration());
+  strings_.AwaitRuns(1);
+  PendingCall queued(server_.stub(), absl::Hours(24));
+  PendingCall default_one(server_.stub(), absl::InfiniteDuration());
+  EXPECT_EQ(queued.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(default_one.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  strings_.Release();
+  running.Await();
+  server_.ExpectNothingHeld();
+  EXPECT_EQ(strings_.runs(), 1);
+}
+
+}  // namespace
+}  // namespace convgrad
