@@ -33,23 +33,6 @@ class SoftDescriptorLimit {
 
 constexpr char kBackward[] = "/convgrad.v1.ConvGrad/ConvBackward";
 
-TEST(Connections, ACallWhoseClientLeavesAfterItsRequestIsCancelled) {
-  TestServer server;
-  constexpr int kCalls = 50;
-  for (int i = 0; i < kCalls; ++i) {
-    RawConnection client(PortOf(server.address()));
-    client.Send(Http2Preface());
-    client.Send(Http2Call(1, kBackward, std::string(8000, 'x')));
-  }
-  const std::string started = absl::StrCat(
-      "grpc_server_started_total{grpc_method=\"ConvBackward\",grpc_service="
-      "\"convgrad.v1.ConvGrad\",grpc_type=\"unary\"} ",
-      kCalls);
-  server.AwaitMetric(started);
-  server.ExpectNothingHeld();
-  server.AwaitMetric("convgrad_rejections_total{reason=\"LIMIT_EXCEEDED\"} 0");
-}
-
 TEST(Connections, NoConnectionHasCallsWithoutEnd) {
   TestServer server;
   RawConnection client(PortOf(server.address()));
