@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/strip.h"
+#include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -159,6 +160,15 @@ ListenerWatch::Answer ListenerWatch::AnswerOf(int dial) {
     shutdown(dial, SHUT_WR);
   }
   return Answer::kNotYet;
+}
+
+std::unique_ptr<BackgroundThread> WatchListeners(
+    const std::vector<std::string>& addresses,
+    std::function<void(Hearing)> tell) {
+  auto watch = std::make_shared<ListenerWatch>(addresses, std::move(tell));
+  watch->Tick(absl::Now());
+  return std::make_unique<BackgroundThread>(
+      absl::Seconds(1), [watch] { watch->Tick(absl::Now()); });
 }
 
 }  // namespace convgrad

@@ -4,10 +4,12 @@
 #include <sys/socket.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "server/background_thread.h"
 #include "server/rpc/readiness.h"
 
 namespace convgrad {
@@ -55,5 +57,10 @@ class ListenerWatch {
   std::vector<Listener> listeners_;
   Hearing worst_ = Hearing::kGood;
 };
+
+// Has a thread of its own tell such a watch the time, each second.
+std::unique_ptr<BackgroundThread> WatchListeners(
+    const std::vector<std::string>& addresses,
+    std::function<void(Hearing)> tell);
 
 }  // namespace convgrad

@@ -17,7 +17,6 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/call.h"
 #include "server/rpc/capabilities.h"
-#include "server/rpc/client_watch.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/lifecycle.h"
@@ -34,8 +33,7 @@
 namespace convgrad {
 namespace {
 
-// How often is looked at what gRPC doesn't watch: the deadlines of calls that
-// came without one, and how long clients take.
+// How often deadlines that gRPC doesn't know, and slow clients, are looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 // How often files are looked at that may have changed.
@@ -241,11 +239,8 @@ absl::Status GrpcServer::Listen() {
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());
-  auto watch = std::make_shared<ListenerWatch>(
+  listener_watch_ = WatchListeners(
       addresses(), [this](Hearing worst) { readiness_->OnHearing(worst); });
-  watch->Tick(absl::Now());
-  listener_watch_ = std::make_unique<BackgroundThread>(
-      kRefresh, [watch] { watch->Tick(absl::Now()); });
   engine_.proofs->Tell(readiness_.get());
   return absl::OkStatus();
 }
@@ -279,8 +274,7 @@ bool GrpcServer::Drain() {
   readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
   lifecycle_.StartDraining();
-  const absl::Time until = absl::Now() + config_.drain_timeout;
-  return lifecycle_.AwaitIdle(until);
+  return lifecycle_.AwaitIdle(absl::Now() + config_.drain_timeout);
 }
 
 }  // namespace
