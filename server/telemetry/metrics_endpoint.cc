@@ -110,7 +110,7 @@ class GaugeCollector final : public prometheus::Collectable {
 // the library's defaults, 2 threads and 30 s, a few half-sent requests keep the
 // scraper out for a minute.
 std::vector<std::string> HttpOptions(const std::string& address) {
-  return {"listening_ports",    address, "num_threads",       "32",
+  return {"listening_ports",    address, "num_threads",       "4",
           "request_timeout_ms", "1000",  "enable_keep_alive", "no"};
 }
 
