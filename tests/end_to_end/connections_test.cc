@@ -1,5 +1,5 @@
-// What bare connections can do to a server: half a request, a call whose client
-// doesn't wait, more connections than descriptors.
+// What bare connections can do to a server: half a request, too many calls,
+// more connections than descriptors.
 #include <sys/resource.h>
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "tests/end_to_end/child_server.h"
 #include "tests/end_to_end/health_of.h"
 #include "tests/end_to_end/raw_connection.h"
+#include "tests/end_to_end/raw_http2.h"
 #include "tests/end_to_end/test_server.h"
 
 namespace convgrad {
@@ -31,17 +32,14 @@ class SoftDescriptorLimit {
   rlimit before_ = {};
 };
 
-constexpr char kBackward[] = "/convgrad.v1.ConvGrad/ConvBackward";
-
 TEST(Connections, NoConnectionHasCallsWithoutEnd) {
   TestServer server;
-  RawConnection client(PortOf(server.address()));
-  client.Send(Http2Preface());
-  ASSERT_NE(client.Read(1), "");
-  client.Send(Http2Acknowledgement());
+  RawHttp2 client(server.address());
+  ASSERT_TRUE(client.AwaitSettings());
+  client.AcknowledgeSettings();
   // An honest client would wait with the next call.
   for (int i = 0; i < 1000; ++i) {
-    client.Send(Http2Header(2 * i + 1, "/grpc.health.v1.Health/Watch"));
+    client.Open("/grpc.health.v1.Health/Watch");
   }
   EXPECT_TRUE(client.AwaitEnd());
 }
@@ -67,14 +65,11 @@ TEST(Connections, TheServerRaisesItsDescriptorLimit) {
     const SoftDescriptorLimit limit(kDescriptors);
     server = std::make_unique<ChildServer>(std::vector<std::string>());
   }
-  std::vector<RawConnection> clients;
+  std::vector<RawHttp2> clients;
   for (int i = 0; i < 2 * kDescriptors; ++i) {
-    clients.emplace_back(PortOf(server->address())).Send(Http2Preface());
+    clients.emplace_back(server->address());
   }
-  for (RawConnection& client : clients) {
-    // The settings that HTTP/2 begins with.
-    ASSERT_NE(client.Read(1), "");
-  }
+  for (RawHttp2& client : clients) ASSERT_TRUE(client.AwaitSettings());
 }
 
 TEST(Connections, AServerThatCannotAcceptIsNotReady) {

@@ -9,40 +9,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace convgrad {
-namespace {
-
-constexpr char kData = 0;
-constexpr char kHeaders = 1;
-constexpr char kSettings = 4;
-constexpr char kEndStream = 1;
-constexpr char kEndHeaders = 4;
-constexpr char kAcknowledgement = 1;
-
-std::string BigEndian(uint32_t value, int bytes) {
-  std::string text;
-  for (int i = bytes - 1; i >= 0; --i) {
-    text.push_back(static_cast<char>(value >> (8 * i)));
-  }
-  return text;
-}
-
-std::string Frame(char type, char flags, int stream,
-                  const std::string& payload) {
-  return absl::StrCat(BigEndian(payload.size(), 3), std::string(1, type),
-                      std::string(1, flags), BigEndian(stream, 4), payload);
-}
-
-// A literal that isn't indexed; both parts are shorter than 127 bytes.
-std::string HeaderField(const std::string& name, const std::string& value) {
-  return absl::StrCat(std::string(1, '\0'), BigEndian(name.size(), 1), name,
-                      BigEndian(value.size(), 1), value);
-}
-
-}  // namespace
-
 RawConnection::RawConnection(int port)
     : file_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address = {};
@@ -91,34 +58,6 @@ bool RawConnection::AwaitEnd() {
 
 int PortOf(const std::string& address) {
   return std::stoi(address.substr(address.rfind(':') + 1));
-}
-
-std::string Http2Preface() {
-  return absl::StrCat("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-                      Frame(kSettings, 0, 0, ""));
-}
-
-std::string Http2Acknowledgement() {
-  return Frame(kSettings, kAcknowledgement, 0, "");
-}
-
-std::string Http2Header(int stream, const std::string& path) {
-  return Frame(
-      kHeaders, kEndHeaders, stream,
-      absl::StrCat(HeaderField(":method", "POST"),
-                   HeaderField(":scheme", "http"), HeaderField(":path", path),
-                   HeaderField(":authority", "localhost"),
-                   HeaderField("te", "trailers"),
-                   HeaderField("content-type", "application/grpc")));
-}
-
-std::string Http2Call(int stream, const std::string& path,
-                      const std::string& message) {
-  const std::string prefix =
-      absl::StrCat(std::string(1, '\0'), BigEndian(message.size(), 4));
-  return absl::StrCat(
-      Http2Header(stream, path),
-      Frame(kData, kEndStream, stream, absl::StrCat(prefix, message)));
 }
 
 }  // namespace convgrad

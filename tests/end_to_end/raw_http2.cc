@@ -1,10 +1,5 @@
 #include "tests/end_to_end/raw_http2.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cstdlib>
 #include <string_view>
 
 namespace convgrad {
@@ -16,6 +11,7 @@ constexpr uint8_t kHeaders = 0x1;
 constexpr uint8_t kSettings = 0x4;
 constexpr uint8_t kEndStream = 0x1;
 constexpr uint8_t kEndHeaders = 0x4;
+constexpr uint8_t kAcknowledgement = 0x1;
 constexpr uint16_t kInitialWindowSize = 0x4;
 
 std::string BigEndian(uint64_t value, int bytes) {
@@ -40,32 +36,22 @@ std::string Field(std::string_view name, std::string_view value) {
 }  // namespace
 
 RawHttp2::RawHttp2(const std::string& address, uint32_t window)
-    : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
-  sockaddr_in server = {};
-  server.sin_family = AF_INET;
-  server.sin_port =
-      htons(std::atoi(address.substr(address.rfind(':') + 1).c_str()));
-  server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-  if (connect(socket_, reinterpret_cast<sockaddr*>(&server), sizeof(server)) !=
-          0 ||
-      write(socket_, preface.data(), preface.size()) !=
-          static_cast<ssize_t>(preface.size())) {
-    std::abort();
-  }
+    : connection_(PortOf(address)) {
+  connection_.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
   SendFrame(kSettings, 0, 0,
             BigEndian(kInitialWindowSize, 2) + BigEndian(window, 4));
 }
 
-RawHttp2::~RawHttp2() { close(socket_); }
+void RawHttp2::AcknowledgeSettings() {
+  SendFrame(kSettings, kAcknowledgement, 0, "");
+}
 
-uint32_t RawHttp2::Open(const std::string& method,
+uint32_t RawHttp2::Open(const std::string& path,
                         const std::map<std::string, std::string>& metadata) {
   const uint32_t stream = next_stream_;
   next_stream_ += 2;
   std::string fields = Field(":method", "POST") + Field(":scheme", "http") +
-                       Field(":path", "/convgrad.v1.ConvGrad/" + method) +
-                       Field(":authority", "localhost") +
+                       Field(":path", path) + Field(":authority", "localhost") +
                        Field("te", "trailers") +
                        Field("content-type", "application/grpc");
   for (const auto& [key, value] : metadata) fields += Field(key, value);
@@ -87,13 +73,8 @@ void RawHttp2::Finish(uint32_t stream) {
 
 void RawHttp2::SendFrame(uint8_t type, uint8_t flags, uint32_t stream,
                          const std::string& payload) {
-  const std::string frame = BigEndian(payload.size(), 3) + BigEndian(type, 1) +
-                            BigEndian(flags, 1) + BigEndian(stream, 4) +
-                            payload;
-  if (send(socket_, frame.data(), frame.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(frame.size())) {
-    std::abort();
-  }
+  connection_.Send(BigEndian(payload.size(), 3) + BigEndian(type, 1) +
+                   BigEndian(flags, 1) + BigEndian(stream, 4) + payload);
 }
 
 }  // namespace convgrad

@@ -1,26 +1,32 @@
 // A client that speaks HTTP/2 by hand, to do what no gRPC client does: send a
-// part of a message and stop, or leave its answers unread.
+// part of a message and stop, leave its answers unread, or have too many calls.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
 
+#include "tests/end_to_end/raw_connection.h"
+
 namespace convgrad {
 
-// One connection, closed when this ends. Reads nothing. Aborts if it can't
-// connect or write. Not thread-safe.
+// One connection. What can't be sent any more is dropped. Thread-compatible.
 class RawHttp2 {
  public:
   // Connects to host:port on this host. The server may send `window` bytes of
   // each answer.
   explicit RawHttp2(const std::string& address, uint32_t window = 65535);
-  ~RawHttp2();
-  RawHttp2(const RawHttp2&) = delete;
-  RawHttp2& operator=(const RawHttp2&) = delete;
 
-  // Begins a call of `method`, e.g. "ConvBackward", and returns its stream.
-  uint32_t Open(const std::string& method,
+  // Returns whether the server's settings come, which HTTP/2 begins with.
+  bool AwaitSettings() { return !connection_.Read(1).empty(); }
+  // Has the server's settings count from now on.
+  void AcknowledgeSettings();
+  // As RawConnection.
+  bool AwaitEnd() { return connection_.AwaitEnd(); }
+
+  // Begins a call of `path`, e.g. "/convgrad.v1.ConvGrad/ConvBackward", and
+  // returns its stream.
+  uint32_t Open(const std::string& path,
                 const std::map<std::string, std::string>& metadata = {});
   // Begins a message of `size` bytes.
   void BeginMessage(uint32_t stream, uint32_t size);
@@ -33,7 +39,7 @@ class RawHttp2 {
   void SendFrame(uint8_t type, uint8_t flags, uint32_t stream,
                  const std::string& payload);
 
-  int socket_;
+  RawConnection connection_;
   uint32_t next_stream_ = 1;
 };
 

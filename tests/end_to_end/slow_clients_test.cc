@@ -16,6 +16,7 @@ namespace convgrad {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr char kBackward[] = "/convgrad.v1.ConvGrad/ConvBackward";
 
 // As by default, but for the times.
 Config ShortConfig() {
@@ -52,8 +53,7 @@ class SlowClientsTest : public testing::Test {
     grpc::ClientContext context;
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(server_.channel());
-    const auto call = stub.PrepareCall(
-        &context, "/convgrad.v1.ConvGrad/ConvBackward", &queue);
+    const auto call = stub.PrepareCall(&context, kBackward, &queue);
     void* tag;
     bool ok;
     call->StartCall(nullptr);
@@ -75,7 +75,7 @@ TEST_F(SlowClientsTest, HalfSentMessagesDoNotKeepOthersOut) {
   RawHttp2 attacker(server_.address());
   for (int i = 0; i < kCalls; ++i) {
     const uint32_t stream = attacker.Open(
-        "ConvBackward", {{"convgrad-request-bytes", absl::StrCat(kBytes)}});
+        kBackward, {{"convgrad-request-bytes", absl::StrCat(kBytes)}});
     attacker.BeginMessage(stream, kBytes);
     attacker.Send(stream, std::string(2048, '\0'));
   }
@@ -103,7 +103,7 @@ TEST_F(SlowClientsTest, ASlowClientIsToldWhy) {
 TEST_F(SlowClientsTest, AnswersThatAreNotTakenAreDropped) {
   const std::string message = SeedBackward().SerializeAsString();
   RawHttp2 client(server_.address(), 0);
-  const uint32_t stream = client.Open("ConvBackward");
+  const uint32_t stream = client.Open(kBackward);
   client.BeginMessage(stream, message.size());
   client.Send(stream, message);
   client.Finish(stream);
