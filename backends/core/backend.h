@@ -59,8 +59,8 @@ struct RunTimes {
 };
 
 // A prepared operation. Immutable; thread-safe: several threads may Run one
-// plan at once, each with buffers and scratch of its own. A plan made for T
-// threads must run on a thread that is set up for T (see PlanOptions).
+// plan at once, each with buffers and scratch of its own. Run and MakePlan set
+// the calling thread up for the options' threads.
 class Plan {
  public:
   virtual ~Plan() = default;
@@ -150,8 +150,8 @@ class Backend {
   // what this machine was found to compute wrongly.
   virtual absl::Status CheckSupport(const Operation& operation) const = 0;
 
-  // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Call it
-  // on the thread that will run the plan.
+  // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Any
+  // thread may call it.
   // Errors: kUnimplemented and kFailedPrecondition as CheckSupport, or where
   // only planning shows it, as of a GPU's library; kInternal if the library
   // fails.
