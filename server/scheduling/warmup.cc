@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "absl/time/clock.h"
-#include "backends/core/conv_operation.h"
 #include "backends/core/status.h"
 #include "server/scheduling/nominal_time.h"
 
 namespace convgrad {
+
 absl::StatusOr<WarmupOutcome> WarmUp(
     const std::vector<std::shared_ptr<const Operation>>& operations,
     const std::vector<RegisteredBackend>& backends, int threads,
