@@ -11,6 +11,18 @@ inline constexpr char kRequestBytesKey[] = "convgrad-request-bytes";
 // How urgent the call is: "batch" (the default) or "interactive".
 inline constexpr char kPriorityKey[] = "convgrad-priority";
 
+// Which session a call belongs to, and which change of it the call is:
+// session.proto says what each means.
+inline constexpr char kSessionKey[] = "convgrad-session-bin";
+inline constexpr char kAfterKey[] = "convgrad-session-after";
+inline constexpr char kEpochKey[] = "convgrad-session-epoch";
+inline constexpr char kSequenceKey[] = "convgrad-session-sequence";
+inline constexpr char kCallIdKey[] = "convgrad-call-id-bin";
+inline constexpr char kAcknowledgedKey[] = "convgrad-session-acknowledged";
+
+// Trailer: the number of the session's last committed change.
+inline constexpr char kNumberTrailer[] = "convgrad-session-number";
+
 // Trailer: the serialised v1::ErrorDetail of an error.
 inline constexpr char kErrorTrailer[] = "convgrad-error-bin";
 

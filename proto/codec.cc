@@ -48,17 +48,6 @@ void EncodeRegion(const RegionRange& range, Message* message) {
   message->set_byte_length(range.byte_length);
 }
 
-v1::Tensor EncodeDescriptor(const TensorDescriptor& tensor) {
-  v1::Tensor message;
-  message.set_dtype(EncodeDataType(tensor.dtype));
-  message.set_layout(EncodeLayout(tensor.layout));
-  if (!IsRowMajor(tensor.layout)) {
-    message.set_c0(static_cast<int32_t>(tensor.c0));
-  }
-  for (int64_t extent : tensor.dims) message.add_dims(extent);
-  return message;
-}
-
 v1::ResultRequest EncodeResultRequest(const ResultRequest& request) {
   v1::ResultRequest message;
   message.set_which(EncodeResult(request.which));
@@ -140,6 +129,17 @@ v1::Options EncodeOptions(const CallOptions& options) {
   message.set_self_check(options.self_check);
   message.set_count_nonfinite(options.count_nonfinite);
   message.set_request_id(options.request_id);
+  return message;
+}
+
+v1::Tensor EncodeDescriptor(const TensorDescriptor& tensor) {
+  v1::Tensor message;
+  message.set_dtype(EncodeDataType(tensor.dtype));
+  message.set_layout(EncodeLayout(tensor.layout));
+  if (!IsRowMajor(tensor.layout)) {
+    message.set_c0(static_cast<int32_t>(tensor.c0));
+  }
+  for (int64_t extent : tensor.dims) message.add_dims(extent);
   return message;
 }
 

@@ -18,6 +18,7 @@
 #include "convgrad/v1/operation.pb.h"
 #include "convgrad/v1/service.pb.h"
 #include "google/protobuf/descriptor.h"
+#include "proto/kept_tensors.h"
 #include "proto/region_places.h"
 
 namespace convgrad {
@@ -43,6 +44,10 @@ struct DecodedOperation {
   // result's overlaps nothing else. Whether there are such regions isn't known
   // here. `results` has an entry for each result.
   RegionPlaces regions;
+  // Names of those that a session keeps, unchecked: "" for operands that aren't
+  // kept. `kept_results` has an entry for each result.
+  std::array<std::string, kOperandCount> kept_operands;
+  std::vector<std::optional<KeptResult>> kept_results;
   // OK, or kUnimplemented if the request uses a source, destination or store
   // that this version doesn't build. Apart, because limits are checked before.
   absl::Status support;
@@ -85,6 +90,9 @@ v1::ConvOperation EncodeOperation(const ConvOperation& operation,
                                   const RegionPlaces& regions = {});
 // Requires: options.backend is "" or a name that BackendChoice has.
 v1::Options EncodeOptions(const CallOptions& options);
+
+// Returns `tensor` as a message that doesn't say where its bytes are.
+v1::Tensor EncodeDescriptor(const TensorDescriptor& tensor);
 
 // Returns `tensor` as a message whose bytes are payload `payload_index`, or lie
 // in a region.

@@ -15,38 +15,19 @@ namespace {
 std::string Bytes(int64_t bytes) { return absl::StrCat(bytes, " bytes"); }
 
 absl::Status Unsupported(const std::string& path, absl::string_view found) {
-  return MakeError(
-      absl::StatusCode::kUnimplemented,
-      {Reason::kUnsupported, path, std::string(found), "inline or region"});
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, path, std::string(found),
+                    "inline, region or kept"});
 }
 
-// Returns the range that a source or destination names, checked against the
-// tensor's size; its end doesn't overflow.
-template <typename Region>
-absl::StatusOr<RegionRange> CheckRegion(const Region& region, int64_t bytes,
-                                        const std::string& path) {
-  const size_t id_bytes = region.region_id().size();
-  if (id_bytes != kRegionIdBytes) {
-    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".region_id"),
-                        Bytes(static_cast<int64_t>(id_bytes)),
-                        Bytes(kRegionIdBytes));
-  }
-  if (region.byte_offset() < 0) {
-    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".byte_offset"),
-                        absl::StrCat(region.byte_offset()), "at least 0");
-  }
-  if (region.byte_length() != bytes) {
-    return InvalidField(Reason::kByteCountMismatch,
-                        absl::StrCat(path, ".byte_length"),
-                        Bytes(region.byte_length()), Bytes(bytes));
-  }
-  if (!CheckedAdd(region.byte_offset(), region.byte_length())) {
-    return InvalidField(Reason::kOverflow, absl::StrCat(path, ".byte_offset"),
-                        absl::StrCat(region.byte_offset()),
-                        "an end below 2^63 bytes");
-  }
-  return RegionRange{region.region_id(), region.byte_offset(),
-                     region.byte_length()};
+// Returns a destination as the source that it would be.
+v1::Tensor::Region SourceOf(
+    const v1::ResultRequest::RegionDestination& destination) {
+  v1::Tensor::Region source;
+  source.set_region_id(destination.region_id());
+  source.set_byte_offset(destination.byte_offset());
+  source.set_byte_length(destination.byte_length());
+  return source;
 }
 
 bool Overlap(const RegionRange& a, const RegionRange& b) {
@@ -69,6 +50,7 @@ class ByteChecker {
         named_(payload_bytes.size(), false),
         decoded_(*decoded) {
     decoded->regions.results.resize(decoded->operation.results.size());
+    decoded->kept_results.resize(decoded->operation.results.size());
   }
 
   absl::Status CheckOperand(const v1::Tensor& tensor, Operand operand) {
@@ -85,13 +67,14 @@ class ByteChecker {
       case v1::Tensor::kRegion: {
         ASSIGN_OR_RETURN(
             decoded_.regions.operands[place],
-            CheckRegion(tensor.region(), ByteSize(descriptor).value_or(0),
+            DecodeRange(tensor.region(), ByteSize(descriptor).value_or(0),
                         path + ".region"));
-        NoteRegion(path);
+        NoteNotOfStream(path + ".region");
         return absl::OkStatus();
       }
       case v1::Tensor::kKept:
-        NoteUnsupported(Unsupported(path + ".kept", ""));
+        decoded_.kept_operands[place] = tensor.kept().tensor_id();
+        NoteNotOfStream(path + ".kept");
         return absl::OkStatus();
       case v1::Tensor::kStepResult:
         NoteUnsupported(Unsupported(path + ".step_result", ""));
@@ -109,17 +92,20 @@ class ByteChecker {
   // Requires: the operands and the results before it were checked.
   absl::Status CheckResult(const v1::ResultRequest& request, int index) {
     const std::string path = ResultPath(index);
-    if (request.store() == v1::ResultRequest::STORE_ADD) {
-      NoteUnsupported(MakeError(absl::StatusCode::kUnimplemented,
-                                {Reason::kUnsupported, path + ".store",
-                                 "STORE_ADD", "STORE_OVERWRITE"}));
+    const bool adds = request.store() == v1::ResultRequest::STORE_ADD;
+    if (request.has_kept()) return KeepResult(request, index, adds);
+    if (adds) {
+      NoteUnsupported(
+          MakeError(absl::StatusCode::kUnimplemented,
+                    {Reason::kUnsupported, path + ".store", "STORE_ADD",
+                     "STORE_OVERWRITE, unless the destination is kept"}));
     }
-    if (request.has_kept()) NoteUnsupported(Unsupported(path + ".kept", ""));
     if (!request.has_region()) return absl::OkStatus();
     const int64_t bytes =
         ByteSize(decoded_.operation.results[index].descriptor).value_or(0);
-    ASSIGN_OR_RETURN(const RegionRange range,
-                     CheckRegion(request.region(), bytes, path + ".region"));
+    ASSIGN_OR_RETURN(
+        const RegionRange range,
+        DecodeRange(SourceOf(request.region()), bytes, path + ".region"));
     for (Operand operand : kAllOperands) {
       const auto place = PositionOf(operand);
       RETURN_IF_ERROR(CheckApart(range, decoded_.regions.operands[place], path,
@@ -129,7 +115,7 @@ class ByteChecker {
       RETURN_IF_ERROR(
           CheckApart(range, decoded_.regions.results[i], path, ResultPath(i)));
     }
-    NoteRegion(path);
+    NoteNotOfStream(path + ".region");
     decoded_.regions.results[index] = range;
     return absl::OkStatus();
   }
@@ -185,11 +171,34 @@ class ByteChecker {
                      " to ", other->byte_offset + other->byte_length));
   }
 
-  void NoteRegion(const std::string& path) {
+  absl::Status KeepResult(const v1::ResultRequest& request, int index,
+                          bool adds) {
+    const std::string path = ResultPath(index) + ".kept";
+    const KeptResult kept{request.kept().tensor_id(), adds};
+    for (int i = 0; i < index; ++i) {
+      const auto& other = decoded_.kept_results[i];
+      if (!other || other->name != kept.name) continue;
+      return InvalidField(
+          Reason::kDuplicate, path + ".tensor_id",
+          absl::StrCat("'", kept.name, "', as in ", ResultPath(i)),
+          "a name of its own");
+    }
+    const DataType dtype = decoded_.operation.results[index].descriptor.dtype;
+    if (adds && dtype != DataType::kF32) {
+      return InvalidField(Reason::kDtypeMismatch, ResultPath(index) + ".dtype",
+                          NameOf(dtype), "f32, which sums are kept in");
+    }
+    decoded_.kept_results[index] = kept;
+    NoteNotOfStream(path);
+    return absl::OkStatus();
+  }
+
+  // To be called for what frames can't carry.
+  void NoteNotOfStream(const std::string& path) {
     if (carrier_ != Carrier::kStream) return;
-    NoteUnsupported(MakeError(absl::StatusCode::kUnimplemented,
-                              {Reason::kUnsupported, path + ".region",
-                               "a region of a stream", "frames"}));
+    NoteUnsupported(MakeError(
+        absl::StatusCode::kUnimplemented,
+        {Reason::kUnsupported, path, "a tensor of a stream", "frames"}));
   }
 
   void NoteUnsupported(absl::Status status) {
@@ -216,6 +225,33 @@ absl::Status CheckTensors(const v1::ConvOperation& message,
 }
 
 }  // namespace
+
+absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
+                                        int64_t bytes,
+                                        const std::string& path) {
+  const size_t id_bytes = region.region_id().size();
+  if (id_bytes != kRegionIdBytes) {
+    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".region_id"),
+                        Bytes(static_cast<int64_t>(id_bytes)),
+                        Bytes(kRegionIdBytes));
+  }
+  if (region.byte_offset() < 0) {
+    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".byte_offset"),
+                        absl::StrCat(region.byte_offset()), "at least 0");
+  }
+  if (region.byte_length() != bytes) {
+    return InvalidField(Reason::kByteCountMismatch,
+                        absl::StrCat(path, ".byte_length"),
+                        Bytes(region.byte_length()), Bytes(bytes));
+  }
+  if (!CheckedAdd(region.byte_offset(), region.byte_length())) {
+    return InvalidField(Reason::kOverflow, absl::StrCat(path, ".byte_offset"),
+                        absl::StrCat(region.byte_offset()),
+                        "an end below 2^63 bytes");
+  }
+  return RegionRange{region.region_id(), region.byte_offset(),
+                     region.byte_length()};
+}
 
 absl::Status DecodeBytes(const v1::ConvOperation& message,
                          absl::Span<const int64_t> payload_bytes,

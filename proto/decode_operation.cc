@@ -89,8 +89,10 @@ absl::Status SetFusedShapes(const v1::ConvOperation& message,
   return absl::OkStatus();
 }
 
-DataType DefaultDtype(const ConvOperation& operation, Result which) {
-  if (which == Result::kGradWeight || which == Result::kGradBias) {
+DataType DefaultDtype(const ConvOperation& operation, Result which,
+                      const v1::ResultRequest& request) {
+  if (which == Result::kGradWeight || which == Result::kGradBias ||
+      (request.has_kept() && request.store() == v1::ResultRequest::STORE_ADD)) {
     return DataType::kF32;
   }
   return operation.dtype();
@@ -112,8 +114,8 @@ TensorDescriptor WantedDescriptor(const v1::ResultRequest& request,
                                   int64_t default_c0) {
   const Result which = *DecodeResult(request.which());
   TensorDescriptor wanted;
-  wanted.dtype =
-      DecodeDataType(request.dtype()).value_or(DefaultDtype(operation, which));
+  wanted.dtype = DecodeDataType(request.dtype())
+                     .value_or(DefaultDtype(operation, which, request));
   wanted.dims = DimsOf(operation.problem, which);
   if (which == Result::kGradBias) return wanted;
   wanted.layout =

@@ -34,6 +34,12 @@ absl::StatusOr<Dims> DecodeDims(
 // Errors: kInvalidArgument, reason OUT_OF_RANGE.
 absl::Status CheckC0Known(int32_t c0, const std::string& path);
 
+// Returns the range that a source names, whose size must be `bytes`; its end
+// doesn't overflow. `path` names it in errors.
+// Errors: kInvalidArgument.
+absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
+                                        int64_t bytes, const std::string& path);
+
 // Returns the problem, resolved and validated, without bias and residual.
 // Fields in errors start with "operation.problem". Requires: CheckEnums was OK.
 absl::StatusOr<ConvProblem> DecodeProblem(const v1::ConvProblem& message);

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "server/devices.h"
 #include "server/workers.h"
 
@@ -18,6 +19,9 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
           config.buffer_pool_idle_bytes, std::move(executor),
           PinnerOf(backends))),
       regions(&memory->budget, config.max_region_bytes),
+      sessions(std::make_shared<KeptMemory>(memory, config.max_kept_bytes),
+               {config.max_client_sessions, config.max_client_kept_bytes},
+               [] { return absl::Now(); }),
       plans(config.plan_cache_bytes),
       weights(config.weight_cache_bytes),
       router(backends, {config.max_macs, config.max_reference_macs},
@@ -28,6 +32,7 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
 
 void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
   memory->budget.ExpireWaiters(now);
+  sessions.Expire();
   scheduler.DropDead();
   memory->pool.ReleaseUnusedSince(unused_since);
 }
@@ -49,6 +54,13 @@ ServerGauges ComputeEngine::gauges() const {
   gauges.buffer_bytes_idle = memory->pool.idle_bytes();
   gauges.regions = regions.regions();
   gauges.region_bytes = regions.region_bytes();
+  gauges.sessions = sessions.sessions();
+  gauges.sessions_expired = sessions.expired();
+  gauges.kept_tensors = sessions.tensors();
+  gauges.kept_bytes = sessions.memory()->used_bytes();
+  gauges.kept_capacity_bytes = sessions.memory()->max_bytes();
+  gauges.digest_hits = sessions.digests().hits();
+  gauges.digest_saved_bytes = sessions.digests().saved_bytes();
   gauges.plan_cache_bytes = plans.bytes();
   gauges.plan_cache_plans = plans.plans();
   gauges.devices = GaugesOf(backends, scheduler);

@@ -15,6 +15,7 @@
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
 #include "server/scheduling/weight_cache.h"
+#include "server/sessions/session_table.h"
 #include "server/telemetry/observer.h"
 
 namespace convgrad {
@@ -39,6 +40,7 @@ struct ComputeEngine {
   const std::vector<RegisteredBackend> backends;
   const std::shared_ptr<CallMemory> memory;
   RegionRegistry regions;
+  SessionTable sessions;
   PlanCache plans;
   WeightCache weights;
   Router router;

@@ -137,6 +137,16 @@ absl::Status CheckRegions(const Config& config) {
       config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes));
 }
 
+absl::Status CheckSessions(const Config& config) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  RETURN_IF_ERROR(CheckRange("max_kept_bytes", config.max_kept_bytes, 0,
+                             config.MostKeptBytes()));
+  RETURN_IF_ERROR(CheckRange("max_client_sessions", config.max_client_sessions,
+                             0, 1'000'000));
+  return CheckRange("max_client_kept_bytes", config.max_client_kept_bytes, 0,
+                    kMost);
+}
+
 absl::Status CheckWork(const Config& config) {
   RETURN_IF_ERROR(CheckRange("workers", config.workers, 1, 1024));
   RETURN_IF_ERROR(
@@ -189,6 +199,12 @@ int64_t Config::CallBudgetBytes() const {
          weight_cache_bytes - kProcessBytes;
 }
 
+int64_t Config::MostKeptBytes() const {
+  const int64_t regions = regions_listen.empty() ? 0 : max_region_bytes;
+  return std::max(int64_t{0}, CallBudgetBytes() - regions -
+                                  AdmissionBytes(max_message_bytes));
+}
+
 absl::Status Config::Validate() const {
   if (ListenAddresses().empty()) {
     return InvalidField(Reason::kMissing, "--listen", "nothing",
@@ -208,6 +224,7 @@ absl::Status Config::Validate() const {
   RETURN_IF_ERROR(CheckWork(*this));
   RETURN_IF_ERROR(CheckMemory(*this));
   RETURN_IF_ERROR(CheckRegions(*this));
+  RETURN_IF_ERROR(CheckSessions(*this));
   constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error",
                                            "off"};
   if (!absl::c_linear_search(kLevels, log_level)) {
@@ -247,6 +264,10 @@ Config WithDefaults(Config config, const Machine& machine) {
     const int64_t budget = config.CallBudgetBytes();
     config.max_region_bytes =
         std::min(budget / 2, budget - AdmissionBytes(config.max_message_bytes));
+  }
+  if (config.max_kept_bytes == -1) {
+    const int64_t budget = config.CallBudgetBytes();
+    config.max_kept_bytes = std::min(config.MostKeptBytes(), budget / 2);
   }
   return config;
 }

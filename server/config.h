@@ -47,6 +47,11 @@ struct Config {
   int max_admission_waiters = 1024;
   // 0: half of what calls may hold, at most what leaves room for one message.
   int64_t max_region_bytes = 0;
+  // Of all sessions together; -1: half of what calls may hold, at most
+  // MostKeptBytes.
+  int64_t max_kept_bytes = -1;
+  int max_client_sessions = 64;       // 0: no limit
+  int64_t max_client_kept_bytes = 0;  // 0: no limit
 
   absl::Duration default_deadline = absl::Minutes(10);
   absl::Duration max_deadline = absl::Hours(1);
@@ -76,6 +81,10 @@ struct Config {
   // Returns the bytes that calls may hold at once: the budget without what idle
   // buffers, plans and the process itself take.
   int64_t CallBudgetBytes() const;
+
+  // Returns the most that sessions may keep: what leaves room for regions and
+  // for one message. Requires: WithDefaults.
+  int64_t MostKeptBytes() const;
 
   // Errors: kInvalidArgument naming flag, found and expected.
   // Requires: WithDefaults.

@@ -29,6 +29,15 @@ ABSL_FLAG(int64_t, max_region_bytes, convgrad::Config().max_region_bytes,
           "bytes of all shared memory together, taken from the budget; 0 for "
           "half of what calls may take, at most what leaves room for a message "
           "of --max_message_bytes");
+ABSL_FLAG(int64_t, max_kept_bytes, convgrad::Config().max_kept_bytes,
+          "bytes of all sessions' tensors together, taken from the budget; -1 "
+          "for half of what calls may take, at most what leaves room for a "
+          "message of --max_message_bytes");
+ABSL_FLAG(int, max_client_sessions, convgrad::Config().max_client_sessions,
+          "sessions that one client may have open; 0: no limit");
+ABSL_FLAG(int64_t, max_client_kept_bytes,
+          convgrad::Config().max_client_kept_bytes,
+          "bytes that the sessions of one client may keep; 0: no limit");
 ABSL_FLAG(std::string, health_listen, convgrad::Config().health_listen,
           "host:port or unix:path that serves grpc.health.v1 and nothing else, "
           "in plaintext; empty: health is asked for at --listen");
@@ -171,6 +180,9 @@ Config ConfigFromFlags() {
   config.otlp_endpoint = absl::GetFlag(FLAGS_otlp_endpoint);
   config.regions_listen = absl::GetFlag(FLAGS_regions_listen);
   config.max_region_bytes = absl::GetFlag(FLAGS_max_region_bytes);
+  config.max_kept_bytes = absl::GetFlag(FLAGS_max_kept_bytes);
+  config.max_client_sessions = absl::GetFlag(FLAGS_max_client_sessions);
+  config.max_client_kept_bytes = absl::GetFlag(FLAGS_max_client_kept_bytes);
   config.health_listen = absl::GetFlag(FLAGS_health_listen);
   config.tls_cert = absl::GetFlag(FLAGS_tls_cert);
   config.tls_key = absl::GetFlag(FLAGS_tls_key);

@@ -23,6 +23,7 @@
 #include "server/rpc/listed_service.h"
 #include "server/rpc/listeners.h"
 #include "server/rpc/readiness.h"
+#include "server/rpc/session_service.h"
 #include "server/scheduling/warmup.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
@@ -89,6 +90,7 @@ class GrpcServer final : public Server {
   CallServices services_;
   std::unique_ptr<ListedService> listed_service_;
   std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<SessionService> session_service_;
   std::unique_ptr<ConvGradService> service_;
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
@@ -159,6 +161,7 @@ absl::Status GrpcServer::StartMetrics() {
   for (Direction direction : {Direction::kForward, Direction::kBackward}) {
     options.operations.emplace_back(NameOf(direction));
   }
+  for (const char* name : {"put", "get"}) options.operations.emplace_back(name);
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
   return absl::OkStatus();
 }
@@ -191,6 +194,7 @@ CallServices GrpcServer::MakeServices() {
   services.router = &engine_.router;
   services.cost_model = engine_.router.cost_model();
   services.scheduler = &engine_.scheduler;
+  services.sessions = &engine_.sessions;
   services.self_check_sampler = &self_check_sampler_;
   services.max_message_bytes = config_.max_message_bytes;
   services.default_deadline = config_.default_deadline;
@@ -220,6 +224,7 @@ absl::Status GrpcServer::Listen() {
   services_ = MakeServices();
   listed_service_ = std::make_unique<ListedService>(services_);
   admin_service_ = std::make_unique<AdminService>(services_);
+  session_service_ = std::make_unique<SessionService>(services_);
   service_ = std::make_unique<ConvGradService>(services_);
   Call::HandOver();
   ListenerOptions options;
@@ -232,10 +237,11 @@ absl::Status GrpcServer::Listen() {
     options.max_connection_age = config_.max_connection_age;
   }
   options.reflection = config_.token_file.empty();
-  ASSIGN_OR_RETURN(
-      listeners_,
-      Listeners::Start(options, {listed_service_.get(), admin_service_.get()},
-                       service_.get()));
+  ASSIGN_OR_RETURN(listeners_, Listeners::Start(options,
+                                                {listed_service_.get(),
+                                                 session_service_.get(),
+                                                 admin_service_.get()},
+                                                service_.get()));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());

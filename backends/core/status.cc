@@ -27,7 +27,9 @@ constexpr absl::string_view kReasonNames[] = {
     "LIMIT_EXCEEDED", "BUSY",
     "DRAINING",       "DEADLINE",
     "CANCELLED",      "UNAUTHENTICATED",
-    "FORBIDDEN",      "INTERNAL"};
+    "FORBIDDEN",      "TAKEN_OVER",
+    "EPOCH_ENDED",    "OUT_OF_ORDER",
+    "INTERNAL"};
 static_assert(std::size(kReasonNames) ==
               static_cast<size_t>(Reason::kInternal) + 1);
 

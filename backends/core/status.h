@@ -38,6 +38,9 @@ enum class Reason {
   kCancelled,           // the caller gave up
   kUnauthenticated,     // the caller doesn't show who it is
   kForbidden,           // the caller may not do this
+  kTakenOver,           // a call of a session that another process has resumed
+  kEpochEnded,          // an earlier change of the session's epoch failed
+  kOutOfOrder,          // a change whose number doesn't come next
   kInternal,            // the library or the server failed
 };
 

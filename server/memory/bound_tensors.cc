@@ -55,6 +55,21 @@ class PlainGather final : public OperandGather {
   const int64_t size_;
 };
 
+// Adds its addend to the result of `size` bytes at `place`.
+void Add(const TensorPlace& place, int64_t size, const Backend& backend,
+         int threads) {
+  const int64_t count = size / static_cast<int64_t>(sizeof(float));
+  constexpr int64_t kPart = kPartBytes / sizeof(float);
+  auto* sum = reinterpret_cast<float*>(place.data);
+  backend.ParallelFor(threads, CeilDiv(count, kPart),
+                      [&](int64_t begin, int64_t end) {
+                        const int64_t last = std::min(end * kPart, count);
+                        for (int64_t i = begin * kPart; i < last; ++i) {
+                          sum[i] = place.addend[i] + sum[i];
+                        }
+                      });
+}
+
 }  // namespace
 
 BoundTensors::BoundTensors(std::shared_ptr<CallMemory> memory)
@@ -199,6 +214,9 @@ absl::StatusOr<RunBuffers> BoundTensors::BringIn(const Plan* plan,
 
 void BoundTensors::BringOut(const Backend& backend, int threads) {
   for (const BoundResult& result : results_) {
+    if (result.place.addend != nullptr) {
+      Add(result.place, result.size, backend, threads);
+    }
     if (!result.place.in_memory() || result.place.is_usable()) continue;
     const PlainGather copy(result.size);
     const auto read = [&](int64_t offset, absl::Span<std::byte> to) {

@@ -40,7 +40,8 @@ class BoundTensors {
                                      int threads);
 
   // Copies the results that are wanted in memory which the backend couldn't
-  // use. To be called once they are complete, where BringIn was.
+  // use, and adds what they are to be sums with. To be called once they are
+  // complete, where BringIn was.
   void BringOut(const Backend& backend, int threads);
 
   // Returns whether nobody else can write to the operand at `position`.

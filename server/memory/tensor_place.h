@@ -21,6 +21,9 @@ struct TensorPlace {
   std::shared_ptr<ScatteredBytes> message;
   std::shared_ptr<const void> owner;
   std::byte* data = nullptr;
+  // Of a result in memory that can be used: f32 numbers, as many as it has,
+  // which are added to it once it is there. Kept by `owner`.
+  const float* addend = nullptr;
 
   bool in_memory() const { return owner != nullptr; }
   // Returns whether a backend may use the bytes where they are (RunBuffers).

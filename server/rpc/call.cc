@@ -75,7 +75,8 @@ absl::string_view Call::Metadata(absl::string_view key) const {
 }
 
 void Call::AwaitMemory(int64_t bytes) {
-  attendance_.Begin(services_.lifecycle);
+  const CallHold hold(this);
+  BeginAttendance();
   reservation_.ShrinkTo(0);
   wait_start_ = absl::Now();
   absl::Status held = record_.visit().Hold(bytes);
@@ -149,7 +150,11 @@ void Call::WatchAnswer(int64_t bytes) {
 
 void Call::OnDone() {
   HandOver();
-  delete this;
+  Release();
+}
+
+void Call::Release() {
+  if (--holders_ == 0) delete this;
 }
 
 absl::Status Call::WhyGone() const {

@@ -46,8 +46,7 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   // Counts the call as active and waits for `bytes` of the budget, in place of
   // what the call has. OnMemory tells how the wait ended, maybe before this
-  // returns. To be called where OnDone can't come meanwhile: in Start, for
-  // example.
+  // returns.
   void AwaitMemory(int64_t bytes);
 
   // OK: `reservation()` has the bytes. Otherwise End is still to come.
@@ -96,7 +95,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   // As the client asks for in kPriorityKey.
   Priority priority() const { return priority_; }
   // Who calls, as limits and turns go by.
-  const std::string& client() const { return record_.visit().client(); }
+  const std::string& client() const { return visit().client(); }
+  const Visit& visit() const { return record_.visit(); }
+  // What the call takes.
+  Role role() const { return role_; }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
   absl::Time arrival() const { return record_.arrival(); }
@@ -106,9 +108,20 @@ class Call : public grpc::ServerGenericBidiReactor {
     return cancelled_;
   }
 
+  // Tells the client `value` when the call ends.
+  void AddTrailer(const std::string& key, const std::string& value) {
+    context_->AddTrailingMetadata(key, value);
+  }
+  // Counts the call as one that is worked on, which a drain waits for.
+  void BeginAttendance() { attendance_.Begin(services_.lifecycle); }
+
   void OnDone() override;
+  // Deletes the call when nobody else holds it. To be called for OnDone, once.
+  void Release();
 
  private:
+  friend class CallHold;
+
   // Tells how the wait for memory ended.
   void EndWait(const absl::Status& status);
   void OnGranted(absl::StatusOr<Reservation> granted);
@@ -118,7 +131,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   bool CancelWait();
   void OnCancel() final;
 
-  // First, so that it ends last: the server waits for it before it goes.
+  // gRPC, until OnDone, and each CallHold.
+  std::atomic<int> holders_{1};
+  // Before what follows, so that it ends last: the server waits for it before
+  // it goes.
   Attendance attendance_;
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
@@ -136,6 +152,19 @@ class Call : public grpc::ServerGenericBidiReactor {
   Priority priority_ = Priority::kBatch;
   Reservation reservation_;
   grpc::ByteBuffer response_;
+};
+
+// Keeps a call that something else may end from being deleted before its own
+// step is over. Requires: the call hasn't ended yet.
+class CallHold {
+ public:
+  explicit CallHold(Call* call) : call_(call) { ++call_->holders_; }
+  ~CallHold() { call_->Release(); }
+  CallHold(const CallHold&) = delete;
+  CallHold& operator=(const CallHold&) = delete;
+
+ private:
+  Call* const call_;
 };
 
 }  // namespace convgrad

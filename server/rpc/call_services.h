@@ -16,6 +16,7 @@
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
 #include "server/scheduling/warmup.h"
+#include "server/sessions/session_table.h"
 #include "server/telemetry/observer.h"
 #include "server/telemetry/tracing.h"
 
@@ -38,6 +39,7 @@ struct CallServices {
   // Null: auto has nothing to choose.
   CostModel* cost_model = nullptr;
   Scheduler* scheduler = nullptr;
+  SessionTable* sessions = nullptr;
   SelfCheckSampler* self_check_sampler = nullptr;
   // Has another thread run a task soon. May be called with any lock held.
   std::function<void(std::function<void()>)> defer;

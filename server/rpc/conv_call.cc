@@ -5,7 +5,9 @@
 
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
+#include "proto/call_metadata.h"
 #include "proto/codec.h"
+#include "server/rpc/kept_places.h"
 #include "server/rpc/report.h"
 #include "server/rpc/tensor_places.h"
 #include "spdlog/spdlog.h"
@@ -18,10 +20,16 @@ int64_t ResponseBytes(const DecodedOperation& decoded) {
   const ConvOperation& operation = decoded.operation;
   int64_t bytes = 0;
   for (size_t i = 0; i < operation.results.size(); ++i) {
-    if (decoded.regions.results[i]) continue;
+    if (decoded.regions.results[i] || decoded.kept_results[i]) continue;
     bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
   }
   return bytes;
+}
+
+// A change of a session takes more than computing.
+Role RoleOf(const grpc::ServerContextBase& context, Direction direction) {
+  const auto& metadata = context.client_metadata();
+  return metadata.contains(kSequenceKey) ? Role::kTrain : RoleFor(direction);
 }
 
 }  // namespace
@@ -32,7 +40,7 @@ ConvCall::ConvCall(const CallServices& services,
     : UnaryCall(
           services, context,
           direction == Direction::kForward ? "ConvForward" : "ConvBackward",
-          RoleFor(direction), NameOf(direction)),
+          RoleOf(*context, direction), NameOf(direction)),
       direction_(direction) {}
 
 absl::StatusOr<UnaryCall::Request> ConvCall::Decode(grpc::ByteBuffer* message) {
@@ -56,6 +64,8 @@ absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
   RETURN_IF_ERROR(CheckReceived(received));
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(CallOptions options, DecodeOptions(head.options()));
+  KeptPlaces kept(&session());
+  RETURN_IF_ERROR(CompleteKept(&kept, head.mutable_operation()));
   ASSIGN_OR_RETURN(DecodedOperation decoded,
                    DecodeOperation(head.operation(), direction_, sizes));
   RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, sample()));
@@ -64,12 +74,14 @@ absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
   RETURN_IF_ERROR(decoded.support);
   ASSIGN_OR_RETURN(TensorPlaces places,
                    PlacesOf(decoded, std::move(payloads), services().regions));
+  RETURN_IF_ERROR(kept.Place(decoded, &places, reservation()));
   sample()->bytes_received += RegionOperandBytes(decoded);
   ASSIGN_OR_RETURN(
       request_,
       RouteRequest(services(), std::move(decoded.operation), std::move(options),
                    received + response, sample()));
   result_regions_ = std::move(decoded.regions.results);
+  kept_results_ = std::move(decoded.kept_results);
   return Request{request_.operation, std::move(places), request_.route.backend,
                  request_.options.deterministic,
                  InspectionFor(request_.options)};
@@ -104,10 +116,16 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall::EncodeAs(
     const ResultRequest& result = operation.results[i];
     v1::NamedTensor* named = head.add_results();
     named->set_which(EncodeResult(result.which));
-    *named->mutable_tensor() =
-        result_regions_[i]
-            ? EncodeTensor(result.descriptor, *result_regions_[i])
-            : EncodeTensor(result.descriptor, payload_index++);
+    v1::Tensor* tensor = named->mutable_tensor();
+    if (kept_results_[i]) {
+      *tensor = EncodeDescriptor(result.descriptor);
+      tensor->mutable_kept()->set_tensor_id(kept_results_[i]->name);
+      tensor->mutable_kept()->set_version(session().state().number + 1);
+    } else if (result_regions_[i]) {
+      *tensor = EncodeTensor(result.descriptor, *result_regions_[i]);
+    } else {
+      *tensor = EncodeTensor(result.descriptor, payload_index++);
+    }
   }
   EncodeReport(*sample(), operation, outcome, head.mutable_report());
   EncodePredictions(request_.route.predictions, head.mutable_report());

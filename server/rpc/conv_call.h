@@ -29,8 +29,10 @@ class ConvCall final : public UnaryCall {
 
   const Direction direction_;
   ConvRequest request_;
-  // Of the operation's results; nullopt for those that the response carries.
+  // Of the operation's results; nullopt for those that the response carries,
+  // and those that are in the other list.
   std::vector<std::optional<RegionRange>> result_regions_;
+  std::vector<std::optional<KeptResult>> kept_results_;
 };
 
 }  // namespace convgrad

@@ -2,9 +2,11 @@
 
 #include <string>
 
+#include "absl/strings/strip.h"
 #include "backends/core/status.h"
 #include "server/rpc/conv_call.h"
 #include "server/rpc/stream_call.h"
+#include "server/rpc/tensor_calls.h"
 
 namespace convgrad {
 namespace {
@@ -23,15 +25,30 @@ class UnknownCall final : public Call {
                   {Reason::kUnsupported, "method", path_,
                    "ConvForward, ConvBackward, ConvForwardStream, "
                    "ConvBackwardStream or GetCapabilities of "
-                   "convgrad.v1.ConvGrad, or Warmup of "
-                   "convgrad.v1.ConvGradAdmin"}));
+                   "convgrad.v1.ConvGrad, or a method of "
+                   "convgrad.v1.ConvGradSessions or ConvGradAdmin"}));
   }
 
   const std::string path_;
 };
 
+// Returns null if the method isn't one of sessions'.
+Call* MakeSessionCall(const CallServices& services,
+                      grpc::GenericCallbackServerContext* context) {
+  absl::string_view method = context->method();
+  if (!absl::ConsumePrefix(&method, "/convgrad.v1.ConvGradSessions/")) {
+    return nullptr;
+  }
+  if (method == "PutTensors") return new PutTensorsCall(services, context);
+  if (method == "GetTensors") return new GetTensorsCall(services, context);
+  if (method == "DropTensors") return new DropTensorsCall(services, context);
+  if (method == "ListTensors") return new ListTensorsCall(services, context);
+  return nullptr;
+}
+
 Call* MakeCall(const CallServices& services,
                grpc::GenericCallbackServerContext* context) {
+  if (Call* call = MakeSessionCall(services, context)) return call;
   if (context->method() == "/convgrad.v1.ConvGrad/ConvForward") {
     return new ConvCall(services, context, Direction::kForward);
   }

@@ -39,12 +39,17 @@ absl::StatusOr<Principal> Authenticate(const grpc::ServerContextBase& context,
                     "'Bearer ' and a token that this server knows"});
 }
 
+bool HasCertificate(const grpc::ServerContextBase& context) {
+  const auto security = context.auth_context();
+  return security != nullptr && security->IsPeerAuthenticated();
+}
+
 // Returns a name for a client without a token.
 std::string NameOfPeer(const grpc::ServerContextBase& context) {
-  const auto security = context.auth_context();
-  if (security != nullptr && security->IsPeerAuthenticated()) {
-    return absl::StrCat("certificate ",
-                        View(security->GetPeerIdentity().front()));
+  if (HasCertificate(context)) {
+    return absl::StrCat(
+        "certificate ",
+        View(context.auth_context()->GetPeerIdentity().front()));
   }
   // ipv4:HOST:PORT, ipv6:%5bHOST%5d:PORT or unix:
   const std::string peer = context.peer();
@@ -64,6 +69,8 @@ absl::Status TooMuch(Reason reason, const std::string& client,
 Visit& Visit::operator=(Visit&& other) noexcept {
   std::swap(gate_, other.gate_);
   std::swap(client_, other.client_);
+  std::swap(has_identity_, other.has_identity_);
+  std::swap(role_, other.role_);
   std::swap(bytes_, other.bytes_);
   return *this;
 }
@@ -96,24 +103,27 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context,
     MutexLock lock(&mutex_);
     tokens = tokens_;
   }
-  if (tokens == nullptr) return Open(NameOfPeer(context));
+  if (tokens == nullptr) {
+    return Open({NameOfPeer(context), Role::kAdmin}, HasCertificate(context));
+  }
   ASSIGN_OR_RETURN(Principal principal, Authenticate(context, *tokens));
-  if (principal.role >= role) return Open(std::move(principal.name));
+  if (principal.role >= role) return Open(std::move(principal), true);
   return MakeError(
       absl::StatusCode::kPermissionDenied,
       {Reason::kForbidden, absl::StrCat(kTokenKey, ".role"),
        std::string(NameOf(principal.role)), std::string(NameOf(role))});
 }
 
-absl::StatusOr<Visit> Gate::Open(std::string client) {
+absl::StatusOr<Visit> Gate::Open(Principal principal, bool has_identity) {
   MutexLock lock(&mutex_);
-  Account& account = accounts_[client];
+  Account& account = accounts_[principal.name];
   if (limits_.calls > 0 && account.calls >= limits_.calls) {
-    return TooMuch(Reason::kBusy, client, absl::StrCat(account.calls, " calls"),
+    return TooMuch(Reason::kBusy, principal.name,
+                   absl::StrCat(account.calls, " calls"),
                    absl::StrCat(limits_.calls));
   }
   ++account.calls;
-  return Visit(this, std::move(client));
+  return Visit(this, std::move(principal), has_identity);
 }
 
 absl::Status Gate::Exchange(const std::string& client, int64_t old_bytes,

@@ -38,14 +38,23 @@ class Visit {
 
   // Of its token or certificate, otherwise its host.
   const std::string& client() const { return client_; }
+  // Whether that is a token's or a certificate's name.
+  bool has_identity() const { return has_identity_; }
+  // What the client may do.
+  Role role() const { return role_; }
 
  private:
   friend class Gate;
-  Visit(Gate* gate, std::string client)
-      : gate_(gate), client_(std::move(client)) {}
+  Visit(Gate* gate, Principal principal, bool has_identity)
+      : gate_(gate),
+        client_(std::move(principal.name)),
+        has_identity_(has_identity),
+        role_(principal.role) {}
 
   Gate* gate_ = nullptr;
   std::string client_;
+  bool has_identity_ = false;
+  Role role_ = Role::kInfer;
   int64_t bytes_ = 0;
 };
 
@@ -69,7 +78,7 @@ class Gate {
     int64_t bytes = 0;
   };
 
-  absl::StatusOr<Visit> Open(std::string client);
+  absl::StatusOr<Visit> Open(Principal principal, bool has_identity);
   absl::Status Exchange(const std::string& client, int64_t old_bytes,
                         int64_t new_bytes);
   void Close(const std::string& client, int64_t bytes);

@@ -22,6 +22,9 @@ class PlainCall {
   // Counts the call and answers it. To be called once, last.
   void End(const absl::Status& status);
 
+  // Who calls. Requires: it was let in.
+  const Visit& visit() const { return record_.visit(); }
+
   grpc::ServerUnaryReactor* reactor() { return reactor_; }
 
  private:

@@ -144,7 +144,7 @@ void StreamCall::Continue() {
     case State::kDone:
       if (under_way_.alarm) return;
       strand_->Close();
-      delete this;
+      Release();
       return;
     default:
       break;

@@ -8,13 +8,11 @@
 #include "backends/core/status.h"
 
 namespace convgrad {
-namespace {
-
-// `path` names the tensor. The id isn't repeated in errors, which may be
-// logged: who has it may use the region.
-absl::StatusOr<TensorPlace> FindRange(const RegionRange& range,
-                                      const std::string& path,
-                                      const RegionRegistry* registry) {
+// The id isn't repeated in errors, which may be logged: who has it may use the
+// region.
+absl::StatusOr<TensorPlace> PlaceInRegion(const RegionRange& range,
+                                          const std::string& path,
+                                          const RegionRegistry* registry) {
   if (registry == nullptr) {
     return MakeError(absl::StatusCode::kUnimplemented,
                      {Reason::kUnsupported, path + ".region", "",
@@ -41,8 +39,6 @@ absl::StatusOr<TensorPlace> FindRange(const RegionRange& range,
   return TensorPlace{nullptr, std::move(region), data};
 }
 
-}  // namespace
-
 absl::StatusOr<TensorPlaces> PlacesOf(const DecodedOperation& decoded,
                                       std::vector<PayloadView> payloads,
                                       const RegionRegistry* registry) {
@@ -60,9 +56,9 @@ absl::StatusOr<TensorPlaces> PlacesOf(const DecodedOperation& decoded,
     const auto& range = decoded.regions.operands[position];
     if (!range) continue;
     ASSIGN_OR_RETURN(
-        place,
-        FindRange(*range, absl::StrCat("operation.operands.", NameOf(which)),
-                  registry));
+        place, PlaceInRegion(*range,
+                             absl::StrCat("operation.operands.", NameOf(which)),
+                             registry));
   }
   const auto& ranges = decoded.regions.results;
   places.results.resize(ranges.size());
@@ -70,8 +66,8 @@ absl::StatusOr<TensorPlaces> PlacesOf(const DecodedOperation& decoded,
     if (!ranges[i]) continue;
     ASSIGN_OR_RETURN(
         places.results[i],
-        FindRange(*ranges[i], absl::StrCat("operation.results[", i, "]"),
-                  registry));
+        PlaceInRegion(*ranges[i], absl::StrCat("operation.results[", i, "]"),
+                      registry));
   }
   return places;
 }

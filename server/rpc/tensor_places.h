@@ -1,6 +1,7 @@
 // Where a request's tensors are: in its message or in shared memory.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,12 @@ namespace convgrad {
 absl::StatusOr<TensorPlaces> PlacesOf(const DecodedOperation& decoded,
                                       std::vector<PayloadView> payloads,
                                       const RegionRegistry* registry);
+
+// Returns where the bytes of one tensor in a region are; `path` names it.
+// Errors: as above.
+absl::StatusOr<TensorPlace> PlaceInRegion(const RegionRange& range,
+                                          const std::string& path,
+                                          const RegionRegistry* registry);
 
 // Returns the sum of the sizes of the operands that are in regions.
 int64_t RegionOperandBytes(const DecodedOperation& decoded);

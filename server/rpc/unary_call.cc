@@ -3,14 +3,9 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "proto/call_metadata.h"
-#include "server/memory/admission.h"
 #include "server/rpc/report.h"
-#include "spdlog/spdlog.h"
 
 namespace convgrad {
 
@@ -18,62 +13,16 @@ UnaryCall::UnaryCall(const CallServices& services,
                      grpc::GenericCallbackServerContext* context,
                      absl::string_view method, Role role,
                      absl::string_view operation)
-    : Call(services, context, method, role), tensors_(services.memory) {
-  sample_.operation = std::string(operation);
+    : MessageCall(services, context, method, role, operation),
+      tensors_(services.memory) {}
+
+absl::Status UnaryCall::CheckArrival() {
+  return services().scheduler->CheckArrival(priority(), client(), deadline());
 }
 
-void UnaryCall::Start() {
-  sample_.priority = std::string(NameOf(priority()));
-  int64_t declared;
-  if (absl::SimpleAtoi(Metadata(kRequestBytesKey), &declared) &&
-      declared >= 0) {
-    declared_bytes_ = declared;
-  }
-  absl::Status status = CheckMessageBytes("request", declared_bytes_);
-  if (status.ok()) {
-    status =
-        services().scheduler->CheckArrival(priority(), client(), deadline());
-  }
-  if (!status.ok()) return End(std::move(status));
-  AwaitMemory(AdmissionBytes(ExpectedBytes()));
-}
-
-int64_t UnaryCall::ExpectedBytes() const {
-  return declared_bytes_ >= 0 ? declared_bytes_ : services().max_message_bytes;
-}
-
-void UnaryCall::OnMemory(const absl::Status& status) {
-  if (!status.ok()) return End(status);
-  read_start_ = absl::Now();
-  AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
-}
-
-void UnaryCall::OnSlowClient() {
-  HandOver();
-  const absl::Time now = absl::Now();
-  if (deadline() <= now) return End(WhyGone());
-  End(MakeError(
-      absl::StatusCode::kDeadlineExceeded,
-      {Reason::kDeadline, "request",
-       absl::StrCat("no whole message of up to ", ExpectedBytes(),
-                    " bytes after ", absl::FormatDuration(now - read_start_)),
-       "one as fast as the server's --min_client_rate, after "
-       "--unary_idle_timeout at most"}));
-}
-
-void UnaryCall::OnReadDone(bool ok) {
-  HandOver();
-  if (!StopAwaitingClient()) return;
-  if (!ok && FailedToRead()) return End(WhyGone());
-  if (!ok) {
-    // Either the client sent no message, or gRPC itself refused one, cancelled
-    // the call and told the client. Only a call that isn't cancelled can still
-    // send.
-    return AwaitClient(0, [this] { StartSendInitialMetadata(); });
-  }
+void UnaryCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
-  sample_.times.receive.Add(read_start_, start);
-  absl::Status status = Prepare();
+  absl::Status status = Prepare(message);
   submitted_at_ = absl::Now();
   sample_.times.decode.Add(start, submitted_at_);
   if (!status.ok()) return End(std::move(status));
@@ -81,42 +30,8 @@ void UnaryCall::OnReadDone(bool ok) {
   services().scheduler->Submit(std::move(job_));
 }
 
-void UnaryCall::OnSendInitialMetadataDone(bool ok) {
-  HandOver();
-  if (!StopAwaitingClient()) return;
-  if (ok) {
-    return End(InvalidField(Reason::kMalformed, "request", "no message",
-                            "one message"));
-  }
-  End(MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
-       absl::StrCat("at most ", services().max_message_bytes)}));
-}
-
-absl::Status UnaryCall::CheckMessageBytes(absl::string_view what,
-                                          int64_t bytes) const {
-  const int64_t limit = services().max_message_bytes;
-  if (bytes <= limit) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, std::string(what), absl::StrCat(bytes, " bytes"),
-       absl::StrCat("at most ", limit, ", the server's --max_message_bytes")});
-}
-
-absl::Status UnaryCall::CheckReceived(int64_t bytes) {
-  sample_.bytes_received = bytes;
-  if (declared_bytes_ >= 0 && bytes > declared_bytes_) {
-    return InvalidField(Reason::kByteCountMismatch, "payloads",
-                        absl::StrCat(bytes, " bytes"),
-                        absl::StrCat("at most ", declared_bytes_,
-                                     ", declared in ", kRequestBytesKey));
-  }
-  return CheckMessageBytes("request", bytes);
-}
-
-absl::Status UnaryCall::Prepare() {
-  ASSIGN_OR_RETURN(Request request, Decode(&request_));
+absl::Status UnaryCall::Prepare(grpc::ByteBuffer* message) {
+  ASSIGN_OR_RETURN(Request request, Decode(message));
   const Operation& operation = *request.operation;
   const Backend& backend = *request.backend;
   sample_.backend = std::string(backend.name());
@@ -145,7 +60,7 @@ absl::Status UnaryCall::Prepare() {
   return tensors_.BringIn(nullptr, backend, 1).status();
 }
 
-void UnaryCall::OnGone() {
+void UnaryCall::OnAbandoned() {
   if (submitted_) services().scheduler->DropDead();
 }
 
@@ -164,7 +79,7 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
   if (!outcome.status.ok()) return End(std::move(outcome.status));
   absl::StatusOr<grpc::ByteBuffer> response = Respond(outcome);
   if (!response.ok()) return End(response.status());
-  End(absl::OkStatus(), &*response);
+  Answer(*std::move(response));
 }
 
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond(const JobOutcome& outcome) {
@@ -177,9 +92,6 @@ absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond(const JobOutcome& outcome) {
   return Encode(outcome, std::move(results));
 }
 
-void UnaryCall::Settle(const absl::Status& status) {
-  tensors_.Clear();
-  if (!status.ok()) sample_.bytes_sent = 0;
-}
+void UnaryCall::LetGo(const absl::Status& /*status*/) { tensors_.Clear(); }
 
 }  // namespace convgrad

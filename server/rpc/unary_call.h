@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "server/memory/bound_tensors.h"
-#include "server/rpc/call.h"
+#include "server/rpc/message_call.h"
 
 namespace convgrad {
 
-class UnaryCall : public Call {
+class UnaryCall : public MessageCall {
  protected:
   // What a message asks for, checked and routed.
   struct Request {
@@ -37,43 +37,24 @@ class UnaryCall : public Call {
   virtual absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) = 0;
 
-  // Counts payloads of `bytes` in the request as received.
-  // Errors: kInvalidArgument if that is more than the client declared;
-  // kResourceExhausted, reason LIMIT_EXCEEDED, if it is more than a message may
-  // have.
-  absl::Status CheckReceived(int64_t bytes);
-  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
-  absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes) const;
-
-  OpSample* sample() final { return &sample_; }
   // How long the request was on its way.
   absl::Duration receive_time() const { return sample_.times.receive.busy; }
 
  private:
-  void Start() final;
-  void OnMemory(const absl::Status& status) final;
-  void OnReadDone(bool ok) final;
-  void OnSendInitialMetadataDone(bool ok) final;
-  void OnGone() final;
-  void OnSlowClient() final;
-  void Settle(const absl::Status& status) final;
+  void OnMessage(grpc::ByteBuffer* message) final;
+  absl::Status CheckArrival() final;
+  void OnAbandoned() final;
+  void LetGo(const absl::Status& status) final;
 
-  // What the client declared, or the most that it may send.
-  int64_t ExpectedBytes() const;
   // Makes a job of the request, which waits in `job_`.
-  absl::Status Prepare();
+  absl::Status Prepare(grpc::ByteBuffer* message);
   void OnJobDone(JobOutcome outcome);
   absl::StatusOr<grpc::ByteBuffer> Respond(const JobOutcome& outcome);
 
-  // Payload bytes that the client declared, -1 if it didn't.
-  int64_t declared_bytes_ = -1;
-  absl::Time read_start_;
-  grpc::ByteBuffer request_;
   BoundTensors tensors_;
   std::unique_ptr<ActiveJob> job_;
   std::atomic<bool> submitted_{false};
   absl::Time submitted_at_;
-  OpSample sample_;
 };
 
 }  // namespace convgrad

@@ -121,6 +121,13 @@ struct ServerGauges {
   int64_t buffer_bytes_idle = 0;
   int64_t regions = 0;
   int64_t region_bytes = 0;
+  int64_t sessions = 0;
+  int64_t sessions_expired = 0;  // since the start
+  int64_t kept_tensors = 0;
+  int64_t kept_bytes = 0;
+  int64_t kept_capacity_bytes = 0;
+  int64_t digest_hits = 0;         // since the start
+  int64_t digest_saved_bytes = 0;  // likewise
   int64_t plan_cache_bytes = 0;
   int64_t plan_cache_plans = 0;
   int64_t weight_cache_bytes = 0;

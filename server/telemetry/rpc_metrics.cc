@@ -13,6 +13,7 @@ struct KnownMethod {
 };
 
 constexpr absl::string_view kService = "convgrad.v1.ConvGrad";
+constexpr absl::string_view kSessions = "convgrad.v1.ConvGradSessions";
 
 constexpr KnownMethod kKnownMethods[] = {
     {"ConvForward", "unary", kService},
@@ -20,6 +21,16 @@ constexpr KnownMethod kKnownMethods[] = {
     {"ConvForwardStream", "bidi_stream", kService},
     {"ConvBackwardStream", "bidi_stream", kService},
     {"GetCapabilities", "unary", kService},
+    {"OpenSession", "unary", kSessions},
+    {"ResumeSession", "unary", kSessions},
+    {"RenewSession", "unary", kSessions},
+    {"CloseSession", "unary", kSessions},
+    {"ListSessions", "unary", kSessions},
+    {"PutTensors", "unary", kSessions},
+    {"GetTensors", "unary", kSessions},
+    {"DropTensors", "unary", kSessions},
+    {"ListTensors", "unary", kSessions},
+    {"HaveTensors", "unary", kSessions},
     {"Warmup", "unary", "convgrad.v1.ConvGradAdmin"},
     {"unknown", "unary", "unknown"}};
 
@@ -93,6 +104,7 @@ RpcMetrics::RpcMetrics(prometheus::Registry* registry) {
                       .Name("grpc_server_handling_seconds")
                       .Help("From a call's arrival to its final status.")
                       .Register(*registry);
+  static_assert(std::size(kKnownMethods) == kMethods);
   for (int i = 0; i < kMethods; ++i) {
     prometheus::Labels labels = {
         {"grpc_type", std::string(kKnownMethods[i].type)},

@@ -36,8 +36,10 @@ SEES = {
     "server/scheduling/":
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
          "server/telemetry/"),
+    "server/sessions/": (CORE, "server/memory/"),
     "server/rpc/": (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
-                    "server/scheduling/", "server/telemetry/"),
+                    "server/scheduling/", "server/sessions/",
+                    "server/telemetry/"),
     "server/": (CORE, REGISTRY, PROOF, "proto/"),
     "client/": (CORE, "proto/"),
     # Whole programs and the one suite for all backends.

@@ -1,0 +1,47 @@
+// Between the messages of kept tensors and the core's types. All validation of
+// untrusted numbers happens here.
+//
+// Thread-safe: free functions without state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "backends/core/tensor_descriptor.h"
+#include "convgrad/v1/session.pb.h"
+#include "proto/region_places.h"
+
+namespace convgrad {
+
+// More tensors in one call aren't an honest request.
+inline constexpr int kMaxNamedTensors = 4096;
+
+// One tensor of a PutTensorsRequest. Value type.
+struct DecodedPut {
+  std::string name;  // unchecked
+  // Without a source: nullopt, and only the digest says what it is.
+  std::optional<TensorDescriptor> descriptor;
+  int payload_index = -1;  // -1: not in the message
+  std::optional<RegionRange> region;
+  std::string digest;  // "" or 32 bytes
+};
+
+// `payload_bytes` are the sizes of the request's payloads; each must be named.
+// Errors: kInvalidArgument naming field ("tensors[3].tensor.dims"), found and
+// expected; kUnimplemented for other sources.
+absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
+    const v1::PutTensorsRequest& request,
+    absl::Span<const int64_t> payload_bytes);
+
+// Returns what `wanted` asks a tensor that is kept as `kept` to be returned
+// as. `path` names it in errors.
+// Errors: kInvalidArgument.
+absl::StatusOr<TensorDescriptor> DecodeWanted(const v1::NamedGet& wanted,
+                                              const TensorDescriptor& kept,
+                                              const std::string& path);
+
+}  // namespace convgrad

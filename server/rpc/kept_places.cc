@@ -1,0 +1,92 @@
+#include "server/rpc/kept_places.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+// The memory of a sum: what it is written to, and what is added to it.
+struct SumBytes {
+  std::shared_ptr<const KeptBytes> sum;
+  std::shared_ptr<const KeptBytes> addend;
+};
+
+}  // namespace
+
+absl::StatusOr<TensorDescriptor> KeptPlaces::FindOperand(
+    Operand which, const v1::Tensor::Kept& kept, const std::string& path) {
+  const std::string field = path + ".kept";
+  RETURN_IF_ERROR(session_.CheckId(kept.session_id(), field));
+  ASSIGN_OR_RETURN(
+      KeptTensor tensor,
+      session_.Find(kept.tensor_id(), kept.version(), field + ".tensor_id"));
+  TensorDescriptor descriptor = tensor.descriptor;
+  operands_[PositionOf(which)] = std::move(tensor);
+  return descriptor;
+}
+
+absl::StatusOr<std::optional<TensorDescriptor>> KeptPlaces::FindSum(
+    int /*index*/, const v1::ResultRequest::KeptDestination& kept,
+    const std::string& path) {
+  RETURN_IF_ERROR(session_.CheckId(kept.session_id(), path + ".kept"));
+  const auto& tensors = session_.state().tensors;
+  const auto found = tensors.find(kept.tensor_id());
+  if (found == tensors.end()) return std::nullopt;
+  return found->second.descriptor;
+}
+
+absl::Status KeptPlaces::Place(const DecodedOperation& decoded,
+                               TensorPlaces* places, Reservation* paid) {
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    if (!operands_[i]) continue;
+    const std::shared_ptr<const KeptBytes>& bytes = operands_[i]->bytes;
+    // Operands are only read.
+    places->operands[i] = {nullptr, bytes, bytes->data()};
+  }
+  const auto& results = decoded.operation.results;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!decoded.kept_results[i]) continue;
+    RETURN_IF_ERROR(PlaceResult(results[i].descriptor, *decoded.kept_results[i],
+                                absl::StrCat("operation.results[", i, "].kept"),
+                                &places->results[i], paid));
+  }
+  if (session_.writes()->empty()) return absl::OkStatus();
+  return session_.Promise();
+}
+
+absl::Status KeptPlaces::PlaceResult(const TensorDescriptor& descriptor,
+                                     const KeptResult& result,
+                                     const std::string& path,
+                                     TensorPlace* place, Reservation* paid) {
+  RETURN_IF_ERROR(session_.CheckId("", path));
+  RETURN_IF_ERROR(session_.CheckChange(path));
+  RETURN_IF_ERROR(CheckName(result.name, path + ".tensor_id"));
+  ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
+                   session_.Take(descriptor, paid));
+  place->data = bytes->data();
+  const auto& tensors = session_.state().tensors;
+  const auto old = tensors.find(result.name);
+  if (result.adds && old != tensors.end()) {
+    if (old->second.descriptor.dims != descriptor.dims) {
+      return InvalidField(
+          Reason::kShapeMismatch, path,
+          absl::StrCat("'", result.name, "', ",
+                       ToString(old->second.descriptor)),
+          absl::StrCat("a sum like the result, ", ToString(descriptor)));
+    }
+    place->addend = reinterpret_cast<const float*>(old->second.bytes->data());
+    place->owner =
+        std::make_shared<SumBytes>(SumBytes{bytes, old->second.bytes});
+  } else {
+    place->owner = bytes;
+  }
+  (*session_.writes())[result.name] =
+      KeptTensor{descriptor, std::move(bytes), 0};
+  return absl::OkStatus();
+}
+
+}  // namespace convgrad

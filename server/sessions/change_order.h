@@ -1,0 +1,146 @@
+// Which change of a session runs next, and what the repeat of one is answered:
+// each change takes effect exactly once, in the order of the numbers that its
+// client gave. Knows nothing of what a change does.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace convgrad {
+
+// How a client names one change. Value type.
+struct ChangeId {
+  int64_t epoch = 0;
+  int64_t sequence = 0;
+  // 16 random bytes, the same on each repeat of the call.
+  std::string call_id;
+  // The client has the replies of all changes up to this number.
+  int64_t acknowledged = 0;
+};
+
+// The rules, where n is the number of the last committed change:
+//  * n+1 runs. n+2 to n+kWindow wait for their turn, for kMissingTimeout at
+//    most while n+1 isn't there: then they are ABORTED.
+//  * A repeat, which has number and call id of a change that runs or was
+//    committed, gets that change's one reply, whatever its epoch. Replies are
+//    kept until they are acknowledged.
+//  * If n+1 fails, its epoch ends: what isn't committed of it is ABORTED,
+//    whenever it comes. The client goes on with n+1 in the next epoch.
+//  * Resume starts a new epoch, too; calls of older ones are refused with
+//    FAILED_PRECONDITION, reason TAKEN_OVER.
+//
+// Thread-compatible: the session's lock guards it. So nothing is called from
+// here; what is to be told is added to `*notices`, for the caller to tell once
+// no lock is held.
+class ChangeOrder {
+ public:
+  static constexpr int64_t kWindow = 64;
+  static constexpr absl::Duration kMissingTimeout = absl::Seconds(10);
+
+  // The answer of a committed change.
+  using Reply = std::shared_ptr<const void>;
+  // What becomes of a call. An error: the call is refused with it. A reply: it
+  // is the repeat of a committed change and gets this one. Null: it runs now.
+  using Decision = absl::StatusOr<Reply>;
+  using Decided = std::function<void(Decision)>;
+  using Notices = std::vector<std::pair<Decided, Decision>>;
+
+  // Takes a change that has come. After `deadline` it doesn't wait any more. If
+  // it is to run, Commit or Fail follows. Returns an id for Withdraw.
+  // Errors in the decision: kFailedPrecondition, reasons TAKEN_OVER and
+  // OUT_OF_ORDER; kAborted, reasons EPOCH_ENDED and OUT_OF_ORDER;
+  // kDeadlineExceeded.
+  uint64_t Arrive(ChangeId change, absl::Time now, absl::Time deadline,
+                  Decided decided, Notices* notices);
+
+  // Has a read wait until change `number` is committed; the decision is null
+  // then. Returns an id for Withdraw.
+  // Errors in the decision: kFailedPrecondition, kAborted, kDeadlineExceeded.
+  uint64_t AwaitNumber(int64_t number, absl::Time now, absl::Time deadline,
+                       Decided decided, Notices* notices);
+
+  // Removes who waits, so that it is never told. Returns false if that is too
+  // late: it runs, or it is being told.
+  bool Withdraw(uint64_t waiter);
+
+  // Ends the change that runs. Commit requires that it has taken effect.
+  void Commit(Reply reply, absl::Time now, Notices* notices);
+  void Fail(const absl::Status& why, absl::Time now, Notices* notices);
+
+  // Starts a new epoch and returns it.
+  int64_t Resume(Notices* notices);
+  // Tells `settled` null once no change runs that had begun before: number()
+  // then stays until the epoch that Resume returned changes it.
+  void AwaitSettled(Decided settled, Notices* notices);
+
+  // Refuses those who have waited too long. To be called regularly.
+  void Expire(absl::Time now, Notices* notices);
+  // Refuses everybody who waits; nothing may arrive after that.
+  void Close(const absl::Status& why, Notices* notices);
+
+  // Of the last committed change; 0 before the first.
+  int64_t number() const { return number_; }
+  int64_t epoch() const { return epoch_; }
+  bool is_running() const { return running_.has_value(); }
+  // Replies that are kept.
+  int64_t replies() const { return static_cast<int64_t>(replies_.size()); }
+
+ private:
+  struct Waiter {
+    uint64_t id;
+    absl::Time since;
+    absl::Time deadline;
+    Decided decided;
+  };
+  // One change, and the calls that want its reply.
+  struct Pending {
+    int64_t epoch;
+    std::string call_id;
+    std::vector<Waiter> waiters;
+  };
+  struct Committed {
+    std::string call_id;
+    Reply reply;
+  };
+
+  // Returns what a change is refused with, OK if it is to run or to wait.
+  absl::Status Check(const ChangeId& change) const;
+  absl::Status CheckEpoch(int64_t epoch) const;
+  void Acknowledge(int64_t number);
+  // Runs the next change, if it is there, and tells readers of its number.
+  void Advance(Notices* notices);
+  void RefuseWaiting(const absl::Status& why, Notices* notices);
+  absl::Status Missing() const;
+  absl::Status EpochEnded() const;
+
+  int64_t number_ = 0;
+  int64_t epoch_ = 1;
+  // The first epoch since the session was taken over last.
+  int64_t first_epoch_ = 1;
+  int64_t acknowledged_ = 0;
+  uint64_t last_waiter_ = 0;
+  std::string last_failure_;
+  // When the last change ended: those who wait do so for the next one since.
+  absl::Time stalled_since_ = absl::InfinitePast();
+  // Change number_ + 1 and who waits for its reply beside who runs it.
+  std::optional<Pending> running_;
+  std::map<int64_t, Pending> waiting_;
+  std::map<int64_t, Committed> replies_;
+  std::vector<std::pair<int64_t, Waiter>> readers_;
+  std::vector<Decided> resuming_;
+};
+
+// Tells everybody. To be called with no lock held.
+void Tell(ChangeOrder::Notices notices);
+
+}  // namespace convgrad

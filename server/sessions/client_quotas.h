@@ -1,0 +1,46 @@
+// How much each client keeps in all of its sessions together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "backends/core/mutex.h"
+
+namespace convgrad {
+
+// Thread-safe.
+class ClientQuotas {
+ public:
+  // Of one client; 0: no limit.
+  struct Limits {
+    int sessions = 0;
+    int64_t kept_bytes = 0;
+  };
+
+  explicit ClientQuotas(Limits limits) : limits_(limits) {}
+
+  // Counts a session of `client`. Errors: kResourceExhausted, LIMIT_EXCEEDED.
+  absl::Status AddSession(const std::string& client);
+  void RemoveSession(const std::string& client);
+
+  // Counts `new_bytes` in place of `old_bytes`.
+  // Errors: kResourceExhausted, LIMIT_EXCEEDED, if that is more than before and
+  // beyond the client's limit.
+  absl::Status Exchange(const std::string& client, int64_t old_bytes,
+                        int64_t new_bytes);
+
+ private:
+  struct Account {
+    int sessions = 0;
+    int64_t bytes = 0;
+  };
+
+  const Limits limits_;
+  Mutex mutex_;
+  // Of clients with sessions.
+  absl::flat_hash_map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace convgrad

@@ -1,0 +1,67 @@
+// The memory of what sessions keep: a share of the server's budget.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/memory/call_memory.h"
+
+namespace convgrad {
+
+class KeptMemory;
+
+// Bytes that a session keeps, or a change that isn't committed yet. They go
+// back when the last reader lets go of them. Written before they are shared,
+// never afterwards. Thread-safe then.
+class KeptBytes {
+ public:
+  ~KeptBytes();
+  KeptBytes(const KeptBytes&) = delete;
+  KeptBytes& operator=(const KeptBytes&) = delete;
+
+  // Aligned to 64; null if there are none.
+  std::byte* data() const { return buffer_.data(); }
+  int64_t size() const { return buffer_.size(); }
+
+ private:
+  friend class KeptMemory;
+  KeptBytes(std::shared_ptr<KeptMemory> owner, Reservation reservation,
+            Buffer buffer);
+
+  const std::shared_ptr<KeptMemory> owner_;
+  // In the order that they go last.
+  const Reservation reservation_;
+  const Buffer buffer_;
+};
+
+// Thread-safe.
+class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
+ public:
+  // Keeps at most `max_bytes` of `memory` at once.
+  KeptMemory(std::shared_ptr<CallMemory> memory, int64_t max_bytes)
+      : memory_(std::move(memory)), max_bytes_(max_bytes) {}
+
+  // Returns `size` bytes, undefined at first. What pays for them is split from
+  // `*paid`, as far as that has them, and taken from the budget otherwise.
+  // Requires: size >= 0.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if they never fit, BUSY
+  // if they don't now.
+  absl::StatusOr<std::shared_ptr<KeptBytes>> Take(int64_t size,
+                                                  Reservation* paid);
+
+  int64_t max_bytes() const { return max_bytes_; }
+  int64_t used_bytes() const { return used_bytes_; }
+  const std::shared_ptr<CallMemory>& memory() const { return memory_; }
+
+ private:
+  friend class KeptBytes;
+
+  const std::shared_ptr<CallMemory> memory_;
+  const int64_t max_bytes_;
+  std::atomic<int64_t> used_bytes_{0};
+};
+
+}  // namespace convgrad

@@ -1,0 +1,52 @@
+// The tensors of a session at one number.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "backends/core/tensor_descriptor.h"
+#include "server/memory/buffer_pool.h"
+#include "server/sessions/kept_memory.h"
+
+namespace convgrad {
+
+// Bytes and what they mean. Value type; the bytes are shared.
+struct KeptTensor {
+  TensorDescriptor descriptor;
+  std::shared_ptr<const KeptBytes> bytes;
+  // The number of the change that wrote it.
+  int64_t version = 0;
+
+  // Returns what it counts in quotas.
+  int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
+};
+
+// Immutable once it is a session's: a read that has one sees one number
+// throughout, and what it reads lives as long as the read.
+struct KeptState {
+  // Of the last change that it has.
+  int64_t number = 0;
+  std::map<std::string, KeptTensor, std::less<>> tensors;
+  // What they count in quotas.
+  int64_t quota_bytes = 0;
+};
+
+// What a change writes, by name; nullopt drops a tensor.
+using KeptWrites = std::map<std::string, std::optional<KeptTensor>>;
+
+// Returns `state` with `writes`, one number later.
+KeptState After(const KeptState& state, const KeptWrites& writes);
+
+// Checks the name of a tensor or a session: 1 to 255 bytes of printable ASCII
+// without / and \, so that it can be a label, a file's name and a line of a
+// log. `field` names it in errors.
+// Errors: kInvalidArgument, reason OUT_OF_RANGE or MALFORMED.
+absl::Status CheckName(absl::string_view name, absl::string_view field);
+
+}  // namespace convgrad

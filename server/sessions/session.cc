@@ -1,0 +1,208 @@
+#include "server/sessions/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+
+absl::Status NoSuchSession() {
+  return MakeError(absl::StatusCode::kNotFound,
+                   {Reason::kNotFound, "session",
+                    "none, or one that has expired or isn't the caller's",
+                    "an open session of the caller's"});
+}
+
+Session::Session(Settings settings, ClientQuotas* quotas, absl::Time now)
+    : settings_(std::move(settings)),
+      quotas_(quotas),
+      state_(std::make_shared<const KeptState>()),
+      expires_(now + settings_.lease) {}
+
+Session::~Session() { End(absl::InfiniteFuture(), /*force=*/true); }
+
+SessionInfo Session::info() const {
+  MutexLock lock(&mutex_);
+  return {settings_.name,
+          settings_.client,
+          order_.epoch(),
+          state_->number,
+          static_cast<int64_t>(state_->tensors.size()),
+          state_->quota_bytes,
+          settings_.quota_bytes,
+          settings_.lease,
+          users_ > 0 ? absl::InfiniteFuture() : expires_};
+}
+
+int64_t Session::epoch() const {
+  MutexLock lock(&mutex_);
+  return order_.epoch();
+}
+
+int64_t Session::replies() const {
+  MutexLock lock(&mutex_);
+  return order_.replies();
+}
+
+std::shared_ptr<const KeptState> Session::state() const {
+  MutexLock lock(&mutex_);
+  return state_;
+}
+
+uint64_t Session::Arrive(ChangeId change, absl::Time now, absl::Time deadline,
+                         Decided decided) {
+  ChangeOrder::Notices notices;
+  uint64_t id = 0;
+  {
+    MutexLock lock(&mutex_);
+    if (has_ended_) {
+      notices.emplace_back(std::move(decided), NoSuchSession());
+    } else {
+      id = order_.Arrive(std::move(change), now, deadline, std::move(decided),
+                         &notices);
+    }
+  }
+  Tell(std::move(notices));
+  return id;
+}
+
+uint64_t Session::AwaitNumber(int64_t number, absl::Time now,
+                              absl::Time deadline, Decided decided) {
+  ChangeOrder::Notices notices;
+  uint64_t id = 0;
+  {
+    MutexLock lock(&mutex_);
+    if (has_ended_) {
+      notices.emplace_back(std::move(decided), NoSuchSession());
+    } else {
+      id = order_.AwaitNumber(number, now, deadline, std::move(decided),
+                              &notices);
+    }
+  }
+  Tell(std::move(notices));
+  return id;
+}
+
+bool Session::Withdraw(uint64_t waiter) {
+  MutexLock lock(&mutex_);
+  return order_.Withdraw(waiter);
+}
+
+int64_t Session::StartEpoch() {
+  ChangeOrder::Notices notices;
+  int64_t epoch;
+  {
+    MutexLock lock(&mutex_);
+    epoch = order_.Resume(&notices);
+  }
+  Tell(std::move(notices));
+  return epoch;
+}
+
+void Session::AwaitSettled(Decided settled) {
+  ChangeOrder::Notices notices;
+  {
+    MutexLock lock(&mutex_);
+    order_.AwaitSettled(std::move(settled), &notices);
+  }
+  Tell(std::move(notices));
+}
+
+void Session::Expire(absl::Time now) {
+  ChangeOrder::Notices notices;
+  {
+    MutexLock lock(&mutex_);
+    order_.Expire(now, &notices);
+  }
+  Tell(std::move(notices));
+}
+
+absl::Status Session::Promise(const KeptWrites& writes) {
+  MutexLock lock(&mutex_);
+  if (has_ended_) return NoSuchSession();
+  const int64_t bytes = After(*state_, writes).quota_bytes;
+  if (bytes > settings_.quota_bytes && bytes > state_->quota_bytes) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        {Reason::kLimitExceeded, "session",
+         absl::StrCat(bytes, " bytes kept after this change"),
+         absl::StrCat("at most ", settings_.quota_bytes, ", its quota")});
+  }
+  // The old tensors stay until the commit.
+  const int64_t promised = std::max(bytes, state_->quota_bytes);
+  RETURN_IF_ERROR(
+      quotas_->Exchange(settings_.client, promised_bytes_, promised));
+  promised_bytes_ = promised;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Session::Commit(const KeptWrites& writes,
+                                        ChangeOrder::Reply reply,
+                                        absl::Time now) {
+  ChangeOrder::Notices notices;
+  // Its tensors go where no lock is held.
+  std::shared_ptr<const KeptState> old;
+  int64_t number;
+  {
+    MutexLock lock(&mutex_);
+    if (has_ended_) return NoSuchSession();
+    auto after = std::make_shared<const KeptState>(After(*state_, writes));
+    // Never more than was promised.
+    quotas_->Exchange(settings_.client, promised_bytes_, after->quota_bytes)
+        .IgnoreError();
+    promised_bytes_ = after->quota_bytes;
+    number = after->number;
+    old = std::exchange(state_, std::move(after));
+    order_.Commit(std::move(reply), now, &notices);
+  }
+  Tell(std::move(notices));
+  return number;
+}
+
+void Session::Fail(const absl::Status& why, absl::Time now) {
+  ChangeOrder::Notices notices;
+  {
+    MutexLock lock(&mutex_);
+    if (!has_ended_) {
+      quotas_->Exchange(settings_.client, promised_bytes_, state_->quota_bytes)
+          .IgnoreError();
+      promised_bytes_ = state_->quota_bytes;
+    }
+    order_.Fail(why, now, &notices);
+  }
+  Tell(std::move(notices));
+}
+
+bool Session::Enter(absl::Time now) {
+  MutexLock lock(&mutex_);
+  if (has_ended_ || (users_ == 0 && expires_ <= now)) return false;
+  ++users_;
+  return true;
+}
+
+void Session::Leave(absl::Time now) {
+  MutexLock lock(&mutex_);
+  --users_;
+  expires_ = now + settings_.lease;
+}
+
+bool Session::End(absl::Time now, bool force) {
+  ChangeOrder::Notices notices;
+  std::shared_ptr<const KeptState> old;
+  {
+    MutexLock lock(&mutex_);
+    if (has_ended_) return true;
+    if (!force && (users_ > 0 || expires_ > now)) return false;
+    has_ended_ = true;
+    order_.Close(NoSuchSession(), &notices);
+    old = std::exchange(state_, std::make_shared<const KeptState>());
+    quotas_->Exchange(settings_.client, promised_bytes_, 0).IgnoreError();
+    promised_bytes_ = 0;
+  }
+  Tell(std::move(notices));
+  return true;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,238 @@
+#include "server/sessions/session_table.h"
+
+#include <openssl/rand.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+constexpr size_t kIdBytes = 16;
+constexpr size_t kMaxReaders = 64;
+// What a session itself takes of the budget: its objects, and the names of its
+// tensors and readers.
+constexpr int64_t kSessionBytes = 4096;
+
+std::string NewId() {
+  std::string id(kIdBytes, '\0');
+  RAND_bytes(reinterpret_cast<unsigned char*>(id.data()), kIdBytes);
+  return id;
+}
+
+// Names and ids of different clients never meet.
+std::string KeyOf(const std::string& client, const std::string& rest) {
+  return absl::StrCat(client.size(), ":", client, rest);
+}
+
+}  // namespace
+
+SessionTable::SessionTable(std::shared_ptr<KeptMemory> memory,
+                           ClientQuotas::Limits limits, SessionUse::Clock clock)
+    : memory_(std::move(memory)), quotas_(limits), clock_(std::move(clock)) {}
+
+SessionTable::~SessionTable() = default;
+
+absl::Status SessionTable::Check(const SessionCaller& caller,
+                                 const OpenRequest& request) const {
+  if (request.open_id.size() != kIdBytes) {
+    return InvalidField(Reason::kOutOfRange, "open_id",
+                        absl::StrCat(request.open_id.size(), " bytes"),
+                        absl::StrCat(kIdBytes, " random bytes"));
+  }
+  if (!request.name.empty()) {
+    RETURN_IF_ERROR(CheckName(request.name, "name"));
+  }
+  if (request.readers.size() > kMaxReaders) {
+    return InvalidField(Reason::kOutOfRange, "readers",
+                        absl::StrCat(request.readers.size(), " readers"),
+                        absl::StrCat("at most ", kMaxReaders));
+  }
+  for (const std::string& reader : request.readers) {
+    RETURN_IF_ERROR(CheckName(reader, "readers"));
+  }
+  if (!request.readers.empty() && !caller.has_identity) {
+    return InvalidField(Reason::kForbidden, "readers",
+                        "some, from a client without an identity",
+                        "none: this server knows no names");
+  }
+  if (request.lease < kMinLease || request.lease > kMaxLease) {
+    return InvalidField(Reason::kOutOfRange, "lease_seconds",
+                        absl::StrCat(absl::ToDoubleSeconds(request.lease)),
+                        "1 to 86400");
+  }
+  if (request.quota_bytes >= 0) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, "quota_bytes",
+                      absl::StrCat(request.quota_bytes), "at least 0");
+}
+
+absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
+                                              const OpenRequest& request) {
+  RETURN_IF_ERROR(Check(caller, request));
+  const std::string open_key = KeyOf(caller.client, request.open_id);
+  const std::string name_key = request.name.empty() || !caller.has_identity
+                                   ? ""
+                                   : KeyOf(caller.client, request.name);
+  MutexLock lock(&mutex_);
+  if (const auto opened = by_open_.find(open_key); opened != by_open_.end()) {
+    const std::shared_ptr<Session>& session =
+        entries_.find(opened->second)->second.session;
+    if (session->Enter(clock_())) return SessionUse(session, &clock_);
+    return NoSuchSession();
+  }
+  if (!name_key.empty() && by_name_.contains(name_key)) {
+    return MakeError(absl::StatusCode::kAlreadyExists,
+                     {Reason::kDuplicate, "name",
+                      absl::StrCat("'", request.name, "', an open session"),
+                      "another name, or ResumeSession"});
+  }
+  ASSIGN_OR_RETURN(Reservation reservation,
+                   memory_->memory()->budget.TryReserve(kSessionBytes));
+  RETURN_IF_ERROR(quotas_.AddSession(caller.client));
+  const int64_t quota =
+      request.quota_bytes == 0
+          ? memory_->max_bytes()
+          : std::min(request.quota_bytes, memory_->max_bytes());
+  const std::string id = NewId();
+  auto session = std::make_shared<Session>(
+      Session::Settings{id, request.name, caller.client,
+                        caller.has_identity ? caller.client : "",
+                        request.readers, request.lease, quota},
+      &quotas_, clock_());
+  entries_[id] = {session, open_key, name_key, std::move(reservation)};
+  by_open_[open_key] = id;
+  if (!name_key.empty()) by_name_[name_key] = id;
+  session->Enter(clock_());
+  return SessionUse(std::move(session), &clock_);
+}
+
+std::shared_ptr<Session> SessionTable::Lookup(const std::string& id) const {
+  MutexLock lock(&mutex_);
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : found->second.session;
+}
+
+absl::StatusOr<SessionUse> SessionTable::Use(
+    const std::string& id, const std::function<bool(const Session&)>& may) {
+  std::shared_ptr<Session> session = Lookup(id);
+  if (session == nullptr || !may(*session) || !session->Enter(clock_())) {
+    return NoSuchSession();
+  }
+  return SessionUse(std::move(session), &clock_);
+}
+
+absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
+                                              const std::string& id) {
+  return Use(id, [&](const Session& session) {
+    const std::string& owner = session.settings().owner;
+    return owner.empty() || (caller.has_identity && owner == caller.client);
+  });
+}
+
+absl::StatusOr<SessionUse> SessionTable::FindToRead(const SessionCaller& caller,
+                                                    const std::string& id) {
+  return Use(id, [&](const Session& session) {
+    const Session::Settings& settings = session.settings();
+    if (settings.owner.empty()) return true;
+    if (!caller.has_identity) return false;
+    return settings.owner == caller.client ||
+           std::find(settings.readers.begin(), settings.readers.end(),
+                     caller.client) != settings.readers.end();
+  });
+}
+
+absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
+                                                    const std::string& name) {
+  std::string id;
+  if (caller.has_identity) {
+    MutexLock lock(&mutex_);
+    const auto found = by_name_.find(KeyOf(caller.client, name));
+    if (found != by_name_.end()) id = found->second;
+  }
+  return Use(id, [](const Session&) { return true; });
+}
+
+absl::Status SessionTable::Close(const SessionCaller& caller,
+                                 const std::string& id) {
+  {
+    ASSIGN_OR_RETURN(const SessionUse use, Use(id, [&](const Session& session) {
+                       const std::string& owner = session.settings().owner;
+                       return owner.empty() || caller.is_admin ||
+                              (caller.has_identity && owner == caller.client);
+                     }));
+    use->End(clock_(), /*force=*/true);
+  }
+  Remove(id);
+  return absl::OkStatus();
+}
+
+std::vector<SessionInfo> SessionTable::List(const SessionCaller& caller,
+                                            bool everybody) const {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [id, entry] : entries_) {
+      if (everybody || entry.session->settings().client == caller.client) {
+        sessions.push_back(entry.session);
+      }
+    }
+  }
+  std::vector<SessionInfo> infos;
+  infos.reserve(sessions.size());
+  for (const auto& session : sessions) infos.push_back(session->info());
+  return infos;
+}
+
+void SessionTable::Remove(const std::string& id) {
+  Entry removed;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = entries_.find(id);
+    if (found == entries_.end()) return;
+    removed = std::move(found->second);
+    entries_.erase(found);
+    by_open_.erase(removed.open_key);
+    if (!removed.name_key.empty()) by_name_.erase(removed.name_key);
+  }
+  quotas_.RemoveSession(removed.session->settings().client);
+}
+
+void SessionTable::Expire() {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [id, entry] : entries_) sessions.push_back(entry.session);
+  }
+  const absl::Time now = clock_();
+  for (const auto& session : sessions) {
+    session->Expire(now);
+    if (!session->End(now, /*force=*/false)) continue;
+    Remove(session->settings().id);
+    MutexLock lock(&mutex_);
+    ++expired_;
+  }
+  digests_.Sweep();
+}
+
+int64_t SessionTable::sessions() const {
+  MutexLock lock(&mutex_);
+  return static_cast<int64_t>(entries_.size());
+}
+
+int64_t SessionTable::tensors() const {
+  MutexLock lock(&mutex_);
+  int64_t tensors = 0;
+  for (const auto& [id, entry] : entries_) {
+    tensors += static_cast<int64_t>(entry.session->state()->tensors.size());
+  }
+  return tensors;
+}
+
+int64_t SessionTable::expired() const {
+  MutexLock lock(&mutex_);
+  return expired_;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,145 @@
+// All sessions of a server: who may use which, and when they end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "backends/core/mutex.h"
+#include "server/sessions/client_quotas.h"
+#include "server/sessions/digest_index.h"
+#include "server/sessions/kept_memory.h"
+#include "server/sessions/session.h"
+
+namespace convgrad {
+
+// A use of a session by one call; while there is one the session doesn't
+// expire. Move-only.
+class SessionUse {
+ public:
+  using Clock = std::function<absl::Time()>;
+
+  SessionUse() = default;
+  // Requires: session->Enter was true.
+  SessionUse(std::shared_ptr<Session> session, const Clock* clock)
+      : session_(std::move(session)), clock_(clock) {}
+  SessionUse(SessionUse&& other) noexcept = default;
+  SessionUse& operator=(SessionUse&& other) noexcept {
+    std::swap(session_, other.session_);
+    std::swap(clock_, other.clock_);
+    return *this;
+  }
+  ~SessionUse() {
+    if (session_ != nullptr) session_->Leave((*clock_)());
+  }
+
+  Session* operator->() const { return session_.get(); }
+  explicit operator bool() const { return session_ != nullptr; }
+
+ private:
+  std::shared_ptr<Session> session_;
+  const Clock* clock_ = nullptr;
+};
+
+// Who asks for a session.
+struct SessionCaller {
+  // As limits go by: a token's or a certificate's name, else a host.
+  std::string client;
+  // Whether `client` is a token's or a certificate's name.
+  bool has_identity = false;
+  bool is_admin = false;
+};
+
+// Thread-safe.
+class SessionTable {
+ public:
+  static constexpr absl::Duration kMinLease = absl::Seconds(1);
+  static constexpr absl::Duration kMaxLease = absl::Hours(24);
+  static constexpr absl::Duration kDefaultLease = absl::Minutes(10);
+
+  struct OpenRequest {
+    std::string open_id;  // 16 random bytes: a repeat opens nothing new
+    std::string name;     // may be empty
+    std::vector<std::string> readers;
+    absl::Duration lease = kDefaultLease;
+    int64_t quota_bytes = 0;  // 0: all that the server keeps
+  };
+
+  // `memory` is what all sessions keep together. `clock` may be a test's.
+  SessionTable(std::shared_ptr<KeptMemory> memory, ClientQuotas::Limits limits,
+               SessionUse::Clock clock);
+  ~SessionTable();
+
+  // Opens a session, in epoch 1, or returns the one that `open_id` has opened.
+  // Errors: kInvalidArgument naming the field; kAlreadyExists if the caller has
+  // a session of this name; kResourceExhausted.
+  absl::StatusOr<SessionUse> Open(const SessionCaller& caller,
+                                  const OpenRequest& request);
+
+  // Return the caller's session. An admin may end anybody's, and readers read.
+  // Errors: kNotFound, the same for whatever reason.
+  absl::StatusOr<SessionUse> Find(const SessionCaller& caller,
+                                  const std::string& id);
+  absl::StatusOr<SessionUse> FindToRead(const SessionCaller& caller,
+                                        const std::string& id);
+  absl::StatusOr<SessionUse> FindByName(const SessionCaller& caller,
+                                        const std::string& name);
+
+  // Ends the caller's session, or the one with this number in an admin's list.
+  // Errors: kNotFound.
+  absl::Status Close(const SessionCaller& caller, const std::string& id);
+
+  // Returns the caller's sessions, or everybody's, an admin's right.
+  std::vector<SessionInfo> List(const SessionCaller& caller,
+                                bool everybody) const;
+
+  // Ends sessions whose lease is over, and waits of changes that are too long.
+  // To be called regularly.
+  void Expire();
+
+  absl::Time now() const { return clock_(); }
+  DigestIndex* digests() { return &digests_; }
+  const DigestIndex& digests() const { return digests_; }
+  const std::shared_ptr<KeptMemory>& memory() const { return memory_; }
+
+  int64_t sessions() const;
+  int64_t tensors() const;
+  int64_t expired() const;  // since the start
+
+ private:
+  // What a session itself takes: bookkeeping, and names of its tensors.
+  struct Entry {
+    std::shared_ptr<Session> session;
+    std::string open_key;
+    std::string name_key;  // "" if it can't be found by name
+    Reservation reservation;
+  };
+  using Entries = std::map<std::string, Entry>;
+
+  absl::Status Check(const SessionCaller& caller,
+                     const OpenRequest& request) const;
+  absl::StatusOr<SessionUse> Use(
+      const std::string& id, const std::function<bool(const Session&)>& may);
+  std::shared_ptr<Session> Lookup(const std::string& id) const;
+  // Takes an entry out.
+  void Remove(const std::string& id);
+
+  const std::shared_ptr<KeptMemory> memory_;
+  ClientQuotas quotas_;
+  const SessionUse::Clock clock_;
+  DigestIndex digests_;
+  mutable Mutex mutex_;
+  Entries entries_ ABSL_GUARDED_BY(mutex_);
+  // Ids, by client and open id, and by identity and name.
+  std::map<std::string, std::string> by_open_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::string> by_name_ ABSL_GUARDED_BY(mutex_);
+  int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace convgrad

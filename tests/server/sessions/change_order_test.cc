@@ -1,0 +1,362 @@
+#include "server/sessions/change_order.h"
+
+#include <list>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Time kNever = absl::InfiniteFuture();
+
+// An order, and what it told whom: "run", "reply TEXT" or "REASON".
+class Order {
+ public:
+  // A change whose call id is `call`.
+  uint64_t Arrive(int64_t sequence, const std::string& call, int64_t epoch = 1,
+                  int64_t acknowledged = 0, absl::Time deadline = kNever) {
+    return order_.Arrive({epoch, sequence, call, acknowledged}, now_, deadline,
+                         Note(call), &notices_);
+  }
+  uint64_t Await(int64_t number, const std::string& reader) {
+    return order_.AwaitNumber(number, now_, kNever, Note(reader), &notices_);
+  }
+  void Commit(const std::string& reply) {
+    order_.Commit(std::make_shared<std::string>(reply), now_, &notices_);
+  }
+  void Fail(const std::string& why) {
+    order_.Fail(absl::InvalidArgumentError(why), now_, &notices_);
+  }
+  int64_t Resume(const std::string& who) {
+    const int64_t epoch = order_.Resume(&notices_);
+    order_.AwaitSettled(Note(who), &notices_);
+    return epoch;
+  }
+  void Close() { order_.Close(absl::NotFoundError("closed"), &notices_); }
+  bool Withdraw(uint64_t waiter) { return order_.Withdraw(waiter); }
+  void Pass(absl::Duration time) {
+    now_ += time;
+    order_.Expire(now_, &notices_);
+  }
+
+  // Returns what was told since the last time, in order: "WHO WHAT".
+  std::vector<std::string> Told() {
+    Tell(std::exchange(notices_, {}));
+    return std::exchange(told_, {});
+  }
+  ChangeOrder* operator->() { return &order_; }
+  const std::string& last_message() const { return last_message_; }
+
+ private:
+  ChangeOrder::Decided Note(const std::string& who) {
+    return [this, who](ChangeOrder::Decision decision) {
+      std::string what = "run";
+      if (!decision.ok()) {
+        last_message_ = std::string(decision.status().message());
+        const auto detail = DetailOf(decision.status());
+        what = detail ? std::string(ReasonName(detail->reason)) : "error";
+      } else if (*decision != nullptr) {
+        what = "reply " + *static_cast<const std::string*>(decision->get());
+      }
+      told_.push_back(absl::StrCat(who, " ", what));
+    };
+  }
+
+  ChangeOrder order_;
+  ChangeOrder::Notices notices_;
+  std::vector<std::string> told_;
+  std::string last_message_;
+  absl::Time now_ = absl::UnixEpoch();
+};
+
+TEST(ChangeOrder, RunsInOrderOfNumbers) {
+  Order order;
+  order.Arrive(3, "c");
+  order.Arrive(2, "b");
+  EXPECT_THAT(order.Told(), ElementsAre());
+  order.Arrive(1, "a");
+  EXPECT_THAT(order.Told(), ElementsAre("a run"));
+  order.Commit("A");
+  EXPECT_THAT(order.Told(), ElementsAre("b run"));
+  order.Commit("B");
+  order.Commit("C");
+  EXPECT_THAT(order.Told(), ElementsAre("c run"));
+  EXPECT_EQ(order->number(), 3);
+}
+
+TEST(ChangeOrder, ARepeatGetsTheOneReply) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(1, "a");
+  EXPECT_THAT(order.Told(), ElementsAre("a run"));
+  order.Commit("A");
+  EXPECT_THAT(order.Told(), ElementsAre("a reply A"));
+  order.Arrive(1, "a");
+  EXPECT_THAT(order.Told(), ElementsAre("a reply A"));
+  EXPECT_EQ(order->number(), 1);
+}
+
+TEST(ChangeOrder, RepeatsThatWaitRunOnce) {
+  Order order;
+  order.Arrive(2, "b");
+  order.Arrive(2, "b");
+  order.Arrive(1, "a");
+  EXPECT_THAT(order.Told(), ElementsAre("a run"));
+  order.Commit("A");
+  EXPECT_THAT(order.Told(), ElementsAre("b run"));
+  order.Commit("B");
+  EXPECT_THAT(order.Told(), ElementsAre("b reply B"));
+}
+
+TEST(ChangeOrder, RepliesGoWhenTheyAreAcknowledged) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Commit("A");
+  order.Arrive(2, "b", 1, /*acknowledged=*/1);
+  order.Told();
+  EXPECT_EQ(order->replies(), 0);
+  order.Arrive(1, "a");
+  EXPECT_THAT(order.Told(), ElementsAre("a OUT_OF_ORDER"));
+}
+
+TEST(ChangeOrder, ANumberIsOneCalls) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(1, "x");
+  EXPECT_THAT(order.Told(), ElementsAre("a run", "x OUT_OF_ORDER"));
+  order.Commit("A");
+  order.Arrive(1, "x");
+  EXPECT_THAT(order.Told(), ElementsAre("x OUT_OF_ORDER"));
+  EXPECT_THAT(order.last_message(), HasSubstr("committed by another call"));
+  order.Arrive(3, "c");
+  order.Arrive(3, "x");
+  EXPECT_THAT(order.Told(), ElementsAre("x OUT_OF_ORDER"));
+}
+
+TEST(ChangeOrder, TheWindowIsBounded) {
+  Order order;
+  order.Arrive(1 + ChangeOrder::kWindow, "far");
+  order.Arrive(0, "zero");
+  order.Arrive(-1, "minus");
+  order.Arrive(1, "ahead", 1, /*acknowledged=*/1);
+  EXPECT_THAT(order.Told(),
+              ElementsAre("far OUT_OF_ORDER", "zero OUT_OF_ORDER",
+                          "minus OUT_OF_ORDER", "ahead OUT_OF_ORDER"));
+  // Replies that nobody acknowledges are bounded, too.
+  int64_t n = 1;
+  for (; n <= ChangeOrder::kWindow + 1; ++n) {
+    order.Arrive(n, absl::StrCat(n));
+    EXPECT_THAT(order.Told(), ElementsAre(absl::StrCat(n, " run")));
+    order.Commit("");
+  }
+  order.Arrive(n, "last");
+  EXPECT_THAT(order.Told(), ElementsAre("last OUT_OF_ORDER"));
+  order.Arrive(n, "last", 1, /*acknowledged=*/1);
+  EXPECT_THAT(order.Told(), ElementsAre("last run"));
+}
+
+TEST(ChangeOrder, AFailureEndsItsEpoch) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(1, "a");
+  order.Arrive(2, "b");
+  order.Told();
+  order.Fail("bad dims");
+  EXPECT_THAT(order.Told(), ElementsAre("b EPOCH_ENDED", "a EPOCH_ENDED"));
+  EXPECT_THAT(order.last_message(), HasSubstr("bad dims"));
+  // Whenever it comes.
+  order.Arrive(1, "a");
+  order.Arrive(3, "late");
+  EXPECT_THAT(order.Told(), ElementsAre("a EPOCH_ENDED", "late EPOCH_ENDED"));
+  order.Arrive(1, "a", 2);
+  EXPECT_THAT(order.Told(), ElementsAre("a run"));
+  order.Commit("A");
+  EXPECT_EQ(order->number(), 1);
+  // A committed change has its reply in any epoch.
+  order.Arrive(1, "a", 1);
+  EXPECT_THAT(order.Told(), ElementsAre("a reply A"));
+}
+
+TEST(ChangeOrder, ResumingTakesOver) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(2, "b");
+  order.Told();
+  EXPECT_EQ(order.Resume("new"), 2);
+  EXPECT_THAT(order.Told(), ElementsAre("b TAKEN_OVER"));
+  order.Arrive(2, "b");
+  // The change that runs still has its repeats, of any epoch.
+  order.Arrive(1, "a", 2);
+  EXPECT_THAT(order.Told(), ElementsAre("b TAKEN_OVER"));
+  order.Commit("A");
+  EXPECT_THAT(order.Told(), ElementsAre("a reply A", "new run"));
+  order.Arrive(2, "c", 2);
+  EXPECT_THAT(order.Told(), ElementsAre("c run"));
+}
+
+TEST(ChangeOrder, AFailureAfterATakeoverLeavesTheNewEpoch) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Resume("new");
+  order.Arrive(1, "x", 2);
+  order.Arrive(2, "y", 2);
+  EXPECT_THAT(order.Told(), ElementsAre("a run", "x OUT_OF_ORDER"));
+  order.Fail("bad");
+  EXPECT_THAT(order.Told(), ElementsAre("new run"));
+  order.Arrive(1, "x", 2);
+  EXPECT_THAT(order.Told(), ElementsAre("x run"));
+  order.Commit("X");
+  EXPECT_THAT(order.Told(), ElementsAre("y run"));
+  order.Arrive(2, "z", 3);
+  EXPECT_THAT(order.Told(), ElementsAre("z OUT_OF_ORDER"));
+}
+
+TEST(ChangeOrder, WaitsTenSecondsForTheMissingOne) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(2, "b");
+  order.Arrive(4, "d");
+  order.Told();
+  // While a change runs, however long, nothing is missing.
+  order.Pass(absl::Minutes(1));
+  order.Commit("A");
+  order.Commit("B");
+  EXPECT_THAT(order.Told(), ElementsAre("b run"));
+  order.Pass(absl::Seconds(9));
+  EXPECT_THAT(order.Told(), ElementsAre());
+  order.Pass(absl::Seconds(1));
+  EXPECT_THAT(order.Told(), ElementsAre("d OUT_OF_ORDER"));
+  EXPECT_THAT(order.last_message(), HasSubstr("no change 3"));
+  // Its epoch goes on.
+  order.Arrive(3, "c");
+  order.Arrive(4, "d");
+  EXPECT_THAT(order.Told(), ElementsAre("c run"));
+}
+
+TEST(ChangeOrder, DeadlinesAndWithdrawalsEndWaits) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(2, "b", 1, 0, absl::UnixEpoch() + absl::Seconds(2));
+  order.Arrive(1, "a", 1, 0, absl::UnixEpoch() + absl::Seconds(2));
+  const uint64_t gone = order.Arrive(3, "c");
+  const uint64_t repeat = order.Arrive(1, "a");
+  order.Told();
+  EXPECT_TRUE(order.Withdraw(gone));
+  EXPECT_FALSE(order.Withdraw(gone));
+  EXPECT_TRUE(order.Withdraw(repeat));
+  order.Pass(absl::Seconds(2));
+  EXPECT_THAT(order.Told(), ElementsAre("b DEADLINE", "a DEADLINE"));
+  order.Commit("A");
+  EXPECT_THAT(order.Told(), ElementsAre());
+}
+
+TEST(ChangeOrder, ReadsWaitForTheirNumber) {
+  Order order;
+  order.Await(0, "now");
+  order.Await(2, "two");
+  order.Await(ChangeOrder::kWindow + 1, "far");
+  EXPECT_THAT(order.Told(), ElementsAre("now run", "far OUT_OF_ORDER"));
+  order.Arrive(1, "a");
+  order.Arrive(2, "b");
+  order.Commit("A");
+  EXPECT_THAT(order.Told(), ElementsAre("a run", "b run"));
+  order.Commit("B");
+  EXPECT_THAT(order.Told(), ElementsAre("two run"));
+  order.Await(3, "three");
+  order.Pass(absl::Seconds(10));
+  EXPECT_THAT(order.Told(), ElementsAre("three OUT_OF_ORDER"));
+}
+
+TEST(ChangeOrder, ClosingRefusesEverybody) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(1, "a");
+  order.Arrive(2, "b");
+  order.Await(2, "reader");
+  order.Resume("resumer");
+  order.Told();
+  order.Close();
+  EXPECT_THAT(order.Told(),
+              ElementsAre("a error", "reader error", "resumer error"));
+  order.Fail("too late");
+  EXPECT_THAT(order.Told(), ElementsAre());
+}
+
+// A client that pipelines, over a network that loses requests, replies and
+// connections at every stage: each change takes effect once, in its order.
+TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
+  constexpr int64_t kChanges = 3000;
+  std::mt19937 random(20261122);
+  const auto chance = [&](int percent) {
+    return static_cast<int>(random() % 100) < percent;
+  };
+  ChangeOrder order;
+  absl::Time now = absl::UnixEpoch();
+  std::vector<int64_t> effects;
+  std::map<int64_t, bool> has_reply;
+  int64_t epoch = 1;
+  int64_t running = 0;
+  bool epoch_is_over = false;
+  while (static_cast<int64_t>(has_reply.size()) < kChanges) {
+    ChangeOrder::Notices notices;
+    int64_t acknowledged = 0;
+    while (has_reply.contains(acknowledged + 1)) ++acknowledged;
+    if (epoch_is_over && !running) {
+      epoch_is_over = false;
+      epoch = chance(50) ? order.epoch() : order.Resume(&notices);
+    }
+    const int64_t sequence = acknowledged + 1 + random() % 5;
+    if (sequence <= kChanges) {
+      const bool reply_arrives = chance(70);
+      order.Arrive(
+          {epoch, sequence, absl::StrCat(sequence), acknowledged}, now,
+          now + absl::Seconds(30),
+          [&, sequence, reply_arrives](const ChangeOrder::Decision& decision) {
+            if (!decision.ok()) {
+              const Reason reason = DetailOf(decision.status())->reason;
+              EXPECT_TRUE(absl::IsAborted(decision.status()) ||
+                          reason == Reason::kDeadline ||
+                          reason == Reason::kTakenOver)
+                  << decision.status();
+              epoch_is_over = true;
+            } else if (*decision == nullptr) {
+              EXPECT_EQ(running, 0);
+              running = sequence;
+            } else if (reply_arrives) {
+              has_reply[sequence] = true;
+            }
+          },
+          &notices);
+    }
+    Tell(std::exchange(notices, {}));
+    if (running != 0 && chance(60)) {
+      const int64_t ended = std::exchange(running, 0);
+      if (chance(85)) {
+        effects.push_back(ended);
+        order.Commit(std::make_shared<int>(0), now, &notices);
+        if (chance(70)) has_reply[ended] = true;
+      } else {
+        order.Fail(absl::CancelledError("connection lost"), now, &notices);
+        epoch_is_over = true;
+      }
+    }
+    now += absl::Milliseconds(random() % 2000);
+    order.Expire(now, &notices);
+    Tell(std::move(notices));
+  }
+  ASSERT_EQ(static_cast<int64_t>(effects.size()), kChanges);
+  for (int64_t i = 0; i < kChanges; ++i) EXPECT_EQ(effects[i], i + 1);
+}
+
+}  // namespace
+}  // namespace convgrad

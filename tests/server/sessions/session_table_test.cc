@@ -1,0 +1,203 @@
+#include "server/sessions/session_table.h"
+
+#include <memory>
+#include <string>
+
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+const SessionCaller kAda{"ada", true, false};
+const SessionCaller kBob{"bob", true, false};
+const SessionCaller kAdmin{"root", true, true};
+const SessionCaller kHost{"ipv4:10.0.0.1", false, true};
+
+class SessionTableTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<SessionUse> Open(const SessionCaller& caller, char open_id,
+                                  const std::string& name = "") {
+    SessionTable::OpenRequest request;
+    request.open_id = std::string(16, open_id);
+    request.name = name;
+    request.lease = absl::Seconds(60);
+    request.readers = caller.has_identity ? std::vector<std::string>{"reader"}
+                                          : std::vector<std::string>{};
+    return table_.Open(caller, request);
+  }
+  std::string IdOf(const SessionCaller& caller, char open_id,
+                   const std::string& name = "") {
+    return (*Open(caller, open_id, name))->settings().id;
+  }
+  void Pass(absl::Duration time) {
+    now_ += time;
+    table_.Expire();
+  }
+  // Writes `floats` numbers as change `sequence`.
+  absl::Status Put(const SessionUse& use, int64_t sequence, int64_t floats,
+                   const std::string& name = "x") {
+    absl::Status status = absl::UnknownError("not told");
+    use->Arrive({1, sequence, std::string(16, 'c'), 0}, now_,
+                absl::InfiniteFuture(),
+                [&](const ChangeOrder::Decision& decision) {
+                  status = decision.status();
+                });
+    RETURN_IF_ERROR(status);
+    TensorDescriptor tensor{DataType::kF32, Layout::kNCX, {1, floats}};
+    const auto run = [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(auto bytes,
+                       table_.memory()->Take(*ByteSize(tensor), nullptr));
+      KeptWrites writes;
+      writes[name] = KeptTensor{tensor, std::move(bytes), 0};
+      RETURN_IF_ERROR(use->Promise(writes));
+      return use->Commit(writes, std::make_shared<int>(0), now_).status();
+    };
+    status = run();
+    if (!status.ok()) use->Fail(status, now_);
+    return status;
+  }
+
+  const std::shared_ptr<CallMemory> memory_ = std::make_shared<CallMemory>(
+      1 << 20, 8, 0, [](const auto& task) { task(); });
+  absl::Time now_ = absl::UnixEpoch();
+  SessionTable table_{std::make_shared<KeptMemory>(memory_, 1 << 19),
+                      {/*sessions=*/3, /*kept_bytes=*/300'000},
+                      [this] { return now_; }};
+};
+
+TEST_F(SessionTableTest, ARepeatedOpenIsTheSameOpen) {
+  const std::string id = IdOf(kAda, 'a', "train");
+  EXPECT_EQ(id.size(), 16u);
+  EXPECT_EQ(IdOf(kAda, 'a', "train"), id);
+  EXPECT_NE(IdOf(kAda, 'b'), id);
+  // Others' open ids are their own.
+  EXPECT_NE(IdOf(kBob, 'a'), id);
+  EXPECT_EQ(table_.sessions(), 3);
+  EXPECT_EQ(Open(kAda, 'c', "train").status().code(),
+            absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(SessionTableTest, OthersSeeNothing) {
+  const std::string id = IdOf(kAda, 'a', "train");
+  EXPECT_TRUE(table_.Find(kAda, id).ok());
+  EXPECT_TRUE(table_.FindByName(kAda, "train").ok());
+  const absl::Status theirs = table_.Find(kBob, id).status();
+  EXPECT_EQ(theirs.code(), absl::StatusCode::kNotFound);
+  // One answer whatever the cause.
+  EXPECT_EQ(theirs, table_.Find(kAda, std::string(16, '?')).status());
+  EXPECT_EQ(theirs, table_.FindByName(kBob, "train").status());
+  EXPECT_EQ(theirs, table_.Find(kHost, id).status());
+  EXPECT_EQ(theirs, table_.Close(kBob, id));
+  EXPECT_FALSE(table_.FindToRead(kBob, id).ok());
+  EXPECT_TRUE(table_.FindToRead({"reader", true, false}, id).ok());
+  EXPECT_FALSE(table_.Find({"reader", true, false}, id).ok());
+  EXPECT_EQ(table_.List(kBob, false).size(), 0u);
+  EXPECT_EQ(table_.List(kAdmin, true).size(), 1u);
+  EXPECT_TRUE(table_.Close(kAdmin, id).ok());
+  EXPECT_EQ(theirs, table_.Find(kAda, id).status());
+}
+
+TEST_F(SessionTableTest, WithoutIdentitiesTheIdIsTheKey) {
+  const std::string id = IdOf(kHost, 'a', "train");
+  EXPECT_TRUE(table_.Find({"ipv4:10.0.0.2", false, true}, id).ok());
+  EXPECT_FALSE(table_.FindByName(kHost, "train").ok());
+}
+
+TEST_F(SessionTableTest, LeasesEndUnlessACallUsesThem) {
+  const std::string id = IdOf(kAda, 'a', "train");
+  Pass(absl::Seconds(59));
+  EXPECT_TRUE(table_.Find(kAda, id).ok());  // which renews it
+  {
+    const SessionUse use = *table_.Find(kAda, id);
+    Pass(absl::Hours(1));
+    EXPECT_TRUE(table_.Find(kAda, id).ok());
+  }
+  Pass(absl::Seconds(60));
+  EXPECT_FALSE(table_.Find(kAda, id).ok());
+  EXPECT_EQ(table_.sessions(), 0);
+  EXPECT_EQ(table_.expired(), 1);
+  EXPECT_EQ(memory_->budget.used_bytes(), 0);
+  // The name is free again.
+  EXPECT_TRUE(Open(kAda, 'b', "train").ok());
+}
+
+TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
+  const SessionUse first = *Open(kAda, 'a');
+  const SessionUse second = *Open(kAda, 'b');
+  EXPECT_TRUE(Put(first, 1, 50'000).ok());  // 200,000 bytes and rounding
+  // The quota counts what is kept after a change, not what is replaced.
+  EXPECT_TRUE(Put(first, 2, 50'000).ok());
+  const absl::Status full = Put(second, 1, 50'000);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(DetailOf(full)->reason, Reason::kLimitExceeded);
+  EXPECT_TRUE(table_.Close(kAda, first->settings().id).ok());
+  absl::Status status = absl::UnknownError("not told");
+  second->Arrive({2, 1, std::string(16, 'd'), 0}, now_, absl::InfiniteFuture(),
+                 [&](const ChangeOrder::Decision& decision) {
+                   status = decision.status();
+                 });
+  EXPECT_TRUE(status.ok()) << status;
+  second->Fail(absl::CancelledError("enough"), now_);
+  const SessionUse third = *Open(kAda, 'c');
+  const SessionUse fourth = *Open(kAda, 'd');
+  EXPECT_EQ(Open(kAda, 'e').status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Open(kBob, 'e').ok());
+}
+
+TEST_F(SessionTableTest, KeepsNoMoreThanItsShare) {
+  const SessionUse use = *Open(kBob, 'a');
+  const absl::Status never = Put(use, 1, 200'000);
+  EXPECT_EQ(DetailOf(never)->reason, Reason::kLimitExceeded);
+  EXPECT_EQ(memory_->budget.used_bytes(), 4096);
+}
+
+TEST_F(SessionTableTest, AReadersStateOutlivesChanges) {
+  const SessionUse use = *Open(kAda, 'a');
+  EXPECT_TRUE(Put(use, 1, 4).ok());
+  const std::shared_ptr<const KeptState> seen = use->state();
+  EXPECT_TRUE(Put(use, 2, 8).ok());
+  EXPECT_EQ(seen->number, 1);
+  EXPECT_EQ(seen->tensors.at("x").bytes->size(), 16);
+  EXPECT_EQ(use->state()->tensors.at("x").version, 2);
+}
+
+TEST_F(SessionTableTest, RefusesBadSettings) {
+  const auto refused = [&](SessionTable::OpenRequest request) {
+    return table_.Open(kAda, request).status().code() ==
+           absl::StatusCode::kInvalidArgument;
+  };
+  const std::string id(16, 'a');
+  EXPECT_TRUE(refused({"short", "", {}}));
+  for (const std::string name : {"a/b", "a\\b", "a\nb", "\x7f", "\xff"}) {
+    EXPECT_TRUE(refused({id, name, {}})) << name;
+  }
+  EXPECT_TRUE(refused({id, std::string(10'240, 'n'), {}}));
+  for (const absl::Duration lease :
+       {absl::Nanoseconds(1), absl::Hours(24 * 365 * 100),
+        -absl::InfiniteDuration(), absl::InfiniteDuration()}) {
+    EXPECT_TRUE(refused({id, "", {}, lease})) << lease;
+  }
+  EXPECT_TRUE(refused({id, "", {}, absl::Seconds(9), -1}));
+  EXPECT_TRUE(refused({id, "", std::vector<std::string>(65, "r")}));
+  EXPECT_EQ(table_.sessions(), 0);
+}
+
+TEST_F(SessionTableTest, DigestsAreAClientsOwn) {
+  DigestIndex& digests = *table_.digests();
+  const TensorDescriptor tensor{DataType::kF32, Layout::kOIX, {1, 1, 2}};
+  const std::string digest = DigestOf(tensor, "12345678");
+  {
+    const KeptTensor kept{tensor, *table_.memory()->Take(8, nullptr), 0};
+    digests.Add("ada", digest, kept);
+    EXPECT_TRUE(digests.Find("ada", digest).has_value());
+    EXPECT_FALSE(digests.Find("bob", digest).has_value());
+  }
+  EXPECT_FALSE(digests.Find("ada", digest).has_value());
+  EXPECT_NE(DigestOf({DataType::kF32, Layout::kOXI, {1, 1, 2}}, "12345678"),
+            digest);
+}
+
+}  // namespace
+}  // namespace convgrad
