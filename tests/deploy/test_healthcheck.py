@@ -27,4 +27,4 @@ def test_finds_a_server_healthy_that_was_started(tmp_path, tls):
         assert not is_healthy()
         server = pod.command({"args": command}, pods.instruction("ENTRYPOINT"))
         with deployed.running(*server):
-            deployed.wait_until(is_healthy, "a healthy container", seconds=15)
+            deployed.wait_until(is_healthy, "a healthy container")
