@@ -57,10 +57,12 @@ LABEL org.opencontainers.image.title="convgrad" \
 USER 10001:10001
 EXPOSE 7070 9464
 STOPSIGNAL SIGTERM
+# Health has a plaintext port of its own, so that the check needs to know nothing
+# of TLS.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-  CMD ["/usr/local/bin/convgrad-server", "--listen=127.0.0.1:7070", "--healthcheck"]
-# Whatever the command, which may name another --plan_file behind it.
-ENTRYPOINT ["/usr/local/bin/convgrad-server", "--plan_file=auto"]
+  CMD ["/usr/local/bin/convgrad-server", "--health_listen=127.0.0.1:7071", "--healthcheck"]
+# Whatever the command, which may name other values behind these.
+ENTRYPOINT ["/usr/local/bin/convgrad-server", "--plan_file=auto", "--health_listen=127.0.0.1:7071"]
 CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464", "--insecure"]
 
 # Toolkit and cuDNN come as wheels, so that no other image is needed.

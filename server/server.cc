@@ -36,7 +36,6 @@ namespace {
 
 // How often deadlines that gRPC doesn't know, and slow clients, are looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-
 // How often files are looked at that may have changed.
 constexpr absl::Duration kRefresh = absl::Seconds(1);
 
@@ -155,13 +154,13 @@ absl::Status GrpcServer::StartMetrics() {
   options.listen = config_.metrics_listen;
   options.version = Version();
   options.gauges = [this] { return gauges(); };
+  options.certificates = {{"tls_cert", config_.tls_cert},
+                          {"tls_client_ca", config_.tls_client_ca}};
   for (const RegisteredBackend& entry : engine_.backends) {
     options.backends.emplace_back(entry.name);
   }
-  for (Direction direction : {Direction::kForward, Direction::kBackward}) {
-    options.operations.emplace_back(NameOf(direction));
-  }
-  for (const char* name : {"put", "get"}) options.operations.emplace_back(name);
+  options.operations = {std::string(NameOf(Direction::kForward)),
+                        std::string(NameOf(Direction::kBackward)), "put", "get"};
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "prometheus/gauge.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
+#include "server/telemetry/certificate_metrics.h"
 #include "server/telemetry/device_metrics.h"
 #include "server/telemetry/operation_metrics.h"
 #include "server/telemetry/proof_metrics.h"
@@ -21,8 +22,8 @@ namespace {
 // Turns ServerGauges into families at each scrape.
 class GaugeCollector final : public prometheus::Collectable {
  public:
-  explicit GaugeCollector(std::function<ServerGauges()> gauges)
-      : gauges_(std::move(gauges)) {}
+  explicit GaugeCollector(const MetricsOptions& options)
+      : gauges_(options.gauges), certificates_(options.certificates) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
     const ServerGauges now = gauges_ ? gauges_() : ServerGauges{};
@@ -90,6 +91,10 @@ class GaugeCollector final : public prometheus::Collectable {
     for (prometheus::MetricFamily& family : ProofMetrics(now.proofs)) {
       families.push_back(std::move(family));
     }
+    for (prometheus::MetricFamily& family :
+         CertificateFamilies(certificates_)) {
+      families.push_back(std::move(family));
+    }
     return families;
   }
 
@@ -119,6 +124,7 @@ class GaugeCollector final : public prometheus::Collectable {
   }
 
   const std::function<ServerGauges()> gauges_;
+  const std::vector<CertificateFile> certificates_;
 };
 
 // A connection has a thread of civetweb's until its request is complete. With
@@ -133,7 +139,7 @@ class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {
  public:
   explicit PrometheusEndpoint(const MetricsOptions& options)
       : registry_(std::make_shared<prometheus::Registry>()),
-        gauges_(std::make_shared<GaugeCollector>(options.gauges)),
+        gauges_(std::make_shared<GaugeCollector>(options)),
         rpcs_(registry_.get()),
         operations_(registry_.get(), options.backends, options.operations) {
     prometheus::BuildGauge()

@@ -12,6 +12,12 @@
 
 namespace convgrad {
 
+// A PEM file that the server was told to use.
+struct CertificateFile {
+  std::string flag;  // which flag named it, without dashes
+  std::string path;  // empty: none
+};
+
 struct MetricsOptions {
   // host:port of the endpoint /metrics, port 0 for any; "" serves nothing.
   std::string listen;
@@ -20,6 +26,8 @@ struct MetricsOptions {
   // Names of operations, whose series are there from the start.
   std::vector<std::string> operations;
   std::string version;
+  // Read at each scrape, for when they expire.
+  std::vector<CertificateFile> certificates;
   // Read at each scrape; thread-safe, and valid while the endpoint lives.
   std::function<ServerGauges()> gauges;
 };

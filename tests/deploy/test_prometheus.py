@@ -39,8 +39,8 @@ def table_of_readme():
 
 
 def is_served(name):
-    """Whether these tests' server has the family: it serves no device."""
-    return not re.match("convgrad_(device_|transfer)", name)
+    """Whether these tests' server has the family: it has no device and no TLS."""
+    return not re.match("convgrad_(certificate_|device_|transfer)", name)
 
 
 def test_the_readme_lists_what_is_served():
@@ -63,6 +63,32 @@ def test_promtool_accepts(arguments):
     done = subprocess.run(["promtool", *arguments], cwd=PROMETHEUS,
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_job_for_kubernetes_takes_metrics_ports_and_names_pods(tmp_path):
+    """Debian's Prometheus doesn't know Kubernetes: a static list stands in."""
+    deployed.need("promtool")
+    yaml = pytest.importorskip("yaml")
+    config = yaml.safe_load((PROMETHEUS / "kubernetes.yml").read_text())
+    job, = config["scrape_configs"]
+    assert job.pop("kubernetes_sd_configs")[0]["role"] == "pod"
+    job["static_configs"] = [
+        {"targets": [f"10.0.0.1:{port}"], "labels": {
+            "__meta_kubernetes_namespace": "convgrad",
+            "__meta_kubernetes_pod_name": "convgrad-7d4b9",
+            "__meta_kubernetes_pod_label_app_kubernetes_io_name": "convgrad",
+            "__meta_kubernetes_pod_container_port_name": name}}
+        for name, port in (("grpc", 7070), ("metrics", 9464))]
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    done = subprocess.run(
+        ["promtool", "check", "service-discovery", "--timeout=2s", tmp_path / "prometheus.yml",
+         job["job_name"]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    labels, = (target["labels"] for target in json.loads(done.stdout)
+               if target.get("labels"))
+    assert {name: value for name, value in labels.items() if "__" not in name} == {
+        "job": "convgrad", "instance": "10.0.0.1:9464", "namespace": "convgrad",
+        "pod": "convgrad-7d4b9"}
 
 
 @pytest.fixture(name="prometheus", scope="module")

@@ -1,0 +1,65 @@
+#include "server/telemetry/certificate_metrics.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace convgrad {
+namespace {
+
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+
+std::optional<double> ExpirationOf(const Certificate& certificate) {
+  std::tm fields = {};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &fields) != 1) {
+    return std::nullopt;
+  }
+  return static_cast<double>(timegm(&fields));
+}
+
+std::optional<double> FirstExpiration(const std::string& path) {
+  const Bio file(BIO_new_file(path.c_str(), "r"), &BIO_free);
+  std::optional<double> first;
+  while (file != nullptr) {
+    const Certificate certificate(
+        PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr), &X509_free);
+    if (certificate == nullptr) break;
+    const std::optional<double> end = ExpirationOf(certificate);
+    if (end) first = std::min(*end, first.value_or(*end));
+  }
+  // The end of the file is an error, too, to OpenSSL, which gRPC shares.
+  ERR_clear_error();
+  return first;
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> CertificateFamilies(
+    absl::Span<const CertificateFile> files) {
+  prometheus::MetricFamily family{
+      "convgrad_certificate_expiration_timestamp_seconds",
+      "When the first certificate of the file expires.",
+      prometheus::MetricType::Gauge,
+      {}};
+  for (const CertificateFile& file : files) {
+    if (file.path.empty()) continue;
+    const std::optional<double> end = FirstExpiration(file.path);
+    if (!end) continue;
+    prometheus::ClientMetric& metric = family.metric.emplace_back();
+    metric.label = {{"flag", file.flag}};
+    metric.gauge.value = *end;
+  }
+  if (family.metric.empty()) return {};
+  return {std::move(family)};
+}
+
+}  // namespace convgrad

@@ -1,0 +1,214 @@
+"""A cluster as far as the guide needs one: what is applied with the stand-ins of
+cluster_tools.py runs, as real servers and clients in pods."""
+import contextlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import cert_manager
+import cluster_tools
+import deployed
+import pods
+
+
+def assert_restricted(template):
+    """Asserts what a namespace asks for that enforces `restricted`."""
+    general = template["spec"]["securityContext"]
+    assert general["runAsNonRoot"] and general["seccompProfile"]
+    for container in template["spec"]["containers"]:
+        own = container["securityContext"]
+        assert own["allowPrivilegeEscalation"] is False
+        assert own["capabilities"]["drop"] == ["ALL"]
+
+
+def assert_let_in(state, namespace, port):
+    """Asserts that the network policies let `namespace` call a port by its name."""
+    labels = {"kubernetes.io/metadata.name": namespace,
+              **state.get("Namespace", namespace)["metadata"].get("labels", {})}
+    for policy in state.all("NetworkPolicy"):
+        assert any(
+            source["namespaceSelector"]["matchLabels"].items() <= labels.items()
+            for rule in policy["spec"]["ingress"] if {"port": port} in rule["ports"]
+            for source in rule["from"]), f"{namespace} isn't let in"
+
+
+class Workload:
+    """A pod, and what its manifest says."""
+
+    def __init__(self, cluster, namespace, template, name):
+        self.cluster = cluster
+        self.namespace = namespace
+        self.template = template
+        self.pod = cluster.node.pod(name)
+        self.started = False
+        self.stack = cluster.stack.enter_context(contextlib.ExitStack())
+
+    @property
+    def container(self):
+        return self.template["spec"]["containers"][0]
+
+    def volumes(self):
+        """Returns the files of each path; None if one of the sources is missing."""
+        sources = {volume["name"]: volume
+                   for volume in self.template["spec"].get("volumes", ())}
+        files = {}
+        for mount in self.container.get("volumeMounts", ()):
+            volume = sources[mount["name"]]
+            if "secret" in volume:
+                found = self.cluster.state().get(
+                    "Secret", volume["secret"]["secretName"], self.namespace)
+                content = found and cert_manager.files_of(found)
+            else:
+                found = self.cluster.state().get(
+                    "ConfigMap", volume["configMap"]["name"], self.namespace)
+                content = found and {name: text.encode()
+                                     for name, text in found["data"].items()}
+            if content is None:
+                return None
+            files[mount["mountPath"]] = content
+        return files
+
+    def mount(self):
+        """Brings the volumes up to date; false if they can't be yet."""
+        files = self.volumes()
+        for path, content in (files or {}).items():
+            self.pod.mount(path, content)
+        return files is not None
+
+    def start(self):
+        self.stack.close()
+        self.stack.enter_context(deployed.running(
+            *self.pod.command(self.container, pods.instruction("ENTRYPOINT"))))
+
+    def is_ready(self):
+        """Asks as the kubelet does, from outside the pod."""
+        port = self.container["readinessProbe"]["grpc"]["port"]
+        return subprocess.run(
+            [*self.cluster.node.enter(), deployed.SERVER, "--healthcheck",
+             f"--health_listen={self.pod.address}:{port}"],
+            capture_output=True, check=False).returncode == 0
+
+
+class Cluster:
+    """One node, and the state that the stand-ins change."""
+
+    def __init__(self, stack, folder, operators):
+        self.stack = stack
+        self.node = stack.enter_context(pods.node(folder))
+        self.workloads = {}
+        self.path = folder / "state.json"
+        state = self.state()
+        state.data["operators"] = operators
+        for name in ("monitoring", "default"):
+            state.put({"apiVersion": "v1", "kind": "Namespace",
+                       "metadata": {"name": name}})
+        state.save()
+
+    def state(self):
+        return cluster_tools.State(self.path)
+
+    def tools(self, folder):
+        """Puts the stand-ins into `folder`, a place for PATH."""
+        kubectl = deployed.KUBERNETES / "bin" / "kubectl"
+        if not kubectl.exists():
+            pytest.skip("no kubectl: deploy/dependencies test")
+        folder.mkdir()
+        for tool in ("kubectl", "docker"):
+            program = folder / tool
+            program.write_text(
+                f"#!/bin/sh\nexec '{sys.executable}' '{cluster_tools.__file__}' "
+                f"'{self.path}' '{kubectl}' {tool} \"$@\"\n")
+            program.chmod(0o755)
+
+    def sync(self):
+        """Does what operators, controllers and the kubelet would do by now."""
+        state = self.state()
+        cert_manager.reconcile(state)
+        state.save()
+        for deployment in state.all("Deployment"):
+            self.roll_out(deployment)
+        for job in state.all("Job"):
+            self.run_job(job)
+
+    def workload(self, document, name):
+        """Returns the pod `name` of a Deployment or Job, and whether it was there
+        with the same manifest."""
+        namespace = document["metadata"]["namespace"]
+        template = document["spec"]["template"]
+        labels = self.state().get("Namespace", namespace)["metadata"]["labels"]
+        if labels["pod-security.kubernetes.io/enforce"] == "restricted":
+            assert_restricted(template)
+        pushed = self.state().data["pushed"]
+        for container in template["spec"]["containers"]:
+            assert container["image"] in pushed, "ImagePullBackOff"
+        known = self.workloads.get(name)
+        if known is None:
+            known = self.workloads[name] = Workload(self, namespace, template, name)
+            return known, False
+        same = known.template == template
+        known.template = template
+        return known, same
+
+    def roll_out(self, deployment):
+        meta = deployment["metadata"]
+        replicas = []
+        for number in range(deployment["spec"].get("replicas", 1)):
+            one, same = self.workload(deployment, f"{meta['name']}-{number}")
+            mounted = one.mount()
+            if mounted and not (same and one.started):
+                one.start()
+            one.started = mounted
+            replicas.append(one)
+        done = all(one.started for one in replicas)
+        if done:
+            self.name_services(replicas)
+            for one in replicas:
+                deployed.wait_until(one.is_ready, f"{one.pod.name} ready")
+        self.note("deployment", meta, done, "")
+
+    def name_services(self, replicas):
+        """Gives each pod what the cluster's DNS would say."""
+        lines = ["127.0.0.1 localhost"]
+        for service in self.state().all("Service"):
+            meta = service["metadata"]
+            headless = service["spec"].get("clusterIP") == "None"
+            for one in replicas if headless else replicas[:1]:
+                name = f"{meta['name']}.{meta['namespace']}"
+                lines.append(f"{one.pod.address} {name} {name}.svc "
+                             f"{name}.svc.cluster.local")
+        for pod in self.node.pods:
+            (pod.etc / "hosts").write_text("\n".join(lines) + "\n")
+
+    def run_job(self, job):
+        meta = job["metadata"]
+        one, same = self.workload(job, meta["name"])
+        if same and one.started:
+            return
+        one.started = one.mount()
+        if not one.started:
+            return
+        assert_let_in(self.state(), meta["namespace"], "grpc")
+        self.name_services(self.replicas())
+        done = subprocess.run(one.pod.command(one.container), text=True,
+                              capture_output=True, timeout=120, check=False)
+        self.note("job", meta, done.returncode == 0, done.stdout + done.stderr)
+
+    def replicas(self):
+        return [one for one in self.workloads.values()
+                if "readinessProbe" in one.container]
+
+    def note(self, kind, meta, done, log):
+        state = self.state()
+        state.data["outcomes"][f"{kind}/{meta['namespace']}/{meta['name']}"] = {
+            "done": done, "log": log}
+        state.save()
+
+
+@contextlib.contextmanager
+def cluster(folder, operators=()):
+    """A cluster that keeps its things in `folder`, a pathlib.Path; `operators` are
+    the API groups that it knows besides Kubernetes' own."""
+    with contextlib.ExitStack() as stack:
+        yield Cluster(stack, pathlib.Path(folder), list(operators))

@@ -1,0 +1,88 @@
+"""What deploy/kubernetes/private-ca makes, and what the server says about it."""
+import calendar
+import re
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+import deployed
+
+SCRIPT = deployed.ROOT / "deploy" / "kubernetes" / "private-ca"
+
+
+def private_ca(*arguments):
+    return subprocess.run([SCRIPT, *arguments], capture_output=True, text=True,
+                          check=False)
+
+
+@pytest.fixture(name="pki")
+def new_pki(tmp_path):
+    """A folder with a CA, its server's certificate and one for the client `a`."""
+    for arguments in (["server"], ["client", "a"]):
+        done = private_ca(tmp_path / "pki", *arguments)
+        assert done.returncode == 0, done.stderr
+    return tmp_path / "pki"
+
+
+def openssl(*arguments):
+    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True,
+                          check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def expiration(certificate):
+    said = openssl("x509", "-noout", "-enddate", "-in", certificate)[1]
+    return calendar.timegm(time.strptime(said.strip(), "notAfter=%b %d %H:%M:%S %Y %Z"))
+
+
+@pytest.mark.parametrize("kind,place", [("server", "server"),
+                                        ("client", "clients/a")])
+def test_each_certificate_is_good_for_its_own_end_alone(pki, kind, place):
+    for purpose in ("server", "client"):
+        code, said = openssl("verify", "-CAfile", pki / "ca.crt", "-purpose",
+                             f"ssl{purpose}", pki / place / "tls.crt")
+        assert (code == 0) == (purpose == kind), said
+    assert (pki / place / "ca.crt").read_bytes() == (pki / "ca.crt").read_bytes()
+
+
+def test_keys_are_for_their_owner_alone(pki):
+    for key in pki.rglob("*.key"):
+        assert key.stat().st_mode & 0o077 == 0, key
+
+
+def test_a_second_call_renews_the_certificate_and_keeps_the_ca(pki):
+    ca, before = ((pki / name).read_bytes() for name in ("ca.crt", "server/tls.crt"))
+    assert private_ca(pki, "server").returncode == 0
+    assert (pki / "ca.crt").read_bytes() == ca
+    assert (pki / "server" / "tls.crt").read_bytes() != before
+
+
+@pytest.mark.parametrize("arguments", [
+    [], ["server"], ["pki"], ["pki", "ca"], ["pki", "client"],
+    ["pki", "client", "../a"], ["pki", "client", "a", "b"]], ids=" ".join)
+def test_wrong_arguments_get_the_usage(arguments, tmp_path):
+    done = subprocess.run([SCRIPT, *arguments], cwd=tmp_path, capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 2
+    assert "usage: deploy/kubernetes/private-ca FOLDER" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_server_says_when_the_first_certificate_of_a_file_expires(pki, tmp_path):
+    own = pki / "server" / "tls.crt"
+    chain = tmp_path / "chain.pem"
+    # The other way round than a chain should be, so that order doesn't matter.
+    chain.write_text((pki / "ca.crt").read_text() + own.read_text())
+    with deployed.server(f"--tls_cert={own}", f"--tls_key={pki / 'server/tls.key'}",
+                         f"--tls_client_ca={chain}") as server:
+        url = f"http://127.0.0.1:{server.metrics}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+    said = re.findall(
+        r'^convgrad_certificate_expiration_timestamp_seconds\{flag="(\w+)"\} (\S+)$',
+        text, re.M)
+    assert expiration(own) < expiration(pki / "ca.crt")
+    assert {flag: float(value) for flag, value in said} == {
+        "tls_cert": expiration(own), "tls_client_ca": expiration(own)}
