@@ -9,24 +9,36 @@
 convgrad.aio has the client for asyncio, convgrad.torch the modules for PyTorch.
 """
 
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
 from convgrad.channels import Tls
 from convgrad.client import Client
 from convgrad.errors import (
-                             Cancelled,
-                             ConvgradError,
-                             DeadlineExceeded,
-                             FailedPrecondition,
-                             Internal,
-                             InvalidArgument,
-                             NotFound,
-                             PermissionDenied,
-                             ResourceExhausted,
-                             Unauthenticated,
-                             Unavailable,
-                             Unimplemented,
+    Cancelled,
+    ConvgradError,
+    DeadlineExceeded,
+    FailedPrecondition,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
 )
 from convgrad.replies import Forward, Gradients
 from convgrad.retries import RetryPolicy
+
+if TYPE_CHECKING:
+    from convgrad import aio as aio
+    from convgrad import torch as torch
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Cancelled", "Client", "ConvgradError", "DeadlineExceeded", "FailedPrecondition",
@@ -34,3 +46,11 @@ __all__ = [
     "ResourceExhausted", "RetryPolicy", "Tls", "Unauthenticated", "Unavailable",
     "Unimplemented",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Imports convgrad.aio and convgrad.torch when they are first named: PyTorch may be
+    absent, and takes seconds to load."""
+    if name in ("aio", "torch"):
+        return importlib.import_module(f"convgrad.{name}")
+    raise AttributeError(f"module 'convgrad' has no attribute {name!r}")

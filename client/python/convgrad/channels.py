@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ _SERVICE = "/convgrad.v1.ConvGrad/"
 # A server that was unavailable isn't asked again so soon where others are there.
 _DOWN_SECONDS = 1.0
 _THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
+# Without a port gRPC would take 443.
+_HOST_AND_PORT = re.compile(r"(dns:(//[^/]*/)?)?([^][:/]+|\[[^][]+\]):(?P<port>\d{1,5})")
+_OTHER_SCHEMES = ("unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:")
 
 File = str | Path | bytes
 
@@ -28,7 +32,7 @@ class Tls:
     ca: File | None = None
     """Who signed the server's certificate; None: whom gRPC trusts by default."""
     certificate: File | None = None
-    key: File | None = None
+    key: File | None = field(default=None, repr=False)
     server_name: str | None = None
     """Expected in the server's certificate instead of the target's host."""
 
@@ -48,19 +52,39 @@ def _read(file: File | None) -> bytes | None:
 Token = str | Callable[[], str]
 
 
+def _secrets_left_out() -> str:
+    raise Unauthenticated(
+        "client: found one from a pickle, which holds no token and no key, expected one made "
+        "here, or one whose token is a function and whose key is a file")
+
+
 @dataclass(frozen=True)
 class Connections:
     """Where to connect, and how."""
 
     targets: tuple[str, ...]
     tls: Tls | None = None
-    token: Token | None = None
+    token: Token | None = field(default=None, repr=False)
     connections: int = 1
     keepalive_seconds: float = 300.0
+
+    def without_secrets(self) -> Connections:
+        """Returns what a pickle may hold: functions and paths, no tokens and no keys.
+
+        Where one had to be left out, whoever uses these is told so (Unauthenticated).
+        """
+        if self.tls is not None and isinstance(self.tls.key, bytes):
+            tls = replace(self.tls, certificate=None, key=None)
+            return replace(self, tls=tls, token=_secrets_left_out)
+        if isinstance(self.token, str):
+            return replace(self, token=_secrets_left_out)
+        return self
 
     def check(self) -> None:
         if not self.targets or not all(self.targets):
             raise invalid("MISSING", "server", "nothing", "HOST:PORT or unix:PATH")
+        for target in self.targets:
+            _check_target(target)
         if self.connections < 1:
             raise invalid("OUT_OF_RANGE", "connections", self.connections, "at least 1")
         stays_here = all(target.startswith(_THIS_HOST) for target in self.targets)
@@ -97,6 +121,15 @@ class Connections:
         if not token.isprintable() or not token.isascii():
             raise Unauthenticated("token: found control characters, expected printable ASCII")
         return (("authorization", f"Bearer {token}"),)
+
+
+def _check_target(target: str) -> None:
+    if target.startswith(_OTHER_SCHEMES):
+        return
+    found = _HOST_AND_PORT.fullmatch(target)
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        raise invalid("OUT_OF_RANGE", "server", f"'{target}'",
+                      "HOST:PORT (a server's default port is 7070) or unix:PATH")
 
 
 @dataclass

@@ -60,9 +60,9 @@ class ClientBase:
             self._library)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A client in another process has connections of its own."""
-        return (_connect_again, (type(self), self._pool.connections, self._timeout,
-                                 self._retry))
+        """A client in another process has connections of its own, and no secrets."""
+        return (_connect_again, (type(self), self._pool.connections.without_secrets(),
+                                 self._timeout, self._retry))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ClientBase:
         """Copies of a model share its client."""

@@ -10,7 +10,7 @@ Nothing is sent that breaks a rule: InvalidArgument is raised in the server's wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from convgrad.requests import (
     out_channels_of,
 )
 from convgrad.v1 import capabilities_pb2
+from convgrad.validation import missing_operand
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -64,7 +65,7 @@ def conv_backward(
 
     grad_input needs weight, and input or input_shape; grad_weight needs input,
     and weight or weight_shape. With a fused ReLU `output` is needed, too. What
-    isn't needed isn't sent.
+    isn't needed isn't sent. A single gradient's name stands for itself.
     """
     window = Window(stride, padding, dilation, groups, activation=activation)
     arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
@@ -102,7 +103,8 @@ def conv_transpose_backward(
     """As conv_backward, transposed; output_padding follows from grad_output."""
     arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
     layouts_of = RequestBuilder(Window(), options)
-    size = layouts_of.dims_of("grad_output", arrays["grad_output"], None)[2:] or None
+    grad_output_dims = layouts_of.dims_of("grad_output", _get(arrays, "grad_output"), None)
+    size = grad_output_dims[2:] or None
     window = Window(stride, padding, dilation, groups, output_padding, size,
                     transposed=True, activation=activation)
     return _backward(window, arrays, (gradients, bias_shape),
@@ -116,7 +118,7 @@ def linear_forward(
 ) -> Call[Forward]:
     """Returns activation(input @ weight.T + bias + residual): (N, C), (O, C)."""
     arrays = _arrays(input=input, weight=weight, bias=bias, residual=residual)
-    _check_flat("input", arrays["input"].shape)
+    _check_flat("input", _get(arrays, "input").shape)
     return _forward(Window(activation=activation), arrays, {}, options)
 
 
@@ -129,7 +131,7 @@ def linear_backward(
 ) -> Call[Gradients]:
     """As conv_backward, of linear_forward."""
     arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
-    _check_flat("grad_output", arrays["grad_output"].shape)
+    _check_flat("grad_output", _get(arrays, "grad_output").shape)
     return _backward(Window(activation=activation), arrays, (gradients, bias_shape),
                      {"input": input_shape, "weight": weight_shape}, options)
 
@@ -147,6 +149,13 @@ def _arrays(**tensors: npt.ArrayLike | None) -> dict[str, Array]:
             if tensor is not None}
 
 
+def _get(arrays: Mapping[str, Array], name: str) -> Array:
+    """Returns an array that the operation can't do without."""
+    if name not in arrays:
+        raise missing_operand(name)
+    return arrays[name]
+
+
 def _check_flat(name: str, shape: Dims) -> None:
     if len(shape) != 2:
         raise invalid("SHAPE_MISMATCH", f"operation.operands.{name}.dims",
@@ -157,7 +166,7 @@ def _forward(window: Window, arrays: dict[str, Array], shapes: dict[str, Dims | 
              options: Options) -> Call[Forward]:
     builder = RequestBuilder(window, options)
     dims: dict[str, Any] = {
-        name: builder.dims_of(name, arrays[name], shapes.get(name))
+        name: builder.dims_of(name, _get(arrays, name), shapes.get(name))
         for name in ("input", "weight")}
     builder.set_problem(dims["input"], dims["weight"],
                         out_channels_of(dims["weight"], window))
@@ -174,13 +183,14 @@ def _backward(window: Window, arrays: dict[str, Array],
     input_dims, weight_dims = (
         builder.dims_of(name, arrays.get(name), shapes.get(name))
         for name in ("input", "weight"))
-    grad_output = builder.dims_of("grad_output", arrays["grad_output"], None)
+    grad_output = builder.dims_of("grad_output", _get(arrays, "grad_output"), None)
     channels = out_channels_of(weight_dims, window)
     if len(grad_output) > 1:
         channels = grad_output[1]
     builder.set_problem(input_dims, weight_dims, channels)
+    names = (results[0],) if isinstance(results[0], str) else results[0]
     # A set has no order; results come in this one, the same in each process.
-    wanted = sorted(set(results[0]))
+    wanted = sorted(set(names))
     needed = {_NEEDS[name] for name in wanted if name in _NEEDS} | {"grad_output"}
     if window.activation is not None:
         needed.add("output")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad.errors import invalid
+from convgrad.errors import InvalidArgument, invalid
 from convgrad.layouts import (
     ACTIVATION_LAYOUTS,
     WEIGHT_LAYOUTS,
@@ -72,6 +72,11 @@ def validate(message: operation_pb2.ConvOperation, forward: bool,
 
 def operand_dtype(operands: dict[str, Descriptor]) -> str:
     return next((operands[n].dtype for n in _PRIMARY if n in operands), "f32")
+
+
+def missing_operand(name: str) -> InvalidArgument:
+    return invalid("MISSING", f"operation.operands.{name}", "nothing",
+                   "a tensor, which the results asked for need")
 
 
 def _stated(tensor: tensor_pb2.Tensor, name: str, problem: Problem) -> Descriptor:
@@ -222,8 +227,7 @@ def _check_operands(operation: Operation) -> None:
             _check_descriptor(name, operands[name], path,
                               operands[name].dims if name == "bias" else expected)
         elif _is_needed(operation, name):
-            raise invalid("MISSING", path, "nothing",
-                          "a tensor, which the results asked for need")
+            raise missing_operand(name)
     primary = [name for name in _PRIMARY if name in operands]
     for name in primary[1:]:
         expected_dtype = operands[primary[0]].dtype

@@ -67,7 +67,7 @@ def train(rank: int, meeting: str, targets: list[str], steps: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("targets", nargs="+", help="the servers' addresses")
     parser.add_argument("--steps", type=int, default=200)
     arguments = parser.parse_args()

@@ -34,7 +34,7 @@ def learn(client: convgrad.Client, steps: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--target", default="localhost:7070", help="the server's address")
     parser.add_argument("--steps", type=int, default=60)
     arguments = parser.parse_args()

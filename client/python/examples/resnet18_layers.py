@@ -105,7 +105,7 @@ def measure(layer: Layer, dtype: torch.dtype, arguments: argparse.Namespace,
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--target", default="localhost:7070", help="the server's address")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=5, help="of which the fastest counts")

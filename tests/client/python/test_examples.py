@@ -54,6 +54,18 @@ def test_digits_says_when_it_learned_nothing(server):
     assert run.returncode == 1
 
 
+def test_digits_expects_nothing_of_few_epochs_by_itself(server):
+    run = start("digits.py", "--target", server.address, "--epochs", "1")
+    assert "accuracy" in run.communicate(timeout=600)[0]
+    assert run.returncode == 0
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_helps_begin_with_whole_sentences(name):
+    usage, description, *_ = start(name, "--help").communicate()[0].split("\n\n")
+    assert usage.startswith("usage: ") and description.endswith(".")
+
+
 def test_numpy_sgd(server):
     run = start("numpy_sgd.py", "--target", server.address)
     output, _ = run.communicate(timeout=600)

@@ -57,6 +57,24 @@ def test_no_target(target):
         convgrad.Client(target)
 
 
+@pytest.mark.parametrize("target", [
+    "localhost", "localhost:", "localhost:http", "localhost:70700", "localhost:0", "[::1]",
+    "::1:7070", "http://localhost:7070", "dns:///localhost", "/run/convgrad.sock"])
+def test_a_target_without_a_port_is_refused(target):
+    with pytest.raises(convgrad.InvalidArgument) as caught:
+        convgrad.Client(["localhost:7070", target])
+    assert caught.value.message == (
+        f"server: found '{target}', expected HOST:PORT (a server's default port is 7070) or "
+        "unix:PATH")
+
+
+@pytest.mark.parametrize("target", [
+    "localhost:7070", "[::1]:7070", "10.0.0.1:65535", "dns:///some.host:1", "dns:host:1",
+    "dns://8.8.8.8/host:1", "unix:/path", "unix:///path", "ipv4:10.0.0.1:1,10.0.0.2:1"])
+def test_targets_that_grpc_has_names_for(target):
+    convgrad.Client(target).close()
+
+
 def test_who_says_nothing():
     with tcp_server(b"") as address:
         error = failure_of(address)

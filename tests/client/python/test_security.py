@@ -1,14 +1,18 @@
 """TLS, mutual TLS, tokens and UNIX sockets, with certificates made here."""
 
+import io
+import pickle
 import subprocess
 
 import grpc
 import numpy as np
 import pytest
+import torch
 from server_process import ServerProcess
 from stand_in import grpc_server
 
 import convgrad
+import convgrad.torch
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
 
@@ -100,6 +104,42 @@ def test_settings_that_dont_fit(pki):
         convgrad.Client("localhost:1", connections=0)
     with pytest.raises(FileNotFoundError):
         convgrad.Client("localhost:1", tls=convgrad.Tls(ca=pki / "none.pem"))
+
+
+def read_token():
+    return "read anew"
+
+
+def test_pickles_and_reprs_hold_no_secrets(tls_server, pki):
+    files = [(pki / name).read_bytes() for name in ("ca.pem", "client.pem", "client.key")]
+    tls = convgrad.Tls(*files, server_name="trainer.test")
+    key_line = tls.key.splitlines()[1]
+    with tls_server(mutual=True) as address:
+        for settings in (dict(tls=tls), dict(tls=tls, token="tell-nobody"),
+                         dict(token="tell-nobody")):
+            client = convgrad.Client(address, **settings)
+            model = torch.nn.Sequential(torch.nn.Conv2d(1, 1, 2))
+            convgrad.torch.offload(model, client)
+            file = io.BytesIO()
+            torch.save(model, file)
+            shown = file.getvalue() + pickle.dumps(client) + repr(
+                [vars(client), vars(model[0]), client._pool.connections]).encode()
+            assert b"tell-nobody" not in shown and key_line not in shown
+            with pickle.loads(pickle.dumps(client)) as copied:
+                with pytest.raises(convgrad.Unauthenticated, match="client: found one from a"):
+                    copied.conv_forward(X, W)
+            client.close()
+    assert not tls_server.seen
+
+
+def test_pickles_keep_what_is_no_secret(tls_server, pki):
+    tls = convgrad.Tls(pki / "ca.pem", pki / "client.pem", pki / "client.key", "trainer.test")
+    with tls_server(mutual=True) as address:
+        client = convgrad.Client(address, tls=tls, token=read_token)
+        with pickle.loads(pickle.dumps(client)) as copied:
+            copied.conv_forward(X, W)
+    assert tls_server.seen[0]["authorization"] == "Bearer read anew"
+    assert tls_server.seen[0]["peer"] == [b"client"]
 
 
 def test_a_token_that_is_no_header(server, tmp_path):

@@ -190,6 +190,29 @@ def test_refusals_before_anything_is_sent(keywords, message):
     assert isinstance(caught.value, ValueError) and caught.value.field in caught.value.message
 
 
+@pytest.mark.parametrize("method, operands, missing", [
+    ("conv_backward", (None, None, None), "grad_output"),
+    ("conv_transpose_backward", (None, X, W), "grad_output"),
+    ("linear_backward", (None, X, W), "grad_output"),
+    ("conv_forward", (None, W), "input"), ("conv_forward", (X, None), "weight"),
+    ("conv_transpose_forward", (None, W), "input"), ("linear_forward", (None, W), "input"),
+])
+def test_operands_that_are_none_are_named(method, operands, missing):
+    client = convgrad.Client("127.0.0.1:1", timeout=1)
+    with pytest.raises(convgrad.InvalidArgument) as caught:
+        getattr(client, method)(*operands)
+    assert caught.value.reason == "MISSING"
+    assert caught.value.message.startswith(f"operation.operands.{missing}: found nothing, ")
+
+
+def test_one_gradients_name_stands_for_itself(client):
+    found = client.conv_backward(DY, X, W, gradients="grad_weight")
+    assert found.grad_weight.shape == W.shape
+    assert found.grad_input is None and found.grad_bias is None
+    with pytest.raises(convgrad.InvalidArgument, match="which: found grad_w, expected"):
+        client.conv_backward(DY, X, W, gradients="grad_w")
+
+
 def test_unknown_keywords_are_type_errors(client):
     with pytest.raises(TypeError, match="strides"):
         client.conv_backward(DY, X, W, strides=2)

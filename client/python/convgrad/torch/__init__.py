@@ -1,7 +1,7 @@
 """PyTorch's convolutions, with gradients from a convgrad server.
 
     client = convgrad.Client("localhost:7070")
-    convgrad.torch.offload(model, client)         # in place; then train as ever
+    print(convgrad.torch.offload(model, client))  # in place; then train as ever
     layer = convgrad.torch.Conv2d(3, 64, 3, client=client)
 
 A ReLU is never fused: torch's gradient at NaN is another one. Second derivatives
@@ -9,27 +9,28 @@ are refused.
 """
 
 from convgrad.torch.functional import (
-                                       conv1d,
-                                       conv2d,
-                                       conv3d,
-                                       conv_transpose1d,
-                                       conv_transpose2d,
-                                       conv_transpose3d,
-                                       linear,
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    linear,
 )
 from convgrad.torch.modules import (
-                                       Conv1d,
-                                       Conv2d,
-                                       Conv3d,
-                                       ConvTranspose1d,
-                                       ConvTranspose2d,
-                                       ConvTranspose3d,
-                                       Linear,
-                                       offload,
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    Linear,
 )
+from convgrad.torch.offloading import Offloaded, offload, restore
 
 __all__ = [
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
-    "ConvTranspose3d", "Linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
-    "conv_transpose2d", "conv_transpose3d", "linear", "offload",
+    "ConvTranspose3d", "Linear", "Offloaded", "conv1d", "conv2d", "conv3d",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear", "offload",
+    "restore",
 ]

@@ -6,6 +6,7 @@ computed. Gradients are always the server's.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from convgrad.client import Client
-from convgrad.errors import invalid, unimplemented
+from convgrad.errors import InvalidArgument, invalid, unimplemented
 from convgrad.torch.tensors import (
     DTYPES,
     check_dtype,
@@ -32,6 +33,20 @@ _LOCAL: dict[tuple[int, bool], Any] = {
     (1, True): F.conv_transpose1d, (2, True): F.conv_transpose2d,
     (3, True): F.conv_transpose3d,
 }
+
+
+def no_client(found: str) -> InvalidArgument:
+    return invalid("MISSING", "client", found, "a convgrad.Client")
+
+
+def check_client(client: object) -> None:
+    """Raises InvalidArgument unless it has a Client's methods, which wait for their results."""
+    if client is None:
+        raise no_client("nothing")
+    kind = type(client)
+    method = getattr(client, "conv_backward", None)
+    if kind is type or not callable(method) or inspect.iscoroutinefunction(method):
+        raise no_client(f"{kind.__module__}.{kind.__qualname__}")
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,7 @@ class Layer:
             # As torch, where the server would do it TensorFlow's way.
             raise invalid("OUT_OF_RANGE", "operation.problem.stride", self.stride,
                           "1 where padding is 'same'")
+        check_client(self.client)
 
     def window(self) -> dict[str, Any]:
         if self.rank == 0:

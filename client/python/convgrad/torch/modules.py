@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from convgrad.client import Client
-from convgrad.errors import invalid
-from convgrad.torch.functional import Layer, apply
+from convgrad.torch.functional import Layer, apply, check_client, no_client
 
 Tensor = torch.Tensor
 
@@ -26,12 +25,14 @@ class _Remote:
     def __init__(self, *args: Any, client: Client | None = None, forward: str = "remote",
                  **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        if client is not None:
+            check_client(client)
         self.client = client
         self.forward_on = forward
 
     def _layer(self, rank: int, **window: Any) -> Layer:
         if self.client is None:
-            raise invalid("MISSING", "client", "nothing", "a convgrad.Client")
+            raise no_client("nothing")
         return Layer(self.client, self.forward_on, rank, **window)
 
 
@@ -98,34 +99,3 @@ class Linear(_Remote, nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         return apply(self._layer(0), input, self.weight, self.bias)
-
-
-CONVOLUTIONS: dict[type[nn.Module], type[nn.Module]] = {
-    nn.Conv1d: Conv1d, nn.Conv2d: Conv2d, nn.Conv3d: Conv3d,
-    nn.ConvTranspose1d: ConvTranspose1d, nn.ConvTranspose2d: ConvTranspose2d,
-    nn.ConvTranspose3d: ConvTranspose3d,
-}
-
-
-def offload(model: nn.Module, client: Client, *, forward: str = "remote",
-            linear: bool = False) -> int:
-    """Has the model's convolutions, and its linear layers if asked, done by the server.
-
-    Modules stay the objects that they are, with their parameters and hooks. Returns
-    how many there are; those that were offloaded before get the new client. Classes
-    derived from torch's are left alone: what they do beside isn't known.
-    """
-    Layer(client, forward, 0)  # checks `forward`
-    swaps = dict(CONVOLUTIONS)
-    if linear:
-        swaps[nn.Linear] = Linear
-    count = 0
-    for module in model.modules():
-        kind = swaps.get(type(module), type(module))
-        if kind not in swaps.values():
-            continue
-        module.__class__ = kind
-        module.client = client  # type: ignore[assignment]
-        module.forward_on = forward  # type: ignore[assignment]
-        count += 1
-    return count

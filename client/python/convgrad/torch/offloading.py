@@ -1,0 +1,118 @@
+"""A model's convolutions handed to a server, and back."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils import parametrize
+
+from convgrad.client import Client
+from convgrad.torch import modules
+from convgrad.torch.functional import Layer
+
+_LOG = logging.getLogger("convgrad")
+
+Kind = type[nn.Module]
+
+_CONVOLUTIONS: dict[Kind, Kind] = {
+    nn.Conv1d: modules.Conv1d, nn.Conv2d: modules.Conv2d, nn.Conv3d: modules.Conv3d,
+    nn.ConvTranspose1d: modules.ConvTranspose1d, nn.ConvTranspose2d: modules.ConvTranspose2d,
+    nn.ConvTranspose3d: modules.ConvTranspose3d,
+}
+_LINEAR: dict[Kind, Kind] = {nn.Linear: modules.Linear}
+
+
+@dataclass(frozen=True, repr=False)
+class Offloaded:
+    """What offload did with a model's layers, by their names in model.named_modules()."""
+
+    taken: tuple[str, ...]
+    left: dict[str, str]
+    """Why each one is still computed by torch."""
+
+    def __repr__(self) -> str:
+        lines = [f"Offloaded {len(self.taken)} layers: {', '.join(map(_shown, self.taken))}"]
+        lines += [f"left {_shown(name)}: {reason}" for name, reason in self.left.items()]
+        return "\n".join(lines)
+
+
+def offload(model: nn.Module, client: Client, *, forward: str = "remote",
+            linear: bool = False) -> Offloaded:
+    """Has the model's convolutions, and its linear layers if asked, done by the server.
+
+    Modules stay the objects that they are, with their parameters, parametrizations and
+    hooks. Those that were offloaded before get the new client. Layers that can't be taken
+    are named in what is returned, with the reason; restore() undoes the rest.
+
+    Errors: InvalidArgument for a client that is none, before anything is changed.
+    """
+    Layer(client, forward, rank=0)  # checks both
+    swaps = _CONVOLUTIONS | (_LINEAR if linear else {})
+    taken, left = [], {}
+    for name, module in model.named_modules():
+        reason = _reason_to_leave(module, swaps)
+        if reason:
+            left[name] = reason
+            continue
+        _swap(module, swaps)
+        if isinstance(module, tuple(swaps.values())):
+            vars(module).update(client=client, forward_on=forward)
+            taken.append(name)
+    report = Offloaded(tuple(taken), left)
+    _LOG.info("%r", report)
+    return report
+
+
+def restore(model: nn.Module) -> tuple[str, ...]:
+    """Has layers computed by torch again, whatever had them offloaded; returns their names.
+
+    Classes of one's own that derive from convgrad.torch's stay what they are.
+    """
+    restored = []
+    for name, module in model.named_modules():
+        if _swap(module, {ours: theirs for theirs, ours in (_CONVOLUTIONS | _LINEAR).items()}):
+            for attribute in ("client", "forward_on"):
+                module.__dict__.pop(attribute, None)
+            restored.append(name)
+    return tuple(restored)
+
+
+def _shown(name: str) -> str:
+    return name or "the model itself"
+
+
+def _reason_to_leave(module: nn.Module, swaps: dict[Kind, Kind]) -> str | None:
+    """Returns why a layer that is a convolution, or asked for, can't be taken."""
+    theirs = next((kind for kind in swaps if isinstance(module, kind)), None)
+    kind = _own_kind(module)
+    if theirs is None or kind is theirs or isinstance(module, swaps[theirs]):
+        return None
+    if isinstance(module, LazyModuleMixin):
+        return (f"{kind.__name__} has no parameters yet, offload again after a batch went "
+                "through the model")
+    return (f"{kind.__name__} is derived from {theirs.__name__} and may compute something "
+            f"else, derive it from convgrad.torch.{theirs.__name__} if it doesn't")
+
+
+def _own_kind(module: nn.Module) -> Kind:
+    """Returns the module's class, without the one that torch puts before it for properties."""
+    kind = type(module)
+    return kind.__base__ if parametrize.is_parametrized(module) else kind  # type: ignore
+
+
+def _swap(module: nn.Module, swaps: dict[Kind, Kind]) -> bool:
+    """Gives the module the class that is to replace its own. Returns whether there is one."""
+    kind, wanted = type(module), swaps.get(_own_kind(module))
+    if wanted is None:
+        return False
+    if parametrize.is_parametrized(module):
+        # As parametrize._inject_new_class made it, over the other class.
+        body: dict[str, Any] = {name: value for name, value in vars(kind).items()
+                                if name not in ("__dict__", "__weakref__")}
+        wanted = type(f"Parametrized{wanted.__name__}", (wanted,), body)
+    module.__class__ = wanted
+    return True
