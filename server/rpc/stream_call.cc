@@ -11,6 +11,13 @@
 #include "server/memory/admission.h"
 
 namespace convgrad {
+namespace {
+
+// gRPC knows of a client that has left when it drops what that one sent; the
+// call is told after a thread's switch or two.
+constexpr absl::Duration kLeavingTime = absl::Milliseconds(250);
+
+}  // namespace
 
 StreamCall::StreamCall(const CallServices& services,
                        grpc::GenericCallbackServerContext* context,
@@ -101,6 +108,10 @@ void StreamCall::Enter(State next) {
                                                 : kCallOverheadBytes);
     case State::kHeader:
       return SetAlarm();
+    case State::kClosed:
+      closed_until_ = absl::Now() + kLeavingTime;
+      // It comes back at once, and is set anew.
+      return under_way_.alarm->Cancel();
     case State::kFailing:
       *job_.cancelled = true;
       held_.reset();
@@ -161,6 +172,7 @@ void StreamCall::SetAlarm() {
       (IsBusy() ? now : progress_) + services().stream_idle_timeout;
   // A call that failed may be past its deadline already.
   if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
+  if (state_ == State::kClosed) due = std::min(due, closed_until_);
   under_way_.alarm.emplace();
   under_way_.alarm->Set(absl::ToChronoTime(std::max(due, now)),
                         [this](bool /*ok*/) { Step([this] { OnAlarm(); }); });
@@ -175,6 +187,8 @@ void StreamCall::OnAlarm() {
   absl::Status over;
   if (deadline() <= now) {
     over = WhyGone();
+  } else if (state_ == State::kClosed) {
+    if (closed_until_ <= now) over = failure_;
   } else if (!IsBusy() && now - progress_ >= patience) {
     over = MakeError(
         absl::StatusCode::kDeadlineExceeded,

@@ -50,11 +50,11 @@ void StreamCall::OnMessage() {
 
 void StreamCall::OnHalfClose() {
   if (*cancelled() || FailedToRead()) return Fail(WhyGone());
-  if (state_ == State::kStreaming) {
-    return EnterIf(input_->CheckComplete(), State::kDraining);
-  }
-  Fail(InvalidField(Reason::kMissing, "header", "no message",
-                    "a header, then frames"));
+  failure_ = state_ == State::kStreaming
+                 ? input_->CheckComplete()
+                 : InvalidField(Reason::kMissing, "header", "no message",
+                                "a header, then frames");
+  Enter(failure_.ok() ? State::kDraining : State::kClosed);
 }
 
 absl::Status StreamCall::Open() {

@@ -66,9 +66,9 @@ void UnaryCall::OnReadDone(bool ok) {
   if (!StopAwaitingClient()) return;
   if (!ok && FailedToRead()) return End(WhyGone());
   if (!ok) {
-    // Either the client sent no message, or gRPC itself refused one, cancelled
-    // the call and told the client. Only a call that isn't cancelled can still
-    // send.
+    // Either the client sent no message, or it has left since it half-closed,
+    // upon which gRPC 1.51 drops the message. Only a call whose client is still
+    // there can send.
     return AwaitClient(0, [this] { StartSendInitialMetadata(); });
   }
   const absl::Time start = absl::Now();
@@ -84,14 +84,9 @@ void UnaryCall::OnReadDone(bool ok) {
 void UnaryCall::OnSendInitialMetadataDone(bool ok) {
   HandOver();
   if (!StopAwaitingClient()) return;
-  if (ok) {
-    return End(InvalidField(Reason::kMalformed, "request", "no message",
-                            "one message"));
-  }
-  End(MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
-       absl::StrCat("at most ", services().max_message_bytes)}));
+  End(ok ? InvalidField(Reason::kMalformed, "request", "no message",
+                        "one message")
+         : WhyGone());
 }
 
 absl::Status UnaryCall::CheckMessageBytes(absl::string_view what,
