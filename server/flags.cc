@@ -95,9 +95,10 @@ ABSL_FLAG(absl::Duration, unary_idle_timeout,
           convgrad::Config().unary_idle_timeout,
           "how much longer than --min_client_rate asks for a unary call waits "
           "for its client's message, and for its answer to be taken");
-ABSL_FLAG(absl::Duration, stream_idle_timeout,
-          convgrad::Config().stream_idle_timeout,
-          "how long a stream waits for its client to send or take a frame");
+ABSL_FLAG(
+    absl::Duration, stream_idle_timeout, convgrad::Config().stream_idle_timeout,
+    "how long a stream waits for its client beyond what the bytes that it "
+    "sends and takes give it at --min_client_rate");
 ABSL_FLAG(
     double, self_check_ratio, convgrad::Config().self_check_ratio,
     "share of backwards, 0 to 1, whose gradients the server checks; each check "

@@ -102,7 +102,10 @@ class StreamCall final : public Call {
   // call.
   void Continue();
 
-  // What events do, on the strand.
+  // What events do, on the strand. PassTime comes first, whatever the event.
+  void PassTime();
+  // The client has sent or taken so much.
+  void Credit(int64_t bytes);
   void OnMessage();
   void OnHalfClose();
   void OnSliceDone(const JobOutcome& outcome);
@@ -145,8 +148,11 @@ class StreamCall final : public Call {
   absl::Status failure_;
   // When it leaves kClosed.
   absl::Time closed_until_;
-  // When the client last did something, or work for it was done.
+  // Up to when the client has done enough: moved on by the time that what it
+  // sends and takes needs at the least rate, and by time that isn't the
+  // client's, but never beyond now.
   absl::Time progress_;
+  absl::Time last_event_;
   // When a job that found no room in the queue is submitted again.
   absl::Time retry_at_ = absl::InfiniteFuture();
 
