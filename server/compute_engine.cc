@@ -16,7 +16,7 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
       memory(std::make_shared<CallMemory>(
           config.CallBudgetBytes(), config.max_admission_waiters,
           config.buffer_pool_idle_bytes, std::move(executor),
-          PinnerOf(backends))),
+          PinnerOf(backends), config.max_client_share)),
       regions(&memory->budget, config.max_region_bytes),
       plans(config.plan_cache_bytes),
       weights(config.weight_cache_bytes),

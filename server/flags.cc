@@ -84,6 +84,10 @@ ABSL_FLAG(int64_t, max_message_bytes, convgrad::Config().max_message_bytes,
           "most what lets two calls of unknown size in at once");
 ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
           "calls of each priority whose message may wait, unread, for memory");
+ABSL_FLAG(double, max_client_share, convgrad::Config().max_client_share,
+          "share of the memory for calls, 0 to 1, beyond which a client's next "
+          "call waits for its own earlier ones to end; beside half of that one "
+          "call may be of any size");
 ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,
           "deadline of calls that come without one");
 ABSL_FLAG(absl::Duration, max_deadline, convgrad::Config().max_deadline,
@@ -192,6 +196,7 @@ Config ConfigFromFlags() {
   config.weight_cache_bytes = absl::GetFlag(FLAGS_weight_cache_bytes);
   config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
+  config.max_client_share = absl::GetFlag(FLAGS_max_client_share);
   config.default_deadline = absl::GetFlag(FLAGS_default_deadline);
   config.max_deadline = absl::GetFlag(FLAGS_max_deadline);
   config.min_client_rate = absl::GetFlag(FLAGS_min_client_rate);
