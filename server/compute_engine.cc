@@ -32,6 +32,11 @@ void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
   memory->pool.ReleaseUnusedSince(unused_since);
 }
 
+bool ComputeEngine::IsAtWork() const {
+  const ServerGauges now = gauges();
+  return now.queue_depth > 0 || now.jobs_running > 0;
+}
+
 ServerGauges ComputeEngine::gauges() const {
   ServerGauges gauges;
   for (Priority priority : kAllPriorities) {

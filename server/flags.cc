@@ -137,7 +137,8 @@ ABSL_FLAG(absl::Duration, drain_delay, convgrad::Config().drain_delay,
           "at SIGTERM, time between reporting NOT_SERVING and refusing calls: "
           "what balancers take to notice");
 ABSL_FLAG(absl::Duration, drain_timeout, convgrad::Config().drain_timeout,
-          "at SIGTERM, time that accepted calls have to finish");
+          "at SIGTERM, time that accepted calls have to finish; those that "
+          "wait for their clients have nine tenths of it");
 ABSL_FLAG(std::string, log_level, convgrad::Config().log_level,
           "debug, info, warning, error or off");
 ABSL_FLAG(bool, healthcheck, false,
