@@ -137,8 +137,8 @@ class MessageSplitter {
 
 PayloadView::PayloadView(std::vector<grpc::Slice> pieces)
     : pieces_(std::move(pieces)) {
-  for (const grpc::Slice& piece : pieces_) {
-    size_ += static_cast<int64_t>(piece.size());
+  for (size_t i = 0; i < pieces_.count(); ++i) {
+    size_ += static_cast<int64_t>(pieces_[i].size());
     ends_.push_back(size_);
   }
 }
@@ -163,26 +163,29 @@ void PayloadView::CopyRange(int64_t offset, absl::Span<std::byte> to) const {
 }
 
 void PayloadView::Release(int64_t offset) {
-  for (size_t i = 0; i < pieces_.size() && ends_[i] <= offset; ++i) {
-    pieces_[i] = grpc::Slice();
-  }
+  pieces_.Release(std::upper_bound(ends_.begin(), ends_.end(), offset) -
+                  ends_.begin());
 }
 
 void PayloadView::MoveTo(void* destination) {
-  char* out = static_cast<char*>(destination);
-  for (grpc::Slice& piece : pieces_) {
-    std::memcpy(out, piece.begin(), piece.size());
-    out += piece.size();
-    piece = grpc::Slice();
+  // What a message and its copy take beyond the message's bytes.
+  constexpr int64_t kStepBytes = int64_t{1} << 20;
+  auto* const out = static_cast<std::byte*>(destination);
+  for (int64_t at = 0; at < size_; at += kStepBytes) {
+    Release(at);
+    CopyRange(
+        at, {out + at, static_cast<size_t>(std::min(kStepBytes, size_ - at))});
   }
   *this = PayloadView();
 }
 
 absl::StatusOr<std::vector<PayloadView>> SplitMessage(
     grpc::ByteBuffer* message, google::protobuf::Message* head) {
+  // Outlives the references below (see ReceivedSlices).
+  grpc::ByteBuffer received;
+  received.Swap(message);
   std::vector<grpc::Slice> slices;
-  const bool dumped = !message->Valid() || message->Dump(&slices).ok();
-  message->Clear();
+  const bool dumped = !received.Valid() || received.Dump(&slices).ok();
   if (!dumped) return Malformed(0, "bytes that don't decompress", "a message");
   MessageSplitter splitter(std::move(slices));
   RETURN_IF_ERROR(splitter.Split());

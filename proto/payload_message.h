@@ -20,6 +20,7 @@
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
+#include "proto/received_slices.h"
 
 namespace convgrad {
 
@@ -39,19 +40,18 @@ class PayloadView final : public ScatteredBytes {
   explicit PayloadView(std::vector<grpc::Slice> pieces);
 
   int64_t size() const override { return size_; }
-  // In order; sum of sizes is size(). Neither aligned nor of equal length.
-  const std::vector<grpc::Slice>& pieces() const { return pieces_; }
 
   // Copies all size() bytes to `destination`.
   void CopyTo(void* destination) const;
   void CopyRange(int64_t offset, absl::Span<std::byte> to) const override;
   void Release(int64_t offset) override;
-  // As CopyTo, but lets go of each slice as soon as it is copied. The view is
-  // empty afterwards.
+  // As CopyTo, but lets go of slices while it copies. The view is empty
+  // afterwards.
   void MoveTo(void* destination);
 
  private:
-  std::vector<grpc::Slice> pieces_;
+  // In order, neither aligned nor of equal length.
+  ReceivedSlices pieces_;
   std::vector<int64_t> ends_;  // of each, in the payload
   int64_t size_ = 0;
 };

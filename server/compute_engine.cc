@@ -17,7 +17,7 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
       memory(std::make_shared<CallMemory>(
           config.CallBudgetBytes(), config.max_admission_waiters,
           config.buffer_pool_idle_bytes, std::move(executor),
-          PinnerOf(backends))),
+          PinnerOf(backends), config.max_client_share)),
       regions(&memory->budget, config.max_region_bytes),
       sessions(std::make_shared<KeptMemory>(memory, config.max_kept_bytes),
                {config.max_client_sessions, config.max_client_kept_bytes},
@@ -35,6 +35,11 @@ void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
   sessions.Expire();
   scheduler.DropDead();
   memory->pool.ReleaseUnusedSince(unused_since);
+}
+
+bool ComputeEngine::IsAtWork() const {
+  const ServerGauges now = gauges();
+  return now.queue_depth > 0 || now.jobs_running > 0;
 }
 
 ServerGauges ComputeEngine::gauges() const {

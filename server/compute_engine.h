@@ -32,6 +32,9 @@ struct ComputeEngine {
   // that weren't used since `unused_since`.
   void DropExpired(absl::Time now, absl::Time unused_since);
 
+  // Returns whether jobs run or are queued.
+  bool IsAtWork() const;
+
   // Returns what /metrics shows.
   ServerGauges gauges() const;
 

@@ -31,6 +31,12 @@ absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
                       absl::StrCat(found), absl::StrCat(min, " to ", max));
 }
 
+absl::Status CheckShare(absl::string_view flag, double found) {
+  if (found >= 0 && found <= 1) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::StrCat(found), "0 to 1");
+}
+
 absl::Status CheckDuration(absl::string_view flag, absl::Duration found,
                            absl::Duration min) {
   if (found >= min) return absl::OkStatus();
@@ -154,10 +160,8 @@ absl::Status CheckWork(const Config& config) {
   RETURN_IF_ERROR(
       CheckRange("queue_capacity", config.queue_capacity, 1, 1'000'000));
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  if (!(config.self_check_ratio >= 0 && config.self_check_ratio <= 1)) {
-    return InvalidField(Reason::kOutOfRange, "--self_check_ratio",
-                        absl::StrCat(config.self_check_ratio), "0 to 1");
-  }
+  RETURN_IF_ERROR(CheckShare("self_check_ratio", config.self_check_ratio));
+  RETURN_IF_ERROR(CheckShare("max_client_share", config.max_client_share));
   RETURN_IF_ERROR(CheckRange("max_macs", config.max_macs, 1, kMost));
   RETURN_IF_ERROR(
       CheckRange("max_reference_macs", config.max_reference_macs, 0, kMost));

@@ -45,6 +45,7 @@ struct Config {
   // 0: 1 GiB, at most what lets two calls of unknown size in at once.
   int64_t max_message_bytes = 0;
   int max_admission_waiters = 1024;
+  double max_client_share = 0.5;  // of what calls may hold, 0 to 1
   // 0: half of what calls may hold, at most what leaves room for one message.
   int64_t max_region_bytes = 0;
   // Of all sessions together; -1: half of what calls may hold, at most

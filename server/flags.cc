@@ -93,6 +93,10 @@ ABSL_FLAG(int64_t, max_message_bytes, convgrad::Config().max_message_bytes,
           "most what lets two calls of unknown size in at once");
 ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
           "calls of each priority whose message may wait, unread, for memory");
+ABSL_FLAG(double, max_client_share, convgrad::Config().max_client_share,
+          "share of the memory for calls, 0 to 1, beyond which a client's next "
+          "call waits for its own earlier ones to end; beside half of that one "
+          "call may be of any size");
 ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,
           "deadline of calls that come without one");
 ABSL_FLAG(absl::Duration, max_deadline, convgrad::Config().max_deadline,
@@ -104,9 +108,10 @@ ABSL_FLAG(absl::Duration, unary_idle_timeout,
           convgrad::Config().unary_idle_timeout,
           "how much longer than --min_client_rate asks for a unary call waits "
           "for its client's message, and for its answer to be taken");
-ABSL_FLAG(absl::Duration, stream_idle_timeout,
-          convgrad::Config().stream_idle_timeout,
-          "how long a stream waits for its client to send or take a frame");
+ABSL_FLAG(
+    absl::Duration, stream_idle_timeout, convgrad::Config().stream_idle_timeout,
+    "how long a stream waits for its client beyond what the bytes that it "
+    "sends and takes give it at --min_client_rate");
 ABSL_FLAG(
     double, self_check_ratio, convgrad::Config().self_check_ratio,
     "share of backwards, 0 to 1, whose gradients the server checks; each check "
@@ -141,7 +146,8 @@ ABSL_FLAG(absl::Duration, drain_delay, convgrad::Config().drain_delay,
           "at SIGTERM, time between reporting NOT_SERVING and refusing calls: "
           "what balancers take to notice");
 ABSL_FLAG(absl::Duration, drain_timeout, convgrad::Config().drain_timeout,
-          "at SIGTERM, time that accepted calls have to finish");
+          "at SIGTERM, time that accepted calls have to finish; those that "
+          "wait for their clients have nine tenths of it");
 ABSL_FLAG(std::string, log_level, convgrad::Config().log_level,
           "debug, info, warning, error or off");
 ABSL_FLAG(bool, healthcheck, false,
@@ -203,6 +209,7 @@ Config ConfigFromFlags() {
   config.weight_cache_bytes = absl::GetFlag(FLAGS_weight_cache_bytes);
   config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
+  config.max_client_share = absl::GetFlag(FLAGS_max_client_share);
   config.default_deadline = absl::GetFlag(FLAGS_default_deadline);
   config.max_deadline = absl::GetFlag(FLAGS_max_deadline);
   config.min_client_rate = absl::GetFlag(FLAGS_min_client_rate);

@@ -106,7 +106,7 @@ int StopGracefully(std::unique_ptr<Server> server) {
   if (!server->Drain()) {
     // What still runs can't be interrupted, and the process mustn't wait for
     // it.
-    spdlog::error("calls were left after --drain_timeout");
+    spdlog::error("work was left after --drain_timeout");
     _exit(1);
   }
   server.reset();

@@ -278,8 +278,8 @@ absl::Status GrpcServer::Reload(const Config& config) {
 bool GrpcServer::Drain() {
   readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
-  lifecycle_.StartDraining();
-  return lifecycle_.AwaitIdle(absl::Now() + config_.drain_timeout);
+  return lifecycle_.Drain(config_.drain_timeout,
+                          [this] { return engine_.IsAtWork(); });
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ class Server {
   virtual ~Server() = default;
 
   // Reports NOT_SERVING, waits drain_delay, refuses new calls, and gives the
-  // accepted ones drain_timeout to finish. Returns whether all did. May be
-  // called once.
+  // accepted ones drain_timeout to finish. Returns whether no work is left;
+  // calls that still wait for their clients may be. May be called once.
   virtual bool Drain() = 0;
 
   // Takes over what can change while calls come: limits of a client, and files

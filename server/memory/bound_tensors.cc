@@ -121,9 +121,7 @@ absl::Status BoundTensors::Adjust(Reservation* reservation) const {
                       absl::StrCat("at most ", capacity,
                                    ", the server's memory budget for calls")});
   }
-  ASSIGN_OR_RETURN(Reservation more, memory_->budget.TryReserve(missing));
-  reservation->Merge(std::move(more));
-  return absl::OkStatus();
+  return reservation->TryGrow(missing);
 }
 
 absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
@@ -161,10 +159,7 @@ const OperandGather* BoundTensors::IfAffordable(const OperandGather* gather,
   const int64_t more = BufferPool::CapacityFor(gather->destination_bytes()) -
                        BufferPool::CapacityFor(size);
   if (more <= 0) return gather;
-  absl::StatusOr<Reservation> reservation = memory_->budget.TryReserve(more);
-  if (!reservation.ok()) return nullptr;
-  reservation_->Merge(*std::move(reservation));
-  return gather;
+  return reservation_->TryGrow(more).ok() ? gather : nullptr;
 }
 
 absl::Status BoundTensors::Copy(const OperandGather* gather,

@@ -15,8 +15,9 @@ namespace convgrad {
 struct CallMemory {
   CallMemory(int64_t capacity_bytes, int max_waiters, int64_t max_idle_bytes,
              MemoryBudget::Executor executor,
-             std::shared_ptr<MemoryPinner> pinner = nullptr)
-      : budget(capacity_bytes, max_waiters, std::move(executor)),
+             std::shared_ptr<MemoryPinner> pinner = nullptr,
+             double client_share = 1)
+      : budget(capacity_bytes, max_waiters, std::move(executor), client_share),
         pool(max_idle_bytes, std::move(pinner)) {}
 
   MemoryBudget budget;

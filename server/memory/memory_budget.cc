@@ -4,7 +4,9 @@
 #include <cassert>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 
@@ -19,44 +21,12 @@ absl::Status Busy(absl::string_view found, absl::string_view expected) {
 
 }  // namespace
 
-Reservation::Reservation(Reservation&& other) noexcept
-    : budget_(std::exchange(other.budget_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)) {}
-
-Reservation& Reservation::operator=(Reservation&& other) noexcept {
-  std::swap(budget_, other.budget_);
-  std::swap(bytes_, other.bytes_);
-  // What this one held goes back now, not when `other` ends.
-  Reservation old = std::move(other);
-  return *this;
-}
-
-Reservation::~Reservation() { ShrinkTo(0); }
-
-void Reservation::ShrinkTo(int64_t bytes) {
-  assert(0 <= bytes && bytes <= bytes_);
-  const int64_t freed = bytes_ - bytes;
-  bytes_ = bytes;
-  if (freed > 0) budget_->Release(freed);
-}
-
-Reservation Reservation::Split(int64_t bytes) {
-  assert(0 <= bytes && bytes <= bytes_);
-  bytes_ -= bytes;
-  return Reservation(budget_, bytes);
-}
-
-void Reservation::Merge(Reservation other) {
-  assert(budget_ == nullptr || other.budget_ == nullptr ||
-         budget_ == other.budget_);
-  if (budget_ == nullptr) budget_ = other.budget_;
-  bytes_ += std::exchange(other.bytes_, 0);
-}
-
 MemoryBudget::MemoryBudget(int64_t capacity_bytes, int max_waiters,
-                           Executor executor)
+                           Executor executor, double client_share)
     : capacity_bytes_(capacity_bytes),
       max_waiters_(max_waiters),
+      client_bytes_(static_cast<int64_t>(static_cast<double>(capacity_bytes) *
+                                         client_share)),
       executor_(std::move(executor)) {}
 
 absl::Status MemoryBudget::CheckFits(int64_t bytes) const {
@@ -81,30 +51,73 @@ absl::StatusOr<Reservation> MemoryBudget::TryReserve(int64_t bytes) {
                 absl::StrCat(bytes));
   }
   used_bytes_ += bytes;
-  return Reservation(this, bytes);
+  return Reservation(this, bytes, nullptr);
 }
 
-absl::StatusOr<uint64_t> MemoryBudget::Wait(int64_t bytes, Priority priority,
-                                            absl::Time deadline,
-                                            Granted granted) {
-  assert(bytes >= 0);
-  RETURN_IF_ERROR(CheckFits(bytes));
+ClientAccount* MemoryBudget::AccountOf(const std::string& client) {
+  if (client.empty() || client_bytes_ >= capacity_bytes_) return nullptr;
+  return &accounts_.try_emplace(client, ClientAccount{client}).first->second;
+}
+
+void MemoryBudget::Book(ClientAccount* account, int64_t bytes, int waiters) {
+  if (account == nullptr) return;
+  account->bytes += bytes;
+  account->waiters += waiters;
+  if (account->bytes > 0 || account->waiters > 0) return;
+  accounts_.erase(accounts_.find(account->client));
+}
+
+bool MemoryBudget::MayHave(int64_t others, int64_t bytes) const {
+  return others <= client_bytes_ / 2 || others + bytes <= client_bytes_;
+}
+
+bool MemoryBudget::IsHeldBack(const Waiter& waiter) const {
+  return waiter.account != nullptr &&
+         !MayHave(waiter.account->bytes, waiter.bytes);
+}
+
+absl::Status MemoryBudget::CheckQueue(const Waiters& waiters,
+                                      const ClientAccount* account) const {
+  if (static_cast<int>(waiters.size()) >= max_waiters_) {
+    return Busy(absl::StrCat(waiters.size(), " calls waiting for memory"),
+                absl::StrCat("fewer than ", max_waiters_));
+  }
+  const int of_one = (max_waiters_ + 1) / 2;
+  if (account == nullptr || account->waiters < of_one) return absl::OkStatus();
+  return Busy(absl::StrCat(account->waiters,
+                           " calls of this client waiting for memory"),
+              absl::StrCat("fewer than ", of_one));
+}
+
+absl::StatusOr<uint64_t> MemoryBudget::Wait(Claim claim, Granted granted) {
+  assert(claim.bytes >= 0);
+  RETURN_IF_ERROR(CheckFits(claim.bytes));
   uint64_t id;
+  ClientAccount* account;
+  Waiters grantable;
+  bool at_once;
   {
     MutexLock lock(&mutex_);
     id = next_id_++;
-    if (!NobodyWaits() || !HasRoom(bytes)) {
-      Waiters& waiters = WaitersOf(priority);
-      if (static_cast<int>(waiters.size()) >= max_waiters_) {
-        return Busy(absl::StrCat(waiters.size(), " calls waiting for memory"),
-                    absl::StrCat("fewer than ", max_waiters_));
-      }
-      waiters.push_back({id, bytes, deadline, std::move(granted)});
-      return id;
+    account = AccountOf(claim.client);
+    at_once = NobodyWaits() && HasRoom(claim.bytes) &&
+              (account == nullptr || MayHave(account->bytes, claim.bytes));
+    if (at_once) {
+      used_bytes_ += claim.bytes;
+      Book(account, claim.bytes, 0);
+    } else {
+      Waiters& waiters = WaitersOf(claim.priority);
+      absl::Status place = CheckQueue(waiters, account);
+      Book(account, 0, place.ok() ? 1 : 0);
+      RETURN_IF_ERROR(place);
+      waiters.push_back(
+          {id, claim.bytes, claim.deadline, std::move(granted), account});
+      // Perhaps all others wait for calls of their own clients.
+      grantable = TakeGrantable();
     }
-    used_bytes_ += bytes;
   }
-  granted(Reservation(this, bytes));
+  if (at_once) granted(Reservation(this, claim.bytes, account));
+  Grant(std::move(grantable));
   return id;
 }
 
@@ -118,6 +131,7 @@ bool MemoryBudget::CancelWait(uint64_t id) {
           std::find_if(waiters.begin(), waiters.end(),
                        [&](const Waiter& waiter) { return waiter.id == id; });
       if (found == waiters.end()) continue;
+      Book(found->account, 0, -1);
       cancelled.splice(cancelled.end(), waiters, found);
     }
     if (cancelled.empty()) return false;
@@ -137,6 +151,7 @@ void MemoryBudget::ExpireWaiters(absl::Time now) {
       for (auto waiter = waiters.begin(); waiter != waiters.end();) {
         const auto next = std::next(waiter);
         if (waiter->deadline <= now) {
+          Book(waiter->account, 0, -1);
           expired.splice(expired.end(), waiters, waiter);
         }
         waiter = next;
@@ -152,17 +167,66 @@ void MemoryBudget::ExpireWaiters(absl::Time now) {
   Grant(std::move(grantable));
 }
 
+Priority MemoryBudget::NextTurn() {
+  const auto is_ready = [this](const Waiter& waiter) {
+    return !IsHeldBack(waiter);
+  };
+  const bool batch = absl::c_any_of(WaitersOf(Priority::kBatch), is_ready);
+  const bool interactive =
+      absl::c_any_of(WaitersOf(Priority::kInteractive), is_ready);
+  return turns_.Next(batch, interactive);
+}
+
+bool MemoryBudget::MayGo(const Waiter& waiter, int64_t* allowance) {
+  ClientAccount* const account = waiter.account;
+  const bool is_held_back = IsHeldBack(waiter);
+  const int64_t own_allowance = account != nullptr && account->look == looks_
+                                    ? account->allowance
+                                    : waiter.bytes;
+  if (!is_held_back && HasRoom(waiter.bytes) &&
+      waiter.bytes <= std::min(*allowance, own_allowance)) {
+    return true;
+  }
+  if (is_held_back) {
+    account->look = looks_;
+    account->allowance = std::min(own_allowance, waiter.Allowance());
+  } else {
+    *allowance = std::min(*allowance, waiter.Allowance());
+  }
+  return false;
+}
+
+bool MemoryBudget::TakeNext(Waiters* grantable) {
+  ++looks_;
+  int64_t allowance = capacity_bytes_;
+  const Priority turn = NextTurn();
+  const Priority other =
+      turn == Priority::kBatch ? Priority::kInteractive : Priority::kBatch;
+  std::vector<Waiter*> passed;
+  for (Priority priority : {turn, other}) {
+    Waiters& waiters = WaitersOf(priority);
+    for (auto waiter = waiters.begin(); waiter != waiters.end(); ++waiter) {
+      if (!MayGo(*waiter, &allowance)) {
+        passed.push_back(&*waiter);
+        continue;
+      }
+      for (Waiter* one : passed) {
+        if (IsHeldBack(*one) && one->account != waiter->account) continue;
+        one->passed_bytes += waiter->bytes;
+      }
+      turns_.Take(priority, !WaitersOf(Priority::kBatch).empty());
+      used_bytes_ += waiter->bytes;
+      Book(waiter->account, waiter->bytes, -1);
+      grantable->splice(grantable->end(), waiters, waiter);
+      return true;
+    }
+  }
+  return false;
+}
+
 MemoryBudget::Waiters MemoryBudget::TakeGrantable() {
   Waiters grantable;
-  while (!NobodyWaits()) {
-    const bool batch_waits = !WaitersOf(Priority::kBatch).empty();
-    const Priority next =
-        turns_.Next(batch_waits, !WaitersOf(Priority::kInteractive).empty());
-    Waiters& waiters = WaitersOf(next);
-    if (!HasRoom(waiters.front().bytes)) break;
-    turns_.Take(next, batch_waits);
-    used_bytes_ += waiters.front().bytes;
-    grantable.splice(grantable.end(), waiters, waiters.begin());
+  while (!NobodyWaits() && TakeNext(&grantable)) {
   }
   return grantable;
 }
@@ -173,16 +237,45 @@ void MemoryBudget::Grant(Waiters waiters) {
   auto shared = std::make_shared<Waiters>(std::move(waiters));
   executor_([this, shared] {
     for (Waiter& waiter : *shared) {
-      waiter.granted(Reservation(this, waiter.bytes));
+      waiter.granted(Reservation(this, waiter.bytes, waiter.account));
     }
   });
 }
 
-void MemoryBudget::Release(int64_t bytes) {
+absl::Status MemoryBudget::TryGrow(int64_t more, int64_t held,
+                                   ClientAccount* account) {
+  MutexLock lock(&mutex_);
+  if (!HasRoom(more)) {
+    return Busy(absl::StrCat(capacity_bytes_ - used_bytes_, " bytes free"),
+                absl::StrCat(more));
+  }
+  if (account != nullptr && !MayHave(account->bytes - held, held + more)) {
+    return Busy(absl::StrCat(account->bytes, " bytes of this client, and ",
+                             more, " more"),
+                absl::StrCat("at most ", client_bytes_,
+                             ", the server's --max_client_share"));
+  }
+  used_bytes_ += more;
+  Book(account, more, 0);
+  return absl::OkStatus();
+}
+
+void MemoryBudget::Disown(int64_t bytes, ClientAccount* account) {
+  Waiters grantable;
+  {
+    MutexLock lock(&mutex_);
+    Book(account, -bytes, 0);
+    grantable = TakeGrantable();
+  }
+  Grant(std::move(grantable));
+}
+
+void MemoryBudget::Release(int64_t bytes, ClientAccount* account) {
   Waiters grantable;
   {
     MutexLock lock(&mutex_);
     used_bytes_ -= bytes;
+    Book(account, -bytes, 0);
     grantable = TakeGrantable();
   }
   Grant(std::move(grantable));

@@ -2,10 +2,13 @@
 // result buffers, scratch. Taken before the bytes exist.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +18,17 @@
 #include "server/memory/reservation.h"
 
 namespace convgrad {
+
+// What one client has of a budget, which guards it.
+struct ClientAccount {
+  std::string client;
+  int64_t bytes = 0;
+  int waiters = 0;
+  // Of the last look at the queues: what the client's calls may have that wait
+  // behind one of its own.
+  uint64_t look = 0;
+  int64_t allowance = 0;
+};
 
 // Thread-safe.
 class MemoryBudget {
@@ -26,10 +40,25 @@ class MemoryBudget {
   // waiter's work.
   using Executor = std::function<void(std::function<void()>)>;
 
-  // At most `max_waiters` calls of each priority may wait for room.
+  // What a call waits for, and how long. No share binds the client "".
+  struct Claim {
+    int64_t bytes;
+    Priority priority;
+    absl::Time deadline;
+    std::string client = "";
+  };
+
+  // A call passes one that waits for kSmallFactor times as many bytes or more,
+  // until as many bytes have passed that one as it waits for.
+  static constexpr int64_t kSmallFactor = 16;
+
+  // At most `max_waiters` calls of each priority may wait for room. A client
+  // gets no more than `client_share` of the capacity, 0 to 1, or one call of
+  // any size beside half of that; and half as many of its calls may wait.
   MemoryBudget(
       int64_t capacity_bytes, int max_waiters,
-      Executor executor = [](const std::function<void()>& task) { task(); });
+      Executor executor = [](const std::function<void()>& task) { task(); },
+      double client_share = 1);
 
   // Takes `bytes` now, ahead of those that wait: who holds bytes already must
   // be able to finish.
@@ -37,12 +66,13 @@ class MemoryBudget {
   // BUSY if not now.
   absl::StatusOr<Reservation> TryReserve(int64_t bytes);
 
-  // Takes `bytes` as soon as they fit, first come first served among those of
-  // `priority`, and calls `granted`; the id serves CancelWait.
+  // Takes the bytes as soon as they fit and the client may have them, and calls
+  // `granted`: first come first served among those of the priority whose
+  // clients may have more, but for small ones, which pass. The id serves
+  // CancelWait.
   // Errors: kResourceExhausted as TryReserve, BUSY if too many wait already;
   // `granted` is then never called.
-  absl::StatusOr<uint64_t> Wait(int64_t bytes, Priority priority,
-                                absl::Time deadline, Granted granted);
+  absl::StatusOr<uint64_t> Wait(Claim claim, Granted granted);
 
   // Removes a waiter, whose callback is then never called. Returns false if
   // that is too late: the callback has run, runs or is about to.
@@ -62,6 +92,13 @@ class MemoryBudget {
     int64_t bytes;
     absl::Time deadline;
     Granted granted;
+    ClientAccount* account;    // null: of no client
+    int64_t passed_bytes = 0;  // of those that passed it
+
+    // Returns what one call may have that passes it.
+    int64_t Allowance() const {
+      return std::min(bytes / kSmallFactor, bytes - passed_bytes);
+    }
   };
 
   using Waiters = std::list<Waiter>;
@@ -72,22 +109,52 @@ class MemoryBudget {
   bool NobodyWaits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return waiters_[0].empty() && waiters_[1].empty();
   }
-  void Release(int64_t bytes);
+  void Release(int64_t bytes, ClientAccount* account);
+  // Takes `bytes` out of the account; they stay taken.
+  void Disown(int64_t bytes, ClientAccount* account);
+  // Takes `more` for the client of `account`, of whose bytes `held` are the
+  // same call's.
+  absl::Status TryGrow(int64_t more, int64_t held, ClientAccount* account);
   bool HasRoom(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves the waiters that fit now, in order, out of the queue and takes their
+  // Returns the account of `client`, null for "".
+  ClientAccount* AccountOf(const std::string& client)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds to what is in `account`, if there is one, and forgets an empty one.
+  void Book(ClientAccount* account, int64_t bytes, int waiters)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether a client may have `bytes` for one call, beside `others`.
+  bool MayHave(int64_t others, int64_t bytes) const;
+  // Returns whether the waiter waits for calls of its own client.
+  bool IsHeldBack(const Waiter& waiter) const;
+  // Errors: kResourceExhausted, reason BUSY.
+  absl::Status CheckQueue(const Waiters& waiters,
+                          const ClientAccount* account) const;
+  // Moves the waiters that fit now, in order, out of the queues and takes their
   // bytes.
   Waiters TakeGrantable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves the next one. Returns false if there is none.
+  bool TakeNext(Waiters* grantable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether the waiter may go now, those before it having been asked
+  // with the same `*allowance`; lowers it if not.
+  bool MayGo(const Waiter& waiter, int64_t* allowance)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whose turn it is.
+  Priority NextTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has the executor tell `waiters`.
   void Grant(Waiters waiters);
   absl::Status CheckFits(int64_t bytes) const;
 
   const int64_t capacity_bytes_;
   const int max_waiters_;
+  const int64_t client_bytes_;
   const Executor executor_;
   mutable Mutex mutex_;
   int64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::array<Waiters, kPriorities> waiters_ ABSL_GUARDED_BY(mutex_);
+  // Of clients that have or wait for something.
+  std::map<std::string, ClientAccount> accounts_ ABSL_GUARDED_BY(mutex_);
+  uint64_t looks_ ABSL_GUARDED_BY(mutex_) = 0;
   PriorityTurns turns_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -3,9 +3,12 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
+
 namespace convgrad {
 
 class MemoryBudget;
+struct ClientAccount;
 
 // Bytes taken from a budget; given back when destroyed. Move-only; mustn't
 // outlive its budget. Thread-compatible.
@@ -22,16 +25,24 @@ class Reservation {
   // Moves `bytes` of these into a reservation of their own. Requires: as
   // ShrinkTo.
   Reservation Split(int64_t bytes);
-  // Takes over the bytes of `other`, of the same budget.
-  void Merge(Reservation other);
+  // As Split, for bytes that outlive their call: they don't count as the
+  // client's any more, whose calls wait for one another.
+  Reservation SplitToKeep(int64_t bytes);
+  // Takes `bytes` more now, ahead of those that wait. Requires: these were
+  // taken from a budget.
+  // Errors: kResourceExhausted, reason BUSY if there is no room now, or if the
+  // client would have more than its share.
+  absl::Status TryGrow(int64_t bytes);
 
  private:
   friend class MemoryBudget;
-  Reservation(MemoryBudget* budget, int64_t bytes)
-      : budget_(budget), bytes_(bytes) {}
+  Reservation(MemoryBudget* budget, int64_t bytes, ClientAccount* account)
+      : budget_(budget), bytes_(bytes), account_(account) {}
 
   MemoryBudget* budget_ = nullptr;
   int64_t bytes_ = 0;
+  // Whose bytes these are; null if no client's, or if there are none.
+  ClientAccount* account_ = nullptr;
 };
 
 }  // namespace convgrad

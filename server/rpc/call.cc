@@ -83,7 +83,8 @@ void Call::AwaitMemory(int64_t bytes) {
   if (!held.ok()) return EndWait(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
-      bytes, priority_, deadline_, [this](absl::StatusOr<Reservation> granted) {
+      {bytes, priority_, deadline_, client()},
+      [this](absl::StatusOr<Reservation> granted) {
         OnGranted(std::move(granted));
       });
   if (!waiter.ok()) return EndWait(waiter.status());

@@ -5,9 +5,9 @@
 
 namespace convgrad {
 
-absl::Duration ClientWatch::AllowedFor(int64_t bytes) const {
+absl::Duration ClientWatch::TimeFor(int64_t bytes) const {
   if (min_rate_ == 0) return absl::InfiniteDuration();
-  return idle_timeout_ + absl::Seconds(static_cast<double>(bytes) / min_rate_);
+  return absl::Seconds(static_cast<double>(bytes) / min_rate_);
 }
 
 uint64_t ClientWatch::Add(std::function<void()> give_up, absl::Time until) {

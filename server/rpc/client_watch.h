@@ -20,8 +20,12 @@ class ClientWatch {
   ClientWatch(absl::Duration idle_timeout, int64_t min_rate)
       : idle_timeout_(idle_timeout), min_rate_(min_rate) {}
 
-  // Returns how long a client may take for `bytes`.
-  absl::Duration AllowedFor(int64_t bytes) const;
+  // Returns what `bytes` take at the least rate.
+  absl::Duration TimeFor(int64_t bytes) const;
+  // Returns how long the client of a unary call may take for `bytes`.
+  absl::Duration AllowedFor(int64_t bytes) const {
+    return idle_timeout_ + TimeFor(bytes);
+  }
 
   // Has Expire call `give_up` after `until`, unless Remove comes first. Returns
   // an id, never 0.

@@ -2,6 +2,8 @@
 // needs.
 #pragma once
 
+#include <functional>
+
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
@@ -11,17 +13,21 @@ namespace convgrad {
 // Thread-safe.
 class Lifecycle {
  public:
-  // Errors: kUnavailable, reason DRAINING, after StartDraining.
+  // Errors: kUnavailable, reason DRAINING, once Drain was called.
   absl::Status CheckServing();
 
   // Counts a call that is taken. Leave follows exactly once.
   void Enter();
   void Leave();
 
-  void StartDraining();
-
   // Waits until no call is left, or `until`. Returns whether none is.
   bool AwaitIdle(absl::Time until);
+
+  // Takes no more calls, and waits until none is left, `timeout` at most: for
+  // nine tenths of it whatever the calls wait for, then only for what is
+  // `at_work`. Returns whether nothing is. Calls that wait for their clients
+  // may be left.
+  bool Drain(absl::Duration timeout, const std::function<bool()>& at_work);
 
  private:
   Mutex mutex_;

@@ -37,13 +37,14 @@ void LimitConnections(grpc::ServerBuilder* builder) {
 
 void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
   LimitConnections(builder);
-  // Ours names the limit and the size, and comes before the bytes; gRPC's is
-  // for clients that don't declare what they send. The head comes on top, and a
-  // stream's frame passes whatever unary calls may send.
-  const int limit = static_cast<int>(
-      std::max(options.max_message_bytes, kMaxFrameBytes) + kMaxHeadBytes);
-  builder->SetMaxReceiveMessageSize(limit);
-  builder->SetMaxSendMessageSize(limit);
+  // gRPC 1.51 looks at a limit of its own only when it has the whole message,
+  // and what it then says is, for a call, what a client's leaving looks like.
+  // So calls compare sizes themselves; what is read is bounded by the quota.
+  builder->SetMaxReceiveMessageSize(-1);
+  // The head comes on top, and a stream's frame passes whatever unary calls may
+  // send.
+  builder->SetMaxSendMessageSize(static_cast<int>(
+      std::max(options.max_message_bytes, kMaxFrameBytes) + kMaxHeadBytes));
   // gzip never paid on float data, and inflating would get round the budget.
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);

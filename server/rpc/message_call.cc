@@ -112,9 +112,9 @@ void MessageCall::OnReadDone(bool ok) {
   if (!StopAwaitingClient()) return;
   if (!ok && FailedToRead()) return End(WhyGone());
   if (!ok) {
-    // Either the client sent no message, or gRPC itself refused one, cancelled
-    // the call and told the client. Only a call that isn't cancelled can still
-    // send.
+    // Either the client sent no message, or it has left since it half-closed,
+    // upon which gRPC 1.51 drops the message. Only a call whose client is still
+    // there can send.
     return AwaitClient(0, [this] { StartSendInitialMetadata(); });
   }
   sample_.times.receive.Add(read_start_, absl::Now());
@@ -124,14 +124,9 @@ void MessageCall::OnReadDone(bool ok) {
 void MessageCall::OnSendInitialMetadataDone(bool ok) {
   HandOver();
   if (!StopAwaitingClient()) return;
-  if (ok) {
-    return End(InvalidField(Reason::kMalformed, "request", "no message",
-                            "one message"));
-  }
-  End(MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "request", "a message beyond gRPC's limit",
-       absl::StrCat("at most ", services().max_message_bytes)}));
+  End(ok ? InvalidField(Reason::kMalformed, "request", "no message",
+                        "one message")
+         : WhyGone());
 }
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,

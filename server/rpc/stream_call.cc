@@ -11,6 +11,13 @@
 #include "server/memory/admission.h"
 
 namespace convgrad {
+namespace {
+
+// gRPC knows of a client that has left when it drops what that one sent; the
+// call is told after a thread's switch or two.
+constexpr absl::Duration kLeavingTime = absl::Milliseconds(250);
+
+}  // namespace
 
 StreamCall::StreamCall(const CallServices& services,
                        grpc::GenericCallbackServerContext* context,
@@ -21,7 +28,8 @@ StreamCall::StreamCall(const CallServices& services,
            RoleFor(direction)),
       direction_(direction),
       strand_(std::make_shared<Strand>()),
-      progress_(arrival()) {
+      progress_(arrival()),
+      last_event_(arrival()) {
   job_.cancelled = std::make_shared<std::atomic<bool>>(false);
   sample_.operation = std::string(NameOf(direction));
   total_.plan_cache_hit = true;
@@ -35,7 +43,6 @@ void StreamCall::Start() {
 void StreamCall::OnMemory(const absl::Status& status) {
   Step([this, status] {
     under_way_.grant = false;
-    progress_ = absl::Now();
     if (state_ == State::kAdmission) return EnterIf(status, State::kHeader);
     if (state_ != State::kMemory) return;
     EnterIf(status.ok()
@@ -47,9 +54,9 @@ void StreamCall::OnMemory(const absl::Status& status) {
 
 void StreamCall::OnReadDone(bool ok) {
   Step([this, ok] {
-    progress_ = absl::Now();
-    sample_.times.receive.Add(*under_way_.read, progress_);
+    sample_.times.receive.Add(*under_way_.read, last_event_);
     under_way_.read.reset();
+    if (ok) Credit(static_cast<int64_t>(message_.Length()));
     if (state_ >= State::kFailing) return;
     ok ? OnMessage() : OnHalfClose();
   });
@@ -58,8 +65,8 @@ void StreamCall::OnReadDone(bool ok) {
 void StreamCall::OnWriteDone(bool ok) {
   Step([this, ok] {
     under_way_.write = false;
+    Credit(static_cast<int64_t>(frame_.Length()));
     frame_.Clear();
-    progress_ = absl::Now();
     if (!ok) Fail(WhyGone());
   });
 }
@@ -86,6 +93,7 @@ void StreamCall::Settle(const absl::Status& /*status*/) {
 void StreamCall::Step(std::function<void()> event) {
   HandOver();
   strand_->Run([this, event = std::move(event)] {
+    PassTime();
     event();
     Continue();
   });
@@ -101,6 +109,10 @@ void StreamCall::Enter(State next) {
                                                 : kCallOverheadBytes);
     case State::kHeader:
       return SetAlarm();
+    case State::kClosed:
+      closed_until_ = absl::Now() + kLeavingTime;
+      // It comes back at once, and is set anew.
+      return under_way_.alarm->Cancel();
     case State::kFailing:
       *job_.cancelled = true;
       held_.reset();
@@ -161,6 +173,7 @@ void StreamCall::SetAlarm() {
       (IsBusy() ? now : progress_) + services().stream_idle_timeout;
   // A call that failed may be past its deadline already.
   if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
+  if (state_ == State::kClosed) due = std::min(due, closed_until_);
   under_way_.alarm.emplace();
   under_way_.alarm->Set(absl::ToChronoTime(std::max(due, now)),
                         [this](bool /*ok*/) { Step([this] { OnAlarm(); }); });
@@ -175,14 +188,17 @@ void StreamCall::OnAlarm() {
   absl::Status over;
   if (deadline() <= now) {
     over = WhyGone();
+  } else if (state_ == State::kClosed) {
+    if (closed_until_ <= now) over = failure_;
   } else if (!IsBusy() && now - progress_ >= patience) {
     over = MakeError(
         absl::StatusCode::kDeadlineExceeded,
         {Reason::kDeadline, "stream",
-         absl::StrCat(under_way_.write ? "a client that took no frame for "
-                                       : "no frame for ",
+         absl::StrCat(under_way_.write ? "too little taken for "
+                                       : "too little sent for ",
                       absl::FormatDuration(patience)),
-         "one within the server's --stream_idle_timeout"});
+         "frames at the server's --min_client_rate, with no gap of its "
+         "--stream_idle_timeout"});
   }
   if (!over.ok()) {
     Fail(std::move(over));
@@ -191,6 +207,17 @@ void StreamCall::OnAlarm() {
     progress_ = now;
   }
   SetAlarm();
+}
+
+void StreamCall::PassTime() {
+  const absl::Time now = absl::Now();
+  if (IsBusy()) progress_ += now - last_event_;
+  last_event_ = now;
+}
+
+void StreamCall::Credit(int64_t bytes) {
+  progress_ = std::min(last_event_,
+                       progress_ + services().client_watch->TimeFor(bytes));
 }
 
 bool StreamCall::IsBusy() const {

@@ -32,8 +32,10 @@ class StreamCall final : public Call {
 
  private:
   // States are entered in this order, in Enter alone. Each one before kFailing
-  // also leads to kFailing: on an error, a message or half-close out of place,
-  // a client that has gone or does nothing for too long, a deadline. A call
+  // also leads to kFailing: on an error, a message out of place, a client that
+  // has gone or does nothing for too long, a deadline. A half-close out of
+  // place leads to kClosed: gRPC 1.51 drops what was sent by a client that
+  // leaves after it, and tells of its leaving a little later. A call
   // that Call::Begin refuses goes from kAdmission to kEnded. From kFailing on
   // an event changes nothing but what is under way.
   enum class State {
@@ -43,6 +45,7 @@ class StreamCall final : public Call {
     kMemory,     // memory for its slices   the grant          kStreaming
     kStreaming,  // frames, jobs, writes    the half-close     kDraining
     kDraining,   // jobs, writes            the last write     kEnded, with OK
+    kClosed,     // a client that leaves    kLeavingTime       kFailing
     kFailing,    // grant, job, write       the last of these  kEnded
     kEnded,      // gRPC                    OnDone             kDone
     kDone,       // the alarm               its return         (is deleted)
@@ -99,7 +102,10 @@ class StreamCall final : public Call {
   // call.
   void Continue();
 
-  // What events do, on the strand.
+  // What events do, on the strand. PassTime comes first, whatever the event.
+  void PassTime();
+  // The client has sent or taken so much.
+  void Credit(int64_t bytes);
   void OnMessage();
   void OnHalfClose();
   void OnSliceDone(const JobOutcome& outcome);
@@ -138,10 +144,15 @@ class StreamCall final : public Call {
   const std::shared_ptr<Strand> strand_;
   State state_ = State::kAdmission;
   UnderWay under_way_;
-  // How the call will end; set when it enters kFailing.
+  // How the call will end; set when it enters kClosed and kFailing.
   absl::Status failure_;
-  // When the client last did something, or work for it was done.
+  // When it leaves kClosed.
+  absl::Time closed_until_;
+  // Up to when the client has done enough: moved on by the time that what it
+  // sends and takes needs at the least rate, and by time that isn't the
+  // client's, but never beyond now.
   absl::Time progress_;
+  absl::Time last_event_;
   // When a job that found no room in the queue is submitted again.
   absl::Time retry_at_ = absl::InfiniteFuture();
 

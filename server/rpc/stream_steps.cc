@@ -50,11 +50,11 @@ void StreamCall::OnMessage() {
 
 void StreamCall::OnHalfClose() {
   if (*cancelled() || FailedToRead()) return Fail(WhyGone());
-  if (state_ == State::kStreaming) {
-    return EnterIf(input_->CheckComplete(), State::kDraining);
-  }
-  Fail(InvalidField(Reason::kMissing, "header", "no message",
-                    "a header, then frames"));
+  failure_ = state_ == State::kStreaming
+                 ? input_->CheckComplete()
+                 : InvalidField(Reason::kMissing, "header", "no message",
+                                "a header, then frames");
+  Enter(failure_.ok() ? State::kDraining : State::kClosed);
 }
 
 absl::Status StreamCall::Open() {
@@ -153,10 +153,9 @@ void StreamCall::Compute() {
 
 void StreamCall::OnSliceDone(const JobOutcome& outcome) {
   const absl::Time submitted = *std::exchange(under_way_.job, std::nullopt);
-  progress_ = absl::Now();
   if (state_ >= State::kFailing) return;
   if (done_slices_ > 0 && outcome.no_room) {
-    retry_at_ = progress_ + kRetryDelay;
+    retry_at_ = last_event_ + kRetryDelay;
     // The alarm comes back at once, and is set anew.
     if (under_way_.alarm) under_way_.alarm->Cancel();
     return;
@@ -194,8 +193,8 @@ std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
   const int64_t slot = slice % SlicedTensors::kSlots;
   lent_[slot] = true;
   const auto step = [this, slot] {
+    PassTime();
     lent_[slot] = false;
-    progress_ = absl::Now();
     Continue();
   };
   const std::shared_ptr<LentBuffers>& results = tensors_.slot(slice);

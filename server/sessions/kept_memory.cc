@@ -35,7 +35,7 @@ absl::StatusOr<std::shared_ptr<KeptBytes>> KeptMemory::Take(int64_t size,
   if (others + bytes > max_bytes_) {
     status = error(Reason::kBusy, others);
   } else if (paid != nullptr && paid->bytes() >= bytes) {
-    reservation = paid->Split(bytes);
+    reservation = paid->SplitToKeep(bytes);
   } else {
     absl::StatusOr<Reservation> taken = memory_->budget.TryReserve(bytes);
     status = taken.status();

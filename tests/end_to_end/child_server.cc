@@ -9,9 +9,13 @@
 #include <iostream>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/test_server.h"
 
 namespace convgrad {
 namespace {
@@ -112,6 +116,17 @@ Exit ChildServer::Await() {
   exit.output = text_;
   if (WIFEXITED(status)) exit.code = WEXITSTATUS(status);
   return exit;
+}
+
+void ChildServer::AwaitMetric(const std::string& line) const {
+  const absl::Time limit = absl::Now() + absl::Seconds(20);
+  std::string metrics;
+  while (absl::Now() < limit) {
+    metrics = HttpGet(metrics_port_, "/metrics");
+    if (absl::StrContains(metrics, absl::StrCat("\n", line, "\n"))) return;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  ADD_FAILURE() << "no line '" << line << "' in\n" << metrics;
 }
 
 int64_t ChildServer::MemoryBytes(const std::string& field) const {

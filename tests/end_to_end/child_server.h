@@ -33,6 +33,9 @@ class ChildServer {
   // Waits until it ends.
   Exit Await();
 
+  // Waits until /metrics has `line`. Fails the test if that never happens.
+  void AwaitMetric(const std::string& line) const;
+
   // Returns a field of /proc/PID/status in bytes, e.g. "VmRSS", "VmHWM".
   int64_t MemoryBytes(const std::string& field) const;
 

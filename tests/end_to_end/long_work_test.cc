@@ -92,6 +92,12 @@ TEST_F(LongWorkTest, OfIntegersIsTheSameInOnePiece) {
 
 class UrgentWorkTest : public testing::Test {
  protected:
+  // One client has calls here of which the first ones never end by themselves.
+  static Config WholeShareConfig() {
+    Config config = TestConfig();
+    config.max_client_share = 1;
+    return config;
+  }
   void AwaitQueued(int64_t jobs) {
     while (server_.server().gauges().queue_depth < jobs) {
       std::this_thread::yield();
@@ -100,7 +106,7 @@ class UrgentWorkTest : public testing::Test {
 
   PuppetStrings strings_;
   TestServer server_{
-      TestConfig(),
+      WholeShareConfig(),
       Only("puppet", std::make_unique<PuppetBackend>(
                          &strings_, PuppetTraits{.macs_per_second = kSlow}))};
 };

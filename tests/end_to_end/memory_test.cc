@@ -79,16 +79,6 @@ RawReply SendLarge(const std::string& address,
   return reply;
 }
 
-// gRPC lets go of a response's bytes some time after the client has them.
-void AwaitMetric(const ChildServer& server, const std::string& line) {
-  const absl::Time limit = absl::Now() + absl::Seconds(20);
-  while (absl::Now() < limit) {
-    const std::string metrics = HttpGet(server.metrics_port(), "/metrics");
-    if (absl::StrContains(metrics, absl::StrCat("\n", line, "\n"))) return;
-  }
-  ADD_FAILURE() << "never: " << line;
-}
-
 // Has all connections send at once to a fresh server, and returns the answers.
 std::vector<RawReply> Storm(const std::string& declared) {
   ChildServer server({absl::StrCat("--memory_budget_bytes=", kBudgetBytes),
@@ -108,8 +98,9 @@ std::vector<RawReply> Storm(const std::string& declared) {
   std::cout << "idle " << idle / kMiB << " MiB, peak " << peak / kMiB
             << " MiB, budget " << kBudgetBytes / kMiB << " MiB\n";
   EXPECT_LE(peak, kBudgetBytes);
-  AwaitMetric(server, "convgrad_memory_used_bytes 0");
-  AwaitMetric(server, "convgrad_buffers 0");
+  // gRPC lets go of a response's bytes some time after the client has them.
+  server.AwaitMetric("convgrad_memory_used_bytes 0");
+  server.AwaitMetric("convgrad_buffers 0");
   const auto channel =
       grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
   EXPECT_TRUE(

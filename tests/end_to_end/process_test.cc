@@ -12,6 +12,7 @@
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/child_server.h"
+#include "tests/end_to_end/raw_http2.h"
 #include "tests/end_to_end/test_server.h"
 
 namespace convgrad {
@@ -67,6 +68,30 @@ TEST(Process, DrainsAndEndsWellOnSignals) {
                   .code,
               1);
   }
+}
+
+TEST(Process, DrainsAndEndsWellBesideClientsThatDoNothing) {
+  ChildServer server({"--drain_timeout=2s"});
+  const std::string message = SeedBackward().SerializeAsString();
+  const std::string method = "/convgrad.v1.ConvGrad/ConvBackward";
+  RawHttp2 client(server.address(), 0);  // no window: it takes no answer
+  const uint32_t answered = client.Open(method);
+  client.BeginMessage(answered, message.size());
+  client.Send(answered, message);
+  client.Finish(answered);
+  server.AwaitMetric(
+      "grpc_server_handled_total{grpc_code=\"OK\",grpc_method="
+      "\"ConvBackward\",grpc_service=\"convgrad.v1.ConvGrad\","
+      "grpc_type=\"unary\"} 1");
+  client.BeginMessage(client.Open(method), 1 << 20);
+  client.Open(method + "Stream");
+  server.AwaitMetric(
+      "grpc_server_started_total{grpc_method=\"ConvBackwardStream\","
+      "grpc_service=\"convgrad.v1.ConvGrad\","
+      "grpc_type=\"bidi_stream\"} 1");
+  server.Signal(SIGTERM);
+  const Exit exit = server.Await();
+  EXPECT_EQ(exit.code, 0) << exit.output;
 }
 
 TEST(Process, StopsAtOnceWhenToldTwice) {

@@ -36,6 +36,8 @@ void RawConnection::Send(const std::string& bytes) {
   send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
 }
 
+void RawConnection::EndSending() { shutdown(file_, SHUT_WR); }
+
 std::string RawConnection::Read(size_t limit) {
   std::string text;
   char buffer[4096];

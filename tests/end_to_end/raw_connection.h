@@ -15,6 +15,8 @@ class RawConnection {
   RawConnection& operator=(RawConnection&&) = delete;
 
   void Send(const std::string& bytes);
+  // Closes this end for sending; what was sent still arrives.
+  void EndSending();
   // Returns what comes until the other end closes, or until nothing has come
   // for ten seconds; at most `limit` bytes.
   std::string Read(size_t limit);

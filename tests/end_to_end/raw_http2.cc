@@ -8,11 +8,13 @@ namespace {
 // Frame types and flags, RFC 9113, section 6.
 constexpr uint8_t kData = 0x0;
 constexpr uint8_t kHeaders = 0x1;
+constexpr uint8_t kResetStream = 0x3;
 constexpr uint8_t kSettings = 0x4;
 constexpr uint8_t kEndStream = 0x1;
 constexpr uint8_t kEndHeaders = 0x4;
 constexpr uint8_t kAcknowledgement = 0x1;
 constexpr uint16_t kInitialWindowSize = 0x4;
+constexpr uint32_t kCancel = 0x8;
 
 std::string BigEndian(uint64_t value, int bytes) {
   std::string text;
@@ -69,6 +71,10 @@ void RawHttp2::Send(uint32_t stream, const std::string& bytes) {
 
 void RawHttp2::Finish(uint32_t stream) {
   SendFrame(kData, kEndStream, stream, "");
+}
+
+void RawHttp2::Reset(uint32_t stream) {
+  SendFrame(kResetStream, 0, stream, BigEndian(kCancel, 4));
 }
 
 void RawHttp2::SendFrame(uint8_t type, uint8_t flags, uint32_t stream,

@@ -22,6 +22,7 @@ class RawHttp2 {
   // Has the server's settings count from now on.
   void AcknowledgeSettings();
   // As RawConnection.
+  void EndSending() { connection_.EndSending(); }
   bool AwaitEnd() { return connection_.AwaitEnd(); }
 
   // Begins a call of `path`, e.g. "/convgrad.v1.ConvGrad/ConvBackward", and
@@ -34,6 +35,8 @@ class RawHttp2 {
   void Send(uint32_t stream, const std::string& bytes);
   // Half-closes.
   void Finish(uint32_t stream);
+  // Cancels the call.
+  void Reset(uint32_t stream);
 
  private:
   void SendFrame(uint8_t type, uint8_t flags, uint32_t stream,

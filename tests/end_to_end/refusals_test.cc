@@ -157,18 +157,14 @@ TEST_F(RefusalsTest, UndeclaredBeyondTheLimitNamesBoth) {
       absl::StrContains(reply.status.error_message(), absl::StrCat(kMiB + 32)));
 }
 
-TEST_F(RefusalsTest, FarBeyondTheLimitIsStoppedByGrpcAndNamesBoth) {
+TEST_F(RefusalsTest, FarBeyondTheLimitNamesBoth) {
   v1::ConvBackwardRequest request = SeedBackward();
-  // A stream's frame has 4 MiB, and a head beside it: that much passes gRPC.
+  // More than a stream's frame may have, too.
   request.set_payloads(0, std::string(6 * kMiB, 'x'));
   const RawReply reply = Send(request);
-  EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
-      << reply.status.error_message();
-  EXPECT_TRUE(
-      absl::StrContains(reply.status.error_message(), absl::StrCat(5 * kMiB)))
-      << reply.status.error_message();
+  ExpectTooLarge(reply);
   EXPECT_TRUE(absl::StrContains(reply.status.error_message(),
-                                absl::StrCat(request.ByteSizeLong())))
+                                absl::StrCat(6 * kMiB + 32)))
       << reply.status.error_message();
   server_.ExpectNothingHeld();
   server_.AwaitMetric(

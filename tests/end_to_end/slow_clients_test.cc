@@ -1,6 +1,9 @@
 // Clients that send a part and stop, or don't take their answers: what they
 // hold goes back, and others are served.
+#include <fstream>
 #include <functional>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -17,6 +20,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr char kBackward[] = "/convgrad.v1.ConvGrad/ConvBackward";
+constexpr int kHalfSentCalls = 24;
+constexpr int64_t kHalfSentBytes = 30 * kMiB;
 
 // As by default, but for the times.
 Config ShortConfig() {
@@ -48,6 +53,18 @@ class SlowClientsTest : public testing::Test {
   void AwaitGauges(const std::function<bool(const ServerGauges&)>& reached) {
     while (!reached(server_.server().gauges())) std::this_thread::yield();
   }
+  // Begins calls that declare much, send a little and stop: more than there is
+  // memory for.
+  void SendHalves(RawHttp2* client,
+                  std::map<std::string, std::string> metadata = {}) {
+    metadata["convgrad-request-bytes"] = absl::StrCat(kHalfSentBytes);
+    for (int i = 0; i < kHalfSentCalls; ++i) {
+      const uint32_t stream = client->Open(kBackward, metadata);
+      client->BeginMessage(stream, kHalfSentBytes);
+      client->Send(stream, std::string(2048, '\0'));
+    }
+    AwaitGauges([](const ServerGauges& g) { return g.admission_waiters > 10; });
+  }
   // Makes a call whose message never comes.
   RawReply CallWithoutMessage() {
     grpc::ClientContext context;
@@ -70,21 +87,13 @@ class SlowClientsTest : public testing::Test {
 };
 
 TEST_F(SlowClientsTest, HalfSentMessagesDoNotKeepOthersOut) {
-  constexpr int kCalls = 24;
-  constexpr uint32_t kBytes = 30 * kMiB;
   RawHttp2 attacker(server_.address());
-  for (int i = 0; i < kCalls; ++i) {
-    const uint32_t stream = attacker.Open(
-        kBackward, {{"convgrad-request-bytes", absl::StrCat(kBytes)}});
-    attacker.BeginMessage(stream, kBytes);
-    attacker.Send(stream, std::string(2048, '\0'));
-  }
-  AwaitGauges([](const ServerGauges& g) { return g.admission_waiters > 10; });
+  SendHalves(&attacker);
   for (int i = 0; i < 3; ++i) {
     PendingCall honest(server_.stub(), absl::Seconds(10));
     EXPECT_EQ(honest.Await(), grpc::StatusCode::OK);
   }
-  server_.AwaitMetric(EndedBackwards("DeadlineExceeded", kCalls));
+  server_.AwaitMetric(EndedBackwards("DeadlineExceeded", kHalfSentCalls));
   server_.ExpectNothingHeld();
 }
 
@@ -128,6 +137,37 @@ TEST_F(AnyRateTest, TheDeadlineHoldsForAMessageThatDoesNotCome) {
   EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_EQ(reply.trailers.field, "deadline");
   server_.ExpectNothingHeld();
+}
+
+// Times that never end, so that the share alone holds the attacker up.
+class ClientShareTest : public SlowClientsTest {
+ protected:
+  static Config ConfigWithTokens() {
+    Config config = ShortConfig();
+    config.min_client_rate = 0;
+    config.token_file = absl::StrCat(testing::TempDir(), "/share.tokens");
+    std::ofstream(config.token_file)
+        << "attacker train attacker-attacker-attacker\n"
+        << "honest train honest-honest-honest\n";
+    return config;
+  }
+  ClientShareTest() : SlowClientsTest(ConfigWithTokens()) {}
+};
+
+TEST_F(ClientShareTest, OneClientsHalfSentMessagesLeaveRoomForOthers) {
+  RawHttp2 attacker(server_.address());
+  SendHalves(&attacker,
+             {{"authorization", "Bearer attacker-attacker-attacker"}});
+  for (int i = 0; i < 3; ++i) {
+    const RawReply reply = CallRaw(
+        server_.channel(), "ConvBackward", SeedBackward().SerializeAsString(),
+        {{"authorization", "Bearer honest-honest-honest"},
+         {"convgrad-request-bytes", absl::StrCat(kHalfSentBytes)}});
+    EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
+  }
+  const ServerGauges gauges = server_.server().gauges();
+  EXPECT_GT(gauges.memory_used_bytes, kHalfSentBytes);
+  EXPECT_LE(gauges.memory_used_bytes, gauges.memory_capacity_bytes / 2);
 }
 
 class MaxDeadlineTest : public SlowClientsTest {

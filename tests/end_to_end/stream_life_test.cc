@@ -185,6 +185,22 @@ TEST_F(ImpatientStreamTest, EndsWhenFramesStopComing) {
   server_.ExpectNothingHeld();
 }
 
+TEST_F(ImpatientStreamTest, EndsWhenFramesOnlyTrickle) {
+  RawStream stream(server_.stub());
+  Begin(&stream, 0);
+  // Each well within the time, all of them not.
+  bool open = true;
+  for (int64_t offset = 0; open && offset < 200; offset += 4) {
+    open = stream.Write(TestFrame(v1::OPERAND_WEIGHT, offset, 4));
+    absl::SleepFor(absl::Milliseconds(40));
+  }
+  EXPECT_FALSE(open);
+  const StreamOutcome outcome = stream.AwaitEnd();
+  EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(outcome.trailers.found, "too little sent for 400ms");
+  server_.ExpectNothingHeld();
+}
+
 TEST_F(ImpatientStreamTest, DoesNotBlameTheClientForASlowServer) {
   strings_.HoldRuns();
   RawStream stream(server_.stub());

@@ -151,6 +151,7 @@ TEST(Config, RefusesNumbersOutOfRange) {
           "--default_deadline");
   refused([](Config& c) { c.max_deadline = absl::ZeroDuration(); },
           "--max_deadline");
+  refused([](Config& c) { c.max_client_share = 1.5; }, "--max_client_share");
   refused([](Config& c) { c.min_client_rate = -1; }, "--min_client_rate");
   refused([](Config& c) { c.unary_idle_timeout = absl::ZeroDuration(); },
           "--unary_idle_timeout");

@@ -42,7 +42,7 @@ TEST(MemoryBudget, GrantsInteractiveFirstAndBatchItsShare) {
       order += NameOf(priority)[0];
       held.push_back(*std::move(bytes));
     };
-    ASSERT_TRUE(budget.Wait(10, priority, kNever, granted).ok());
+    ASSERT_TRUE(budget.Wait({10, priority, kNever}, granted).ok());
   };
   for (int i = 0; i < 2; ++i) wait(Priority::kBatch);
   for (int i = 0; i < 5; ++i) wait(Priority::kInteractive);
@@ -70,13 +70,13 @@ TEST(MemoryBudget, RefusesForGoodWhatCanNeverFit) {
   EXPECT_EQ(ReasonOf(budget.TryReserve(101).status()), Reason::kLimitExceeded);
   Waiter waiter;
   EXPECT_EQ(
-      ReasonOf(budget.Wait(101, Priority::kBatch, kNever, waiter.Callback())
+      ReasonOf(budget.Wait({101, Priority::kBatch, kNever}, waiter.Callback())
                    .status()),
       Reason::kLimitExceeded);
   EXPECT_FALSE(waiter.told.has_value());
 }
 
-TEST(Reservation, ShrinksSplitsAndMerges) {
+TEST(Reservation, ShrinksSplitsAndGrows) {
   MemoryBudget budget(100, 0);
   Reservation whole = *budget.TryReserve(80);
   whole.ShrinkTo(70);
@@ -87,7 +87,7 @@ TEST(Reservation, ShrinksSplitsAndMerges) {
   EXPECT_EQ(budget.used_bytes(), 70);
   whole = Reservation();
   EXPECT_EQ(budget.used_bytes(), 30);
-  part.Merge(*budget.TryReserve(10));
+  EXPECT_TRUE(part.TryGrow(10).ok());
   EXPECT_EQ(part.bytes(), 40);
   part.ShrinkTo(0);
   EXPECT_EQ(budget.used_bytes(), 0);
@@ -97,7 +97,7 @@ TEST(MemoryBudget, GrantsAtOnceIfThereIsRoom) {
   MemoryBudget budget(100, 0);
   Waiter waiter;
   EXPECT_TRUE(
-      budget.Wait(100, Priority::kBatch, kNever, waiter.Callback()).ok());
+      budget.Wait({100, Priority::kBatch, kNever}, waiter.Callback()).ok());
   EXPECT_TRUE(waiter.granted());
   EXPECT_EQ(budget.used_bytes(), 100);
 }
@@ -107,8 +107,10 @@ TEST(MemoryBudget, GrantsInTheOrderOfArrival) {
   Reservation held = *budget.TryReserve(100);
   Waiter large;
   Waiter small;
-  ASSERT_TRUE(budget.Wait(80, Priority::kBatch, kNever, large.Callback()).ok());
-  ASSERT_TRUE(budget.Wait(10, Priority::kBatch, kNever, small.Callback()).ok());
+  ASSERT_TRUE(
+      budget.Wait({80, Priority::kBatch, kNever}, large.Callback()).ok());
+  ASSERT_TRUE(
+      budget.Wait({10, Priority::kBatch, kNever}, small.Callback()).ok());
   EXPECT_EQ(budget.waiters(), 2);
   held.ShrinkTo(50);  // room for the small one, but it isn't its turn
   EXPECT_FALSE(small.granted());
@@ -126,11 +128,38 @@ TEST(MemoryBudget, DoesNotOvertakeWaiters) {
   const Reservation held = *budget.TryReserve(50);
   Waiter large;
   Waiter late;
-  ASSERT_TRUE(budget.Wait(80, Priority::kBatch, kNever, large.Callback()).ok());
-  ASSERT_TRUE(budget.Wait(10, Priority::kBatch, kNever, late.Callback()).ok());
+  ASSERT_TRUE(
+      budget.Wait({80, Priority::kBatch, kNever}, large.Callback()).ok());
+  ASSERT_TRUE(
+      budget.Wait({10, Priority::kBatch, kNever}, late.Callback()).ok());
   EXPECT_FALSE(late.granted());
   // A call that holds bytes already must be able to finish.
   EXPECT_TRUE(budget.TryReserve(10).ok());
+}
+
+TEST(MemoryBudget, SmallCallsPassALargeOneForAsLongAsItsBytes) {
+  MemoryBudget budget(200, 20);
+  Reservation held = *budget.TryReserve(150);
+  Waiter large;
+  ASSERT_TRUE(
+      budget.Wait({160, Priority::kInteractive, kNever}, large.Callback())
+          .ok());
+  Waiter not_small;
+  const uint64_t not_small_id =
+      *budget.Wait({11, Priority::kBatch, kNever}, not_small.Callback());
+  EXPECT_TRUE(budget.CancelWait(not_small_id));
+  int passed = 0;
+  for (int i = 0; i < 17; ++i) {
+    Waiter small;
+    const uint64_t id =
+        *budget.Wait({10, Priority::kBatch, kNever}, small.Callback());
+    passed += small.granted() ? 1 : 0;
+    small.Release();
+    EXPECT_EQ(budget.CancelWait(id), i == 16);
+  }
+  EXPECT_EQ(passed, 16);
+  held.ShrinkTo(40);
+  EXPECT_TRUE(large.granted());
 }
 
 TEST(MemoryBudget, BoundsTheWaiters) {
@@ -138,9 +167,10 @@ TEST(MemoryBudget, BoundsTheWaiters) {
   const Reservation held = *budget.TryReserve(100);
   Waiter first;
   Waiter second;
-  ASSERT_TRUE(budget.Wait(1, Priority::kBatch, kNever, first.Callback()).ok());
+  ASSERT_TRUE(
+      budget.Wait({1, Priority::kBatch, kNever}, first.Callback()).ok());
   const absl::Status refused =
-      budget.Wait(1, Priority::kBatch, kNever, second.Callback()).status();
+      budget.Wait({1, Priority::kBatch, kNever}, second.Callback()).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(refused), Reason::kBusy);
   EXPECT_FALSE(second.told.has_value());
@@ -152,8 +182,9 @@ TEST(MemoryBudget, NeverTellsACancelledWaiter) {
   Waiter large;
   Waiter small;
   const uint64_t id =
-      *budget.Wait(100, Priority::kBatch, kNever, large.Callback());
-  ASSERT_TRUE(budget.Wait(10, Priority::kBatch, kNever, small.Callback()).ok());
+      *budget.Wait({100, Priority::kBatch, kNever}, large.Callback());
+  ASSERT_TRUE(
+      budget.Wait({10, Priority::kBatch, kNever}, small.Callback()).ok());
   held.ShrinkTo(50);
   EXPECT_TRUE(budget.CancelWait(id));
   EXPECT_FALSE(large.told.has_value());
@@ -165,7 +196,7 @@ TEST(MemoryBudget, CannotCancelWhatIsGranted) {
   MemoryBudget budget(100, 5);
   Waiter waiter;
   const uint64_t id =
-      *budget.Wait(10, Priority::kBatch, kNever, waiter.Callback());
+      *budget.Wait({10, Priority::kBatch, kNever}, waiter.Callback());
   EXPECT_FALSE(budget.CancelWait(id));
 }
 
@@ -175,14 +206,14 @@ TEST(MemoryBudget, ExpiresWaitersAtTheirDeadline) {
   const absl::Time start = absl::UnixEpoch();
   Waiter soon;
   Waiter later;
-  ASSERT_TRUE(
-      budget
-          .Wait(10, Priority::kBatch, start + absl::Seconds(1), soon.Callback())
-          .ok());
-  ASSERT_TRUE(
-      budget
-          .Wait(5, Priority::kBatch, start + absl::Seconds(9), later.Callback())
-          .ok());
+  ASSERT_TRUE(budget
+                  .Wait({10, Priority::kBatch, start + absl::Seconds(1)},
+                        soon.Callback())
+                  .ok());
+  ASSERT_TRUE(budget
+                  .Wait({5, Priority::kBatch, start + absl::Seconds(9)},
+                        later.Callback())
+                  .ok());
   budget.ExpireWaiters(start);
   EXPECT_FALSE(soon.told.has_value());
   budget.ExpireWaiters(start + absl::Seconds(1));
@@ -199,13 +230,136 @@ TEST(MemoryBudget, LeavesTheFreeingThreadToTheExecutor) {
   Reservation held = *budget.TryReserve(100);
   Waiter waiter;
   ASSERT_TRUE(
-      budget.Wait(10, Priority::kBatch, kNever, waiter.Callback()).ok());
+      budget.Wait({10, Priority::kBatch, kNever}, waiter.Callback()).ok());
   held.ShrinkTo(0);
   EXPECT_FALSE(waiter.told.has_value());
   EXPECT_EQ(budget.used_bytes(), 10);  // taken already
   ASSERT_EQ(tasks.size(), 1u);
   tasks[0]();
   EXPECT_TRUE(waiter.granted());
+}
+
+MemoryBudget::Claim ClaimOf(const std::string& client, int64_t bytes) {
+  return {bytes, Priority::kBatch, kNever, client};
+}
+
+class SharedBudgetTest : public testing::Test {
+ protected:
+  MemoryBudget budget_{100, 4,
+                       [](const std::function<void()>& task) { task(); }, 0.5};
+};
+
+TEST_F(SharedBudgetTest, AClientBeyondItsShareWaitsAndOthersPass) {
+  Waiter first;
+  Waiter second;
+  Waiter other;
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 30), first.Callback()).ok());
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 30), second.Callback()).ok());
+  ASSERT_TRUE(budget_.Wait(ClaimOf("b", 50), other.Callback()).ok());
+  EXPECT_TRUE(first.granted());
+  EXPECT_FALSE(second.granted());
+  EXPECT_TRUE(other.granted());
+  first.Release();
+  EXPECT_TRUE(second.granted());
+}
+
+TEST_F(SharedBudgetTest, OneCallMayBeLargerBesideHalfOfTheShare) {
+  Waiter small;
+  Waiter large;
+  Waiter another;
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 25), small.Callback()).ok());
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 60), large.Callback()).ok());
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 1), another.Callback()).ok());
+  EXPECT_TRUE(large.granted());
+  EXPECT_FALSE(another.granted());
+}
+
+TEST_F(SharedBudgetTest, AClientsOwnCallsDoNotPassEachOther) {
+  Waiter first;
+  Waiter large;
+  Waiter small;
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 30), first.Callback()).ok());
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 60), large.Callback()).ok());
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 10), small.Callback()).ok());
+  EXPECT_FALSE(large.granted());
+  EXPECT_FALSE(small.granted());
+  first.Release();
+  EXPECT_TRUE(large.granted());
+  EXPECT_FALSE(small.granted());
+  large.Release();
+  EXPECT_TRUE(small.granted());
+}
+
+TEST_F(SharedBudgetTest, AClientsSmallCallsPassItsLargeOnes) {
+  MemoryBudget budget(
+      1000, 20, [](const std::function<void()>& task) { task(); }, 0.5);
+  Waiter first;
+  Waiter large;
+  ASSERT_TRUE(budget.Wait(ClaimOf("a", 300), first.Callback()).ok());
+  ASSERT_TRUE(budget.Wait(ClaimOf("a", 320), large.Callback()).ok());
+  int passed = 0;
+  for (int i = 0; i < 17; ++i) {
+    Waiter small;
+    const uint64_t id = *budget.Wait(ClaimOf("a", 20), small.Callback());
+    passed += small.granted() ? 1 : 0;
+    small.Release();
+    EXPECT_EQ(budget.CancelWait(id), i == 16);
+  }
+  EXPECT_EQ(passed, 16);
+  // Others don't wait for what waits for its own client.
+  Waiter other;
+  ASSERT_TRUE(budget.Wait(ClaimOf("b", 500), other.Callback()).ok());
+  EXPECT_TRUE(other.granted());
+  first.Release();
+  EXPECT_TRUE(large.granted());
+}
+
+TEST_F(SharedBudgetTest, WhatACallGrowsByIsOfTheShare) {
+  Waiter first;
+  Waiter second;
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 30), first.Callback()).ok());
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 10), second.Callback()).ok());
+  const absl::Status refused = (*second.told)->TryGrow(11);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused), Reason::kBusy);
+  EXPECT_TRUE((*second.told)->TryGrow(10).ok());
+  // Beside half of the share any size will do.
+  EXPECT_FALSE((*first.told)->TryGrow(71).ok());
+  EXPECT_TRUE((*first.told)->TryGrow(50).ok());
+}
+
+TEST_F(SharedBudgetTest, PartsAndAdditionsCountForTheirClient) {
+  Waiter first;
+  Waiter second;
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 30), first.Callback()).ok());
+  Reservation part = (*first.told)->Split(20);
+  EXPECT_TRUE(part.TryGrow(10).ok());
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 11), second.Callback()).ok());
+  EXPECT_FALSE(second.granted());
+  first.Release();
+  EXPECT_TRUE(second.granted());
+  second.Release();
+  part = Reservation();
+  EXPECT_EQ(budget_.used_bytes(), 0);
+}
+
+TEST_F(SharedBudgetTest, AClientHasHalfThePlacesOfThoseThatWait) {
+  Waiter held;
+  ASSERT_TRUE(budget_.Wait(ClaimOf("a", 100), held.Callback()).ok());
+  std::list<Waiter> waiters(3);
+  for (Waiter& waiter : waiters) {
+    const absl::Status status =
+        budget_.Wait(ClaimOf("a", 1), waiter.Callback()).status();
+    const bool last = &waiter == &waiters.back();
+    EXPECT_EQ(status.ok(), !last) << status;
+    if (last) {
+      EXPECT_EQ(ReasonOf(status), Reason::kBusy);
+    }
+  }
+  Waiter other;
+  EXPECT_TRUE(budget_.Wait(ClaimOf("b", 1), other.Callback()).ok());
+  held.Release();
+  EXPECT_TRUE(other.granted());
 }
 
 TEST(MemoryBudget, NeverExceedsItsCapacityUnderManyThreads) {
@@ -216,7 +370,7 @@ TEST(MemoryBudget, NeverExceedsItsCapacityUnderManyThreads) {
     threads.emplace_back([&] {
       for (int i = 0; i < 200; ++i) {
         ASSERT_TRUE(budget
-                        .Wait(100 + i, Priority::kBatch, kNever,
+                        .Wait({100 + i, Priority::kBatch, kNever},
                               [&](absl::StatusOr<Reservation> reservation) {
                                 ASSERT_TRUE(reservation.ok());
                                 EXPECT_LE(budget.used_bytes(), 1000);

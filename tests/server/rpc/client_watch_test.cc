@@ -11,6 +11,7 @@ TEST(ClientWatch, TimeFollowsFromBytes) {
   const ClientWatch watch(absl::Seconds(10), 1000);
   EXPECT_EQ(watch.AllowedFor(0), absl::Seconds(10));
   EXPECT_EQ(watch.AllowedFor(2500), absl::Seconds(12.5));
+  EXPECT_EQ(watch.TimeFor(2500), absl::Seconds(2.5));
 }
 
 TEST(ClientWatch, NoRateIsNoLimit) {
