@@ -70,6 +70,45 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
                     "another source", "inline, region, or a digest alone"});
 }
 
+// Sets what part of a kept tensor is wanted.
+absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
+                     const std::string& path, WantedTensor* wanted) {
+  wanted->part = kept;
+  if (request.first_item() == 0 && request.items() == 0) {
+    return absl::OkStatus();
+  }
+  if (kept.dims.empty() || kept.layout == Layout::kXIO ||
+      kept.layout == Layout::kFractalZ3D) {
+    return InvalidField(Reason::kLayoutMismatch, path + ".items",
+                        absl::StrCat("a slice of ", ToString(kept)),
+                        "a tensor whose first axis is the outermost");
+  }
+  const int64_t left = kept.dims[0] - request.first_item();
+  if (request.first_item() < 0 || left < 0 || request.items() < 0 ||
+      request.items() > left) {
+    return InvalidField(
+        Reason::kOutOfRange, path + ".items",
+        absl::StrCat(request.items(), " from ", request.first_item()),
+        absl::StrCat("items within the ", kept.dims[0], " that there are"));
+  }
+  TensorDescriptor before = kept;
+  before.dims[0] = request.first_item();
+  wanted->first_byte = *ByteSize(before);
+  wanted->part.dims[0] = request.items() == 0 ? left : request.items();
+  return absl::OkStatus();
+}
+
+// Returns whether a Reorder can make `to` of `from`.
+bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
+  if (to == from) return true;
+  if (to.layout == from.layout && IsRowMajor(from.layout)) return true;
+  const bool same_groups = to.layout != Layout::kFractalZ3D ||
+                           from.layout != Layout::kFractalZ3D ||
+                           to.groups == from.groups;
+  return IsWeightLayout(to.layout) == IsWeightLayout(from.layout) &&
+         same_groups && from.dims.size() >= 2;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
@@ -99,34 +138,28 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
   return puts;
 }
 
-absl::StatusOr<TensorDescriptor> DecodeWanted(const v1::NamedGet& wanted,
-                                              const TensorDescriptor& kept,
-                                              const std::string& path) {
-  v1::Tensor message = EncodeDescriptor(kept);
-  if (wanted.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
-    message.set_dtype(wanted.dtype());
+absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,
+                                          const TensorDescriptor& kept,
+                                          const std::string& path) {
+  WantedTensor wanted;
+  RETURN_IF_ERROR(SetPart(request, kept, path, &wanted));
+  v1::Tensor message = EncodeDescriptor(wanted.part);
+  if (request.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
+    message.set_dtype(request.dtype());
     // The default of this dtype, unless the request names one.
     message.set_c0(0);
   }
-  if (wanted.layout() != v1::LAYOUT_UNSPECIFIED) {
-    message.set_layout(wanted.layout());
+  if (request.layout() != v1::LAYOUT_UNSPECIFIED) {
+    message.set_layout(request.layout());
   }
-  if (wanted.c0() != 0) message.set_c0(wanted.c0());
-  const int64_t groups = wanted.groups() == 0 ? kept.groups : wanted.groups();
-  ASSIGN_OR_RETURN(TensorDescriptor tensor,
-                   DecodeTensor(message, groups, path));
-  if (tensor == kept) return tensor;
-  const bool fits =
-      IsWeightLayout(tensor.layout) == IsWeightLayout(kept.layout) &&
-      (tensor.layout != Layout::kFractalZ3D ||
-       kept.layout != Layout::kFractalZ3D || tensor.groups == kept.groups) &&
-      kept.dims.size() >= 2;
-  if (fits || (tensor.layout == kept.layout && IsRowMajor(kept.layout))) {
-    return tensor;
-  }
-  return InvalidField(
-      Reason::kLayoutMismatch, path + ".layout", NameOf(tensor.layout),
-      absl::StrCat("a layout that ", ToString(kept), " can be brought to"));
+  if (request.c0() != 0) message.set_c0(request.c0());
+  const int64_t groups = request.groups() == 0 ? kept.groups : request.groups();
+  ASSIGN_OR_RETURN(wanted.descriptor, DecodeTensor(message, groups, path));
+  if (CanBring(wanted.part, wanted.descriptor)) return wanted;
+  return InvalidField(Reason::kLayoutMismatch, path + ".layout",
+                      NameOf(wanted.descriptor.layout),
+                      absl::StrCat("a layout that ", ToString(wanted.part),
+                                   " can be brought to"));
 }
 
 }  // namespace convgrad

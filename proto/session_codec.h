@@ -37,11 +37,20 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
     absl::Span<const int64_t> payload_bytes);
 
-// Returns what `wanted` asks a tensor that is kept as `kept` to be returned
-// as. `path` names it in errors.
+// What is wanted of a kept tensor. Value type.
+struct WantedTensor {
+  // What is to be brought to `descriptor`: the kept tensor, or a slice of it
+  // that begins at this byte.
+  TensorDescriptor part;
+  int64_t first_byte = 0;
+  TensorDescriptor descriptor;
+};
+
+// Returns what `wanted` asks of a tensor that is kept as `kept`. `path` names it
+// in errors.
 // Errors: kInvalidArgument.
-absl::StatusOr<TensorDescriptor> DecodeWanted(const v1::NamedGet& wanted,
-                                              const TensorDescriptor& kept,
-                                              const std::string& path);
+absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& wanted,
+                                          const TensorDescriptor& kept,
+                                          const std::string& path);
 
 }  // namespace convgrad

@@ -61,6 +61,8 @@ ServerGauges ComputeEngine::gauges() const {
   gauges.region_bytes = regions.region_bytes();
   gauges.sessions = sessions.sessions();
   gauges.sessions_expired = sessions.expired();
+  gauges.session_repeats = sessions.repeats();
+  gauges.session_aborts = sessions.aborts();
   gauges.kept_tensors = sessions.tensors();
   gauges.kept_bytes = sessions.memory()->used_bytes();
   gauges.kept_capacity_bytes = sessions.memory()->max_bytes();

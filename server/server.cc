@@ -120,6 +120,8 @@ GrpcServer::~GrpcServer() {
   engine_.proofs->Tell(nullptr);
   readiness_->StartDraining();
   warmer_.Stop();
+  // Their replies are gRPC's, and go before it does.
+  engine_.sessions.EndAll(DrainingError());
   // Cancels what is left; each call still ends by itself, so that jobs and
   // waiters are gone when this returns.
   listeners_.reset();

@@ -78,6 +78,7 @@ BoundTensors::BoundTensors(std::shared_ptr<CallMemory> memory)
 void BoundTensors::KeepOperand(size_t position, int64_t size,
                                TensorPlace place) {
   if (place.is_usable()) {
+    constant_ids_[position] = place.constant_id;
     run_buffers_.operands[position] = place.data;
     owners_[position] = std::move(place.owner);
     return;
@@ -129,6 +130,7 @@ absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
   const TensorUses operands = operation.OperandUses();
   run_buffers_ = RunBuffers(operands.size());
   owners_.resize(operands.size());
+  constant_ids_.resize(operands.size());
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].tensor == nullptr) continue;
     KeepOperand(i, *ByteSize(*operands[i].tensor),
@@ -149,8 +151,8 @@ absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
   return absl::OkStatus();
 }
 
-bool BoundTensors::OwnsOperand(size_t position) const {
-  return owners_[position] == nullptr;
+bool BoundTensors::IsConstant(size_t position) const {
+  return owners_[position] == nullptr || constant_ids_[position] != 0;
 }
 
 const OperandGather* BoundTensors::IfAffordable(const OperandGather* gather,
@@ -247,6 +249,7 @@ void BoundTensors::Clear() {
   results_.clear();
   run_buffers_ = RunBuffers();
   owners_.clear();
+  constant_ids_.clear();
 }
 
 }  // namespace convgrad

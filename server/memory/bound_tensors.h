@@ -44,8 +44,12 @@ class BoundTensors {
   // complete, where BringIn was.
   void BringOut(const Backend& backend, int threads);
 
-  // Returns whether nobody else can write to the operand at `position`.
-  bool OwnsOperand(size_t position) const;
+  // Returns whether nobody can write to the operand at `position`.
+  bool IsConstant(size_t position) const;
+  // As TensorPlace's.
+  uint64_t constant_id(size_t position) const {
+    return constant_ids_[position];
+  }
   int64_t copied_bytes() const { return copied_bytes_; }
   int64_t result_bytes() const { return result_bytes_; }
 
@@ -86,6 +90,7 @@ class BoundTensors {
   RunBuffers run_buffers_;
   // By operand; null for those that a run doesn't use where they are.
   std::vector<std::shared_ptr<const void>> owners_;
+  std::vector<uint64_t> constant_ids_;
   int64_t copied_bytes_ = 0;
   int64_t result_bytes_ = 0;
 };

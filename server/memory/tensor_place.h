@@ -21,6 +21,9 @@ struct TensorPlace {
   std::shared_ptr<ScatteredBytes> message;
   std::shared_ptr<const void> owner;
   std::byte* data = nullptr;
+  // Of an operand that never changes: a number that no other one has. 0: its
+  // bytes may change while `owner` lives, or nobody knows.
+  uint64_t constant_id = 0;
   // Of a result in memory that can be used: f32 numbers, as many as it has,
   // which are added to it once it is there. Kept by `owner`.
   const float* addend = nullptr;

@@ -45,7 +45,7 @@ absl::Status KeptPlaces::Place(const DecodedOperation& decoded,
     if (!operands_[i]) continue;
     const std::shared_ptr<const KeptBytes>& bytes = operands_[i]->bytes;
     // Operands are only read.
-    places->operands[i] = {nullptr, bytes, bytes->data()};
+    places->operands[i] = {nullptr, bytes, bytes->data(), bytes->id()};
   }
   const auto& results = decoded.operation.results;
   for (size_t i = 0; i < results.size(); ++i) {

@@ -46,14 +46,20 @@ void MessageCall::Start() {
 
 absl::Status MessageCall::EnterSession() {
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
-  return session_.Enter(services().sessions, metadata, CallerOf(visit()),
-                        role() == Role::kInfer);
+  RETURN_IF_ERROR(session_.Enter(services().sessions, metadata,
+                                 CallerOf(visit()), role() == Role::kInfer));
+  if (session_.in_session()) sample_.session = session_.settings().label;
+  return absl::OkStatus();
 }
 
 void MessageCall::OnTurn(ChangeOrder::Decision decision) {
   HandOver();
-  if (!decision.ok()) return End(decision.status());
+  if (!decision.ok()) {
+    if (absl::IsAborted(decision.status())) services().sessions->CountAbort();
+    return End(decision.status());
+  }
   if (*decision != nullptr) {
+    services().sessions->CountRepeat();
     grpc::ByteBuffer reply(
         *static_cast<const grpc::ByteBuffer*>(decision->get()));
     return End(absl::OkStatus(), &reply);

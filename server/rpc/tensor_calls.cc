@@ -160,15 +160,15 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
   RETURN_IF_ERROR(Parse(message, &head));
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(CheckCount(head.tensors(), "tensors"));
-  std::vector<std::pair<KeptTensor, TensorDescriptor>> found;
+  std::vector<std::pair<KeptTensor, WantedTensor>> found;
   int64_t bytes = 0;
   for (int i = 0; i < head.tensors_size(); ++i) {
     const std::string path = absl::StrCat("tensors[", i, "]");
     ASSIGN_OR_RETURN(KeptTensor kept,
                      session().Find(head.tensors(i).name(), 0, path + ".name"));
-    ASSIGN_OR_RETURN(TensorDescriptor wanted,
+    ASSIGN_OR_RETURN(WantedTensor wanted,
                      DecodeWanted(head.tensors(i), kept.descriptor, path));
-    bytes += *ByteSize(wanted);
+    bytes += *ByteSize(wanted.descriptor);
     RETURN_IF_ERROR(CheckMessageBytes("response", bytes));
     found.emplace_back(std::move(kept), std::move(wanted));
   }
@@ -179,7 +179,7 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
     const auto index = static_cast<int>(payloads.size());
     v1::KeptTensorInfo* info = response.add_tensors();
     *info = InfoOf(head.tensors(index).name(), kept);
-    *info->mutable_tensor() = EncodeTensor(wanted, index);
+    *info->mutable_tensor() = EncodeTensor(wanted.descriptor, index);
     ASSIGN_OR_RETURN(grpc::Slice payload, BytesOf(kept, wanted));
     payloads.push_back(std::move(payload));
   }
@@ -188,17 +188,18 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
 }
 
 absl::StatusOr<grpc::Slice> GetTensorsCall::BytesOf(
-    const KeptTensor& kept, const TensorDescriptor& wanted) {
-  if (wanted == kept.descriptor) {
-    return SliceOver(kept.bytes->data(), kept.bytes->size(), kept.bytes);
+    const KeptTensor& kept, const WantedTensor& wanted) {
+  const std::byte* source = kept.bytes->data() + wanted.first_byte;
+  const int64_t size = *ByteSize(wanted.descriptor);
+  if (wanted.descriptor == wanted.part) {
+    return SliceOver(source, size, kept.bytes);
   }
-  const int64_t size = *ByteSize(wanted);
   auto owner = std::make_shared<LentBuffers>();
   owner->memory = services().memory;
   ASSIGN_OR_RETURN(owner->reservation, services().memory->budget.TryReserve(
                                            BufferPool::CapacityFor(size)));
   ASSIGN_OR_RETURN(Buffer buffer, services().memory->pool.Take(size));
-  Reorder::Make(kept.descriptor, wanted).Run(kept.bytes->data(), buffer.data());
+  Reorder::Make(wanted.part, wanted.descriptor).Run(source, buffer.data());
   const std::byte* data = buffer.data();
   owner->buffers.push_back(std::move(buffer));
   sample_.bytes_copied += size;

@@ -34,7 +34,7 @@ class GetTensorsCall final : public MessageCall {
   absl::StatusOr<grpc::ByteBuffer> Get(grpc::ByteBuffer* message);
   // Returns the bytes of `kept` as `wanted` would have them.
   absl::StatusOr<grpc::Slice> BytesOf(const KeptTensor& kept,
-                                      const TensorDescriptor& wanted);
+                                      const WantedTensor& wanted);
 };
 
 class DropTensorsCall final : public MessageCall {

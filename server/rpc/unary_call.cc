@@ -53,7 +53,8 @@ absl::Status UnaryCall::Prepare(grpc::ByteBuffer* message) {
   RETURN_IF_ERROR(
       tensors_.Bind(operation, std::move(request.places), reservation()));
   if (const auto weight = operation.weight_position()) {
-    job_->job.keeps_weight = tensors_.OwnsOperand(*weight);
+    job_->job.keeps_weight = tensors_.IsConstant(*weight);
+    job_->job.weight_id = tensors_.constant_id(*weight);
   }
   // A device's worker has better to do than copy.
   if (backend.device_count() == 0) return absl::OkStatus();

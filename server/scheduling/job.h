@@ -47,6 +47,8 @@ struct Job {
   // Whether the weight's prepared form may be kept for the client's next call;
   // nobody may write to the weight then, not even its client.
   bool keeps_weight = false;
+  // As WeightCache::Lease takes it; 0: none.
+  uint64_t weight_id = 0;
   // Bytes of scratch that the caller's own reservation covers.
   int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();

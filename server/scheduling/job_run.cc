@@ -130,7 +130,8 @@ void JobRun::LendWeight(const std::shared_ptr<const Plan>& plan,
     const auto* data =
         static_cast<const std::byte*>(buffers->operands[*position]);
     weight_ = means_.weights->Lease(
-        job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)));
+        job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)),
+        job_.weight_id);
   }
   // The last slice may be smaller, and so have another plan.
   if (weight_->plan() != plan.get()) return;

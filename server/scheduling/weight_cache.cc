@@ -99,15 +99,17 @@ bool WeightCache::SeemsKnown(const std::string& client, const Plan* plan,
 
 WeightLease WeightCache::Lease(const std::string& client,
                                const std::shared_ptr<const Plan>& plan,
-                               absl::Span<const std::byte> weight) {
+                               absl::Span<const std::byte> weight,
+                               uint64_t weight_id) {
   WeightLease lease;
   const int64_t size = plan->prepared_weight_bytes();
   const int64_t capacity = BufferPool::CapacityFor(size);
   if (size == 0 || std::ssize(weight) < kLeastBytes || capacity > max_bytes_ ||
-      !SeemsKnown(client, plan.get(), weight)) {
+      (weight_id == 0 && !SeemsKnown(client, plan.get(), weight))) {
     return lease;
   }
-  Key key{client, plan.get(), HashOf(weight)};
+  Key key{client, plan.get(), weight_id == 0 ? HashOf(weight) : Hash{},
+          weight_id};
   MutexLock lock(&mutex_);
   const auto found = by_key_.find(key);
   if (found != by_key_.end()) {

@@ -51,7 +51,8 @@ class WeightLease {
 // its bytes whose key is a secret of this process (HighwayHash): clients never
 // share one, and can't make two collide. Weights that change with every call,
 // a trainer's usual ones, cost a look at some of their bytes; only what seems
-// to come a second time is hashed and kept.
+// to come a second time is hashed and kept. Weights that a session keeps are
+// known by a number.
 class WeightCache {
  public:
   // Holds at most `max_bytes`; the longest unused goes first. 0: keeps nothing.
@@ -60,10 +61,11 @@ class WeightCache {
   ~WeightCache();
 
   // Returns the prepared form of `weight`, a place to put it, or an empty
-  // lease. `weight` mustn't change until the run is over.
+  // lease. `weight` mustn't change until the run is over. If `weight_id` isn't 0
+  // it stands for these bytes and no others, so that they needn't be hashed.
   WeightLease Lease(const std::string& client,
                     const std::shared_ptr<const Plan>& plan,
-                    absl::Span<const std::byte> weight);
+                    absl::Span<const std::byte> weight, uint64_t weight_id = 0);
 
   int64_t bytes() const;
   int64_t hits() const;
@@ -77,11 +79,12 @@ class WeightCache {
     std::string client;
     const Plan* plan;
     Hash hash;
+    uint64_t weight_id;
     friend bool operator==(const Key&, const Key&) = default;
     template <typename H>
     friend H AbslHashValue(H state, const Key& key) {
       return H::combine(std::move(state), key.client, key.plan, key.hash[0],
-                        key.hash[1]);
+                        key.hash[1], key.weight_id);
     }
   };
   using Entries = std::list<std::shared_ptr<Entry>>;

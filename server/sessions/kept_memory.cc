@@ -10,6 +10,7 @@ namespace convgrad {
 KeptBytes::KeptBytes(std::shared_ptr<KeptMemory> owner, Reservation reservation,
                      Buffer buffer)
     : owner_(std::move(owner)),
+      id_(++owner_->last_id_),
       reservation_(std::move(reservation)),
       buffer_(std::move(buffer)) {}
 

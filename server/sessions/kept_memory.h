@@ -25,6 +25,8 @@ class KeptBytes {
   // Aligned to 64; null if there are none.
   std::byte* data() const { return buffer_.data(); }
   int64_t size() const { return buffer_.size(); }
+  // Never 0, and never used again.
+  uint64_t id() const { return id_; }
 
  private:
   friend class KeptMemory;
@@ -32,6 +34,7 @@ class KeptBytes {
             Buffer buffer);
 
   const std::shared_ptr<KeptMemory> owner_;
+  const uint64_t id_;
   // In the order that they go last.
   const Reservation reservation_;
   const Buffer buffer_;
@@ -62,6 +65,7 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   const std::shared_ptr<CallMemory> memory_;
   const int64_t max_bytes_;
   std::atomic<int64_t> used_bytes_{0};
+  std::atomic<uint64_t> last_id_{0};
 };
 
 }  // namespace convgrad

@@ -21,7 +21,7 @@ Session::Session(Settings settings, ClientQuotas* quotas, absl::Time now)
       state_(std::make_shared<const KeptState>()),
       expires_(now + settings_.lease) {}
 
-Session::~Session() { End(absl::InfiniteFuture(), /*force=*/true); }
+Session::~Session() { End(NoSuchSession()); }
 
 SessionInfo Session::info() const {
   MutexLock lock(&mutex_);
@@ -188,21 +188,31 @@ void Session::Leave(absl::Time now) {
   expires_ = now + settings_.lease;
 }
 
-bool Session::End(absl::Time now, bool force) {
+bool Session::EndIfExpired(absl::Time now) {
+  {
+    MutexLock lock(&mutex_);
+    if (has_ended_) return true;
+    if (users_ > 0 || expires_ > now) return false;
+    // From now on nobody can enter.
+    expires_ = absl::InfinitePast();
+  }
+  End(NoSuchSession());
+  return true;
+}
+
+void Session::End(const absl::Status& why) {
   ChangeOrder::Notices notices;
   std::shared_ptr<const KeptState> old;
   {
     MutexLock lock(&mutex_);
-    if (has_ended_) return true;
-    if (!force && (users_ > 0 || expires_ > now)) return false;
+    if (has_ended_) return;
     has_ended_ = true;
-    order_.Close(NoSuchSession(), &notices);
+    order_.Close(why, &notices);
     old = std::exchange(state_, std::make_shared<const KeptState>());
     quotas_->Exchange(settings_.client, promised_bytes_, 0).IgnoreError();
     promised_bytes_ = 0;
   }
   Tell(std::move(notices));
-  return true;
 }
 
 }  // namespace convgrad

@@ -36,6 +36,7 @@ class Session {
   struct Settings {
     std::string id;      // 16 bytes, secret
     std::string name;    // "" if it has none
+    std::string label;   // its name, or a hash of its id: for spans
     std::string client;  // whose quotas count it
     // Who may use it. "": who has the id, since clients show no identity.
     std::string owner;
@@ -84,14 +85,13 @@ class Session {
   // Returns false if it has expired or was closed.
   bool Enter(absl::Time now);
   void Leave(absl::Time now);
-  // Ends the session if nobody uses it and its lease is over, or, with `force`,
-  // in any case: its tensors are dropped, who waits is refused with kNotFound.
-  // Returns whether it has ended, now or before.
-  bool End(absl::Time now, bool force);
+  // Ends the session if nobody uses it and its lease is over. Returns whether
+  // it has ended, now or before.
+  bool EndIfExpired(absl::Time now);
+  // Ends the session: its tensors are dropped, who waits is refused with `why`.
+  void End(const absl::Status& why);
 
  private:
-  absl::Status Gone() const;
-
   const Settings settings_;
   ClientQuotas* const quotas_;
   mutable Mutex mutex_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 
@@ -20,6 +21,13 @@ std::string NewId() {
   std::string id(kIdBytes, '\0');
   RAND_bytes(reinterpret_cast<unsigned char*>(id.data()), kIdBytes);
   return id;
+}
+
+// Returns what may be told of a session: its id is a credential.
+std::string LabelOf(const std::string& id, const std::string& name) {
+  if (!name.empty()) return name;
+  const std::string hash = DigestOf(TensorDescriptor(), id);
+  return absl::BytesToHexString(hash.substr(0, 8));
 }
 
 // Names and ids of different clients never meet.
@@ -97,7 +105,8 @@ absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
           : std::min(request.quota_bytes, memory_->max_bytes());
   const std::string id = NewId();
   auto session = std::make_shared<Session>(
-      Session::Settings{id, request.name, caller.client,
+      Session::Settings{id, request.name, LabelOf(id, request.name),
+                        caller.client,
                         caller.has_identity ? caller.client : "",
                         request.readers, request.lease, quota},
       &quotas_, clock_());
@@ -162,7 +171,7 @@ absl::Status SessionTable::Close(const SessionCaller& caller,
                        return owner.empty() || caller.is_admin ||
                               (caller.has_identity && owner == caller.client);
                      }));
-    use->End(clock_(), /*force=*/true);
+    use->End(NoSuchSession());
   }
   Remove(id);
   return absl::OkStatus();
@@ -208,12 +217,24 @@ void SessionTable::Expire() {
   const absl::Time now = clock_();
   for (const auto& session : sessions) {
     session->Expire(now);
-    if (!session->End(now, /*force=*/false)) continue;
+    if (!session->EndIfExpired(now)) continue;
     Remove(session->settings().id);
     MutexLock lock(&mutex_);
     ++expired_;
   }
   digests_.Sweep();
+}
+
+void SessionTable::EndAll(const absl::Status& why) {
+  std::vector<std::shared_ptr<Session>> sessions;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [id, entry] : entries_) sessions.push_back(entry.session);
+  }
+  for (const auto& session : sessions) {
+    session->End(why);
+    Remove(session->settings().id);
+  }
 }
 
 int64_t SessionTable::sessions() const {

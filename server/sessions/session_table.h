@@ -1,6 +1,7 @@
 // All sessions of a server: who may use which, and when they end.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -103,10 +104,19 @@ class SessionTable {
   // To be called regularly.
   void Expire();
 
+  // Ends all of them: who waits is refused with `why`.
+  void EndAll(const absl::Status& why);
+
   absl::Time now() const { return clock_(); }
   DigestIndex* digests() { return &digests_; }
   const DigestIndex& digests() const { return digests_; }
   const std::shared_ptr<KeptMemory>& memory() const { return memory_; }
+
+  // Count what became of changes.
+  void CountRepeat() { ++repeats_; }
+  void CountAbort() { ++aborts_; }
+  int64_t repeats() const { return repeats_; }
+  int64_t aborts() const { return aborts_; }
 
   int64_t sessions() const;
   int64_t tensors() const;
@@ -134,6 +144,8 @@ class SessionTable {
   ClientQuotas quotas_;
   const SessionUse::Clock clock_;
   DigestIndex digests_;
+  std::atomic<int64_t> repeats_{0};
+  std::atomic<int64_t> aborts_{0};
   mutable Mutex mutex_;
   Entries entries_ ABSL_GUARDED_BY(mutex_);
   // Ids, by client and open id, and by identity and name.

@@ -54,6 +54,7 @@ struct OpSample {
   std::string backend;    // "" if none was chosen
   std::string dtype;      // of the operands, "" if unknown
   std::string priority;   // "batch" or "interactive"
+  std::string session;    // what a session may be called in spans, "" if none
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string reason;  // ReasonName for errors of ours, "" otherwise
   StageTimes times;
@@ -123,6 +124,8 @@ struct ServerGauges {
   int64_t region_bytes = 0;
   int64_t sessions = 0;
   int64_t sessions_expired = 0;  // since the start
+  int64_t session_repeats = 0;   // likewise
+  int64_t session_aborts = 0;    // likewise
   int64_t kept_tensors = 0;
   int64_t kept_bytes = 0;
   int64_t kept_capacity_bytes = 0;

@@ -120,6 +120,9 @@ void Describe(const EndedCall& call, api::Span* span) {
   span->SetAttribute("convgrad.backend", View(sample.backend));
   span->SetAttribute("convgrad.dtype", View(sample.dtype));
   span->SetAttribute("convgrad.reason", View(sample.reason));
+  if (!sample.session.empty()) {
+    span->SetAttribute("convgrad.session", View(sample.session));
+  }
   span->SetAttribute("convgrad.flops", sample.flops);
   span->SetAttribute("convgrad.received_bytes", sample.bytes_received);
   span->SetAttribute("convgrad.sent_bytes", sample.bytes_sent);

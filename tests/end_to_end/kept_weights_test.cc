@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/end_to_end/session_client.h"
 #include "tests/end_to_end/test_server.h"
 
 namespace convgrad {
@@ -65,6 +66,54 @@ TEST(KeptWeights, AHitChangesNoBit) {
   EXPECT_EQ(server.server().gauges().weight_cache_misses, 2);
   EXPECT_EQ(server.server().gauges().weight_cache_hits, 5);
   server.ExpectNothingHeld();
+}
+
+// A session knows that its weight is the same: the second call already finds it
+// prepared, and one that is put anew under its name isn't taken for the old one.
+TEST(KeptWeights, ASessionsWeightIsPreparedOnce) {
+  TestServer server;
+  SessionClient client(server.channel());
+  const auto put = [&](int seed) {
+    const v1::ConvBackwardRequest request = Request(seed);
+    const v1::Tensor& weight = request.operation().operands().weight();
+    EXPECT_TRUE(client
+                    .Put("w", weight,
+                         request.payloads(weight.inline_().payload_index()))
+                    .status.ok());
+  };
+  const auto backward = [&](bool is_kept) {
+    v1::ConvBackwardRequest request = Request(1);
+    if (is_kept) {
+      v1::Tensor* weight =
+          request.mutable_operation()->mutable_operands()->mutable_weight();
+      const int index = weight->inline_().payload_index();
+      weight->mutable_kept()->set_tensor_id("w");
+      // Payloads that nobody names are refused.
+      auto* last = request.mutable_operation()
+                       ->mutable_operands()
+                       ->mutable_grad_output();
+      request.set_payloads(index, request.payloads(2));
+      request.mutable_payloads()->RemoveLast();
+      last->mutable_inline_()->set_payload_index(index);
+    }
+    const auto reply = SessionClient::Call<v1::ConvGrad::Stub>(
+        &client.conv(), &v1::ConvGrad::Stub::ConvBackward, request,
+        {client.id()});
+    EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
+    return std::vector<std::string>(reply.response.payloads().begin(),
+                                    reply.response.payloads().end());
+  };
+  const std::vector<std::string> expected = backward(false);
+  put(1);
+  EXPECT_EQ(backward(true), expected);
+  EXPECT_EQ(server.server().gauges().weight_cache_misses, 1);
+  EXPECT_EQ(backward(true), expected);
+  EXPECT_EQ(server.server().gauges().weight_cache_hits, 1);
+  put(2);
+  EXPECT_NE(backward(true), expected);
+  put(1);
+  EXPECT_EQ(backward(true), expected);
+  EXPECT_EQ(server.server().gauges().weight_cache_hits, 1);
 }
 
 }  // namespace

@@ -123,8 +123,6 @@ TEST_F(DecodeBytesTest, ChecksRegionsOfOperands) {
 
 TEST_F(DecodeBytesTest, SaysThatOtherSourcesAreNotBuilt) {
   bytes_.pop_back();
-  operands_->mutable_grad_output()->mutable_kept();
-  ExpectUnsupported("operation.operands.grad_output.kept");
   operands_->mutable_grad_output()->mutable_step_result()->set_result(
       v1::RESULT_OUTPUT);
   ExpectUnsupported("operation.operands.grad_output.step_result");
@@ -134,9 +132,41 @@ TEST_F(DecodeBytesTest, SaysThatOtherDestinationsAndStoresAreNotBuilt) {
   auto* result = message_.mutable_results(1);
   result->set_store(v1::ResultRequest::STORE_ADD);
   ExpectUnsupported("operation.results[1].store");
-  result->clear_store();
-  result->mutable_kept();
-  ExpectUnsupported("operation.results[1].kept");
+}
+
+TEST_F(DecodeBytesTest, TellsWhatIsKept) {
+  bytes_.pop_back();
+  operands_->mutable_grad_output()->mutable_kept()->set_tensor_id("g");
+  auto* result = message_.mutable_results(1);
+  result->set_store(v1::ResultRequest::STORE_ADD);
+  result->mutable_kept()->set_tensor_id("sum");
+  const auto decoded = Decode();
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(decoded->support.ok());
+  EXPECT_EQ(decoded->kept_operands[PositionOf(Operand::kGradOutput)], "g");
+  EXPECT_EQ(decoded->payload_index[PositionOf(Operand::kGradOutput)], -1);
+  EXPECT_FALSE(decoded->kept_results[0].has_value());
+  EXPECT_EQ(decoded->kept_results[1], (KeptResult{"sum", true}));
+  message_.mutable_results(0)->mutable_kept()->set_tensor_id("sum");
+  ExpectRefused(Reason::kDuplicate, "operation.results[1].kept.tensor_id");
+}
+
+TEST_F(DecodeBytesTest, SumsAreF32) {
+  auto* result = message_.mutable_results(1);
+  result->set_store(v1::ResultRequest::STORE_ADD);
+  result->mutable_kept()->set_tensor_id("sum");
+  for (auto* tensor : {operands_->mutable_input(), operands_->mutable_weight(),
+                       operands_->mutable_grad_output()}) {
+    tensor->set_dtype(v1::DATA_TYPE_BF16);
+  }
+  for (int64_t& bytes : bytes_) bytes /= 2;
+  message_.mutable_results(0)->clear_dtype();
+  result->set_dtype(v1::DATA_TYPE_BF16);
+  ExpectRefused(Reason::kDtypeMismatch, "operation.results[1].dtype");
+  result->clear_dtype();
+  const auto decoded = Decode();
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->operation.results[1].descriptor.dtype, DataType::kF32);
 }
 
 TEST_F(DecodeBytesTest, ChecksRegionsOfResults) {
