@@ -69,12 +69,11 @@ class ByteChecker {
             decoded_.regions.operands[place],
             DecodeRange(tensor.region(), ByteSize(descriptor).value_or(0),
                         path + ".region"));
-        NoteNotOfStream(path + ".region");
+        NoteRegion(path);
         return absl::OkStatus();
       }
       case v1::Tensor::kKept:
         decoded_.kept_operands[place] = tensor.kept().tensor_id();
-        NoteNotOfStream(path + ".kept");
         return absl::OkStatus();
       case v1::Tensor::kStepResult:
         NoteUnsupported(Unsupported(path + ".step_result", ""));
@@ -115,7 +114,7 @@ class ByteChecker {
       RETURN_IF_ERROR(
           CheckApart(range, decoded_.regions.results[i], path, ResultPath(i)));
     }
-    NoteNotOfStream(path + ".region");
+    NoteRegion(path);
     decoded_.regions.results[index] = range;
     return absl::OkStatus();
   }
@@ -189,16 +188,14 @@ class ByteChecker {
                           NameOf(dtype), "f32, which sums are kept in");
     }
     decoded_.kept_results[index] = kept;
-    NoteNotOfStream(path);
     return absl::OkStatus();
   }
 
-  // To be called for what frames can't carry.
-  void NoteNotOfStream(const std::string& path) {
+  void NoteRegion(const std::string& path) {
     if (carrier_ != Carrier::kStream) return;
-    NoteUnsupported(MakeError(
-        absl::StatusCode::kUnimplemented,
-        {Reason::kUnsupported, path, "a tensor of a stream", "frames"}));
+    NoteUnsupported(MakeError(absl::StatusCode::kUnimplemented,
+                              {Reason::kUnsupported, path + ".region",
+                               "a region of a stream", "frames, or kept"}));
   }
 
   void NoteUnsupported(absl::Status status) {

@@ -46,9 +46,8 @@ struct WantedTensor {
   TensorDescriptor descriptor;
 };
 
-// Returns what `wanted` asks of a tensor that is kept as `kept`. `path` names it
-// in errors.
-// Errors: kInvalidArgument.
+// Returns what `wanted` asks of a tensor that is kept as `kept`. `path` names
+// it in errors. Errors: kInvalidArgument.
 absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& wanted,
                                           const TensorDescriptor& kept,
                                           const std::string& path);

@@ -162,7 +162,8 @@ absl::Status GrpcServer::StartMetrics() {
     options.backends.emplace_back(entry.name);
   }
   options.operations = {std::string(NameOf(Direction::kForward)),
-                        std::string(NameOf(Direction::kBackward)), "put", "get"};
+                        std::string(NameOf(Direction::kBackward)), "put",
+                        "get"};
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
   return absl::OkStatus();
 }

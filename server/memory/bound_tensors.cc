@@ -60,14 +60,10 @@ void Add(const TensorPlace& place, int64_t size, const Backend& backend,
          int threads) {
   const int64_t count = size / static_cast<int64_t>(sizeof(float));
   constexpr int64_t kPart = kPartBytes / sizeof(float);
-  auto* sum = reinterpret_cast<float*>(place.data);
-  backend.ParallelFor(threads, CeilDiv(count, kPart),
-                      [&](int64_t begin, int64_t end) {
-                        const int64_t last = std::min(end * kPart, count);
-                        for (int64_t i = begin * kPart; i < last; ++i) {
-                          sum[i] = place.addend[i] + sum[i];
-                        }
-                      });
+  backend.ParallelFor(
+      threads, CeilDiv(count, kPart), [&](int64_t begin, int64_t end) {
+        AddAddend(place, begin * kPart, std::min(end * kPart, count));
+      });
 }
 
 }  // namespace

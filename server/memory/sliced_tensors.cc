@@ -15,26 +15,37 @@ constexpr int64_t kAlignment = 64;
 
 int64_t Add(int64_t a, int64_t b) { return std::min(kUncountableBytes, a + b); }
 
-// Returns what one slice of the tensors that have a batch takes.
-int64_t SliceCapacity(const BatchSlices& slices, const TensorUses& uses) {
+bool IsAligned(int64_t size) { return size % kAlignment == 0; }
+
+// Returns what kSlots slices of the tensors take that have a batch, and a copy
+// of one slice of those in memory whose slices aren't aligned.
+int64_t SliceCapacity(const BatchSlices& slices, const TensorUses& uses,
+                      const std::vector<TensorPlace>& places, int64_t slots) {
   int64_t bytes = 0;
-  for (const TensorUse& use : uses) {
-    if (!use.has_batch) continue;
-    bytes = AddCapacity(bytes, slices.SliceBytes(*use.tensor));
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (!uses[i].has_batch) continue;
+    const int64_t size = slices.SliceBytes(*uses[i].tensor);
+    int64_t count = slots;
+    if (places[i].in_memory()) count = IsAligned(size) ? 0 : 1;
+    for (; count > 0; --count) bytes = AddCapacity(bytes, size);
   }
   return bytes;
 }
 
 }  // namespace
 
-void SlicedTensors::SetBindings(const BatchSlices& slices) {
+void SlicedTensors::SetBindings(const BatchSlices& slices,
+                                TensorPlaces places) {
   slices_ = &slices;
-  for (const TensorUse& use : slices.operation().OperandUses()) {
-    operands_.push_back({use, nullptr, {}});
-  }
-  for (const TensorUse& use : slices.operation().ResultUses()) {
-    results_.push_back({use, nullptr, {}});
-  }
+  const auto bind = [](const TensorUses& uses, std::vector<TensorPlace>* from,
+                       std::vector<Binding>* to) {
+    from->resize(uses.size());
+    for (size_t i = 0; i < uses.size(); ++i) {
+      to->push_back({uses[i], std::move((*from)[i]), {}});
+    }
+  };
+  bind(slices.operation().OperandUses(), &places.operands, &operands_);
+  bind(slices.operation().ResultUses(), &places.results, &results_);
 }
 
 absl::StatusOr<std::byte*> SlicedTensors::Take(int64_t size, BufferPool* pool) {
@@ -43,56 +54,65 @@ absl::StatusOr<std::byte*> SlicedTensors::Take(int64_t size, BufferPool* pool) {
   return buffers_.back().data();
 }
 
-absl::Status SlicedTensors::BindWindows(const BatchSlices& slices,
-                                        RunBuffers whole, CallMemory* memory) {
-  SetBindings(slices);
-  has_windows_ = true;
-  for (size_t i = 0; i < operands_.size(); ++i) {
-    operands_[i].whole =
-        static_cast<std::byte*>(const_cast<void*>(whole.operands[i]));
-  }
-  for (size_t i = 0; i < results_.size(); ++i) {
-    results_[i].whole = static_cast<std::byte*>(whole.results[i]);
-  }
-  std::vector<Binding*> copied;
-  int64_t bytes = SliceSums::CapacityFor(slices);
+absl::Status SlicedTensors::BindCopies(BufferPool* pool) {
   for (auto* bindings : {&operands_, &results_}) {
     for (Binding& binding : *bindings) {
-      if (!binding.use.has_batch) continue;
-      const int64_t size = slices.SliceBytes(*binding.use.tensor);
-      if (size % kAlignment == 0) continue;
-      copied.push_back(&binding);
-      bytes = AddCapacity(bytes, size);
+      if (!binding.use.has_batch || !binding.place.in_memory()) continue;
+      const int64_t size = slices_->SliceBytes(*binding.use.tensor);
+      if (IsAligned(size)) continue;
+      ASSIGN_OR_RETURN(std::byte* const copy, Take(size, pool));
+      binding.slots = {copy};
     }
   }
-  ASSIGN_OR_RETURN(reservation_, memory->budget.TryReserve(bytes));
-  for (Binding* binding : copied) {
-    const int64_t size = slices.SliceBytes(*binding->use.tensor);
-    ASSIGN_OR_RETURN(std::byte* const copy, Take(size, &memory->pool));
-    binding->slots = {copy};
+  return absl::OkStatus();
+}
+
+absl::Status SlicedTensors::BindWindows(const BatchSlices& slices,
+                                        RunBuffers whole, CallMemory* memory) {
+  // Whoever lends the whole keeps it as long as this.
+  static const auto kLender = std::make_shared<const int>(0);
+  TensorPlaces places;
+  for (const void* operand : whole.operands) {
+    auto* data = static_cast<std::byte*>(const_cast<void*>(operand));
+    places.operands.push_back({nullptr, kLender, data});
   }
+  for (void* result : whole.results) {
+    places.results.push_back(
+        {nullptr, kLender, static_cast<std::byte*>(result)});
+  }
+  const int64_t bytes =
+      Add(SliceSums::CapacityFor(slices),
+          Add(SliceCapacity(slices, slices.operation().OperandUses(),
+                            places.operands, 0),
+              SliceCapacity(slices, slices.operation().ResultUses(),
+                            places.results, 0)));
+  SetBindings(slices, std::move(places));
+  ASSIGN_OR_RETURN(reservation_, memory->budget.TryReserve(bytes));
+  RETURN_IF_ERROR(BindCopies(&memory->pool));
   return sums_.Take(slices, &memory->pool);
 }
 
-int64_t SlicedTensors::SlotBytes(const BatchSlices& slices) {
+int64_t SlicedTensors::SlotBytes(const BatchSlices& slices,
+                                 const TensorPlaces& places) {
   const TensorUses operands = slices.operation().OperandUses();
   int64_t bytes = SliceSums::CapacityFor(slices);
-  for (const TensorUse& use : operands) {
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const TensorUse& use = operands[i];
     if (use.tensor == nullptr || use.has_batch) continue;
+    if (places.operands[i].in_memory()) continue;
     bytes = AddCapacity(bytes, CountableBytes(*use.tensor));
   }
-  const TensorUses results = slices.operation().ResultUses();
-  for (int64_t slot = 0; slot < kSlots; ++slot) {
-    bytes = Add(bytes, SliceCapacity(slices, operands));
-    bytes = Add(bytes, SliceCapacity(slices, results));
-  }
-  return bytes;
+  bytes = Add(bytes, SliceCapacity(slices, operands, places.operands, kSlots));
+  return Add(bytes, SliceCapacity(slices, slices.operation().ResultUses(),
+                                  places.results, kSlots));
 }
 
 absl::Status SlicedTensors::BindSlots(const BatchSlices& slices,
+                                      TensorPlaces places,
                                       const std::shared_ptr<CallMemory>& memory,
                                       Reservation* reservation) {
-  SetBindings(slices);
+  SetBindings(slices, std::move(places));
+  RETURN_IF_ERROR(BindCopies(&memory->pool));
   RETURN_IF_ERROR(BindOperandSlots(&memory->pool));
   for (auto& slot : result_slots_) {
     ASSIGN_OR_RETURN(slot, BindResultSlot(memory, reservation));
@@ -103,9 +123,10 @@ absl::Status SlicedTensors::BindSlots(const BatchSlices& slices,
 absl::Status SlicedTensors::BindOperandSlots(BufferPool* pool) {
   for (Binding& binding : operands_) {
     const TensorUse& use = binding.use;
-    if (use.tensor == nullptr) continue;
+    if (use.tensor == nullptr || binding.place.in_memory()) continue;
     if (!use.has_batch) {
-      ASSIGN_OR_RETURN(binding.whole, Take(CountableBytes(*use.tensor), pool));
+      ASSIGN_OR_RETURN(binding.place.data,
+                       Take(CountableBytes(*use.tensor), pool));
       continue;
     }
     for (int64_t slot = 0; slot < kSlots; ++slot) {
@@ -121,16 +142,16 @@ absl::StatusOr<std::shared_ptr<LentBuffers>> SlicedTensors::BindResultSlot(
     const std::shared_ptr<CallMemory>& memory, Reservation* reservation) {
   auto lent = std::make_shared<LentBuffers>();
   lent->memory = memory;
-  lent->reservation = reservation->Split(
-      SliceCapacity(*slices_, slices_->operation().ResultUses()));
+  int64_t capacity = 0;
   for (Binding& binding : results_) {
-    if (!binding.use.has_batch) continue;
-    ASSIGN_OR_RETURN(
-        Buffer buffer,
-        memory->pool.Take(slices_->SliceBytes(*binding.use.tensor)));
+    if (!binding.use.has_batch || binding.place.in_memory()) continue;
+    const int64_t size = slices_->SliceBytes(*binding.use.tensor);
+    capacity = AddCapacity(capacity, size);
+    ASSIGN_OR_RETURN(Buffer buffer, memory->pool.Take(size));
     binding.slots.push_back(buffer.data());
     lent->buffers.push_back(std::move(buffer));
   }
+  lent->reservation = reservation->Split(capacity);
   return lent;
 }
 
@@ -142,8 +163,9 @@ std::byte* SlicedTensors::PlaceOf(const Binding& binding, int64_t slice) const {
   if (!binding.slots.empty()) {
     return binding.slots[slice % std::ssize(binding.slots)];
   }
-  if (!binding.use.has_batch || binding.whole == nullptr) return binding.whole;
-  return binding.whole + RangeOf(binding, slice).begin;
+  std::byte* const whole = binding.place.data;
+  if (!binding.use.has_batch || whole == nullptr) return whole;
+  return whole + RangeOf(binding, slice).begin;
 }
 
 std::byte* SlicedTensors::OperandByte(size_t position, int64_t slice,
@@ -158,9 +180,9 @@ RunBuffers SlicedTensors::Begin(int64_t slice) {
   for (size_t i = 0; i < operands_.size(); ++i) {
     const Binding& binding = operands_[i];
     std::byte* const place = PlaceOf(binding, slice);
-    if (binding.whole != nullptr && !binding.slots.empty()) {
+    if (binding.place.data != nullptr && !binding.slots.empty()) {
       const ByteRange range = RangeOf(binding, slice);
-      std::copy_n(binding.whole + range.begin, range.size(), place);
+      std::copy_n(binding.place.data + range.begin, range.size(), place);
     }
     buffers.operands[i] = place;
   }
@@ -174,17 +196,29 @@ RunBuffers SlicedTensors::Begin(int64_t slice) {
 
 void SlicedTensors::End(int64_t slice) {
   for (const Binding& binding : results_) {
-    if (binding.whole == nullptr || binding.slots.empty()) continue;
+    if (!binding.place.in_memory() || binding.slots.empty()) continue;
     const ByteRange range = RangeOf(binding, slice);
     std::copy_n(PlaceOf(binding, slice), range.size(),
-                binding.whole + range.begin);
+                binding.place.data + range.begin);
   }
   sums_.Add(slice);
-  if (slice + 1 < slices_->count() || !has_windows_) return;
-  for (const SliceSums::Total& total : sums_.TakeTotals()) {
+  if (slice + 1 == slices_->count()) Finish();
+}
+
+void SlicedTensors::Finish() {
+  for (SliceSums::Total& total : sums_.TakeTotals()) {
     const Binding& result = results_[total.position];
-    std::memcpy(result.whole, total.buffer.data(),
-                CountableBytes(*result.use.tensor));
+    if (result.place.in_memory()) {
+      std::memcpy(result.place.data, total.buffer.data(),
+                  CountableBytes(*result.use.tensor));
+    } else {
+      totals_.push_back(std::move(total));
+    }
+  }
+  for (const Binding& result : results_) {
+    if (result.place.addend == nullptr) continue;
+    AddAddend(result.place, 0,
+              CountableBytes(*result.use.tensor) / int64_t{sizeof(float)});
   }
 }
 
@@ -192,7 +226,7 @@ std::vector<SlicedTensors::ReadyResult> SlicedTensors::ReadyResultsOf(
     int64_t slice) const {
   std::vector<ReadyResult> ready;
   for (size_t i = 0; i < results_.size(); ++i) {
-    if (!results_[i].use.has_batch) continue;
+    if (!results_[i].use.has_batch || results_[i].place.in_memory()) continue;
     ready.push_back(
         {i, RangeOf(results_[i], slice), PlaceOf(results_[i], slice)});
   }
@@ -205,7 +239,7 @@ std::shared_ptr<LentBuffers> SlicedTensors::TakeTotals(
   auto lent = std::make_shared<LentBuffers>();
   lent->memory = memory;
   int64_t capacity = 0;
-  for (SliceSums::Total& total : sums_.TakeTotals()) {
+  for (SliceSums::Total& total : totals_) {
     const TensorDescriptor& result = *results_[total.position].use.tensor;
     ready->push_back(
         {total.position, {0, CountableBytes(result)}, total.buffer.data()});

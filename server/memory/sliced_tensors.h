@@ -12,6 +12,7 @@
 #include "backends/core/batch_slices.h"
 #include "server/memory/lent_bytes.h"
 #include "server/memory/slice_sums.h"
+#include "server/memory/tensor_place.h"
 
 namespace convgrad {
 
@@ -33,13 +34,15 @@ class SlicedTensors {
                            CallMemory* memory);
 
   // Binds to places for kSlots slices, and for each operand without a batch.
-  // `reservation` has SlotBytes; what pays for results is split off. `slices`
-  // outlives this. Errors: kResourceExhausted.
-  absl::Status BindSlots(const BatchSlices& slices,
+  // What `places` says is in memory is usable there, and gets windows. No place
+  // is a message. `reservation` has SlotBytes; what pays for results is split
+  // off. `slices` outlives this. Errors: kResourceExhausted.
+  absl::Status BindSlots(const BatchSlices& slices, TensorPlaces places,
                          const std::shared_ptr<CallMemory>& memory,
                          Reservation* reservation);
   // Returns the bytes that BindSlots takes; saturates.
-  static int64_t SlotBytes(const BatchSlices& slices);
+  static int64_t SlotBytes(const BatchSlices& slices,
+                           const TensorPlaces& places);
 
   // Returns where the byte at `offset` in the packed operand at `position`
   // lies. It is one of `slice`, if the operand has a batch.
@@ -49,8 +52,8 @@ class SlicedTensors {
   // one that didn't run may be begun again.
   RunBuffers Begin(int64_t slice);
   // To be called once for each slice, when it has run. After the last one the
-  // results are complete: those of windows in `whole`, the sums of slots in
-  // TakeTotals.
+  // results are complete: those in memory there, with their addends, the sums
+  // of slots in TakeTotals.
   void End(int64_t slice);
 
   // One result, or a slice of it, that is ready to leave.
@@ -59,7 +62,7 @@ class SlicedTensors {
     ByteRange range;  // in the packed tensor
     const std::byte* data;
   };
-  // Returns the results of `slice`, which lie in slot(slice).
+  // Returns the results of `slice` that lie in slot(slice).
   std::vector<ReadyResult> ReadyResultsOf(int64_t slice) const;
   const std::shared_ptr<LentBuffers>& slot(int64_t slice) const {
     return result_slots_[slice % kSlots];
@@ -76,14 +79,19 @@ class SlicedTensors {
   // Where one tensor lies.
   struct Binding {
     TensorUse use;
-    // Of the whole tensor, or null.
-    std::byte* whole = nullptr;
+    // The whole tensor, or nothing.
+    TensorPlace place;
     // Of single slices; used in turn if there are several. Empty if slices are
     // used where they lie in the whole.
     std::vector<std::byte*> slots;
   };
 
-  void SetBindings(const BatchSlices& slices);
+  void SetBindings(const BatchSlices& slices, TensorPlaces places);
+  // Takes a copy of one slice for each tensor in memory whose slices aren't
+  // aligned.
+  absl::Status BindCopies(BufferPool* pool);
+  // Completes the results that are in memory.
+  void Finish();
   ByteRange RangeOf(const Binding& binding, int64_t slice) const;
   std::byte* PlaceOf(const Binding& binding, int64_t slice) const;
   absl::StatusOr<std::byte*> Take(int64_t size, BufferPool* pool);
@@ -92,13 +100,14 @@ class SlicedTensors {
       const std::shared_ptr<CallMemory>& memory, Reservation* reservation);
 
   const BatchSlices* slices_ = nullptr;
-  bool has_windows_ = false;
   std::vector<Binding> operands_;
   std::vector<Binding> results_;
   Reservation reservation_;
   std::vector<Buffer> buffers_;
   std::array<std::shared_ptr<LentBuffers>, kSlots> result_slots_;
   SliceSums sums_;
+  // After the last slice: those that aren't in memory.
+  std::vector<SliceSums::Total> totals_;
 };
 
 }  // namespace convgrad

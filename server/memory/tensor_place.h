@@ -35,6 +35,12 @@ struct TensorPlace {
   }
 };
 
+// Adds the addend's numbers [begin, end) to the result at `place`.
+inline void AddAddend(const TensorPlace& place, int64_t begin, int64_t end) {
+  auto* sum = reinterpret_cast<float*>(place.data);
+  for (int64_t i = begin; i < end; ++i) sum[i] = place.addend[i] + sum[i];
+}
+
 // Those of one operation, by position in OperandUses() and ResultUses().
 struct TensorPlaces {
   std::vector<TensorPlace> operands;

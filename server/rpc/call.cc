@@ -1,6 +1,8 @@
 #include "server/rpc/call.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -74,9 +76,52 @@ absl::string_view Call::Metadata(absl::string_view key) const {
   return absl::string_view(found->second.data(), found->second.size());
 }
 
+void Call::AwaitTurn() {
+  const CallHold hold(this);
+  attendance_.Begin(services_.lifecycle);
+  const auto metadata = [this](absl::string_view key) { return Metadata(key); };
+  const absl::Status status =
+      session_.Enter(services_.sessions, metadata, CallerOf(visit()),
+                     /*only_computes=*/role_ == Role::kInfer);
+  if (!status.ok()) return OnTurn(status);
+  if (!session_.in_session()) return OnTurn(nullptr);
+  if (sample() != nullptr) sample()->session = session_.settings().label;
+  session_.Await(deadline_, [this](const ChangeOrder::Decision& decision) {
+    HandOver();
+    if (absl::IsAborted(decision.status())) services_.sessions->CountAbort();
+    OnTurn(decision);
+  });
+  // A cancellation that came before found nobody waiting.
+  if (*cancelled_) CancelTurn();
+  HandOver();
+}
+
+bool Call::CancelTurn() {
+  if (!session_.Withdraw()) return false;
+  OnTurn(WhyGone());
+  return true;
+}
+
+void Call::Repeat(const ChangeOrder::Reply& reply) {
+  services_.sessions->CountRepeat();
+  grpc::ByteBuffer response(*static_cast<const grpc::ByteBuffer*>(reply.get()));
+  End(absl::OkStatus(), &response);
+}
+
+void Call::Answer(grpc::ByteBuffer response) {
+  if (session_.is_change()) {
+    if (*cancelled_ || deadline_ <= absl::Now()) return End(WhyGone());
+    // A copy that shares the slices.
+    absl::Status status =
+        session_.Commit(std::make_shared<const grpc::ByteBuffer>(response));
+    if (!status.ok()) return End(std::move(status));
+  }
+  End(absl::OkStatus(), &response);
+}
+
 void Call::AwaitMemory(int64_t bytes) {
   const CallHold hold(this);
-  BeginAttendance();
+  attendance_.Begin(services_.lifecycle);
   reservation_.ShrinkTo(0);
   wait_start_ = absl::Now();
   absl::Status held = record_.visit().Hold(bytes);
@@ -118,7 +163,7 @@ bool Call::CancelWait() {
 void Call::OnCancel() {
   HandOver();
   *cancelled_ = true;
-  if (CancelWait()) return;
+  if (CancelTurn() || CancelWait()) return;
   OnGone();
   HandOver();
 }
@@ -175,6 +220,10 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   // Nobody will read the answer: that isn't a success to be counted.
   if (status.ok() && *cancelled_) status = WhyGone();
   Settle(status);
+  const std::optional<int64_t> number = session_.End(status);
+  if (number) {
+    context_->AddTrailingMetadata(kNumberTrailer, absl::StrCat(*number));
+  }
   reservation_.ShrinkTo(0);
   if (sample() != nullptr) SetEnd(status, sample());
   record_.Close(status, sample());

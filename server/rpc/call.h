@@ -1,5 +1,5 @@
-// The life of one call, whatever it is: arrival, memory before bytes, one end,
-// each step counted.
+// The life of one call, whatever it is: arrival, its turn in a session, memory
+// before bytes, one end, each step counted.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "server/rpc/call_record.h"
 #include "server/rpc/lifecycle.h"
+#include "server/rpc/session_part.h"
 
 namespace convgrad {
 
@@ -44,6 +45,18 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   ~Call() override;
 
+  // Counts the call as active. One of a session enters it and waits for its
+  // turn; OnTurn tells how that ended, maybe before this returns. To be called
+  // once, before memory is asked for.
+  void AwaitTurn();
+
+  // See ChangeOrder::Decision: null if the call may go on. In any case End is
+  // still to come.
+  virtual void OnTurn(const ChangeOrder::Decision& /*decision*/) {}
+  // Ends the call as the one that it repeats was ended. Requires: OnTurn was
+  // told a reply.
+  void Repeat(const ChangeOrder::Reply& reply);
+
   // Counts the call as active and waits for `bytes` of the budget, in place of
   // what the call has. OnMemory tells how the wait ended, maybe before this
   // returns.
@@ -69,6 +82,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   // The one exit of every call: reports it and gives gRPC the status, and
   // `response` if that is OK. The call may be gone when this returns.
   void End(absl::Status status, grpc::ByteBuffer* response = nullptr);
+
+  // Ends the call with `response`. What a change of a session writes takes
+  // effect now, unless the call's client has gone or its deadline is over.
+  void Answer(grpc::ByteBuffer response);
 
   // Calls `start`, which asks gRPC for what the client has to do, and gives the
   // client the time that `bytes` may take, until the deadline at most. After
@@ -101,19 +118,13 @@ class Call : public grpc::ServerGenericBidiReactor {
   Role role() const { return role_; }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
+  SessionPart& session() { return session_; }
   absl::Time arrival() const { return record_.arrival(); }
   absl::Time deadline() const { return deadline_; }
   // Set when the client has gone.
   const std::shared_ptr<std::atomic<bool>>& cancelled() const {
     return cancelled_;
   }
-
-  // Tells the client `value` when the call ends.
-  void AddTrailer(const std::string& key, const std::string& value) {
-    context_->AddTrailingMetadata(key, value);
-  }
-  // Counts the call as one that is worked on, which a drain waits for.
-  void BeginAttendance() { attendance_.Begin(services_.lifecycle); }
 
   void OnDone() override;
   // Deletes the call when nobody else holds it. To be called for OnDone, once.
@@ -129,6 +140,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   void WatchAnswer(int64_t bytes);
   // Leaves the budget's queue. Returns false if the call isn't in it.
   bool CancelWait();
+  // Leaves those who wait for their turn; likewise.
+  bool CancelTurn();
   void OnCancel() final;
 
   // gRPC, until OnDone, and each CallHold.
@@ -148,6 +161,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   // its taking of the answer.
   uint64_t client_wait_ = 0;
   uint64_t answer_wait_ = 0;
+  SessionPart session_;
   absl::Time wait_start_;
   Priority priority_ = Priority::kBatch;
   Reservation reservation_;

@@ -5,7 +5,6 @@
 
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
-#include "proto/call_metadata.h"
 #include "proto/codec.h"
 #include "server/rpc/kept_places.h"
 #include "server/rpc/report.h"
@@ -24,12 +23,6 @@ int64_t ResponseBytes(const DecodedOperation& decoded) {
     bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
   }
   return bytes;
-}
-
-// A change of a session takes more than computing.
-Role RoleOf(const grpc::ServerContextBase& context, Direction direction) {
-  const auto& metadata = context.client_metadata();
-  return metadata.contains(kSequenceKey) ? Role::kTrain : RoleFor(direction);
 }
 
 }  // namespace
@@ -118,9 +111,7 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall::EncodeAs(
     named->set_which(EncodeResult(result.which));
     v1::Tensor* tensor = named->mutable_tensor();
     if (kept_results_[i]) {
-      *tensor = EncodeDescriptor(result.descriptor);
-      tensor->mutable_kept()->set_tensor_id(kept_results_[i]->name);
-      tensor->mutable_kept()->set_version(session().state().number + 1);
+      *tensor = session().Describe(result.descriptor, kept_results_[i]->name);
     } else if (result_regions_[i]) {
       *tensor = EncodeTensor(result.descriptor, *result_regions_[i]);
     } else {

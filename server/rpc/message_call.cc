@@ -30,64 +30,18 @@ void MessageCall::Start() {
   }
   absl::Status status = CheckMessageBytes("request", declared_bytes_);
   if (status.ok()) status = CheckArrival();
-  BeginAttendance();
-  if (status.ok()) status = EnterSession();
   if (!status.ok()) return End(std::move(status));
-  if (!session_.in_session()) {
-    return AwaitMemory(AdmissionBytes(ExpectedBytes()));
-  }
-  const CallHold hold(this);
-  session_.Await(deadline(), [this](ChangeOrder::Decision decision) {
-    OnTurn(std::move(decision));
-  });
-  // A cancellation that came before found nobody waiting.
-  if (*cancelled()) OnGone();
+  AwaitTurn();
 }
 
-absl::Status MessageCall::EnterSession() {
-  const auto metadata = [this](absl::string_view key) { return Metadata(key); };
-  RETURN_IF_ERROR(session_.Enter(services().sessions, metadata,
-                                 CallerOf(visit()), role() == Role::kInfer));
-  if (session_.in_session()) sample_.session = session_.settings().label;
-  return absl::OkStatus();
-}
-
-void MessageCall::OnTurn(ChangeOrder::Decision decision) {
-  HandOver();
-  if (!decision.ok()) {
-    if (absl::IsAborted(decision.status())) services().sessions->CountAbort();
-    return End(decision.status());
-  }
-  if (*decision != nullptr) {
-    services().sessions->CountRepeat();
-    grpc::ByteBuffer reply(
-        *static_cast<const grpc::ByteBuffer*>(decision->get()));
-    return End(absl::OkStatus(), &reply);
-  }
+void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
+  if (!decision.ok()) return End(decision.status());
+  if (*decision != nullptr) return Repeat(*decision);
   AwaitMemory(AdmissionBytes(ExpectedBytes()));
 }
 
-void MessageCall::OnGone() {
-  if (session_.Withdraw()) return End(WhyGone());
-  OnAbandoned();
-}
-
-void MessageCall::Answer(grpc::ByteBuffer response) {
-  if (session_.is_change()) {
-    if (*cancelled() || deadline() <= absl::Now()) return End(WhyGone());
-    // A copy that shares the slices.
-    absl::Status status =
-        session_.Commit(std::make_shared<const grpc::ByteBuffer>(response));
-    if (!status.ok()) return End(std::move(status));
-  }
-  End(absl::OkStatus(), &response);
-}
-
 void MessageCall::Settle(const absl::Status& status) {
-  LetGo(status);
   if (!status.ok()) sample_.bytes_sent = 0;
-  const std::optional<int64_t> number = session_.End(status);
-  if (number) AddTrailer(kNumberTrailer, absl::StrCat(*number));
 }
 
 int64_t MessageCall::ExpectedBytes() const {

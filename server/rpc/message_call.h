@@ -1,11 +1,9 @@
-// A call of one message in and one message out, of a session if its metadata
-// says so.
+// A call of one message in and one message out.
 #pragma once
 
 #include <cstdint>
 
 #include "server/rpc/call.h"
-#include "server/rpc/session_part.h"
 
 namespace convgrad {
 
@@ -22,13 +20,6 @@ class MessageCall : public Call {
 
   // Returns whether the call has a chance, before anything is read of it.
   virtual absl::Status CheckArrival() { return absl::OkStatus(); }
-  // As Call::OnGone and Settle.
-  virtual void OnAbandoned() {}
-  virtual void LetGo(const absl::Status& /*status*/) {}
-
-  // Ends the call with `response`. What a change of a session writes takes
-  // effect now, unless the call's client has gone or its deadline is over.
-  void Answer(grpc::ByteBuffer response);
 
   // Counts payloads of `bytes` in the request as received.
   // Errors: kInvalidArgument if that is more than the client declared;
@@ -41,7 +32,7 @@ class MessageCall : public Call {
   OpSample* sample() final {
     return sample_.operation.empty() ? nullptr : &sample_;
   }
-  SessionPart& session() { return session_; }
+  void Settle(const absl::Status& status) override;
 
   // Of the call's operation.
   OpSample sample_;
@@ -51,17 +42,12 @@ class MessageCall : public Call {
   void OnMemory(const absl::Status& status) final;
   void OnReadDone(bool ok) final;
   void OnSendInitialMetadataDone(bool ok) final;
-  void OnGone() final;
+  void OnTurn(const ChangeOrder::Decision& decision) final;
   void OnSlowClient() final;
-  void Settle(const absl::Status& status) final;
 
-  // Returns whether the call may go on to wait for its turn.
-  absl::Status EnterSession();
-  void OnTurn(ChangeOrder::Decision decision);
   // What the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
 
-  SessionPart session_;
   // Payload bytes that the client declared, -1 if it didn't.
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;

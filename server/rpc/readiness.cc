@@ -48,8 +48,8 @@ void Readiness::OnProofFailed() {
 void Readiness::Tell() {
   const bool serving = ready_ && !refusing_ && hearing_ == Hearing::kGood;
   for (const char* service :
-       {"", "readiness", "convgrad.v1.ConvGrad",
-        "convgrad.v1.ConvGradSessions", "convgrad.v1.ConvGradAdmin"}) {
+       {"", "readiness", "convgrad.v1.ConvGrad", "convgrad.v1.ConvGradSessions",
+        "convgrad.v1.ConvGradAdmin"}) {
     listeners_->SetServing(service, serving);
   }
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
+#include "proto/codec.h"
 
 namespace convgrad {
 namespace {
@@ -132,6 +133,14 @@ absl::StatusOr<KeptTensor> SessionPart::Find(absl::string_view name,
 absl::StatusOr<std::shared_ptr<KeptBytes>> SessionPart::Take(
     const TensorDescriptor& descriptor, Reservation* paid) {
   return table_->memory()->Take(*ByteSize(descriptor), paid);
+}
+
+v1::Tensor SessionPart::Describe(const TensorDescriptor& descriptor,
+                                 const std::string& name) const {
+  v1::Tensor tensor = EncodeDescriptor(descriptor);
+  tensor.mutable_kept()->set_tensor_id(name);
+  tensor.mutable_kept()->set_version(state_->number + 1);
+  return tensor;
 }
 
 absl::Status SessionPart::Commit(ChangeOrder::Reply reply) {

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "convgrad/v1/tensor.pb.h"
 #include "server/rpc/gate.h"
 #include "server/sessions/session_table.h"
 
@@ -65,6 +66,9 @@ class SessionPart {
       const TensorDescriptor& descriptor, Reservation* paid);
   // What the call will write. Requires: is_change().
   KeptWrites* writes() { return &writes_; }
+  // Returns the message that says where a tensor that the call writes is kept.
+  v1::Tensor Describe(const TensorDescriptor& descriptor,
+                      const std::string& name) const;
   // As Session::Promise, for the writes so far.
   absl::Status Promise() { return use_->Promise(writes_); }
   // Returns an error unless the call is a change; `path` names what needs one.

@@ -25,7 +25,7 @@ StreamCall::StreamCall(const CallServices& services,
     : Call(services, context,
            direction == Direction::kForward ? "ConvForwardStream"
                                             : "ConvBackwardStream",
-           RoleFor(direction)),
+           RoleOf(*context, direction)),
       direction_(direction),
       strand_(std::make_shared<Strand>()),
       progress_(arrival()),
@@ -37,7 +37,16 @@ StreamCall::StreamCall(const CallServices& services,
 
 void StreamCall::Start() {
   sample_.priority = std::string(NameOf(priority()));
-  Enter(State::kAdmission);
+  Enter(State::kTurn);
+}
+
+void StreamCall::OnTurn(const ChangeOrder::Decision& decision) {
+  Step([this, decision] {
+    under_way_.grant = false;
+    if (state_ != State::kTurn) return;
+    if (decision.ok() && *decision != nullptr) return Repeat(*decision);
+    EnterIf(decision.status(), State::kAdmission);
+  });
 }
 
 void StreamCall::OnMemory(const absl::Status& status) {
@@ -45,9 +54,9 @@ void StreamCall::OnMemory(const absl::Status& status) {
     under_way_.grant = false;
     if (state_ == State::kAdmission) return EnterIf(status, State::kHeader);
     if (state_ != State::kMemory) return;
-    EnterIf(status.ok()
-                ? tensors_.BindSlots(*slices_, services().memory, reservation())
-                : status,
+    EnterIf(status.ok() ? tensors_.BindSlots(*slices_, std::move(places_),
+                                             services().memory, reservation())
+                        : status,
             State::kStreaming);
   });
 }
@@ -102,6 +111,9 @@ void StreamCall::Step(std::function<void()> event) {
 void StreamCall::Enter(State next) {
   state_ = next;
   switch (next) {
+    case State::kTurn:
+      under_way_.grant = true;
+      return AwaitTurn();
     case State::kAdmission:
     case State::kMemory:
       under_way_.grant = true;

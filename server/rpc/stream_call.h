@@ -15,6 +15,7 @@
 #include "server/memory/sliced_tensors.h"
 #include "server/rpc/call.h"
 #include "server/rpc/conv_request.h"
+#include "server/rpc/kept_places.h"
 #include "server/rpc/strand.h"
 #include "server/rpc/stream_input.h"
 
@@ -36,10 +37,12 @@ class StreamCall final : public Call {
   // has gone or does nothing for too long, a deadline. A half-close out of
   // place leads to kClosed: gRPC 1.51 drops what was sent by a client that
   // leaves after it, and tells of its leaving a little later. A call
-  // that Call::Begin refuses goes from kAdmission to kEnded. From kFailing on
+  // that Call::Begin refuses, and one that is answered with the reply of the
+  // call that it repeats, goes from kTurn to kEnded. From kFailing on
   // an event changes nothing but what is under way.
   enum class State {
     //           waits for                  and on             enters
+    kTurn,       // its turn, in a session  the decision       kAdmission
     kAdmission,  // 64 KiB of memory        the grant          kHeader
     kHeader,     // the first message       the header         kMemory
     kMemory,     // memory for its slices   the grant          kStreaming
@@ -79,6 +82,7 @@ class StreamCall final : public Call {
 
   // Events, as others tell them.
   void Start() override;
+  void OnTurn(const ChangeOrder::Decision& decision) override;
   void OnMemory(const absl::Status& status) override;
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -111,6 +115,8 @@ class StreamCall final : public Call {
   void OnSliceDone(const JobOutcome& outcome);
   void OnAlarm();
   absl::Status Open();
+  // Finds what the session keeps of the stream's tensors.
+  absl::Status PlaceKept(KeptPlaces* kept, const DecodedOperation& decoded);
   // Returns what the stream takes of the budget once it has a header: its
   // tensors, the scratch of one job, a frame that is being read, and what every
   // call takes.
@@ -142,7 +148,7 @@ class StreamCall final : public Call {
 
   const Direction direction_;
   const std::shared_ptr<Strand> strand_;
-  State state_ = State::kAdmission;
+  State state_ = State::kTurn;
   UnderWay under_way_;
   // How the call will end; set when it enters kClosed and kFailing.
   absl::Status failure_;
@@ -158,6 +164,9 @@ class StreamCall final : public Call {
 
   // What the header asks for; set when it has come.
   ConvRequest request_;
+  std::vector<std::optional<KeptResult>> kept_results_;
+  // Of kept tensors, until they are bound.
+  TensorPlaces places_;
   std::optional<BatchSlices> slices_;
   std::optional<StreamInput> input_;
   // What the jobs of all slices have in common. They are cancelled, together,

@@ -19,10 +19,10 @@ absl::Status Missing(const FrameCoverage& coverage, absl::string_view what) {
 
 }  // namespace
 
-StreamInput::StreamInput(const BatchSlices& slices)
-    : slices_(slices), uses_(slices.operation().OperandUses()) {
+StreamInput::StreamInput(const BatchSlices& slices, const Kept& kept)
+    : slices_(slices), uses_(slices.operation().OperandUses()), kept_(kept) {
   for (size_t i = 0; i < uses_.size(); ++i) {
-    if (uses_[i].tensor == nullptr || uses_[i].has_batch) continue;
+    if (uses_[i].tensor == nullptr || uses_[i].has_batch || kept_[i]) continue;
     whole_[i] = FrameCoverage({0, ByteSize(*uses_[i].tensor).value_or(0)});
   }
   OpenSlice(0);
@@ -33,7 +33,7 @@ StreamInput::StreamInput(const BatchSlices& slices)
 void StreamInput::OpenSlice(int64_t slice) {
   if (slice >= slices_.count()) return;
   for (size_t i = 0; i < uses_.size(); ++i) {
-    if (!uses_[i].has_batch) continue;
+    if (!uses_[i].has_batch || kept_[i]) continue;
     open_[slice % 2][i] =
         FrameCoverage(slices_.RangeOf(*uses_[i].tensor, slice));
   }
@@ -97,6 +97,10 @@ absl::Status StreamInput::CheckOpen(int64_t slice, Operand which) const {
 }
 
 absl::StatusOr<int64_t> StreamInput::Accept(const OperandPiece& piece) {
+  if (kept_[PositionOf(piece.which)]) {
+    return InvalidField(Reason::kDuplicate, "frame.which", NameOf(piece.which),
+                        "an operand that isn't kept, whose bytes are there");
+  }
   ASSIGN_OR_RETURN(const int64_t slice, SliceOf(piece));
   if (slice != kNoSlice) RETURN_IF_ERROR(CheckOpen(slice, piece.which));
   Coverage& coverage = slice == kNoSlice ? whole_ : open_[slice % 2];

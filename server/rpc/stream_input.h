@@ -20,8 +20,11 @@ class StreamInput {
   // What a piece of an operand that isn't cut belongs to.
   static constexpr int64_t kNoSlice = -1;
 
+  // Which operands don't come in frames, by Operand.
+  using Kept = std::array<bool, kOperandCount>;
+
   // `slices` are those of a convolution and outlive this.
-  explicit StreamInput(const BatchSlices& slices);
+  explicit StreamInput(const BatchSlices& slices, const Kept& kept = {});
 
   // Takes a frame's bytes as come and returns the slice that they belong to, or
   // kNoSlice.
@@ -51,6 +54,7 @@ class StreamInput {
 
   const BatchSlices& slices_;
   const TensorUses uses_;  // by Operand
+  const Kept kept_;
   Coverage whole_;
   // Of the slices `first_` and the one after it, each at its number modulo 2.
   std::array<Coverage, 2> open_;

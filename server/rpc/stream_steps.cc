@@ -62,24 +62,35 @@ absl::Status StreamCall::Open() {
   ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
                    SplitMessage(&message_, &head));
   RETURN_IF_ERROR(CheckCriticalFields(head));
+  KeptPlaces kept(&session());
+  if (head.has_header()) {
+    RETURN_IF_ERROR(
+        CompleteKept(&kept, head.mutable_header()->mutable_operation()));
+  }
   ASSIGN_OR_RETURN(StreamOpening opening,
                    DecodeOpening(head, direction_, SizesOf(payloads)));
   DecodedOperation& decoded = opening.decoded;
   RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, &sample_));
   RETURN_IF_ERROR(decoded.support);
+  RETURN_IF_ERROR(PlaceKept(&kept, decoded));
   // The wire is the same for all, and passes beside the work.
   ASSIGN_OR_RETURN(request_,
                    RouteRequest(services(), std::move(decoded.operation),
                                 std::move(opening.options), 0, &sample_));
   const Backend& backend = *request_.route.backend;
   slices_ = StreamSlices(request_.operation, opening.slice_items);
-  input_.emplace(*slices_);
+  StreamInput::Kept is_kept = {};
+  for (size_t i = 0; i < is_kept.size(); ++i) {
+    is_kept[i] = places_.operands[i].in_memory();
+  }
+  input_.emplace(*slices_, is_kept);
   RETURN_IF_ERROR(backend.CheckSupport(*slices_->SliceOperation(0)));
   job_.operation = request_.operation;
   job_.backend = &backend;
   job_.deterministic = request_.options.deterministic;
   job_.inspection.count_nonfinite = request_.options.count_nonfinite;
   job_.keeps_weight = true;
+  job_.weight_id = places_.operands[PositionOf(Operand::kWeight)].constant_id;
   job_.prepaid_scratch_bytes = ScratchBytesFor(*slices_);
   job_.priority = priority();
   job_.client = client();
@@ -89,10 +100,27 @@ absl::Status StreamCall::Open() {
   return CheckFits();
 }
 
+absl::Status StreamCall::PlaceKept(KeptPlaces* kept,
+                                   const DecodedOperation& decoded) {
+  kept_results_ = decoded.kept_results;
+  places_.operands.resize(kOperandCount);
+  places_.results.resize(kept_results_.size());
+  for (size_t i = 0; i < kept_results_.size(); ++i) {
+    if (!session().is_change() || kept_results_[i]) continue;
+    return MakeError(
+        absl::StatusCode::kUnimplemented,
+        {Reason::kUnsupported,
+         absl::StrCat("operation.results[", i, "].destination"), "frames",
+         "kept: a change's answer is one message, which a repeat gets again"});
+  }
+  return kept->Place(decoded, &places_, nullptr);
+}
+
 int64_t StreamCall::NeededBytes() const {
-  return std::min(kUncountableBytes, kCallOverheadBytes + kMaxFrameBytes +
-                                         SlicedTensors::SlotBytes(*slices_) +
-                                         job_.prepaid_scratch_bytes);
+  return std::min(kUncountableBytes,
+                  kCallOverheadBytes + kMaxFrameBytes +
+                      SlicedTensors::SlotBytes(*slices_, places_) +
+                      job_.prepaid_scratch_bytes);
 }
 
 absl::Status StreamCall::CheckFits() const {
@@ -262,17 +290,21 @@ void StreamCall::Write() {
 void StreamCall::EndWell() {
   v1::ConvStreamResponse message;
   v1::StreamEnd* end = message.mutable_end();
-  for (const ResultRequest& request : request_.operation->results) {
+  const std::vector<ResultRequest>& results = request_.operation->results;
+  for (size_t i = 0; i < results.size(); ++i) {
     v1::NamedTensor* named = end->add_results();
-    named->set_which(EncodeResult(request.which));
-    *named->mutable_tensor() = EncodeStreamTensor(request.descriptor);
+    named->set_which(EncodeResult(results[i].which));
+    *named->mutable_tensor() =
+        kept_results_[i]
+            ? session().Describe(results[i].descriptor, kept_results_[i]->name)
+            : EncodeStreamTensor(results[i].descriptor);
   }
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, *request_.operation, total_, end->mutable_report());
   EncodePredictions(request_.route.predictions, end->mutable_report());
   absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(message, {});
   if (!response.ok()) return End(response.status());
-  End(absl::OkStatus(), &*response);
+  Answer(*std::move(response));
 }
 
 }  // namespace convgrad

@@ -61,7 +61,7 @@ absl::Status UnaryCall::Prepare(grpc::ByteBuffer* message) {
   return tensors_.BringIn(nullptr, backend, 1).status();
 }
 
-void UnaryCall::OnAbandoned() {
+void UnaryCall::OnGone() {
   if (submitted_) services().scheduler->DropDead();
 }
 
@@ -93,6 +93,9 @@ absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond(const JobOutcome& outcome) {
   return Encode(outcome, std::move(results));
 }
 
-void UnaryCall::LetGo(const absl::Status& /*status*/) { tensors_.Clear(); }
+void UnaryCall::Settle(const absl::Status& status) {
+  tensors_.Clear();
+  MessageCall::Settle(status);
+}
 
 }  // namespace convgrad

@@ -43,8 +43,8 @@ class UnaryCall : public MessageCall {
  private:
   void OnMessage(grpc::ByteBuffer* message) final;
   absl::Status CheckArrival() final;
-  void OnAbandoned() final;
-  void LetGo(const absl::Status& status) final;
+  void OnGone() final;
+  void Settle(const absl::Status& status) final;
 
   // Makes a job of the request, which waits in `job_`.
   absl::Status Prepare(grpc::ByteBuffer* message);

@@ -61,8 +61,8 @@ class WeightCache {
   ~WeightCache();
 
   // Returns the prepared form of `weight`, a place to put it, or an empty
-  // lease. `weight` mustn't change until the run is over. If `weight_id` isn't 0
-  // it stands for these bytes and no others, so that they needn't be hashed.
+  // lease. `weight` mustn't change until the run is over. If `weight_id` isn't
+  // 0 it stands for these bytes and no others, so that they needn't be hashed.
   WeightLease Lease(const std::string& client,
                     const std::shared_ptr<const Plan>& plan,
                     absl::Span<const std::byte> weight, uint64_t weight_id = 0);

@@ -106,8 +106,7 @@ absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
   const std::string id = NewId();
   auto session = std::make_shared<Session>(
       Session::Settings{id, request.name, LabelOf(id, request.name),
-                        caller.client,
-                        caller.has_identity ? caller.client : "",
+                        caller.client, caller.has_identity ? caller.client : "",
                         request.readers, request.lease, quota},
       &quotas_, clock_());
   entries_[id] = {session, open_key, name_key, std::move(reservation)};

@@ -69,7 +69,8 @@ TEST(KeptWeights, AHitChangesNoBit) {
 }
 
 // A session knows that its weight is the same: the second call already finds it
-// prepared, and one that is put anew under its name isn't taken for the old one.
+// prepared, and one that is put anew under its name isn't taken for the old
+// one.
 TEST(KeptWeights, ASessionsWeightIsPreparedOnce) {
   TestServer server;
   SessionClient client(server.channel());

@@ -87,6 +87,9 @@ class SessionClient {
   v1::ConvGradSessions::Stub& stub() { return *sessions_; }
   v1::ConvGrad::Stub& conv() { return *conv_; }
 
+  // To be called when a change was made otherwise.
+  void Committed() { ++number_; }
+
   // Returns what the next change says of itself.
   ChangeMetadata Next() const {
     return {id_, epoch_, number_ + 1, NewCallId(), number_};
