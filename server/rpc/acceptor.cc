@@ -25,6 +25,8 @@ namespace {
 // How long to wait for descriptors that others give back.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
+constexpr absl::Duration kComplaintPeriod = absl::Minutes(1);
+
 // A TLS record with a handshake message begins with it (RFC 8446, 5.1).
 constexpr char kTlsHandshake = 0x16;
 
@@ -138,7 +140,10 @@ bool Acceptor::MakeRoom(absl::Time now) {
     silent_.pop_front();
     return true;
   }
-  spdlog::error("no connection can be accepted: {}", std::strerror(errno));
+  if (now >= complain_at_) {
+    spdlog::error("no connection can be accepted: {}", std::strerror(errno));
+    complain_at_ = now + kComplaintPeriod;
+  }
   SetListening(false);
   resume_at_ = now + kPause;
   return false;

@@ -67,6 +67,7 @@ class Acceptor {
   // In the order of their acceptance; some aren't waiting any more.
   std::deque<std::pair<absl::Time, int>> silent_;
   absl::Time resume_at_ = absl::InfiniteFuture();
+  absl::Time complain_at_ = absl::InfinitePast();
   std::thread thread_;
 };
 
