@@ -9,6 +9,7 @@ had in memory before, at most, and a second after, and an honest client's calls.
 import collections
 import contextlib
 import itertools
+import math
 import pathlib
 import select
 import socket
@@ -303,7 +304,7 @@ def measure(flood, face, processes, source, seconds):
     return Cost(sent.bytes / 2**20, sent.connections, before,
                 [max(each) for each in zip(*memory.results)], residents(),
                 len(times), sum(not good for _, good in calls.results),
-                1000 * times[int(0.99 * (len(times) - 1))])
+                1000 * times[math.ceil(0.99 * len(times)) - 1])
 
 
 class Face:
