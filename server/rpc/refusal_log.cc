@@ -38,9 +38,9 @@ class LineLimit {
 }  // namespace
 
 void LogRefusal(absl::string_view peer, absl::string_view reason) {
-  static LineLimit* const limit = new LineLimit;
+  static LineLimit* const kLimit = new LineLimit;
   int left_out = 0;
-  if (!limit->Allows(absl::Now(), &left_out)) return;
+  if (!kLimit->Allows(absl::Now(), &left_out)) return;
   if (left_out > 0) {
     spdlog::warn("{} more connections were refused before", left_out);
   }

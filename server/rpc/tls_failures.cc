@@ -83,9 +83,9 @@ void OnFree(void* ssl, void* pointer, CRYPTO_EX_DATA* /*data*/, int /*index*/,
 
 // Where an SSL keeps its Handshake.
 int HandshakeIndex() {
-  static const int index = CRYPTO_get_ex_new_index(
+  static const int kIndex = CRYPTO_get_ex_new_index(
       CRYPTO_EX_INDEX_SSL, 0, nullptr, OnNew, nullptr, OnFree);
-  return index;
+  return kIndex;
 }
 
 void OnGrpcLine(gpr_log_func_args* line) {
