@@ -22,8 +22,8 @@ _ADVICE = {
     "is not in peer certificate":
         "the server's certificate is for another name: tls.server_name says which is expected",
     "socket closed":
-        "a server that asks for certificates ends connections like this where tls.certificate is "
-        "missing, has expired or isn't from its authority; its log says which",
+        ("a server that asks for certificates ends connections like this where tls.certificate "
+         "is missing, has expired or isn't from its authority; its log says which"),
 }
 
 Metadata = Iterable[tuple[str, "str | bytes"]]
