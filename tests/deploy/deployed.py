@@ -34,6 +34,16 @@ def free_port():
         return sock.getsockname()[1]
 
 
+def accepts(address):
+    """Returns whether somebody listens at HOST:PORT."""
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 def wait_until(true, what, seconds=60):
     """Waits until `true()` is; fails the test if that never happens."""
     limit = time.monotonic() + seconds
@@ -93,6 +103,11 @@ def convgrad(address, *arguments):
     return done.stdout
 
 
+def is_ready(health):
+    return subprocess.run([SERVER, "--healthcheck", f"--health_listen={health}"],
+                          capture_output=True, check=False).returncode == 0
+
+
 def certificate(folder):
     """Makes one for 127.0.0.1, and returns its path and its key's."""
     paths = folder / "cert", folder / "key"
@@ -125,6 +140,9 @@ def haproxy(replicas, folder):
     cert, key = certificate(folder)
     pem = folder / "pem"
     pem.write_bytes(cert.read_bytes() + key.read_bytes())
+    for replica in replicas:
+        # To haproxy they are there until a first check has failed.
+        wait_until(lambda: is_ready(replica.health), "a replica that is ready")
     address = f"127.0.0.1:{free_port()}"
     environment = {**os.environ, "LISTEN": address, "PEM": str(pem)}
     for number, replica in enumerate(replicas, start=1):
@@ -136,4 +154,6 @@ def haproxy(replicas, folder):
                    env=environment, check=True)
     with running("/usr/sbin/haproxy", "-db", "-f", HAPROXY,
                  env=environment) as process:
+        # A client that found nobody there would come again only after seconds.
+        wait_until(lambda: accepts(address), "haproxy that listens")
         yield Proxy(process, address, cert)

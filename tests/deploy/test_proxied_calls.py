@@ -37,6 +37,22 @@ def test_calls_of_any_kind_get_through(proxied):
     assert "convgrad-error-bin" in dict(caught.value.trailing_metadata())
 
 
+def test_a_session_stays_at_one_replica(tmp_path):
+    flag = "--health_listen=127.0.0.1:0"
+    sixteen_bytes = b"\x0a\x10" + bytes(16)  # as field 1 of a message
+    with deployed.server(flag) as first, deployed.server(flag) as second, \
+            deployed.haproxy((first, second), tmp_path) as proxy:
+        face = floods.Face(proxy.address, proxy.ca)
+        deployed.wait_until(face.call, "an answer")
+        service = "/convgrad.v1.ConvGradSessions/"
+        reply = face.channel.unary_unary(service + "OpenSession")(
+            sixteen_bytes, timeout=10)
+        for _ in range(20):
+            with proxy.channel() as channel:
+                channel.unary_unary(service + "RenewSession")(
+                    reply[:len(sixteen_bytes)], timeout=10)
+
+
 def test_strangers_get_no_administration(proxied):
     face, _, _ = proxied
     with pytest.raises(grpc.RpcError) as caught:
