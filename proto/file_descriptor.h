@@ -26,6 +26,8 @@ class FileDescriptor {
 
   int get() const { return file_; }
   bool ok() const { return file_ >= 0; }
+  // Returns it, the caller's to close from now on.
+  int Release() { return std::exchange(file_, -1); }
 
  private:
   int file_ = -1;

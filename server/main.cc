@@ -26,6 +26,7 @@
 #include "server/machine.h"
 #include "server/openmp_spinning.h"
 #include "server/rpc/health_check.h"
+#include "server/rpc/tls_failures.h"
 #include "server/self_test.h"
 #include "server/server.h"
 #include "server/tuning_run.h"
@@ -145,6 +146,7 @@ void Reload(const std::vector<std::string>& arguments, Server* server) {
 int Serve(const std::vector<std::string>& arguments) {
   const Config config = WithDefaults(ConfigFromFlags(), ReadMachine());
   TuneMalloc(config);
+  TakeGrpcLog();
   const int64_t descriptors = RaiseDescriptorLimit();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
   if (!server.ok()) {

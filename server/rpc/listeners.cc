@@ -26,13 +26,17 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
   }
 };
 
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
+
 // What one connection may cost before any of its calls is looked at. A call
 // that has sent only its header takes some 14 KB of gRPC's memory; clients keep
 // what is beyond the limit until a call of theirs ends.
 void LimitConnections(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
   // gRPC's default has connections that say nothing stay for two minutes.
-  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
+  builder->AddChannelArgument(
+      GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
 }
 
 void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
@@ -80,10 +84,43 @@ std::string Resolved(const std::string& address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
 
-absl::Status NotFree(absl::string_view flag, const std::string& address) {
+absl::Status NotFree(absl::string_view flag, const std::string& address,
+                     absl::string_view why) {
   return InvalidField(Reason::kOutOfRange, flag,
-                      absl::StrCat("'", address, "'"),
+                      absl::StrCat("'", address, "' (", why, ")"),
                       "an address that is free");
+}
+
+// Adds `address` to what `builder`'s server or `acceptor` listen at. `*port`
+// mustn't move: gRPC writes to it in BuildAndStart.
+absl::Status AddAddress(absl::string_view flag, const std::string& address,
+                        grpc::ServerBuilder* builder, Acceptor* acceptor,
+                        int* port) {
+  if (IsUnix(address)) {
+    // The permissions of a socket file are its guard.
+    builder->AddListeningPort(address, grpc::InsecureServerCredentials(), port);
+    return absl::OkStatus();
+  }
+  const auto bound = acceptor->Listen(address);
+  if (!bound.ok()) return NotFree(flag, address, bound.status().message());
+  *port = *bound;
+  return absl::OkStatus();
+}
+
+// Returns what hands connections to the server that `builder` is about to make.
+Acceptor::Take TakeFor(
+    const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    grpc::ServerBuilder* builder) {
+  using External = grpc::ServerBuilder::experimental_type;
+  const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> server =
+      builder->experimental().AddExternalConnectionAcceptor(
+          External::ExternalConnectionType::FROM_FD, credentials);
+  return [server](int socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+        connection;
+    connection.fd = socket;
+    server->HandleNewConnection(&connection);
+  };
 }
 
 }  // namespace
@@ -102,6 +139,8 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(
 }
 
 Listeners::~Listeners() {
+  acceptor_.reset();
+  health_acceptor_.reset();
   for (const auto& server : {server_.get(), health_server_.get()}) {
     if (server == nullptr) continue;
     server->Shutdown(absl::ToChronoTime(absl::Now()));
@@ -117,38 +156,41 @@ absl::Status Listeners::Listen(const ListenerOptions& options,
   Configure(options, &builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
   builder.RegisterCallbackGenericService(generic_service);
-  // gRPC writes to them in BuildAndStart: they mustn't move.
+  acceptor_ =
+      std::make_unique<Acceptor>(!options.tls.cert.empty(), kHandshakeTimeout);
   std::vector<int> ports(options.addresses.size(), 0);
   for (size_t i = 0; i < ports.size(); ++i) {
-    const std::string& address = options.addresses[i];
-    // The permissions of a socket file are its guard.
-    builder.AddListeningPort(
-        address,
-        IsUnix(address) ? grpc::InsecureServerCredentials() : credentials,
-        &ports[i]);
+    RETURN_IF_ERROR(AddAddress("--listen", options.addresses[i], &builder,
+                               acceptor_.get(), &ports[i]));
   }
+  const Acceptor::Take take = TakeFor(credentials, &builder);
   server_ = builder.BuildAndStart();
   for (size_t i = 0; i < ports.size(); ++i) {
     const std::string& address = options.addresses[i];
     if (server_ == nullptr || ports[i] == 0)
-      return NotFree("--listen", address);
+      return NotFree("--listen", address, "gRPC");
     addresses_.push_back(Resolved(address, ports[i]));
   }
+  acceptor_->Start(take);
   return absl::OkStatus();
 }
 
 absl::Status Listeners::ListenForHealth(const std::string& address) {
   grpc::ServerBuilder builder;
   LimitConnections(&builder);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetOption(std::make_unique<WithoutReflection>());
   builder.RegisterCallbackGenericService(&nothing_);
+  health_acceptor_ = std::make_unique<Acceptor>(false, kHandshakeTimeout);
   int port = 0;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  RETURN_IF_ERROR(AddAddress("--health_listen", address, &builder,
+                             health_acceptor_.get(), &port));
+  const Acceptor::Take take =
+      TakeFor(grpc::InsecureServerCredentials(), &builder);
   health_server_ = builder.BuildAndStart();
   if (health_server_ == nullptr || port == 0) {
-    return NotFree("--health_listen", address);
+    return NotFree("--health_listen", address, "gRPC");
   }
+  health_acceptor_->Start(take);
   health_address_ = Resolved(address, port);
   return absl::OkStatus();
 }

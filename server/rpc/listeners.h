@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
+#include "server/rpc/acceptor.h"
 #include "server/rpc/credentials.h"
 
 namespace convgrad {
@@ -57,6 +58,9 @@ class Listeners {
   grpc::CallbackGenericService nothing_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::Server> health_server_;
+  // Last: they hand connections to the servers.
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Acceptor> health_acceptor_;
 };
 
 }  // namespace convgrad

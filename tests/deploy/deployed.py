@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR",
                                     ROOT / "build" / "release"))
 SERVER = BUILD / "server" / "convgrad-server"
+HAPROXY = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 CLIENT = BUILD / "client" / "cpp" / "convgrad"
 # kubectl and Kubernetes' schemas, as deploy/dependencies test puts them.
 KUBERNETES = ROOT / ".cache" / "kubernetes"
@@ -31,6 +32,16 @@ def free_port():
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
+
+
+def accepts(address):
+    """Returns whether somebody listens at HOST:PORT."""
+    host, port = address.rsplit(":", 1)
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
 
 
 def wait_until(true, what, seconds=60):
@@ -79,9 +90,70 @@ def server(*flags):
         yield Server(process)
 
 
+def try_convgrad(address, *arguments):
+    """Runs the command line tool, and returns what came of it."""
+    return subprocess.run([CLIENT, *arguments, f"--server={address}"],
+                          capture_output=True, text=True, check=False)
+
+
 def convgrad(address, *arguments):
     """Runs the command line tool; fails the test if it fails."""
-    done = subprocess.run([CLIENT, *arguments, f"--server={address}"],
-                          capture_output=True, text=True, check=False)
+    done = try_convgrad(address, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def is_ready(health):
+    return subprocess.run([SERVER, "--healthcheck", f"--health_listen={health}"],
+                          capture_output=True, check=False).returncode == 0
+
+
+def certificate(folder):
+    """Makes one for 127.0.0.1, and returns its path and its key's."""
+    paths = folder / "cert", folder / "key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
+         "/CN=convgrad", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout",
+         paths[1], "-out", paths[0]], check=True, capture_output=True)
+    return paths
+
+
+class Proxy:
+    """A haproxy that speaks TLS."""
+
+    def __init__(self, process, address, ca):
+        self.process = process
+        self.address = address
+        self.ca = ca
+
+    def channel(self):
+        import grpc  # pylint: disable=import-outside-toplevel
+        return grpc.secure_channel(
+            self.address, grpc.ssl_channel_credentials(self.ca.read_bytes()))
+
+
+@contextlib.contextmanager
+def haproxy(replicas, folder):
+    """Runs the haproxy of deploy/ in front of two servers; skips the test where
+    none is installed."""
+    need("haproxy", "openssl")
+    cert, key = certificate(folder)
+    pem = folder / "pem"
+    pem.write_bytes(cert.read_bytes() + key.read_bytes())
+    for replica in replicas:
+        # To haproxy they are there until a first check has failed.
+        wait_until(lambda: is_ready(replica.health), "a replica that is ready")
+    address = f"127.0.0.1:{free_port()}"
+    environment = {**os.environ, "LISTEN": address, "PEM": str(pem)}
+    for number, replica in enumerate(replicas, start=1):
+        host, port = replica.address.rsplit(":", 1)
+        environment[f"REPLICA_{number}"] = host
+        environment[f"PORT_{number}"] = port
+        environment[f"HEALTH_{number}"] = replica.health.rsplit(":", 1)[1]
+    subprocess.run(["/usr/sbin/haproxy", "-c", "-q", "-f", HAPROXY],
+                   env=environment, check=True)
+    with running("/usr/sbin/haproxy", "-db", "-f", HAPROXY,
+                 env=environment) as process:
+        # A client that found nobody there would come again only after seconds.
+        wait_until(lambda: accepts(address), "haproxy that listens")
+        yield Proxy(process, address, cert)

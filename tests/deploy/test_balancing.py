@@ -2,8 +2,6 @@
 that repeats what was UNAVAILABLE."""
 import collections
 import contextlib
-import os
-import subprocess
 import threading
 import urllib.request
 
@@ -17,7 +15,6 @@ protobuf = pytest.importorskip("google.protobuf")
 CALLS = 200  # by each of
 THREADS = 4
 ONE = b"\0\0\x80\x3f"  # in f32
-HAPROXY = deployed.ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 
 
 def forward(channels=1, side=3, kernel=2, backend="auto"):
@@ -144,33 +141,9 @@ def test_the_python_client_spreads_calls_over_a_names_addresses():
             client.conv_forward(ones, ones)
 
 
-def environment_of(replicas, listen, pem):
-    environment = {**os.environ, "LISTEN": listen, "PEM": str(pem)}
-    for number, replica in enumerate(replicas, start=1):
-        host, port = replica.address.rsplit(":", 1)
-        environment[f"REPLICA_{number}"] = host
-        environment[f"PORT_{number}"] = port
-        environment[f"HEALTH_{number}"] = replica.health.rsplit(":", 1)[1]
-    return environment
-
-
 def test_haproxy_survives_a_killed_replica(tmp_path):
-    deployed.need("haproxy", "openssl")
-    certificate, key = tmp_path / "cert", tmp_path / "key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
-         "/CN=convgrad", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key,
-         "-out", certificate], check=True, capture_output=True)
-    pem = tmp_path / "pem"
-    pem.write_bytes(certificate.read_bytes() + key.read_bytes())
     flag = "--health_listen=127.0.0.1:0"
-    with deployed.server(flag) as first, deployed.server(flag) as second:
-        listen = f"127.0.0.1:{deployed.free_port()}"
-        environment = environment_of((first, second), listen, pem)
-        subprocess.run(["/usr/sbin/haproxy", "-c", "-q", "-f", HAPROXY],
-                       env=environment, check=True)
-        with deployed.running("/usr/sbin/haproxy", "-db", "-f", HAPROXY,
-                              env=environment):
-            credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
-            with grpc.secure_channel(listen, credentials) as channel:
-                run_and_kill_one(channel, first, second)
+    with deployed.server(flag) as first, deployed.server(flag) as second, \
+            deployed.haproxy((first, second), tmp_path) as proxy, \
+            proxy.channel() as channel:
+        run_and_kill_one(channel, first, second)

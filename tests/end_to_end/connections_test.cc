@@ -32,6 +32,15 @@ class SoftDescriptorLimit {
   rlimit before_ = {};
 };
 
+// Sets how many descriptors a running server may have, and returns what it was.
+rlimit LimitDescriptors(const ChildServer& server, rlim_t limit) {
+  rlimit before = {};
+  EXPECT_EQ(prlimit(server.process(), RLIMIT_NOFILE, nullptr, &before), 0);
+  const rlimit other = {limit, before.rlim_max};
+  EXPECT_EQ(prlimit(server.process(), RLIMIT_NOFILE, &other, nullptr), 0);
+  return before;
+}
+
 TEST(Connections, NoConnectionHasCallsWithoutEnd) {
   TestServer server;
   RawHttp2 client(server.address());
@@ -77,13 +86,25 @@ TEST(Connections, AServerThatCannotAcceptIsNotReady) {
   const auto channel =
       grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
   EXPECT_EQ(HealthOf(channel, "readiness"), kServing);
-  rlimit before;
-  ASSERT_EQ(prlimit(server.process(), RLIMIT_NOFILE, nullptr, &before), 0);
-  const rlimit none = {3, before.rlim_max};
-  ASSERT_EQ(prlimit(server.process(), RLIMIT_NOFILE, &none, nullptr), 0);
+  const rlimit before = LimitDescriptors(server, 3);
   RawConnection client(PortOf(server.address()));
   AwaitHealth(channel, "readiness", kNotServing);
   EXPECT_EQ(HealthOf(channel, "liveness"), kServing);
+  LimitDescriptors(server, before.rlim_cur);
+  AwaitHealth(channel, "readiness", kServing);
+}
+
+TEST(Connections, ThoseThatSayNothingMakeRoom) {
+  ChildServer server({});
+  constexpr int kDescriptors = 60;
+  LimitDescriptors(server, kDescriptors);
+  std::vector<RawConnection> silent;
+  for (int i = 0; i < 2 * kDescriptors; ++i) {
+    silent.emplace_back(PortOf(server.address()));
+  }
+  RawHttp2 honest(server.address());
+  EXPECT_TRUE(honest.AwaitSettings());
+  EXPECT_TRUE(silent.front().AwaitEnd());
 }
 
 }  // namespace

@@ -90,9 +90,25 @@ def test_tls_mismatches_are_unavailable(tls_server, server, pki):
                     convgrad.Tls(pki / "ca.pem"), True, False):
             with pytest.raises(convgrad.Unavailable):
                 call(address, tls=tls)
-    with pytest.raises(convgrad.Unavailable):
+    with pytest.raises(convgrad.Unavailable, match="plaintext, which needs no tls"):
         call(server.address, tls=good)
     assert not tls_server.seen
+
+
+@pytest.mark.parametrize(("mutual", "ca", "name", "meant"), [
+    (False, None, None, "may speak TLS"),
+    (False, "foreign.pem", "trainer.test", "isn't from an authority in tls.ca"),
+    (False, "ca.pem", None, "certificate is for another name"),
+    (True, "ca.pem", "trainer.test", "tls.certificate is missing")])
+def test_tls_mismatches_are_explained(pki, mutual, ca, name, meant):
+    process = ServerProcess(f"--tls_cert={pki / 'server.pem'}",
+                            f"--tls_key={pki / 'server.key'}",
+                            *([f"--tls_client_ca={pki / 'ca.pem'}"] if mutual else []))
+    try:
+        with pytest.raises(convgrad.Unavailable, match=meant):
+            call(process.address, tls=ca and convgrad.Tls(pki / ca, server_name=name))
+    finally:
+        process.kill()
 
 
 def test_settings_that_dont_fit(pki):

@@ -1,0 +1,74 @@
+// Accepts TCP connections for gRPC. Its own listener says of a connection that
+// fails neither whose it is nor, mostly, why; and once accept has failed, as it
+// does without descriptors, it never tries again (1.51; grpc issue 16058).
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/file_descriptor.h"
+
+namespace convgrad {
+
+// Listens, and hands on each connection whose first byte has come, if it is
+// the first of what is spoken there: TLS, or else HTTP/2 in plaintext. Who
+// speaks the other is told so in a GOAWAY, and the log names it. Who says
+// nothing costs a descriptor for as long as gRPC would wait for a handshake,
+// or until that descriptor is wanted.
+//
+// One thread of its own does all of it. Thread-compatible.
+class Acceptor {
+ public:
+  // Owns the connected socket from then on.
+  using Take = std::function<void(int socket)>;
+
+  Acceptor(bool speaks_tls, absl::Duration patience);
+  // Stops accepting.
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  // Binds host:port, and returns its port. Connections wait until Start.
+  // Errors: as ListenAt.
+  absl::StatusOr<int> Listen(const std::string& address);
+
+  // Call once, after the last Listen.
+  void Start(Take take);
+
+ private:
+  struct Waiting {
+    FileDescriptor socket;
+    absl::Time accepted_at;
+  };
+
+  void Run();
+  absl::Duration UntilNextChore(absl::Time now) const;
+  void AcceptAll(int listener, absl::Time now);
+  // Returns whether another try may do better.
+  bool MakeRoom(absl::Time now);
+  void SetListening(bool listening);
+  void Look(int socket);
+  void DropSilent(absl::Time now);
+
+  const bool speaks_tls_;
+  const absl::Duration patience_;
+  Take take_;
+  const FileDescriptor poll_;
+  const FileDescriptor stop_;
+  std::vector<FileDescriptor> listeners_;
+  std::unordered_map<int, Waiting> waiting_;  // by socket
+  // In the order of their acceptance; some aren't waiting any more.
+  std::deque<std::pair<absl::Time, int>> silent_;
+  absl::Time resume_at_ = absl::InfiniteFuture();
+  absl::Time complain_at_ = absl::InfinitePast();
+  std::thread thread_;
+};
+
+}  // namespace convgrad
