@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "backends/registry.h"
 #include "server/config.h"
+#include "server/idle_heap.h"
 #include "server/machine.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_registry.h"
@@ -29,7 +30,8 @@ struct ComputeEngine {
                 MemoryBudget::Executor executor);
 
   // Refuses the calls and jobs whose deadline is over, and frees the buffers
-  // that weren't used since `unused_since`.
+  // that weren't used since `unused_since`, and the heap's free memory if no
+  // call used any. For one thread.
   void DropExpired(absl::Time now, absl::Time unused_since);
 
   // Returns whether jobs run or are queued.
@@ -48,6 +50,7 @@ struct ComputeEngine {
   WeightCache weights;
   Router router;
   Scheduler scheduler;
+  IdleHeap idle_heap;
 };
 
 }  // namespace convgrad

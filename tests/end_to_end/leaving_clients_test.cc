@@ -50,8 +50,7 @@ class LeavingClientsTest
     const uint32_t stream =
         client.Open("/convgrad.v1.ConvGrad/" + MethodOf(sent()));
     for (const std::string& message : MessagesOf(sent())) {
-      client.BeginMessage(stream, message.size());
-      client.Send(stream, message);
+      client.SendMessage(stream, message);
     }
     client.Finish(stream);
     if (std::get<1>(GetParam()) == Way::kReset) client.Reset(stream);

@@ -76,8 +76,7 @@ TEST(Process, DrainsAndEndsWellBesideClientsThatDoNothing) {
   const std::string method = "/convgrad.v1.ConvGrad/ConvBackward";
   RawHttp2 client(server.address(), 0);  // no window: it takes no answer
   const uint32_t answered = client.Open(method);
-  client.BeginMessage(answered, message.size());
-  client.Send(answered, message);
+  client.SendMessage(answered, message);
   client.Finish(answered);
   server.AwaitMetric(
       "grpc_server_handled_total{grpc_code=\"OK\",grpc_method="

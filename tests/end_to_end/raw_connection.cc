@@ -1,5 +1,6 @@
 #include "tests/end_to_end/raw_connection.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -10,10 +11,12 @@
 #include <utility>
 
 namespace convgrad {
-RawConnection::RawConnection(int port)
+RawConnection::RawConnection(int port, const std::string& from)
     : file_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
+  inet_pton(AF_INET, from.c_str(), &address.sin_addr);
+  bind(file_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   if (connect(file_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) !=

@@ -8,8 +8,9 @@ namespace convgrad {
 // Closed when this ends. Thread-compatible.
 class RawConnection {
  public:
-  // Connects to `port` of this host.
-  explicit RawConnection(int port);
+  // Connects to `port` of this host, from an address that this host has:
+  // 127.0.0.2, for example, is another client than 127.0.0.1.
+  explicit RawConnection(int port, const std::string& from = "127.0.0.1");
   ~RawConnection();
   RawConnection(RawConnection&& other) noexcept;
   RawConnection& operator=(RawConnection&&) = delete;

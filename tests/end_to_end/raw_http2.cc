@@ -15,6 +15,7 @@ constexpr uint8_t kEndHeaders = 0x4;
 constexpr uint8_t kAcknowledgement = 0x1;
 constexpr uint16_t kInitialWindowSize = 0x4;
 constexpr uint32_t kCancel = 0x8;
+constexpr size_t kMaxFrameBytes = 16384;
 
 std::string BigEndian(uint64_t value, int bytes) {
   std::string text;
@@ -37,8 +38,9 @@ std::string Field(std::string_view name, std::string_view value) {
 
 }  // namespace
 
-RawHttp2::RawHttp2(const std::string& address, uint32_t window)
-    : connection_(PortOf(address)) {
+RawHttp2::RawHttp2(const std::string& address, uint32_t window,
+                   const std::string& from)
+    : connection_(PortOf(address), from) {
   connection_.Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
   SendFrame(kSettings, 0, 0,
             BigEndian(kInitialWindowSize, 2) + BigEndian(window, 4));
@@ -65,8 +67,15 @@ void RawHttp2::BeginMessage(uint32_t stream, uint32_t size) {
   Send(stream, BigEndian(size, 5));
 }
 
+void RawHttp2::SendMessage(uint32_t stream, const std::string& message) {
+  BeginMessage(stream, message.size());
+  Send(stream, message);
+}
+
 void RawHttp2::Send(uint32_t stream, const std::string& bytes) {
-  SendFrame(kData, 0, stream, bytes);
+  for (size_t at = 0; at < bytes.size(); at += kMaxFrameBytes) {
+    SendFrame(kData, 0, stream, bytes.substr(at, kMaxFrameBytes));
+  }
 }
 
 void RawHttp2::Finish(uint32_t stream) {

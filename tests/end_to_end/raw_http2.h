@@ -13,9 +13,10 @@ namespace convgrad {
 // One connection. What can't be sent any more is dropped. Thread-compatible.
 class RawHttp2 {
  public:
-  // Connects to host:port on this host. The server may send `window` bytes of
-  // each answer.
-  explicit RawHttp2(const std::string& address, uint32_t window = 65535);
+  // Connects to host:port on this host, as RawConnection. The server may send
+  // `window` bytes of each answer.
+  explicit RawHttp2(const std::string& address, uint32_t window = 65535,
+                    const std::string& from = "127.0.0.1");
 
   // Returns whether the server's settings come, which HTTP/2 begins with.
   bool AwaitSettings() { return !connection_.Read(1).empty(); }
@@ -31,7 +32,9 @@ class RawHttp2 {
                 const std::map<std::string, std::string>& metadata = {});
   // Begins a message of `size` bytes.
   void BeginMessage(uint32_t stream, uint32_t size);
-  // Sends bytes of it, 16 KiB at most; all streams together may send 64 KiB.
+  // Sends a whole message.
+  void SendMessage(uint32_t stream, const std::string& message);
+  // Sends bytes of it; all streams together may send 64 KiB.
   void Send(uint32_t stream, const std::string& bytes);
   // Half-closes.
   void Finish(uint32_t stream);

@@ -113,8 +113,7 @@ TEST_F(SlowClientsTest, AnswersThatAreNotTakenAreDropped) {
   const std::string message = SeedBackward().SerializeAsString();
   RawHttp2 client(server_.address(), 0);
   const uint32_t stream = client.Open(kBackward);
-  client.BeginMessage(stream, message.size());
-  client.Send(stream, message);
+  client.SendMessage(stream, message);
   client.Finish(stream);
   server_.AwaitMetric(EndedBackwards("OK", 1, "puppet", "f32"));
   EXPECT_GT(server_.server().gauges().buffers_outstanding, 0);
