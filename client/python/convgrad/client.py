@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 import grpc
 
@@ -32,6 +34,7 @@ class ClientBase:
     """Settings and connections."""
 
     _library: Any = grpc
+    _living: ClassVar[WeakValueDictionary[str, ClientBase]] = WeakValueDictionary()
 
     def __init__(
         self, target: str | Sequence[str], *, tls: Tls | bool = False,
@@ -51,6 +54,9 @@ class ClientBase:
         else:
             tls_options = tls
         targets = (target,) if isinstance(target, str) else tuple(target)
+        self.handle = uuid.uuid4().hex
+        """Names the client, in this process, where text alone can be passed."""
+        self._living[self.handle] = self
         self._timeout = timeout
         self._retry = retry
         self._closed = threading.Event()
@@ -58,6 +64,11 @@ class ClientBase:
         self._pool = ChannelPool(
             Connections(targets, tls_options, token, connections, keepalive_seconds),
             self._library)
+
+    @classmethod
+    def of_handle(cls, handle: str) -> ClientBase | None:
+        """Returns the client that has it, None if it is gone."""
+        return cls._living.get(handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A client in another process has connections of its own, and no secrets."""
