@@ -142,15 +142,18 @@ def _push_backward(ctx: Any, *tangents: Tensor | None) -> Tensors:
 def _make_function(operator: Callable[..., Any], keep: Any, **methods: Any) -> Any:
     """Returns the autograd.Function that computes `operator`."""
 
-    def forward(ctx: Any, *inputs: Any) -> Any:  # as PyTorch 1 has it
+    def forward(*inputs: Any) -> Any:
+        return operator(*inputs)
+
+    def forward_and_keep(ctx: Any, *inputs: Any) -> Any:
         output = operator(*inputs)
         keep(ctx, inputs, output)
         return output
 
-    if hasattr(torch.autograd.Function, "setup_context"):
-        methods |= {"forward": operator, "setup_context": keep}
+    if hasattr(torch.autograd.Function, "setup_context"):  # PyTorch 2
+        methods |= {"forward": forward, "setup_context": keep}
     else:
-        methods["forward"] = forward
+        methods["forward"] = forward_and_keep
     return type("Function", (torch.autograd.Function,),
                 {name: staticmethod(method) for name, method in methods.items()})
 
