@@ -113,6 +113,10 @@ def unimplemented(field: str, found: object, expected: object) -> Unimplemented:
     return Unimplemented(**_words("UNSUPPORTED", field, found, expected))
 
 
+def unavailable(reason: str, field: str, found: object, expected: object) -> Unavailable:
+    return Unavailable(**_words(reason, field, found, expected))
+
+
 def bad_reply(field: str, found: object, expected: object) -> Internal:
     return Internal(**_words("MALFORMED", f"reply.{field}", found, expected))
 
