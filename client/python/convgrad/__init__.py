@@ -15,7 +15,6 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from convgrad.channels import Tls
 from convgrad.client import Client
 from convgrad.errors import (
     Cancelled,
@@ -33,6 +32,7 @@ from convgrad.errors import (
 )
 from convgrad.replies import Forward, Gradients
 from convgrad.retries import RetryPolicy
+from convgrad.tls import Tls
 
 if TYPE_CHECKING:
     from convgrad import aio as aio

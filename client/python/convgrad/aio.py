@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from convgrad import operations
-from convgrad.client import ClientBase, error_of, stream_of
+from convgrad.client import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
 from convgrad.requests import Call
 from convgrad.streams import StreamReply
@@ -57,13 +57,16 @@ class Client(ClientBase):
             slot = self._pool.pick()
             try:
                 answer = self._send(slot, call, deadline)
-                if call.message is None:
-                    return await self._receive(call, answer)
-                return call.decode(await answer)
+                result = (await self._receive(call, answer) if call.message is None
+                          else call.decode(await answer))
+                slot.has_answered = True
+                return result
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
+            if is_unexplained(error, slot):
+                await asyncio.to_thread(self._explain, error, slot, attempts, deadline)
             call, delay = self._after(error, slot, call, attempts, deadline)
             await asyncio.sleep(delay)
 

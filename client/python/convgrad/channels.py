@@ -7,47 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-import grpc
-
-from convgrad.errors import Cancelled, Unauthenticated, invalid
+from convgrad.errors import Cancelled, Unauthenticated, Unavailable, invalid
+from convgrad.tls import Tls, TlsProbe
 
 _SERVICE = "/convgrad.v1.ConvGrad/"
 # A server that was unavailable isn't asked again so soon where others are there.
 _DOWN_SECONDS = 1.0
 _THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
 # Without a port gRPC would take 443.
-_HOST_AND_PORT = re.compile(r"(dns:(//[^/]*/)?)?([^][:/]+|\[[^][]+\]):(?P<port>\d{1,5})")
+_HOST_AND_PORT = re.compile(
+    r"(dns:(//[^/]*/)?)?(?P<host>[^][:/]+|\[[^][]+\]):(?P<port>\d{1,5})")
 _OTHER_SCHEMES = ("unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:")
-
-File = str | Path | bytes
-
-
-@dataclass(frozen=True)
-class Tls:
-    """TLS, mutual where certificate and key are given. Paths of PEM files, or bytes."""
-
-    ca: File | None = None
-    """Who signed the server's certificate; None: whom gRPC trusts by default."""
-    certificate: File | None = None
-    key: File | None = field(default=None, repr=False)
-    server_name: str | None = None
-    """Expected in the server's certificate instead of the target's host."""
-
-    def credentials(self) -> grpc.ChannelCredentials:
-        if (self.certificate is None) != (self.key is None):
-            missing, given = (("key", "certificate") if self.key is None
-                              else ("certificate", "key"))
-            raise invalid("MISSING", f"tls.{missing}", "nothing", f"one beside the {given}")
-        return grpc.ssl_channel_credentials(
-            _read(self.ca), _read(self.key), _read(self.certificate))
-
-
-def _read(file: File | None) -> bytes | None:
-    return file if file is None or isinstance(file, bytes) else Path(file).read_bytes()
-
 
 Token = str | Callable[[], str]
 
@@ -139,6 +111,7 @@ class Slot:
     target: str
     channel: Any = None
     down_until: float = 0.0
+    has_answered: bool = False
     methods: dict[str, Any] = field(default_factory=dict)
 
 
@@ -152,6 +125,7 @@ class ChannelPool:
         connections.check()
         self.connections = connections
         self._library = library
+        self._probe = TlsProbe(connections.tls)
         self._credentials = connections.tls.credentials() if connections.tls else None
         self._slots = [Slot(target) for _ in range(connections.connections)
                        for target in connections.targets]
@@ -180,6 +154,16 @@ class ChannelPool:
                         else slot.channel.unary_unary)
                 slot.methods[name] = make(_SERVICE + name)
             return slot.methods[name]
+
+    def explain(self, slot: Slot, seconds: float) -> Unavailable | None:
+        """Returns which key or certificate keeps a channel from working, if one does.
+
+        Waits for a second at most.
+        """
+        found = _HOST_AND_PORT.fullmatch(slot.target)
+        if found is None:
+            return None
+        return self._probe.explain((found["host"].strip("[]"), int(found["port"])), seconds)
 
     def mark_down(self, slot: Slot) -> None:
         slot.down_until = time.monotonic() + _DOWN_SECONDS

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 import grpc
 
 from convgrad import operations
-from convgrad.channels import ChannelPool, Connections, Slot, Tls, Token
+from convgrad.channels import ChannelPool, Connections, Slot, Token
 from convgrad.errors import Cancelled, ConvgradError, DeadlineExceeded, from_rpc
 from convgrad.replies import Arrays
 from convgrad.requests import Call
 from convgrad.retries import RetryPolicy
 from convgrad.streams import Stream, StreamReply
+from convgrad.tls import Tls
 from convgrad.v1 import service_pb2
+
+_LOG = logging.getLogger("convgrad")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,6 +38,7 @@ class ClientBase:
     """Settings and connections."""
 
     _library: Any = grpc
+    _living: ClassVar[WeakValueDictionary[str, ClientBase]] = WeakValueDictionary()
 
     def __init__(
         self, target: str | Sequence[str], *, tls: Tls | bool = False,
@@ -51,6 +58,9 @@ class ClientBase:
         else:
             tls_options = tls
         targets = (target,) if isinstance(target, str) else tuple(target)
+        self.handle = uuid.uuid4().hex
+        """Names the client, in this process, where text alone can be passed."""
+        self._living[self.handle] = self
         self._timeout = timeout
         self._retry = retry
         self._closed = threading.Event()
@@ -58,6 +68,11 @@ class ClientBase:
         self._pool = ChannelPool(
             Connections(targets, tls_options, token, connections, keepalive_seconds),
             self._library)
+
+    @classmethod
+    def of_handle(cls, handle: str) -> ClientBase | None:
+        """Returns the client that has it, None if it is gone."""
+        return cls._living.get(handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A client in another process has connections of its own, and no secrets."""
@@ -97,15 +112,29 @@ class ClientBase:
         """Returns what to send next and in how many seconds, or raises `error`."""
         if needs_stream(error, call):
             return replace(call, message=None), 0.0
+        error.attempts = attempts
         if error.code == grpc.StatusCode.UNAVAILABLE:
             self._pool.mark_down(slot)
-        error.attempts = attempts
         delay = self._retry.delay(error, attempts)
         late = deadline is not None and delay is not None and (
             time.monotonic() + delay >= deadline)
         if delay is None or late:
             raise error from None
+        # A server that is full is no surprise; one that isn't there may be.
+        _LOG.log(logging.WARNING if error.code == grpc.StatusCode.UNAVAILABLE else logging.INFO,
+                 "%s at %s: %s: %s; attempt %d of %d, the next one in %.2f s", call.method,
+                 slot.target, error.code.name, error.message, attempts,
+                 self._retry.max_attempts, delay)
         return call, delay
+
+    def _explain(self, error: ConvgradError, slot: Slot, attempts: int,
+                 deadline: float | None) -> None:
+        """Raises Unavailable, for good, where a key or certificate is to blame."""
+        seconds = float("inf") if deadline is None else deadline - time.monotonic()
+        cause = self._pool.explain(slot, seconds) if seconds > 0 else None
+        if cause is not None:
+            cause.attempts, cause.request_id = attempts, error.request_id
+            raise cause from None
 
 
 def _connect_again(cls: type[ClientBase], connections: Connections,
@@ -132,6 +161,12 @@ def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
     error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
     error.request_id = call.request_id
     return error
+
+
+def is_unexplained(error: ConvgradError, slot: Slot) -> bool:
+    """Returns whether keys and certificates may be why there never was an answer."""
+    return (error.code == grpc.StatusCode.UNAVAILABLE and not error.reason
+            and not slot.has_answered)
 
 
 def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
@@ -198,15 +233,18 @@ class Client(ClientBase):
             slot = self._pool.pick()
             try:
                 answer = self._send(slot, call, deadline)
-                if call.message is None:
-                    return self._receive(call, answer)
-                return call.decode(answer)
+                result = (self._receive(call, answer) if call.message is None
+                          else call.decode(answer))
+                slot.has_answered = True
+                return result
             except grpc.RpcError as rpc:
                 error = error_of(rpc, call)
             except ValueError as closed:
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):
                     raise
                 raise Cancelled("the client is closed") from None
+            if is_unexplained(error, slot):
+                self._explain(error, slot, attempts, deadline)
             call, delay = self._after(error, slot, call, attempts, deadline)
             if self._closed.wait(delay):
                 raise Cancelled("the client was closed") from None

@@ -12,20 +12,6 @@ from convgrad.v1 import error_pb2
 DETAIL_TRAILER = "convgrad-error-bin"
 PUSHBACK_TRAILER = "grpc-retry-pushback-ms"
 
-# What gRPC and its TLS libraries say of connections that aren't made, and what
-# it means; as client/cpp/rpc_status.cc.
-_ADVICE = {
-    "http1.x server": "the server may speak TLS, which needs tls, or isn't gRPC",
-    "wrong version number": "the server speaks plaintext, which needs no tls",
-    "certificate verify failed":
-        "the server's certificate has expired or isn't from an authority in tls.ca",
-    "is not in peer certificate":
-        "the server's certificate is for another name: tls.server_name says which is expected",
-    "socket closed":
-        ("a server that asks for certificates ends connections like this where tls.certificate "
-         "is missing, has expired or isn't from its authority; its log says which"),
-}
-
 Metadata = Iterable[tuple[str, "str | bytes"]]
 
 
@@ -127,6 +113,10 @@ def unimplemented(field: str, found: object, expected: object) -> Unimplemented:
     return Unimplemented(**_words("UNSUPPORTED", field, found, expected))
 
 
+def unavailable(reason: str, field: str, found: object, expected: object) -> Unavailable:
+    return Unavailable(**_words(reason, field, found, expected))
+
+
 def bad_reply(field: str, found: object, expected: object) -> Internal:
     return Internal(**_words("MALFORMED", f"reply.{field}", found, expected))
 
@@ -160,19 +150,9 @@ def from_rpc(code: grpc.StatusCode, message: str | None,
         elif key == PUSHBACK_TRAILER:
             pushback = _parse_pushback(value)
     cls = _CLASSES.get(code, ConvgradError)
-    error = cls(_explained(message or "no message"), detail=detail, code=code)
+    error = cls(message or "no message", detail=detail, code=code)
     error.pushback_seconds = pushback
     return error
-
-
-def _explained(message: str) -> str:
-    """Returns `message` with what it means, if it tells of no connection."""
-    words = message.lower().replace("_", " ")
-    if "last error: " in words:
-        for said, meant in _ADVICE.items():
-            if said in words:
-                return f"{message} ({meant})"
-    return message
 
 
 def _parse_detail(value: bytes) -> error_pb2.ErrorDetail | None:

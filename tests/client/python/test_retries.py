@@ -1,5 +1,7 @@
 """Which calls are sent again, as a scripted server sees them."""
 
+import logging
+
 import grpc
 import numpy as np
 import pytest
@@ -73,6 +75,19 @@ def test_the_rest_is_final(server, failure, kind):
     assert len(script.requests) == 1 and caught.value.attempts == 1
     assert caught.value.code == failure[0]
     assert caught.value.request_id == script.requests[0].options.request_id
+
+
+def test_each_retry_is_a_line_of_the_log(server, caplog):
+    script = Script([UNAVAILABLE, FULL], server)
+    with grpc_server(script) as address, caplog.at_level(logging.INFO, "convgrad"):
+        with convgrad.Client(address, retry=QUICK, token="tell-nobody") as client:
+            client.conv_forward(X, W)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records]
+    assert lines == [
+        ("WARNING", f"ConvForward at {address}: UNAVAILABLE: as scripted; attempt 1 of 20, the "
+         "next one in 0.00 s"),
+        ("INFO", f"ConvForward at {address}: RESOURCE_EXHAUSTED: as scripted; attempt 2 of 20, "
+         "the next one in 0.00 s")]
 
 
 def test_attempts_end(server):

@@ -1,5 +1,6 @@
 """TLS, mutual TLS, tokens and UNIX sockets, with certificates made here."""
 
+import asyncio
 import io
 import pickle
 import subprocess
@@ -12,6 +13,7 @@ from server_process import ServerProcess
 from stand_in import grpc_server
 
 import convgrad
+import convgrad.aio
 import convgrad.torch
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
@@ -90,25 +92,96 @@ def test_tls_mismatches_are_unavailable(tls_server, server, pki):
                     convgrad.Tls(pki / "ca.pem"), True, False):
             with pytest.raises(convgrad.Unavailable):
                 call(address, tls=tls)
-    with pytest.raises(convgrad.Unavailable, match="plaintext, which needs no tls"):
+    with pytest.raises(convgrad.Unavailable):
         call(server.address, tls=good)
     assert not tls_server.seen
 
 
-@pytest.mark.parametrize(("mutual", "ca", "name", "meant"), [
-    (False, None, None, "may speak TLS"),
-    (False, "foreign.pem", "trainer.test", "isn't from an authority in tls.ca"),
-    (False, "ca.pem", None, "certificate is for another name"),
-    (True, "ca.pem", "trainer.test", "tls.certificate is missing")])
-def test_tls_mismatches_are_explained(pki, mutual, ca, name, meant):
-    process = ServerProcess(f"--tls_cert={pki / 'server.pem'}",
-                            f"--tls_key={pki / 'server.key'}",
-                            *([f"--tls_client_ca={pki / 'ca.pem'}"] if mutual else []))
-    try:
-        with pytest.raises(convgrad.Unavailable, match=meant):
-            call(process.address, tls=ca and convgrad.Tls(pki / ca, server_name=name))
-    finally:
-        process.kill()
+def reason_of(address, **settings):
+    """Returns the message of a call that fails at once."""
+    with convgrad.Client(address, timeout=20, **settings) as client:
+        with pytest.raises(convgrad.Unavailable) as caught:
+            client.conv_forward(X, W)
+    assert caught.value.attempts == 1 and len(caught.value.request_id) == 16
+    assert caught.value.field.startswith("tls")
+    return caught.value.message
+
+
+@pytest.fixture
+def mutual_server(pki):
+    process = ServerProcess(f"--tls_cert={pki}/server.pem", f"--tls_key={pki}/server.key",
+                            f"--tls_client_ca={pki}/ca.pem")
+    yield process
+    process.kill()
+
+
+def test_certificates_that_dont_fit_are_named_at_once(mutual_server, server, pki):
+    name, ca = "trainer.test", pki / "ca.pem"
+    at = mutual_server.address
+    wrong = f"tls: found a certificate of {at} that isn't valid "
+    assert reason_of(at, tls=convgrad.Tls(pki / "foreign.pem", server_name=name)) == (
+        wrong + "(self-signed certificate in certificate chain), expected one for "
+        "'trainer.test' from an authority in tls.ca")
+    assert reason_of(at, tls=convgrad.Tls(ca)) == (
+        wrong + "(IP address mismatch, certificate is not valid for '127.0.0.1'), expected one "
+        "for '127.0.0.1' from an authority in tls.ca")
+    assert reason_of(at, tls=convgrad.Tls(server_name=name)).endswith(
+        "from a well-known authority")
+    taken = f"expected one from an authority that {at} trusts"
+    assert reason_of(at, tls=convgrad.Tls(ca, server_name=name)) == (
+        f"tls.certificate: found none, {taken}")
+    assert reason_of(at, tls=convgrad.Tls(ca, pki / "foreign.pem", pki / "foreign.key", name)) \
+        == f"tls.certificate: found one that isn't taken, {taken}"
+    assert reason_of(at) == f"tls: found none, expected tls, which {at} speaks"
+    assert reason_of(server.address, tls=convgrad.Tls(ca, server_name=name)) == (
+        f"tls: found plaintext at {server.address}, expected a server that speaks TLS, or a "
+        "client without tls")
+    call(at, tls=convgrad.Tls(ca, pki / "client.pem", pki / "client.key", name))
+
+
+def test_asyncio_names_certificates_too(mutual_server):
+    async def main():
+        async with convgrad.aio.Client(mutual_server.address, timeout=20) as client:
+            with pytest.raises(convgrad.Unavailable, match="tls: found none") as caught:
+                await client.conv_forward(X, W)
+        assert caught.value.attempts == 1
+
+    asyncio.run(main())
+
+
+def test_a_client_that_worked_waits_for_its_server(mutual_server, pki):
+    """A certificate that was taken before is no reason to give up."""
+    tls = convgrad.Tls(pki / "ca.pem", pki / "client.pem", pki / "client.key", "trainer.test")
+    with convgrad.Client(mutual_server.address, tls=tls, timeout=60) as client:
+        client.conv_forward(X, W)
+        mutual_server.kill()
+        mutual_server.flags = ()  # it comes back without TLS
+        mutual_server.restart()
+        with pytest.raises(convgrad.Unavailable) as caught:
+            client.conv_forward(X, W, timeout=1)
+        assert caught.value.attempts > 1 and caught.value.field == ""
+
+
+@pytest.mark.parametrize("files, message", [
+    (("client.key",), "tls.ca: found '{}/client.key', expected certificates in PEM"),
+    ((b"hello",), "tls.ca: found bytes, expected certificates in PEM"),
+    (("ca.pem", "client.key", "client.key"),
+     "tls.certificate: found '{}/client.key', expected certificates in PEM"),
+    (("ca.pem", "client.pem", "client.pem"),
+     "tls.key: found '{}/client.pem', expected a private key in PEM that isn't encrypted"),
+    (("ca.pem", "client.pem", "locked.key"),
+     "tls.key: found '{}/locked.key', expected a private key in PEM that isn't encrypted"),
+    (("ca.pem", "client.pem", "server.key"),
+     "tls.key: found another certificate's, expected that of tls.certificate"),
+])
+def test_files_are_checked_when_the_client_is_made(pki, files, message):
+    openssl("rsa", "-in", pki / "client.key", "-aes128", "-passout", "pass:word", "-out",
+            pki / "locked.key")
+    tls = convgrad.Tls(*(f if isinstance(f, bytes) else pki / f for f in files))
+    for make in (convgrad.Client, convgrad.aio.Client):
+        with pytest.raises(convgrad.InvalidArgument) as caught:
+            make("localhost:1", tls=tls)
+        assert caught.value.message.startswith(message.format(pki))
 
 
 def test_settings_that_dont_fit(pki):

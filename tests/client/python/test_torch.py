@@ -2,16 +2,20 @@
 float64 beside it, are exact, to the bit."""
 
 import copy
+import gc
 import itertools
 
 import pytest
 import torch
+import torch.fx
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import convgrad
 import convgrad.torch
+from convgrad.torch.functional import apply
+from convgrad.torch.layer import make_layer
 
 RANKS = (1, 2, 3)
 SIZES = (7, 6, 5)
@@ -198,55 +202,6 @@ def test_refusals(client, make, message):
     assert message in caught.value.message
 
 
-SECOND = [
-    (lambda: nn.Conv1d(2, 2, 2), (1, 2, 5)), (lambda: nn.Conv2d(2, 2, 2), (1, 2, 5, 5)),
-    (lambda: nn.Conv3d(2, 2, 2), (1, 2, 3, 3, 3)),
-    (lambda: nn.ConvTranspose1d(2, 2, 2), (1, 2, 5)),
-    (lambda: nn.ConvTranspose2d(2, 2, 2), (1, 2, 5, 5)),
-    (lambda: nn.ConvTranspose3d(2, 2, 2), (1, 2, 3, 3, 3)),
-    (lambda: nn.Linear(4, 3), (2, 4)),
-]
-
-
-@pytest.mark.parametrize("forward", ["remote", "local"])
-@pytest.mark.parametrize("make, shape", SECOND)
-def test_second_derivatives_are_refused(client, make, shape, forward):
-    """Whatever grad_output is: torch's own check sees none where it is a constant."""
-    module = make()
-    convgrad.torch.offload(module, client, forward=forward, linear=True)
-    x = integers(*shape).requires_grad_()
-
-    def penalty(loss):
-        return lambda: torch.autograd.grad(loss(module(x)), x, create_graph=True)
-
-    name = type(module).__name__.lower().replace("transpose", "_transpose")
-    for attempt in (penalty(torch.sum), penalty(lambda y: y.square().sum()),
-                    lambda: module(x).sum().backward(create_graph=True),
-                    lambda: torch.autograd.functional.hvp(
-                        lambda v: module(v).sum(), x.detach(), torch.ones_like(x))):
-        with pytest.raises(convgrad.Unimplemented) as caught:
-            attempt()
-        error = caught.value
-        assert (error.reason, error.field, error.found) == ("UNSUPPORTED", "create_graph",
-                                                            "True")
-        assert f"torch.nn.functional.{name}: " in error.expected
-        assert module.weight.grad is None
-
-
-def test_second_derivatives_beside_an_offloaded_layer_are_torchs(client):
-    """A layer that the penalty doesn't pass through doesn't refuse it."""
-    local, remote = fill(nn.Conv2d(1, 1, 2)), fill(nn.Conv2d(1, 1, 2))
-    twin = copy.deepcopy((local, remote))
-    convgrad.torch.offload(remote, client)
-    found, expected = [], []
-    for (first, second), out in (((local, remote), found), (twin, expected)):
-        x = torch.full((1, 1, 4, 4), 2.0, requires_grad=True)
-        gradient, = torch.autograd.grad(first(x).square().sum(), x, create_graph=True)
-        (second(x).sum() + gradient.sum()).backward()
-        out += [first.weight.grad, second.weight.grad]
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
-
 def checkpointed(use_reentrant):
     return lambda model, x: checkpoint(model, x, use_reentrant=use_reentrant).sum().backward()
 
@@ -285,7 +240,7 @@ def derived(model, x):
     checkpointed(True), checkpointed(False), nested, hooked, retained, derived,
     lambda model, x: model(model(x)).sum().backward()])
 @pytest.mark.parametrize("forward", ["remote", "local"])
-def test_first_derivatives_are_never_refused(client, step, forward):
+def test_first_derivatives_however_they_are_asked_for(client, step, forward):
     model = nn.Sequential(fill(nn.Conv2d(2, 2, 3, padding=1)),
                           fill(nn.ConvTranspose2d(2, 2, 3, padding=1)))
     twin = copy.deepcopy(model)
@@ -310,3 +265,47 @@ def test_constructors_and_state_are_torchs(client, tmp_path):
     torch.testing.assert_close(ours.weight, theirs.weight, rtol=0, atol=0)
     torch.save(ours.state_dict(), tmp_path / "state")
     theirs.load_state_dict(torch.load(tmp_path / "state"))
+
+
+def test_fx(client):
+    local = fill(nn.Sequential(nn.Conv2d(2, 2, 3, padding="same", padding_mode="circular"),
+                               nn.ReLU(), nn.ConvTranspose2d(2, 3, 2), nn.Linear(5, 2)))
+    remote = copy.deepcopy(local)
+    convgrad.torch.offload(remote, client, linear=True)
+    traced = torch.fx.symbolic_trace(remote)
+    x = integers(1, 2, 4, 4)
+    for found, wanted in zip(run(traced, x), run(local, x), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    calls = [node for node in traced.graph.nodes
+             if node.target is convgrad.torch.functional.apply]
+    assert len(calls) == 3
+
+    def function(x, w):
+        return convgrad.torch.conv2d(x, w, None, 2, client=client)
+
+    traced, w = torch.fx.symbolic_trace(function), integers(2, 2, 3, 3)
+    torch.testing.assert_close(traced(x, w), F.conv2d(x, w, None, 2), rtol=0, atol=0)
+
+
+def test_a_layer_that_outlives_its_client_says_so(server):
+    client = convgrad.Client(server.address)
+    layer = make_layer(client, "remote", 2)
+    del client
+    gc.collect()
+    with pytest.raises(convgrad.InvalidArgument) as caught:
+        apply(layer, integers(1, 1, 3, 3), integers(1, 1, 2, 2), None)
+    assert caught.value.message == (
+        f"client: found the handle '{layer.client}' of one that is gone or another "
+        "process's, expected a convgrad.Client")
+
+
+def test_a_graph_keeps_its_client(server):
+    def forward():
+        client = convgrad.Client(server.address)
+        return convgrad.torch.conv2d(x, integers(1, 1, 2, 2), client=client)
+
+    x = integers(1, 1, 3, 3).requires_grad_()
+    y = forward()
+    gc.collect()
+    y.sum().backward()
+    assert x.grad is not None

@@ -4,8 +4,8 @@
     print(convgrad.torch.offload(model, client))  # in place; then train as ever
     layer = convgrad.torch.Conv2d(3, 64, 3, client=client)
 
-A ReLU is never fused: torch's gradient at NaN is another one. Second derivatives
-are refused.
+Derivatives of any order are the server's. A ReLU is never fused: torch's gradient at NaN
+is another one.
 """
 
 from convgrad.torch.functional import (

@@ -11,9 +11,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from convgrad.client import Client
-from convgrad.torch.functional import Layer, apply, check_client, no_client
+from convgrad.torch.functional import apply
+from convgrad.torch.layer import Layer, handle_of, make_layer
 
 Tensor = torch.Tensor
+
+# As in functional.py; torch.fx looks into each module's own names.
+torch.fx.wrap("apply")
 
 
 class _Remote:
@@ -26,14 +30,12 @@ class _Remote:
                  **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if client is not None:
-            check_client(client)
+            handle_of(client)  # checks it
         self.client = client
         self.forward_on = forward
 
     def _layer(self, rank: int, **window: Any) -> Layer:
-        if self.client is None:
-            raise no_client("nothing")
-        return Layer(self.client, self.forward_on, rank, **window)
+        return make_layer(self.client, self.forward_on, rank, **window)
 
 
 class _Convolution(_Remote):

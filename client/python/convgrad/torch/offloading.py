@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 
 from convgrad.client import Client
 from convgrad.torch import modules
-from convgrad.torch.functional import Layer
+from convgrad.torch.layer import make_layer
 
 _LOG = logging.getLogger("convgrad")
 
@@ -50,7 +50,7 @@ def offload(model: nn.Module, client: Client, *, forward: str = "remote",
 
     Errors: InvalidArgument for a client that is none, before anything is changed.
     """
-    Layer(client, forward, rank=0)  # checks both
+    make_layer(client, forward, rank=0)  # checks both
     swaps = _CONVOLUTIONS | (_LINEAR if linear else {})
     taken, left = [], {}
     for name, module in model.named_modules():
