@@ -14,7 +14,8 @@ import grpc
 
 from convgrad.errors import Cancelled, Unauthenticated, invalid
 
-_SERVICE = "/convgrad.v1.ConvGrad/"
+_PACKAGE = "/convgrad.v1."
+_SERVICE = "ConvGrad/"
 # A server that was unavailable isn't asked again so soon where others are there.
 _DOWN_SECONDS = 1.0
 _THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
@@ -114,7 +115,7 @@ class Connections:
             options.append(("grpc.ssl_target_name_override", self.tls.server_name))
         return options
 
-    def metadata(self) -> tuple[tuple[str, str], ...]:
+    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         if self.token is None:
             return ()
         token = self.token if isinstance(self.token, str) else self.token()
@@ -159,13 +160,14 @@ class ChannelPool:
         self._closed = False
         self._lock = threading.Lock()
 
-    def pick(self) -> Slot:
-        """Raises Cancelled after close()."""
+    def pick(self, target: str | None = None) -> Slot:
+        """Returns a channel, of `target` if that is named. Raises Cancelled after close()."""
         with self._lock:
             if self._closed:
                 raise Cancelled("the client is closed")
             now = time.monotonic()
             turn = self._slots[self._next:] + self._slots[:self._next]
+            turn = [s for s in turn if target in (None, s.target)]
             slot = next((s for s in turn if s.down_until <= now), turn[0])
             self._next = (self._slots.index(slot) + 1) % len(self._slots)
             if slot.channel is None:
@@ -173,12 +175,16 @@ class ChannelPool:
             return slot
 
     def method(self, slot: Slot, name: str) -> Any:
-        """Returns what calls the method, bytes to bytes; streams have names in -Stream."""
+        """Returns what calls the method, bytes to bytes; streams have names in -Stream.
+
+        `name` is of the service ConvGrad unless it says which: "ConvGradSessions/...".
+        """
         with self._lock:
             if name not in slot.methods:
                 make = (slot.channel.stream_stream if name.endswith("Stream")
                         else slot.channel.unary_unary)
-                slot.methods[name] = make(_SERVICE + name)
+                slot.methods[name] = make(
+                    _PACKAGE + (name if "/" in name else _SERVICE + name))
             return slot.methods[name]
 
     def mark_down(self, slot: Slot) -> None:
