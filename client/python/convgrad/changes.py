@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from convgrad.attempts import Change, Instead, Opened, Read, number_of
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
@@ -29,69 +27,14 @@ from convgrad.errors import (
 )
 from convgrad.events import EventThread
 from convgrad.requests import Call
-from convgrad.v1 import session_pb2
 
 if TYPE_CHECKING:
     from convgrad.client import Client
 
-_NUMBER_TRAILER = "convgrad-session-number"
 # What gRPC itself says of a call whose answer it hasn't got.
 _UNKNOWN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
             grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL,
             grpc.StatusCode.UNKNOWN)
-_VOID_SECONDS = 10.0
-# In place of a change that its caller has given up: it fails at the server, where it was
-# neither begun nor committed, and ends the epoch of what waits behind it.
-_VOID: Call[None] = Call(
-    "ConvGradSessions/DropTensors",
-    session_pb2.DropTensorsRequest(names=[""]).SerializeToString(), lambda _: None)
-
-Instead = Callable[[ConvgradError], "Call[Any] | None"]
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A session as the server opened or resumed it."""
-
-    target: str
-    answer: session_pb2.SessionResponse = field(repr=False)
-
-
-@dataclass
-class _Change:
-    call: Call[Any]
-    sequence: int
-    deadline: float | None
-    instead: Instead | None
-    future: Future[Any] = field(default_factory=Future)
-    call_id: bytes = field(default_factory=lambda: os.urandom(16))
-    attempts: int = 0
-    error: ConvgradError | None = None
-    """What the server refused it with."""
-    is_over: bool = False
-    """Its epoch has ended, and it isn't committed."""
-    is_void: bool = False
-
-
-@dataclass(eq=False)
-class Read:
-    """A read under way. begin() and lose() may come from two threads."""
-
-    after: int
-    is_lost: bool = False
-    """A change that it would have seen has failed."""
-    rpc: Any = None
-
-    def begin(self, rpc: Any) -> None:
-        """Says what to cancel where the read is lost."""
-        self.rpc = rpc
-        if self.is_lost:
-            rpc.cancel()
-
-    def lose(self) -> None:
-        self.is_lost = True
-        if self.rpc is not None:
-            self.rpc.cancel()
 
 
 class Changes:
@@ -104,7 +47,7 @@ class Changes:
         self._condition = threading.Condition()
         self._epoch = opened.answer.epoch
         self._next = opened.answer.number + 1
-        self._pending: dict[int, _Change] = {}
+        self._pending: dict[int, Change] = {}
         self._reads: set[Read] = set()
         self._failures = 0
         self._has_ended = False  # the epoch, at the server
@@ -141,7 +84,7 @@ class Changes:
         deadline = self._client.deadline_of(call)
         with self._condition:
             self._await_room(deadline)
-            change = _Change(call, self._next, deadline, instead)
+            change = Change(call, self._next, deadline, instead)
             change.future.set_running_or_notify_cancel()
             self._next += 1
             self._pending[change.sequence] = change
@@ -201,21 +144,10 @@ class Changes:
 
     # What follows runs on the session's thread, but for the first attempt of a change.
 
-    def _send(self, change: _Change) -> None:
+    def _send(self, change: Change) -> None:
         with self._condition:
             acknowledged = self._acknowledged()
-        call = _VOID if change.is_void else change.call
-        seconds: float | None = _VOID_SECONDS
-        if not change.is_void:
-            seconds = (None if change.deadline is None
-                       else max(change.deadline - time.monotonic(), 0.001))
-        call = replace(call, target=self._opened.target, metadata=(
-            ("convgrad-session-bin", self._opened.answer.session_id),
-            ("convgrad-session-epoch", str(self._epoch)),
-            ("convgrad-session-sequence", str(change.sequence)),
-            ("convgrad-call-id-bin", change.call_id),
-            ("convgrad-session-acknowledged", str(acknowledged))))
-        change.attempts += 1
+        call, seconds = change.attempt(self._opened, self._epoch, acknowledged)
         try:
             rpc = self._client.start(call, seconds)
         except Cancelled as closed:
@@ -224,14 +156,14 @@ class Changes:
             rpc.add_done_callback(lambda rpc: self.thread.later(
                 0, functools.partial(self._on_done, change, rpc)))
 
-    def _on_done(self, change: _Change, rpc: Any) -> None:
+    def _on_done(self, change: Change, rpc: Any) -> None:
         if self._broken is not None:
             return
         if rpc.code() == grpc.StatusCode.OK:
             return self._commit(change, rpc.result())
         error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
         error.request_id, error.attempts = change.call.request_id, change.attempts
-        number = _number_of(rpc)
+        number = number_of(rpc)
         if isinstance(error, (SessionTakenOver, SessionExpired)):
             self.stop(error)
         elif error.reason == "EPOCH_ENDED":
@@ -245,7 +177,7 @@ class Changes:
         else:
             self._give_up(change, error)
 
-    def _on_out_of_order(self, change: _Change, error: ConvgradError,
+    def _on_out_of_order(self, change: Change, error: ConvgradError,
                          number: int | None) -> None:
         if change.is_void and number is not None and number >= change.sequence:
             # The change was committed before its caller gave it up.
@@ -255,12 +187,12 @@ class Changes:
         else:
             self.stop(error)
 
-    def _repeat(self, change: _Change, error: ConvgradError) -> None:
+    def _repeat(self, change: Change, error: ConvgradError) -> None:
         """Sends the same again, unless the caller doesn't wait any more."""
         delay = max(self._client.retry.backoff(change.attempts),
                     error.pushback_seconds or 0)
         if not change.is_void:
-            if _is_past(change.deadline, delay):
+            if change.is_late_in(delay):
                 late = DeadlineExceeded("the deadline was over before it was known what "
                                         f"became of the change: {error}")
                 late.attempts = change.attempts
@@ -269,15 +201,14 @@ class Changes:
                 return self._give_up(change, error)
         self.thread.later(delay, functools.partial(self._send, change))
 
-    def _give_up(self, change: _Change, error: ConvgradError) -> None:
+    def _give_up(self, change: Change, error: ConvgradError) -> None:
         """Tells the caller, and sees to it that the server and what waits behind know."""
         if change.is_void:
             return self.stop(error)
-        change.future.set_exception(error)
-        change.is_void, change.call_id = True, os.urandom(16)
+        change.give_up(error)
         self._send(change)
 
-    def _commit(self, change: _Change, response: bytes | None) -> None:
+    def _commit(self, change: Change, response: bytes | None) -> None:
         result: Any = None
         failure: Exception | None = None
         try:
@@ -296,7 +227,7 @@ class Changes:
             change.future.set_result(result)
         self._recover_if_settled()
 
-    def _end_epoch(self, change: _Change, error: ConvgradError | None) -> None:
+    def _end_epoch(self, change: Change, error: ConvgradError | None) -> None:
         with self._condition:
             change.is_over, change.error = True, error
             self._has_ended = True
@@ -315,13 +246,13 @@ class Changes:
             self._fail(changes)
             return
         for change in changes:
-            change.is_over, change.error, change.call_id = False, None, os.urandom(16)
+            change.begin_again()
             self.thread.later(delay, functools.partial(self._send, change))
         with self._condition:
             self._has_ended = False
             self._condition.notify_all()
 
-    def _delay_after(self, change: _Change) -> float | None:
+    def _delay_after(self, change: Change) -> float | None:
         """Returns when the change that ended its epoch may go again, None if it may not."""
         if change.is_void:
             return None
@@ -333,9 +264,9 @@ class Changes:
                 change.call, change.instead = other, None
                 return 0.0
             delay = self._client.retry.delay(change.error, change.attempts)
-        return None if delay is None or _is_past(change.deadline, delay) else delay
+        return None if delay is None or change.is_late_in(delay) else delay
 
-    def _fail(self, changes: list[_Change]) -> None:
+    def _fail(self, changes: list[Change]) -> None:
         """Tells the callers that the first of the changes failed, and the others with it."""
         first = changes[0]
         with self._condition:
@@ -356,15 +287,3 @@ class Changes:
                 change.future.set_exception(EpochEnded(
                     f"change {change.sequence} came behind change {first.sequence}, which "
                     f"failed: {why}"))
-
-
-def _is_past(deadline: float | None, delay: float) -> bool:
-    return deadline is not None and time.monotonic() + delay >= deadline
-
-
-def _number_of(rpc: Any) -> int | None:
-    """Returns the session's number, which is there if the server has decided."""
-    for key, value in rpc.trailing_metadata() or ():
-        if key == _NUMBER_TRAILER and str(value).isdigit():
-            return int(value)
-    return None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from convgrad.changes import Changes, Opened
+from convgrad.attempts import Opened
+from convgrad.changes import Changes
 from convgrad.errors import Cancelled, ConvgradError, SessionExpired, from_rpc
 from convgrad.options import Options
 from convgrad.requests import Call

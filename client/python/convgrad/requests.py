@@ -11,7 +11,7 @@ import numpy as np
 from convgrad import layouts, validation
 from convgrad.errors import invalid, unimplemented
 from convgrad.kept import Kept, Operand, describe
-from convgrad.layouts import Descriptor
+from convgrad.layouts import Array, Descriptor
 from convgrad.options import Options, wire_options
 from convgrad.problem import Dims, fits, resolve, text_of
 from convgrad.replies import Arrays, decode

@@ -15,7 +15,8 @@ import grpc
 import numpy.typing as npt
 
 from convgrad import layouts, operations
-from convgrad.changes import Changes, Instead, Opened, Read
+from convgrad.attempts import Instead, Opened, Read
+from convgrad.changes import Changes
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
@@ -171,10 +172,14 @@ class Session:
 
     @_method
     def get(self, name: str, *, dtype: npt.DTypeLike | None = None,
-            layout: str | None = None, timeout: float | None = None) -> Prepared[Array]:
-        """Returns a kept tensor; default: in the dtype and layout that it is kept in."""
+            layout: str | None = None, first_item: int = 0, items: int = 0,
+            timeout: float | None = None) -> Prepared[Array]:
+        """Returns a kept tensor; default: in the dtype and layout that it is kept in.
+
+        `items` of the batch, from `first_item` on, where not all are wanted; 0: the rest.
+        """
         request = session_pb2.GetTensorsRequest()
-        wanted = request.tensors.add(name=name)
+        wanted = request.tensors.add(name=name, first_item=first_item, items=items)
         if dtype is not None:
             wanted.dtype = layouts.wire_dtype(layouts.name_of_dtype(dtype, "dtype"))
         if layout is not None:

@@ -1,6 +1,7 @@
 """Sessions against a real server: kept tensors, order, exactly once, ends."""
 
 import concurrent.futures
+import pathlib
 import signal
 import time
 import urllib.request
@@ -67,11 +68,13 @@ def test_results_stay_and_are_operands(client, session):
     np.testing.assert_array_equal(session.get("y", layout="NXC", dtype="bf16"),
                                   expected.transpose(0, 2, 3, 1).astype("bfloat16"))
     found = session.conv_backward(
-        G, X, "w", padding=1, activation="relu", output="y", gradients=["grad_bias", "grad_input"],
-        keep={"grad_input": "gx"})
+        G, X, "w", padding=1, activation="relu", output="y",
+        gradients=["grad_bias", "grad_input"], keep={"grad_input": "gx"})
     expected = client.conv_backward(G, X, W, padding=1, activation="relu", output=expected)
     np.testing.assert_array_equal(session.get("gx"), expected.grad_input)
     np.testing.assert_array_equal(found.grad_bias, expected.grad_bias)
+    np.testing.assert_array_equal(session.get("gx", first_item=1), expected.grad_input[1:])
+    np.testing.assert_array_equal(session.get("gx", items=1), expected.grad_input[:1])
     kept = session.tensors()
     assert kept.keys() == {"w", "y", "gx"} and kept["gx"].shape == X.shape
     assert kept["w"].version == 1 and session.number == 3
@@ -188,6 +191,8 @@ def test_a_change_whose_deadline_is_over():
     with convgrad.Client(server.address) as client, client.session() as session:
         session.put("x", X)
         server.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: "T (stopped)" in pathlib.Path(
+            f"/proc/{server.process.pid}/status").read_text())
         late = session.submit(session.put, "late", X, timeout=0.2)
         behind = session.submit(session.put, "behind", X)
         assert isinstance(late.exception(), convgrad.DeadlineExceeded)
