@@ -17,21 +17,27 @@ from typing import TYPE_CHECKING
 
 from convgrad.client import Client
 from convgrad.errors import (
+    AlreadyExists,
     Cancelled,
     ConvgradError,
     DeadlineExceeded,
+    EpochEnded,
     FailedPrecondition,
     Internal,
     InvalidArgument,
     NotFound,
     PermissionDenied,
     ResourceExhausted,
+    SessionExpired,
+    SessionTakenOver,
     Unauthenticated,
     Unavailable,
     Unimplemented,
 )
+from convgrad.kept import Kept
 from convgrad.replies import Forward, Gradients
 from convgrad.retries import RetryPolicy
+from convgrad.sessions import Session
 from convgrad.tls import Tls
 
 if TYPE_CHECKING:
@@ -41,9 +47,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Cancelled", "Client", "ConvgradError", "DeadlineExceeded", "FailedPrecondition",
-    "Forward", "Gradients", "Internal", "InvalidArgument", "NotFound", "PermissionDenied",
-    "ResourceExhausted", "RetryPolicy", "Tls", "Unauthenticated", "Unavailable",
+    "AlreadyExists", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded", "EpochEnded",
+    "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument", "Kept",
+    "NotFound", "PermissionDenied", "ResourceExhausted", "RetryPolicy", "Session",
+    "SessionExpired", "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable",
     "Unimplemented",
 ]
 

@@ -50,11 +50,11 @@ class Client(ClientBase):
 
     async def run(self, call: Call[R]) -> R:
         """Sends a prepared call, again where that may help."""
-        deadline = self._deadline(call)
+        deadline = self.deadline_of(call)
         attempts = 0
         while True:
             attempts += 1
-            slot = self._pool.pick()
+            slot = self._pool.pick(call.target)
             try:
                 answer = self._send(slot, call, deadline)
                 result = (await self._receive(call, answer) if call.message is None

@@ -12,7 +12,8 @@ from typing import Any
 from convgrad.errors import Cancelled, Unauthenticated, Unavailable, invalid
 from convgrad.tls import Tls, TlsProbe
 
-_SERVICE = "/convgrad.v1.ConvGrad/"
+_PACKAGE = "/convgrad.v1."
+_SERVICE = "ConvGrad/"
 # A server that was unavailable isn't asked again so soon where others are there.
 _DOWN_SECONDS = 1.0
 _THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
@@ -86,7 +87,7 @@ class Connections:
             options.append(("grpc.ssl_target_name_override", self.tls.server_name))
         return options
 
-    def metadata(self) -> tuple[tuple[str, str], ...]:
+    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         if self.token is None:
             return ()
         token = self.token if isinstance(self.token, str) else self.token()
@@ -133,13 +134,14 @@ class ChannelPool:
         self._closed = False
         self._lock = threading.Lock()
 
-    def pick(self) -> Slot:
-        """Raises Cancelled after close()."""
+    def pick(self, target: str | None = None) -> Slot:
+        """Returns a channel, of `target` if that is named. Raises Cancelled after close()."""
         with self._lock:
             if self._closed:
                 raise Cancelled("the client is closed")
             now = time.monotonic()
             turn = self._slots[self._next:] + self._slots[:self._next]
+            turn = [s for s in turn if target in (None, s.target)]
             slot = next((s for s in turn if s.down_until <= now), turn[0])
             self._next = (self._slots.index(slot) + 1) % len(self._slots)
             if slot.channel is None:
@@ -147,12 +149,16 @@ class ChannelPool:
             return slot
 
     def method(self, slot: Slot, name: str) -> Any:
-        """Returns what calls the method, bytes to bytes; streams have names in -Stream."""
+        """Returns what calls the method, bytes to bytes; streams have names in -Stream.
+
+        `name` is of the service ConvGrad unless it says which: "ConvGradSessions/...".
+        """
         with self._lock:
             if name not in slot.methods:
                 make = (slot.channel.stream_stream if name.endswith("Stream")
                         else slot.channel.unary_unary)
-                slot.methods[name] = make(_SERVICE + name)
+                slot.methods[name] = make(
+                    _PACKAGE + (name if "/" in name else _SERVICE + name))
             return slot.methods[name]
 
     def explain(self, slot: Slot, seconds: float) -> Unavailable | None:

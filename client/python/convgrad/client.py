@@ -18,9 +18,11 @@ import grpc
 from convgrad import operations
 from convgrad.channels import ChannelPool, Connections, Slot, Token
 from convgrad.errors import Cancelled, ConvgradError, DeadlineExceeded, from_rpc
+from convgrad.leases import open_session, resume_session
 from convgrad.replies import Arrays
 from convgrad.requests import Call
 from convgrad.retries import RetryPolicy
+from convgrad.sessions import Session
 from convgrad.streams import Stream, StreamReply
 from convgrad.tls import Tls
 from convgrad.v1 import service_pb2
@@ -83,12 +85,21 @@ class ClientBase:
         """Copies of a model share its client."""
         return self
 
-    def _deadline(self, call: Call[Any]) -> float | None:
+    @property
+    def retry(self) -> RetryPolicy:
+        return self._retry
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return self._pool.connections.targets
+
+    def deadline_of(self, call: Call[Any]) -> float | None:
+        """Returns the time.monotonic() at which the call is too late."""
         timeout = call.options.get("timeout", self._timeout)
         return None if timeout is None else time.monotonic() + timeout
 
-    def _metadata(self, call: Call[Any]) -> tuple[tuple[str, str], ...]:
-        metadata = self._pool.connections.metadata()
+    def _metadata(self, call: Call[Any]) -> tuple[tuple[str, str | bytes], ...]:
+        metadata = self._pool.connections.metadata() + call.metadata
         if call.message is not None:
             # With its size told a call is admitted by that, and not as the largest.
             metadata += (("convgrad-request-bytes", str(len(call.message))),)
@@ -224,21 +235,64 @@ class Client(ClientBase):
                 self._executor = ThreadPoolExecutor(thread_name_prefix="convgrad")
             return self._executor.submit(method, *args, **kwargs)
 
+    def session(
+        self, name: str = "", *, lease: float = 600.0, quota: int = 0,
+        readers: Sequence[str] = (), resume: bool | bytes = False,
+        keep_open: bool = False,
+    ) -> Session:
+        """Opens a session: tensors that stay on the server, see Session.
+
+        It lives for `lease` seconds without a call; while it is open here it is renewed.
+        It may keep `quota` bytes; 0: as much as the server lets it. Clients named in
+        `readers` may compute forwards with its tensors. At the end of a `with` it is
+        closed and all is dropped, unless `keep_open`: then it stays for its lease.
+
+        `resume=True` goes on with the open session of this name, which asks for a client
+        with a token or certificate; `resume=session.id` with that one. Whoever had it is
+        told by SessionTakenOver. SessionExpired is raised if it isn't there.
+        """
+        if resume:
+            opened = resume_session(self, name, resume if isinstance(resume, bytes) else b"")
+        else:
+            opened = open_session(self, name, lease, quota, readers)
+        return Session(self, opened, keep_open)
+
+    def start(self, call: Call[Any], seconds: float | None) -> grpc.Future:
+        """Starts one attempt of a call that is a message. Raises Cancelled after close()."""
+        try:
+            return self._start(self._pool.pick(call.target), call, seconds)
+        except ValueError:  # of a channel that is closed meanwhile
+            raise Cancelled("the client is closed") from None
+
+    def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> grpc.Future:
+        return self._pool.method(slot, call.method).future(
+            call.message, timeout=seconds, metadata=self._metadata(call))
+
     def run(self, call: Call[R]) -> R:
         """Sends a prepared call, again where that may help."""
-        deadline = self._deadline(call)
+        return self.run_somewhere(call)[1]
+
+    def run_somewhere(self, call: Call[R]) -> tuple[str, R]:
+        """As run(); returns also which target has answered."""
+        deadline = self.deadline_of(call)
         attempts = 0
         while True:
             attempts += 1
-            slot = self._pool.pick()
+            slot = self._pool.pick(call.target)
             try:
+                if call.on_start is not None:
+                    rpc = self._start(slot, call, remaining(deadline))
+                    call.on_start(rpc)
+                    return slot.target, call.decode(rpc.result())
                 answer = self._send(slot, call, deadline)
                 result = (self._receive(call, answer) if call.message is None
                           else call.decode(answer))
                 slot.has_answered = True
-                return result
+                return slot.target, result
             except grpc.RpcError as rpc:
                 error = error_of(rpc, call)
+            except grpc.FutureCancelledError:
+                raise Cancelled("the call was cancelled") from None
             except ValueError as closed:
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):
                     raise

@@ -95,6 +95,19 @@ class Unavailable(ConvgradError, ConnectionError):
     code = grpc.StatusCode.UNAVAILABLE
 
 
+class AlreadyExists(ConvgradError):
+    code = grpc.StatusCode.ALREADY_EXISTS
+
+
+class EpochEnded(ConvgradError):
+    """A session's call that came behind a change which failed, and had no effect.
+
+    Calls that were submitted after the error came begin anew.
+    """
+
+    code = grpc.StatusCode.ABORTED
+
+
 class Internal(ConvgradError):
     """The server failed, or its answer isn't one of convgrad's."""
 
@@ -102,6 +115,14 @@ class Internal(ConvgradError):
 
 
 _CLASSES = {cls.code: cls for cls in ConvgradError.__subclasses__()}
+
+
+class SessionExpired(NotFound):
+    """The session has expired or was closed, or it is another client's: nothing is kept."""
+
+
+class SessionTakenOver(FailedPrecondition):
+    """Somebody else has resumed the session; it is theirs now."""
 
 
 def invalid(reason: str, field: str, found: object, expected: object) -> InvalidArgument:
@@ -150,6 +171,10 @@ def from_rpc(code: grpc.StatusCode, message: str | None,
         elif key == PUSHBACK_TRAILER:
             pushback = _parse_pushback(value)
     cls = _CLASSES.get(code, ConvgradError)
+    if detail is not None and detail.reason == "TAKEN_OVER":
+        cls = SessionTakenOver
+    elif cls is NotFound and detail is not None and detail.field == "session":
+        cls = SessionExpired
     error = cls(message or "no message", detail=detail, code=code)
     error.pushback_seconds = pushback
     return error

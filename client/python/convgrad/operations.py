@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from convgrad.errors import invalid
-from convgrad.layouts import Array
+from convgrad.kept import Kept, Operand, operand_of
 from convgrad.options import Options
 from convgrad.problem import Dims
 from convgrad.replies import Forward, Gradients, forward_of, gradients_of
@@ -35,14 +34,16 @@ from convgrad.validation import missing_operand
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+Tensor = npt.ArrayLike | Kept
+
 ALL_GRADIENTS = ("grad_input", "grad_weight", "grad_bias")
 
 _NEEDS = {"grad_input": "weight", "grad_weight": "input"}
 
 
 def conv_forward(
-    input: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike | None = None, *,
-    residual: npt.ArrayLike | None = None, stride: Ints = 1, padding: Padding = 0,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *,
+    residual: Tensor | None = None, stride: Ints = 1, padding: Padding = 0,
     dilation: Ints = 1, groups: int = 1, activation: str | None = None,
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     **options: Unpack[Options],
@@ -54,10 +55,10 @@ def conv_forward(
 
 
 def conv_backward(
-    grad_output: npt.ArrayLike, input: npt.ArrayLike | None = None,
-    weight: npt.ArrayLike | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
+    grad_output: Tensor, input: Tensor | None = None,
+    weight: Tensor | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
     stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1, groups: int = 1,
-    activation: str | None = None, output: npt.ArrayLike | None = None,
+    activation: str | None = None, output: Tensor | None = None,
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     bias_shape: Dims | None = None, **options: Unpack[Options],
 ) -> Call[Gradients]:
@@ -74,8 +75,8 @@ def conv_backward(
 
 
 def conv_transpose_forward(
-    input: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike | None = None, *,
-    residual: npt.ArrayLike | None = None, stride: Ints = 1, padding: Padding = 0,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *,
+    residual: Tensor | None = None, stride: Ints = 1, padding: Padding = 0,
     output_padding: Ints | None = None, groups: int = 1, dilation: Ints = 1,
     output_size: Ints | None = None, activation: str | None = None,
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
@@ -92,11 +93,11 @@ def conv_transpose_forward(
 
 
 def conv_transpose_backward(
-    grad_output: npt.ArrayLike, input: npt.ArrayLike | None = None,
-    weight: npt.ArrayLike | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
+    grad_output: Tensor, input: Tensor | None = None,
+    weight: Tensor | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
     stride: Ints = 1, padding: Padding = 0, output_padding: Ints | None = None,
     groups: int = 1, dilation: Ints = 1, activation: str | None = None,
-    output: npt.ArrayLike | None = None, input_shape: Dims | None = None,
+    output: Tensor | None = None, input_shape: Dims | None = None,
     weight_shape: Dims | None = None, bias_shape: Dims | None = None,
     **options: Unpack[Options],
 ) -> Call[Gradients]:
@@ -112,8 +113,8 @@ def conv_transpose_backward(
 
 
 def linear_forward(
-    input: npt.ArrayLike, weight: npt.ArrayLike, bias: npt.ArrayLike | None = None, *,
-    residual: npt.ArrayLike | None = None, activation: str | None = None,
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, *,
+    residual: Tensor | None = None, activation: str | None = None,
     **options: Unpack[Options],
 ) -> Call[Forward]:
     """Returns activation(input @ weight.T + bias + residual): (N, C), (O, C)."""
@@ -123,9 +124,9 @@ def linear_forward(
 
 
 def linear_backward(
-    grad_output: npt.ArrayLike, input: npt.ArrayLike | None = None,
-    weight: npt.ArrayLike | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
-    activation: str | None = None, output: npt.ArrayLike | None = None,
+    grad_output: Tensor, input: Tensor | None = None,
+    weight: Tensor | None = None, *, gradients: Iterable[str] = ALL_GRADIENTS,
+    activation: str | None = None, output: Tensor | None = None,
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     bias_shape: Dims | None = None, **options: Unpack[Options],
 ) -> Call[Gradients]:
@@ -144,12 +145,12 @@ def capabilities(*, timeout: float | None = None) -> Call[
                 capabilities_pb2.GetCapabilitiesResponse.FromString, options=options)
 
 
-def _arrays(**tensors: npt.ArrayLike | None) -> dict[str, Array]:
-    return {name: np.asarray(tensor) for name, tensor in tensors.items()
+def _arrays(**tensors: Tensor | None) -> dict[str, Operand]:
+    return {name: operand_of(tensor) for name, tensor in tensors.items()
             if tensor is not None}
 
 
-def _get(arrays: Mapping[str, Array], name: str) -> Array:
+def _get(arrays: Mapping[str, Operand], name: str) -> Operand:
     """Returns an array that the operation can't do without."""
     if name not in arrays:
         raise missing_operand(name)
@@ -162,7 +163,7 @@ def _check_flat(name: str, shape: Dims) -> None:
                       f"{len(shape)} entries", "2: batch and channels")
 
 
-def _forward(window: Window, arrays: dict[str, Array], shapes: dict[str, Dims | None],
+def _forward(window: Window, arrays: dict[str, Operand], shapes: dict[str, Dims | None],
              options: Options) -> Call[Forward]:
     builder = RequestBuilder(window, options)
     dims: dict[str, Any] = {
@@ -176,7 +177,7 @@ def _forward(window: Window, arrays: dict[str, Array], shapes: dict[str, Dims | 
     return builder.call(True, forward_of)
 
 
-def _backward(window: Window, arrays: dict[str, Array],
+def _backward(window: Window, arrays: dict[str, Operand],
               results: tuple[Iterable[str], Dims | None],
               shapes: dict[str, Dims | None], options: Options) -> Call[Gradients]:
     builder = RequestBuilder(window, options)

@@ -44,6 +44,11 @@ class Options(TypedDict, total=False):
     """Seconds for the call, all its attempts and the waits between them."""
     traceparent: str
     """W3C's trace context of the span that the call belongs to."""
+    keep: Mapping[str, str]
+    """Of a session's calls: names for results that stay on the server."""
+    add: Mapping[str, str]
+    """Of a session's calls: names of kept tensors that results are added to, in f32; 0 if
+    there is none of that name."""
     priority: str
     """batch (default) or interactive, which the server takes first."""
 

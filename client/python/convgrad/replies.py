@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,12 +19,13 @@ from convgrad.wire import split_message
 class Forward(NamedTuple):
     """What a forward gives."""
 
-    output: Array
+    output: Any
+    """An array; None where a session keeps it."""
     report: service_pb2.Report
 
 
 class Gradients(NamedTuple):
-    """What a backward gives: None for what wasn't asked for."""
+    """What a backward gives: None for what wasn't asked for, and what a session keeps."""
 
     grad_input: Array | None
     grad_weight: Array | None
@@ -36,7 +38,7 @@ Arrays = dict[str, Array]
 
 
 def forward_of(arrays: Arrays, report: service_pb2.Report) -> Forward:
-    return Forward(arrays["output"], report)
+    return Forward(arrays.get("output"), report)
 
 
 def gradients_of(arrays: Arrays, report: service_pb2.Report) -> Gradients:
@@ -44,8 +46,12 @@ def gradients_of(arrays: Arrays, report: service_pb2.Report) -> Gradients:
                      arrays.get("grad_bias"), arrays.get("grad_residual"), report)
 
 
-def decode(operation: Operation, response: bytes) -> tuple[Arrays, service_pb2.Report]:
-    """Returns what a message holds. Raises Internal if it doesn't fit the operation."""
+def decode(operation: Operation, response: bytes,
+           kept: Mapping[str, str]) -> tuple[Arrays, service_pb2.Report]:
+    """Returns what a message holds, without the results that are `kept`.
+
+    Raises Internal if it doesn't fit the operation.
+    """
     kind = (service_pb2.ConvForwardResponse if operation.forward
             else service_pb2.ConvBackwardResponse)
     try:
@@ -58,6 +64,10 @@ def decode(operation: Operation, response: bytes) -> tuple[Arrays, service_pb2.R
     arrays = {}
     for named, (which, wanted) in zip(message.results, operation.results):
         check_tensor(which, named, wanted)
+        if which in kept:
+            if named.tensor.kept.tensor_id != kept[which]:
+                raise bad_reply(which, f"'{named.tensor.kept.tensor_id}'", kept[which])
+            continue
         arrays[which] = _array(which, named.tensor, wanted, payloads)
     return arrays, message.report
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from convgrad import layouts, validation
-from convgrad.errors import invalid
+from convgrad.errors import invalid, unimplemented
+from convgrad.kept import Kept, Operand, describe
 from convgrad.layouts import Array, Descriptor
 from convgrad.options import Options, wire_options
 from convgrad.problem import Dims, fits, resolve, text_of
@@ -23,7 +24,7 @@ Padding = str | int | Sequence[int] | Sequence[Sequence[int]]
 R = TypeVar("R")
 
 # gRPC counts a message's bytes in 31 bits, and a head comes beside the payload.
-_MAX_PAYLOAD_BYTES = 2**31 - 1 - 2 * 2**20
+MAX_PAYLOAD_BYTES = 2**31 - 1 - 2 * 2**20
 
 _NAMED_PADDING = {
     "valid": operation_pb2.PADDING_VALID,
@@ -45,6 +46,15 @@ class Call(Generic[R]):
     """The same as a stream, for servers whose messages are too small."""
     result: Callable[[Arrays, service_pb2.Report], R] | None = None
     """Makes the result of what the stream brought."""
+    results: dict[str, Descriptor] = field(default_factory=dict)
+    """What the call computes."""
+    kept_results: dict[str, str] = field(default_factory=dict)
+    """Which results a session keeps, and as what. Such a call is a change of it."""
+    metadata: tuple[tuple[str, str | bytes], ...] = ()
+    on_start: Callable[[Any], None] | None = None
+    """Is given each attempt's grpc.Future, to cancel it by."""
+    target: str | None = None
+    """The server that the call has to go to, where not all will do."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,8 @@ class RequestBuilder:
         self._window = window
         self._message = operation_pb2.ConvOperation()
         self._payloads: dict[str, memoryview] = {}
+        self._kept_results: dict[str, str] = {}
+        self._uses_kept = False
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise TypeError(f"unknown keyword {sorted(unknown)[0]!r}")
@@ -81,10 +93,12 @@ class RequestBuilder:
             return self._options.get("weight_layout", "OIX")
         return self._options.get("layout", "NCX")
 
-    def dims_of(self, name: str, array: Array | None, shape: Ints | None) -> Dims:
+    def dims_of(self, name: str, array: Operand | None, shape: Ints | None) -> Dims:
         """Returns the logical dims of a tensor: as named, or its array's, or ()."""
         if shape is not None:
             return _ints(shape, f"{name}_shape")
+        if isinstance(array, Kept):
+            return array.descriptor.dims
         layout = self.layout_of(name)
         if array is None or layouts.is_blocked(layout):
             return ()
@@ -113,9 +127,15 @@ class RequestBuilder:
         if window.activation == "relu":
             problem.activation = operation_pb2.ACTIVATION_RELU
 
-    def add_operand(self, name: str, array: Array) -> None:
+    def add_operand(self, name: str, array: Operand) -> None:
         """Requires: set_problem, where the array's layout is blocked."""
         path = f"operation.operands.{name}"
+        if isinstance(array, Kept):
+            tensor = getattr(self._message.operands, name)
+            describe(array.descriptor, tensor)
+            tensor.kept.tensor_id = array.name
+            self._uses_kept = True
+            return
         dtype = layouts.name_of_dtype(array.dtype, f"{path}.dtype")
         layout = "NCX" if name == "bias" else self.layout_of(name)
         if layouts.is_blocked(layout):
@@ -137,7 +157,7 @@ class RequestBuilder:
 
     def add_results(self, names: Iterable[str], bias_dims: Dims | None = None) -> None:
         names = list(names)
-        for key in ("dtypes", "scales", "layouts"):
+        for key in ("dtypes", "scales", "layouts", "keep", "add"):
             named: Mapping[str, object] = self._options.get(key, {})  # type: ignore[assignment]
             for name in named:
                 if name not in validation.RESULTS + (
@@ -162,6 +182,25 @@ class RequestBuilder:
                     self._options["dtypes"][name], f"{path}.dtype"))
             if name in self._options.get("scales", {}):
                 request.scale = self._options["scales"][name]
+            self._keep_result(name, request)
+        for key in ("keep", "add"):
+            for name in self._options.get(key, {}):  # type: ignore[attr-defined]
+                if name not in names:
+                    raise invalid("MISSING", f"{key}.{name}", "a result not asked for",
+                                  ", ".join(names))
+
+    def _keep_result(self, name: str, request: operation_pb2.ResultRequest) -> None:
+        """Has the session keep the result, where the call says so."""
+        kept, added = self._options.get("keep", {}), self._options.get("add", {})
+        if name in kept and name in added:
+            raise invalid("DUPLICATE", f"add.{name}", f"'{added[name]}'",
+                          "nothing, or no such name in keep")
+        if name not in kept and name not in added:
+            return
+        self._kept_results[name] = kept[name] if name in kept else added[name]
+        request.kept.tensor_id = self._kept_results[name]
+        if name in added:
+            request.store = operation_pb2.ResultRequest.STORE_ADD
 
     def call(self, forward: bool,
              result: Callable[[Arrays, service_pb2.Report], R]) -> Call[R]:
@@ -171,8 +210,12 @@ class RequestBuilder:
         operation = validation.validate(self._message, forward, sizes)
         options = wire_options(self._options)
         message = None
-        answer = sum(tensor.byte_size() or 0 for _, tensor in operation.results)
-        fits_message = max(sum(sizes), answer) <= _MAX_PAYLOAD_BYTES
+        answer = sum(tensor.byte_size() or 0 for name, tensor in operation.results
+                     if name not in self._kept_results)
+        fits_message = max(sum(sizes), answer) <= MAX_PAYLOAD_BYTES
+        keeps = self._uses_kept or bool(self._kept_results)
+        if keeps and ("slice_items" in self._options or not fits_message):
+            raise unimplemented("slice_items", "a stream with kept tensors", "a message")
         if fits_message and "slice_items" not in self._options:
             kind = (service_pb2.ConvForwardRequest if forward
                     else service_pb2.ConvBackwardRequest)
@@ -180,9 +223,10 @@ class RequestBuilder:
             message = join_message(head.SerializeToString(), payloads)
         return Call(
             method="ConvForward" if forward else "ConvBackward", message=message,
-            decode=lambda response: result(*decode(operation, response)),
+            decode=lambda response: result(*decode(operation, response, self._kept_results)),
             request_id=options.request_id, options=self._options,
-            stream=Stream(operation, self._message, options, self._payloads,
+            results=dict(operation.results), kept_results=self._kept_results,
+            stream=None if keeps else Stream(operation, self._message, options, self._payloads,
                           self._options.get("slice_items", 0)),
             result=result)
 

@@ -32,8 +32,7 @@ class RetryPolicy:
         """Returns seconds until the next attempt, None if there is to be none."""
         if attempts >= self.max_attempts:
             return None
-        backoff = min(self.initial_seconds * self.multiplier ** (attempts - 1),
-                      self.max_seconds)
+        backoff = self.backoff(attempts)
         if error.code == grpc.StatusCode.RESOURCE_EXHAUSTED:
             if error.pushback_seconds is None:
                 return None
@@ -41,3 +40,8 @@ class RetryPolicy:
         elif error.code != grpc.StatusCode.UNAVAILABLE:
             return None
         return backoff * (1 + random.uniform(0, self.jitter))
+
+    def backoff(self, attempts: int) -> float:
+        """Returns the seconds to wait after so many attempts, without jitter."""
+        grown = self.initial_seconds * self.multiplier ** min(attempts - 1, 32)
+        return min(grown, self.max_seconds)

@@ -47,7 +47,7 @@ def wire_result(name: str) -> Any:
 
 def validate(message: operation_pb2.ConvOperation, forward: bool,
              payload_bytes: Sequence[int]) -> Operation:
-    """Returns what the server will compute. All tensors of `message` are inline.
+    """Returns what the server will compute. Tensors of `message` are inline or kept.
 
     Raises InvalidArgument naming field, found and expected.
     """
@@ -151,7 +151,9 @@ def _wanted(request: operation_pb2.ResultRequest, problem: Problem,
             context: tuple[bool, int, Dims]) -> Descriptor:
     forward, c0, bias = context
     which = name_of_result(request.which)
-    dtype = "f32" if which in ("grad_weight", "grad_bias") else operand_dtype(operands)
+    in_f32 = (which in ("grad_weight", "grad_bias")
+              or request.store == operation_pb2.ResultRequest.STORE_ADD)
+    dtype = "f32" if in_f32 else operand_dtype(operands)
     if request.dtype:
         dtype = _name(tensor_pb2.DataType, request.dtype).lower()
     if which == "grad_bias":
@@ -274,6 +276,8 @@ def _check_descriptor(role: str, tensor: Descriptor, path: str, expected: Dims) 
 def _check_payloads(message: operation_pb2.ConvOperation, operation: Operation,
                     payload_bytes: Sequence[int]) -> None:
     for name, tensor in operation.operands.items():
+        if getattr(message.operands, name).HasField("kept"):
+            continue
         index = getattr(message.operands, name).inline.payload_index
         found, expected = payload_bytes[index], tensor.byte_size()
         if found != expected:

@@ -1,0 +1,140 @@
+"""Tensors that a session keeps: how calls name them, put them and get them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from convgrad import layouts
+from convgrad.errors import bad_reply, invalid
+from convgrad.layouts import DTYPES, Array, Descriptor
+from convgrad.problem import Dims
+from convgrad.v1 import session_pb2, tensor_pb2
+from convgrad.wire import join_message, split_message
+
+# As kMaxNamedTensors in proto/session_codec.h.
+MAX_TENSORS = 4096
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A tensor on the server, in place of an array."""
+
+    name: str
+    descriptor: Descriptor
+    version: int = 0
+    """The number of the change that wrote it; 0: not known."""
+    kept_bytes: int = 0
+    """What it counts in the session's quota; 0: not known."""
+
+    @property
+    def shape(self) -> Dims:
+        """That of an array of its layout."""
+        return self.descriptor.shape()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return DTYPES[self.descriptor.dtype]
+
+
+Operand = Array | Kept
+
+
+def operand_of(tensor: npt.ArrayLike | Kept) -> Operand:
+    """Raises InvalidArgument for a name, which means a tensor to sessions alone."""
+    if isinstance(tensor, str):
+        raise invalid("MISSING", "session", f"the name '{tensor}' in a call of none",
+                      "an array, or the call of a session")
+    return tensor if isinstance(tensor, Kept) else np.asarray(tensor)
+
+
+def describe(descriptor: Descriptor, tensor: tensor_pb2.Tensor) -> None:
+    """Writes what the tensor is; where its bytes are is left to the caller."""
+    tensor.dtype = layouts.wire_dtype(descriptor.dtype)
+    tensor.layout = layouts.wire_layout(descriptor.layout, "layout")
+    tensor.c0 = descriptor.c0
+    tensor.dims.extend(descriptor.dims)
+
+
+def descriptor_of(tensor: tensor_pb2.Tensor) -> Descriptor:
+    """Reads it again."""
+    dtype = tensor_pb2.DataType.Name(tensor.dtype).removeprefix("DATA_TYPE_").lower()
+    layout = tensor_pb2.Layout.Name(tensor.layout).removeprefix("LAYOUT_")
+    if dtype not in DTYPES:
+        raise bad_reply("dtype", dtype, ", ".join(DTYPES))
+    return Descriptor(dtype, layout, tuple(tensor.dims),
+                      tensor.c0 if layouts.is_blocked(layout) else 0)
+
+
+@dataclass(frozen=True)
+class Put:
+    """A tensor to be kept, packed."""
+
+    name: str
+    descriptor: Descriptor
+    payload: memoryview
+
+    def digest(self) -> bytes:
+        """As NamedPut.digest in proto/convgrad/v1/session.proto."""
+        digest = hashlib.sha256(f"{self.descriptor}\n".encode())
+        digest.update(self.payload)
+        return digest.digest()
+
+
+def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
+    """Raises InvalidArgument for a dtype or layout that sessions don't keep."""
+    found = np.asarray(array)
+    dtype = layouts.name_of_dtype(found.dtype, f"tensors.{name}.dtype")
+    layouts.wire_layout(layout, f"tensors.{name}.layout")
+    if layouts.is_blocked(layout):
+        raise invalid("LAYOUT_MISMATCH", f"tensors.{name}.layout", layout,
+                      "a row-major layout, whose dims follow from the array's shape")
+    dims = layouts.logical_dims(found.shape, layout)
+    packed, layout = layouts.pack(found, layout)
+    payload = packed.reshape(-1).view(np.uint8).data
+    return Put(name, Descriptor(dtype, layout, dims), payload)
+
+
+def put_message(puts: Sequence[Put], digests: Mapping[str, bytes],
+                known: frozenset[bytes] = frozenset()) -> bytes:
+    """Returns PutTensorsRequest, without the bytes of the digests in `known`."""
+    head = session_pb2.PutTensorsRequest()
+    payloads: list[memoryview] = []
+    for put in puts:
+        message = head.tensors.add(name=put.name, digest=digests.get(put.name, b""))
+        if message.digest and message.digest in known:
+            continue
+        describe(put.descriptor, message.tensor)
+        message.tensor.inline.payload_index = len(payloads)
+        payloads.append(put.payload)
+    return join_message(head.SerializeToString(), payloads)
+
+
+def got_tensors(response: bytes) -> dict[str, Array]:
+    """Returns the arrays of a GetTensorsResponse, in memory of their own."""
+    head, payloads = split_message(response)
+    arrays = {}
+    for info in session_pb2.GetTensorsResponse.FromString(head).tensors:
+        descriptor = descriptor_of(info.tensor)
+        index = info.tensor.inline.payload_index
+        if not 0 <= index < len(payloads):
+            raise bad_reply(info.name, "no payload", "its bytes inline")
+        payload, expected = payloads[index], descriptor.byte_size()
+        if payload.nbytes != expected:
+            raise bad_reply(info.name, f"{payload.nbytes} bytes", expected)
+        array = np.empty(descriptor.shape(), DTYPES[descriptor.dtype])
+        array.reshape(-1).view(np.uint8)[...] = np.frombuffer(payload, np.uint8)
+        arrays[info.name] = array
+    return arrays
+
+
+def listed_tensors(response: bytes) -> dict[str, Kept]:
+    """Returns what a ListTensorsResponse says, by name."""
+    return {info.name: Kept(info.name, descriptor_of(info.tensor), info.version,
+                            info.kept_bytes)
+            for info in session_pb2.ListTensorsResponse.FromString(response).tensors}

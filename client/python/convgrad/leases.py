@@ -1,0 +1,90 @@
+"""How a session begins, stays and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from convgrad.attempts import Opened
+from convgrad.changes import Changes
+from convgrad.errors import Cancelled, ConvgradError, SessionExpired, from_rpc
+from convgrad.options import Options
+from convgrad.requests import Call
+from convgrad.v1 import session_pb2
+
+if TYPE_CHECKING:
+    from convgrad.client import Client
+
+_SERVICE = "ConvGradSessions/"
+_RENEWALS_PER_LEASE = 3
+_CLOSE_SECONDS = 10.0
+
+
+def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
+    """Returns a call of the service that opens and ends sessions."""
+    return Call(_SERVICE + method, request.SerializeToString(),
+                session_pb2.SessionResponse.FromString, **settings)
+
+
+def open_session(client: Client, name: str, lease_seconds: float, quota_bytes: int,
+                 readers: Sequence[str]) -> Opened:
+    """Opens a session on whichever server the client comes to."""
+    request = session_pb2.OpenSessionRequest(
+        open_id=os.urandom(16), name=name, lease_seconds=lease_seconds,
+        quota_bytes=quota_bytes, readers=readers)
+    return Opened(*client.run_somewhere(call_of("OpenSession", request)))
+
+
+def resume_session(client: Client, name: str, session_id: bytes) -> Opened:
+    """Resumes a session on whichever of the client's servers has it."""
+    request = session_pb2.ResumeSessionRequest(session_id=session_id, name=name)
+    unknown: SessionExpired | None = None
+    for target in client.targets:
+        try:
+            return Opened(*client.run_somewhere(
+                call_of("ResumeSession", request, target=target)))
+        except SessionExpired as error:
+            unknown = error
+    assert unknown is not None
+    raise unknown
+
+
+def renew_regularly(client: Client, opened: Opened, changes: Changes) -> None:
+    """Has the session's thread renew it until that stops."""
+    request = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
+    call = call_of("RenewSession", request, target=opened.target)
+    seconds = opened.answer.lease_seconds / _RENEWALS_PER_LEASE
+
+    def renew() -> None:
+        with contextlib.suppress(Cancelled):
+            client.start(call, seconds).add_done_callback(
+                lambda rpc: changes.thread.later(0, lambda: done(rpc)))
+
+    def done(rpc: Any) -> None:
+        error = None if rpc.code() == grpc.StatusCode.OK else from_rpc(
+            rpc.code(), rpc.details(), rpc.trailing_metadata())
+        if isinstance(error, SessionExpired):
+            changes.stop(error)
+        else:
+            changes.thread.later(seconds, renew)
+
+    changes.thread.later(seconds, renew)
+
+
+def close_session(client: Client, opened: Opened, epoch: int) -> None:
+    """Closes the session, unless somebody else has resumed it meanwhile.
+
+    One that can't be reached ends with its lease.
+    """
+    request: Any = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
+    settings: dict[str, Any] = dict(
+        target=opened.target, options=Options(timeout=_CLOSE_SECONDS))
+    with contextlib.suppress(ConvgradError):
+        if client.run(call_of("RenewSession", request, **settings)).epoch <= epoch:
+            request = session_pb2.CloseSessionRequest(
+                session_id=opened.answer.session_id)
+            client.run(call_of("CloseSession", request, **settings))

@@ -1,0 +1,304 @@
+"""Sessions: tensors that stay on the server, each change of them exactly once."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+import numpy.typing as npt
+
+from convgrad import layouts, operations
+from convgrad.attempts import Instead, Opened, Read
+from convgrad.changes import Changes
+from convgrad.errors import (
+    Cancelled,
+    ConvgradError,
+    EpochEnded,
+    NotFound,
+    SessionExpired,
+    invalid,
+    message_of,
+)
+from convgrad.kept import Kept, Put, got_tensors, listed_tensors, put_message, put_of
+from convgrad.layouts import Array, Descriptor
+from convgrad.leases import close_session, renew_regularly
+from convgrad.options import Options
+from convgrad.requests import MAX_PAYLOAD_BYTES, Call
+from convgrad.v1 import session_pb2
+from convgrad.validation import OPERANDS
+
+if TYPE_CHECKING:
+    from convgrad.client import Client
+
+R = TypeVar("R")
+Prepared = tuple[Call[R], "Instead | None"]
+
+_SERVICE = "ConvGradSessions/"
+_CHANGES = (_SERVICE + "PutTensors", _SERVICE + "DropTensors")
+
+
+def _method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
+    """Makes a method of what prepares its call, and what to send instead if that fails."""
+
+    @functools.wraps(prepare)
+    def method(self: Session, /, *args: Any, **kwargs: Any) -> R:
+        call, instead = prepare(self, *args, **kwargs)
+        if _is_change(call):
+            result: R = self._changes.submit(call, instead).result()
+            return result
+        return self._read(call, self._changes.begin_read())
+
+    method.prepare = prepare  # type: ignore[attr-defined]
+    return method
+
+
+def _operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
+    """Makes a method of an operation, which takes names of kept tensors for arrays."""
+
+    @functools.wraps(prepare)
+    def named(self: Session, /, *args: Any, **kwargs: Any) -> Prepared[R]:
+        operands = {name: self._operand(kwargs.pop(name))
+                    for name in OPERANDS if name in kwargs}
+        call = prepare(*map(self._operand, args), **operands, **kwargs)
+        self._remember({kept: call.results[result]
+                        for result, kept in call.kept_results.items()})
+        return call, None
+
+    return _method(named)
+
+
+class Session:
+    """Tensors on the server, by name. Client.session() opens one. Thread-safe.
+
+        with client.session() as session:
+            session.put("w", w, layout="OIX")
+            y = session.conv_forward(x, "w", padding=1).output
+            session.conv_backward(dy, x, "w", padding=1, add={"grad_weight": "gw"})
+            gw = session.get("gw")
+
+    Calls see what was submitted before them, from whichever thread. What changes the
+    session does so exactly once: the client repeats a change whose answer it didn't get.
+    Each method may raise SessionExpired and SessionTakenOver; the session is of no use
+    then. EpochEnded says that a change submitted before has failed.
+    """
+
+    conv_forward = _operation(operations.conv_forward)
+    conv_backward = _operation(operations.conv_backward)
+    conv_transpose_forward = _operation(operations.conv_transpose_forward)
+    conv_transpose_backward = _operation(operations.conv_transpose_backward)
+    linear_forward = _operation(operations.linear_forward)
+    linear_backward = _operation(operations.linear_backward)
+
+    def __init__(self, client: Client, opened: Opened, keep_open: bool) -> None:
+        self._client = client
+        self._opened = opened
+        self._keep_open = keep_open
+        self._changes = Changes(client, opened)
+        self._lock = threading.Lock()
+        self._known: dict[str, Descriptor] = {}
+        self._known_failures = 0
+        renew_regularly(client, opened, self._changes)
+        # Who forgets to close it has it expire.
+        self._stop = weakref.finalize(self, self._changes.stop,
+                                      Cancelled("the session is closed"))
+
+    @property
+    def id(self) -> bytes:
+        """A secret: who has it may use the session."""
+        return self._opened.answer.session_id
+
+    @property
+    def number(self) -> int:
+        """Of the last change of which it is known, with all before it, that it took effect."""
+        return self._changes.number
+
+    @property
+    def quota_bytes(self) -> int:
+        """What the session may keep."""
+        return self._opened.answer.quota_bytes
+
+    def submit(self, method: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        """Starts one of the session's methods, and returns before it is done.
+
+            futures = [session.submit(session.put, name, array) for name, array in ...]
+
+        What changes the session does so in the order of these calls. Waits only while 64
+        changes are under way. A future's callbacks mustn't wait for the session.
+        """
+        prepare = getattr(method, "prepare", None)
+        if prepare is None or getattr(method, "__self__", None) is not self:
+            raise invalid("INVALID_ENUM", "method", method, "a method of this session")
+        call, instead = prepare(self, *args, **kwargs)
+        if _is_change(call):
+            return self._changes.submit(call, instead)
+        return self._client.submit(self._read, call, self._changes.begin_read())
+
+    @_method
+    def put(self, name: str | Mapping[str, npt.ArrayLike],
+            array: npt.ArrayLike | None = None, *, layout: str = "NCX",
+            layouts: Mapping[str, str] | None = None, dedupe: bool = False,
+            timeout: float | None = None) -> Prepared[None]:
+        """Keeps an array under a name, or a mapping of them: all or none.
+
+        A weight's `layout` is OIX, OXI or XIO; `layouts` has those of single names. With
+        `dedupe` the server is asked first which of the bytes it has, in any session of
+        this client, and those aren't sent.
+        Errors: ResourceExhausted if the session's quota or the server's memory is full.
+        """
+        arrays = name if isinstance(name, Mapping) else {name: array}
+        if any(value is None for value in arrays.values()):
+            raise invalid("MISSING", "array", "nothing", "one beside the name")
+        puts = [put_of(key, value, (layouts or {}).get(key, layout))  # type: ignore[arg-type]
+                for key, value in arrays.items()]
+        size = sum(put.payload.nbytes for put in puts)
+        if size > MAX_PAYLOAD_BYTES:
+            raise invalid("LIMIT_EXCEEDED", "request", f"{size} bytes",
+                          f"at most {MAX_PAYLOAD_BYTES} in one put")
+        self._remember({put.name: put.descriptor for put in puts})
+        call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
+                                options=_timeout(timeout))
+        if not dedupe:
+            return replace(call, message=put_message(puts, {})), None
+        digests = {put.name: put.digest() for put in puts}
+        return (replace(call, message=put_message(puts, digests, self._have(digests.values()))),
+                lambda error: _all_bytes(error, call, puts, digests))
+
+    @_method
+    def get(self, name: str, *, dtype: npt.DTypeLike | None = None,
+            layout: str | None = None, first_item: int = 0, items: int = 0,
+            timeout: float | None = None) -> Prepared[Array]:
+        """Returns a kept tensor; default: in the dtype and layout that it is kept in.
+
+        `items` of the batch, from `first_item` on, where not all are wanted; 0: the rest.
+        """
+        request = session_pb2.GetTensorsRequest()
+        wanted = request.tensors.add(name=name, first_item=first_item, items=items)
+        if dtype is not None:
+            wanted.dtype = layouts.wire_dtype(layouts.name_of_dtype(dtype, "dtype"))
+        if layout is not None:
+            wanted.layout = layouts.wire_layout(layout, "layout")
+        return Call(_SERVICE + "GetTensors", request.SerializeToString(),
+                    lambda response: got_tensors(response)[name],
+                    options=_timeout(timeout)), None
+
+    @_method
+    def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
+        """Gives the names and their memory back, all or none. Without names: everything."""
+        request = session_pb2.DropTensorsRequest(names=names, all=not names)
+        with self._lock:
+            for name in names or list(self._known):
+                self._known.pop(name, None)
+        return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
+                    options=_timeout(timeout)), None
+
+    @_method
+    def tensors(self, *, timeout: float | None = None) -> Prepared[dict[str, Kept]]:
+        """Returns what the session keeps, by name."""
+        return Call(_SERVICE + "ListTensors", b"", listed_tensors,
+                    options=_timeout(timeout)), None
+
+    def close(self) -> None:
+        """Drops everything, once it is known what became of each change under way."""
+        if self._stop.alive:
+            self._changes.flush()
+            self._end()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            self.close()
+        elif self._stop.alive:
+            self._end()
+
+    def _end(self) -> None:
+        is_lost = self._changes.is_stopped
+        self._stop()
+        if not is_lost and not self._keep_open:
+            close_session(self._client, self._opened, self._changes.epoch)
+
+    def _read(self, call: Call[R], read: Read) -> R:
+        metadata: tuple[tuple[str, str | bytes], ...] = (
+            ("convgrad-session-bin", self.id), ("convgrad-session-after", str(read.after)))
+        call = replace(call, target=self._opened.target, metadata=metadata,
+                       on_start=read.begin if read.after > self.number else None)
+        deadline = self._client.deadline_of(call)
+        try:
+            while True:
+                try:
+                    result = self._client.run(call)
+                    break
+                except ConvgradError as error:
+                    is_early = error.code == grpc.StatusCode.ABORTED and (
+                        deadline is None or time.monotonic() < deadline)
+                    if isinstance(error, SessionExpired):
+                        self._changes.stop(error)
+                    if not read.is_lost and not is_early:
+                        raise
+                if read.is_lost:
+                    break
+        finally:
+            self._changes.end_read(read)
+        if read.is_lost:
+            raise EpochEnded("a change failed that this call was to see")
+        return result
+
+    def _have(self, digests: Iterable[bytes]) -> frozenset[bytes]:
+        """Returns those whose bytes the server has."""
+        asked = list(dict.fromkeys(digests))
+        request = session_pb2.HaveTensorsRequest(digests=asked)
+        answer = self._client.run(Call(
+            _SERVICE + "HaveTensors", request.SerializeToString(),
+            session_pb2.HaveTensorsResponse.FromString, target=self._opened.target))
+        return frozenset(digest for digest, have in zip(asked, answer.have) if have)
+
+    def _operand(self, tensor: Any) -> Any:
+        return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor
+
+    def _remember(self, tensors: Mapping[str, Descriptor]) -> None:
+        with self._lock:
+            self._forget_if_failed()
+            self._known.update(tensors)
+
+    def _forget_if_failed(self) -> None:
+        """What was submitted may not have come about."""
+        if self._known_failures != self._changes.failures:
+            self._known_failures = self._changes.failures
+            self._known.clear()
+
+    def _descriptor(self, name: str) -> Descriptor:
+        with self._lock:
+            self._forget_if_failed()
+            known = self._known.get(name)
+        if known is not None:
+            return known
+        listed = self.tensors()
+        if name not in listed:
+            raise NotFound(message_of("operation.operands", f"'{name}', which the session "
+                                      "doesn't keep", "the name of a kept tensor"))
+        self._remember({name: listed[name].descriptor})
+        return listed[name].descriptor
+
+
+def _is_change(call: Call[Any]) -> bool:
+    return call.method in _CHANGES or bool(call.kept_results)
+
+
+def _timeout(seconds: float | None) -> Options:
+    return Options() if seconds is None else Options(timeout=seconds)
+
+
+def _all_bytes(error: ConvgradError, call: Call[None], puts: list[Put],
+               digests: Mapping[str, bytes]) -> Call[None] | None:
+    """Returns the put with all bytes if some had gone that the server had when asked."""
+    if not isinstance(error, NotFound) or not error.field.endswith(".digest"):
+        return None
+    return replace(call, message=put_message(puts, digests))

@@ -1,0 +1,311 @@
+"""Sessions against a real server: kept tensors, order, exactly once, ends."""
+
+import concurrent.futures
+import pathlib
+import signal
+import time
+import urllib.request
+
+import numpy as np
+import pytest
+from cutting_proxy import CuttingProxy
+from server_process import ServerProcess
+
+import convgrad
+from convgrad.requests import Call
+from convgrad.v1 import session_pb2
+
+X = np.arange(2 * 4 * 6 * 6, dtype=np.float32).reshape(2, 4, 6, 6) % 7 - 3
+W = np.arange(6 * 4 * 3 * 3, dtype=np.float32).reshape(6, 4, 3, 3) % 5 - 2
+B = np.arange(6, dtype=np.float32)
+G = np.arange(2 * 6 * 6 * 6, dtype=np.float32).reshape(2, 6, 6, 6) % 3 - 1
+
+
+@pytest.fixture
+def session(client):
+    with client.session() as session:
+        yield session
+
+
+def sessions_of(client):
+    return client.run(Call("ConvGradSessions/ListSessions", b"",
+                           session_pb2.ListSessionsResponse.FromString)).sessions
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_kept_operands_give_the_bits_of_arrays(client, session):
+    session.put({"x": X, "w": W, "b": B}, layouts={"w": "OIX"})
+    found = session.conv_forward("x", "w", "b", padding=1)
+    np.testing.assert_array_equal(found.output,
+                                  client.conv_forward(X, W, B, padding=1).output)
+    gradients = session.conv_backward(G, input="x", weight="w", padding=1)
+    expected = client.conv_backward(G, X, W, padding=1)
+    for one, other in zip(gradients[:3], expected[:3]):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(
+        session.conv_transpose_forward("x", W.swapaxes(0, 1)).output,
+        client.conv_transpose_forward(X, W.swapaxes(0, 1)).output)
+    session.put({"rows": X.reshape(2, -1), "flat": W.reshape(12, -1).repeat(8, 1)[:, :144]},
+                layouts={"flat": "OIX"})
+    np.testing.assert_array_equal(
+        session.linear_forward("rows", "flat").output,
+        client.linear_forward(X.reshape(2, -1),
+                              W.reshape(12, -1).repeat(8, 1)[:, :144]).output)
+
+
+def test_results_stay_and_are_operands(client, session):
+    session.put("w", W, layout="OIX")
+    found = session.conv_forward(X, "w", padding=1, activation="relu", keep={"output": "y"})
+    assert found.output is None and found.report.implementation
+    expected = client.conv_forward(X, W, padding=1, activation="relu").output
+    np.testing.assert_array_equal(session.get("y"), expected)
+    np.testing.assert_array_equal(session.get("y", layout="NXC", dtype="bf16"),
+                                  expected.transpose(0, 2, 3, 1).astype("bfloat16"))
+    found = session.conv_backward(
+        G, X, "w", padding=1, activation="relu", output="y",
+        gradients=["grad_bias", "grad_input"], keep={"grad_input": "gx"})
+    expected = client.conv_backward(G, X, W, padding=1, activation="relu", output=expected)
+    np.testing.assert_array_equal(session.get("gx"), expected.grad_input)
+    np.testing.assert_array_equal(found.grad_bias, expected.grad_bias)
+    np.testing.assert_array_equal(session.get("gx", first_item=1), expected.grad_input[1:])
+    np.testing.assert_array_equal(session.get("gx", items=1), expected.grad_input[:1])
+    kept = session.tensors()
+    assert kept.keys() == {"w", "y", "gx"} and kept["gx"].shape == X.shape
+    assert kept["w"].version == 1 and session.number == 3
+    session.drop("w", "y")
+    assert session.tensors().keys() == {"gx"}
+    session.drop()
+    assert not session.tensors()
+
+
+def test_gradients_add_up(client, session):
+    session.put("w", W, layout="OIX")
+    for scale in (1, 2, 3):
+        session.conv_backward(G, X, "w", padding=1, gradients=["grad_weight"],
+                              scales={"grad_weight": scale}, add={"grad_weight": "gw"})
+    expected = client.conv_backward(G, X, W, padding=1).grad_weight
+    np.testing.assert_array_equal(session.get("gw"), 6 * expected)
+
+
+def test_changes_are_pipelined_in_order(session):
+    futures = [session.submit(session.put, "x", X + i) for i in range(200)]
+    read = session.submit(session.get, "x")
+    np.testing.assert_array_equal(read.result(), X + 199)
+    assert [future.result() for future in futures] == [None] * 200
+    assert session.number == 200
+
+
+def test_what_came_behind_a_failure_fails_with_it(session):
+    session.put("before", X)
+    futures = [session.submit(session.put, name, X) for name in ("one", "no/good", "two")]
+    read = session.submit(session.get, "two")
+    assert futures[0].result() is None
+    assert isinstance(futures[1].exception(), convgrad.InvalidArgument)
+    for future in (futures[2], read):
+        assert isinstance(future.exception(), convgrad.EpochEnded)
+    assert "no/good" not in str(read.exception()) and "tensors[0].name" in str(
+        futures[2].exception())
+    session.put("three", X)
+    assert session.tensors().keys() == {"before", "one", "three"}
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a\\b", "..\n", "\x00", "é", "n" * 10240])
+def test_bad_names(session, name):
+    for attempt in (lambda: session.put(name, X), lambda: session.conv_forward(
+            X, W, keep={"output": name})):
+        with pytest.raises(convgrad.InvalidArgument, match="expected"):
+            attempt()
+    with pytest.raises(convgrad.NotFound):
+        session.conv_forward(X, name)
+    session.put("good", X)
+    assert session.tensors().keys() == {"good"}
+
+
+def test_other_bad_input(client, session):
+    for attempt, words in (
+            (lambda: session.put("x"), "array: found nothing"),
+            (lambda: session.put("x", X.astype("f8")), "tensors.x.dtype: found float64"),
+            (lambda: session.put("x", X, layout="NHWC"), "tensors.x.layout: found NHWC"),
+            (lambda: session.conv_forward(X, W, keep={"output": "y"}, add={"output": "y"}),
+             "add.output: found 'y'"),
+            (lambda: session.conv_forward(X, W, keep={"grad_input": "y"}),
+             "keep.grad_input: found a result not asked for"),
+            (lambda: session.submit(client.conv_forward, X, W), "a method of this session"),
+            (lambda: client.conv_forward("x", W), "session: found the name 'x'")):
+        with pytest.raises(convgrad.InvalidArgument) as caught:
+            attempt()
+        assert words in caught.value.message
+    with pytest.raises(convgrad.Unimplemented, match="stream"):
+        session.conv_forward(X, W, keep={"output": "y"}, slice_items=1)
+    session.put("sum", X)
+    with pytest.raises(convgrad.InvalidArgument):
+        session.conv_forward(X, W, padding=1, add={"output": "sum"})
+    assert session.number == 1
+
+
+def test_a_quota_that_is_full(client):
+    with client.session(quota=4 * X.nbytes) as session:
+        session.put("x", X)
+        with pytest.raises(convgrad.ResourceExhausted, match="quota"):
+            session.put({str(i): X for i in range(9)})
+        session.drop("x")
+        session.put("y", X)
+        assert session.tensors().keys() == {"y"}
+
+
+def received_bytes(server, operation):
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as page:
+        return sum(float(line.split()[-1]) for line in page.read().decode().splitlines()
+                   if line.startswith("convgrad_received_bytes_total{")
+                   and f'op="{operation}"' in line)
+
+
+def test_bytes_that_the_server_has_arent_sent(monkeypatch):
+    server = ServerProcess("--metrics_listen=127.0.0.1:0")
+    with convgrad.Client(server.address) as client, client.session() as first, \
+            client.session() as second:
+        first.put({"x": X, "w": W}, layouts={"w": "OIX"}, dedupe=True)
+        before = received_bytes(server, "put")
+        assert before == X.nbytes + W.nbytes
+        second.put({"x": X, "w": W, "b": B}, layouts={"w": "OIX"}, dedupe=True)
+        assert received_bytes(server, "put") == before + B.nbytes
+        np.testing.assert_array_equal(second.get("w"), W)
+        # The server has it when asked, and no more when it is put.
+        monkeypatch.setattr(second, "_have", frozenset)
+        later = [second.submit(second.put, "gone", X + 1, dedupe=True),
+                 second.submit(second.put, "later", B)]
+        assert [future.result() for future in later] == [None, None]
+        np.testing.assert_array_equal(second.get("gone"), X + 1)
+    server.kill()
+
+
+def test_a_change_whose_deadline_is_over():
+    """The server stands still; what is given up then never happens, what follows does."""
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client, client.session() as session:
+        session.put("x", X)
+        server.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: "T (stopped)" in pathlib.Path(
+            f"/proc/{server.process.pid}/status").read_text())
+        late = session.submit(session.put, "late", X, timeout=0.2)
+        behind = session.submit(session.put, "behind", X)
+        assert isinstance(late.exception(), convgrad.DeadlineExceeded)
+        server.process.send_signal(signal.SIGCONT)
+        assert isinstance(behind.exception(), (convgrad.EpochEnded, type(None)))
+        session.put("after", X)
+        assert session.tensors().keys() - {"late", "behind"} == {"x", "after"}
+    server.kill()
+
+
+def test_threads_share_a_session(session):
+    session.put("w", W, layout="OIX")
+
+    def work(_):
+        for _ in range(10):
+            session.conv_backward(G, X, "w", padding=1, gradients="grad_weight",
+                                  add={"grad_weight": "gw"})
+
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
+    expected = session.conv_backward(G, X, "w", padding=1).grad_weight
+    np.testing.assert_array_equal(session.get("gw"), 80 * expected)
+
+
+def accumulate(session, operands, steps):
+    futures = [session.submit(session.put, "w", W, layout="OIX")]
+    for i in range(steps):
+        futures.append(session.submit(
+            session.conv_backward, operands[i], X, "w", padding=1, gradients="grad_weight",
+            add={"grad_weight": "gw"}))
+    for future in futures:
+        future.result()
+    return session.get("gw"), session.number
+
+
+def test_connections_that_are_cut_change_no_bit(server, client, rng):
+    operands = rng.standard_normal((400, *G.shape), np.float32)
+    with client.session() as session:
+        expected = accumulate(session, operands, 400)
+    proxy = CuttingProxy(server.address, cuts=100, mean_bytes=30_000)
+    retry = convgrad.RetryPolicy(max_attempts=10_000, max_seconds=0.05)
+    with convgrad.Client(proxy.address, retry=retry) as cut, cut.session() as session:
+        found = accumulate(session, operands, 400)
+    assert proxy.cuts == 100
+    np.testing.assert_array_equal(found[0], expected[0])
+    assert found[1] == expected[1] == 401
+    proxy.close()
+
+
+def test_a_session_that_another_client_has_resumed(server):
+    with convgrad.Client(server.address) as one, convgrad.Client(server.address) as two:
+        with one.session() as first:
+            first.put("x", X)
+            with two.session(resume=first.id, keep_open=True) as second:
+                np.testing.assert_array_equal(second.get("x"), X)
+                assert second.number == 1
+                with pytest.raises(convgrad.SessionTakenOver):
+                    first.put("x", X + 1)
+                with pytest.raises(convgrad.SessionTakenOver):
+                    first.put("x", X + 1)
+                second.put("y", X)
+        # The first client's end isn't the session's.
+        with two.session(resume=first.id) as third:
+            assert third.tensors().keys() == {"x", "y"}
+        with pytest.raises(convgrad.SessionExpired):
+            two.session(resume=first.id)
+
+
+def test_closing_leaves_a_session_that_was_taken_over_unseen(server):
+    with convgrad.Client(server.address) as one, convgrad.Client(server.address) as two:
+        with one.session() as first:
+            second = two.session(resume=first.id)
+        second.put("x", X)
+        second.close()
+
+
+def test_sessions_are_renewed_and_end():
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client, client.session(lease=1) as session:
+        session.put("x", X)
+        with client.session(lease=1, keep_open=True) as other:
+            other.put("x", X)
+        assert len(sessions_of(client)) == 2
+        wait_until(lambda: len(sessions_of(client)) == 1)
+        np.testing.assert_array_equal(session.get("x"), X)
+        with pytest.raises(convgrad.SessionExpired):
+            client.session(resume=other.id)
+        server.kill()
+        server.restart()
+        with pytest.raises(convgrad.SessionExpired):
+            session.put("x", X)
+        with pytest.raises(convgrad.SessionExpired):
+            session.get("x")
+    server.kill()
+
+
+def test_a_forgotten_session_isnt_renewed():
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client:
+        client.session(lease=1).put("x", X)
+        wait_until(lambda: not sessions_of(client))
+    server.kill()
+
+
+def test_a_closed_session_and_a_closed_client(server):
+    with convgrad.Client(server.address) as client:
+        with client.session() as session:
+            pending = session.submit(session.put, "x", X)
+        assert pending.result() is None
+        for attempt in (lambda: session.put("x", X), lambda: session.get("x")):
+            with pytest.raises(convgrad.Cancelled, match="session is closed"):
+                attempt()
+        left = client.session()
+    with pytest.raises(convgrad.Cancelled, match="client is closed"):
+        left.put("x", X)
+    left.close()
