@@ -105,7 +105,11 @@ void Session::AwaitSettled(Decided settled) {
   ChangeOrder::Notices notices;
   {
     MutexLock lock(&mutex_);
-    order_.AwaitSettled(std::move(settled), &notices);
+    if (has_ended_) {
+      notices.emplace_back(std::move(settled), NoSuchSession());
+    } else {
+      order_.AwaitSettled(std::move(settled), &notices);
+    }
   }
   Tell(std::move(notices));
 }

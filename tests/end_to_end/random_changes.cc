@@ -62,7 +62,11 @@ v1::PutTensorsRequest RandomChanges::Put(const ModelTensors& tensors) {
     if (kind != 'x' && Chance(50)) continue;
     v1::NamedPut* put = request.add_tensors();
     put->set_name(Name(kind));
-    const ModelTensor tensor = RandomTensor(put->name());
+    ModelTensor tensor = RandomTensor(put->name());
+    // What is there already.
+    const auto twin = tensors.find(Name(kind));
+    const bool is_twin = twin != tensors.end() && Chance(20);
+    if (is_twin) tensor = twin->second;
     const std::string bytes = tensor.Bytes(tensor.channels_last);
     if (!digests.empty() && Chance(25)) {
       put->set_digest(digests[Below(static_cast<int>(digests.size()))]);
@@ -72,7 +76,9 @@ v1::PutTensorsRequest RandomChanges::Put(const ModelTensors& tensors) {
       put->set_digest(std::string(32, '?'));
       continue;
     }
-    if (Chance(50)) put->set_digest(DigestOf(DescriptorOf(tensor), bytes));
+    if (is_twin || Chance(50)) {
+      put->set_digest(DigestOf(DescriptorOf(tensor), bytes));
+    }
     *put->mutable_tensor() = MessageOf(tensor);
     put->mutable_tensor()->mutable_inline_()->set_payload_index(
         request.payloads_size());

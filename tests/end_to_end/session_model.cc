@@ -8,6 +8,8 @@
 namespace convgrad {
 namespace {
 
+using Payloads = google::protobuf::RepeatedPtrField<std::string>;
+
 constexpr int64_t kWindow = 64;
 constexpr int kChannels = 2;
 constexpr int kKernel = 3;
@@ -74,20 +76,27 @@ ModelReply Error(grpc::StatusCode code, std::string field) {
   return {code, std::move(field), {}};
 }
 
+bool IsShort(const v1::Tensor& tensor, const Payloads& payloads) {
+  int64_t expected = sizeof(float);
+  for (int64_t extent : tensor.dims()) expected *= extent;
+  const std::string& bytes = payloads[tensor.inline_().payload_index()];
+  return static_cast<int64_t>(bytes.size()) != expected;
+}
+
 ModelReply Make(const v1::PutTensorsRequest& request, int64_t number,
                 ModelTensors* tensors) {
   const ModelTensors before = *tensors;
+  for (const v1::NamedPut& put : request.tensors()) {
+    if (put.has_tensor() && IsShort(put.tensor(), request.payloads())) {
+      return Error(grpc::INVALID_ARGUMENT, "payloads[");
+    }
+  }
   for (int i = 0; i < request.tensors_size(); ++i) {
     const v1::NamedPut& put = request.tensors(i);
     ModelTensor tensor;
     if (put.has_tensor()) {
       const std::string& bytes =
           request.payloads(put.tensor().inline_().payload_index());
-      int64_t expected = 4;
-      for (int64_t extent : put.tensor().dims()) expected *= extent;
-      if (static_cast<int64_t>(bytes.size()) != expected) {
-        return Error(grpc::INVALID_ARGUMENT, "payloads[");
-      }
       tensor = FromBytes(DimsOf(put.tensor()),
                          IsChannelsLast(put.tensor().layout()), bytes);
       tensor.digest = put.digest();
@@ -120,8 +129,7 @@ ModelReply Make(const v1::DropTensorsRequest& request, int64_t /*number*/,
 // Finds what an operand is. Returns an error's code, OK for none.
 grpc::StatusCode Read(
     const v1::Tensor& operand, const std::string& kind,
-    const google::protobuf::RepeatedPtrField<std::string>& payloads,
-    const ModelTensors& tensors, ModelTensor* value) {
+    const Payloads& payloads, const ModelTensors& tensors, ModelTensor* value) {
   if (!operand.has_kept()) {
     *value = FromBytes(ModelDims(kind), IsChannelsLast(operand.layout()),
                        payloads[operand.inline_().payload_index()]);
