@@ -222,7 +222,7 @@ TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
   const SessionUse use = *Open(kAda, 'a');
   use->Arrive({1, 1, std::string(16, 'c'), 0}, now_, absl::InfiniteFuture(),
               [](const ChangeOrder::Decision& /*decision*/) {});
-  use->End(now_, /*force=*/true);
+  use->End(NoSuchSession());
   absl::Status status;
   use->StartEpoch();
   use->AwaitSettled([&](const ChangeOrder::Decision& decision) {
