@@ -71,7 +71,8 @@ absl::Status KeptPlaces::PlaceResult(const TensorDescriptor& descriptor,
   const auto& tensors = session_.state().tensors;
   const auto old = tensors.find(result.name);
   if (result.adds && old != tensors.end()) {
-    if (old->second.descriptor.dims != descriptor.dims) {
+    // Layouts agree (CompleteKept); blocks may still be of other groups.
+    if (old->second.descriptor != descriptor) {
       return InvalidField(
           Reason::kShapeMismatch, path,
           absl::StrCat("'", result.name, "', ",

@@ -69,13 +69,13 @@ class SessionPart {
   // Returns the message that says where a tensor that the call writes is kept.
   v1::Tensor Describe(const TensorDescriptor& descriptor,
                       const std::string& name) const;
-  // As Session::Promise, for the writes so far.
+  // As KeptSession::Promise, for the writes so far.
   absl::Status Promise() { return use_->Promise(writes_); }
   // Returns an error unless the call is a change; `path` names what needs one.
   absl::Status CheckChange(const std::string& path) const;
 
   SessionTable* table() const { return table_; }
-  const Session::Settings& settings() const { return use_->settings(); }
+  const KeptSession::Settings& settings() const { return use_->settings(); }
 
   // Makes the writes take effect, with `reply` as the answer of this change.
   // Errors: kNotFound if the session has ended meanwhile.

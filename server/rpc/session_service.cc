@@ -32,7 +32,7 @@ grpc::ServerUnaryReactor* Answer(
 // `epoch` is the caller's own.
 void Describe(const SessionUse& session, int64_t epoch,
               v1::SessionResponse* response) {
-  const Session::Settings& settings = session->settings();
+  const KeptSession::Settings& settings = session->settings();
   response->set_session_id(settings.id);
   response->set_number(session->state()->number);
   response->set_epoch(epoch);

@@ -138,9 +138,8 @@ absl::StatusOr<KeptTensor> PutTensorsCall::Keep(
                         "another digest than that of the bytes",
                         "SHA-256 as session.proto defines it, or none");
   }
-  session().table()->digests()->Add(session().settings().client, put.digest,
-                                    tensor);
-  return tensor;
+  return session().table()->digests()->Add(session().settings().client,
+                                           put.digest, tensor);
 }
 
 GetTensorsCall::GetTensorsCall(const CallServices& services,

@@ -24,10 +24,16 @@ std::string DigestOf(const TensorDescriptor& descriptor,
   return digest;
 }
 
-void DigestIndex::Add(const std::string& client, const std::string& digest,
-                      const KeptTensor& tensor) {
+KeptTensor DigestIndex::Add(const std::string& client,
+                            const std::string& digest,
+                            const KeptTensor& tensor) {
   MutexLock lock(&mutex_);
-  entries_[{client, digest}] = {tensor.descriptor, tensor.bytes};
+  Entry& entry = entries_[{client, digest}];
+  if (std::shared_ptr<const KeptBytes> same = entry.bytes.lock()) {
+    return {entry.descriptor, std::move(same), 0};
+  }
+  entry = {tensor.descriptor, tensor.bytes};
+  return tensor;
 }
 
 std::optional<KeptTensor> DigestIndex::Find(const std::string& client,

@@ -27,8 +27,10 @@ std::string DigestOf(const TensorDescriptor& descriptor,
 // A digest of another client's bytes is unknown. Thread-safe.
 class DigestIndex {
  public:
-  void Add(const std::string& client, const std::string& digest,
-           const KeptTensor& tensor);
+  // Returns what stands for the digest from now on, as long as anybody keeps
+  // it: `tensor`, or the same bytes that were there before.
+  KeptTensor Add(const std::string& client, const std::string& digest,
+                 const KeptTensor& tensor);
   std::optional<KeptTensor> Find(const std::string& client,
                                  const std::string& digest) const;
 

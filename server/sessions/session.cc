@@ -15,15 +15,16 @@ absl::Status NoSuchSession() {
                     "an open session of the caller's"});
 }
 
-Session::Session(Settings settings, ClientQuotas* quotas, absl::Time now)
+KeptSession::KeptSession(Settings settings, ClientQuotas* quotas,
+                         absl::Time now)
     : settings_(std::move(settings)),
       quotas_(quotas),
       state_(std::make_shared<const KeptState>()),
       expires_(now + settings_.lease) {}
 
-Session::~Session() { End(NoSuchSession()); }
+KeptSession::~KeptSession() { End(NoSuchSession()); }
 
-SessionInfo Session::info() const {
+SessionInfo KeptSession::info() const {
   MutexLock lock(&mutex_);
   return {settings_.name,
           settings_.client,
@@ -36,23 +37,23 @@ SessionInfo Session::info() const {
           users_ > 0 ? absl::InfiniteFuture() : expires_};
 }
 
-int64_t Session::epoch() const {
+int64_t KeptSession::epoch() const {
   MutexLock lock(&mutex_);
   return order_.epoch();
 }
 
-int64_t Session::replies() const {
+int64_t KeptSession::replies() const {
   MutexLock lock(&mutex_);
   return order_.replies();
 }
 
-std::shared_ptr<const KeptState> Session::state() const {
+std::shared_ptr<const KeptState> KeptSession::state() const {
   MutexLock lock(&mutex_);
   return state_;
 }
 
-uint64_t Session::Arrive(ChangeId change, absl::Time now, absl::Time deadline,
-                         Decided decided) {
+uint64_t KeptSession::Arrive(ChangeId change, absl::Time now,
+                             absl::Time deadline, Decided decided) {
   ChangeOrder::Notices notices;
   uint64_t id = 0;
   {
@@ -68,8 +69,8 @@ uint64_t Session::Arrive(ChangeId change, absl::Time now, absl::Time deadline,
   return id;
 }
 
-uint64_t Session::AwaitNumber(int64_t number, absl::Time now,
-                              absl::Time deadline, Decided decided) {
+uint64_t KeptSession::AwaitNumber(int64_t number, absl::Time now,
+                                  absl::Time deadline, Decided decided) {
   ChangeOrder::Notices notices;
   uint64_t id = 0;
   {
@@ -85,12 +86,12 @@ uint64_t Session::AwaitNumber(int64_t number, absl::Time now,
   return id;
 }
 
-bool Session::Withdraw(uint64_t waiter) {
+bool KeptSession::Withdraw(uint64_t waiter) {
   MutexLock lock(&mutex_);
   return order_.Withdraw(waiter);
 }
 
-int64_t Session::StartEpoch() {
+int64_t KeptSession::StartEpoch() {
   ChangeOrder::Notices notices;
   int64_t epoch;
   {
@@ -101,16 +102,20 @@ int64_t Session::StartEpoch() {
   return epoch;
 }
 
-void Session::AwaitSettled(Decided settled) {
+void KeptSession::AwaitSettled(Decided settled) {
   ChangeOrder::Notices notices;
   {
     MutexLock lock(&mutex_);
-    order_.AwaitSettled(std::move(settled), &notices);
+    if (has_ended_) {
+      notices.emplace_back(std::move(settled), NoSuchSession());
+    } else {
+      order_.AwaitSettled(std::move(settled), &notices);
+    }
   }
   Tell(std::move(notices));
 }
 
-void Session::Expire(absl::Time now) {
+void KeptSession::Expire(absl::Time now) {
   ChangeOrder::Notices notices;
   {
     MutexLock lock(&mutex_);
@@ -119,7 +124,7 @@ void Session::Expire(absl::Time now) {
   Tell(std::move(notices));
 }
 
-absl::Status Session::Promise(const KeptWrites& writes) {
+absl::Status KeptSession::Promise(const KeptWrites& writes) {
   MutexLock lock(&mutex_);
   if (has_ended_) return NoSuchSession();
   const int64_t bytes = After(*state_, writes).quota_bytes;
@@ -138,9 +143,9 @@ absl::Status Session::Promise(const KeptWrites& writes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Session::Commit(const KeptWrites& writes,
-                                        ChangeOrder::Reply reply,
-                                        absl::Time now) {
+absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
+                                            ChangeOrder::Reply reply,
+                                            absl::Time now) {
   ChangeOrder::Notices notices;
   // Its tensors go where no lock is held.
   std::shared_ptr<const KeptState> old;
@@ -161,7 +166,7 @@ absl::StatusOr<int64_t> Session::Commit(const KeptWrites& writes,
   return number;
 }
 
-void Session::Fail(const absl::Status& why, absl::Time now) {
+void KeptSession::Fail(const absl::Status& why, absl::Time now) {
   ChangeOrder::Notices notices;
   {
     MutexLock lock(&mutex_);
@@ -175,20 +180,20 @@ void Session::Fail(const absl::Status& why, absl::Time now) {
   Tell(std::move(notices));
 }
 
-bool Session::Enter(absl::Time now) {
+bool KeptSession::Enter(absl::Time now) {
   MutexLock lock(&mutex_);
   if (has_ended_ || (users_ == 0 && expires_ <= now)) return false;
   ++users_;
   return true;
 }
 
-void Session::Leave(absl::Time now) {
+void KeptSession::Leave(absl::Time now) {
   MutexLock lock(&mutex_);
   --users_;
   expires_ = now + settings_.lease;
 }
 
-bool Session::EndIfExpired(absl::Time now) {
+bool KeptSession::EndIfExpired(absl::Time now) {
   {
     MutexLock lock(&mutex_);
     if (has_ended_) return true;
@@ -200,7 +205,7 @@ bool Session::EndIfExpired(absl::Time now) {
   return true;
 }
 
-void Session::End(const absl::Status& why) {
+void KeptSession::End(const absl::Status& why) {
   ChangeOrder::Notices notices;
   std::shared_ptr<const KeptState> old;
   {

@@ -29,7 +29,7 @@ struct SessionInfo {
 };
 
 // Thread-safe. No callback is called with a lock held.
-class Session {
+class KeptSession {
  public:
   using Decided = ChangeOrder::Decided;
 
@@ -46,8 +46,8 @@ class Session {
   };
 
   // `quotas` counts what the session keeps and outlives it.
-  Session(Settings settings, ClientQuotas* quotas, absl::Time now);
-  ~Session();
+  KeptSession(Settings settings, ClientQuotas* quotas, absl::Time now);
+  ~KeptSession();
 
   const Settings& settings() const { return settings_; }
   SessionInfo info() const;

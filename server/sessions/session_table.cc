@@ -85,7 +85,7 @@ absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
                                    : KeyOf(caller.client, request.name);
   MutexLock lock(&mutex_);
   if (const auto opened = by_open_.find(open_key); opened != by_open_.end()) {
-    const std::shared_ptr<Session>& session =
+    const std::shared_ptr<KeptSession>& session =
         entries_.find(opened->second)->second.session;
     if (session->Enter(clock_())) return SessionUse(session, &clock_);
     return NoSuchSession();
@@ -104,10 +104,11 @@ absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
           ? memory_->max_bytes()
           : std::min(request.quota_bytes, memory_->max_bytes());
   const std::string id = NewId();
-  auto session = std::make_shared<Session>(
-      Session::Settings{id, request.name, LabelOf(id, request.name),
-                        caller.client, caller.has_identity ? caller.client : "",
-                        request.readers, request.lease, quota},
+  auto session = std::make_shared<KeptSession>(
+      KeptSession::Settings{id, request.name, LabelOf(id, request.name),
+                            caller.client,
+                            caller.has_identity ? caller.client : "",
+                            request.readers, request.lease, quota},
       &quotas_, clock_());
   entries_[id] = {session, open_key, name_key, std::move(reservation)};
   by_open_[open_key] = id;
@@ -116,15 +117,15 @@ absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
   return SessionUse(std::move(session), &clock_);
 }
 
-std::shared_ptr<Session> SessionTable::Lookup(const std::string& id) const {
+std::shared_ptr<KeptSession> SessionTable::Lookup(const std::string& id) const {
   MutexLock lock(&mutex_);
   const auto found = entries_.find(id);
   return found == entries_.end() ? nullptr : found->second.session;
 }
 
 absl::StatusOr<SessionUse> SessionTable::Use(
-    const std::string& id, const std::function<bool(const Session&)>& may) {
-  std::shared_ptr<Session> session = Lookup(id);
+    const std::string& id, const std::function<bool(const KeptSession&)>& may) {
+  std::shared_ptr<KeptSession> session = Lookup(id);
   if (session == nullptr || !may(*session) || !session->Enter(clock_())) {
     return NoSuchSession();
   }
@@ -133,7 +134,7 @@ absl::StatusOr<SessionUse> SessionTable::Use(
 
 absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
                                               const std::string& id) {
-  return Use(id, [&](const Session& session) {
+  return Use(id, [&](const KeptSession& session) {
     const std::string& owner = session.settings().owner;
     return owner.empty() || (caller.has_identity && owner == caller.client);
   });
@@ -141,8 +142,8 @@ absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
 
 absl::StatusOr<SessionUse> SessionTable::FindToRead(const SessionCaller& caller,
                                                     const std::string& id) {
-  return Use(id, [&](const Session& session) {
-    const Session::Settings& settings = session.settings();
+  return Use(id, [&](const KeptSession& session) {
+    const KeptSession::Settings& settings = session.settings();
     if (settings.owner.empty()) return true;
     if (!caller.has_identity) return false;
     return settings.owner == caller.client ||
@@ -159,13 +160,14 @@ absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
     const auto found = by_name_.find(KeyOf(caller.client, name));
     if (found != by_name_.end()) id = found->second;
   }
-  return Use(id, [](const Session&) { return true; });
+  return Use(id, [](const KeptSession&) { return true; });
 }
 
 absl::Status SessionTable::Close(const SessionCaller& caller,
                                  const std::string& id) {
   {
-    ASSIGN_OR_RETURN(const SessionUse use, Use(id, [&](const Session& session) {
+    ASSIGN_OR_RETURN(const SessionUse use,
+                     Use(id, [&](const KeptSession& session) {
                        const std::string& owner = session.settings().owner;
                        return owner.empty() || caller.is_admin ||
                               (caller.has_identity && owner == caller.client);
@@ -178,7 +180,7 @@ absl::Status SessionTable::Close(const SessionCaller& caller,
 
 std::vector<SessionInfo> SessionTable::List(const SessionCaller& caller,
                                             bool everybody) const {
-  std::vector<std::shared_ptr<Session>> sessions;
+  std::vector<std::shared_ptr<KeptSession>> sessions;
   {
     MutexLock lock(&mutex_);
     for (const auto& [id, entry] : entries_) {
@@ -208,7 +210,7 @@ void SessionTable::Remove(const std::string& id) {
 }
 
 void SessionTable::Expire() {
-  std::vector<std::shared_ptr<Session>> sessions;
+  std::vector<std::shared_ptr<KeptSession>> sessions;
   {
     MutexLock lock(&mutex_);
     for (const auto& [id, entry] : entries_) sessions.push_back(entry.session);
@@ -225,7 +227,7 @@ void SessionTable::Expire() {
 }
 
 void SessionTable::EndAll(const absl::Status& why) {
-  std::vector<std::shared_ptr<Session>> sessions;
+  std::vector<std::shared_ptr<KeptSession>> sessions;
   {
     MutexLock lock(&mutex_);
     for (const auto& [id, entry] : entries_) sessions.push_back(entry.session);

@@ -28,7 +28,7 @@ class SessionUse {
 
   SessionUse() = default;
   // Requires: session->Enter was true.
-  SessionUse(std::shared_ptr<Session> session, const Clock* clock)
+  SessionUse(std::shared_ptr<KeptSession> session, const Clock* clock)
       : session_(std::move(session)), clock_(clock) {}
   SessionUse(SessionUse&& other) noexcept = default;
   SessionUse& operator=(SessionUse&& other) noexcept {
@@ -40,11 +40,11 @@ class SessionUse {
     if (session_ != nullptr) session_->Leave((*clock_)());
   }
 
-  Session* operator->() const { return session_.get(); }
+  KeptSession* operator->() const { return session_.get(); }
   explicit operator bool() const { return session_ != nullptr; }
 
  private:
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<KeptSession> session_;
   const Clock* clock_ = nullptr;
 };
 
@@ -125,7 +125,7 @@ class SessionTable {
  private:
   // What a session itself takes: bookkeeping, and names of its tensors.
   struct Entry {
-    std::shared_ptr<Session> session;
+    std::shared_ptr<KeptSession> session;
     std::string open_key;
     std::string name_key;  // "" if it can't be found by name
     Reservation reservation;
@@ -135,8 +135,9 @@ class SessionTable {
   absl::Status Check(const SessionCaller& caller,
                      const OpenRequest& request) const;
   absl::StatusOr<SessionUse> Use(
-      const std::string& id, const std::function<bool(const Session&)>& may);
-  std::shared_ptr<Session> Lookup(const std::string& id) const;
+      const std::string& id,
+      const std::function<bool(const KeptSession&)>& may);
+  std::shared_ptr<KeptSession> Lookup(const std::string& id) const;
   // Takes an entry out.
   void Remove(const std::string& id);
 

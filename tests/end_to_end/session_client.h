@@ -2,6 +2,7 @@
 // metadata of changes itself, and so can also get it wrong.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -10,8 +10,9 @@
 
 namespace convgrad {
 
-absl::Status RunBench(const ConvProblem& problem, const Session& session) {
-  const Settings& settings = session.settings;
+absl::Status RunBench(const ConvProblem& problem,
+                      const CommandContext& context) {
+  const Settings& settings = context.settings;
   std::vector<OperationReply> replies;
   ASSIGN_OR_RETURN(const ConvOperation operation,
                    MakeOperation(settings.bench_direction, problem, settings));
@@ -24,14 +25,14 @@ absl::Status RunBench(const ConvProblem& problem, const Session& session) {
   for (int i = -settings.warmup; i < settings.repeat; ++i) {
     placed.call.deadline = absl::Now() + settings.timeout;
     ASSIGN_OR_RETURN(OperationReply reply,
-                     Send(placed.call, settings, session.client));
+                     Send(placed.call, settings, context.client));
     progress->Advance();
     if (i < 0) continue;
     reply.results.clear();
     replies.push_back(std::move(reply));
   }
   progress.reset();
-  session.output->Bench(placed.call.operation, replies);
+  context.output->Bench(placed.call.operation, replies);
   return absl::OkStatus();
 }
 

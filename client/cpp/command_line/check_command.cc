@@ -52,24 +52,24 @@ absl::StatusOr<std::vector<Step>> StepsOf(std::vector<std::string> problems,
 }  // namespace
 
 absl::Status RunCheck(const std::vector<std::string>& problems,
-                      const Session& session) {
+                      const CommandContext& context) {
   ASSIGN_OR_RETURN(const std::vector<Step> steps,
-                   StepsOf(problems, session.settings.check_dtypes));
+                   StepsOf(problems, context.settings.check_dtypes));
   std::vector<Comparison> comparisons;
   bool ok = true;
   Progress progress("check", static_cast<int>(steps.size()));
   for (const Step& step : steps) {
-    Settings settings = session.settings;
+    Settings settings = context.settings;
     settings.dtype = step.dtype;
     ASSIGN_OR_RETURN(comparisons.emplace_back(),
                      CompareWithReference(step.direction, step.problem,
-                                          settings, session.client));
+                                          settings, context.client));
     for (const ComparedResult& result : comparisons.back().results) {
       ok = ok && result.ok();
     }
     progress.Advance();
   }
-  session.output->Comparisons(comparisons);
+  context.output->Comparisons(comparisons);
   return Verdict(ok);
 }
 

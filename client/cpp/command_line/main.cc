@@ -63,11 +63,11 @@ absl::Status PrintCompletions(const std::string& shell) {
   return absl::OkStatus();
 }
 
-absl::Status RunCapabilities(const Session& session) {
+absl::Status RunCapabilities(const CommandContext& context) {
   ASSIGN_OR_RETURN(
       const v1::GetCapabilitiesResponse response,
-      session.client->Capabilities(absl::Now() + session.settings.timeout));
-  session.output->Capabilities(response);
+      context.client->Capabilities(absl::Now() + context.settings.timeout));
+  context.output->Capabilities(response);
   return absl::OkStatus();
 }
 
@@ -79,15 +79,15 @@ absl::Status RunCommand(const std::vector<std::string>& words, Output* output) {
   ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
                    Client::Connect(settings.client));
-  const Session session{settings, client.get(), output};
-  if (command.name == "top") return RunTop(session);
-  if (command.name == "check") return RunCheck(arguments, session);
-  if (command.name == "capabilities") return RunCapabilities(session);
+  const CommandContext context{settings, client.get(), output};
+  if (command.name == "top") return RunTop(context);
+  if (command.name == "check") return RunCheck(arguments, context);
+  if (command.name == "capabilities") return RunCapabilities(context);
   ASSIGN_OR_RETURN(const ConvProblem problem, Parse(arguments[0]));
-  if (command.name == "bench") return RunBench(problem, session);
+  if (command.name == "bench") return RunBench(problem, context);
   return RunOnce(
       command.name == "forward" ? Direction::kForward : Direction::kBackward,
-      problem, session);
+      problem, context);
 }
 
 // Keeps large buffers in the heap: a fresh mapping for every message costs more

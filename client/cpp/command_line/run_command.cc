@@ -14,8 +14,8 @@
 namespace convgrad {
 
 absl::Status RunOnce(Direction direction, const ConvProblem& problem,
-                     const Session& session) {
-  const Settings& settings = session.settings;
+                     const CommandContext& context) {
+  const Settings& settings = context.settings;
   ASSIGN_OR_RETURN(const ConvOperation operation,
                    MakeOperation(direction, problem, settings));
   std::optional<Progress> progress;
@@ -25,21 +25,21 @@ absl::Status RunOnce(Direction direction, const ConvProblem& problem,
   ASSIGN_OR_RETURN(const PlacedCall placed,
                    Place(CallFor(operation, tensors, settings), settings));
   ASSIGN_OR_RETURN(const OperationReply reply,
-                   Send(placed.call, settings, session.client));
+                   Send(placed.call, settings, context.client));
   progress.reset();
-  session.output->Reply(placed.call.operation, reply);
+  context.output->Reply(placed.call.operation, reply);
   if (!settings.out.empty()) {
     ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                      WriteResults(reply, settings.out));
-    session.output->Wrote(paths);
+    context.output->Wrote(paths);
   }
   if (!settings.check) return absl::OkStatus();
   progress.emplace("checking", 1);
   ASSIGN_OR_RETURN(
       const ResultCheck check,
-      CheckResults({operation, tensors, reply}, settings, session.client));
+      CheckResults({operation, tensors, reply}, settings, context.client));
   progress.reset();
-  session.output->Check(check);
+  context.output->Check(check);
   return Verdict(check.ok());
 }
 

@@ -14,8 +14,8 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-absl::Status RunTop(const Session& session) {
-  const Settings& settings = session.settings;
+absl::Status RunTop(const CommandContext& context) {
+  const Settings& settings = context.settings;
   ASSIGN_OR_RETURN(MetricsText before,
                    FetchMetrics(settings.metrics, settings.timeout));
   Clock::time_point then = Clock::now();
@@ -24,7 +24,7 @@ absl::Status RunTop(const Session& session) {
     ASSIGN_OR_RETURN(MetricsText after,
                      FetchMetrics(settings.metrics, settings.timeout));
     const Clock::time_point now = Clock::now();
-    session.output->Activity(
+    context.output->Activity(
         ActivityBetween(before, after, absl::FromChrono(now - then)));
     before = std::move(after);
     then = now;

@@ -199,5 +199,38 @@ TEST_F(SessionTableTest, DigestsAreAClientsOwn) {
             digest);
 }
 
+TEST_F(SessionTableTest, ADigestStandsForBytesThatAnySessionKeeps) {
+  DigestIndex& digests = *table_.digests();
+  const TensorDescriptor tensor{DataType::kF32, Layout::kOIX, {1, 1, 2}};
+  const std::string digest = DigestOf(tensor, "12345678");
+  const auto put = [&] {
+    return digests.Add("ada", digest,
+                       {tensor, *table_.memory()->Take(8, nullptr), 0});
+  };
+  std::optional<KeptTensor> first = put();
+  std::optional<KeptTensor> second = put();
+  // Both keep the same bytes, which count once.
+  EXPECT_EQ(first->bytes, second->bytes);
+  second.reset();
+  EXPECT_TRUE(digests.Find("ada", digest).has_value());
+  second = put();
+  first.reset();
+  EXPECT_TRUE(digests.Find("ada", digest).has_value());
+}
+
+TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
+  const SessionUse use = *Open(kAda, 'a');
+  use->Arrive({1, 1, std::string(16, 'c'), 0}, now_, absl::InfiniteFuture(),
+              [](const ChangeOrder::Decision& /*decision*/) {});
+  use->End(NoSuchSession());
+  absl::Status status;
+  use->StartEpoch();
+  use->AwaitSettled([&](const ChangeOrder::Decision& decision) {
+    status = decision.status();
+  });
+  EXPECT_EQ(status, NoSuchSession());
+  use->Fail(absl::CancelledError("gone"), now_);
+}
+
 }  // namespace
 }  // namespace convgrad
