@@ -89,12 +89,12 @@ absl::Status MemoryBudget::CheckQueue(const Waiters& waiters,
               absl::StrCat("fewer than ", of_one));
 }
 
-absl::StatusOr<uint64_t> MemoryBudget::Wait(Claim claim, Granted granted) {
+absl::StatusOr<uint64_t> MemoryBudget::Wait(const Claim& claim,
+                                            Granted granted) {
   assert(claim.bytes >= 0);
   RETURN_IF_ERROR(CheckFits(claim.bytes));
   uint64_t id;
   ClientAccount* account;
-  Waiters grantable;
   bool at_once;
   {
     MutexLock lock(&mutex_);
@@ -102,21 +102,26 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(Claim claim, Granted granted) {
     account = AccountOf(claim.client);
     at_once = NobodyWaits() && HasRoom(claim.bytes) &&
               (account == nullptr || MayHave(account->bytes, claim.bytes));
-    if (at_once) {
-      used_bytes_ += claim.bytes;
-      Book(account, claim.bytes, 0);
-    } else {
-      Waiters& waiters = WaitersOf(claim.priority);
-      absl::Status place = CheckQueue(waiters, account);
-      Book(account, 0, place.ok() ? 1 : 0);
-      RETURN_IF_ERROR(place);
-      waiters.push_back(
-          {id, claim.bytes, claim.deadline, std::move(granted), account});
-      // Perhaps all others wait for calls of their own clients.
-      grantable = TakeGrantable();
-    }
+    if (at_once) used_bytes_ += claim.bytes;
+    Book(account, at_once ? claim.bytes : 0, 0);
   }
-  if (at_once) granted(Reservation(this, claim.bytes, account));
+  if (at_once) {
+    granted(Reservation(this, claim.bytes, account));
+    return id;
+  }
+  Waiters grantable;
+  {
+    MutexLock lock(&mutex_);
+    account = AccountOf(claim.client);
+    Waiters& waiters = WaitersOf(claim.priority);
+    absl::Status place = CheckQueue(waiters, account);
+    Book(account, 0, place.ok() ? 1 : 0);
+    RETURN_IF_ERROR(place);
+    waiters.push_back(
+        {id, claim.bytes, claim.deadline, std::move(granted), account});
+    // Perhaps all others wait for calls of their own clients.
+    grantable = TakeGrantable();
+  }
   Grant(std::move(grantable));
   return id;
 }

@@ -72,7 +72,7 @@ class MemoryBudget {
   // CancelWait.
   // Errors: kResourceExhausted as TryReserve, BUSY if too many wait already;
   // `granted` is then never called.
-  absl::StatusOr<uint64_t> Wait(Claim claim, Granted granted);
+  absl::StatusOr<uint64_t> Wait(const Claim& claim, Granted granted);
 
   // Removes a waiter, whose callback is then never called. Returns false if
   // that is too late: the callback has run, runs or is about to.
