@@ -20,8 +20,12 @@ namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
+// kNotFound: this machine has no such address.
 absl::Status SystemError(absl::string_view what) {
-  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+  const bool is_missing = errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL;
+  return absl::Status(
+      is_missing ? absl::StatusCode::kNotFound : absl::StatusCode::kUnavailable,
+      absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
 absl::StatusOr<Addresses> Resolve(const std::string& host,
@@ -80,8 +84,18 @@ absl::StatusOr<ListeningSockets> ListenAt(const std::string& host,
                                           const std::string& port) {
   ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, port));
   ListeningSockets result;
+  absl::Status missing;
   for (const addrinfo* it = addresses.get(); it != nullptr; it = it->ai_next) {
-    RETURN_IF_ERROR(Add(*it, &result));
+    const absl::Status added = Add(*it, &result);
+    // localhost has addresses of both families, even where the machine hasn't.
+    if (absl::IsNotFound(added)) {
+      missing = added;
+    } else if (!added.ok()) {
+      return added;
+    }
+  }
+  if (result.sockets.empty()) {
+    return absl::UnavailableError(missing.message());
   }
   return result;
 }

@@ -45,8 +45,9 @@ TEST(ListeningSocket, APortIsTakenOnce) {
 }
 
 TEST(ListeningSocket, SaysWhatAnAddressLacks) {
+  // The third is nobody's (RFC 5737).
   for (const char* address :
-       {"nowhere", "no.such.host.invalid:1", "127.0.0.1:x"}) {
+       {"nowhere", "no.such.host.invalid:1", "192.0.2.1:0", "127.0.0.1:x"}) {
     EXPECT_EQ(ListenAt(address).status().code(), absl::StatusCode::kUnavailable)
         << address;
   }
