@@ -144,7 +144,7 @@ def test_check_of_its_own_list(at):
                             "--slice_items=1")
     assert "0 wrong" in run("check", at, PROBLEM, "--dtype=f32", "--layout=NHWC",
                             "--weight_layout=HWIO", "--result_layout=grad_input=NCHW")
-    refused = run_json("forward", PROBLEM, at, "--layout=NHCW", code=1)["error"]["message"]
+    refused = run_json("forward", PROBLEM, at, "--layout=NHCW", code=2)["error"]["message"]
     assert refused == '--layout: found "NHCW", expected NCX, NXC or NDC1HWC0'
 
 
