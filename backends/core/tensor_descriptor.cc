@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/fractal_layout.h"
 
@@ -89,10 +90,14 @@ absl::string_view NameOf(Layout layout) {
 }
 
 std::optional<Layout> ParseLayout(absl::string_view name) {
-  const auto* found =
-      std::find(std::begin(kLayoutNames), std::end(kLayoutNames), name);
-  if (found == std::end(kLayoutNames)) return std::nullopt;
-  return static_cast<Layout>(found - kLayoutNames);
+  for (size_t i = 0; i < std::size(kLayoutNames); ++i) {
+    for (const absl::string_view axes : {"X", "W", "HW", "DHW"}) {
+      if (absl::StrReplaceAll(kLayoutNames[i], {{"X", axes}}) == name) {
+        return static_cast<Layout>(i);
+      }
+    }
+  }
+  return std::nullopt;
 }
 
 bool IsWeightLayout(Layout layout) {

@@ -30,8 +30,8 @@ enum class Layout {
 
 // Returns the contract's name: "NCX", ..., "FRACTAL_Z_3D".
 absl::string_view NameOf(Layout layout);
+// Likewise; also reads names that spell their axes, "NHWC" as NXC.
 std::optional<Layout> ParseLayout(absl::string_view name);
-
 bool IsWeightLayout(Layout layout);
 
 // True for NCX, NXC, OIX, OXI and XIO, whose element order is given by Strides.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
@@ -31,11 +33,31 @@ bool IsOnThisHost(const std::string& server) {
       [&](absl::string_view it) { return absl::StartsWith(server, it); });
 }
 
+// Returns whether gRPC needs to guess no port: it would take 443.
+bool HasPort(absl::string_view server) {
+  for (const absl::string_view scheme :
+       {"unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:"}) {
+    if (absl::StartsWith(server, scheme)) return true;
+  }
+  static const auto& host_and_port = *new std::regex(
+      R"((dns:(//[^/]*/)?)?([^\]\[:/]+|\[[^\]\[]+\]):(\d{1,5}))");
+  std::cmatch found;
+  uint32_t port = 0;
+  return std::regex_match(server.begin(), server.end(), found, host_and_port) &&
+         absl::SimpleAtoi(found[4].str(), &port) && port > 0 && port < 65536;
+}
+
 absl::Status CheckServers(const ClientOptions& options) {
   for (const std::string& server : ServersOf(options)) {
     if (server.empty()) {
       return InvalidField(Reason::kMissing, "server", "nothing",
                           "HOST:PORT or unix:PATH");
+    }
+    if (!HasPort(server)) {
+      return InvalidField(Reason::kOutOfRange, "server",
+                          absl::StrCat("'", server, "'"),
+                          "HOST:PORT (a server's default port is 7070) or "
+                          "unix:PATH");
     }
     if (options.token.empty() || !options.ca.empty()) continue;
     if (IsOnThisHost(server)) continue;

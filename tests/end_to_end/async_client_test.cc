@@ -172,6 +172,14 @@ TEST(ConnectionPool, RefusesOptionsThatDoNotFit) {
     return std::string(client.status().message());
   };
   EXPECT_TRUE(absl::StartsWith(refusal({.server = "localhost:1,"}), "server:"));
+  for (const std::string server :
+       {"localhost", "localhost:http", "localhost:70700", "[::1]", "::1:7070",
+        "http://localhost:7070", "dns:///localhost"}) {
+    EXPECT_EQ(refusal({.server = "localhost:1," + server}),
+              "server: found '" + server +
+                  "', expected HOST:PORT (a server's default port is 7070) or "
+                  "unix:PATH");
+  }
   EXPECT_TRUE(absl::StartsWith(
       refusal({.server = "localhost:1", .connections = 0}), "connections:"));
   EXPECT_TRUE(absl::StartsWith(

@@ -39,9 +39,12 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, dtype, "",
           "of the operands: f32, bf16 or f16; default f32, of check each in "
           "turn");
-ABSL_FLAG(std::string, layout, "NCX", "of activations: NCX, NXC or NDC1HWC0");
-ABSL_FLAG(std::string, weight_layout, "",
-          "OIX, OXI, XIO or FRACTAL_Z_3D; default OIX, with NXC OXI");
+ABSL_FLAG(std::string, layout, "NCX",
+          "of activations: NCX, NXC or NDC1HWC0; NHWC and the like are NXC");
+ABSL_FLAG(
+    std::string, weight_layout, "",
+    "OIX, OXI, XIO or FRACTAL_Z_3D; HWIO and the like are XIO; default OIX, "
+    "with NXC OXI");
 ABSL_FLAG(std::string, result_dtype, "",
           "of all results (f32), or of some (grad_input=f32,grad_weight=bf16)");
 ABSL_FLAG(
@@ -102,8 +105,9 @@ absl::StatusOr<DataType> DtypeFlag(absl::string_view flag,
 
 absl::StatusOr<Layout> LayoutFlag(absl::string_view flag,
                                   absl::string_view value) {
-  RETURN_IF_ERROR(CheckWord(flag, value));
-  return *ParseLayout(value);
+  const std::optional<Layout> layout = ParseLayout(value);
+  RETURN_IF_ERROR(CheckWord(flag, layout ? NameOf(*layout) : value));
+  return *layout;
 }
 
 absl::StatusOr<Result> ResultFlag(absl::string_view flag,

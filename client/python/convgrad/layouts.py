@@ -23,6 +23,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 ACTIVATION_LAYOUTS = ("NCX", "NXC", "NDC1HWC0")
 WEIGHT_LAYOUTS = ("OIX", "OXI", "XIO", "FRACTAL_Z_3D")
+# The names that say their axes, by the one that leaves their number open: NHWC is NXC.
+_ALIASES = {name.replace("X", axes): name for name in ("NCX", "NXC", "OIX", "OXI", "XIO")
+            for axes in ("W", "HW", "DHW")}
 _BLOCKED = ("NDC1HWC0", "FRACTAL_Z_3D")
 _FRACTAL_BLOCK = 16
 
@@ -47,10 +50,16 @@ def wire_dtype(name: str) -> Any:
     return tensor_pb2.DataType.Value(f"DATA_TYPE_{name.upper()}")
 
 
+def layout_named(name: str) -> str:
+    """Returns the contract's name of a layout, what is none as it is."""
+    return _ALIASES.get(name, name)
+
+
 def wire_layout(name: str, field: str) -> Any:
     known = ACTIVATION_LAYOUTS + WEIGHT_LAYOUTS
     if name not in known:
-        raise invalid("INVALID_ENUM", field, name, ", ".join(known))
+        raise invalid("INVALID_ENUM", field, name,
+                      ", ".join(known) + ", or with X spelt out, e.g. NHWC")
     return tensor_pb2.Layout.Value(f"LAYOUT_{name}")
 
 

@@ -21,7 +21,7 @@ class Options(TypedDict, total=False):
     """Keywords that every operation takes."""
 
     layout: str
-    """Of activations: NCX (default), NXC or NDC1HWC0."""
+    """Of activations: NCX (default), NXC or NDC1HWC0. NHWC and the like are NXC, too."""
     weight_layout: str
     """Of weight and grad_weight: OIX (default), OXI, XIO or FRACTAL_Z_3D."""
     layouts: Mapping[str, str]

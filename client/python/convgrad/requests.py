@@ -86,12 +86,10 @@ class RequestBuilder:
             raise TypeError(f"unknown keyword {sorted(unknown)[0]!r}")
 
     def layout_of(self, name: str) -> str:
-        named = self._options.get("layouts", {})
-        if name in named:
-            return named[name]
-        if name in ("weight", "grad_weight"):
-            return self._options.get("weight_layout", "OIX")
-        return self._options.get("layout", "NCX")
+        key, default = (("weight_layout", "OIX") if name in ("weight", "grad_weight")
+                        else ("layout", "NCX"))
+        layout: str = self._options.get(key, default)  # type: ignore[assignment]
+        return layouts.layout_named(self._options.get("layouts", {}).get(name, layout))
 
     def dims_of(self, name: str, array: Operand | None, shape: Ints | None) -> Dims:
         """Returns the logical dims of a tensor: as named, or its array's, or ()."""

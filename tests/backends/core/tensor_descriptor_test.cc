@@ -159,7 +159,18 @@ TEST(TensorDescriptorTest, NamesParseBack) {
   for (Layout layout : kAllLayouts) {
     EXPECT_EQ(ParseLayout(NameOf(layout)), layout);
   }
-  EXPECT_EQ(ParseLayout("NCHW"), std::nullopt);
+  EXPECT_EQ(ParseLayout("NCHX"), std::nullopt);
+}
+
+TEST(TensorDescriptorTest, NamesMaySpellTheirAxes) {
+  for (absl::string_view name : {"NCX", "NCW", "NCHW", "NCDHW"}) {
+    EXPECT_EQ(ParseLayout(name), Layout::kNCX) << name;
+  }
+  EXPECT_EQ(ParseLayout("NHWC"), Layout::kNXC);
+  EXPECT_EQ(ParseLayout("OIHW"), Layout::kOIX);
+  EXPECT_EQ(ParseLayout("ODHWI"), Layout::kOXI);
+  EXPECT_EQ(ParseLayout("HWIO"), Layout::kXIO);
+  EXPECT_EQ(ParseLayout("NHW"), std::nullopt);
 }
 
 TEST(TensorDescriptorTest, DefaultChannelBlockFollowsTheDtype) {

@@ -32,6 +32,28 @@ def test_channels_last_and_hwio(client, tensors):
     np.testing.assert_array_equal(mixed.grad_weight, expected.grad_weight.transpose(0, 2, 3, 1))
 
 
+@pytest.mark.parametrize("axes", ["W", "HW", "DHW"])
+@pytest.mark.parametrize("activation", ["NCX", "NXC"])
+@pytest.mark.parametrize("weight", ["OIX", "OXI", "XIO"])
+def test_names_that_say_their_axes(client, rng, axes, activation, weight):
+    dims = {"N": 2, "C": 3, "O": 4, "I": 3, "D": 3, "H": 4, "W": 5}
+
+    def array(layout, **others):
+        spelt = layout.replace("X", axes)
+        return integers(rng, [(dims | others)[axis] for axis in spelt]), spelt
+
+    (x, x_name), (w, w_name) = array(activation), array(weight, D=2, H=2, W=2)
+    (dy, _) = array(activation, C=4, D=2, H=3, W=4)
+    found = client.conv_backward(dy, x, w, layout=x_name, weight_layout=w_name)
+    expected = client.conv_backward(dy, x, w, layout=activation, weight_layout=weight)
+    named = client.conv_backward(dy, x, w, layouts=dict.fromkeys(
+        ("grad_output", "input", "grad_input"), x_name) | dict.fromkeys(
+        ("weight", "grad_weight"), w_name))
+    for other in (found, named):
+        for a, b in zip(other[:3], expected[:3]):
+            np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("view", [
     np.asfortranarray, lambda a: a[::-1].copy()[::-1],
     lambda a: np.repeat(a, 2, axis=-1)[..., ::2],

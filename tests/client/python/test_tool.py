@@ -142,6 +142,10 @@ def test_check_of_its_own_list(at):
     assert 0 < max(r["worst_share_of_bound"] for r in results) <= 1
     assert "0 wrong" in run("check", at, PROBLEM, "--dtype=bf16", "--layout=NXC",
                             "--slice_items=1")
+    assert "0 wrong" in run("check", at, PROBLEM, "--dtype=f32", "--layout=NHWC",
+                            "--weight_layout=HWIO", "--result_layout=grad_input=NCHW")
+    refused = run_json("forward", PROBLEM, at, "--layout=NHCW", code=2)["error"]["message"]
+    assert refused == '--layout: found "NHCW", expected NCX, NXC or NDC1HWC0'
 
 
 def test_check_of_what_the_server_cannot_compute(at):

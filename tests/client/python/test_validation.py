@@ -169,7 +169,7 @@ X, W, DY = (np.zeros(shape, np.float32) for shape in (
     (dict(input=None), "operation.problem.input_dims: found 0 entries"),
     (dict(activation="relu"), "operation.operands.output: found nothing"),
     (dict(activation="gelu"), "operation.problem.activation: found gelu"),
-    (dict(layout="NHWC"), "found NHWC, expected NCX, NXC, NDC1HWC0"),
+    (dict(layout="NHCW"), "found NHCW, expected NCX, NXC, NDC1HWC0"),
     (dict(layouts={"grad_weight": "NXC"}),
      "results[2].layout: found NXC, expected a weight layout"),
     (dict(dtypes={"grad_weight": np.int8}), "results[2].dtype: found int8"),

@@ -62,7 +62,7 @@ def _keep_convolution(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None
     ctx.bias_dtype = None if bias is None else bias.dtype
 
 
-def _derive_convolution(ctx: Any, grad_output: Tensor | None) -> Tensors:
+def _gradients_of_operands(ctx: Any, grad_output: Tensor | None) -> Tensors:
     gradients: list[Tensor | None] = [None] * (4 + len(ctx.layer))
     wanted = ctx.needs_input_grad[:3]
     if grad_output is not None and any(wanted):
@@ -74,7 +74,7 @@ def _derive_convolution(ctx: Any, grad_output: Tensor | None) -> Tensors:
     return tuple(gradients)
 
 
-def _push_convolution(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
+def _tangent_of_output(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
     return _change_of_output(ctx, *ctx.saved_tensors, *tangents[:3])
 
 
@@ -98,7 +98,7 @@ def _keep_backward(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
     ctx.wanted = inputs[4:7]
 
 
-def _derive_backward(ctx: Any, *cotangents: Tensor | None) -> Tensors:
+def _gradients_of_gradients(ctx: Any, *cotangents: Tensor | None) -> Tensors:
     """`cotangents` are those of the gradients of input, weight and bias."""
     grad_output, input, weight = ctx.saved_tensors
     to_input, to_weight, to_bias = (
@@ -109,13 +109,13 @@ def _derive_backward(ctx: Any, *cotangents: Tensor | None) -> Tensors:
     wanted = (ctx.needs_input_grad[1] and to_weight is not None,
               ctx.needs_input_grad[2] and to_input is not None, False)
     if any(wanted):
-        found = _gradients(ctx, grad_output, to_input, to_weight, wanted)
+        found = _run_backward(ctx, grad_output, to_input, to_weight, wanted)
         gradients[1:3] = (g if w else None for g, w in zip(found[:2], wanted))
     return tuple(gradients)
 
 
-def _gradients(ctx: Any, grad_output: Tensor, input: Tensor | None, weight: Tensor | None,
-               wanted: tuple[bool, ...]) -> tuple[Tensor, Tensor, Tensor]:
+def _run_backward(ctx: Any, grad_output: Tensor, input: Tensor | None, weight: Tensor | None,
+                  wanted: tuple[bool, ...]) -> tuple[Tensor, Tensor, Tensor]:
     """Returns gradients. An operand that isn't there has the shape of the one kept."""
     _, kept_input, kept_weight = ctx.saved_tensors
     return convolution_backward(
@@ -123,20 +123,19 @@ def _gradients(ctx: Any, grad_output: Tensor, input: Tensor | None, weight: Tens
         kept_weight if weight is None else weight, ctx.dtype, *wanted, *ctx.layer)
 
 
-def _push_backward(ctx: Any, *tangents: Tensor | None) -> Tensors:
+def _tangents_of_gradients(ctx: Any, *tangents: Tensor | None) -> Tensors:
     to_grad_output, to_input, to_weight = tangents[:3]
-    changes: tuple[list[Tensor], ...] = ([], [], [])
+    by_operands = (ctx.wanted[0] and to_weight is not None,
+                   ctx.wanted[1] and to_input is not None, False)
+    like = kernels.fake_backward(*ctx.saved_tensors, ctx.dtype, *ctx.wanted, *ctx.layer)
+    found = [torch.zeros_like(gradient) for gradient in like]
     for grad_output, input, weight, wanted in (
             (to_grad_output, None, None, ctx.wanted),
-            (ctx.saved_tensors[0], to_input, to_weight,
-             (ctx.wanted[0] and to_weight is not None,
-              ctx.wanted[1] and to_input is not None, False))):
+            (ctx.saved_tensors[0], to_input, to_weight, by_operands)):
         if grad_output is not None and any(wanted):
-            for i, gradient in enumerate(_gradients(ctx, grad_output, input, weight, wanted)):
-                changes[i].extend([gradient] if wanted[i] else [])
-    like = kernels.fake_backward(*ctx.saved_tensors, ctx.dtype, *ctx.wanted, *ctx.layer)
-    return tuple(sum(change, torch.zeros_like(gradient))
-                 for change, gradient in zip(changes, like))
+            changes = _run_backward(ctx, grad_output, input, weight, wanted)
+            found = [f + c if w else f for f, c, w in zip(found, changes, wanted)]
+    return tuple(found)
 
 
 def _make_function(operator: Callable[..., Any], keep: Any, **methods: Any) -> Any:
@@ -170,10 +169,10 @@ def _make_operator(name: str, schema: str, kernel: Any, fake: Any, **derivatives
 
 
 _CONVOLUTION_DERIVATIVES: dict[str, Any] = dict(
-    keep=_keep_convolution, backward=_derive_convolution, jvp=_push_convolution,
+    keep=_keep_convolution, backward=_gradients_of_operands, jvp=_tangent_of_output,
     vmap=batching.map_convolution(convolution))
 _BACKWARD_DERIVATIVES: dict[str, Any] = dict(
-    keep=_keep_backward, backward=_derive_backward, jvp=_push_backward,
+    keep=_keep_backward, backward=_gradients_of_gradients, jvp=_tangents_of_gradients,
     vmap=batching.map_backward(convolution_backward))
 _convolution_operator = _make_operator(
     "convolution", _FORWARD_SCHEMA, kernels.run_forward, kernels.fake_forward,
