@@ -4,7 +4,6 @@ import concurrent.futures
 import pathlib
 import signal
 import time
-import urllib.request
 
 import numpy as np
 import pytest
@@ -159,22 +158,15 @@ def test_a_quota_that_is_full(client):
         assert session.tensors().keys() == {"y"}
 
 
-def received_bytes(server, operation):
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics") as page:
-        return sum(float(line.split()[-1]) for line in page.read().decode().splitlines()
-                   if line.startswith("convgrad_received_bytes_total{")
-                   and f'op="{operation}"' in line)
-
-
 def test_bytes_that_the_server_has_arent_sent(monkeypatch):
     server = ServerProcess("--metrics_listen=127.0.0.1:0")
     with convgrad.Client(server.address) as client, client.session() as first, \
             client.session() as second:
         first.put({"x": X, "w": W}, layouts={"w": "OIX"}, dedupe=True)
-        before = received_bytes(server, "put")
+        before = server.received_bytes("put")
         assert before == X.nbytes + W.nbytes
         second.put({"x": X, "w": W, "b": B}, layouts={"w": "OIX"}, dedupe=True)
-        assert received_bytes(server, "put") == before + B.nbytes
+        assert server.received_bytes("put") == before + B.nbytes
         np.testing.assert_array_equal(second.get("w"), W)
         # The server has it when asked, and no more when it is put.
         monkeypatch.setattr(second, "_have", frozenset)
