@@ -170,7 +170,8 @@ class _Store:
     def find(self, role: str, tensor: Tensor, array: npt.NDArray[Any],
              is_forward: bool) -> tuple[Session, Kept] | None:
         """Returns where the tensor is kept; a forward's is put where it isn't yet."""
-        key = (role, array.dtype, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        key = (role, array.dtype, tensor.data_ptr(), tensor.dtype, tensor.shape,
+               tensor.stride())
         checksum = zlib.crc32(_memory(array)) if role == "weight" and is_forward else None
         with self._lock:
             entry = self._entries.get(key)

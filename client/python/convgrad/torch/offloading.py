@@ -11,6 +11,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
 from convgrad.client import Client
+from convgrad.errors import invalid
 from convgrad.torch import modules
 from convgrad.torch.keeping import Keeper
 from convgrad.torch.layer import make_layer
@@ -58,6 +59,8 @@ def offload(model: nn.Module, client: Client, *, forward: str = "remote",
     make_layer(client, forward, rank=0)  # checks both
     used: Any = client
     if keep is not False:
+        if keep < 1:
+            raise invalid("OUT_OF_RANGE", "keep", keep, "a bool, or at least 1 byte")
         used = Keeper(client, None if keep is True else keep)
     swaps = _CONVOLUTIONS | (_LINEAR if linear else {})
     taken, left = [], {}
