@@ -248,13 +248,18 @@ def test_threads(client):
         assert_same(one, gradients(plain, x))
 
 
-def test_what_is_kept_is_bounded(client):
+def test_what_is_kept_is_bounded(remote):
     plain = small()
     keeping = copy.deepcopy(plain)
-    offload(plain, client)
-    offload(keeping, client, keep=3000)
+    offload(plain, remote)
+    offload(keeping, remote, keep=3000)
     steps = batches(6)
     assert_same(train(keeping, steps), train(plain, steps))
+    session, = sessions_of(remote)
+    assert session.quota_bytes == 3000 and 0 < session.kept_bytes <= 3000
+    for wrong in (0, -1):
+        with pytest.raises(convgrad.InvalidArgument, match="keep: found"):
+            offload(keeping, remote, keep=wrong)
 
 
 def test_a_server_that_has_lost_the_session():
