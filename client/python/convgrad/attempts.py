@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,7 +51,8 @@ class Change:
     is_over: bool = False
     """Its epoch has ended, and it isn't committed."""
     is_void: bool = False
-    """Its caller has given it up, and was told."""
+    """Its caller was told that it has failed."""
+    void_since: float = 0.0
 
     def attempt(self, opened: Opened, epoch: int,
                 acknowledged: int) -> tuple[Call[Any], float | None]:
@@ -68,10 +70,24 @@ class Change:
             ("convgrad-call-id-bin", self.call_id),
             ("convgrad-session-acknowledged", str(acknowledged)))), seconds
 
+    def succeed(self, response: bytes) -> None:
+        try:
+            result = self.call.decode(response)
+        except Exception as error:  # a reply that isn't one
+            return self.fail(error)
+        with contextlib.suppress(InvalidStateError):  # who closed the session was quicker
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        """Tells the caller, unless that has happened."""
+        with contextlib.suppress(InvalidStateError):
+            self.future.set_exception(error)
+
     def give_up(self, error: ConvgradError) -> None:
         """Tells the caller. What is sent from now on has no effect."""
-        self.future.set_exception(error)
-        self.is_void, self.call_id = True, os.urandom(16)
+        self.fail(error)
+        self.is_void, self.void_since = True, time.monotonic()
+        self.call_id = os.urandom(16)
 
     def begin_again(self) -> None:
         """Makes it a change of the next epoch."""

@@ -6,8 +6,10 @@ what became of each attempt and decides what follows.
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import functools
+import logging
 import threading
 import time
 from concurrent.futures import Future
@@ -31,9 +33,12 @@ from convgrad.requests import Call
 if TYPE_CHECKING:
     from convgrad.client import Client
 
+_LOG = logging.getLogger("convgrad")
+
+# What is also said of a change that waited for its turn, whose epoch goes on.
+_GONE = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 # What gRPC itself says of a call whose answer it hasn't got.
-_UNKNOWN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
-            grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL,
+_UNKNOWN = (*_GONE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL,
             grpc.StatusCode.UNKNOWN)
 
 
@@ -104,12 +109,10 @@ class Changes:
             self._reads.discard(read)
 
     def flush(self) -> None:
-        """Waits until it is known what became of each change so far."""
+        """Waits until the callers of all changes so far know what became of them."""
         with self._condition:
-            last = self._next - 1
-            self._condition.wait_for(
-                lambda: self._broken is not None or self._acknowledged() >= last
-                or self._next <= last)
+            changes = list(self._pending.values())
+        concurrent.futures.wait([change.future for change in changes])
 
     def stop(self, why: ConvgradError) -> None:
         """Ends what is under way with `why`, and whatever is submitted after that."""
@@ -121,8 +124,7 @@ class Changes:
             self._condition.notify_all()
         self.thread.stop()
         for change in changes:
-            if not change.future.done():
-                change.future.set_exception(copy.copy(why))
+            change.fail(copy.copy(why))
 
     def _acknowledged(self) -> int:
         return min(self._pending, default=self._next) - 1
@@ -170,7 +172,7 @@ class Changes:
             self._end_epoch(change, None)
         elif error.reason == "OUT_OF_ORDER":
             self._on_out_of_order(change, error, number)
-        elif number is not None and error.code not in _UNKNOWN[1:3]:
+        elif number is not None and error.code not in _GONE:
             self._end_epoch(change, error)
         elif error.code in _UNKNOWN or error.pushback_seconds is not None:
             self._repeat(change, error)
@@ -191,14 +193,20 @@ class Changes:
         """Sends the same again, unless the caller doesn't wait any more."""
         delay = max(self._client.retry.backoff(change.attempts),
                     error.pushback_seconds or 0)
-        if not change.is_void:
-            if change.is_late_in(delay):
-                late = DeadlineExceeded("the deadline was over before it was known what "
-                                        f"became of the change: {error}")
-                late.attempts = change.attempts
-                return self._give_up(change, late)
-            if change.attempts >= self._client.retry.max_attempts:
-                return self._give_up(change, error)
+        if change.is_void:
+            if time.monotonic() - change.void_since > self._opened.answer.lease_seconds:
+                return self.stop(SessionExpired(
+                    "the server couldn't be reached for as long as the session's lease"))
+        elif change.is_late_in(delay):
+            late = DeadlineExceeded("the deadline was over before it was known what "
+                                    f"became of the change: {error}")
+            late.attempts = change.attempts
+            return self._give_up(change, late)
+        elif change.attempts >= self._client.retry.max_attempts:
+            return self._give_up(change, error)
+        _LOG.log(logging.WARNING if error.code == grpc.StatusCode.UNAVAILABLE else logging.INFO,
+                 "change %d of a session at %s: %s; attempt %d, the next one in %.2f s",
+                 change.sequence, self._opened.target, error, change.attempts, delay)
         self.thread.later(delay, functools.partial(self._send, change))
 
     def _give_up(self, change: Change, error: ConvgradError) -> None:
@@ -209,22 +217,12 @@ class Changes:
         self._send(change)
 
     def _commit(self, change: Change, response: bytes | None) -> None:
-        result: Any = None
-        failure: Exception | None = None
-        try:
-            if response is not None and not change.is_void:
-                result = change.call.decode(response)
-        except Exception as error:  # a reply that isn't one
-            failure = error
         with self._condition:
-            del self._pending[change.sequence]
+            if self._pending.pop(change.sequence, None) is None:  # stopped meanwhile
+                return
             self._condition.notify_all()
-        if change.is_void:
-            pass
-        elif failure is not None:
-            change.future.set_exception(failure)
-        else:
-            change.future.set_result(result)
+        if response is not None:
+            change.succeed(response)
         self._recover_if_settled()
 
     def _end_epoch(self, change: Change, error: ConvgradError | None) -> None:
@@ -278,12 +276,9 @@ class Changes:
             self._condition.notify_all()
         for read in lost:
             read.lose()
-        if not first.is_void:
-            first.future.set_exception(first.error or DeadlineExceeded(
-                "the deadline was over before the change was repeated"))
+        first.fail(first.error or DeadlineExceeded(
+            "the deadline was over before the change was repeated"))
         why = first.future.exception()
         for change in changes[1:]:
-            if not change.is_void:
-                change.future.set_exception(EpochEnded(
-                    f"change {change.sequence} came behind change {first.sequence}, which "
-                    f"failed: {why}"))
+            change.fail(EpochEnded(f"change {change.sequence} came behind change "
+                                   f"{first.sequence}, which failed: {why}"))

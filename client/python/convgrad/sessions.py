@@ -120,6 +120,11 @@ class Session:
         return self._changes.number
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it is closed, expired or taken over."""
+        return self._changes.is_stopped
+
+    @property
     def quota_bytes(self) -> int:
         """What the session may keep."""
         return self._opened.answer.quota_bytes

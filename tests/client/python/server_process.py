@@ -8,6 +8,7 @@ import pathlib
 import re
 import subprocess
 import threading
+import urllib.request
 
 BINARY = (pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR", "build/release"))
           / "server" / "convgrad-server").resolve()
@@ -48,6 +49,16 @@ class ServerProcess:
             raise AssertionError(f"convgrad-server didn't start: {text}")
         # Nobody reads on: the pipe must not fill.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    def received_bytes(self, operation: str = "") -> float:
+        """Returns the payload of requests so far, of one operation or all. Needs the flag
+        --metrics_listen=127.0.0.1:0."""
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url) as page:
+            lines = page.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines
+                   if line.startswith("convgrad_received_bytes_total{")
+                   and (not operation or f'op="{operation}"' in line))
 
     def kill(self) -> None:
         """As a machine that loses its power."""

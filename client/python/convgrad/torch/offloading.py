@@ -11,7 +11,9 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
 from convgrad.client import Client
+from convgrad.errors import invalid
 from convgrad.torch import modules
+from convgrad.torch.keeping import Keeper
 from convgrad.torch.layer import make_layer
 
 _LOG = logging.getLogger("convgrad")
@@ -41,8 +43,12 @@ class Offloaded:
 
 
 def offload(model: nn.Module, client: Client, *, forward: str = "remote",
-            linear: bool = False) -> Offloaded:
+            linear: bool = False, keep: bool | int = False) -> Offloaded:
     """Has the model's convolutions, and its linear layers if asked, done by the server.
+
+    With `keep` weights and inputs stay there in a session: they are sent once, weights
+    again when they change, inputs for their forward and its backward. It may keep `keep`
+    bytes; True: as many as the server lets it. No bit changes by it.
 
     Modules stay the objects that they are, with their parameters, parametrizations and
     hooks. Those that were offloaded before get the new client. Layers that can't be taken
@@ -51,6 +57,11 @@ def offload(model: nn.Module, client: Client, *, forward: str = "remote",
     Errors: InvalidArgument for a client that is none, before anything is changed.
     """
     make_layer(client, forward, rank=0)  # checks both
+    used: Any = client
+    if keep is not False:
+        if keep < 1:
+            raise invalid("OUT_OF_RANGE", "keep", keep, "a bool, or at least 1 byte")
+        used = Keeper(client, None if keep is True else keep)
     swaps = _CONVOLUTIONS | (_LINEAR if linear else {})
     taken, left = [], {}
     for name, module in model.named_modules():
@@ -60,7 +71,7 @@ def offload(model: nn.Module, client: Client, *, forward: str = "remote",
             continue
         _swap(module, swaps)
         if isinstance(module, tuple(swaps.values())):
-            vars(module).update(client=client, forward_on=forward)
+            vars(module).update(client=used, forward_on=forward)
             taken.append(name)
     report = Offloaded(tuple(taken), left)
     _LOG.info("%r", report)
