@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/call_metadata.h"
 
 namespace convgrad {
 std::string RandomRequestId() {
@@ -26,6 +27,23 @@ absl::Status CheckHeader(absl::string_view field, absl::string_view value) {
   }
   return InvalidField(Reason::kMalformed, field, "other characters",
                       "printable ASCII");
+}
+
+absl::Status CheckMetadata(const OperationCall& call) {
+  RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
+  if (call.priority.empty() || call.priority == "batch" ||
+      call.priority == "interactive") {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kInvalidEnum, kPriorityKey,
+                      absl::StrCat("'", call.priority, "'"),
+                      "batch or interactive");
+}
+
+std::string MethodOf(const ConvOperation& operation) {
+  return operation.direction == Direction::kForward
+             ? "/convgrad.v1.ConvGrad/ConvForward"
+             : "/convgrad.v1.ConvGrad/ConvBackward";
 }
 
 CallOptions OptionsOf(const OperationCall& call) {

@@ -20,6 +20,14 @@ std::string RandomRequestId();
 // in no error: it may be a secret.
 absl::Status CheckHeader(absl::string_view field, absl::string_view value);
 
+// Checks what goes into the call's metadata: priority and traceparent.
+// Errors: kInvalidArgument: what the server would say of them, or what gRPC
+// would abort at.
+absl::Status CheckMetadata(const OperationCall& call);
+
+// Returns the path of the RPC that runs the operation.
+std::string MethodOf(const ConvOperation& operation);
+
 // Returns the call's options, with a new request id if it has none.
 CallOptions OptionsOf(const OperationCall& call);
 

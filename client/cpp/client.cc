@@ -22,24 +22,20 @@
 namespace convgrad {
 namespace {
 
-constexpr char kForwardMethod[] = "/convgrad.v1.ConvGrad/ConvForward";
-constexpr char kBackwardMethod[] = "/convgrad.v1.ConvGrad/ConvBackward";
-
 // What the largest server takes in a message: gRPC counts in 31 bits, and a
 // head comes beside the payload.
 constexpr int64_t kLargestUnaryBytes =
     std::numeric_limits<int32_t>::max() - (int64_t{2} << 20);
 
-// Errors: what the server would say of them, or what gRPC would abort at.
-absl::Status CheckMetadata(const OperationCall& call) {
-  RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
-  if (call.priority.empty() || call.priority == "batch" ||
-      call.priority == "interactive") {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kInvalidEnum, kPriorityKey,
-                      absl::StrCat("'", call.priority, "'"),
-                      "batch or interactive");
+// Errors: kInvalidArgument for a call that only a session can make.
+absl::Status CheckNothingKept(const OperationCall& call) {
+  const bool has_operand =
+      std::any_of(call.kept_operands.begin(), call.kept_operands.end(),
+                  [](const std::string& name) { return !name.empty(); });
+  if (!has_operand && call.kept_results.empty()) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange,
+                      has_operand ? "kept_operands" : "kept_results", "some",
+                      "none, except in Session::Run");
 }
 
 // Returns whether a message can't hold what isn't in a region of the operands
@@ -138,6 +134,7 @@ std::future<absl::StatusOr<OperationReply>> Client::Submit(OperationCall call) {
 
 absl::StatusOr<OperationReply> Client::RunOnce(const OperationCall& call) {
   RETURN_IF_ERROR(Validate(call.operation));
+  RETURN_IF_ERROR(CheckNothingKept(call));
   RETURN_IF_ERROR(CheckMetadata(call));
   ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
   if (NeedsStream(call.operation, places)) return StreamOnce(call, 0);
@@ -151,13 +148,13 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
                                                   int64_t slice_items) {
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(Validate(call.operation));
+  RETURN_IF_ERROR(CheckNothingKept(call));
   RETURN_IF_ERROR(CheckMetadata(call));
   RETURN_IF_ERROR(PlacesOf(call).status());
   if (slice_items < 0) {
     return InvalidField(Reason::kOutOfRange, "slice_items",
                         absl::StrCat(slice_items), "at least 0");
   }
-  const bool forward = call.operation.direction == Direction::kForward;
   Loan loan;
   auto run = [&](Connection& connection) -> absl::StatusOr<OperationReply> {
     grpc::ClientContext context;
@@ -165,8 +162,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
     StreamedRun stream(call, slice_items, loan);
     RETURN_IF_ERROR(stream.Allocate());
     connection.raw_stub.PrepareBidiStreamingCall(
-        &context,
-        absl::StrCat(forward ? kForwardMethod : kBackwardMethod, "Stream"), {},
+        &context, absl::StrCat(MethodOf(call.operation), "Stream"), {},
         &stream);
     return stream.Run(&context);
   };
@@ -179,26 +175,16 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
 absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
                                                 const RegionPlaces& places) {
   const absl::Time start = absl::Now();
-  const ConvOperation& operation = call.operation;
-  const bool forward = operation.direction == Direction::kForward;
-
   Loan loan;
   int64_t sent_bytes = 0;
   // A function of its own, so that every reference of ours to the operands'
   // memory is gone before the wait.
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
-    std::vector<grpc::Slice> payloads;
-    for (Operand operand : kAllOperands) {
-      const auto place = PositionOf(operand);
-      if (!operation.operand(operand) || places.operands[place]) continue;
-      payloads.push_back(loan.SliceOf(call.operands[place]));
-    }
-    auto request = EncodeRequest(call, places, std::move(payloads));
+    auto request = EncodeRequest(call, places, PayloadsOf(call, places, loan));
     if (!request.ok()) return request.status();
     sent_bytes = static_cast<int64_t>(request->Length());
     return pool_->Run([&](Connection& connection) {
-      return connection.Send(call, forward ? kForwardMethod : kBackwardMethod,
-                             *request);
+      return connection.Send(call, MethodOf(call.operation), *request);
     });
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();
@@ -209,6 +195,22 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
   reply->sent_bytes = sent_bytes;
   reply->elapsed = absl::Now() - start;
   return reply;
+}
+
+absl::StatusOr<v1::ListSessionsResponse> Client::Sessions(bool everybody,
+                                                          absl::Time deadline) {
+  using Response = v1::ListSessionsResponse;
+  return pool_->Run([&](Connection& connection) -> absl::StatusOr<Response> {
+    grpc::ClientContext context;
+    connection.Prepare(deadline, &context);
+    v1::ListSessionsRequest request;
+    request.set_everybody(everybody);
+    Response response;
+    const grpc::Status status =
+        connection.sessions->ListSessions(&context, request, &response);
+    RETURN_IF_ERROR(FromRpc(status, context));
+    return response;
+  });
 }
 
 absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(

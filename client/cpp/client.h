@@ -13,6 +13,7 @@
 #include "client/cpp/client_options.h"
 #include "client/cpp/operation_call.h"
 #include "convgrad/v1/service.pb.h"
+#include "convgrad/v1/session.pb.h"
 #include "proto/region_places.h"
 
 namespace convgrad {
@@ -58,6 +59,11 @@ class Client {
 
   // Errors: the server's; kUnavailable if there is no server.
   absl::StatusOr<v1::GetCapabilitiesResponse> Capabilities(absl::Time deadline);
+
+  // Returns the caller's open sessions, or, an admin's right, everybody's.
+  // Errors: as Capabilities; kPermissionDenied.
+  absl::StatusOr<v1::ListSessionsResponse> Sessions(bool everybody,
+                                                    absl::Time deadline);
 
   struct Connection;     // internal
   class ConnectionPool;  // internal

@@ -67,9 +67,15 @@ absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
     const grpc::ByteBuffer& request) {
   grpc::ClientContext context;
   Prepare(call, &context);
-  context.AddMetadata(kRequestBytesKey, std::to_string(request.Length()));
+  return Send(method, request, &context);
+}
+
+absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
+    const std::string& method, const grpc::ByteBuffer& request,
+    grpc::ClientContext* context) {
+  context->AddMetadata(kRequestBytesKey, std::to_string(request.Length()));
   grpc::CompletionQueue queue;
-  auto reader = raw_stub.PrepareUnaryCall(&context, method, request, &queue);
+  auto reader = raw_stub.PrepareUnaryCall(context, method, request, &queue);
   reader->StartCall();
   grpc::ByteBuffer reply;
   grpc::Status status;
@@ -77,7 +83,7 @@ absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
   void* tag = nullptr;
   bool ok = false;
   queue.Next(&tag, &ok);
-  RETURN_IF_ERROR(FromRpc(status, context));
+  RETURN_IF_ERROR(FromRpc(status, *context));
   return reply;
 }
 

@@ -21,6 +21,7 @@ struct Client::Connection {
   Connection(const std::shared_ptr<grpc::Channel>& channel, std::string bearer)
       : raw_stub(channel),
         stub(v1::ConvGrad::NewStub(channel)),
+        sessions(v1::ConvGradSessions::NewStub(channel)),
         token(std::move(bearer)) {}
 
   // Sets what every call has.
@@ -33,8 +34,15 @@ struct Client::Connection {
                                         const std::string& method,
                                         const grpc::ByteBuffer& request);
 
+  // Sends `request` in a prepared `context`, waits, and returns the reply's
+  // message.
+  absl::StatusOr<grpc::ByteBuffer> Send(const std::string& method,
+                                        const grpc::ByteBuffer& request,
+                                        grpc::ClientContext* context);
+
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> raw_stub;
   std::unique_ptr<v1::ConvGrad::Stub> stub;
+  std::unique_ptr<v1::ConvGradSessions::Stub> sessions;
   const std::string token;
 };
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "client/cpp/aligned_buffer.h"
 #include "client/cpp/shared_region.h"
 #include "convgrad/v1/service.pb.h"
+#include "proto/kept_tensors.h"
 
 namespace convgrad {
 
@@ -32,6 +34,12 @@ struct OperationCall {
   // touched during the call, nor, where that failed, before its time is up: the
   // server may still be at work on them. Null: no shared memory.
   const SharedRegion* region = nullptr;
+  // Of Session::Run alone. Indexed by Operand: the names of kept tensors; ""
+  // for those whose bytes are in `operands`.
+  std::array<std::string, kOperandCount> kept_operands;
+  // Likewise, in the order of operation.results: which results the session
+  // keeps, under what name. Missing, or nullopt: the call returns the bytes.
+  std::vector<std::optional<KeptResult>> kept_results;
   // "" is auto, otherwise a backend's name as BackendNames has it.
   std::string backend;
   // Some 16 bytes by which repeats are told; made if empty.
@@ -52,8 +60,9 @@ struct OperationCall {
 struct OperationResult {
   Result which;
   TensorDescriptor descriptor;  // as asked for
-  AlignedBuffer data;           // empty if the call named a destination
-  // The result, in `data` or in the call's destination.
+  // Empty if the call named a destination, or the result is kept.
+  AlignedBuffer data;
+  // The result, in `data` or in the call's destination; null if it is kept.
   absl::Span<const std::byte> bytes;
 };
 

@@ -7,6 +7,7 @@
 #include "backends/core/status.h"
 #include "client/cpp/call_parts.h"
 #include "proto/codec.h"
+#include "proto/decode_operation.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
@@ -16,13 +17,16 @@ absl::Status CheckOperandBytes(const OperationCall& call) {
   for (Operand operand : kAllOperands) {
     const auto& tensor = call.operation.operand(operand);
     if (!tensor) continue;
+    const bool is_kept = !call.kept_operands[PositionOf(operand)].empty();
     const size_t found = call.operands[PositionOf(operand)].size();
-    const auto expected = static_cast<size_t>(ByteSize(*tensor).value_or(0));
+    const auto expected =
+        is_kept ? 0 : static_cast<size_t>(ByteSize(*tensor).value_or(0));
     if (found == expected) continue;
-    return InvalidField(Reason::kByteCountMismatch,
-                        absl::StrCat("operands.", NameOf(operand)),
-                        absl::StrCat(found, " bytes"),
-                        absl::StrCat(expected, " bytes, ", ToString(*tensor)));
+    return InvalidField(
+        Reason::kByteCountMismatch, absl::StrCat("operands.", NameOf(operand)),
+        absl::StrCat(found, " bytes"),
+        is_kept ? "none, for the tensor is kept"
+                : absl::StrCat(expected, " bytes, ", ToString(*tensor)));
   }
   return absl::OkStatus();
 }
@@ -31,6 +35,34 @@ absl::Status CheckOperandBytes(const OperationCall& call) {
 absl::Span<std::byte> DestinationOf(const OperationCall& call, size_t result) {
   return result < call.destinations.size() ? call.destinations[result]
                                            : absl::Span<std::byte>();
+}
+
+const KeptResult* KeptAs(const OperationCall& call, size_t result) {
+  const bool is_kept =
+      result < call.kept_results.size() && call.kept_results[result];
+  return is_kept ? &*call.kept_results[result] : nullptr;
+}
+
+// Has `*message` name what is kept; other inline operands keep their order.
+void NameKept(const OperationCall& call, v1::ConvOperation* message) {
+  int payload_index = 0;
+  for (Operand operand : kAllOperands) {
+    if (!call.operation.operand(operand)) continue;
+    v1::Tensor* tensor = MutableTensor(message->mutable_operands(), operand);
+    const std::string& name = call.kept_operands[PositionOf(operand)];
+    if (!name.empty()) {
+      tensor->mutable_kept()->set_tensor_id(name);
+    } else if (tensor->has_inline_()) {
+      tensor->mutable_inline_()->set_payload_index(payload_index++);
+    }
+  }
+  for (int i = 0; i < message->results_size(); ++i) {
+    const KeptResult* kept = KeptAs(call, i);
+    if (kept == nullptr) continue;
+    v1::ResultRequest* result = message->mutable_results(i);
+    result->mutable_kept()->set_tensor_id(kept->name);
+    if (kept->adds) result->set_store(v1::ResultRequest::STORE_ADD);
+  }
 }
 
 int64_t BytesIn(const RegionPlaces& places) {
@@ -50,6 +82,7 @@ absl::StatusOr<grpc::ByteBuffer> EncodeAs(const OperationCall& call,
                                           std::vector<grpc::Slice> payloads) {
   Request request;
   *request.mutable_operation() = EncodeOperation(call.operation, places);
+  NameKept(call, request.mutable_operation());
   *request.mutable_options() = EncodeOptions(OptionsOf(call));
   return JoinMessage(request, std::move(payloads));
 }
@@ -107,7 +140,11 @@ absl::StatusOr<OperationReply> DecodeAs(const OperationCall& call,
     OperationResult result{wanted.which, wanted.descriptor, {}, {}};
     const v1::Tensor& tensor = response.results(i).tensor();
     const auto destination = DestinationOf(call, i);
-    if (!places.results[i]) {
+    if (KeptAs(call, i) != nullptr) {
+      if (!tensor.has_kept()) {
+        return BadReply(NameOf(result.which), "bytes", "a kept tensor");
+      }
+    } else if (!places.results[i]) {
       RETURN_IF_ERROR(TakePayload(tensor, destination, &*payloads, &result));
     } else if (tensor.has_region() &&
                DecodeRegion(tensor.region()) == *places.results[i]) {
@@ -156,6 +193,20 @@ absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call) {
     }
   }
   return places;
+}
+
+std::vector<grpc::Slice> PayloadsOf(const OperationCall& call,
+                                    const RegionPlaces& places,
+                                    const Loan& loan) {
+  std::vector<grpc::Slice> payloads;
+  for (Operand operand : kAllOperands) {
+    const auto place = PositionOf(operand);
+    const bool is_sent = call.operation.operand(operand) &&
+                         !places.operands[place] &&
+                         call.kept_operands[place].empty();
+    if (is_sent) payloads.push_back(loan.SliceOf(call.operands[place]));
+  }
+  return payloads;
 }
 
 absl::StatusOr<grpc::ByteBuffer> EncodeRequest(

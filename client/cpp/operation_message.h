@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cpp/client.h"
+#include "client/cpp/loan.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "proto/region_places.h"
@@ -18,7 +19,12 @@ namespace convgrad {
 // its tensor's, or a destination elsewhere.
 absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call);
 
-// Returns the request; `payloads` are the operands that aren't in a region.
+// Returns the operands that are neither in a region nor kept, lent by `loan`.
+std::vector<grpc::Slice> PayloadsOf(const OperationCall& call,
+                                    const RegionPlaces& places,
+                                    const Loan& loan);
+
+// Returns the request; `payloads` are those of PayloadsOf.
 // Errors: kResourceExhausted if it is too large for a message.
 absl::StatusOr<grpc::ByteBuffer> EncodeRequest(
     const OperationCall& call, const RegionPlaces& places,

@@ -127,9 +127,9 @@ ModelReply Make(const v1::DropTensorsRequest& request, int64_t /*number*/,
 }
 
 // Finds what an operand is. Returns an error's code, OK for none.
-grpc::StatusCode Read(
-    const v1::Tensor& operand, const std::string& kind,
-    const Payloads& payloads, const ModelTensors& tensors, ModelTensor* value) {
+grpc::StatusCode Read(const v1::Tensor& operand, const std::string& kind,
+                      const Payloads& payloads, const ModelTensors& tensors,
+                      ModelTensor* value) {
   if (!operand.has_kept()) {
     *value = FromBytes(ModelDims(kind), IsChannelsLast(operand.layout()),
                        payloads[operand.inline_().payload_index()]);

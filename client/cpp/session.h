@@ -1,0 +1,112 @@
+// Tensors that a server keeps for this client, and operations on them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/cpp/aligned_buffer.h"
+#include "client/cpp/client_options.h"
+#include "client/cpp/operation_call.h"
+#include "convgrad/v1/session.pb.h"
+
+namespace convgrad {
+
+class ChangeSender;
+
+struct SessionOptions {
+  // To resume it by, if the server knows this client's name. May be empty.
+  std::string name = {};
+  // How long it lives without a call. Zero: the server's default, 10 min.
+  absl::Duration lease = absl::ZeroDuration();
+  int64_t quota_bytes = 0;  // of what it keeps; 0: no limit of its own
+  // Names of clients that may compute with its tensors.
+  std::vector<std::string> readers = {};
+};
+
+// A tensor of the caller's, to be kept under a name.
+struct TensorToPut {
+  std::string name;
+  TensorDescriptor descriptor;
+  // Exactly ByteSize(descriptor), sent from where they lie.
+  absl::Span<const std::byte> bytes;
+};
+
+// A tensor that the session keeps.
+struct FetchedTensor {
+  TensorDescriptor descriptor;
+  int64_t version = 0;  // the number of the change that wrote it
+  AlignedBuffer data;
+};
+
+// Every change takes effect once: where a connection or a reply is lost, the
+// session repeats the call until it knows (ClientOptions::retries, or their
+// defaults), so that an error, too, says that nothing has changed; but for
+// DEADLINE_EXCEEDED and UNAVAILABLE after the last attempt.
+//
+// Errors of all calls: the server's, with their detail (DetailOf): kNotFound if
+// the session has ended; kFailedPrecondition, reason TAKEN_OVER, if it was
+// resumed elsewhere. Thread-safe: changes go one after the other, reads beside
+// them.
+class Session {
+ public:
+  // Opens a session on `client.server`, which must be one server.
+  static absl::StatusOr<std::unique_ptr<Session>> Open(
+      const ClientOptions& client, const SessionOptions& options = {});
+  // Goes on with a session, by its id, or by its name if that is empty. Who had
+  // it before gets TAKEN_OVER.
+  static absl::StatusOr<std::unique_ptr<Session>> Resume(
+      const ClientOptions& client, const std::string& id,
+      const std::string& name = "");
+  // Leaves the session open, for its lease.
+  ~Session();
+
+  // 16 bytes. Who has them may use the session, if clients have no names.
+  const std::string& id() const;
+  // Of the last committed change.
+  int64_t number() const;
+
+  // Lengthens the lease, as every other call does.
+  absl::Status Renew();
+  // Ends the session: the server forgets it at once. kNotFound may mean that an
+  // attempt has done so whose reply was lost.
+  absl::Status Close();
+
+  // Writes tensors, all of them or none. Returns their version.
+  absl::StatusOr<int64_t> Put(absl::Span<const TensorToPut> tensors,
+                              absl::Time deadline = absl::InfiniteFuture());
+  absl::StatusOr<int64_t> Put(const std::string& name,
+                              const TensorDescriptor& descriptor,
+                              absl::Span<const std::byte> bytes);
+  // Returns a tensor as it is kept, or in another dtype and layout.
+  absl::StatusOr<FetchedTensor> Get(
+      const std::string& name, absl::Time deadline = absl::InfiniteFuture());
+  absl::StatusOr<FetchedTensor> GetAs(
+      const std::string& name, DataType dtype, Layout layout,
+      absl::Time deadline = absl::InfiniteFuture());
+  absl::Status Drop(absl::Span<const std::string> names);
+  absl::Status DropAll();
+  // Returns what the session keeps, by name.
+  absl::StatusOr<std::vector<v1::KeptTensorInfo>> List();
+
+  // As Client::Run, on one message. Operands may be kept tensors, results may
+  // stay (OperationCall::kept_operands, kept_results); if some do, the call is
+  // a change.
+  absl::StatusOr<OperationReply> Run(const OperationCall& call);
+
+ private:
+  class Wire;
+  Session(std::unique_ptr<Wire> wire, const v1::SessionResponse& opened);
+  absl::StatusOr<FetchedTensor> Fetch(const v1::NamedGet& wanted,
+                                      absl::Time deadline);
+  absl::Status Drop(const v1::DropTensorsRequest& request);
+
+  const std::unique_ptr<Wire> wire_;
+  const std::unique_ptr<ChangeSender> changes_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,52 @@
+// A TCP proxy on this host that cuts a connection where a test wants it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace convgrad {
+
+// Thread-safe.
+class CuttingProxy {
+ public:
+  enum class Direction { kToServer, kToClient };
+
+  // Listens on a port of its own and passes everything on to `server`,
+  // "127.0.0.1:PORT". Aborts if it can't.
+  explicit CuttingProxy(const std::string& server);
+  ~CuttingProxy();
+
+  const std::string& address() const { return address_; }
+
+  // Has the connection cut, once, that takes the next byte after `bytes` more
+  // in this direction; that byte doesn't arrive any more.
+  void CutAfter(Direction direction, int64_t bytes);
+  bool is_armed() const { return remaining_[0] >= 0 || remaining_[1] >= 0; }
+  int64_t cuts() const { return cuts_; }
+
+ private:
+  struct Link {
+    int client;
+    int server;
+  };
+
+  void Run();
+  void Accept();
+  // Returns false if the link is over.
+  bool Pass(int from, int to, Direction direction);
+
+  std::string address_;
+  int server_port_;
+  int listener_;
+  std::atomic<bool> stops_{false};
+  // By direction; -1: don't cut.
+  std::atomic<int64_t> remaining_[2] = {-1, -1};
+  std::atomic<int64_t> cuts_{0};
+  std::vector<Link> links_;
+  std::thread thread_;
+};
+
+}  // namespace convgrad

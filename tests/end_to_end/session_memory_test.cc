@@ -1,0 +1,101 @@
+// What sessions leave behind in the server's process: nothing.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/child_server.h"
+#include "tests/end_to_end/session_client.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int kSessions = 1000;
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+class SessionMemory : public ::testing::Test {
+ protected:
+  // Opens and uses sessions of `bytes`, and closes or leaves them.
+  void Use(int count, int64_t bytes, bool close) {
+    v1::OpenSessionRequest open;
+    open.set_lease_seconds(20);
+    for (int i = 0; i < count; ++i) {
+      sessions_.push_back(std::make_unique<SessionClient>(channel_, open));
+      SessionClient& session = *sessions_.back();
+      v1::Tensor tensor;
+      tensor.set_dtype(v1::DATA_TYPE_F32);
+      tensor.set_layout(v1::LAYOUT_NCX);
+      tensor.add_dims(1);
+      tensor.add_dims(bytes / 4);
+      const auto put =
+          session.Put("x", tensor, std::string(bytes, static_cast<char>(i)));
+      ASSERT_TRUE(put.status.ok()) << put.status.error_message();
+      ASSERT_TRUE(session.Get("x").status.ok());
+    }
+    if (close) CloseAll();
+  }
+
+  void CloseAll() {
+    for (const auto& session : sessions_) {
+      grpc::ClientContext context;
+      v1::CloseSessionRequest request;
+      request.set_session_id(session->id());
+      v1::CloseSessionResponse closed;
+      EXPECT_TRUE(
+          session->stub().CloseSession(&context, request, &closed).ok());
+    }
+    sessions_.clear();
+  }
+
+  // Waits until the server keeps nothing, and its pool, too, has let go.
+  // Returns what it has then.
+  int64_t Settled() {
+    server_.AwaitMetric("convgrad_sessions 0");
+    server_.AwaitMetric("convgrad_kept_bytes 0");
+    server_.AwaitMetric("convgrad_buffer_idle_bytes 0");
+    return server_.MemoryBytes("VmRSS");
+  }
+
+  ChildServer server_{{"--metrics_listen=127.0.0.1:0",
+                       "--memory_budget_bytes=4294967296",
+                       "--max_kept_bytes=1610612736", "--max_client_sessions=0",
+                       "--buffer_pool_idle_time=1s"}};
+  const std::shared_ptr<grpc::Channel> channel_ = [this] {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    return grpc::CreateCustomChannel(
+        server_.address(), grpc::InsecureChannelCredentials(), arguments);
+  }();
+  std::vector<std::unique_ptr<SessionClient>> sessions_;
+};
+
+TEST_F(SessionMemory, IsGivenBackWhenLeasesEnd) {
+  // What a server has once it is warm.
+  Use(100, kMiB, /*close=*/true);
+  const int64_t before = Settled();
+  Use(kSessions, kMiB, /*close=*/false);
+  const int64_t during = server_.MemoryBytes("VmRSS");
+  EXPECT_GT(during, before + kSessions * kMiB * 9 / 10);
+  sessions_.clear();
+  const int64_t after = Settled();
+  RecordProperty("before", std::to_string(before));
+  RecordProperty("after", std::to_string(after));
+  EXPECT_LE(after, before + before / 50) << before << " before";
+}
+
+TEST_F(SessionMemory, TakesLittleForItself) {
+  Use(100, 64, /*close=*/true);
+  const int64_t before = Settled();
+  Use(kSessions, 64, /*close=*/false);
+  // Resident memory of one buffer of the pool and of the bookkeeping.
+  const int64_t each = (server_.MemoryBytes("VmRSS") - before) / kSessions;
+  RecordProperty("bytes_of_a_session", std::to_string(each));
+  constexpr int64_t kBuffer = 4096;
+  EXPECT_LE(each, 4096 + kBuffer);
+  CloseAll();
+}
+
+}  // namespace
+}  // namespace convgrad
