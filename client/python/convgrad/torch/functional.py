@@ -27,9 +27,8 @@ def _autocast_dtype(input: Tensor) -> torch.dtype | None:
     """Returns what autocast asks for on the input's device, None where it is off."""
     if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4; torch.compile knows no others
         modern: Any = torch
-        device = input.device.type
-        is_on = modern.amp.is_autocast_available(device) and modern.is_autocast_enabled(device)
-        return modern.get_autocast_dtype(device) if is_on else None
+        device = "cuda" if input.is_cuda else "cpu"
+        return modern.get_autocast_dtype(device) if modern.is_autocast_enabled(device) else None
     if input.is_cuda:
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
