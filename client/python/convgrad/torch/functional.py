@@ -13,7 +13,7 @@ import torch.fx
 
 from convgrad.client import Client
 from convgrad.errors import invalid
-from convgrad.torch.layer import Ints, Layer, make_layer
+from convgrad.torch.layer import Ints, Layer, make_layer, settings_of
 from convgrad.torch.operators import convolution
 from convgrad.torch.tensors import DTYPES, check_dtype
 
@@ -43,17 +43,18 @@ def apply(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> T
     if autocast is None and weight.dtype != input.dtype:
         raise invalid("DTYPE_MISMATCH", "operation.operands.weight.dtype",
                       DTYPES[weight.dtype], f"{DTYPES[input.dtype]}, the dtype of input")
-    settings = (autocast or input.dtype, *layer.with_pads(weight.shape[2:]))
-    if layer.rank == 0:
+    settings = (autocast or input.dtype, *settings_of(layer, weight.shape[2:]))
+    rank = len(layer.stride)
+    if rank == 0:
         flat = input.reshape(-1, input.shape[-1])
         return convolution(flat, weight, bias, *settings).reshape(
             *input.shape[:-1], weight.shape[0])
-    if input.dim() == layer.rank + 1:
+    if input.dim() == rank + 1:
         return convolution(input.unsqueeze(0), weight, bias, *settings).squeeze(0)
-    if input.dim() != layer.rank + 2:
+    if input.dim() != rank + 2:
         raise invalid("SHAPE_MISMATCH", "operation.problem.input_dims",
                       f"{input.dim()} entries",
-                      f"{layer.rank + 2}, or {layer.rank + 1} without a batch")
+                      f"{rank + 2}, or {rank + 1} without a batch")
     return convolution(input, weight, bias, *settings)
 
 

@@ -22,7 +22,7 @@ class Layer(NamedTuple):
 
     Every field is a string, a number or a tuple of them: PyTorch's compiler, its export
     and torch.fx put these into graphs. `padding` is "same" or "valid" until
-    with_pads(), then the pads before the input on each axis, then those behind it.
+    settings_of(), then the pads before the input on each axis, then those behind it.
     """
 
     client: str
@@ -40,17 +40,8 @@ class Layer(NamedTuple):
     def rank(self) -> int:
         return len(self.stride)
 
-    def with_pads(self, kernel: Sequence[int]) -> Layer:
-        """Returns the same with named padding worked out as torch does it."""
-        if not isinstance(self.padding, str):
-            return self
-        pads = tuple(d * (k - 1) if self.padding == "same" else 0
-                     for d, k in zip(self.dilation, kernel))
-        begin = tuple(pad // 2 for pad in pads)
-        return self._replace(padding=begin + tuple(p - b for p, b in zip(pads, begin)))
-
     def pads(self) -> list[tuple[int, int]]:
-        """Returns what is before and behind the input on each axis. Requires: with_pads."""
+        """Returns what is before and behind the input on each axis. Requires: settings_of."""
         assert not isinstance(self.padding, str)
         return list(zip(self.padding[:self.rank], self.padding[self.rank:]))
 
@@ -66,6 +57,20 @@ class Layer(NamedTuple):
             shape.append((size - 1) * stride - begin - end + span + self.output_padding[i]
                          if self.transposed else (size + begin + end - span) // stride + 1)
         return shape
+
+
+def settings_of(layer: Layer, kernel: Sequence[int]) -> tuple[Any, ...]:
+    """Returns the fields, named padding worked out as torch does it.
+
+    A function, since torch.compile before PyTorch 2.5 follows no methods of tuples.
+    """
+    padding = layer.padding
+    if isinstance(padding, str):
+        pads = [d * (k - 1) if padding == "same" else 0
+                for d, k in zip(layer.dilation, kernel)]
+        padding = (*[pad // 2 for pad in pads], *[pad - pad // 2 for pad in pads])
+    return (layer.client, layer.forward, layer.transposed, layer.stride, padding,
+            layer.dilation, layer.output_padding, layer.groups)
 
 
 def make_layer(client: object, forward: str, rank: int, *, stride: Ints = 1,
