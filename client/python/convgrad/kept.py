@@ -90,6 +90,7 @@ def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
     """Raises InvalidArgument for a dtype or layout that sessions don't keep."""
     found = np.asarray(array)
     dtype = layouts.name_of_dtype(found.dtype, f"tensors.{name}.dtype")
+    layout = layouts.layout_named(layout)
     layouts.wire_layout(layout, f"tensors.{name}.layout")
     if layouts.is_blocked(layout):
         raise invalid("LAYOUT_MISMATCH", f"tensors.{name}.layout", layout,

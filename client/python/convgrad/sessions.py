@@ -188,7 +188,7 @@ class Session:
         if dtype is not None:
             wanted.dtype = layouts.wire_dtype(layouts.name_of_dtype(dtype, "dtype"))
         if layout is not None:
-            wanted.layout = layouts.wire_layout(layout, "layout")
+            wanted.layout = layouts.wire_layout(layouts.layout_named(layout), "layout")
         return Call(_SERVICE + "GetTensors", request.SerializeToString(),
                     lambda response: got_tensors(response)[name],
                     options=_timeout(timeout)), None
