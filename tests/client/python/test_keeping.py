@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
+from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
 from test_sessions import sessions_of, wait_until
 from torch import nn
@@ -293,6 +294,20 @@ def test_a_server_that_has_lost_the_session():
                     [p.grad for p in plain.parameters()])
         assert_same(train(keeping, steps[3:]), train(plain, steps[3:]))
     server.kill()
+
+
+def test_connections_that_are_cut_change_no_bit(server, client):
+    proxy = CuttingProxy(server.address, cuts=20, mean_bytes=60_000)
+    retry = convgrad.RetryPolicy(max_attempts=10_000, max_seconds=0.05)
+    with convgrad.Client(proxy.address, retry=retry) as cut:
+        plain = small()
+        keeping = copy.deepcopy(plain)
+        offload(plain, client)
+        offload(keeping, cut, keep=True)
+        steps = batches(60)
+        assert_same(train(keeping, steps), train(plain, steps))
+    assert proxy.cuts > 5
+    proxy.close()
 
 
 def test_copies(client):
