@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "server/background_thread.h"
@@ -19,12 +18,10 @@
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/gate.h"
-#include "server/rpc/lifecycle.h"
 #include "server/rpc/listed_service.h"
 #include "server/rpc/listeners.h"
 #include "server/rpc/readiness.h"
 #include "server/rpc/session_service.h"
-#include "server/scheduling/warmup.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
 #include "server/token_file.h"
@@ -87,10 +84,10 @@ class GrpcServer final : public Server {
   std::unique_ptr<RegionListener> region_listener_;
   Lifecycle lifecycle_;
   CallServices services_;
-  std::unique_ptr<ListedService> listed_service_;
-  std::unique_ptr<AdminService> admin_service_;
-  std::unique_ptr<SessionService> session_service_;
-  std::unique_ptr<ConvGradService> service_;
+  ListedService listed_service_{services_};
+  AdminService admin_service_{services_};
+  SessionService session_service_{services_};
+  ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
   std::unique_ptr<DeviceWatch> device_watch_;
@@ -176,11 +173,10 @@ absl::Status GrpcServer::StartTracer() {
 
 absl::Status GrpcServer::StartRegions() {
   if (config_.regions_listen.empty()) return absl::OkStatus();
-  RegionListenerOptions options;
-  options.path = config_.RegionsPath();
-  options.owner = geteuid();
-  ASSIGN_OR_RETURN(region_listener_,
-                   RegionListener::Start(options, &engine_.regions));
+  ASSIGN_OR_RETURN(
+      region_listener_,
+      RegionListener::Start({.path = config_.RegionsPath(), .owner = geteuid()},
+                            &engine_.regions));
   return absl::OkStatus();
 }
 
@@ -224,10 +220,6 @@ CallServices GrpcServer::MakeServices() {
 
 absl::Status GrpcServer::Listen() {
   services_ = MakeServices();
-  listed_service_ = std::make_unique<ListedService>(services_);
-  admin_service_ = std::make_unique<AdminService>(services_);
-  session_service_ = std::make_unique<SessionService>(services_);
-  service_ = std::make_unique<ConvGradService>(services_);
   Call::HandOver();
   ListenerOptions options;
   options.addresses = config_.ListenAddresses();
@@ -239,11 +231,11 @@ absl::Status GrpcServer::Listen() {
     options.max_connection_age = config_.max_connection_age;
   }
   options.reflection = config_.token_file.empty();
-  ASSIGN_OR_RETURN(listeners_, Listeners::Start(options,
-                                                {listed_service_.get(),
-                                                 session_service_.get(),
-                                                 admin_service_.get()},
-                                                service_.get()));
+  ASSIGN_OR_RETURN(
+      listeners_,
+      Listeners::Start(options,
+                       {&listed_service_, &session_service_, &admin_service_},
+                       &service_));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());

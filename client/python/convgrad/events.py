@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
+
+_LOG = logging.getLogger("convgrad")
 
 Event = Callable[[], None]
 
@@ -39,4 +42,8 @@ class EventThread:
                     return
                 heapq.heappush(due, (added[0], next(order), added[1]))
             except queue.Empty:
-                heapq.heappop(due)[2]()
+                event = heapq.heappop(due)[2]
+                try:
+                    event()
+                except Exception:
+                    _LOG.exception("a session's thread goes on")

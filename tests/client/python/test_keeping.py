@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
+from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
 from test_sessions import sessions_of, wait_until
 from torch import nn
@@ -219,19 +220,34 @@ def test_weights_and_inputs_that_change_unseen(client):
     plain, keeping = pair(client)
     buffer = torch.randn(2, 2, 8, 8)
     memory = buffer.numpy()
+    graphs = []
     for model in (plain, keeping):
-        model(buffer)
+        graphs.append(model(buffer))
         with torch.no_grad():
             for p in model.parameters():
                 p.data.mul_(1.5)  # torch doesn't count it
     memory *= 2  # nor this
-    found, expected = keeping(buffer), plain(buffer)
-    assert_same(found, expected)
+    assert_same(keeping(buffer), plain(buffer))
     plain[0].weight.data = plain[0].weight.data.clone() + 1
     keeping[0].weight.data = keeping[0].weight.data.clone() + 1
     assert_same(keeping(buffer), plain(buffer))
     with torch.inference_mode():
         assert_same(keeping(buffer * 1), plain(buffer * 1))
+
+
+def test_an_activation_that_is_changed_in_place(client):
+    class InPlace(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Conv2d(2, 2, 3)
+
+        def forward(self, x):
+            x = x * self.layer.bias.exp().reshape(-1, 1, 1)
+            return self.layer(x), self.layer(x.mul_(2))
+
+    plain, keeping = pair(client, InPlace())
+    x = torch.randn(2, 2, 5, 5)
+    assert_same(keeping(x), plain(x))
 
 
 def test_threads(client):
@@ -278,6 +294,20 @@ def test_a_server_that_has_lost_the_session():
                     [p.grad for p in plain.parameters()])
         assert_same(train(keeping, steps[3:]), train(plain, steps[3:]))
     server.kill()
+
+
+def test_connections_that_are_cut_change_no_bit(server, client):
+    proxy = CuttingProxy(server.address, cuts=20, mean_bytes=60_000)
+    retry = convgrad.RetryPolicy(max_attempts=10_000, max_seconds=0.05)
+    with convgrad.Client(proxy.address, retry=retry) as cut:
+        plain = small()
+        keeping = copy.deepcopy(plain)
+        offload(plain, client)
+        offload(keeping, cut, keep=True)
+        steps = batches(60)
+        assert_same(train(keeping, steps), train(plain, steps))
+    assert proxy.cuts > 5
+    proxy.close()
 
 
 def test_copies(client):

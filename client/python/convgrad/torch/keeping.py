@@ -7,37 +7,25 @@ with the call as it would without a session: what is kept only saves sending it.
 
 from __future__ import annotations
 
-import functools
-import itertools
-import threading
+import uuid
 import weakref
-import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from concurrent.futures import Future
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 import torch
 
 from convgrad.client import Client
-from convgrad.errors import EpochEnded, NotFound, ResourceExhausted, SessionTakenOver
-from convgrad.events import EventThread
-from convgrad.kept import Kept, put_of
+from convgrad.kept import Kept
 from convgrad.sessions import Session
+from convgrad.torch.tensor_store import LOST, TensorStore
 from convgrad.torch.tensors import to_array
 
-Tensor = torch.Tensor
+_TORCH: Any = torch  # whose types are of PyTorch 1.13 where they are checked
+_HAS_COMPILER = hasattr(getattr(torch, "compiler", None), "is_compiling")
 
-# A process that is gone leaves its tensors on the server for so long.
-_LEASE_SECONDS = 60.0
-# What is freed within this time is dropped by one call.
-_DROP_SECONDS = 0.05
-_LAYOUTS = {"input": "NCX", "weight": "OIX"}
-# Of a session, where the tensors that a call names aren't what they were.
-_LOST = (EpochEnded, NotFound, SessionTakenOver)
+Tensor = torch.Tensor
 
 
 def operand(client: Any, role: str, tensor: Tensor, dtype: torch.dtype, *,
@@ -52,26 +40,12 @@ def operand(client: Any, role: str, tensor: Tensor, dtype: torch.dtype, *,
 def own(client: object, input: Tensor) -> Tensor:
     """Returns a view that only the graph will hold, of an input that the caller may hold on to.
     """
-    if not isinstance(client, Keeper) or not torch.is_grad_enabled() or (
+    # A compiler's graph has tensors of its own.
+    is_compiling = _HAS_COMPILER and _TORCH.compiler.is_compiling()
+    if not isinstance(client, Keeper) or is_compiling or not torch.is_grad_enabled() or (
             input.grad_fn is not None or input.is_inference()):
         return input
     return input.view_as(input)
-
-
-@dataclass
-class _Entry:
-    """A kept tensor. Guarded by its keeper's lock."""
-
-    kept: Kept
-    put: Future[None]
-    size: int
-    version: int
-    checksum: int | None
-    """Of a weight: changes by way of `.data` or NumPy aren't in torch's count."""
-    tensor: weakref.ref[Tensor]
-
-    def is_there(self) -> bool:
-        return not (self.put.done() and self.put.exception())
 
 
 @dataclass(frozen=True)
@@ -99,6 +73,8 @@ class Keeper:
     goes what wasn't used for longest.
     """
 
+    _living: ClassVar[weakref.WeakValueDictionary[str, Keeper]] = weakref.WeakValueDictionary()
+
     conv_forward = _method("conv_forward")
     conv_backward = _method("conv_backward")
     conv_transpose_forward = _method("conv_transpose_forward")
@@ -109,10 +85,17 @@ class Keeper:
     def __init__(self, client: Client, limit_bytes: int | None = None,
                  of: Keeper | None = None) -> None:
         """`of`: the keeper beside which this one is, for what has no backward."""
+        self.handle = uuid.uuid4().hex
+        self._living[self.handle] = self
         self._client = client
         self._limit_bytes = limit_bytes
-        self._store: _Store = of._store if of else _Store(client, limit_bytes or 0)
+        self._store: TensorStore = of._store if of else TensorStore(client, limit_bytes or 0)
         self._without_backward = None if of else Keeper(client, limit_bytes, of=self)
+
+    @classmethod
+    def of_handle(cls, handle: str) -> Keeper | None:
+        """As Client.of_handle."""
+        return cls._living.get(handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Keeper, (self._client, self._limit_bytes))
@@ -143,161 +126,8 @@ class Keeper:
                 return getattr(sent[0].session, name)(*(
                     tensor.kept if isinstance(tensor, _Sent) else tensor
                     for tensor in operands), **keywords)
-            except _LOST:
+            except LOST:
                 self._store.forget_lost()
         return getattr(self._client, name)(*(
             tensor.array if isinstance(tensor, _Sent) else tensor
             for tensor in operands), **keywords)
-
-
-class _Store:
-    """What one session keeps for a model. Thread-safe."""
-
-    def __init__(self, client: Client, limit_bytes: int) -> None:
-        self._client = client
-        self._quota_bytes = limit_bytes
-        self._limit_bytes = limit_bytes
-        self._lock = threading.Lock()
-        self._sessions: list[Session] = []  # one, or none
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._bytes = 0
-        self._dead: list[_Entry] = []  # still to be dropped
-        self._drops: list[tuple[Future[None], list[_Entry]]] = []
-        self._numbers = itertools.count()
-        self._thread = EventThread("convgrad-keeper")
-        weakref.finalize(self, _end, self._thread, self._sessions).atexit = False
-
-    def find(self, role: str, tensor: Tensor, array: npt.NDArray[Any],
-             is_forward: bool) -> tuple[Session, Kept] | None:
-        """Returns where the tensor is kept; a forward's is put where it isn't yet."""
-        key = (role, array.dtype, tensor.data_ptr(), tensor.dtype, tensor.shape,
-               tensor.stride())
-        checksum = zlib.crc32(_memory(array)) if role == "weight" and is_forward else None
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None and not self._is_current(entry, tensor, checksum, is_forward):
-                self._remove(key)
-                entry = None
-            if entry is not None:
-                self._entries.move_to_end(key)
-            elif not is_forward:
-                return None
-            else:
-                entry = self._put(role, tensor, array, checksum)
-                if entry is None:
-                    return None
-                self._entries[key] = entry
-                self._bytes += entry.size
-            return self._sessions[0], entry.kept
-
-    def forget_lost(self) -> None:
-        """Learns which tensors never came to the server, or all of them if it lost them."""
-        with self._lock:
-            if self._sessions and self._sessions[0].is_lost:
-                self._sessions.clear()
-                self._entries.clear()
-                self._dead, self._drops, self._bytes = [], [], 0
-                return
-            for key, entry in list(self._entries.items()):
-                if entry.put.done() and isinstance(entry.put.exception(), ResourceExhausted):
-                    self._limit_bytes = min(self._limit_bytes, self._bytes - entry.size)
-                if not entry.is_there():
-                    self._remove(key)
-
-    def _is_current(self, entry: _Entry, tensor: Tensor, checksum: int | None,
-                    is_forward: bool) -> bool:
-        if (entry.tensor() is None or entry.version != tensor._version
-                or not entry.is_there()):
-            return False
-        # What no operation of torch's has made may be memory that others write to.
-        source = tensor if tensor._base is None else tensor._base
-        is_ours = checksum is not None or not is_forward or source.grad_fn is not None
-        return is_ours and checksum in (None, entry.checksum)
-
-    def _put(self, role: str, tensor: Tensor, array: npt.NDArray[Any],
-             checksum: int | None) -> _Entry | None:
-        session = self._open()
-        if not self._make_room(array.nbytes):
-            return None
-        name = f"{role} {next(self._numbers)}"
-        put = put_of(name, array, _LAYOUTS[role])
-        return _Entry(
-            Kept(name, put.descriptor),
-            session.submit(session.put, name, array, layout=_LAYOUTS[role]), array.nbytes,
-            tensor._version, checksum,
-            weakref.ref(tensor, functools.partial(_drop_soon, weakref.ref(self))))
-
-    def _open(self) -> Session:
-        if not self._sessions:
-            self._sessions.append(self._client.session(lease=_LEASE_SECONDS,
-                                                       quota=self._quota_bytes))
-            self._limit_bytes = self._sessions[0].quota_bytes
-        return self._sessions[0]
-
-    def _make_room(self, size: int) -> bool:
-        """Drops what is dead, then what wasn't used for longest."""
-        if self._bytes + size > self._limit_bytes:
-            self._collect()
-        while self._entries and self._bytes + size > self._limit_bytes:
-            self._remove(next(iter(self._entries)))
-        self._send_drops()
-        return self._bytes + size <= self._limit_bytes
-
-    def _remove(self, key: Hashable) -> None:
-        entry = self._entries.pop(key)
-        self._bytes -= entry.size
-        self._dead.append(entry)
-
-    def _collect(self) -> None:
-        for key, entry in list(self._entries.items()):
-            if entry.tensor() is None:
-                self._remove(key)
-
-    def _send_drops(self) -> None:
-        """Drops what is dead; what isn't known to be there yet waits for the next time."""
-        for future, entries in self._drops:
-            if future.done() and future.exception():
-                self._dead += entries
-        self._drops = [(future, entries) for future, entries in self._drops
-                       if not future.done()]
-        there = [entry for entry in self._dead if entry.put.done() and entry.is_there()]
-        self._dead = [entry for entry in self._dead if not entry.put.done()]
-        if there and self._sessions and not self._sessions[0].is_lost:
-            session, names = self._sessions[0], [entry.kept.name for entry in there]
-            self._drops.append((session.submit(session.drop, *names), there))
-
-    def drop_later(self) -> None:
-        """May be called with any lock held."""
-        self._thread.later(_DROP_SECONDS, functools.partial(_drop_dead, weakref.ref(self)))
-
-    def drop_dead(self) -> None:
-        with self._lock:
-            self._collect()
-            self._send_drops()
-
-
-def _end(thread: EventThread, sessions: list[Session]) -> None:
-    """Closes the session of a store that is gone, on a thread that may wait for it."""
-    def end() -> None:
-        for session in sessions:
-            session.close()
-        thread.stop()
-
-    thread.later(0, end)
-
-
-def _drop_soon(store: weakref.ref[_Store], _: object) -> None:
-    found = store()
-    if found is not None:
-        found.drop_later()
-
-
-def _drop_dead(store: weakref.ref[_Store]) -> None:
-    found = store()
-    if found is not None:
-        found.drop_dead()
-
-
-def _memory(array: npt.NDArray[Any]) -> Any:
-    """Returns the array's bytes, in whatever order."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
