@@ -155,11 +155,7 @@ def test_other_bad_input(client, session):
     for attempt, words in (
             (lambda: session.put("x"), "array: found nothing"),
             (lambda: session.put("x", X.astype("f8")), "tensors.x.dtype: found float64"),
-<<<<<<< HEAD
             (lambda: session.put("x", X, layout="NHCW"), "tensors.x.layout: found NHCW"),
-=======
-            (lambda: session.put("x", X, layout="CHWN"), "tensors.x.layout: found CHWN"),
->>>>>>> sesspy
             (lambda: session.conv_forward(X, W, keep={"output": "y"}, add={"output": "y"}),
              "add.output: found 'y'"),
             (lambda: session.conv_forward(X, W, keep={"grad_input": "y"}),
