@@ -23,8 +23,6 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
   arguments.SetMaxSendMessageSize(-1);
   // An http_proxy of the environment would also catch servers on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A name with several addresses stands for replicas.
-  arguments.SetLoadBalancingPolicyName("round_robin");
   // Each channel a connection of its own.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Retries decide when to try again; gRPC's own wait grows to 2 minutes.
@@ -88,14 +86,18 @@ absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
 }
 
 absl::StatusOr<std::unique_ptr<Client::ConnectionPool>>
-Client::ConnectionPool::Make(const ClientOptions& options) {
+Client::ConnectionPool::Make(const ClientOptions& options,
+                             Addresses addresses) {
   if (options.connections < 1) {
     return InvalidField(Reason::kOutOfRange, "connections",
                         absl::StrCat(options.connections), "at least 1");
   }
   RETURN_IF_ERROR(CheckHeader("token", options.token));
   ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));
-  const grpc::ChannelArguments arguments = ArgumentsOf(options);
+  grpc::ChannelArguments arguments = ArgumentsOf(options);
+  // A name with several addresses stands for replicas.
+  arguments.SetLoadBalancingPolicyName(
+      addresses == Addresses::kAll ? "round_robin" : "pick_first");
   std::vector<Slot> slots;
   for (int i = 0; i < options.connections; ++i) {
     for (const std::string& server : ServersOf(options)) {

@@ -49,9 +49,13 @@ struct Client::Connection {
 // Thread-safe.
 class Client::ConnectionPool {
  public:
+  // How calls are spread over the addresses of a name: kAll takes them in
+  // turn, kOne stays with one as long as it is there.
+  enum class Addresses { kAll, kOne };
+
   // Errors: kInvalidArgument naming an option.
   static absl::StatusOr<std::unique_ptr<ConnectionPool>> Make(
-      const ClientOptions& options);
+      const ClientOptions& options, Addresses addresses = Addresses::kAll);
 
   // Runs `call(Connection&)`, which returns a Status or StatusOr, on the next
   // connection: in turn, those of servers that were just unavailable last.

@@ -57,7 +57,10 @@ class Session::Wire {
                           "one server, which keeps the session");
     }
     options.connections = 1;
-    ASSIGN_OR_RETURN(auto pool, Client::ConnectionPool::Make(options));
+    // The server that keeps the session, and not its replicas.
+    ASSIGN_OR_RETURN(auto pool,
+                     Client::ConnectionPool::Make(
+                         options, Client::ConnectionPool::Addresses::kOne));
     return std::unique_ptr<Wire>(
         new Wire(std::move(pool), options.retries.value_or(RetryPolicy())));
   }

@@ -2,6 +2,7 @@
 // much in page faults as the convolution it is for.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -97,6 +98,8 @@ class BufferPool {
   int64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t outstanding_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
+  // To malloc, since it last gave memory back to the system.
+  std::atomic<int64_t> freed_bytes_ = 0;
 };
 
 }  // namespace convgrad

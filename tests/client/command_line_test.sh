@@ -74,6 +74,7 @@ expect 2 '--count: found "-1"' top --count=-1
 expect 2 '--metrics: found "9464"' top --metrics=9464
 expect 1 "UNAVAILABLE: --metrics: found no answer" top --metrics=127.0.0.1:1
 expect 1 "UNAVAILABLE" capabilities --server=unix:/nonexistent/socket
+expect 1 "UNAVAILABLE" sessions --server=unix:/nonexistent/socket
 
 if [ "$failures" -ne 0 ]; then
   echo "$failures failed"

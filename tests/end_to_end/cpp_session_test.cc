@@ -245,7 +245,8 @@ TEST_F(CppSessionTest, CutConnectionsChangeNoBitOfASum) {
   const auto step = [](Session* session, uint64_t number) {
     const Floats input = RandomFloats(kInputs, 2 * number);
     const Floats grad_output = RandomFloats(kOutputs, 2 * number + 1);
-    const auto put = session->Put("x", kInput, ViewOf(input));
+    const auto put = session->Put({{"x", kInput, ViewOf(input)}},
+                                  absl::Now() + absl::Minutes(1));
     ASSERT_TRUE(put.ok()) << put.status();
     const auto added = session->Run(AddGradient(grad_output));
     ASSERT_TRUE(added.ok()) << added.status();

@@ -105,6 +105,8 @@ class SessionClient {
       const Request& request, const ChangeMetadata& change) {
     grpc::ClientContext context;
     AddTo(&context, change);
+    context.AddMetadata(kRequestBytesKey,
+                        std::to_string(request.ByteSizeLong()));
     SessionReply<Response> reply;
     reply.status = (stub->*method)(&context, request, &reply.response);
     reply.trailers = TrailersOf(context);

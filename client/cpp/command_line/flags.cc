@@ -42,6 +42,7 @@ absl::Span<const FlagEntry> AllFlags() {
       {"output", kFiles},
       {"out", kFiles},
       {"json", kSwitch},
+      {"everybody", kSwitch},
       {"check", kSwitch},
       {"self_check", kSwitch},
       {"count_nonfinite", kSwitch},

@@ -106,6 +106,10 @@ class JsonOutput : public Output {
     document_ = MessageJson(response);
   }
 
+  void Sessions(const v1::ListSessionsResponse& response) override {
+    document_ = MessageJson(response);
+  }
+
   void Comparisons(const std::vector<Comparison>& comparisons) override {
     Json list = Json::array();
     for (const Comparison& comparison : comparisons) {

@@ -71,6 +71,15 @@ absl::Status RunCapabilities(const CommandContext& context) {
   return absl::OkStatus();
 }
 
+absl::Status RunSessions(const CommandContext& context) {
+  ASSIGN_OR_RETURN(
+      const v1::ListSessionsResponse response,
+      context.client->Sessions(absl::GetFlag(FLAGS_everybody),
+                               absl::Now() + context.settings.timeout));
+  context.output->Sessions(response);
+  return absl::OkStatus();
+}
+
 absl::Status RunCommand(const std::vector<std::string>& words, Output* output) {
   if (words.empty()) return UsageError("a command is missing");
   const std::vector<std::string> arguments(words.begin() + 1, words.end());
@@ -82,6 +91,7 @@ absl::Status RunCommand(const std::vector<std::string>& words, Output* output) {
   const CommandContext context{settings, client.get(), output};
   if (command.name == "top") return RunTop(context);
   if (command.name == "check") return RunCheck(arguments, context);
+  if (command.name == "sessions") return RunSessions(context);
   if (command.name == "capabilities") return RunCapabilities(context);
   ASSIGN_OR_RETURN(const ConvProblem problem, Parse(arguments[0]));
   if (command.name == "bench") return RunBench(problem, context);

@@ -29,6 +29,7 @@ class Output {
   virtual void Bench(const ConvOperation& operation,
                      const std::vector<OperationReply>& replies) = 0;
   virtual void Capabilities(const v1::GetCapabilitiesResponse& response) = 0;
+  virtual void Sessions(const v1::ListSessionsResponse& response) = 0;
   virtual void Comparisons(const std::vector<Comparison>& comparisons) = 0;
   virtual void Activity(const ServerActivity& activity) = 0;
   // Why the command failed; the last that is told. One line on stderr.

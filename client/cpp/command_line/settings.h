@@ -14,6 +14,7 @@
 #include "client/cpp/client.h"
 
 ABSL_DECLARE_FLAG(bool, json);
+ABSL_DECLARE_FLAG(bool, everybody);
 
 namespace convgrad {
 

@@ -91,6 +91,7 @@ class TextOutput : public Output {
   void Bench(const ConvOperation& operation,
              const std::vector<OperationReply>& replies) override;
   void Capabilities(const v1::GetCapabilitiesResponse& response) override;
+  void Sessions(const v1::ListSessionsResponse& response) override;
   void Comparisons(const std::vector<Comparison>& comparisons) override;
   void Activity(const ServerActivity& activity) override;
   void Error(const absl::Status& status) override { PrintError(status); }
@@ -176,6 +177,24 @@ void TextOutput::Bench(const ConvOperation& operation,
     std::cout << absl::StrFormat("    %-12s %9.3f  %8.1f\n", name,
                                  seconds * 1e3,
                                  Percent(seconds, summary.median));
+  }
+}
+
+void TextOutput::Sessions(const v1::ListSessionsResponse& response) {
+  std::cout << absl::StrFormat("%-20s %-20s %7s %9s %7s %10s %10s %9s\n",
+                               "session", "client", "epoch", "change",
+                               "tensors", "MB", "quota MB", "ends in");
+  for (const v1::SessionInfo& session : response.sessions()) {
+    const std::string rest =
+        session.remaining_seconds() > 0
+            ? absl::StrFormat("%.0f s", session.remaining_seconds())
+            : "in use";
+    std::cout << absl::StrFormat("%-20s %-20s %7d %9d %7d %10.2f %10.2f %9s\n",
+                                 session.name().empty() ? "-" : session.name(),
+                                 session.client(), session.epoch(),
+                                 session.number(), session.tensors(),
+                                 Megabytes(session.kept_bytes()),
+                                 Megabytes(session.quota_bytes()), rest);
   }
 }
 

@@ -19,6 +19,8 @@ constexpr Command kCommands[] = {
     {"check", Arguments::kProblems,
      "the server against its reference backend, result by result"},
     {"top", Arguments::kNone, "what the server does, live, from its metrics"},
+    {"sessions", Arguments::kNone,
+     "what the server keeps for this client's trainers"},
     {"capabilities", Arguments::kNone, "what the server's backends can do"},
     {"completions", Arguments::kShell, "a script for bash or zsh"},
     {"help", Arguments::kNone, "this text (also --help); --version"}};
