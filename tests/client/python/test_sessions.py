@@ -335,3 +335,23 @@ def test_a_closed_session_and_a_closed_client(server):
     with pytest.raises(convgrad.Cancelled, match="client is closed"):
         left.put("x", X)
     left.close()
+
+
+def test_sessions_by_name(tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"ann train {16 * '1'}\nbob train {16 * '2'}\n")
+    server = ServerProcess(f"--token_file={tokens}")
+    with convgrad.Client(server.address, token=16 * "1") as ann, \
+            convgrad.Client(server.address, token=16 * "2") as bob:
+        with ann.session("mine", keep_open=True) as session:
+            session.put("x", X)
+            with pytest.raises(convgrad.AlreadyExists):
+                ann.session("mine")
+        for client, name in ((bob, "mine"), (ann, "other")):
+            with pytest.raises(convgrad.SessionExpired):
+                client.session(name, resume=True)
+        with pytest.raises(convgrad.SessionExpired):
+            bob.session(resume=session.id)
+        with ann.session("mine", resume=True) as session:
+            np.testing.assert_array_equal(session.get("x"), X)
+    server.kill()
