@@ -273,6 +273,7 @@ def test_what_is_kept_is_bounded(remote):
     assert_same(train(keeping, steps), train(plain, steps))
     session, = sessions_of(remote)
     assert session.quota_bytes == 3000 and 0 < session.kept_bytes <= 3000
+    assert session.epoch == 1  # no put was refused
     for wrong in (0, -1):
         with pytest.raises(convgrad.InvalidArgument, match="keep: found"):
             offload(keeping, remote, keep=wrong)
