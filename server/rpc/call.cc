@@ -220,7 +220,7 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   // Nobody will read the answer: that isn't a success to be counted.
   if (status.ok() && *cancelled_) status = WhyGone();
   Settle(status);
-  const std::optional<int64_t> number = session_.End(status);
+  const std::optional<int64_t> number = session_.End(&status);
   if (number) {
     context_->AddTrailingMetadata(kNumberTrailer, absl::StrCat(*number));
   }

@@ -151,11 +151,13 @@ absl::Status SessionPart::Commit(ChangeOrder::Reply reply) {
   return absl::OkStatus();
 }
 
-std::optional<int64_t> SessionPart::End(const absl::Status& status) {
+std::optional<int64_t> SessionPart::End(absl::Status* status) {
   if (!in_session()) return std::nullopt;
   writes_.clear();
   state_.reset();
-  if (std::exchange(runs_, false)) use_->Fail(status, table_->now());
+  if (std::exchange(runs_, false)) {
+    *status = use_->Fail(*status, table_->now());
+  }
   const int64_t number = number_ > 0 ? number_ : use_->state()->number;
   return number;
 }

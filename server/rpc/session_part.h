@@ -80,10 +80,11 @@ class SessionPart {
   // Makes the writes take effect, with `reply` as the answer of this change.
   // Errors: kNotFound if the session has ended meanwhile.
   absl::Status Commit(ChangeOrder::Reply reply);
-  // Ends the part: a change that wasn't committed has failed with `status`. The
+  // Ends the part: a change that wasn't committed has failed with `*status`,
+  // which becomes another one if the session was taken over meanwhile. The
   // session doesn't expire before this is destroyed.
   // Returns the number of the last committed change that the call knows of.
-  std::optional<int64_t> End(const absl::Status& status);
+  std::optional<int64_t> End(absl::Status* status);
 
  private:
   absl::Status ReadChange(const Metadata& metadata);

@@ -167,8 +167,8 @@ void ChangeOrder::Commit(Reply reply, absl::Time now, Notices* notices) {
   Advance(notices);
 }
 
-void ChangeOrder::Fail(const absl::Status& why, absl::Time now,
-                       Notices* notices) {
+absl::Status ChangeOrder::Fail(const absl::Status& why, absl::Time now,
+                               Notices* notices) {
   const Pending failed = *std::exchange(running_, std::nullopt);
   if (failed.epoch == epoch_) {
     last_failure_ = absl::StrCat("change ", number_ + 1, ", ",
@@ -181,6 +181,7 @@ void ChangeOrder::Fail(const absl::Status& why, absl::Time now,
   }
   stalled_since_ = now;
   Advance(notices);
+  return failed.epoch < first_epoch_ ? CheckEpoch(failed.epoch) : why;
 }
 
 void ChangeOrder::Advance(Notices* notices) {

@@ -75,7 +75,9 @@ class ChangeOrder {
 
   // Ends the change that runs. Commit requires that it has taken effect.
   void Commit(Reply reply, absl::Time now, Notices* notices);
-  void Fail(const absl::Status& why, absl::Time now, Notices* notices);
+  // Fail returns what its own call is to be told: `why`, but TAKEN_OVER if
+  // another epoch has begun, or its client would take that one for its next.
+  absl::Status Fail(const absl::Status& why, absl::Time now, Notices* notices);
 
   // Starts a new epoch and returns it.
   int64_t Resume(Notices* notices);

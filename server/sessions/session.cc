@@ -166,8 +166,9 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
   return number;
 }
 
-void KeptSession::Fail(const absl::Status& why, absl::Time now) {
+absl::Status KeptSession::Fail(const absl::Status& why, absl::Time now) {
   ChangeOrder::Notices notices;
+  absl::Status told;
   {
     MutexLock lock(&mutex_);
     if (!has_ended_) {
@@ -175,9 +176,10 @@ void KeptSession::Fail(const absl::Status& why, absl::Time now) {
           .IgnoreError();
       promised_bytes_ = state_->quota_bytes;
     }
-    order_.Fail(why, now, &notices);
+    told = order_.Fail(why, now, &notices);
   }
   Tell(std::move(notices));
+  return told;
 }
 
 bool KeptSession::Enter(absl::Time now) {

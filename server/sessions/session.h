@@ -79,7 +79,8 @@ class KeptSession {
   absl::StatusOr<int64_t> Commit(const KeptWrites& writes,
                                  ChangeOrder::Reply reply, absl::Time now);
   // Ends the change that runs without effect.
-  void Fail(const absl::Status& why, absl::Time now);
+  // Returns what to tell its client (ChangeOrder::Fail).
+  absl::Status Fail(const absl::Status& why, absl::Time now);
 
   // While somebody uses it, it doesn't expire; afterwards for its lease.
   // Returns false if it has expired or was closed.

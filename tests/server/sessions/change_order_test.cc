@@ -34,8 +34,8 @@ class Order {
   void Commit(const std::string& reply) {
     order_.Commit(std::make_shared<std::string>(reply), now_, &notices_);
   }
-  void Fail(const std::string& why) {
-    order_.Fail(absl::InvalidArgumentError(why), now_, &notices_);
+  absl::Status Fail(const std::string& why) {
+    return order_.Fail(absl::InvalidArgumentError(why), now_, &notices_);
   }
   int64_t Resume(const std::string& who) {
     const int64_t epoch = order_.Resume(&notices_);
@@ -171,7 +171,7 @@ TEST(ChangeOrder, AFailureEndsItsEpoch) {
   order.Arrive(1, "a");
   order.Arrive(2, "b");
   order.Told();
-  order.Fail("bad dims");
+  EXPECT_EQ(order.Fail("bad dims"), absl::InvalidArgumentError("bad dims"));
   EXPECT_THAT(order.Told(), ElementsAre("b EPOCH_ENDED", "a EPOCH_ENDED"));
   EXPECT_THAT(order.last_message(), HasSubstr("bad dims"));
   // Whenever it comes.
@@ -211,7 +211,8 @@ TEST(ChangeOrder, AFailureAfterATakeoverLeavesTheNewEpoch) {
   order.Arrive(1, "x", 2);
   order.Arrive(2, "y", 2);
   EXPECT_THAT(order.Told(), ElementsAre("a run", "x OUT_OF_ORDER"));
-  order.Fail("bad");
+  // Or its client would go on in the epoch of who took over.
+  EXPECT_EQ(DetailOf(order.Fail("bad"))->reason, Reason::kTakenOver);
   EXPECT_THAT(order.Told(), ElementsAre("new run"));
   order.Arrive(1, "x", 2);
   EXPECT_THAT(order.Told(), ElementsAre("x run"));
@@ -288,7 +289,7 @@ TEST(ChangeOrder, ClosingRefusesEverybody) {
   order.Close();
   EXPECT_THAT(order.Told(),
               ElementsAre("a error", "reader error", "resumer error"));
-  order.Fail("too late");
+  EXPECT_FALSE(order.Fail("too late").ok());
   EXPECT_THAT(order.Told(), ElementsAre());
 }
 
@@ -346,7 +347,9 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
         order.Commit(std::make_shared<int>(0), now, &notices);
         if (chance(70)) has_reply[ended] = true;
       } else {
-        order.Fail(absl::CancelledError("connection lost"), now, &notices);
+        EXPECT_FALSE(
+            order.Fail(absl::CancelledError("connection lost"), now, &notices)
+                .ok());
         epoch_is_over = true;
       }
     }

@@ -54,7 +54,7 @@ class SessionTableTest : public ::testing::Test {
       return use->Commit(writes, std::make_shared<int>(0), now_).status();
     };
     status = run();
-    if (!status.ok()) use->Fail(status, now_);
+    if (!status.ok()) status = use->Fail(status, now_);
     return status;
   }
 
@@ -138,7 +138,7 @@ TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
                    status = decision.status();
                  });
   EXPECT_TRUE(status.ok()) << status;
-  second->Fail(absl::CancelledError("enough"), now_);
+  second->Fail(absl::CancelledError("enough"), now_).IgnoreError();
   const SessionUse third = *Open(kAda, 'c');
   const SessionUse fourth = *Open(kAda, 'd');
   EXPECT_EQ(Open(kAda, 'e').status().code(),
@@ -229,7 +229,7 @@ TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
     status = decision.status();
   });
   EXPECT_EQ(status, NoSuchSession());
-  use->Fail(absl::CancelledError("gone"), now_);
+  use->Fail(absl::CancelledError("gone"), now_).IgnoreError();
 }
 
 }  // namespace
