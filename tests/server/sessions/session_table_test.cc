@@ -113,8 +113,12 @@ TEST_F(SessionTableTest, LeasesEndUnlessACallUsesThem) {
     Pass(absl::Hours(1));
     EXPECT_TRUE(table_.Find(kAda, id).ok());
   }
-  Pass(absl::Seconds(60));
+  Pass(absl::Seconds(59));
+  EXPECT_TRUE(table_.Find(kAda, id).ok());
+  // Nobody finds it, even before it is swept out.
+  now_ += absl::Seconds(60);
   EXPECT_FALSE(table_.Find(kAda, id).ok());
+  Pass(absl::ZeroDuration());
   EXPECT_EQ(table_.sessions(), 0);
   EXPECT_EQ(table_.expired(), 1);
   EXPECT_EQ(memory_->budget.used_bytes(), 0);
@@ -144,6 +148,21 @@ TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
   EXPECT_EQ(Open(kAda, 'e').status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(Open(kBob, 'e').ok());
+}
+
+TEST_F(SessionTableTest, AFailedChangeGivesBackWhatItWasPromised) {
+  const SessionUse first = *Open(kAda, 'a');
+  const SessionUse second = *Open(kAda, 'b');
+  first->Arrive({1, 1, std::string(16, 'c'), 0}, now_, absl::InfiniteFuture(),
+                [](const ChangeOrder::Decision& /*decision*/) {});
+  KeptWrites writes;
+  writes["x"] = KeptTensor{{DataType::kF32, Layout::kNCX, {1, 50'000}},
+                           *table_.memory()->Take(200'000, nullptr),
+                           0};
+  EXPECT_TRUE(first->Promise(writes).ok());
+  first->Fail(absl::CancelledError("enough"), now_);
+  EXPECT_TRUE(Put(second, 1, 50'000).ok());
+  EXPECT_FALSE(first->Promise(writes).ok());
 }
 
 TEST_F(SessionTableTest, KeepsNoMoreThanItsShare) {
