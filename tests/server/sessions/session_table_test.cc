@@ -160,7 +160,7 @@ TEST_F(SessionTableTest, AFailedChangeGivesBackWhatItWasPromised) {
                            *table_.memory()->Take(200'000, nullptr),
                            0};
   EXPECT_TRUE(first->Promise(writes).ok());
-  first->Fail(absl::CancelledError("enough"), now_);
+  first->Fail(absl::CancelledError("enough"), now_).IgnoreError();
   EXPECT_TRUE(Put(second, 1, 50'000).ok());
   EXPECT_FALSE(first->Promise(writes).ok());
 }
