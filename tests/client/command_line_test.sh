@@ -43,7 +43,7 @@ expect 2 '--layout: found "OIX"' backward $problem --layout=OIX
 expect 2 '--weight_layout: found "NXC"' backward $problem --weight_layout=NXC
 expect 2 '--gradients: found "grad_all"' backward $problem --gradients=grad_all
 expect 2 '--result_dtype: found "f64"' backward $problem --result_dtype=grad_input=f64
-expect 2 '--result_layout: found "NCHW"' backward $problem --result_layout=NCHW
+expect 2 '--result_layout: found "NHCW"' backward $problem --result_layout=NHCW
 expect 2 'results[0].layout' backward $problem --result_layout=grad_input=OIX
 expect 2 '--scale: found "half"' backward $problem --scale=grad_weight=half
 expect 2 '--backend: found "tpu"' backward $problem --backend=tpu

@@ -97,14 +97,20 @@ class SessionMemory : public ::testing::Test {
 TEST_F(SessionMemory, IsGivenBackWhenLeasesEnd) {
   // What a server has once it is warm.
   Use(kSessions, kMiB, /*close=*/true);
-  const int64_t before = Settled();
-  Use(kSessions, kMiB, /*close=*/false);
-  const int64_t during = server_.MemoryBytes("VmRSS");
-  EXPECT_GT(during, before + kSessions * kMiB * 9 / 10);
-  sessions_.clear();
-  const int64_t after = Settled();
-  std::cout << before << " bytes before, " << during << " with them, " << after
-            << " after\n";
+  int64_t before = 0;
+  int64_t after = Settled();
+  // The heap moves by some MiB once more while gRPC's threads meet; what is
+  // lost with each session would be lost in every round.
+  for (int round = 0; round < 3 && after > before + before / 50; ++round) {
+    before = after;
+    Use(kSessions, kMiB, /*close=*/false);
+    const int64_t during = server_.MemoryBytes("VmRSS");
+    EXPECT_GT(during, before + kSessions * kMiB * 9 / 10);
+    sessions_.clear();
+    after = Settled();
+    std::cout << before << " bytes before, " << during << " with them, "
+              << after << " after\n";
+  }
   EXPECT_LE(after, before + before / 50);
 }
 

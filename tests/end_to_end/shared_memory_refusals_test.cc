@@ -130,9 +130,6 @@ TEST_F(SharedMemoryRefusalsTest, ResultsThatOverlap) {
 }
 
 TEST_F(SharedMemoryRefusalsTest, WhatIsNotBuilt) {
-  request_.mutable_operation()->mutable_results(0)->mutable_kept();
-  ExpectRefused(grpc::StatusCode::UNIMPLEMENTED, "UNSUPPORTED",
-                "operation.results[0].kept");
   request_.mutable_operation()->mutable_results(0)->set_store(
       v1::ResultRequest::STORE_ADD);
   ExpectRefused(grpc::StatusCode::UNIMPLEMENTED, "UNSUPPORTED",
