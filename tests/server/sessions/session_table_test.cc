@@ -183,7 +183,7 @@ TEST_F(SessionTableTest, AReadersStateOutlivesChanges) {
 }
 
 TEST_F(SessionTableTest, RefusesBadSettings) {
-  const auto refused = [&](SessionTable::OpenRequest request) {
+  const auto refused = [&](const SessionTable::OpenRequest& request) {
     return table_.Open(kAda, request).status().code() ==
            absl::StatusCode::kInvalidArgument;
   };
