@@ -68,7 +68,8 @@ absl::Status SlicedTensors::BindCopies(BufferPool* pool) {
 }
 
 absl::Status SlicedTensors::BindWindows(const BatchSlices& slices,
-                                        RunBuffers whole, CallMemory* memory) {
+                                        const RunBuffers& whole,
+                                        CallMemory* memory) {
   // Whoever lends the whole keeps it as long as this.
   static const auto kLender = std::make_shared<const int>(0);
   TensorPlaces places;

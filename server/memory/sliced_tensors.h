@@ -30,7 +30,7 @@ class SlicedTensors {
   // takes what is needed beside them out of the budget: sums, and aligned
   // copies of slices that aren't aligned. `slices` and `memory` outlive this.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED or BUSY.
-  absl::Status BindWindows(const BatchSlices& slices, RunBuffers whole,
+  absl::Status BindWindows(const BatchSlices& slices, const RunBuffers& whole,
                            CallMemory* memory);
 
   // Binds to places for kSlots slices, and for each operand without a batch.

@@ -24,8 +24,8 @@ absl::Status TooLate() {
 
 }  // namespace
 
-void Tell(ChangeOrder::Notices notices) {
-  for (auto& [decided, decision] : notices) decided(std::move(decision));
+void Tell(const ChangeOrder::Notices& notices) {
+  for (const auto& [decided, decision] : notices) decided(decision);
 }
 
 absl::Status ChangeOrder::CheckEpoch(int64_t epoch) const {

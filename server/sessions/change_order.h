@@ -143,6 +143,6 @@ class ChangeOrder {
 };
 
 // Tells everybody. To be called with no lock held.
-void Tell(ChangeOrder::Notices notices);
+void Tell(const ChangeOrder::Notices& notices);
 
 }  // namespace convgrad

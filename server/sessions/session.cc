@@ -65,7 +65,7 @@ uint64_t KeptSession::Arrive(ChangeId change, absl::Time now,
                          &notices);
     }
   }
-  Tell(std::move(notices));
+  Tell(notices);
   return id;
 }
 
@@ -82,7 +82,7 @@ uint64_t KeptSession::AwaitNumber(int64_t number, absl::Time now,
                               &notices);
     }
   }
-  Tell(std::move(notices));
+  Tell(notices);
   return id;
 }
 
@@ -98,7 +98,7 @@ int64_t KeptSession::StartEpoch() {
     MutexLock lock(&mutex_);
     epoch = order_.Resume(&notices);
   }
-  Tell(std::move(notices));
+  Tell(notices);
   return epoch;
 }
 
@@ -112,7 +112,7 @@ void KeptSession::AwaitSettled(Decided settled) {
       order_.AwaitSettled(std::move(settled), &notices);
     }
   }
-  Tell(std::move(notices));
+  Tell(notices);
 }
 
 void KeptSession::Expire(absl::Time now) {
@@ -121,7 +121,7 @@ void KeptSession::Expire(absl::Time now) {
     MutexLock lock(&mutex_);
     order_.Expire(now, &notices);
   }
-  Tell(std::move(notices));
+  Tell(notices);
 }
 
 absl::Status KeptSession::Promise(const KeptWrites& writes) {
@@ -162,7 +162,7 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
     old = std::exchange(state_, std::move(after));
     order_.Commit(std::move(reply), now, &notices);
   }
-  Tell(std::move(notices));
+  Tell(notices);
   return number;
 }
 
@@ -178,7 +178,7 @@ absl::Status KeptSession::Fail(const absl::Status& why, absl::Time now) {
     }
     told = order_.Fail(why, now, &notices);
   }
-  Tell(std::move(notices));
+  Tell(notices);
   return told;
 }
 
@@ -219,7 +219,7 @@ void KeptSession::End(const absl::Status& why) {
     quotas_->Exchange(settings_.client, promised_bytes_, 0).IgnoreError();
     promised_bytes_ = 0;
   }
-  Tell(std::move(notices));
+  Tell(notices);
 }
 
 }  // namespace convgrad

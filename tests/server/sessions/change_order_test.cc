@@ -355,7 +355,7 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
     }
     now += absl::Milliseconds(random() % 2000);
     order.Expire(now, &notices);
-    Tell(std::move(notices));
+    Tell(notices);
   }
   ASSERT_EQ(static_cast<int64_t>(effects.size()), kChanges);
   for (int64_t i = 0; i < kChanges; ++i) EXPECT_EQ(effects[i], i + 1);
