@@ -92,6 +92,10 @@ uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now,
                              absl::Time deadline, Decided decided,
                              Notices* notices) {
   const uint64_t id = ++last_waiter_;
+  if (!closed_.ok()) {
+    notices->emplace_back(std::move(decided), closed_);
+    return id;
+  }
   const auto committed = replies_.find(change.sequence);
   if (committed != replies_.end() &&
       committed->second.call_id == change.call_id) {
@@ -127,7 +131,9 @@ uint64_t ChangeOrder::AwaitNumber(int64_t number, absl::Time now,
                                   absl::Time deadline, Decided decided,
                                   Notices* notices) {
   const uint64_t id = ++last_waiter_;
-  if (number <= number_) {
+  if (!closed_.ok()) {
+    notices->emplace_back(std::move(decided), closed_);
+  } else if (number <= number_) {
     notices->emplace_back(std::move(decided), nullptr);
   } else if (number > number_ + kWindow) {
     notices->emplace_back(std::move(decided),
@@ -211,7 +217,9 @@ int64_t ChangeOrder::Resume(Notices* notices) {
 }
 
 void ChangeOrder::AwaitSettled(Decided settled, Notices* notices) {
-  if (running_) {
+  if (!closed_.ok()) {
+    notices->emplace_back(std::move(settled), closed_);
+  } else if (running_) {
     resuming_.push_back(std::move(settled));
   } else {
     notices->emplace_back(std::move(settled), nullptr);
@@ -254,6 +262,7 @@ void ChangeOrder::Expire(absl::Time now, Notices* notices) {
 }
 
 void ChangeOrder::Close(const absl::Status& why, Notices* notices) {
+  closed_ = why;
   RefuseWaiting(why, notices);
   if (running_) {
     for (Waiter& repeat : running_->waiters) {

@@ -87,7 +87,7 @@ class ChangeOrder {
 
   // Refuses those who have waited too long. To be called regularly.
   void Expire(absl::Time now, Notices* notices);
-  // Refuses everybody who waits; nothing may arrive after that.
+  // Refuses everybody who waits, and who comes later, with `why`.
   void Close(const absl::Status& why, Notices* notices);
 
   // Of the last committed change; 0 before the first.
@@ -140,6 +140,8 @@ class ChangeOrder {
   std::map<int64_t, Committed> replies_;
   std::vector<std::pair<int64_t, Waiter>> readers_;
   std::vector<Decided> resuming_;
+  // Why nobody is let in any more; OK until Close.
+  absl::Status closed_;
 };
 
 // Tells everybody. To be called with no lock held.

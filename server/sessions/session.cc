@@ -55,15 +55,11 @@ std::shared_ptr<const KeptState> KeptSession::state() const {
 uint64_t KeptSession::Arrive(ChangeId change, absl::Time now,
                              absl::Time deadline, Decided decided) {
   ChangeOrder::Notices notices;
-  uint64_t id = 0;
+  uint64_t id;
   {
     MutexLock lock(&mutex_);
-    if (has_ended_) {
-      notices.emplace_back(std::move(decided), NoSuchSession());
-    } else {
-      id = order_.Arrive(std::move(change), now, deadline, std::move(decided),
-                         &notices);
-    }
+    id = order_.Arrive(std::move(change), now, deadline, std::move(decided),
+                       &notices);
   }
   Tell(notices);
   return id;
@@ -72,15 +68,11 @@ uint64_t KeptSession::Arrive(ChangeId change, absl::Time now,
 uint64_t KeptSession::AwaitNumber(int64_t number, absl::Time now,
                                   absl::Time deadline, Decided decided) {
   ChangeOrder::Notices notices;
-  uint64_t id = 0;
+  uint64_t id;
   {
     MutexLock lock(&mutex_);
-    if (has_ended_) {
-      notices.emplace_back(std::move(decided), NoSuchSession());
-    } else {
-      id = order_.AwaitNumber(number, now, deadline, std::move(decided),
-                              &notices);
-    }
+    id =
+        order_.AwaitNumber(number, now, deadline, std::move(decided), &notices);
   }
   Tell(notices);
   return id;
@@ -106,11 +98,7 @@ void KeptSession::AwaitSettled(Decided settled) {
   ChangeOrder::Notices notices;
   {
     MutexLock lock(&mutex_);
-    if (has_ended_) {
-      notices.emplace_back(std::move(settled), NoSuchSession());
-    } else {
-      order_.AwaitSettled(std::move(settled), &notices);
-    }
+    order_.AwaitSettled(std::move(settled), &notices);
   }
   Tell(notices);
 }

@@ -18,6 +18,16 @@
 
 namespace convgrad {
 
+// Returns a tensor of these dims, which doesn't say where its bytes are.
+inline v1::Tensor TensorOf(v1::Layout layout, const std::vector<int64_t>& dims,
+                           v1::DataType dtype = v1::DATA_TYPE_F32) {
+  v1::Tensor tensor;
+  tensor.set_dtype(dtype);
+  tensor.set_layout(layout);
+  for (int64_t extent : dims) tensor.add_dims(extent);
+  return tensor;
+}
+
 // What a change says of itself.
 struct ChangeMetadata {
   std::string session;

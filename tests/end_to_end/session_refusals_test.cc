@@ -18,15 +18,6 @@
 namespace convgrad {
 namespace {
 
-v1::Tensor TensorOf(v1::Layout layout, const std::vector<int64_t>& dims,
-                    v1::DataType dtype = v1::DATA_TYPE_F32) {
-  v1::Tensor tensor;
-  tensor.set_dtype(dtype);
-  tensor.set_layout(layout);
-  for (int64_t extent : dims) tensor.add_dims(extent);
-  return tensor;
-}
-
 v1::PutTensorsRequest PutOfFloats(const std::string& name, int64_t count,
                                   float value) {
   return SessionClient::PutOf(

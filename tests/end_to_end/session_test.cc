@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/session_client.h"
@@ -12,15 +13,6 @@
 
 namespace convgrad {
 namespace {
-
-v1::Tensor TensorOf(v1::Layout layout, const std::vector<int64_t>& dims,
-                    v1::DataType dtype = v1::DATA_TYPE_F32) {
-  v1::Tensor tensor;
-  tensor.set_dtype(dtype);
-  tensor.set_layout(layout);
-  for (int64_t extent : dims) tensor.add_dims(extent);
-  return tensor;
-}
 
 std::vector<float> CountFrom(int64_t first, int64_t count) {
   std::vector<float> values;
@@ -247,9 +239,8 @@ TEST_F(SessionTest, WhoResumesTakesOver) {
   EXPECT_EQ(reply.trailers.reason, "TAKEN_OVER");
 }
 
-TEST_F(SessionTest, DigestsSaveBytes) {
+TEST_F(SessionTest, RefusesDigestsOfOtherBytes) {
   SessionClient client(server_.channel());
-  // SHA-256 of "f32:NCX[1,1]\n" and four zero bytes.
   v1::PutTensorsRequest request =
       SessionClient::PutOf("x", TensorOf(v1::LAYOUT_NCX, {1, 1}), BytesOf({0}));
   request.mutable_tensors(0)->set_digest(std::string(32, 'd'));
@@ -263,6 +254,26 @@ TEST_F(SessionTest, DigestsSaveBytes) {
   request.mutable_tensors(0)->clear_tensor();
   request.clear_payloads();
   EXPECT_EQ(client.Put(request).status.error_code(), grpc::NOT_FOUND);
+}
+
+TEST_F(SessionTest, BytesAreSentOnce) {
+  // SHA-256 of "f32:NCX[1,1]\n" and four zero bytes, by another program.
+  const std::string digest = absl::HexStringToBytes(
+      "850d122019fb24d49befbab6b6c69da2"
+      "75133a8e96db8086ae93a084fb561e7c");
+  v1::PutTensorsRequest request =
+      SessionClient::PutOf("x", TensorOf(v1::LAYOUT_NCX, {1, 1}), BytesOf({0}));
+  request.mutable_tensors(0)->set_digest(digest);
+  SessionClient first(server_.channel());
+  const auto put = first.Put(request);
+  ASSERT_TRUE(put.status.ok()) << put.status.error_message();
+  // In another session of this client, without bytes.
+  request.mutable_tensors(0)->clear_tensor();
+  request.clear_payloads();
+  SessionClient second(server_.channel());
+  ASSERT_TRUE(second.Put(request).status.ok());
+  EXPECT_EQ(second.Get("x").response.payloads(0), BytesOf({0}));
+  EXPECT_EQ(server_.server().gauges().digest_saved_bytes, 4);
 }
 
 TEST_F(SessionTest, RefusesWhatIsNoChange) {

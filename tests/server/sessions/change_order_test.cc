@@ -291,6 +291,12 @@ TEST(ChangeOrder, ClosingRefusesEverybody) {
               ElementsAre("a error", "reader error", "resumer error"));
   EXPECT_FALSE(order.Fail("too late").ok());
   EXPECT_THAT(order.Told(), ElementsAre());
+  // Who comes later, too, whatever it wants.
+  order.Arrive(1, "a", 2);
+  order.Await(0, "reader");
+  order.Resume("resumer");
+  EXPECT_THAT(order.Told(),
+              ElementsAre("a error", "reader error", "resumer error"));
 }
 
 // A client that pipelines, over a network that loses requests, replies and
