@@ -81,7 +81,7 @@ void Call::AwaitTurn() {
   attendance_.Begin(services_.lifecycle);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
   const absl::Status status =
-      session_.Enter(services_.sessions, metadata, CallerOf(visit()),
+      session_.Enter(services_.sessions, metadata, visit(),
                      /*only_computes=*/role_ == Role::kInfer);
   if (!status.ok()) return OnTurn(status);
   if (!session_.in_session()) return OnTurn(nullptr);

@@ -34,8 +34,7 @@ bool SessionPart::IsChange(const Metadata& metadata) {
 }
 
 absl::Status SessionPart::Enter(SessionTable* table, const Metadata& metadata,
-                                const SessionCaller& caller,
-                                bool only_computes) {
+                                const Visit& visit, bool only_computes) {
   const std::string id(metadata(kSessionKey));
   const bool is_change = IsChange(metadata);
   if (id.empty() && is_change) {
@@ -44,6 +43,7 @@ absl::Status SessionPart::Enter(SessionTable* table, const Metadata& metadata,
   }
   if (id.empty()) return absl::OkStatus();
   table_ = table;
+  const SessionCaller caller = CallerOf(visit);
   if (is_change) {
     RETURN_IF_ERROR(ReadChange(metadata));
     ASSIGN_OR_RETURN(use_, table->Find(caller, id));

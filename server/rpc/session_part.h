@@ -34,10 +34,10 @@ class SessionPart {
   static bool IsChange(const Metadata& metadata);
 
   // Finds the session that the metadata names; without a name nothing happens.
-  // A call that `only_computes` is for the session's readers, too. `table`
-  // outlives this. Errors: kInvalidArgument; kNotFound.
+  // `visit` is the call's. A call that `only_computes` is for the session's
+  // readers, too. `table` outlives this. Errors: kInvalidArgument; kNotFound.
   absl::Status Enter(SessionTable* table, const Metadata& metadata,
-                     const SessionCaller& caller, bool only_computes);
+                     const Visit& visit, bool only_computes);
 
   bool in_session() const { return static_cast<bool>(use_); }
   bool is_change() const { return change_.has_value(); }
