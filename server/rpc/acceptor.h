@@ -19,9 +19,9 @@ namespace convgrad {
 
 // Listens, and hands on each connection whose first byte has come, if it is
 // the first of what is spoken there: TLS, or else HTTP/2 in plaintext. Who
-// speaks the other is told so in an HTTP/1.1 answer, and the log names it. Who says
-// nothing costs a descriptor for as long as gRPC would wait for a handshake,
-// or until that descriptor is wanted.
+// speaks the other is told so in an HTTP/1.1 answer, and the log names it. Who
+// says nothing costs a descriptor for as long as gRPC would wait for a
+// handshake, or until that descriptor is wanted.
 //
 // One thread of its own does all of it. Thread-compatible.
 class Acceptor {
