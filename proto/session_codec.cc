@@ -101,6 +101,7 @@ absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
 // Returns whether a Reorder can make `to` of `from`.
 bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
   if (to == from) return true;
+  if (!IsFloating(from.dtype) || !IsFloating(to.dtype)) return false;
   if (to.layout == from.layout && IsRowMajor(from.layout)) return true;
   const bool same_groups = to.layout != Layout::kFractalZ3D ||
                            from.layout != Layout::kFractalZ3D ||
@@ -156,10 +157,10 @@ absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,
   const int64_t groups = request.groups() == 0 ? kept.groups : request.groups();
   ASSIGN_OR_RETURN(wanted.descriptor, DecodeTensor(message, groups, path));
   if (CanBring(wanted.part, wanted.descriptor)) return wanted;
-  return InvalidField(Reason::kLayoutMismatch, path + ".layout",
-                      NameOf(wanted.descriptor.layout),
-                      absl::StrCat("a layout that ", ToString(wanted.part),
-                                   " can be brought to"));
+  return InvalidField(
+      Reason::kLayoutMismatch, path + ".layout", ToString(wanted.descriptor),
+      absl::StrCat("a layout and dtype that ", ToString(wanted.part),
+                   " can be brought to"));
 }
 
 }  // namespace convgrad

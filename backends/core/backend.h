@@ -70,6 +70,17 @@ class Plan {
   // Errors: kInternal if the library fails.
   virtual absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const = 0;
 
+  // The number of turns that Run can be cut into, between which the thread may
+  // do something else; at least 1.
+  virtual int turns() const { return 1; }
+  // Does turn `turn` of Run. All turns of one run come in order, with the same
+  // buffers, whose contents stay from one to the next, scratch included; one
+  // that fails ends the run.
+  virtual absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
+                                           int /*turn*/) const {
+    return Run(buffers);
+  }
+
   // Bytes of scratch that Run needs.
   virtual int64_t scratch_bytes() const = 0;
   // Bytes of the form that it brings the weight to before it computes, a
@@ -82,6 +93,9 @@ class Plan {
   virtual const OperandGather* gather(size_t /*position*/) const {
     return nullptr;
   }
+  // Bytes of the tape that Run writes or reads, where the operation has one
+  // (ProgramOperation).
+  virtual int64_t tape_bytes() const { return 0; }
   // Bytes that the plan itself holds, for the plan cache's bound.
   virtual int64_t resident_bytes() const = 0;
   // What computes it, e.g. "jit:avx512_core", one name per pass, for people.

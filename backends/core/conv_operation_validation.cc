@@ -80,7 +80,11 @@ absl::Status CheckPrimaryDtypes(const ConvOperation& operation) {
     if (!operation.operand(operand)) continue;
     if (!first) {
       first = operand;
-      continue;
+      const DataType dtype = operation.operand(operand)->dtype;
+      if (IsFloating(dtype)) continue;
+      return InvalidField(Reason::kDtypeMismatch,
+                          OperandField(operand, ".dtype"), NameOf(dtype),
+                          "f32, bf16 or f16");
     }
     const DataType expected = operation.operand(*first)->dtype;
     const DataType found = operation.operand(operand)->dtype;

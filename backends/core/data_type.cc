@@ -4,12 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace convgrad {
 namespace {
 
 // By DataType.
-constexpr absl::string_view kNames[] = {"f32", "bf16", "f16"};
+constexpr absl::string_view kNames[] = {"f32", "bf16", "f16", "u8", "i64"};
 
 struct BinaryFormat {
   int mantissa_bits;  // stored ones
@@ -55,16 +56,47 @@ double UnpackHalf(uint16_t bits) {
   return sign * std::ldexp(mantissa + 1024, field - 25);
 }
 
+// Returns the nearest integer of the type, ties to even.
+template <typename Integer>
+Integer Saturated(double value) {
+  if (std::isnan(value)) return 0;
+  const double rounded = std::nearbyint(value);
+  using Limits = std::numeric_limits<Integer>;
+  // The largest I64 isn't a double: its neighbour above is.
+  if (rounded >= static_cast<double>(Limits::max())) return Limits::max();
+  if (rounded <= static_cast<double>(Limits::min())) return Limits::min();
+  return static_cast<Integer>(rounded);
+}
+
 }  // namespace
 
-int64_t ByteSizeOf(DataType dtype) { return dtype == DataType::kF32 ? 4 : 2; }
+bool IsFloating(DataType dtype) {
+  return dtype == DataType::kF32 || dtype == DataType::kBF16 ||
+         dtype == DataType::kF16;
+}
+
+int64_t ByteSizeOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kF32:
+      return 4;
+    case DataType::kBF16:
+    case DataType::kF16:
+      return 2;
+    case DataType::kU8:
+      return 1;
+    case DataType::kI64:
+      return 8;
+  }
+  return 0;
+}
 
 absl::string_view NameOf(DataType dtype) {
   return kNames[static_cast<size_t>(dtype)];
 }
 
 std::optional<DataType> ParseDataType(absl::string_view name) {
-  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16,
+                         DataType::kU8, DataType::kI64}) {
     if (NameOf(dtype) == name) return dtype;
   }
   return std::nullopt;
@@ -78,6 +110,9 @@ double UnitRoundoff(DataType dtype) {
       return std::ldexp(1.0, -8);
     case DataType::kF16:
       return std::ldexp(1.0, -11);
+    case DataType::kU8:
+    case DataType::kI64:
+      return 0;
   }
   return 0;
 }
@@ -88,6 +123,12 @@ double LoadAsDouble(DataType dtype, const void* element) {
     std::memcpy(&value, element, sizeof(value));
     return value;
   }
+  if (dtype == DataType::kU8) return *static_cast<const uint8_t*>(element);
+  if (dtype == DataType::kI64) {
+    int64_t value;
+    std::memcpy(&value, element, sizeof(value));
+    return static_cast<double>(value);
+  }
   uint16_t bits;
   std::memcpy(&bits, element, sizeof(bits));
   if (dtype == DataType::kF16) return UnpackHalf(bits);
@@ -97,6 +138,16 @@ double LoadAsDouble(DataType dtype, const void* element) {
 void StoreRounded(DataType dtype, double value, void* element) {
   if (dtype == DataType::kF32) {
     const auto rounded = static_cast<float>(value);
+    std::memcpy(element, &rounded, sizeof(rounded));
+    return;
+  }
+  if (dtype == DataType::kU8) {
+    const uint8_t rounded = Saturated<uint8_t>(value);
+    std::memcpy(element, &rounded, sizeof(rounded));
+    return;
+  }
+  if (dtype == DataType::kI64) {
+    const int64_t rounded = Saturated<int64_t>(value);
     std::memcpy(element, &rounded, sizeof(rounded));
     return;
   }

@@ -8,21 +8,27 @@
 
 namespace convgrad {
 
-enum class DataType { kF32, kBF16, kF16 };
+// Convolutions take the floating types. The others are what a session can keep
+// beside them and a program's inputs may be: images as U8, class indices as
+// I64.
+enum class DataType { kF32, kBF16, kF16, kU8, kI64 };
 
-// Returns the bytes of one element: 4, 2 or 2.
+// Returns whether `dtype` is f32, bf16 or f16.
+bool IsFloating(DataType dtype);
+
+// Returns the bytes of one element: 4, 2, 2, 1 or 8.
 int64_t ByteSizeOf(DataType dtype);
 
-// Returns "f32", "bf16" or "f16".
+// Returns "f32", "bf16", "f16", "u8" or "i64".
 absl::string_view NameOf(DataType dtype);
 std::optional<DataType> ParseDataType(absl::string_view name);
 
-// Unit roundoff: 2^-24 (f32), 2^-8 (bf16), 2^-11 (f16).
+// Unit roundoff: 2^-24 (f32), 2^-8 (bf16), 2^-11 (f16); 0 of integers.
 double UnitRoundoff(DataType dtype);
 
 // Scalar conversions on the stored bits. Narrowing rounds to nearest even,
 // once, straight from double; overflow gives Inf, NaN stays (quiet) NaN,
-// subnormals are kept.
+// subnormals are kept. Integers saturate, and NaN is 0.
 double LoadAsDouble(DataType dtype, const void* element);
 void StoreRounded(DataType dtype, double value, void* element);
 
