@@ -20,6 +20,9 @@ inline fe::DataType_t TypeOf(DataType dtype) {
     case DataType::kF16:
       return fe::DataType_t::HALF;
     case DataType::kF32:
+    // No convolution has those.
+    case DataType::kU8:
+    case DataType::kI64:
       break;
   }
   return fe::DataType_t::FLOAT;

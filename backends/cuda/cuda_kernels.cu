@@ -49,6 +49,9 @@ __device__ float LoadFloat(const void* data, DataType dtype, int64_t offset) {
     case DataType::kF16:
       return __half2float(static_cast<const __half*>(data)[offset]);
     case DataType::kF32:
+    // No convolution has those.
+    case DataType::kU8:
+    case DataType::kI64:
       break;
   }
   return static_cast<const float*>(data)[offset];
@@ -69,6 +72,10 @@ __device__ void StoreFloat(void* data, DataType dtype, int64_t offset,
       return;
     case DataType::kF32:
       static_cast<float*>(data)[offset] = value;
+      return;
+    case DataType::kU8:
+    case DataType::kI64:
+      return;
   }
 }
 

@@ -63,6 +63,10 @@ void Convert(DataType from, const void* source, DataType to, void* destination,
         return ConvertAll<BFloat16, To, kStream>(source, destination, count);
       case DataType::kF16:
         return ConvertAll<Half, To, kStream>(source, destination, count);
+      // Integers are never converted.
+      case DataType::kU8:
+      case DataType::kI64:
+        return;
     }
   };
   switch (to) {
@@ -72,6 +76,9 @@ void Convert(DataType from, const void* source, DataType to, void* destination,
       return load(BFloat16());
     case DataType::kF16:
       return load(Half());
+    case DataType::kU8:
+    case DataType::kI64:
+      return;
   }
 }
 

@@ -32,6 +32,9 @@ int64_t CountNonfinite(DataType dtype, const void* data, int64_t count) {
                                          count, 0x7f80);
     case DataType::kF16:
       break;
+    case DataType::kU8:
+    case DataType::kI64:
+      return 0;
   }
   return CountWithExponent<uint16_t>(static_cast<const uint16_t*>(data), count,
                                      0x7c00);

@@ -20,6 +20,9 @@ uint32_t InfinityBits(DataType dtype) {
     case DataType::kF16:
       return 0x7c00;
     case DataType::kF32:
+    // No convolution has those.
+    case DataType::kU8:
+    case DataType::kI64:
       break;
   }
   return 0x7f800000;

@@ -35,7 +35,11 @@ memory::data_type TypeOf(DataType dtype) {
       return memory::data_type::bf16;
     case DataType::kF16:
       return memory::data_type::f16;
+    case DataType::kU8:
+      return memory::data_type::u8;
     case DataType::kF32:
+    // The library has no integers of 64 bits.
+    case DataType::kI64:
       break;
   }
   return memory::data_type::f32;

@@ -77,11 +77,14 @@ absl::StatusOr<DataType> ParseDescr(absl::string_view header,
   const absl::string_view descr = value.substr(0, value.find_first_of(",}"));
   if (descr == "'<f4'") return DataType::kF32;
   if (descr == "'<f2'") return DataType::kF16;
+  if (descr == "'|u1'") return DataType::kU8;
+  if (descr == "'<i8'") return DataType::kI64;
   if (descr == "'|V2'" || descr == "'<V2'" || descr == "'<u2'") {
     return DataType::kBF16;
   }
   return BadNpy(name, absl::StrCat("dtype ", descr),
-                "'<f4' (f32), '<f2' (f16), '|V2' or '<u2' (bf16)");
+                "'<f4' (f32), '<f2' (f16), '|V2' or '<u2' (bf16), '|u1' (u8), "
+                "'<i8' (i64)");
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseShape(absl::string_view header,
@@ -112,6 +115,10 @@ std::string DescrOf(DataType dtype) {
       return "<f2";
     case DataType::kBF16:
       return "|V2";
+    case DataType::kU8:
+      return "|u1";
+    case DataType::kI64:
+      return "<i8";
   }
   return "";
 }

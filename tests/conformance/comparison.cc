@@ -43,6 +43,9 @@ double NormLimit(DataType dtype, double products) {
       return 3e-3;
     case DataType::kF16:
       return 4e-4;
+    case DataType::kU8:
+    case DataType::kI64:
+      break;
   }
   return 0;
 }
