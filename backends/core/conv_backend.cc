@@ -8,7 +8,7 @@
 namespace convgrad {
 namespace {
 
-absl::Status NoConvolution(const Backend& backend, const Operation& operation) {
+absl::Status Refusal(const Backend& backend, const Operation& operation) {
   return MakeError(
       absl::StatusCode::kUnimplemented,
       {Reason::kUnsupported, "operation", std::string(operation.name()),
@@ -29,16 +29,32 @@ BackendCapabilities ConvBackend::EveryConvolution() {
 }
 
 absl::Status ConvBackend::CheckSupport(const Operation& operation) const {
-  const ConvOperation* convolution = AsConvolution(operation);
-  return convolution == nullptr ? NoConvolution(*this, operation)
-                                : CheckConvolution(*convolution);
+  if (const ConvOperation* convolution = AsConvolution(operation)) {
+    return CheckConvolution(*convolution);
+  }
+  const ProgramOperation* program = AsProgram(operation);
+  return program == nullptr ? Refusal(*this, operation)
+                            : CheckProgram(*program);
 }
 
 absl::StatusOr<std::unique_ptr<Plan>> ConvBackend::MakePlan(
     const Operation& operation, const PlanOptions& options) const {
-  const ConvOperation* convolution = AsConvolution(operation);
-  if (convolution == nullptr) return NoConvolution(*this, operation);
-  return PlanConvolution(*convolution, options);
+  if (const ConvOperation* convolution = AsConvolution(operation)) {
+    return PlanConvolution(*convolution, options);
+  }
+  const ProgramOperation* program = AsProgram(operation);
+  if (program == nullptr) return Refusal(*this, operation);
+  return PlanProgram(*program, options);
+}
+
+absl::Status ConvBackend::CheckProgram(
+    const ProgramOperation& operation) const {
+  return Refusal(*this, operation);
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> ConvBackend::PlanProgram(
+    const ProgramOperation& operation, const PlanOptions& /*options*/) const {
+  return Refusal(*this, operation);
 }
 
 }  // namespace convgrad

@@ -1,14 +1,16 @@
-// A backend that computes convolutions and nothing else.
+// A backend that computes convolutions and, if it says so, programs.
 #pragma once
 
 #include <memory>
 
 #include "backends/core/backend.h"
 #include "backends/core/conv_operation.h"
+#include "backends/core/program_operation.h"
 
 namespace convgrad {
 
-// Refuses every operation that isn't a convolution. Thread-safe.
+// Gives each kind of operation to the function that plans it, and refuses what
+// is neither a convolution nor a program. Thread-safe.
 class ConvBackend : public Backend {
  public:
   absl::Status CheckSupport(const Operation& operation) const final;
@@ -27,6 +29,11 @@ class ConvBackend : public Backend {
   }
   virtual absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation, const PlanOptions& options) const = 0;
+
+  // Likewise; a backend that has none of its own refuses programs.
+  virtual absl::Status CheckProgram(const ProgramOperation& operation) const;
+  virtual absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
+      const ProgramOperation& operation, const PlanOptions& options) const;
 };
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "backends/core/checked_math.h"
@@ -50,23 +51,40 @@ absl::Status CheckInputs(const ProgramRequest& request) {
   return absl::OkStatus();
 }
 
+// Checks that `names` are among `known`, none twice.
+absl::Status CheckKnown(absl::string_view field,
+                        const std::vector<std::string>& names,
+                        absl::flat_hash_set<absl::string_view> known,
+                        absl::string_view expected) {
+  for (const std::string& name : names) {
+    if (known.erase(name) == 1) continue;
+    return InvalidField(Reason::kNotFound, field, name,
+                        absl::StrCat(expected, ", each once"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckComputeDtype(DataType dtype) {
+  if (dtype == DataType::kF32 || dtype == DataType::kBF16) {
+    return absl::OkStatus();
+  }
+  return MakeError(IsFloating(dtype) ? absl::StatusCode::kUnimplemented
+                                     : absl::StatusCode::kInvalidArgument,
+                   {Reason::kUnsupported, "compute_dtype",
+                    std::string(NameOf(dtype)), "f32 or bf16"});
+}
+
 absl::Status CheckNames(const ProgramRequest& request,
                         const ProgramShapes& shapes) {
   const Program& program = *request.program;
-  for (const std::string& name : request.fetched) {
-    if (shapes.dims.contains(name)) continue;
-    return InvalidField(Reason::kNotFound, "fetched", name,
-                        "a value of the program");
-  }
-  for (const std::string& name : request.output_gradients) {
-    const auto& outputs = program.outputs;
-    if (std::find(outputs.begin(), outputs.end(), name) != outputs.end()) {
-      continue;
-    }
-    return InvalidField(
-        Reason::kNotFound, "output_gradients", name,
-        absl::StrCat("an output: ", absl::StrJoin(outputs, ", ")));
-  }
+  absl::flat_hash_set<absl::string_view> results;
+  for (const ProgramStep& step : program.steps) results.insert(step.result);
+  RETURN_IF_ERROR(CheckKnown("fetched", request.fetched, std::move(results),
+                             "the result of a step"));
+  RETURN_IF_ERROR(CheckKnown(
+      "output_gradients", request.output_gradients,
+      {program.outputs.begin(), program.outputs.end()},
+      absl::StrCat("an output: ", absl::StrJoin(program.outputs, ", "))));
   if (request.part == ProgramPart::kBackward &&
       request.output_gradients.empty()) {
     return InvalidField(Reason::kMissing, "output_gradients", "none",
@@ -97,6 +115,7 @@ absl::StatusOr<std::shared_ptr<const ProgramOperation>> ProgramOperation::Make(
                         absl::StrCat(request.inputs.size(), " tensors"),
                         absl::StrCat(program.inputs.size()));
   }
+  RETURN_IF_ERROR(CheckComputeDtype(request.compute_dtype));
   RETURN_IF_ERROR(CheckInputs(request));
   if (request.fetched.empty() && IsForward(request.part)) {
     request.fetched = program.outputs;

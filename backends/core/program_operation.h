@@ -34,9 +34,10 @@ struct ProgramRequest {
   std::vector<TensorDescriptor> inputs;
   // F32 or BF16: of activations, and of parameters as operands.
   DataType compute_dtype = DataType::kF32;
-  // Forwards: the names of values to be returned, outputs by default.
+  // Forwards: the results of steps to be returned, none twice; outputs by
+  // default.
   std::vector<std::string> fetched;
-  // Backward: the outputs whose gradients are given, at least one.
+  // Backward: the outputs whose gradients are given, at least one, none twice.
   std::vector<std::string> output_gradients;
   // Backward and train: by program input, whether its gradient is wanted.
   std::vector<bool> input_gradients;
@@ -70,7 +71,8 @@ struct ProgramRequest {
 class ProgramOperation final : public Operation {
  public:
   // Checks the request against the program and infers its shapes.
-  // Errors: kInvalidArgument naming field, found and expected.
+  // Errors: kInvalidArgument naming field, found and expected; kUnimplemented
+  // of a compute dtype that no backend has.
   static absl::StatusOr<std::shared_ptr<const ProgramOperation>> Make(
       ProgramRequest request);
 

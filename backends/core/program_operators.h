@@ -3,12 +3,12 @@
 // text and wire form follow it.
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 
 namespace convgrad {
 
@@ -44,18 +44,22 @@ enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 struct AttributeSpec {
   absl::string_view name;
   AttributeKind kind;
-  // As in the text form; "" : none, and kRequired or what the operator says.
+  // As in the text form; "": none, and what the operator says holds instead.
   absl::string_view default_text;
   bool required = false;
-  // Of words: those allowed, separated by "|".
+  // The words that it may be instead of, or as, its kind, separated by "|".
   absl::string_view words = {};
+  // Of numbers, each of a list: the range, both ends included.
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
 };
 
 // One operand of an operator.
 struct OperandSpec {
   absl::string_view name;
   bool optional = false;
-  // Whether it must be a parameter ("weight" of conv), or may be any value.
+  // Whether it is a parameter ("weight" of conv) or a value: an input or the
+  // result of an earlier step.
   bool is_parameter = false;
 };
 

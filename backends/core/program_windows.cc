@@ -1,0 +1,40 @@
+// Where the windows of poolings lie, and what an upsample reads.
+#include <algorithm>
+#include <cmath>
+
+#include "backends/core/checked_math.h"
+#include "backends/core/program_shapes.h"
+
+namespace convgrad {
+
+AxisWindow PaddedWindow(const PoolAxis& axis, int64_t index) {
+  const int64_t begin = index * axis.stride - axis.pad_begin;
+  return {begin, begin + axis.kernel};
+}
+
+int64_t AveragedElements(const PoolAxis& axis, int64_t index) {
+  const AxisWindow window = PaddedWindow(axis, index);
+  return std::min(window.end, axis.in + axis.pad_begin) - window.begin;
+}
+
+AxisWindow AdaptiveWindow(int64_t in, int64_t out, int64_t index) {
+  return {index * in / out, CeilDiv((index + 1) * in, out)};
+}
+
+int64_t NearestSource(const UpsampleAxis& axis, int64_t index) {
+  const float source =
+      std::floor(static_cast<float>(index) * static_cast<float>(axis.step));
+  return std::min(static_cast<int64_t>(source), axis.in - 1);
+}
+
+LinearSource LinearSourceOf(const UpsampleAxis& axis, int64_t index) {
+  const double at = static_cast<double>(index);
+  const double source = axis.align_corners
+                            ? axis.step * at
+                            : std::max(axis.step * (at + 0.5) - 0.5, 0.0);
+  const int64_t low = std::min(static_cast<int64_t>(source), axis.in - 1);
+  return {low, std::min(low + 1, axis.in - 1),
+          std::min(source - static_cast<double>(low), 1.0)};
+}
+
+}  // namespace convgrad
