@@ -160,7 +160,7 @@ absl::Status GrpcServer::StartMetrics() {
   }
   options.operations = {std::string(NameOf(Direction::kForward)),
                         std::string(NameOf(Direction::kBackward)), "put",
-                        "get"};
+                        "get", "run", "backward_program", "train", "update"};
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "backends/core/update_plan.h"
 
 namespace convgrad {
 namespace {
@@ -32,6 +33,10 @@ absl::Status ConvBackend::CheckSupport(const Operation& operation) const {
   if (const ConvOperation* convolution = AsConvolution(operation)) {
     return CheckConvolution(*convolution);
   }
+  // Plain loops over memory, which every backend on the cores can do.
+  if (AsUpdate(operation) != nullptr && device_count() == 0) {
+    return absl::OkStatus();
+  }
   const ProgramOperation* program = AsProgram(operation);
   return program == nullptr ? Refusal(*this, operation)
                             : CheckProgram(*program);
@@ -41,6 +46,10 @@ absl::StatusOr<std::unique_ptr<Plan>> ConvBackend::MakePlan(
     const Operation& operation, const PlanOptions& options) const {
   if (const ConvOperation* convolution = AsConvolution(operation)) {
     return PlanConvolution(*convolution, options);
+  }
+  const UpdateOperation* update = AsUpdate(operation);
+  if (update != nullptr && device_count() == 0) {
+    return MakeUpdatePlan(*update, *this, options.threads);
   }
   const ProgramOperation* program = AsProgram(operation);
   if (program == nullptr) return Refusal(*this, operation);

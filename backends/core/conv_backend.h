@@ -1,4 +1,5 @@
-// A backend that computes convolutions and, if it says so, programs.
+// A backend that computes convolutions, programs if it says so, and steps of
+// optimizers if it has no device.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 
 namespace convgrad {
 
-// Gives each kind of operation to the function that plans it, and refuses what
-// is neither a convolution nor a program. Thread-safe.
+// Gives each kind of operation to the function that plans it, and refuses all
+// others. Thread-safe.
 class ConvBackend : public Backend {
  public:
   absl::Status CheckSupport(const Operation& operation) const final;

@@ -5,6 +5,7 @@
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
 #include "server/rpc/conv_call.h"
+#include "server/rpc/network_calls.h"
 #include "server/rpc/stream_call.h"
 #include "server/rpc/tensor_calls.h"
 
@@ -26,7 +27,8 @@ class UnknownCall final : public Call {
                    "ConvForward, ConvBackward, ConvForwardStream, "
                    "ConvBackwardStream or GetCapabilities of "
                    "convgrad.v1.ConvGrad, or a method of "
-                   "convgrad.v1.ConvGradSessions or ConvGradAdmin"}));
+                   "convgrad.v1.ConvGradSessions, ConvGradNetworks or "
+                   "ConvGradAdmin"}));
   }
 
   const std::string path_;
@@ -46,9 +48,29 @@ Call* MakeSessionCall(const CallServices& services,
   return nullptr;
 }
 
+// Returns null if the method isn't one of networks'.
+Call* MakeNetworkCall(const CallServices& services,
+                      grpc::GenericCallbackServerContext* context) {
+  absl::string_view method = context->method();
+  if (!absl::ConsumePrefix(&method, "/convgrad.v1.ConvGradNetworks/")) {
+    return nullptr;
+  }
+  if (method == "LoadProgram") return new LoadProgramCall(services, context);
+  if (method == "DropPrograms") return new DropProgramsCall(services, context);
+  if (method == "RunProgram") return new RunProgramCall(services, context);
+  if (method == "BackwardProgram") {
+    return new BackwardProgramCall(services, context);
+  }
+  if (method == "UpdateParameters") {
+    return new UpdateParametersCall(services, context);
+  }
+  return nullptr;
+}
+
 Call* MakeCall(const CallServices& services,
                grpc::GenericCallbackServerContext* context) {
   if (Call* call = MakeSessionCall(services, context)) return call;
+  if (Call* call = MakeNetworkCall(services, context)) return call;
   if (context->method() == "/convgrad.v1.ConvGrad/ConvForward") {
     return new ConvCall(services, context, Direction::kForward);
   }

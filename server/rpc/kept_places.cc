@@ -54,7 +54,7 @@ absl::Status KeptPlaces::Place(const DecodedOperation& decoded,
                                 absl::StrCat("operation.results[", i, "].kept"),
                                 &places->results[i], paid));
   }
-  if (session_.writes()->empty()) return absl::OkStatus();
+  if (session_.writes()->tensors.empty()) return absl::OkStatus();
   return session_.Promise();
 }
 
@@ -85,7 +85,7 @@ absl::Status KeptPlaces::PlaceResult(const TensorDescriptor& descriptor,
   } else {
     place->owner = bytes;
   }
-  (*session_.writes())[result.name] =
+  session_.writes()->tensors[result.name] =
       KeptTensor{descriptor, std::move(bytes), 0};
   return absl::OkStatus();
 }

@@ -153,7 +153,7 @@ absl::Status SessionPart::Commit(ChangeOrder::Reply reply) {
 
 std::optional<int64_t> SessionPart::End(absl::Status* status) {
   if (!in_session()) return std::nullopt;
-  writes_.clear();
+  writes_ = KeptWrites();
   state_.reset();
   if (std::exchange(runs_, false)) {
     *status = use_->Fail(*status, table_->now());

@@ -85,12 +85,12 @@ absl::Status PutTensorsCall::Put(grpc::ByteBuffer* message) {
   for (size_t i = 0; i < puts.size(); ++i) {
     const std::string path = absl::StrCat("tensors[", i, "]");
     RETURN_IF_ERROR(CheckName(puts[i].name, path + ".name"));
-    if (session().writes()->contains(puts[i].name)) {
+    if (session().writes()->tensors.contains(puts[i].name)) {
       return InvalidField(Reason::kDuplicate, path + ".name",
                           absl::StrCat("'", puts[i].name, "' twice"),
                           "a name of its own");
     }
-    ASSIGN_OR_RETURN((*session().writes())[puts[i].name],
+    ASSIGN_OR_RETURN(session().writes()->tensors[puts[i].name],
                      Keep(puts[i], &payloads, path));
   }
   return session().Promise();
@@ -228,11 +228,11 @@ absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
     RETURN_IF_ERROR(session()
                         .Find(head.names(i), 0, absl::StrCat("names[", i, "]"))
                         .status());
-    (*session().writes())[head.names(i)] = std::nullopt;
+    session().writes()->tensors[head.names(i)] = std::nullopt;
   }
   if (!head.all()) return absl::OkStatus();
   for (const auto& [name, tensor] : session().state().tensors) {
-    (*session().writes())[name] = std::nullopt;
+    session().writes()->tensors[name] = std::nullopt;
   }
   return absl::OkStatus();
 }

@@ -34,6 +34,30 @@ std::shared_ptr<const Operation> JobRun::OperationOf(int64_t slice) const {
 absl::Status JobRun::RunSlice(int device,
                               absl::FunctionRef<absl::Status()> check,
                               JobOutcome* outcome) {
+  if (!under_way_) RETURN_IF_ERROR(BeginSlice(device, check, outcome));
+  RETURN_IF_ERROR(RunTurn(outcome));
+  if (under_way_->next_turn < under_way_->plan->turns()) {
+    return absl::OkStatus();
+  }
+  under_way_.reset();
+  if (slices_) sliced_.End(next_);
+  if (++next_ < count_) {
+    next_operation_ = OperationOf(next_);
+    return absl::OkStatus();
+  }
+  // Two more passes over the whole batch.
+  const bool is_long = job_.inspection.self_check != SelfCheckMode::kOff;
+  if (is_long) RETURN_IF_ERROR(check());
+  RETURN_IF_ERROR(Inspect(device, outcome));
+  if (job_.tensors != nullptr) {
+    job_.tensors->BringOut(*job_.backend, means_.threads);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::BeginSlice(int device,
+                                absl::FunctionRef<absl::Status()> check,
+                                JobOutcome* outcome) {
   // Slices begin in the middle of operands: no plan has those in its own form.
   if (slices_ && next_ == 0) {
     RETURN_IF_ERROR(BringIn(nullptr, outcome));
@@ -49,20 +73,10 @@ absl::Status JobRun::RunSlice(int device,
   outcome->implementation = std::string(lookup->plan->implementation());
   RETURN_IF_ERROR(check());
   if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get(), outcome));
-  RETURN_IF_ERROR(RunWithScratch(
-      *lookup, slices_ ? sliced_.Begin(next_) : whole_, outcome));
-  if (slices_) sliced_.End(next_);
-  if (++next_ < count_) {
-    next_operation_ = OperationOf(next_);
-    return absl::OkStatus();
-  }
-  // Two more passes over the whole batch.
-  const bool is_long = job_.inspection.self_check != SelfCheckMode::kOff;
-  if (is_long) RETURN_IF_ERROR(check());
-  RETURN_IF_ERROR(Inspect(device, outcome));
-  if (job_.tensors != nullptr) {
-    job_.tensors->BringOut(*job_.backend, means_.threads);
-  }
+  RETURN_IF_ERROR(TakeScratch(*lookup));
+  const absl::Time lending = means_.clock();
+  LendWeight(under_way_->plan, &under_way_->buffers);
+  outcome->run.reorder += means_.clock() - lending;
   return absl::OkStatus();
 }
 
@@ -92,26 +106,33 @@ absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
   return absl::OkStatus();
 }
 
-absl::Status JobRun::RunWithScratch(const PlanCache::Lookup& lookup,
-                                    RunBuffers buffers, JobOutcome* outcome) {
+absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   CallMemory& memory = *means_.memory;
   const Plan& plan = *lookup.plan;
+  SliceUnderWay slice;
   // From the pool for every run: that costs one lock, keeps warm memory, and
   // makes an idle server hold nothing.
   const int64_t unpaid =
       std::max<int64_t>(BufferPool::CapacityFor(plan.scratch_bytes()) -
                             job_.prepaid_scratch_bytes,
                         0);
-  ASSIGN_OR_RETURN(Reservation reservation,
+  ASSIGN_OR_RETURN(slice.reservation,
                    memory.budget.TryReserve(
                        unpaid + (lookup.kept ? 0 : plan.resident_bytes())));
-  ASSIGN_OR_RETURN(Buffer scratch, memory.pool.Take(plan.scratch_bytes()));
-  buffers.scratch = absl::MakeSpan(scratch.data(), scratch.size());
-  const absl::Time start = means_.clock();
-  LendWeight(lookup.plan, &buffers);
-  outcome->run.reorder += means_.clock() - start;
-  ASSIGN_OR_RETURN(const RunTimes times, plan.Run(buffers));
-  if (!buffers.prepared_weight.empty()) weight_->SetPrepared();
+  ASSIGN_OR_RETURN(slice.scratch, memory.pool.Take(plan.scratch_bytes()));
+  slice.buffers = slices_ ? sliced_.Begin(next_) : whole_;
+  slice.buffers.scratch =
+      absl::MakeSpan(slice.scratch.data(), slice.scratch.size());
+  slice.plan = lookup.plan;
+  under_way_ = std::move(slice);
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::RunTurn(JobOutcome* outcome) {
+  SliceUnderWay& slice = *under_way_;
+  ASSIGN_OR_RETURN(const RunTimes times,
+                   slice.plan->RunTurn(slice.buffers, slice.next_turn++));
+  if (!slice.buffers.prepared_weight.empty()) weight_->SetPrepared();
   outcome->run.reorder += times.reorder;
   outcome->run.compute += times.compute;
   outcome->run.transfer += times.transfer;

@@ -35,14 +35,15 @@ class JobRun {
   JobRun(const Job& job, const WorkMeans& means);
 
   int64_t slices_left() const { return count_ - next_; }
+  int64_t slices_done() const { return next_; }
   // Returns what computes the next slice; all but the last are the same.
   // Requires: slices_left() > 0.
   const Operation& next_operation() const { return *next_operation_; }
 
   // Computes the next slice, the whole job if it has just one, on the
   // backend's `device`, 0 if it has none, and adds to `*outcome` what that
-  // took. Asks `check` between the stages whether to go
-  // on.
+  // took. Of a plan with several turns it does one: the slice is done after the
+  // last. Asks `check` between the stages whether to go on.
   // Errors: those of `check`, plans and runs; kResourceExhausted, reason BUSY
   // or LIMIT_EXCEEDED, if there is no memory for sums or scratch.
   absl::Status RunSlice(int device, absl::FunctionRef<absl::Status()> check,
@@ -53,11 +54,23 @@ class JobRun {
   absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
   // Has the whole job's buffers there, before its first slice.
   absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
-  absl::Status RunWithScratch(const PlanCache::Lookup& lookup,
-                              RunBuffers buffers, JobOutcome* outcome);
+  // Has everything there that the next slice's turns need.
+  absl::Status BeginSlice(int device, absl::FunctionRef<absl::Status()> check,
+                          JobOutcome* outcome);
+  absl::Status TakeScratch(const PlanCache::Lookup& lookup);
+  absl::Status RunTurn(JobOutcome* outcome);
   // Lends `*buffers` a place for the weight's prepared form, or that form.
   void LendWeight(const std::shared_ptr<const Plan>& plan, RunBuffers* buffers);
   absl::Status Inspect(int device, JobOutcome* outcome);
+
+  // A slice whose turns aren't all done.
+  struct SliceUnderWay {
+    std::shared_ptr<const Plan> plan;
+    RunBuffers buffers;
+    Reservation reservation;
+    Buffer scratch;
+    int next_turn = 0;
+  };
 
   const Job& job_;
   const WorkMeans& means_;
@@ -69,6 +82,7 @@ class JobRun {
   int64_t count_ = 1;
   int64_t next_ = 0;
   std::shared_ptr<const Operation> next_operation_;
+  std::optional<SliceUnderWay> under_way_;
 };
 
 }  // namespace convgrad

@@ -40,6 +40,14 @@ std::unique_ptr<ActiveJob> Scheduler::Prepare(Job job) const {
   return active;
 }
 
+absl::StatusOr<std::shared_ptr<const Plan>> Scheduler::PlanFor(
+    const Backend& backend, const Operation& operation) const {
+  ASSIGN_OR_RETURN(PlanCache::Lookup lookup,
+                   means_.plans->Get(backend, operation,
+                                     {.threads = means_.threads}));
+  return std::move(lookup.plan);
+}
+
 absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
   MutexLock lock(&mutex_);
   return CheckRoomLocked(active);
@@ -158,7 +166,7 @@ absl::Status Scheduler::RunSlice(const Worker& worker, ActiveJob& active) {
   active.outcome.queue += options_.clock() - active.queued_at;
   const auto check = [&] { return CheckAlive(active.job); };
   RETURN_IF_ERROR(check());
-  const bool is_first = !active.outcome.planned;
+  const bool is_first = active.run.slices_done() == 0;
   // Nothing of ours throws, but a library or an allocation may, and one job
   // must not take the server down.
   try {
@@ -169,7 +177,7 @@ absl::Status Scheduler::RunSlice(const Worker& worker, ActiveJob& active) {
         {Reason::kInternal, "backend", error.what(), "no exception"});
   }
   const RunTimes& times = active.outcome.run;
-  if (is_first) {
+  if (is_first && active.run.slices_done() > 0) {
     rates_.Learn(active.work, times.reorder + times.compute + times.transfer);
   }
   return absl::OkStatus();

@@ -62,6 +62,13 @@ class Scheduler {
   // be set until Submit.
   std::unique_ptr<ActiveJob> Prepare(Job job) const;
 
+  // Returns the plan that a deterministic job of `operation` will have, made
+  // now if it isn't there. For backends without devices. Slow then (up to a
+  // second for a network).
+  // Errors: those of Backend::MakePlan.
+  absl::StatusOr<std::shared_ptr<const Plan>> PlanFor(
+      const Backend& backend, const Operation& operation) const;
+
   // Returns why Submit would refuse the job now.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if by what was measured
   // its work takes more than twice the time that is left to it; BUSY, if the

@@ -17,7 +17,21 @@ constexpr size_t kMaxNameBytes = 255;
 KeptState After(const KeptState& state, const KeptWrites& writes) {
   KeptState after = state;
   ++after.number;
-  for (const auto& [name, tensor] : writes) {
+  for (const auto& [name, program] : writes.programs) {
+    after.programs.erase(name);
+    if (program != nullptr) after.programs.emplace(name, program);
+  }
+  for (const auto& [name, tape] : writes.tapes) {
+    const auto old = after.tapes.find(name);
+    if (old != after.tapes.end()) {
+      after.quota_bytes -= old->second->quota_bytes();
+      after.tapes.erase(old);
+    }
+    if (tape == nullptr) continue;
+    after.tapes.emplace(name, tape);
+    after.quota_bytes += tape->quota_bytes();
+  }
+  for (const auto& [name, tensor] : writes.tensors) {
     const auto old = after.tensors.find(name);
     if (old != after.tensors.end()) {
       after.quota_bytes -= old->second.quota_bytes();

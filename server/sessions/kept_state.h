@@ -1,4 +1,4 @@
-// The tensors of a session at one number.
+// The tensors, programs and tapes of a session at one number.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "backends/core/program_operation.h"
 #include "backends/core/tensor_descriptor.h"
 #include "server/memory/buffer_pool.h"
 #include "server/sessions/kept_memory.h"
@@ -27,18 +29,36 @@ struct KeptTensor {
   int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
 };
 
+// What one run of a program keeps for its backward. Immutable.
+struct KeptTape {
+  std::shared_ptr<const KeptBytes> bytes;
+  // The run that wrote it: a kForwardTape.
+  ProgramRequest run;
+  // By the program's parameter: the version that the run used.
+  std::vector<int64_t> parameter_versions;
+
+  // Returns what it counts in quotas.
+  int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
+};
+
 // Immutable once it is a session's: a read that has one sees one number
 // throughout, and what it reads lives as long as the read.
 struct KeptState {
   // Of the last change that it has.
   int64_t number = 0;
   std::map<std::string, KeptTensor, std::less<>> tensors;
-  // What they count in quotas.
+  std::map<std::string, std::shared_ptr<const Program>, std::less<>> programs;
+  std::map<std::string, std::shared_ptr<const KeptTape>, std::less<>> tapes;
+  // What tensors and tapes count in quotas.
   int64_t quota_bytes = 0;
 };
 
-// What a change writes, by name; nullopt drops a tensor.
-using KeptWrites = std::map<std::string, std::optional<KeptTensor>>;
+// What a change writes, by name; nullopt and null drop what has the name.
+struct KeptWrites {
+  std::map<std::string, std::optional<KeptTensor>> tensors;
+  std::map<std::string, std::shared_ptr<const Program>> programs;
+  std::map<std::string, std::shared_ptr<const KeptTape>> tapes;
+};
 
 // Returns `state` with `writes`, one number later.
 KeptState After(const KeptState& state, const KeptWrites& writes);

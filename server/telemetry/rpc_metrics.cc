@@ -14,6 +14,7 @@ struct KnownMethod {
 
 constexpr absl::string_view kService = "convgrad.v1.ConvGrad";
 constexpr absl::string_view kSessions = "convgrad.v1.ConvGradSessions";
+constexpr absl::string_view kNetworks = "convgrad.v1.ConvGradNetworks";
 
 constexpr KnownMethod kKnownMethods[] = {
     {"ConvForward", "unary", kService},
@@ -31,6 +32,11 @@ constexpr KnownMethod kKnownMethods[] = {
     {"DropTensors", "unary", kSessions},
     {"ListTensors", "unary", kSessions},
     {"HaveTensors", "unary", kSessions},
+    {"LoadProgram", "unary", kNetworks},
+    {"DropPrograms", "unary", kNetworks},
+    {"RunProgram", "unary", kNetworks},
+    {"BackwardProgram", "unary", kNetworks},
+    {"UpdateParameters", "unary", kNetworks},
     {"Warmup", "unary", "convgrad.v1.ConvGradAdmin"},
     {"unknown", "unary", "unknown"}};
 

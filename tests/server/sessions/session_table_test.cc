@@ -49,7 +49,7 @@ class SessionTableTest : public ::testing::Test {
       ASSIGN_OR_RETURN(auto bytes,
                        table_.memory()->Take(*ByteSize(tensor), nullptr));
       KeptWrites writes;
-      writes[name] = KeptTensor{tensor, std::move(bytes), 0};
+      writes.tensors[name] = KeptTensor{tensor, std::move(bytes), 0};
       RETURN_IF_ERROR(use->Promise(writes));
       return use->Commit(writes, std::make_shared<int>(0), now_).status();
     };
@@ -156,7 +156,7 @@ TEST_F(SessionTableTest, AFailedChangeGivesBackWhatItWasPromised) {
   first->Arrive({1, 1, std::string(16, 'c'), 0}, now_, absl::InfiniteFuture(),
                 [](const ChangeOrder::Decision& /*decision*/) {});
   KeptWrites writes;
-  writes["x"] = KeptTensor{{DataType::kF32, Layout::kNCX, {1, 50'000}},
+  writes.tensors["x"] = KeptTensor{{DataType::kF32, Layout::kNCX, {1, 50'000}},
                            *table_.memory()->Take(200'000, nullptr),
                            0};
   EXPECT_TRUE(first->Promise(writes).ok());

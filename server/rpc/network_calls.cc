@@ -1,0 +1,200 @@
+#include "server/rpc/network_calls.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "proto/codec.h"
+#include "proto/program_codec.h"
+
+namespace convgrad {
+namespace {
+
+// More in one session aren't an honest use.
+constexpr size_t kMaxPrograms = 1024;
+
+absl::Status NoProgram(const std::string& path, const std::string& name) {
+  return MakeError(absl::StatusCode::kNotFound,
+                   {Reason::kNotFound, path, absl::StrCat("'", name, "'"),
+                    "the name of a program that the session has loaded"});
+}
+
+// Parses a request without payloads.
+template <typename Head>
+absl::Status Parse(grpc::ByteBuffer* message, Head* head) {
+  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
+                   SplitMessage(message, head));
+  return CheckCriticalFields(*head);
+}
+
+}  // namespace
+
+LoadProgramCall::LoadProgramCall(const CallServices& services,
+                                 grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "LoadProgram", Role::kTrain, "") {}
+
+void LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
+  absl::Status status = Load(message);
+  if (!status.ok()) return End(std::move(status));
+  absl::StatusOr<grpc::ByteBuffer> response =
+      JoinMessage(v1::LoadProgramResponse(), {});
+  if (!response.ok()) return End(response.status());
+  Answer(*std::move(response));
+}
+
+absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
+  v1::LoadProgramRequest head;
+  RETURN_IF_ERROR(Parse(message, &head));
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  RETURN_IF_ERROR(session().CheckChange("session"));
+  RETURN_IF_ERROR(CheckName(head.name(), "name"));
+  ASSIGN_OR_RETURN(Program program, DecodeProgram(head.program(), "program"));
+  const auto& programs = session().state().programs;
+  const auto old = programs.find(head.name());
+  if (old != programs.end()) {
+    if (*old->second == program) return absl::OkStatus();
+    return MakeError(absl::StatusCode::kFailedPrecondition,
+                     {Reason::kDuplicate, "name",
+                      absl::StrCat("'", head.name(), "', another program's"),
+                      "a free name, or DropPrograms before"});
+  }
+  if (programs.size() >= kMaxPrograms) {
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {Reason::kLimitExceeded, "program",
+                      absl::StrCat(programs.size(), " programs in the session"),
+                      absl::StrCat("at most ", kMaxPrograms)});
+  }
+  session().writes()->programs[head.name()] =
+      std::make_shared<const Program>(std::move(program));
+  return session().Promise();
+}
+
+DropProgramsCall::DropProgramsCall(const CallServices& services,
+                                   grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "DropPrograms", Role::kTrain, "") {}
+
+void DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
+  absl::Status status = Drop(message);
+  if (!status.ok()) return End(std::move(status));
+  absl::StatusOr<grpc::ByteBuffer> response =
+      JoinMessage(v1::DropProgramsResponse(), {});
+  if (!response.ok()) return End(response.status());
+  Answer(*std::move(response));
+}
+
+absl::Status DropProgramsCall::Drop(grpc::ByteBuffer* message) {
+  v1::DropProgramsRequest head;
+  RETURN_IF_ERROR(Parse(message, &head));
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  RETURN_IF_ERROR(session().CheckChange("session"));
+  const KeptState& state = session().state();
+  for (const std::string& name : head.programs()) {
+    if (!state.programs.contains(name)) return NoProgram("programs", name);
+    session().writes()->programs[name] = nullptr;
+  }
+  // A tape may be gone already: its backward has used it up.
+  for (const std::string& name : head.tapes()) {
+    session().writes()->tapes[name] = nullptr;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Program>> ProgramCall::FindProgram(
+    const std::string& name) {
+  const auto& programs = session().state().programs;
+  const auto found = programs.find(name);
+  if (found == programs.end()) return NoProgram("program", name);
+  return found->second;
+}
+
+absl::Status ProgramCall::Choose(ProgramRequest request) {
+  ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
+  sample()->operation = std::string(operation_->name());
+  sample()->dtype = std::string(NameOf(operation_->dtype()));
+  RETURN_IF_ERROR(services().router->CheckLimits(*operation_));
+  ASSIGN_OR_RETURN(const Router::Choice route,
+                   services().router->Route(*operation_, {"", {true, 0}}));
+  backend_ = route.backend;
+  if (request.part != ProgramPart::kForwardTape) return absl::OkStatus();
+  // The tape is as large as the plan says, so the plan comes first.
+  const absl::Time start = absl::Now();
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
+                   services().scheduler->PlanFor(*backend_, *operation_));
+  sample()->times.plan.Add(start, absl::Now());
+  request.tape_bytes = plan->tape_bytes();
+  ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));
+  return absl::OkStatus();
+}
+
+absl::Status ProgramCall::PlaceParameters(std::vector<TensorPlace>* operands) {
+  for (const ProgramParameter& parameter : operation_->program().parameters) {
+    ASSIGN_OR_RETURN(const KeptTensor tensor,
+                     FindParameterIn(session(), parameter));
+    operands->push_back(PlaceOf(tensor));
+  }
+  return absl::OkStatus();
+}
+
+void ProgramCall::PlaceReturned(const std::string& name,
+                                TensorPlaces* places) {
+  returned_.push_back({name, places->results.size()});
+  places->results.emplace_back();
+}
+
+absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
+  const ProgramRequest& request = operation_->request();
+  const Program& program = operation_->program();
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (!request.input_gradients[i]) continue;
+    PlaceReturned(NameOfKept(program.inputs[i].name, "gradient"), places);
+  }
+  if (!request.parameter_gradients) return absl::OkStatus();
+  KeptResults kept(&session(), reservation());
+  for (const ProgramParameter& parameter : program.parameters) {
+    if (!parameter.trainable) continue;
+    ASSIGN_OR_RETURN(TensorPlace place,
+                     kept.Add(NameOfKept(parameter.name, "gradient"),
+                              ParameterDescriptor(parameter)));
+    places->results.push_back(std::move(place));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UnaryCall::Request> ProgramCall::Submit(TensorPlaces places) {
+  if (session().is_change()) RETURN_IF_ERROR(session().Promise());
+  Request request;
+  request.operation = operation_;
+  request.places = std::move(places);
+  request.backend = backend_;
+  return request;
+}
+
+void ProgramCall::EncodeValues(
+    std::vector<LentBytes> results,
+    google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
+    std::vector<grpc::Slice>* payloads) const {
+  const TensorUses uses = operation_->ResultUses();
+  for (size_t i = 0; i < returned_.size(); ++i) {
+    v1::NamedValue* value = values->Add();
+    value->set_name(returned_[i].name);
+    *value->mutable_tensor() =
+        EncodeTensor(*uses[returned_[i].position].tensor,
+                     static_cast<int>(payloads->size()));
+    LentBytes& result = results[i];
+    payloads->push_back(
+        SliceOver(result.data, result.size, std::move(result.owner)));
+  }
+}
+
+void ProgramCall::EncodeRunReport(const JobOutcome& outcome,
+                                  v1::RunReport* report) const {
+  report->set_backend(std::string(backend_->name()));
+  report->set_queue_seconds(absl::ToDoubleSeconds(outcome.queue));
+  report->set_plan_seconds(absl::ToDoubleSeconds(outcome.plan));
+  report->set_compute_seconds(absl::ToDoubleSeconds(outcome.run.compute));
+  report->set_plan_cache_hit(outcome.plan_cache_hit);
+  report->set_tape_bytes(operation_->request().tape_bytes);
+}
+
+}  // namespace convgrad
