@@ -90,7 +90,7 @@ class RunProgramCall final : public ProgramCall {
   // Errors: kInvalidArgument if the run changes the session and the call is no
   // change.
   absl::Status CheckIsChange(const v1::RunProgramRequest& head,
-                             const Program& program) const;
+                             const Program& program);
   absl::Status PlaceRandomness(std::vector<TensorPlace>* operands);
   absl::Status PlaceResults(const std::string& tape, TensorPlaces* places);
   absl::Status PlaceTape(const std::string& tape, TensorPlaces* places);

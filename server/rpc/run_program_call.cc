@@ -82,7 +82,7 @@ absl::StatusOr<ProgramRequest> RunProgramCall::DecodeRun(
 }
 
 absl::Status RunProgramCall::CheckIsChange(const v1::RunProgramRequest& head,
-                                           const Program& program) const {
+                                           const Program& program) {
   const bool changes = !head.tape().empty() ||
                        !UpdatedStatistics(program).empty() ||
                        operation_->has_randomness() ||
