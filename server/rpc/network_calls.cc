@@ -49,7 +49,7 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
   RETURN_IF_ERROR(CheckName(head.name(), "name"));
-  ASSIGN_OR_RETURN(Program program, DecodeProgram(head.program(), "program"));
+  ASSIGN_OR_RETURN(Program program, DecodeProgram(head.program()));
   const auto& programs = session().state().programs;
   const auto old = programs.find(head.name());
   if (old != programs.end()) {
