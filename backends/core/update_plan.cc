@@ -63,7 +63,9 @@ struct Sgd {
 
 // What Adam and AdamW do with each element, in step `step`, from 1.
 struct Adam {
-  float scale, weight_decay, shrink, beta1, beta2, epsilon, rate, root;
+  float scale, weight_decay, shrink, beta2, epsilon, rate, root;
+  // 1 - beta, rounded once.
+  float fresh_mean, fresh_square;
 
   Adam(const ParameterSettings& settings, double gradient_scale,
        bool is_decoupled, int64_t step)
@@ -74,14 +76,15 @@ struct Adam {
         shrink(is_decoupled ? static_cast<float>(1 - settings.learning_rate *
                                                          settings.weight_decay)
                             : 1.0F),
-        beta1(static_cast<float>(settings.beta1)),
         beta2(static_cast<float>(settings.beta2)),
         epsilon(static_cast<float>(settings.epsilon)),
         rate(static_cast<float>(
             -settings.learning_rate /
             (1 - std::pow(settings.beta1, static_cast<double>(step))))),
         root(static_cast<float>(std::sqrt(
-            1 - std::pow(settings.beta2, static_cast<double>(step))))) {}
+            1 - std::pow(settings.beta2, static_cast<double>(step))))),
+        fresh_mean(static_cast<float>(1 - settings.beta1)),
+        fresh_square(static_cast<float>(1 - settings.beta2)) {}
 
   void Run(const Tensors& at, int64_t begin, int64_t end) const {
     for (int64_t i = begin; i < end; ++i) {
@@ -89,9 +92,9 @@ struct Adam {
       if (weight_decay != 0) gradient += weight_decay * at.value[i];
       const float old_mean = at.states[0] == nullptr ? 0 : at.states[0][i];
       const float old_square = at.states[1] == nullptr ? 0 : at.states[1][i];
-      const float mean = old_mean + (1 - beta1) * (gradient - old_mean);
+      const float mean = old_mean + fresh_mean * (gradient - old_mean);
       const float square =
-          beta2 * old_square + (1 - beta2) * gradient * gradient;
+          beta2 * old_square + fresh_square * gradient * gradient;
       at.new_states[0][i] = mean;
       at.new_states[1][i] = square;
       at.new_value[i] = at.value[i] * shrink +
