@@ -2,6 +2,7 @@
 
 #include "backends/core/conv_backend.h"
 #include "backends/reference/reference_conv_plan.h"
+#include "backends/reference/reference_program_plan.h"
 
 namespace convgrad {
 namespace {
@@ -22,6 +23,15 @@ class ReferenceBackend : public ConvBackend {
   absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation, const PlanOptions&) const override {
     return std::make_unique<ReferenceConvPlan>(operation);
+  }
+
+  absl::Status CheckProgram(const ProgramOperation&) const override {
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
+      const ProgramOperation& operation, const PlanOptions&) const override {
+    return std::make_unique<ReferenceProgramPlan>(operation);
   }
 };
 

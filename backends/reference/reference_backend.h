@@ -1,5 +1,5 @@
-// The oracle and the last resort: the whole operator contract in plain loops,
-// summed in double and rounded once.
+// The oracle and the last resort: the whole operator contract and whole
+// programs in plain loops, summed in double and rounded once.
 #pragma once
 
 #include <memory>

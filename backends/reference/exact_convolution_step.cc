@@ -1,0 +1,57 @@
+// conv, conv_transpose and linear as steps of a program.
+#include "backends/core/conv_operation.h"
+#include "backends/reference/exact_convolution.h"
+#include "backends/reference/exact_operators.h"
+
+namespace convgrad {
+namespace {
+
+constexpr size_t kWeight = 1;
+constexpr size_t kBias = 2;
+
+ConvOperation OperationOf(const StepData& data, Direction direction) {
+  return WholeOperation(ProblemOf(*data.step, *data.shapes), direction,
+                        DataType::kF32, Layout::kNCX);
+}
+
+Values& At(ExactOperands* operands, Operand which) {
+  return (*operands)[static_cast<size_t>(which)];
+}
+
+Values CopyOf(absl::Span<const double> values) {
+  return {values.begin(), values.end()};
+}
+
+ExactOperands OperandsOf(const StepData& data) {
+  ExactOperands operands;
+  At(&operands, Operand::kInput) = CopyOf(data.operands[0]);
+  At(&operands, Operand::kWeight) = CopyOf(data.operands[kWeight]);
+  if (data.Has(kBias)) {
+    At(&operands, Operand::kBias) = CopyOf(data.operands[kBias]);
+  }
+  return operands;
+}
+
+}  // namespace
+
+Values ConvolutionForward(const StepData& data) {
+  return ExactResult(OperationOf(data, Direction::kForward), Result::kOutput,
+                     OperandsOf(data));
+}
+
+StepGradients ConvolutionBackward(const StepData& data,
+                                  absl::Span<const double> gradient) {
+  const ConvOperation operation = OperationOf(data, Direction::kBackward);
+  ExactOperands operands = OperandsOf(data);
+  At(&operands, Operand::kGradOutput) = CopyOf(gradient);
+  constexpr Result kResults[] = {Result::kGradInput, Result::kGradWeight,
+                                 Result::kGradBias};
+  StepGradients gradients(data.operands.size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!data.Wants(i)) continue;
+    gradients[i] = ExactResult(operation, kResults[i], operands);
+  }
+  return gradients;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,172 @@
+// cross_entropy and mse.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "backends/reference/exact_operators.h"
+
+namespace convgrad {
+namespace {
+
+constexpr size_t kTarget = 1;
+constexpr size_t kWeight = 2;
+
+// The attributes of a cross entropy and its positions, each of which has one
+// logit per class and one target.
+class CrossEntropy {
+ public:
+  explicit CrossEntropy(const StepData& data)
+      : data_(data),
+        view_(data.dims(0)),
+        smoothing_(FloatAttribute(*data.step, "label_smoothing")),
+        ignored_(IntAttribute(*data.step, "ignore_index")) {}
+
+  int64_t positions() const { return view_.batch * view_.positions; }
+  int64_t classes() const { return view_.channels; }
+  // Returns where the logit of `label` at `position` lies.
+  int64_t OffsetOf(int64_t position, int64_t label) const {
+    const int64_t n = position / view_.positions;
+    return (n * view_.channels + label) * view_.positions +
+           position % view_.positions;
+  }
+  int64_t TargetAt(int64_t position) const {
+    return static_cast<int64_t>(data_.operands[kTarget][position]);
+  }
+  bool IsIgnored(int64_t position) const {
+    return TargetAt(position) == ignored_;
+  }
+  double WeightOf(int64_t label) const {
+    return data_.Has(kWeight) ? data_.operands[kWeight][label] : 1;
+  }
+
+  // Returns the logarithms of the classes' probabilities.
+  Values LogProbabilities(int64_t position) const {
+    Values logits;
+    for (int64_t c = 0; c < classes(); ++c) {
+      logits.push_back(data_.operands[0][OffsetOf(position, c)]);
+    }
+    const double top = *std::max_element(logits.begin(), logits.end());
+    double sum = 0;
+    for (const double logit : logits) sum += std::exp(logit - top);
+    const double offset = top + std::log(sum);
+    for (double& logit : logits) logit -= offset;
+    return logits;
+  }
+
+  // Returns the derivatives of the loss at `position`, before the reduction, by
+  // the negative logarithms.
+  Values Shares(int64_t position) const {
+    Values shares(classes());
+    for (int64_t c = 0; c < classes() && smoothing_ > 0; ++c) {
+      shares[c] = smoothing_ / static_cast<double>(classes()) * WeightOf(c);
+    }
+    const int64_t target = TargetAt(position);
+    shares[target] += (1 - smoothing_) * WeightOf(target);
+    return shares;
+  }
+
+  // Returns what the sum is divided by.
+  double Denominator() const {
+    if (WordAttribute(*data_.step, "reduction") == "sum") return 1;
+    if (HasAttribute(*data_.step, "denominator")) {
+      return FloatAttribute(*data_.step, "denominator");
+    }
+    double sum = 0;
+    for (int64_t i = 0; i < positions(); ++i) {
+      if (!IsIgnored(i)) sum += WeightOf(TargetAt(i));
+    }
+    return sum;
+  }
+
+ private:
+  const StepData& data_;
+  ChannelView view_;
+  double smoothing_;
+  int64_t ignored_;
+};
+
+double MseDenominator(const StepData& data) {
+  if (WordAttribute(*data.step, "reduction") == "sum") return 1;
+  if (HasAttribute(*data.step, "denominator")) {
+    return FloatAttribute(*data.step, "denominator");
+  }
+  return static_cast<double>(CountOf(data.dims(0)));
+}
+
+}  // namespace
+
+absl::Status CheckTargets(const StepData& data) {
+  const CrossEntropy loss(data);
+  for (int64_t i = 0; i < loss.positions(); ++i) {
+    const int64_t target = loss.TargetAt(i);
+    const bool is_class = target >= 0 && target < loss.classes();
+    if (is_class || loss.IsIgnored(i)) continue;
+    return InvalidField(
+        Reason::kOutOfRange,
+        absl::StrCat(OperandAt(*data.step, kTarget), "[", i, "]"),
+        absl::StrCat(target),
+        absl::StrCat("a class from 0 to ", loss.classes() - 1, ", or ",
+                     IntAttribute(*data.step, "ignore_index")));
+  }
+  return absl::OkStatus();
+}
+
+Values CrossEntropyForward(const StepData& data) {
+  const CrossEntropy loss(data);
+  double sum = 0;
+  for (int64_t i = 0; i < loss.positions(); ++i) {
+    if (loss.IsIgnored(i)) continue;
+    const Values logs = loss.LogProbabilities(i);
+    const Values shares = loss.Shares(i);
+    for (int64_t c = 0; c < loss.classes(); ++c) {
+      // What has no share has none where its logarithm is infinite either.
+      if (shares[c] != 0) sum -= shares[c] * logs[c];
+    }
+  }
+  return {sum / loss.Denominator()};
+}
+
+StepGradients CrossEntropyBackward(const StepData& data,
+                                   absl::Span<const double> gradient) {
+  const CrossEntropy loss(data);
+  const double scale = gradient[0] / loss.Denominator();
+  StepGradients gradients(data.operands.size());
+  Values& values = gradients[0];
+  values.resize(data.operands[0].size());
+  for (int64_t i = 0; i < loss.positions(); ++i) {
+    if (loss.IsIgnored(i)) continue;
+    const Values logs = loss.LogProbabilities(i);
+    const Values shares = loss.Shares(i);
+    double total = 0;
+    for (const double share : shares) total += share;
+    for (int64_t c = 0; c < loss.classes(); ++c) {
+      values[loss.OffsetOf(i, c)] =
+          scale * (std::exp(logs[c]) * total - shares[c]);
+    }
+  }
+  return gradients;
+}
+
+Values MseForward(const StepData& data) {
+  double sum = 0;
+  for (size_t i = 0; i < data.operands[0].size(); ++i) {
+    const double distance = data.operands[0][i] - data.operands[kTarget][i];
+    sum += distance * distance;
+  }
+  return {sum / MseDenominator(data)};
+}
+
+StepGradients MseBackward(const StepData& data,
+                          absl::Span<const double> gradient) {
+  const double scale = 2 * gradient[0] / MseDenominator(data);
+  StepGradients gradients(2);
+  for (size_t i = 0; i < data.operands[0].size(); ++i) {
+    const double distance = data.operands[0][i] - data.operands[kTarget][i];
+    gradients[0].push_back(scale * distance);
+    gradients[1].push_back(-scale * distance);
+  }
+  return gradients;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,152 @@
+// batch_norm and normalize.
+#include <cmath>
+
+#include "backends/reference/exact_operators.h"
+
+namespace convgrad {
+namespace {
+
+// Positions of batch_norm's operands.
+enum Position { kX, kWeight, kBias, kRunningMean, kRunningVar, kTracked };
+
+// What a batch_norm subtracts and divides by, by channel.
+struct Moments {
+  Values mean;
+  Values variance;  // biased
+};
+
+Moments BatchMoments(const StepData& data) {
+  const ChannelView view(data.dims(kX));
+  const auto x = data.operands[kX];
+  const auto count = static_cast<double>(view.batch * view.positions);
+  Moments moments{Values(view.channels), Values(view.channels)};
+  for (size_t i = 0; i < x.size(); ++i) moments.mean[view.ChannelOf(i)] += x[i];
+  for (double& mean : moments.mean) mean /= count;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const int64_t c = view.ChannelOf(i);
+    const double distance = x[i] - moments.mean[c];
+    moments.variance[c] += distance * distance;
+  }
+  for (double& variance : moments.variance) variance /= count;
+  return moments;
+}
+
+Moments MomentsOf(const StepData& data) {
+  if (BoolAttribute(*data.step, "training")) return BatchMoments(data);
+  const auto mean = data.operands[kRunningMean];
+  const auto variance = data.operands[kRunningVar];
+  return {{mean.begin(), mean.end()}, {variance.begin(), variance.end()}};
+}
+
+Values InverseDeviations(const StepData& data, const Moments& moments) {
+  const double eps = FloatAttribute(*data.step, "eps");
+  Values inverse;
+  for (const double variance : moments.variance) {
+    inverse.push_back(1 / std::sqrt(variance + eps));
+  }
+  return inverse;
+}
+
+}  // namespace
+
+Values BatchNormForward(const StepData& data) {
+  const ChannelView view(data.dims(kX));
+  const Moments moments = MomentsOf(data);
+  const Values inverse = InverseDeviations(data, moments);
+  const auto x = data.operands[kX];
+  Values y(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const int64_t c = view.ChannelOf(i);
+    y[i] = (x[i] - moments.mean[c]) * inverse[c];
+    if (data.Has(kWeight)) y[i] *= data.operands[kWeight][c];
+    if (data.Has(kBias)) y[i] += data.operands[kBias][c];
+  }
+  return y;
+}
+
+StepGradients BatchNormBackward(const StepData& data,
+                                absl::Span<const double> gradient) {
+  const ChannelView view(data.dims(kX));
+  const Moments moments = MomentsOf(data);
+  const Values inverse = InverseDeviations(data, moments);
+  const auto x = data.operands[kX];
+  const auto normal = [&](size_t i, int64_t c) {
+    return (x[i] - moments.mean[c]) * inverse[c];
+  };
+  // Sums over each channel: also the gradients of bias and weight.
+  Values sums(view.channels), products(view.channels);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const int64_t c = view.ChannelOf(i);
+    sums[c] += gradient[i];
+    products[c] += gradient[i] * normal(i, c);
+  }
+  StepGradients gradients(data.operands.size());
+  if (data.Wants(kX)) {
+    const bool is_training = BoolAttribute(*data.step, "training");
+    const auto count = static_cast<double>(view.batch * view.positions);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const int64_t c = view.ChannelOf(i);
+      double centred = gradient[i];
+      if (is_training) {
+        centred -= (sums[c] + normal(i, c) * products[c]) / count;
+      }
+      const double weight = data.Has(kWeight) ? data.operands[kWeight][c] : 1;
+      gradients[kX].push_back(centred * inverse[c] * weight);
+    }
+  }
+  if (data.Wants(kWeight)) gradients[kWeight] = products;
+  if (data.Wants(kBias)) gradients[kBias] = sums;
+  return gradients;
+}
+
+StepGradients UpdatedStatisticsOf(const StepData& data) {
+  StepGradients updated(data.operands.size());
+  if (!data.Has(kRunningMean)) return updated;
+  const ChannelView view(data.dims(kX));
+  const Moments moments = BatchMoments(data);
+  const auto count = static_cast<double>(view.batch * view.positions);
+  double momentum = FloatAttribute(*data.step, "momentum");
+  if (data.Has(kTracked)) {
+    const double tracked = data.operands[kTracked][0] + 1;
+    updated[kTracked] = {tracked};
+    const bool is_cumulative = WordAttribute(*data.step, "momentum") == "none";
+    if (is_cumulative) momentum = 1 / tracked;
+  }
+  for (int64_t c = 0; c < view.channels; ++c) {
+    const double mean = data.operands[kRunningMean][c];
+    const double variance = data.operands[kRunningVar][c];
+    const double unbiased = moments.variance[c] * count / (count - 1);
+    updated[kRunningMean].push_back((1 - momentum) * mean +
+                                    momentum * moments.mean[c]);
+    updated[kRunningVar].push_back((1 - momentum) * variance +
+                                   momentum * unbiased);
+  }
+  return updated;
+}
+
+Values NormalizeForward(const StepData& data) {
+  const ChannelView view(data.dims(0));
+  const Values mean = FloatsAttribute(*data.step, "mean");
+  const Values deviation = FloatsAttribute(*data.step, "std");
+  Values y;
+  for (size_t i = 0; i < data.operands[0].size(); ++i) {
+    const int64_t c = view.ChannelOf(i);
+    y.push_back((data.operands[0][i] - mean[mean.size() == 1 ? 0 : c]) /
+                deviation[deviation.size() == 1 ? 0 : c]);
+  }
+  return y;
+}
+
+StepGradients NormalizeBackward(const StepData& data,
+                                absl::Span<const double> gradient) {
+  const ChannelView view(data.dims(0));
+  const Values deviation = FloatsAttribute(*data.step, "std");
+  Values values;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const int64_t c = view.ChannelOf(i);
+    values.push_back(gradient[i] / deviation[deviation.size() == 1 ? 0 : c]);
+  }
+  return {values};
+}
+
+}  // namespace convgrad

@@ -1,0 +1,68 @@
+// Poolings and upsampling.
+#include <cmath>
+
+#include "backends/reference/exact_axis_maps.h"
+#include "backends/reference/exact_operators.h"
+
+namespace convgrad {
+namespace {
+
+int64_t PlanesOf(const StepData& data) {
+  return data.dims(0)[0] * data.dims(0)[1];
+}
+
+// Returns for each output the input that it is: of equal ones the first, of
+// NaNs the last, as in PyTorch.
+std::vector<int64_t> Maxima(const StepData& data) {
+  const auto x = data.operands[0];
+  std::vector<int64_t> maxima(CountOf(data.result_dims()), -1);
+  ForEachTap(AxisMapsOf(data), PlanesOf(data),
+             [&](int64_t out, int64_t in, double, double) {
+               int64_t& best = maxima[out];
+               if (best < 0 || x[in] > x[best] || std::isnan(x[in])) best = in;
+             });
+  return maxima;
+}
+
+}  // namespace
+
+Values MaxPoolForward(const StepData& data) {
+  Values y;
+  for (const int64_t in : Maxima(data)) y.push_back(data.operands[0][in]);
+  return y;
+}
+
+StepGradients MaxPoolBackward(const StepData& data,
+                              absl::Span<const double> gradient) {
+  Values values(data.operands[0].size());
+  const std::vector<int64_t> maxima = Maxima(data);
+  for (size_t out = 0; out < maxima.size(); ++out) {
+    values[maxima[out]] += gradient[out];
+  }
+  return {values};
+}
+
+Values SeparableForward(const StepData& data) {
+  const auto x = data.operands[0];
+  Values y(CountOf(data.result_dims()));
+  Values divisors(y.size());
+  ForEachTap(AxisMapsOf(data), PlanesOf(data),
+             [&](int64_t out, int64_t in, double weight, double divisor) {
+               y[out] += x[in] * weight;
+               divisors[out] = divisor;
+             });
+  for (size_t out = 0; out < y.size(); ++out) y[out] /= divisors[out];
+  return y;
+}
+
+StepGradients SeparableBackward(const StepData& data,
+                                absl::Span<const double> gradient) {
+  Values values(data.operands[0].size());
+  ForEachTap(AxisMapsOf(data), PlanesOf(data),
+             [&](int64_t out, int64_t in, double weight, double divisor) {
+               values[in] += gradient[out] * weight / divisor;
+             });
+  return {values};
+}
+
+}  // namespace convgrad

@@ -1,0 +1,176 @@
+#include "backends/reference/exact_program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "backends/core/status.h"
+#include "backends/reference/exact_operators.h"
+
+namespace convgrad {
+namespace {
+
+constexpr size_t kWeightPosition = 1;
+
+bool IsLoss(Operator op) {
+  return op == Operator::kCrossEntropy || op == Operator::kMse;
+}
+
+bool IsProduct(Operator op) {
+  return op == Operator::kConv || op == Operator::kConvTranspose ||
+         op == Operator::kLinear;
+}
+
+// Returns the weights of products, written in the compute dtype.
+NamedValues WrittenWeights(const Program& program, WriteFunction write,
+                           const NamedValues& values) {
+  NamedValues weights;
+  for (const ProgramStep& step : program.steps) {
+    if (!IsProduct(step.op)) continue;
+    const std::string& name = step.operands[kWeightPosition];
+    const auto [place, is_new] = weights.emplace(name, values.at(name));
+    if (is_new) write(Precision::kCompute, &place->second);
+  }
+  return weights;
+}
+
+// What the steps of one evaluation share.
+struct Evaluation {
+  const ProgramOperation& operation;
+  DropoutSeed seed;
+  const NamedValues& values;
+  NamedValues weights;
+
+  StepData DataOf(size_t index) const {
+    const ProgramStep& step = operation.program().steps[index];
+    StepData data{.step = &step,
+                  .index = index,
+                  .shapes = &operation.shapes(),
+                  .seed = seed,
+                  .operands = {},
+                  .result = {},
+                  .wanted = {}};
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      const std::string& name = step.operands[i];
+      const bool is_weight = i == kWeightPosition && IsProduct(step.op);
+      data.operands.emplace_back();
+      if (name.empty()) continue;
+      data.operands.back() = is_weight ? weights.at(name) : values.at(name);
+    }
+    return data;
+  }
+};
+
+void UpdateStatistics(const StepData& data, WriteFunction write,
+                      NamedValues* values) {
+  StepGradients updated = UpdatedStatisticsOf(data);
+  for (size_t i = 0; i < updated.size(); ++i) {
+    if (updated[i].empty()) continue;
+    const std::string& name = data.step->operands[i];
+    const bool is_count = data.shapes->dims.at(name).empty();
+    if (!is_count) write(Precision::kF32, &updated[i]);
+    (*values)[name] = std::move(updated[i]);
+  }
+}
+
+// Returns the names whose gradients lead to one that is wanted.
+absl::flat_hash_set<std::string> NamesOnTheWay(
+    const ProgramOperation& operation) {
+  const ProgramRequest& request = operation.request();
+  const Program& program = operation.program();
+  absl::flat_hash_set<std::string> names;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (request.input_gradients[i]) names.insert(program.inputs[i].name);
+  }
+  for (const ProgramParameter& parameter : program.parameters) {
+    const bool is_wanted = parameter.trainable && request.parameter_gradients;
+    if (is_wanted) names.insert(parameter.name);
+  }
+  for (const ProgramStep& step : program.steps) {
+    const bool leads = std::any_of(
+        step.operands.begin(), step.operands.end(),
+        [&](const std::string& name) { return names.contains(name); });
+    if (leads) names.insert(step.result);
+  }
+  return names;
+}
+
+void AddGradients(const StepData& data, const StepGradients& added,
+                  NamedValues* gradients) {
+  for (size_t i = 0; i < added.size(); ++i) {
+    if (!data.wanted[i]) continue;
+    Values& sum = (*gradients)[data.step->operands[i]];
+    sum.resize(added[i].size());
+    for (size_t j = 0; j < sum.size(); ++j) sum[j] += added[i][j];
+  }
+}
+
+// Writes the gradients that a backward was asked for.
+void WriteWanted(const ProgramOperation& operation, WriteFunction write,
+                 NamedValues* gradients) {
+  const ProgramRequest& request = operation.request();
+  const Program& program = operation.program();
+  const auto write_one = [&](const std::string& name, Precision precision) {
+    Values& gradient = (*gradients)[name];
+    gradient.resize(CountOf(operation.shapes().dims.at(name)));
+    write(precision, &gradient);
+  };
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (!request.input_gradients[i]) continue;
+    write_one(program.inputs[i].name, Precision::kCompute);
+  }
+  for (const ProgramParameter& parameter : program.parameters) {
+    const bool is_wanted = parameter.trainable && request.parameter_gradients;
+    if (is_wanted) write_one(parameter.name, Precision::kF32);
+  }
+}
+
+}  // namespace
+
+absl::Status ExactForward(const ProgramOperation& operation, DropoutSeed seed,
+                          WriteFunction write, NamedValues* values) {
+  const Program& program = operation.program();
+  for (const ProgramInput& input : program.inputs) {
+    if (!input.is_index) write(Precision::kCompute, &values->at(input.name));
+  }
+  const Evaluation evaluation{operation, seed, *values,
+                              WrittenWeights(program, write, *values)};
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const ProgramStep& step = program.steps[i];
+    const StepData data = evaluation.DataOf(i);
+    if (step.op == Operator::kCrossEntropy) {
+      RETURN_IF_ERROR(CheckTargets(data));
+    }
+    Values result = ForwardOf(step.op)(data);
+    write(IsLoss(step.op) ? Precision::kF32 : Precision::kCompute, &result);
+    if (step.op == Operator::kBatchNorm && BoolAttribute(step, "training")) {
+      UpdateStatistics(data, write, values);
+    }
+    (*values)[step.result] = std::move(result);
+  }
+  return absl::OkStatus();
+}
+
+void ExactBackward(const ProgramOperation& operation, DropoutSeed seed,
+                   WriteFunction write, const NamedValues& values,
+                   NamedValues* gradients) {
+  const Program& program = operation.program();
+  const auto names = NamesOnTheWay(operation);
+  const Evaluation evaluation{operation, seed, values,
+                              WrittenWeights(program, write, values)};
+  for (size_t i = program.steps.size(); i-- > 0;) {
+    const ProgramStep& step = program.steps[i];
+    const auto gradient = gradients->find(step.result);
+    if (gradient == gradients->end() || !names.contains(step.result)) continue;
+    if (!IsLoss(step.op)) write(Precision::kCompute, &gradient->second);
+    StepData data = evaluation.DataOf(i);
+    data.result = values.at(step.result);
+    for (const std::string& name : step.operands) {
+      data.wanted.push_back(names.contains(name));
+    }
+    AddGradients(data, BackwardOf(step.op)(data, gradient->second), gradients);
+  }
+  WriteWanted(operation, write, gradients);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,66 @@
+// One step of a program with its data, in doubles and row-major logical order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "backends/core/philox.h"
+#include "backends/core/program.h"
+#include "backends/core/program_shapes.h"
+
+namespace convgrad {
+
+using Values = std::vector<double>;
+
+struct StepData {
+  const ProgramStep* step;
+  size_t index;  // of the step
+  const ProgramShapes* shapes;
+  DropoutSeed seed;
+  // By position; empty where an operand is left out.
+  std::vector<absl::Span<const double>> operands;
+  // Of a backward: what the forward made, and which operands' gradients are
+  // wanted.
+  absl::Span<const double> result;
+  std::vector<bool> wanted;
+
+  bool Has(size_t position) const {
+    return !OperandAt(*step, position).empty();
+  }
+  bool Wants(size_t position) const {
+    return position < wanted.size() && wanted[position];
+  }
+  // Requires: Has(position).
+  const Dims& dims(size_t position) const {
+    return shapes->dims.at(OperandAt(*step, position));
+  }
+  const Dims& result_dims() const { return shapes->dims.at(step->result); }
+};
+
+// By position of the operand; empty where it isn't wanted.
+using StepGradients = std::vector<Values>;
+
+inline int64_t CountOf(const Dims& dims) {
+  int64_t count = 1;
+  for (const int64_t extent : dims) count *= extent;
+  return count;
+}
+
+// A tensor as batch, channels and positions.
+struct ChannelView {
+  explicit ChannelView(const Dims& dims)
+      : batch(dims[0]),
+        channels(dims[1]),
+        positions(CountOf(dims) / (dims[0] * dims[1])) {}
+
+  // Returns the channel of the element at `index`.
+  int64_t ChannelOf(int64_t index) const {
+    return index / positions % channels;
+  }
+
+  int64_t batch, channels, positions;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,162 @@
+#include "backends/reference/reference_program_plan.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "backends/core/logical_tensor.h"
+#include "backends/core/status.h"
+#include "backends/reference/exact_program.h"
+#include "backends/reference/reference_program_tape.h"
+
+namespace convgrad {
+namespace {
+
+// Rounds each number once to what it is written in.
+class Rounding {
+ public:
+  explicit Rounding(DataType compute_dtype) : compute_dtype_(compute_dtype) {}
+
+  void operator()(Precision precision, Values* values) const {
+    const DataType dtype =
+        precision == Precision::kF32 ? DataType::kF32 : compute_dtype_;
+    for (double& value : *values) {
+      float stored = 0;
+      StoreRounded(dtype, value, &stored);
+      value = LoadAsDouble(dtype, &stored);
+    }
+  }
+
+ private:
+  DataType compute_dtype_;
+};
+
+// Reads operands and writes results in the order of ProgramOperation's table.
+class TensorsInOrder {
+ public:
+  TensorsInOrder(const ProgramOperation& operation, const RunBuffers& buffers)
+      : operands_(operation.OperandUses()),
+        results_(operation.ResultUses()),
+        buffers_(buffers) {}
+
+  const void* TakeOperand() { return buffers_.operands[next_operand_++]; }
+  void* TakeResult() { return buffers_.results[next_result_++]; }
+
+  Values Load() {
+    const TensorDescriptor& descriptor = *operands_[next_operand_].tensor;
+    return LoadLogical(descriptor, TakeOperand());
+  }
+  void Store(const Values& values) {
+    const TensorDescriptor& descriptor = *results_[next_result_].tensor;
+    StoreLogical(descriptor, values, TakeResult());
+  }
+
+ private:
+  const TensorUses operands_, results_;
+  const RunBuffers& buffers_;
+  size_t next_operand_ = 0, next_result_ = 0;
+};
+
+void LoadParameters(const Program& program, TensorsInOrder* tensors,
+                    NamedValues* values) {
+  for (const ProgramParameter& parameter : program.parameters) {
+    (*values)[parameter.name] = tensors->Load();
+  }
+}
+
+void StoreForward(const ProgramOperation& operation, const NamedValues& values,
+                  TensorsInOrder* tensors) {
+  for (const std::string& name : operation.request().fetched) {
+    tensors->Store(values.at(name));
+  }
+  const Program& program = operation.program();
+  for (const size_t index : UpdatedStatistics(program)) {
+    tensors->Store(values.at(program.parameters[index].name));
+  }
+}
+
+void StoreGradients(const ProgramOperation& operation,
+                    const NamedValues& gradients, TensorsInOrder* tensors) {
+  const Program& program = operation.program();
+  const ProgramRequest& request = operation.request();
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (!request.input_gradients[i]) continue;
+    tensors->Store(gradients.at(program.inputs[i].name));
+  }
+  for (const ProgramParameter& parameter : program.parameters) {
+    const bool is_wanted = parameter.trainable && request.parameter_gradients;
+    if (is_wanted) tensors->Store(gradients.at(parameter.name));
+  }
+}
+
+absl::Status RunForward(const ProgramOperation& operation,
+                        const RunBuffers& buffers) {
+  const Program& program = operation.program();
+  const Rounding rounding(operation.request().compute_dtype);
+  TensorsInOrder tensors(operation, buffers);
+  NamedValues values;
+  for (const ProgramInput& input : program.inputs) {
+    values[input.name] = tensors.Load();
+  }
+  LoadParameters(program, &tensors, &values);
+  DropoutSeed seed;
+  if (operation.has_randomness()) {
+    const auto* words = static_cast<const int64_t*>(tensors.TakeOperand());
+    seed = {words[0], words[1]};
+  }
+  RETURN_IF_ERROR(ExactForward(operation, seed, rounding, &values));
+  StoreForward(operation, values, &tensors);
+  if (operation.request().part == ProgramPart::kForwardTape) {
+    StoreTape(operation, seed, values, tensors.TakeResult());
+  }
+  if (operation.request().part == ProgramPart::kTrain) {
+    NamedValues gradients = {{program.outputs[0], {1}}};
+    ExactBackward(operation, seed, rounding, values, &gradients);
+    StoreGradients(operation, gradients, &tensors);
+  }
+  return absl::OkStatus();
+}
+
+void RunBackward(const ProgramOperation& operation, const RunBuffers& buffers) {
+  TensorsInOrder tensors(operation, buffers);
+  NamedValues values, gradients;
+  const DropoutSeed seed = LoadTape(operation, tensors.TakeOperand(), &values);
+  for (const std::string& name : operation.request().output_gradients) {
+    gradients[name] = tensors.Load();
+  }
+  LoadParameters(operation.program(), &tensors, &values);
+  ExactBackward(operation, seed, Rounding(operation.request().compute_dtype),
+                values, &gradients);
+  StoreGradients(operation, gradients, &tensors);
+}
+
+}  // namespace
+
+ReferenceProgramPlan::ReferenceProgramPlan(ProgramOperation operation)
+    : operation_(std::move(operation)) {}
+
+absl::StatusOr<RunTimes> ReferenceProgramPlan::Run(
+    const RunBuffers& buffers) const {
+  const absl::Time start = absl::Now();
+  if (operation_.request().part == ProgramPart::kBackward) {
+    RunBackward(operation_, buffers);
+  } else {
+    RETURN_IF_ERROR(RunForward(operation_, buffers));
+  }
+  RunTimes times;
+  times.compute = absl::Now() - start;
+  return times;
+}
+
+int64_t ReferenceProgramPlan::tape_bytes() const {
+  const ProgramPart part = operation_.request().part;
+  const bool has_tape =
+      part == ProgramPart::kForwardTape || part == ProgramPart::kBackward;
+  return has_tape ? TapeBytesOf(operation_) : 0;
+}
+
+int64_t ReferenceProgramPlan::resident_bytes() const {
+  return static_cast<int64_t>(sizeof(*this) + operation_.text().size());
+}
+
+}  // namespace convgrad
