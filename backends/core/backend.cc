@@ -2,6 +2,15 @@
 
 namespace convgrad {
 
+RunTimes& RunTimes::operator+=(const RunTimes& other) {
+  reorder += other.reorder;
+  compute += other.compute;
+  transfer += other.transfer;
+  transferred_bytes += other.transferred_bytes;
+  for (const auto& [step, time] : other.steps) steps[step] += time;
+  return *this;
+}
+
 bool IsLost(const Backend& backend) {
   for (int device = 0; device < backend.device_count(); ++device) {
     if (!backend.IsLost(device)) return false;

@@ -2,9 +2,9 @@
 // conformance suite under tests/conformance is written against this header.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,6 +56,11 @@ struct RunTimes {
   // Between host and device, as far as it didn't pass beside `compute`.
   absl::Duration transfer = absl::ZeroDuration();
   int64_t transferred_bytes = 0;
+  // Of a network, where `compute` went, by kind of step: "conv forward". One of
+  // a few names, which live as long as the process.
+  std::map<absl::string_view, absl::Duration> steps;
+
+  RunTimes& operator+=(const RunTimes& other);
 };
 
 // A prepared operation. Immutable; thread-safe: several threads may Run one

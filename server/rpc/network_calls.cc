@@ -194,6 +194,10 @@ void ProgramCall::EncodeRunReport(const JobOutcome& outcome,
   report->set_plan_seconds(absl::ToDoubleSeconds(outcome.plan));
   report->set_compute_seconds(absl::ToDoubleSeconds(outcome.run.compute));
   report->set_plan_cache_hit(outcome.plan_cache_hit);
+  for (const auto& [step, time] : outcome.run.steps) {
+    (*report->mutable_step_seconds())[std::string(step)] =
+        absl::ToDoubleSeconds(time);
+  }
   report->set_tape_bytes(operation_->request().tape_bytes);
 }
 

@@ -133,10 +133,7 @@ absl::Status JobRun::RunTurn(JobOutcome* outcome) {
   ASSIGN_OR_RETURN(const RunTimes times,
                    slice.plan->RunTurn(slice.buffers, slice.next_turn++));
   if (!slice.buffers.prepared_weight.empty()) weight_->SetPrepared();
-  outcome->run.reorder += times.reorder;
-  outcome->run.compute += times.compute;
-  outcome->run.transfer += times.transfer;
-  outcome->run.transferred_bytes += times.transferred_bytes;
+  outcome->run += times;
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,8 @@ struct OpSample {
   bool planned = false;           // a plan was looked up
   bool plan_cache_hit = false;
   SelfCheckOutcome self_check = SelfCheckOutcome::kNone;
+  // Of a network: computing, by kind of step.
+  std::map<absl::string_view, absl::Duration> steps;
 };
 
 // Implementations are thread-safe, fast and can't fail.

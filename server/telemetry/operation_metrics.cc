@@ -61,6 +61,8 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
                       "Between host and device, not hidden by compute.")),
       transferred_(AddCounters(registry, "convgrad_transferred_bytes_total",
                                "Bytes between host and device.")),
+      step_seconds_(AddCounters(registry, "convgrad_network_step_seconds_total",
+                                "Computing of networks, by kind of step.")),
       plan_hits_(AddCounters(registry, "convgrad_plan_cache_hits_total",
                              "Operations whose plan was there.")
                      .Add({})),
@@ -160,6 +162,11 @@ void OperationMetrics::OnOperation(const OpSample& sample) {
     cell.reorder->Observe(absl::ToDoubleSeconds(sample.times.reorder.busy));
     cell.compute->Observe(absl::ToDoubleSeconds(sample.times.compute.busy));
     cell.flops->Increment(static_cast<double>(sample.flops));
+  }
+  for (const auto& [step, time] : sample.steps) {
+    step_seconds_
+        .Add({{"backend", BackendLabel(sample)}, {"step", std::string(step)}})
+        .Increment(absl::ToDoubleSeconds(time));
   }
   cell.received->Increment(static_cast<double>(sample.bytes_received));
   cell.sent->Increment(static_cast<double>(sample.bytes_sent));

@@ -69,6 +69,7 @@ class OperationMetrics {
   Counters& copied_;
   Counters& transfer_seconds_;
   Counters& transferred_;
+  Counters& step_seconds_;
   prometheus::Counter& plan_hits_;
   prometheus::Counter& plan_misses_;
   Counters& self_checks_;

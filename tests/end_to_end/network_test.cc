@@ -51,13 +51,20 @@ v1::UpdateParametersRequest SgdOf(double learning_rate, double momentum = 0) {
   return request;
 }
 
-class NetworkTest : public ::testing::Test {
+// Each backend that computes networks, alone on a server.
+class NetworkTest : public ::testing::TestWithParam<const char*> {
  protected:
-  NetworkTest() : client_(server_.channel()) {
+  NetworkTest() : server_(ConfigOf(GetParam())), client_(server_.channel()) {
     client_.Put("w", {2, 3}, {1, 2, 3, 4, 5, 6});
     client_.Put("b", {2}, {10, 20});
     const auto loaded = client_.Load("net", kLinear);
     EXPECT_TRUE(loaded.status.ok()) << loaded.status.error_message();
+  }
+
+  static Config ConfigOf(const std::string& backend) {
+    Config config = TestConfig();
+    config.backends = backend;
+    return config;
   }
 
   // Leaves `gradient` as that of w.
@@ -69,7 +76,10 @@ class NetworkTest : public ::testing::Test {
   NetworkClient client_;
 };
 
-TEST_F(NetworkTest, RunsForwardAsARead) {
+INSTANTIATE_TEST_SUITE_P(Backends, NetworkTest,
+                         ::testing::Values("reference"));
+
+TEST_P(NetworkTest, RunsForwardAsARead) {
   const auto reply = client_.Infer(RunOf({1, 0, 0, 0, 1, 1}));
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
   ASSERT_EQ(reply.response.values_size(), 1);
@@ -78,7 +88,7 @@ TEST_F(NetworkTest, RunsForwardAsARead) {
   EXPECT_EQ(reply.number, 3);
 }
 
-TEST_F(NetworkTest, AddsGradientsOfEachBackwardAndStepsOnce) {
+TEST_P(NetworkTest, AddsGradientsOfEachBackwardAndStepsOnce) {
   for (const char* tape : {"first", "second"}) {
     const auto run = client_.Run(RunOf({1, 2, 3}, tape));
     ASSERT_TRUE(run.status.ok()) << run.status.error_message();
@@ -101,7 +111,7 @@ TEST_F(NetworkTest, AddsGradientsOfEachBackwardAndStepsOnce) {
   EXPECT_EQ(client_.Get("w"), (Floats{0, 0, 0, 5, 7, 9}));
 }
 
-TEST_F(NetworkTest, RepeatOfABackwardAddsNothing) {
+TEST_P(NetworkTest, RepeatOfABackwardAddsNothing) {
   ASSERT_TRUE(client_.Run(RunOf({1, 2, 3}, "tape")).status.ok());
   const auto request = BackwardOf("tape", {1, 1});
   const ChangeMetadata change = client_.session().Next();
@@ -115,7 +125,7 @@ TEST_F(NetworkTest, RepeatOfABackwardAddsNothing) {
   EXPECT_EQ(client_.Get("w#gradient"), (Floats{1, 2, 3, 1, 2, 3}));
 }
 
-TEST_F(NetworkTest, TapeIsUsedUpUnlessRetained) {
+TEST_P(NetworkTest, TapeIsUsedUpUnlessRetained) {
   ASSERT_TRUE(client_.Run(RunOf({1, 2, 3}, "tape")).status.ok());
   auto request = BackwardOf("tape", {1, 1});
   request.set_retain(true);
@@ -127,7 +137,7 @@ TEST_F(NetworkTest, TapeIsUsedUpUnlessRetained) {
   EXPECT_NE(again.status.error_message().find("tape"), std::string::npos);
 }
 
-TEST_F(NetworkTest, RefusesATapeOfOlderParameters) {
+TEST_P(NetworkTest, RefusesATapeOfOlderParameters) {
   ASSERT_TRUE(client_.Run(RunOf({1, 2, 3}, "tape")).status.ok());
   client_.Put("w", {2, 3}, {0, 0, 0, 0, 0, 0});
   const auto reply = client_.Backward(BackwardOf("tape", {1, 1}));
@@ -136,7 +146,7 @@ TEST_F(NetworkTest, RefusesATapeOfOlderParameters) {
             std::string::npos);
 }
 
-TEST_F(NetworkTest, LeavesParameterGradientsAloneIfAskedTo) {
+TEST_P(NetworkTest, LeavesParameterGradientsAloneIfAskedTo) {
   ASSERT_TRUE(client_.Run(RunOf({1, 2, 3}, "tape")).status.ok());
   auto request = BackwardOf("tape", {1, 1});
   request.set_leave_parameters(true);
@@ -146,7 +156,7 @@ TEST_F(NetworkTest, LeavesParameterGradientsAloneIfAskedTo) {
             grpc::NOT_FOUND);
 }
 
-TEST_F(NetworkTest, RefusesWhatDoesNotFit) {
+TEST_P(NetworkTest, RefusesWhatDoesNotFit) {
   const auto expect = [&](const v1::RunProgramRequest& request,
                           grpc::StatusCode code, const std::string& text) {
     const auto reply = client_.Infer(request);
@@ -173,7 +183,7 @@ TEST_F(NetworkTest, RefusesWhatDoesNotFit) {
   expect(RunOf({1, 2, 3}), grpc::NOT_FOUND, "parameters.b");
 }
 
-TEST_F(NetworkTest, KeepsAProgramUnderItsName) {
+TEST_P(NetworkTest, KeepsAProgramUnderItsName) {
   EXPECT_TRUE(client_.Load("net", kLinear).status.ok());
   const auto other = client_.Load("net", "input x\ny = relu(x)\noutput y\n");
   EXPECT_EQ(other.status.error_code(), grpc::FAILED_PRECONDITION);
@@ -187,7 +197,7 @@ TEST_F(NetworkTest, KeepsAProgramUnderItsName) {
             grpc::NOT_FOUND);
 }
 
-TEST_F(NetworkTest, SgdKeepsItsMomentum) {
+TEST_P(NetworkTest, SgdKeepsItsMomentum) {
   PutGradient({1, 1, 1, 1, 1, 1});
   ASSERT_TRUE(client_.Update(SgdOf(1, 0.5)).status.ok());
   EXPECT_EQ(client_.Get("w"), (Floats{0, 1, 2, 3, 4, 5}));
@@ -198,7 +208,7 @@ TEST_F(NetworkTest, SgdKeepsItsMomentum) {
 }
 
 // Formulas: torch.optim.Adam's documentation, in f64.
-TEST_F(NetworkTest, AdamStepsAsItsFormulaSays) {
+TEST_P(NetworkTest, AdamStepsAsItsFormulaSays) {
   v1::UpdateParametersRequest request = SgdOf(0.1);
   request.set_algorithm(v1::UpdateParametersRequest::ALGORITHM_ADAM);
   double value = 1;
@@ -219,7 +229,7 @@ TEST_F(NetworkTest, AdamStepsAsItsFormulaSays) {
   EXPECT_NEAR(client_.Get("w#exp_avg")[0], mean, 1e-7);
 }
 
-TEST_F(NetworkTest, ClipsByTheNormOverAllParameters) {
+TEST_P(NetworkTest, ClipsByTheNormOverAllParameters) {
   PutGradient({3, 0, 0, 0, 0, 0});
   client_.Put("b#gradient", {2}, {0, 4});
   v1::UpdateParametersRequest request = SgdOf(1);
@@ -231,7 +241,7 @@ TEST_F(NetworkTest, ClipsByTheNormOverAllParameters) {
   EXPECT_NEAR(client_.Get("b")[1], 20 - 2, 1e-5);
 }
 
-TEST_F(NetworkTest, SkipsAStepWhoseGradientIsNotFinite) {
+TEST_P(NetworkTest, SkipsAStepWhoseGradientIsNotFinite) {
   PutGradient({std::numeric_limits<float>::infinity(), 0, 0, 0, 0, 0});
   v1::UpdateParametersRequest request = SgdOf(1, 0.9);
   request.set_skip_nonfinite(true);
@@ -245,7 +255,7 @@ TEST_F(NetworkTest, SkipsAStepWhoseGradientIsNotFinite) {
   }
 }
 
-TEST_F(NetworkTest, RefusesSettingsOutOfRange) {
+TEST_P(NetworkTest, RefusesSettingsOutOfRange) {
   v1::UpdateParametersRequest request = SgdOf(-1);
   EXPECT_EQ(client_.Update(request).status.error_code(),
             grpc::INVALID_ARGUMENT);
