@@ -1,0 +1,99 @@
+// Pooling and upsampling of activations in blocks of channels: what an output
+// position sees of the input is said axis by axis, in lists made once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "backends/kernels/channel_blocks.h"
+
+namespace convgrad {
+
+// Which positions of one axis belong to each position of another one, with a
+// weight. Value type.
+class PositionLists {
+ public:
+  struct Entry {
+    int32_t position;
+    float weight;
+  };
+
+  // `lists[i]` belongs to position i; its entries lie in [0, extent).
+  PositionLists(const std::vector<std::vector<Entry>>& lists, int64_t extent);
+
+  int64_t count() const { return static_cast<int64_t>(first_.size()) - 1; }
+  int64_t extent() const { return extent_; }
+  absl::Span<const Entry> Of(int64_t i) const {
+    return absl::MakeConstSpan(entries_).subspan(first_[i],
+                                                 first_[i + 1] - first_[i]);
+  }
+  // Entry (j, w) of list i becomes entry (i, w) of list j.
+  PositionLists Transposed() const;
+
+ private:
+  std::vector<int64_t> first_ = {0};
+  std::vector<Entry> entries_;
+  int64_t extent_;
+};
+
+// A window of a pooling along one axis. Requires: kernel, stride, dilation
+// >= 1.
+struct PoolWindow {
+  int64_t in, kernel, stride, dilation, pad_begin, pad_end, out;
+};
+// By output: the inputs in its window, padding left out. Weights are 1.
+PositionLists WindowLists(const PoolWindow& window);
+// Weights are 1 / the window's length, with the padding that lies in the padded
+// input (`include_pad`) or without.
+PositionLists AverageLists(const PoolWindow& window, bool include_pad);
+// PyTorch's adaptive windows: [floor(o * in / out), ceil((o + 1) * in / out)).
+PositionLists AdaptiveLists(int64_t in, int64_t out);
+// `scale` is input positions per output position: in / out, or 1 / the
+// scale_factor that was given.
+PositionLists NearestLists(int64_t in, int64_t out, double scale);
+PositionLists LinearLists(int64_t in, int64_t out, double scale,
+                          bool align_corners);
+
+// By spatial axis, in order; axes in front that a tensor lacks have one list
+// {(0, 1)}.
+struct PoolLists {
+  std::array<PositionLists, 3> axes;
+  static PoolLists Of(absl::Span<const PositionLists> axes);
+  PoolLists Transposed() const;
+  int64_t in() const;   // product of the extents
+  int64_t out() const;  // product of the counts
+};
+
+// One pooling. blocks.spatial is lists.in(); the result has lists.out().
+// Requires: blocks.spatial < 2^31.
+struct Pooling {
+  ChannelBlocks blocks;
+  const PoolLists* lists;
+};
+
+// y[o] = sum of weight * x[i] over the entries of o; weights of axes multiply.
+// Average pooling and upsampling; with Transposed() lists, and the result's
+// shape in `blocks`, their gradients.
+void PoolWeighted(const Pooling& pooling, const void* x, void* y, RunParts run);
+
+// y[o] = the largest x[i], the first one of equals; NaN is larger than
+// anything, the last one wins. An empty window gives -Inf. `chosen` (null: not
+// wanted) has an int32 for each element of y: the position in the input's
+// image, -1 of an empty window.
+void PoolMax(const Pooling& pooling, const void* x, void* y, int32_t* chosen,
+             RunParts run);
+
+// dx[i] = sum of dy[o] over the outputs that have chosen i. `pooling` is the
+// forward's, `transposed` its lists' Transposed().
+struct PoolMaxBackward {
+  const PoolLists* transposed;
+  const int32_t* chosen;
+  const void* dy;
+  void* dx;
+};
+void PoolMaxGradient(const Pooling& pooling, const PoolMaxBackward& tensors,
+                     RunParts run);
+
+}  // namespace convgrad
