@@ -13,7 +13,8 @@ namespace convgrad {
 // (nChw16c and its like, whose last block is padded), or channels last, which
 // is one block of all channels. Element (n, c, s) lies at
 //     ((n * block_count() + c / block) * spatial + s) * block + c % block.
-// Padding is zero in what kernels read, and they write it as zero.
+// Padding is zero in what kernels read, and they write it as zero. Batch and
+// spatial may be 0, channels and block are at least 1.
 struct ChannelBlocks {
   int64_t batch = 0;
   int64_t channels = 0;

@@ -31,8 +31,8 @@ struct ChannelScaleTensors {
 void ScaleChannels(const ChannelBlocks& blocks, const ChannelScale& numbers,
                    const ChannelScaleTensors& tensors, RunParts run);
 
-// Writes sum[c] = the sum of a over images and positions, and, unless `b` is
-// null, product[c] = that of a * b, in double, padded_channels() each: the
+// Writes sum[c] = the sum of a over images and positions, and product[c] = that
+// of a * b (of a * a if `b` is null), in double, padded_channels() each: the
 // gradients of broadcast operands (one image at a time where these have a
 // number per image). `scratch` has BatchNormScratch(blocks) elements.
 struct ChannelSums {

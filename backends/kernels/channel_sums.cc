@@ -1,0 +1,161 @@
+#include "backends/kernels/channel_sums.h"
+
+#include <algorithm>
+
+#include "backends/kernels/channel_rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/kernels/channel_sums.cc"
+#include <hwy/foreach_target.h>
+
+#include "backends/kernels/channel_vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad {
+namespace HWY_NAMESPACE {
+namespace {
+
+enum class Kind { kSquares, kProducts, kMaskedProducts };
+
+template <class T>
+struct Rows {
+  const T* a;
+  const T* b;
+  const T* mask;
+  int64_t count;
+  int64_t pitch;
+};
+
+// Adds the terms of kVectors * Lanes(d) channels, from channel c on. In double
+// a product of f32 is exact.
+template <Kind kKind, int kVectors, class D, class T>
+HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
+                            const double* center, double* sums,
+                            double* products) {
+  const hn::Rebind<float, D> df;
+  hn::Vec<D> middle[kVectors], sum[kVectors], product[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    const size_t at = c + v * hn::Lanes(d);
+    middle[v] = hn::LoadU(d, center + at);
+    sum[v] = hn::LoadU(d, sums + at);
+    product[v] = hn::LoadU(d, products + at);
+  }
+  for (int64_t r = 0; r < rows.count; ++r) {
+    for (int v = 0; v < kVectors; ++v) {
+      const size_t at = r * rows.pitch + c + v * hn::Lanes(d);
+      auto narrow = LoadElements(df, rows.a + at);
+      if constexpr (kKind == Kind::kMaskedProducts) {
+        narrow = MaskByResult(df, LoadElements(df, rows.mask + at), narrow);
+      }
+      auto a = hn::PromoteTo(d, narrow);
+      if constexpr (kKind == Kind::kSquares) {
+        a = hn::Sub(a, middle[v]);
+        product[v] = hn::MulAdd(a, a, product[v]);
+      } else {
+        const auto b = hn::PromoteTo(d, LoadElements(df, rows.b + at));
+        product[v] = hn::MulAdd(a, hn::Sub(b, middle[v]), product[v]);
+      }
+      sum[v] = hn::Add(sum[v], a);
+    }
+  }
+  for (int v = 0; v < kVectors; ++v) {
+    const size_t at = c + v * hn::Lanes(d);
+    hn::StoreU(sum[v], d, sums + at);
+    hn::StoreU(product[v], d, products + at);
+  }
+}
+
+template <Kind kKind, class T>
+void AddRows(const Rows<T>& rows, size_t channels, const double* center,
+             double* sums, double* products) {
+  const hn::CappedTag<double, 8> wide;
+  const hn::CappedTag<double, 1> single;
+  const size_t lanes = hn::Lanes(wide);
+  size_t c = 0;
+  for (; c + 2 * lanes <= channels; c += 2 * lanes) {
+    AddChannels<kKind, 2>(wide, rows, c, center, sums, products);
+  }
+  for (; c + lanes <= channels; c += lanes) {
+    AddChannels<kKind, 1>(wide, rows, c, center, sums, products);
+  }
+  for (; c < channels; ++c) {
+    AddChannels<kKind, 1>(single, rows, c, center, sums, products);
+  }
+}
+
+template <Kind kKind, class T>
+void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
+            const RowRun& run, double* sums, double* products) {
+  const auto* a = static_cast<const T*>(terms.a);
+  const auto* b = static_cast<const T*>(terms.b);
+  const auto* mask = static_cast<const T*>(terms.mask);
+  const double* center = terms.center + run.block_index * blocks.block;
+  const int64_t step = RowsAtATime(blocks);
+  for (int64_t row = 0; row < run.rows; row += step) {
+    const int64_t at = run.offset + row * blocks.block;
+    const Rows<T> rows{a + at, kKind == Kind::kSquares ? nullptr : b + at,
+                       kKind == Kind::kMaskedProducts ? mask + at : nullptr,
+                       std::min(step, run.rows - row), blocks.block};
+    AddRows<kKind>(rows, blocks.block, center, sums, products);
+  }
+}
+
+void AddTerms(const ChannelBlocks& blocks, const ChannelTerms& terms,
+              const RowRun& run, double* sums, double* products) {
+  WithElements(blocks.dtype, [&](auto* element) HWY_ATTR {
+    using T = std::remove_pointer_t<decltype(element)>;
+    if (terms.b == nullptr) {
+      AddRun<Kind::kSquares, T>(blocks, terms, run, sums, products);
+    } else if (terms.mask == nullptr) {
+      AddRun<Kind::kProducts, T>(blocks, terms, run, sums, products);
+    } else {
+      AddRun<Kind::kMaskedProducts, T>(blocks, terms, run, sums, products);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convgrad {
+namespace {
+
+HWY_EXPORT(AddTerms);
+
+}  // namespace
+
+int64_t SumScratch(const ChannelBlocks& blocks) {
+  return 2 * ChannelParts(blocks).pieces() * blocks.padded_channels();
+}
+
+void SumTerms(const ChannelBlocks& blocks, const ChannelTerms& terms,
+              double* scratch, RunParts run, double* sum, double* product) {
+  const ChannelParts parts(blocks);
+  const int64_t padded = blocks.padded_channels();
+  double* sums = scratch;
+  double* products = scratch + parts.pieces() * padded;
+  run(parts.count(), [&](int64_t part) {
+    const int64_t at =
+        part % parts.pieces() * padded + part / parts.pieces() * blocks.block;
+    std::fill_n(sums + at, blocks.block, 0.0);
+    std::fill_n(products + at, blocks.block, 0.0);
+    parts.ForEachRun(part, [&](const RowRun& rows) {
+      HWY_DYNAMIC_DISPATCH(AddTerms)
+      (blocks, terms, rows, sums + at, products + at);
+    });
+  });
+  std::fill_n(sum, padded, 0.0);
+  std::fill_n(product, padded, 0.0);
+  for (int64_t piece = 0; piece < parts.pieces(); ++piece) {
+    for (int64_t c = 0; c < padded; ++c) {
+      sum[c] += sums[piece * padded + c];
+      product[c] += products[piece * padded + c];
+    }
+  }
+}
+
+}  // namespace convgrad
+#endif  // HWY_ONCE
