@@ -26,7 +26,7 @@ struct Rows {
   size_t pitch;
 };
 
-template <bool kTraining, bool kMask, bool kAddend, class T>
+template <bool kTraining, bool kMask, bool kAddend, bool kStream, class T>
 void GradientRows(const Rows<T>& rows, const GradientFactors& factors) {
   ForVectors(rows.pitch, [&](auto d, size_t c) HWY_ATTR {
     const auto scale = hn::LoadU(d, factors.scale + c);
@@ -43,21 +43,24 @@ void GradientRows(const Rows<T>& rows, const GradientFactors& factors) {
         const auto x = hn::Sub(LoadElements(d, rows.x + at), center);
         dx = hn::MulAdd(dy, scale, hn::MulAdd(x, slope, shift));
       }
-      StoreElements(d, dx, rows.dx + at);
-      if constexpr (kAddend) StoreElements(d, dy, rows.d_addend + at);
+      StoreElements<kStream>(d, dx, rows.dx + at);
+      if constexpr (kAddend) {
+        StoreElements<kStream>(d, dy, rows.d_addend + at);
+      }
     }
   });
 }
 
-template <bool kTraining, class T>
+template <bool kTraining, bool kStream, class T>
 void GradientRowsAs(const Rows<T>& rows, const GradientFactors& factors) {
   const bool addend = rows.d_addend != nullptr;
   if (rows.y != nullptr) {
-    return addend ? GradientRows<kTraining, true, true>(rows, factors)
-                  : GradientRows<kTraining, true, false>(rows, factors);
+    return addend
+               ? GradientRows<kTraining, true, true, kStream>(rows, factors)
+               : GradientRows<kTraining, true, false, kStream>(rows, factors);
   }
-  return addend ? GradientRows<kTraining, false, true>(rows, factors)
-                : GradientRows<kTraining, false, false>(rows, factors);
+  return addend ? GradientRows<kTraining, false, true, kStream>(rows, factors)
+                : GradientRows<kTraining, false, false, kStream>(rows, factors);
 }
 
 // The pointer moved by `at` elements; null stays null.
@@ -73,7 +76,11 @@ void GradientRun(const BatchNorm& norm, const BatchNormBackward& tensors,
   const int64_t first = run.block_index * block;
   const GradientFactors own{factors.scale + first, factors.slope + first,
                             factors.center + first, factors.shift + first};
-  const int64_t step = RowsAtATime(norm.blocks);
+  const bool stream =
+      StreamsResult(norm.blocks) &&
+      FillsVectors(static_cast<const T*>(tensors.dx), block) &&
+      FillsVectors(static_cast<const T*>(tensors.d_addend), block);
+  const int64_t step = RowsOfMap(norm.blocks);
   for (int64_t row = 0; row < run.rows; row += step) {
     const int64_t at = run.offset + row * block;
     const Rows<T> rows{Moved<const T>(tensors.dy, at),
@@ -83,12 +90,15 @@ void GradientRun(const BatchNorm& norm, const BatchNormBackward& tensors,
                        Moved<T>(tensors.d_addend, at),
                        static_cast<size_t>(std::min(step, run.rows - row)),
                        static_cast<size_t>(block)};
-    if (norm.training) {
-      GradientRowsAs<true>(rows, own);
+    if (!norm.training) {
+      GradientRowsAs<false, false>(rows, own);
+    } else if (stream) {
+      GradientRowsAs<true, true>(rows, own);
     } else {
-      GradientRowsAs<false>(rows, own);
+      GradientRowsAs<true, false>(rows, own);
     }
   }
+  if (stream) hwy::FlushStream();
 }
 
 void Gradient(const BatchNorm& norm, const BatchNormBackward& tensors,

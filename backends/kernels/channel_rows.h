@@ -99,10 +99,25 @@ class ChannelParts {
   int64_t rows_per_piece_;
 };
 
-// Returns how many rows a loop over channel vectors takes at a time: some 8 KiB
-// of f32, so that all of them stay in the first cache, and not less than 8.
-inline int64_t RowsAtATime(const ChannelBlocks& blocks) {
+// Returns how many rows a sum takes at a time, vector by vector along the
+// channels: some 8 KiB of f32, so that all of them stay in the first cache, and
+// not less than 8.
+inline int64_t RowsOfSum(const ChannelBlocks& blocks) {
   return std::max<int64_t>(2048 / blocks.block, 8);
+}
+
+// Likewise of what reads and writes rows. Where they are long, two at a time:
+// memory is faster in its own order (up to 1.3 times, measured on a Xeon of
+// 2023), and two share what is loaded for a channel.
+inline int64_t RowsOfMap(const ChannelBlocks& blocks) {
+  return blocks.block < 64 ? 2048 / blocks.block : 2;
+}
+
+// Whether results bypass the caches, where their alignment allows it. On the
+// same CPU that took 0.6 to 0.8 of the time from 8 MiB on, also when the next
+// kernel reads the result at once; below, it reads faster from the caches.
+inline bool StreamsResult(const ChannelBlocks& blocks) {
+  return blocks.bytes() >= int64_t{8} << 20;
 }
 
 }  // namespace convgrad

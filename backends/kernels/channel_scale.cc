@@ -26,7 +26,7 @@ struct Rows {
   size_t pitch;
 };
 
-template <bool kAddend, bool kRelu, class T>
+template <bool kAddend, bool kRelu, bool kStream, class T>
 void ScaleRows(const Rows<T>& rows, const ChannelScale& numbers) {
   ForVectors(rows.pitch, [&](auto d, size_t c) HWY_ATTR {
     const auto center = hn::LoadU(d, numbers.center + c);
@@ -37,19 +37,27 @@ void ScaleRows(const Rows<T>& rows, const ChannelScale& numbers) {
       auto y = hn::MulAdd(x, scale, shift);
       if constexpr (kAddend) y = hn::Add(y, LoadElements(d, rows.addend + at));
       if constexpr (kRelu) y = Relu(d, y);
-      StoreElements(d, y, rows.y + at);
+      StoreElements<kStream>(d, y, rows.y + at);
     }
   });
 }
 
+template <bool kAddend, bool kRelu, class T>
+void ScaleRowsTo(bool stream, const Rows<T>& rows,
+                 const ChannelScale& numbers) {
+  if (stream) return ScaleRows<kAddend, kRelu, true>(rows, numbers);
+  ScaleRows<kAddend, kRelu, false>(rows, numbers);
+}
+
 template <class T>
-void ScaleRowsAs(bool relu, const Rows<T>& rows, const ChannelScale& numbers) {
+void ScaleRowsAs(bool relu, bool stream, const Rows<T>& rows,
+                 const ChannelScale& numbers) {
   if (rows.addend != nullptr) {
-    return relu ? ScaleRows<true, true>(rows, numbers)
-                : ScaleRows<true, false>(rows, numbers);
+    return relu ? ScaleRowsTo<true, true>(stream, rows, numbers)
+                : ScaleRowsTo<true, false>(stream, rows, numbers);
   }
-  return relu ? ScaleRows<false, true>(rows, numbers)
-              : ScaleRows<false, false>(rows, numbers);
+  return relu ? ScaleRowsTo<false, true>(stream, rows, numbers)
+              : ScaleRowsTo<false, false>(stream, rows, numbers);
 }
 
 template <class T>
@@ -61,16 +69,18 @@ void ScaleRun(const ChannelBlocks& blocks, const ChannelScale& numbers,
                          numbers.shift + first};
   const auto* x = static_cast<const T*>(tensors.x);
   const auto* addend = static_cast<const T*>(tensors.addend);
-  const int64_t step = RowsAtATime(blocks);
+  auto* y = static_cast<T*>(tensors.y);
+  const bool stream = StreamsResult(blocks) && FillsVectors(y, blocks.block);
+  const int64_t step = RowsOfMap(blocks);
   for (int64_t row = 0; row < run.rows; row += step) {
     const int64_t at = run.offset + row * blocks.block;
     const auto count = static_cast<size_t>(std::min(step, run.rows - row));
-    ScaleRowsAs<T>(tensors.relu,
-                   {x + at, addend == nullptr ? nullptr : addend + at,
-                    static_cast<T*>(tensors.y) + at, count,
-                    static_cast<size_t>(blocks.block)},
+    ScaleRowsAs<T>(tensors.relu, stream,
+                   {x + at, addend == nullptr ? nullptr : addend + at, y + at,
+                    count, static_cast<size_t>(blocks.block)},
                    own);
   }
+  if (stream) hwy::FlushStream();
 }
 
 void Scale(const ChannelBlocks& blocks, const ChannelScale& numbers,

@@ -43,6 +43,8 @@ HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
   for (int64_t r = 0; r < rows.count; ++r) {
     for (int v = 0; v < kVectors; ++v) {
       const size_t at = r * rows.pitch + c + v * hn::Lanes(d);
+      // One stream alone is fetched ahead too late: 0.8 of the time with this.
+      if constexpr (kKind == Kind::kSquares) hwy::Prefetch(rows.a + at + 256);
       auto narrow = LoadElements(df, rows.a + at);
       if constexpr (kKind == Kind::kMaskedProducts) {
         narrow = MaskByResult(df, LoadElements(df, rows.mask + at), narrow);
@@ -90,7 +92,7 @@ void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
   const auto* b = static_cast<const T*>(terms.b);
   const auto* mask = static_cast<const T*>(terms.mask);
   const double* center = terms.center + run.block_index * blocks.block;
-  const int64_t step = RowsAtATime(blocks);
+  const int64_t step = RowsOfSum(blocks);
   for (int64_t row = 0; row < run.rows; row += step) {
     const int64_t at = run.offset + row * blocks.block;
     const Rows<T> rows{a + at, kKind == Kind::kSquares ? nullptr : b + at,

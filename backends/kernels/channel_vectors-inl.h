@@ -8,6 +8,7 @@
 #define CONVGRAD_CHANNEL_VECTORS_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -34,13 +35,24 @@ HWY_INLINE hn::Vec<D> LoadElements(D d, const uint16_t* p) {
                      hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
 }
 
-template <class D>
+// Stores bypass the caches if kStream. Highway 1.0.3 streams 16 bytes of a
+// vector that has only 8.
+template <bool kStream, class D, class T>
+HWY_INLINE void Put(D d, hn::Vec<D> value, T* p) {
+  if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
+    hn::Stream(value, d, p);
+  } else {
+    hn::StoreU(value, d, p);
+  }
+}
+
+template <bool kStream = false, class D>
 HWY_INLINE void StoreElements(D d, hn::Vec<D> value, float* p) {
-  hn::StoreU(value, d, p);
+  Put<kStream>(d, value, p);
 }
 
 // Rounds to nearest even; NaN stays a (quiet) NaN.
-template <class D>
+template <bool kStream = false, class D>
 HWY_INLINE void StoreElements(D /*d*/, hn::Vec<D> value, uint16_t* p) {
   const hn::RebindToUnsigned<D> du;
   const hn::RebindToSigned<D> di;
@@ -51,7 +63,16 @@ HWY_INLINE void StoreElements(D /*d*/, hn::Vec<D> value, uint16_t* p) {
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
   const auto high = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
-  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, high)), d16, p);
+  Put<kStream>(d16, hn::DemoteTo(d16, hn::BitCast(di, high)), p);
+}
+
+// Whether rows of `pitch` elements from p on may be streamed: the widest
+// vectors fill them and are aligned.
+template <class T>
+HWY_INLINE bool FillsVectors(const T* p, size_t pitch) {
+  const size_t bytes = hn::Lanes(hn::CappedTag<float, 16>()) * sizeof(T);
+  return reinterpret_cast<uintptr_t>(p) % bytes == 0 &&
+         pitch * sizeof(T) % bytes == 0;
 }
 
 // Calls body(d, i) so that vectors of d's lanes from element i on cover
