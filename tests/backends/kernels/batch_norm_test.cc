@@ -61,7 +61,7 @@ struct Example {
     return (x.At(n, c, s) - mean[c]) * InverseDeviation(c);
   }
 
-  Activation x, addend, dy;
+  ChannelTensor x, addend, dy;
   std::vector<double> mean, variance, sum_dy_xhat, sum_dy, scratch;
   std::vector<float> gamma, beta;
   BatchNorm norm;
@@ -95,7 +95,7 @@ TEST(BatchNormTest, MomentsAreExactToDouble) {
 TEST(BatchNormTest, ConstantChannelHasNoVariance) {
   ForEachSimdTarget([] {
     const ChannelBlocks blocks{2, 5, 50, 8};
-    Activation x = Random(blocks, 1, 1e6 / 3, 0);
+    ChannelTensor x = Random(blocks, 1, 1e6 / 3, 0);
     std::vector<double> mean(8), variance(8);
     std::vector<double> scratch(BatchNormScratch(blocks));
     BatchNormStatistics(blocks, x.data(), scratch.data(), InOrder,
@@ -118,7 +118,7 @@ TEST(BatchNormTest, NonfiniteStaysInItsChannel) {
       BatchNormStatistics(blocks, e.x.data(), e.scratch.data(), InOrder,
                           {e.mean.data(), e.variance.data()});
       EXPECT_EQ(e.mean[1], kInf);
-      Activation y(blocks);
+      ChannelTensor y(blocks);
       RunForward(e.norm, {.x = e.x.data(), .relu = true, .y = y.data()},
                  InOrder);
       y.ForEach([&](int64_t n, int64_t c, int64_t s) {
@@ -132,7 +132,7 @@ void ExpectForward(const ChannelBlocks& blocks, bool with_addend, bool relu) {
   SCOPED_TRACE(absl::StrCat(ToText(blocks), with_addend ? " addend" : "",
                             relu ? " relu" : ""));
   Example e(blocks, 100);
-  Activation y(blocks);
+  ChannelTensor y(blocks);
   RunForward(e.norm,
              {.x = e.x.data(),
               .addend = with_addend ? e.addend.data() : nullptr,
@@ -173,8 +173,8 @@ void ExpectGradients(const ChannelBlocks& blocks, const GradientCase& kind) {
                             " relu ", kind.relu, " addend ", kind.addend));
   Example e(blocks);
   e.norm.training = kind.training;
-  Activation y = Random(blocks, 4);
-  Activation dx(blocks), d_addend(blocks);
+  ChannelTensor y = Random(blocks, 4);
+  ChannelTensor dx(blocks), d_addend(blocks);
   const BatchNormBackward tensors{
       .dy = e.dy.data(),
       .x = e.x.data(),
@@ -233,13 +233,13 @@ TEST(BatchNormTest, GradientPassesWhereResultIsNan) {
   ForEachSimdTarget([] {
     const ChannelBlocks blocks{1, 3, 4, 8};
     Example e(blocks);
-    Activation y = Random(blocks, 4);
+    ChannelTensor y = Random(blocks, 4);
     y.Set(0, 1, 2, NAN);
     e.dy.Set(0, 1, 2, 5);
     // What the mask blocks doesn't count, whatever it is.
     y.Set(0, 2, 1, 0);
     e.dy.Set(0, 2, 1, NAN);
-    Activation dx(blocks), d_addend(blocks);
+    ChannelTensor dx(blocks), d_addend(blocks);
     const BatchNormBackward tensors{.dy = e.dy.data(),
                                     .x = e.x.data(),
                                     .y = y.data(),
@@ -258,12 +258,12 @@ TEST(BatchNormTest, GradientPassesWhereResultIsNan) {
 TEST(BatchNormTest, SameBitsHoweverPartsRun) {
   for (const ChannelBlocks& blocks : ManyBlocks()) {
     SCOPED_TRACE(ToText(blocks));
-    std::optional<Activation> first;
+    std::optional<ChannelTensor> first;
     for (auto* team : {InOrder, Backwards, OnThreeThreads}) {
       Example e(blocks);
       BatchNormStatistics(blocks, e.x.data(), e.scratch.data(), team,
                           {e.mean.data(), e.variance.data()});
-      Activation y(blocks), dx(blocks);
+      ChannelTensor y(blocks), dx(blocks);
       RunForward(e.norm, {.x = e.x.data(), .relu = true, .y = y.data()}, team);
       const BatchNormBackward tensors{
           .dy = e.dy.data(), .x = e.x.data(), .y = y.data(), .dx = dx.data()};
@@ -280,7 +280,7 @@ TEST(BatchNormTest, ResultsInPlaceOfOperands) {
   for (const ChannelBlocks& blocks : ManyBlocks()) {
     SCOPED_TRACE(ToText(blocks));
     Example e(blocks);
-    Activation y(blocks);
+    ChannelTensor y(blocks);
     RunForward(e.norm,
                {.x = e.x.data(), .addend = e.addend.data(), .y = y.data()},
                InOrder);

@@ -23,9 +23,9 @@ inline std::string ToText(const ChannelBlocks& blocks) {
 }
 
 // An activation that starts with NaN in every channel, and zeros in padding.
-class Activation {
+class ChannelTensor {
  public:
-  explicit Activation(const ChannelBlocks& blocks)
+  explicit ChannelTensor(const ChannelBlocks& blocks)
       : blocks_(blocks), bytes_(blocks.bytes()) {
     ForEach([&](int64_t n, int64_t c, int64_t s) { Set(n, c, s, NAN); });
   }
@@ -78,9 +78,9 @@ class Activation {
 };
 
 // Normally distributed around `mean`.
-inline Activation Random(const ChannelBlocks& blocks, unsigned seed,
-                         double mean = 0, double deviation = 1) {
-  Activation tensor(blocks);
+inline ChannelTensor Random(const ChannelBlocks& blocks, unsigned seed,
+                            double mean = 0, double deviation = 1) {
+  ChannelTensor tensor(blocks);
   std::mt19937 generator(seed);
   std::normal_distribution<double> normal(mean, deviation);
   tensor.ForEach([&](int64_t n, int64_t c, int64_t s) {
