@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -23,8 +24,10 @@ class PositionLists {
   // `lists[i]` belongs to position i; its entries lie in [0, extent).
   PositionLists(const std::vector<std::vector<Entry>>& lists, int64_t extent);
 
-  int64_t count() const { return static_cast<int64_t>(first_.size()) - 1; }
+  int64_t count() const { return std::ssize(first_) - 1; }
   int64_t extent() const { return extent_; }
+  // Of a dilated window, all positions may lie in the padding.
+  bool HasEmpty() const;
   absl::Span<const Entry> Of(int64_t i) const {
     return absl::MakeConstSpan(entries_).subspan(first_[i],
                                                  first_[i + 1] - first_[i]);
@@ -50,17 +53,19 @@ PositionLists WindowLists(const PoolWindow& window);
 PositionLists AverageLists(const PoolWindow& window, bool include_pad);
 // PyTorch's adaptive windows: [floor(o * in / out), ceil((o + 1) * in / out)).
 PositionLists AdaptiveLists(int64_t in, int64_t out);
-// `scale` is input positions per output position: in / out, or 1 / the
-// scale_factor that was given.
+// Upsampling. `scale` is input positions per output position: in / out, or 1 /
+// the scale_factor that was given; not used where corners are aligned. Nearest
+// positions are computed in f32, as in PyTorch, so that they are the same ones.
 PositionLists NearestLists(int64_t in, int64_t out, double scale);
 PositionLists LinearLists(int64_t in, int64_t out, double scale,
                           bool align_corners);
 
-// By spatial axis, in order; axes in front that a tensor lacks have one list
-// {(0, 1)}.
+// By spatial axis. Value type.
 struct PoolLists {
-  std::array<PositionLists, 3> axes;
+  // Requires: 1 to 3 axes. Those in front that are missing have one position.
   static PoolLists Of(absl::Span<const PositionLists> axes);
+
+  std::array<PositionLists, 3> axes;
   PoolLists Transposed() const;
   int64_t in() const;   // product of the extents
   int64_t out() const;  // product of the counts
