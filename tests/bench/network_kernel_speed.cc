@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -16,6 +17,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/kernels/batch_norm.h"
+#include "backends/kernels/channel_layout.h"
+#include "backends/kernels/image_normalize.h"
+#include "backends/kernels/pointwise.h"
+#include "backends/kernels/pooling.h"
+#include "backends/kernels/reorder.h"
 #include "benchmark/benchmark.h"
 
 namespace convgrad {
@@ -86,6 +92,7 @@ struct Tensors {
         c(shape.size(), 1),
         y(shape.size(), 1),
         z(shape.size(), 1),
+        chosen(shape.size()),
         mean(shape.padded_channels()),
         variance(shape.padded_channels(), 1),
         sums(2 * shape.padded_channels()),
@@ -103,6 +110,7 @@ struct Tensors {
 
   ChannelBlocks blocks;
   Buffer a, b, c, y, z;
+  std::vector<int32_t> chosen;
   std::vector<double> mean, variance, sums, scratch;
 };
 
@@ -175,6 +183,114 @@ Work NormReluThenStatistics(Tensors& t) {
           }};
 }
 
+Work AddRelu(Tensors& t) {
+  return {3 * t.blocks.bytes(), [&] {
+            Add(t.blocks, {Activation::kRelu},
+                {t.a.data(), t.b.data(), t.y.data()}, OneThread);
+          }};
+}
+
+Work Accumulate(Tensors& t) {
+  return {3 * t.blocks.bytes(), [&] {
+            Add(t.blocks, {}, {t.a.data(), t.b.data(), t.a.data()}, OneThread);
+          }};
+}
+
+Work ReluGradient(Tensors& t) {
+  return {3 * t.blocks.bytes(), [&] {
+            RunActivateGradient(t.blocks, {Activation::kRelu},
+                                {t.a.data(), t.b.data(), t.y.data()},
+                                OneThread);
+          }};
+}
+
+Work Silu(Tensors& t) {
+  return {2 * t.blocks.bytes(), [&] {
+            Activate(t.blocks, {Activation::kSilu}, t.a.data(), t.y.data(),
+                     OneThread);
+          }};
+}
+
+// A pooling of 3x3 in steps of 2, and how many positions come of it.
+struct Pool {
+  explicit Pool(const ChannelBlocks& blocks) {
+    const auto side = std::lround(std::sqrt(blocks.spatial));
+    const PoolWindow window{side, 3, 2, 1, 1, 1, (side + 1) / 2};
+    lists = PoolLists::Of({WindowLists(window), WindowLists(window)});
+    averages =
+        PoolLists::Of({AverageLists(window, true), AverageLists(window, true)});
+    global = PoolLists::Of({AdaptiveLists(side, 1), AdaptiveLists(side, 1)});
+    transposed = lists.Transposed();
+    results = blocks;
+    results.spatial = lists.out();
+  }
+  PoolLists lists = PoolLists::Of({}), averages = lists, global = lists,
+            transposed = lists;
+  ChannelBlocks results;
+};
+
+Work MaxPool(Tensors& t) {
+  auto pool = std::make_shared<Pool>(t.blocks);
+  const int64_t positions = pool->results.size() * 4;
+  return {t.blocks.bytes() + pool->results.bytes() + positions, [&t, pool] {
+            PoolMax({t.blocks, &pool->lists}, t.a.data(), t.y.data(),
+                    t.chosen.data(), OneThread);
+          }};
+}
+
+Work MaxPoolGradient(Tensors& t) {
+  auto pool = std::make_shared<Pool>(t.blocks);
+  PoolMax({t.blocks, &pool->lists}, t.a.data(), t.y.data(), t.chosen.data(),
+          OneThread);
+  const int64_t positions = pool->results.size() * 4;
+  return {t.blocks.bytes() + pool->results.bytes() + positions, [&t, pool] {
+            PoolMaxGradient(
+                {t.blocks, &pool->lists},
+                {&pool->transposed, t.chosen.data(), t.b.data(), t.y.data()},
+                OneThread);
+          }};
+}
+
+Work AveragePool(Tensors& t) {
+  auto pool = std::make_shared<Pool>(t.blocks);
+  return {t.blocks.bytes() + pool->results.bytes(), [&t, pool] {
+            PoolWeighted({t.blocks, &pool->averages}, t.a.data(), t.y.data(),
+                         OneThread);
+          }};
+}
+
+Work GlobalPool(Tensors& t) {
+  auto pool = std::make_shared<Pool>(t.blocks);
+  return {t.blocks.bytes(), [&t, pool] {
+            PoolWeighted({t.blocks, &pool->global}, t.a.data(), t.y.data(),
+                         OneThread);
+          }};
+}
+
+// Into the second half of the channels of a tensor with twice as many.
+Work Concat(Tensors& t) {
+  ChannelBlocks all = t.blocks;
+  all.batch /= 2;
+  all.channels *= 2;
+  if (t.blocks.block == t.blocks.channels) all.block *= 2;
+  ChannelBlocks half = t.blocks;
+  half.batch /= 2;
+  auto copy = std::make_shared<Reorder>(Reorder::Make(
+      SliceLayout(half, 0, half.channels), half.dtype,
+      SliceLayout(all, half.channels, half.channels), half.dtype));
+  return {2 * half.bytes(), [&t, copy] { copy->Run(t.a.data(), t.y.data()); }};
+}
+
+Work Flatten(Tensors& t) {
+  ChannelBlocks plain = t.blocks;
+  plain.block = 1;
+  auto copy = std::make_shared<Reorder>(
+      Reorder::Make(SliceLayout(t.blocks, 0, t.blocks.channels), t.blocks.dtype,
+                    SliceLayout(plain, 0, plain.channels), t.blocks.dtype));
+  return {2 * t.blocks.bytes(),
+          [&t, copy] { copy->Run(t.a.data(), t.y.data()); }};
+}
+
 struct Named {
   const char* name;
   MakeWork make;
@@ -188,6 +304,16 @@ constexpr Named kKernels[] = {
     {"BatchNormGradientSums", GradientSums},
     {"BatchNormGradientInput", GradientInput},
     {"BatchNormGradientInputAndAddend", GradientInputAndAddend},
+    {"AddRelu", AddRelu},
+    {"Accumulate", Accumulate},
+    {"ReluGradient", ReluGradient},
+    {"Silu", Silu},
+    {"MaxPool", MaxPool},
+    {"MaxPoolGradient", MaxPoolGradient},
+    {"AveragePool", AveragePool},
+    {"GlobalPool", GlobalPool},
+    {"Concat", Concat},
+    {"Flatten", Flatten},
 };
 
 void Register(const Named& kernel, const ChannelBlocks& blocks) {
@@ -206,7 +332,27 @@ void Register(const Named& kernel, const ChannelBlocks& blocks) {
       ->Unit(benchmark::kMillisecond);
 }
 
+// Images of the wire, as bytes or floats, row by row, to blocks.
+void RegisterNormalize(DataType from) {
+  const ChannelBlocks image{16, 3, 224 * 224, 1, from};
+  const ChannelBlocks result{16, 3, 224 * 224, 1};
+  benchmark::RegisterBenchmark(
+      absl::StrCat("Normalize/", NameOf(from)).c_str(),
+      [=](benchmark::State& state) {
+        Tensors t(result);
+        const std::vector<float> numbers = {1, 2, 3};
+        Measure(state, {image.bytes() + result.bytes(), [&] {
+                          NormalizeImage(image, t.a.data(), {numbers, numbers},
+                                         result, t.y.data(), OneThread);
+                        }});
+      })
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+
 void RegisterAll() {
+  RegisterNormalize(DataType::kU8);
+  RegisterNormalize(DataType::kF32);
   for (const Named& kernel : kKernels) {
     for (const auto& [channels, side] : std::vector<std::pair<int, int>>{
              {64, 112}, {256, 56}, {1024, 14}, {2048, 7}}) {
