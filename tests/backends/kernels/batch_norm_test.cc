@@ -292,5 +292,38 @@ TEST(BatchNormTest, ResultsInPlaceOfOperands) {
   }
 }
 
+// Large enough to bypass the caches, if they are aligned.
+TEST(BatchNormTest, LargeResultsHaveTheSameBits) {
+  ForEachSimdTarget([] {
+    for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+      const ChannelBlocks blocks{2, 32, 70000, 16, dtype};
+      const std::vector<double> mean(32, 30), variance(32, 300);
+      std::vector<double> scratch(BatchNormScratch(blocks)), dy_xhat(32, 1e7);
+      std::vector<double> dy(32, 1e6);
+      const BatchNorm norm{.blocks = blocks,
+                           .mean = mean.data(),
+                           .variance = variance.data(),
+                           .scratch = scratch.data()};
+      LargeTensor x(blocks, 0), y(blocks, 0), other_y(blocks, 4);
+      LargeTensor dx(blocks, 0), other_dx(blocks, 4);
+      for (LargeTensor* result : {&y, &other_y}) {
+        RunForward(norm, {.x = x.data(), .y = result->data()}, InOrder);
+      }
+      EXPECT_TRUE(y == other_y);
+      EXPECT_FALSE(y == x);
+      for (LargeTensor* result : {&dx, &other_dx}) {
+        RunGradientInput(norm,
+                         {.dy = x.data(),
+                          .x = y.data(),
+                          .y = y.data(),
+                          .dx = result->data()},
+                         {dy_xhat.data(), dy.data()}, InOrder);
+      }
+      EXPECT_TRUE(dx == other_dx);
+      EXPECT_FALSE(dx == x);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace convgrad

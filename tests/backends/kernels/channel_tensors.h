@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <random>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/kernels/channel_blocks.h"
+#include "backends/kernels/element_convert.h"
 #include "gtest/gtest.h"
 
 namespace convgrad {
@@ -88,6 +90,33 @@ inline ChannelTensor Random(const ChannelBlocks& blocks, unsigned seed,
   });
   return tensor;
 }
+
+// Elements from 0 to 60 whose first one lies `beyond` bytes after a multiple of
+// 64: kernels that write large results choose their stores by it.
+class LargeTensor {
+ public:
+  LargeTensor(const ChannelBlocks& blocks, int beyond)
+      : bytes_(blocks.bytes() + 128), size_(blocks.bytes()) {
+    first_ = bytes_.data() + beyond +
+             (64 - reinterpret_cast<uintptr_t>(bytes_.data()) % 64);
+    std::vector<float> values(blocks.size());
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(i % 61);
+    }
+    ConvertRun(DataType::kF32, values.data(), blocks.dtype, first_,
+               blocks.size());
+  }
+
+  void* data() { return first_; }
+  friend bool operator==(const LargeTensor& a, const LargeTensor& b) {
+    return a.size_ == b.size_ && std::memcmp(a.first_, b.first_, a.size_) == 0;
+  }
+
+ private:
+  std::vector<char> bytes_;
+  int64_t size_;
+  char* first_;
+};
 
 using PartBody = absl::FunctionRef<void(int64_t)>;
 

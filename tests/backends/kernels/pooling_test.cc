@@ -288,5 +288,35 @@ TEST(PoolingTest, UpsamplesLinearly) {
   });
 }
 
+// Large enough to bypass the caches, if they are aligned.
+TEST(PoolingTest, LargeResultsHaveTheSameBits) {
+  const PositionLists window = WindowLists({256, 3, 1, 1, 1, 1, 256});
+  const PoolLists lists = PoolLists::Of({window, window});
+  const PoolLists transposed = lists.Transposed();
+  ForEachSimdTarget([&] {
+    for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+      const ChannelBlocks blocks{2, 32, 65536, 16, dtype};
+      LargeTensor x(blocks, 0), aligned(blocks, 0), other(blocks, 4);
+      const auto expect_same = [&](const auto& run) {
+        run(aligned.data());
+        EXPECT_FALSE(aligned == other);
+        run(other.data());
+        EXPECT_TRUE(aligned == other);
+      };
+      std::vector<int32_t> chosen(blocks.size());
+      expect_same([&](void* y) {
+        PoolMax({blocks, &lists}, x.data(), y, chosen.data(), InOrder);
+      });
+      expect_same([&](void* dx) {
+        PoolMaxGradient({blocks, &lists},
+                        {&transposed, chosen.data(), x.data(), dx}, InOrder);
+      });
+      expect_same([&](void* y) {
+        PoolWeighted({blocks, &lists}, x.data(), y, InOrder);
+      });
+    }
+  });
+}
+
 }  // namespace
 }  // namespace convgrad
