@@ -159,8 +159,13 @@ absl::Status GrpcServer::StartMetrics() {
     options.backends.emplace_back(entry.name);
   }
   options.operations = {std::string(NameOf(Direction::kForward)),
-                        std::string(NameOf(Direction::kBackward)), "put",
-                        "get", "run", "backward_program", "train", "update"};
+                        std::string(NameOf(Direction::kBackward)),
+                        "put",
+                        "get",
+                        "run",
+                        "backward_program",
+                        "train",
+                        "update"};
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
   return absl::OkStatus();
 }

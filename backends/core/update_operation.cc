@@ -38,11 +38,10 @@ UpdateOperation::UpdateOperation(Optimizer optimizer,
                                  std::vector<UpdatedParameter> parameters)
     : optimizer_(optimizer),
       parameters_(std::move(parameters)),
-      settings_(Plain(
-          DataType::kU8,
-          {static_cast<int64_t>(sizeof(UpdateSettings) +
-                                parameters_.size() *
-                                    sizeof(ParameterSettings))})),
+      settings_(Plain(DataType::kU8,
+                      {static_cast<int64_t>(sizeof(UpdateSettings) +
+                                            parameters_.size() *
+                                                sizeof(ParameterSettings))})),
       step_(Plain(DataType::kI64, {})),
       summary_(Plain(DataType::kF32, {2})) {
   for (const UpdatedParameter& parameter : parameters_) {

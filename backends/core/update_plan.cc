@@ -71,8 +71,8 @@ struct Adam {
        bool is_decoupled, int64_t step)
       : scale(static_cast<float>(settings.maximize != 0 ? -gradient_scale
                                                         : gradient_scale)),
-        weight_decay(
-            is_decoupled ? 0 : static_cast<float>(settings.weight_decay)),
+        weight_decay(is_decoupled ? 0
+                                  : static_cast<float>(settings.weight_decay)),
         shrink(is_decoupled ? static_cast<float>(1 - settings.learning_rate *
                                                          settings.weight_decay)
                             : 1.0F),
@@ -154,7 +154,8 @@ class UpdatePlan final : public Plan {
 
   int64_t scratch_bytes() const override { return 0; }
   int64_t resident_bytes() const override {
-    return static_cast<int64_t>(sizeof(*this) + sizes_.size() * sizeof(Tensors) +
+    return static_cast<int64_t>(sizeof(*this) +
+                                sizes_.size() * sizeof(Tensors) +
                                 pieces_.size() * sizeof(Piece));
   }
   absl::string_view implementation() const override { return "loops"; }

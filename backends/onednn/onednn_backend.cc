@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/conv_backend.h"
+#include "backends/onednn/networks/network_plan.h"
+#include "backends/onednn/networks/network_support.h"
 #include "backends/onednn/onednn_candidates.h"
 #include "backends/onednn/onednn_choices.h"
 #include "backends/onednn/onednn_conv_plan.h"
@@ -83,6 +85,18 @@ class OnednnBackend final : public ConvBackend {
              return choices.FindPartition(key);
            });
          }});
+  }
+
+  absl::Status CheckProgram(const ProgramOperation& operation) const override {
+    return onednn::CheckNetwork(operation);
+  }
+
+  absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
+      const ProgramOperation& operation,
+      const PlanOptions& options) const override {
+    RETURN_IF_ERROR(onednn::CheckNetwork(operation));
+    return onednn::MakeNetworkPlan(
+        operation, {options.threads, onednn::ChannelsPerBlock()});
   }
 
   void ParallelFor(

@@ -1,5 +1,6 @@
 #include "backends/onednn/onednn_cpu.h"
 
+#include "absl/strings/match.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 namespace convgrad::onednn {
@@ -45,6 +46,10 @@ bool IsFasterInBf16() {
     default:
       return false;
   }
+}
+
+int64_t ChannelsPerBlock() {
+  return absl::StartsWith(InstructionSet(), "avx512") ? 16 : 8;
 }
 
 }  // namespace convgrad::onednn

@@ -2,6 +2,8 @@
 // lowers it.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/strings/string_view.h"
 
 namespace convgrad::onednn {
@@ -16,5 +18,9 @@ absl::string_view InstructionSet();
 // tests/bench/compute_ratio, Intel's CPUs of before AMX, or with AMX hidden,
 // are slower in bf16, and CPUs without such instructions emulate them.
 bool IsFasterInBf16();
+
+// Channels per block of activations in the layout that the library's own
+// choices agree on: 16 with AVX-512, 8 without.
+int64_t ChannelsPerBlock();
 
 }  // namespace convgrad::onednn

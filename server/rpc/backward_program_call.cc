@@ -85,10 +85,10 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
   ASSIGN_OR_RETURN(const std::shared_ptr<const KeptTape> tape,
                    FindTape(head.tape()));
   RETURN_IF_ERROR(CheckVersions(*tape, session()));
-  ASSIGN_OR_RETURN(PlacedTensors gradients,
-                   PlaceNamed(head.output_gradients(), std::move(payloads),
-                              "output_gradients", session(),
-                              services().regions));
+  ASSIGN_OR_RETURN(
+      PlacedTensors gradients,
+      PlaceNamed(head.output_gradients(), std::move(payloads),
+                 "output_gradients", session(), services().regions));
   ProgramRequest request = tape->run;
   request.part = ProgramPart::kBackward;
   request.fetched.clear();

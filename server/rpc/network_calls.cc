@@ -136,8 +136,7 @@ absl::Status ProgramCall::PlaceParameters(std::vector<TensorPlace>* operands) {
   return absl::OkStatus();
 }
 
-void ProgramCall::PlaceReturned(const std::string& name,
-                                TensorPlaces* places) {
+void ProgramCall::PlaceReturned(const std::string& name, TensorPlaces* places) {
   returned_.push_back({name, places->results.size()});
   places->results.emplace_back();
 }
@@ -178,9 +177,8 @@ void ProgramCall::EncodeValues(
   for (size_t i = 0; i < returned_.size(); ++i) {
     v1::NamedValue* value = values->Add();
     value->set_name(returned_[i].name);
-    *value->mutable_tensor() =
-        EncodeTensor(*uses[returned_[i].position].tensor,
-                     static_cast<int>(payloads->size()));
+    *value->mutable_tensor() = EncodeTensor(*uses[returned_[i].position].tensor,
+                                            static_cast<int>(payloads->size()));
     LentBytes& result = results[i];
     payloads->push_back(
         SliceOver(result.data, result.size, std::move(result.owner)));

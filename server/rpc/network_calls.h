@@ -57,10 +57,9 @@ class ProgramCall : public UnaryCall {
 
   // Describes the values that go back, in the order of the operation's results,
   // and adds their payloads' slices.
-  void EncodeValues(
-      std::vector<LentBytes> results,
-      google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
-      std::vector<grpc::Slice>* payloads) const;
+  void EncodeValues(std::vector<LentBytes> results,
+                    google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
+                    std::vector<grpc::Slice>* payloads) const;
   void EncodeRunReport(const JobOutcome& outcome, v1::RunReport* report) const;
 
   std::shared_ptr<const ProgramOperation> operation_;
@@ -130,8 +129,8 @@ class UpdateParametersCall final : public UnaryCall {
   absl::StatusOr<std::vector<Item>> FindItems(
       const v1::UpdateParametersRequest& head);
   absl::Status CheckItem(const Item& item) const;
-  static TensorPlace PlaceSettings(
-      const v1::UpdateParametersRequest& head, const std::vector<Item>& items);
+  static TensorPlace PlaceSettings(const v1::UpdateParametersRequest& head,
+                                   const std::vector<Item>& items);
   absl::Status PlaceItem(const Item& item, UpdatedParameter* parameter,
                          TensorPlaces* places);
 

@@ -21,9 +21,9 @@ absl::StatusOr<PlacedTensor> PlaceKept(const v1::Tensor::Kept& kept,
                                        const std::string& path,
                                        const SessionPart& session) {
   RETURN_IF_ERROR(session.CheckId(kept.session_id(), path + ".kept"));
-  ASSIGN_OR_RETURN(const KeptTensor tensor,
-                   session.Find(kept.tensor_id(), kept.version(),
-                                path + ".kept.tensor_id"));
+  ASSIGN_OR_RETURN(
+      const KeptTensor tensor,
+      session.Find(kept.tensor_id(), kept.version(), path + ".kept.tensor_id"));
   return PlacedTensor{tensor.descriptor, PlaceOf(tensor)};
 }
 
@@ -77,8 +77,8 @@ absl::StatusOr<PlacedTensors> PlaceNamed(
       ASSIGN_OR_RETURN(tensor.place,
                        PlaceInRegion(*put.region, field, registry));
     } else {
-      tensor.place.message = std::make_shared<PayloadView>(
-          std::move(payloads[put.payload_index]));
+      tensor.place.message =
+          std::make_shared<PayloadView>(std::move(payloads[put.payload_index]));
     }
     RETURN_IF_ERROR(AddOnce(put.name, field, std::move(tensor), &placed));
   }
@@ -111,8 +111,9 @@ absl::StatusOr<KeptTensor> FindParameterIn(const SessionPart& session,
   if (found.layout == Layout::kOIX) found.layout = Layout::kNCX;
   const TensorDescriptor expected = ParameterDescriptor(parameter);
   if (found == expected) return tensor;
-  return InvalidField(Reason::kShapeMismatch, path, ToString(tensor.descriptor),
-                      absl::StrCat(ToString(expected), ", as the program says"));
+  return InvalidField(
+      Reason::kShapeMismatch, path, ToString(tensor.descriptor),
+      absl::StrCat(ToString(expected), ", as the program says"));
 }
 
 absl::StatusOr<TensorPlace> KeptResults::Write(

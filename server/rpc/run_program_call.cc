@@ -83,11 +83,10 @@ absl::StatusOr<ProgramRequest> RunProgramCall::DecodeRun(
 
 absl::Status RunProgramCall::CheckIsChange(const v1::RunProgramRequest& head,
                                            const Program& program) {
-  const bool changes = !head.tape().empty() ||
-                       !UpdatedStatistics(program).empty() ||
-                       operation_->has_randomness() ||
-                       (head.has_backward() &&
-                        !head.backward().leave_parameters());
+  const bool changes =
+      !head.tape().empty() || !UpdatedStatistics(program).empty() ||
+      operation_->has_randomness() ||
+      (head.has_backward() && !head.backward().leave_parameters());
   return changes ? session().CheckChange("session") : absl::OkStatus();
 }
 
@@ -156,8 +155,9 @@ absl::Status RunProgramCall::PlaceResults(const std::string& tape,
   KeptResults kept(&session(), reservation());
   for (const size_t index : UpdatedStatistics(program)) {
     const ProgramParameter& parameter = program.parameters[index];
-    ASSIGN_OR_RETURN(TensorPlace place,
-                     kept.Write(parameter.name, ParameterDescriptor(parameter)));
+    ASSIGN_OR_RETURN(
+        TensorPlace place,
+        kept.Write(parameter.name, ParameterDescriptor(parameter)));
     places->results.push_back(std::move(place));
   }
   if (run.part == ProgramPart::kForwardTape) return PlaceTape(tape, places);
@@ -169,10 +169,10 @@ absl::Status RunProgramCall::PlaceTape(const std::string& tape,
                                        TensorPlaces* places) {
   RETURN_IF_ERROR(CheckName(tape, "tape"));
   if (session().state().tapes.contains(tape)) {
-    return MakeError(absl::StatusCode::kFailedPrecondition,
-                     {Reason::kDuplicate, "tape",
-                      absl::StrCat("'", tape, "', which the session keeps"),
-                      "a free name"});
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition,
+        {Reason::kDuplicate, "tape",
+         absl::StrCat("'", tape, "', which the session keeps"), "a free name"});
   }
   TensorDescriptor descriptor;
   descriptor.dtype = DataType::kU8;

@@ -104,8 +104,8 @@ struct UpdateParametersCall::Item {
 
 UpdateParametersCall::UpdateParametersCall(
     const CallServices& services, grpc::GenericCallbackServerContext* context)
-    : UnaryCall(services, context, "UpdateParameters", Role::kTrain,
-                "update") {}
+    : UnaryCall(services, context, "UpdateParameters", Role::kTrain, "update") {
+}
 
 absl::StatusOr<std::vector<UpdateParametersCall::Item>>
 UpdateParametersCall::FindItems(const v1::UpdateParametersRequest& head) {
@@ -145,23 +145,24 @@ absl::Status UpdateParametersCall::CheckItem(const Item& item) const {
   if (gradient.dtype == value.dtype && gradient.dims == value.dims) {
     return absl::OkStatus();
   }
-  return InvalidField(Reason::kShapeMismatch,
-                      NameOfKept(item.name, "gradient"), ToString(gradient),
-                      ToString(value));
+  return InvalidField(Reason::kShapeMismatch, NameOfKept(item.name, "gradient"),
+                      ToString(gradient), ToString(value));
 }
 
 TensorPlace UpdateParametersCall::PlaceSettings(
     const v1::UpdateParametersRequest& head, const std::vector<Item>& items) {
   UpdateSettings settings;
-  if (head.gradient_scale() != 0) settings.gradient_scale = head.gradient_scale();
+  if (head.gradient_scale() != 0)
+    settings.gradient_scale = head.gradient_scale();
   settings.clip_norm = head.clip_norm();
   settings.skip_nonfinite = head.skip_nonfinite() ? 1 : 0;
   auto bytes = std::make_shared<std::vector<std::byte>>(
       sizeof(settings) + items.size() * sizeof(ParameterSettings));
   std::memcpy(bytes->data(), &settings, sizeof(settings));
   for (size_t i = 0; i < items.size(); ++i) {
-    std::memcpy(bytes->data() + sizeof(settings) + i * sizeof(ParameterSettings),
-                &items[i].settings, sizeof(ParameterSettings));
+    std::memcpy(
+        bytes->data() + sizeof(settings) + i * sizeof(ParameterSettings),
+        &items[i].settings, sizeof(ParameterSettings));
   }
   TensorPlace place;
   place.data = bytes->data();
@@ -234,9 +235,9 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
   request.operation =
       std::make_shared<UpdateOperation>(optimizer_, std::move(parameters));
   request.places = std::move(places);
-  ASSIGN_OR_RETURN(const Router::Choice route,
-                   services().router->Route(*request.operation,
-                                            {"", {true, 0}}));
+  ASSIGN_OR_RETURN(
+      const Router::Choice route,
+      services().router->Route(*request.operation, {"", {true, 0}}));
   request.backend = route.backend;
   sample()->dtype = "f32";
   return request;

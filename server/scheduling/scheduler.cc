@@ -42,9 +42,9 @@ std::unique_ptr<ActiveJob> Scheduler::Prepare(Job job) const {
 
 absl::StatusOr<std::shared_ptr<const Plan>> Scheduler::PlanFor(
     const Backend& backend, const Operation& operation) const {
-  ASSIGN_OR_RETURN(PlanCache::Lookup lookup,
-                   means_.plans->Get(backend, operation,
-                                     {.threads = means_.threads}));
+  ASSIGN_OR_RETURN(
+      PlanCache::Lookup lookup,
+      means_.plans->Get(backend, operation, {.threads = means_.threads}));
   return std::move(lookup.plan);
 }
 

@@ -24,8 +24,8 @@ class NetworkClient {
   // Keeps a row-major tensor.
   void Put(const std::string& name, const std::vector<int64_t>& dims,
            const std::vector<float>& values) {
-    const auto reply = session_.Put(name, TensorOf(v1::LAYOUT_NCX, dims),
-                                    BytesOf(values));
+    const auto reply =
+        session_.Put(name, TensorOf(v1::LAYOUT_NCX, dims), BytesOf(values));
     EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
   }
   std::vector<float> Get(const std::string& name) {

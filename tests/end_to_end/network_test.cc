@@ -250,8 +250,7 @@ TEST_P(NetworkTest, SkipsAStepWhoseGradientIsNotFinite) {
   EXPECT_TRUE(reply.response.skipped());
   EXPECT_EQ(client_.Get("w"), (Floats{1, 2, 3, 4, 5, 6}));
   for (const char* name : {"w#gradient", "w#momentum_buffer"}) {
-    EXPECT_EQ(client_.session().Get(name).status.error_code(),
-              grpc::NOT_FOUND);
+    EXPECT_EQ(client_.session().Get(name).status.error_code(), grpc::NOT_FOUND);
   }
 }
 

@@ -157,8 +157,8 @@ TEST_F(SessionTableTest, AFailedChangeGivesBackWhatItWasPromised) {
                 [](const ChangeOrder::Decision& /*decision*/) {});
   KeptWrites writes;
   writes.tensors["x"] = KeptTensor{{DataType::kF32, Layout::kNCX, {1, 50'000}},
-                           *table_.memory()->Take(200'000, nullptr),
-                           0};
+                                   *table_.memory()->Take(200'000, nullptr),
+                                   0};
   EXPECT_TRUE(first->Promise(writes).ok());
   first->Fail(absl::CancelledError("enough"), now_).IgnoreError();
   EXPECT_TRUE(Put(second, 1, 50'000).ok());

@@ -1,0 +1,139 @@
+#include "backends/onednn/networks/network_groups.h"
+
+#include <algorithm>
+#include <map>
+
+namespace convgrad::onednn {
+namespace {
+
+// Who uses each value, by index into the program's steps.
+class Uses {
+ public:
+  explicit Uses(const convgrad::Program& program) : program_(program) {
+    for (size_t i = 0; i < program.steps.size(); ++i) {
+      for (const std::string& operand : program.steps[i].operands) {
+        users_[operand].push_back(i);
+      }
+    }
+    for (const std::string& output : program.outputs) {
+      users_[output].push_back(GroupSteps::kNone);
+    }
+  }
+
+  // Returns the only step that uses the result of `step`, if it is a `op`.
+  size_t OnlyUser(size_t step, Operator op) const {
+    const auto found = users_.find(program_.steps[step].result);
+    if (found == users_.end() || found->second.size() != 1) {
+      return GroupSteps::kNone;
+    }
+    const size_t user = found->second[0];
+    const bool fits =
+        user != GroupSteps::kNone && program_.steps[user].op == op;
+    return fits ? user : GroupSteps::kNone;
+  }
+
+ private:
+  const convgrad::Program& program_;
+  std::map<std::string, std::vector<size_t>> users_;
+};
+
+bool AddsEqualShapes(const ProgramStep& add, const ProgramShapes& shapes) {
+  return shapes.dims.at(add.operands[0]) == shapes.dims.at(add.operands[1]);
+}
+
+GroupSteps GroupOf(const convgrad::Program& program,
+                   const ProgramShapes& shapes, const Uses& uses,
+                   const std::vector<bool>& is_taken, size_t first) {
+  GroupSteps group = {first};
+  const Operator op = program.steps[first].op;
+  if (op == Operator::kBatchNorm) {
+    const size_t add = uses.OnlyUser(first, Operator::kAdd);
+    const bool fuses = add != GroupSteps::kNone && !is_taken[add] &&
+                       AddsEqualShapes(program.steps[add], shapes);
+    if (fuses) group.add = add;
+  }
+  const bool may_end_in_relu =
+      op == Operator::kBatchNorm ||
+      (op == Operator::kAdd && AddsEqualShapes(program.steps[first], shapes));
+  if (may_end_in_relu) {
+    group.relu = uses.OnlyUser(group.last(), Operator::kRelu);
+  }
+  return group;
+}
+
+}  // namespace
+
+std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
+                                   const ProgramShapes& shapes) {
+  const Uses uses(program);
+  std::vector<bool> is_taken(program.steps.size());
+  std::vector<GroupSteps> groups;
+  // From the last step on, so that of two batch_norms before an add the later
+  // one takes it: what the earlier one writes is there by then. A batch_norm
+  // comes before what it takes, so no step is met before its group is known,
+  // but an add or a relu that a batch_norm further up will take.
+  std::vector<size_t> batch_norms_first;
+  for (size_t i = program.steps.size(); i-- > 0;) {
+    if (program.steps[i].op == Operator::kBatchNorm) {
+      batch_norms_first.push_back(i);
+    }
+  }
+  for (size_t i = program.steps.size(); i-- > 0;) {
+    if (program.steps[i].op == Operator::kAdd) batch_norms_first.push_back(i);
+  }
+  for (size_t i = program.steps.size(); i-- > 0;) {
+    batch_norms_first.push_back(i);
+  }
+  for (const size_t i : batch_norms_first) {
+    if (is_taken[i]) continue;
+    const GroupSteps group = GroupOf(program, shapes, uses, is_taken, i);
+    for (const size_t member : {group.first, group.add, group.relu}) {
+      if (member != GroupSteps::kNone) is_taken[member] = true;
+    }
+    groups.push_back(group);
+  }
+  std::sort(groups.begin(), groups.end(),
+            [](const GroupSteps& a, const GroupSteps& b) {
+              return a.last() < b.last();
+            });
+  return groups;
+}
+
+std::vector<std::string> HiddenValues(const convgrad::Program& program,
+                                      const ProgramShapes& shapes) {
+  std::vector<std::string> hidden;
+  for (const GroupSteps& group : FindGroups(program, shapes)) {
+    for (const size_t member : {group.first, group.add}) {
+      if (member == GroupSteps::kNone || member == group.last()) continue;
+      hidden.push_back(program.steps[member].result);
+    }
+  }
+  return hidden;
+}
+
+std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,
+                                        const GroupSteps& steps) {
+  const ProgramStep& step = program.steps[steps.first];
+  switch (step.op) {
+    case Operator::kConv:
+      return MakeConvolution(step);
+    case Operator::kLinear:
+      return MakeLinear(step);
+    case Operator::kBatchNorm:
+      return MakeNorm(program, steps);
+    case Operator::kAdd:
+      return MakeAdd(program, steps);
+    case Operator::kMaxPool:
+    case Operator::kAvgPool:
+    case Operator::kAdaptiveAvgPool:
+      return MakePooling(step);
+    case Operator::kFlatten:
+      return MakeFlatten(step);
+    case Operator::kCrossEntropy:
+      return MakeCrossEntropy(step);
+    default:
+      return MakeActivation(step);
+  }
+}
+
+}  // namespace convgrad::onednn

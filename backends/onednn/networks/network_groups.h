@@ -1,0 +1,69 @@
+// The groups that a program's steps are computed in. The values between the
+// steps of a group are never written.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "backends/onednn/networks/network_builder.h"
+
+namespace convgrad::onednn {
+
+// Steps of a program that are computed together. Forward comes first, then
+// Backward, if at all; both append to the builder's schedule.
+class NetworkGroup {
+ public:
+  virtual ~NetworkGroup() = default;
+  // Errors: kUnimplemented where the library has no way; kInternal.
+  virtual absl::Status Forward(NetworkBuilder* builder) = 0;
+  virtual absl::Status Backward(NetworkBuilder* builder) = 0;
+
+ protected:
+  NetworkGroup() = default;
+  NetworkGroup(const NetworkGroup&) = delete;
+  NetworkGroup& operator=(const NetworkGroup&) = delete;
+};
+
+// Which steps a group has, by index into Program::steps.
+struct GroupSteps {
+  // The only one, or the batch_norm or add that the others follow.
+  size_t first = 0;
+  // An add of the first one's result, and a relu; kNone if there is none.
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  size_t add = kNone;
+  size_t relu = kNone;
+
+  size_t last() const {
+    return relu != kNone ? relu : add != kNone ? add : first;
+  }
+};
+
+// Returns the groups of a program, in an order that has each after those whose
+// results it uses. Steps are fused by the program and its shapes alone.
+std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
+                                   const ProgramShapes& shapes);
+
+// Returns the values that are never written, because they lie within a group.
+std::vector<std::string> HiddenValues(const convgrad::Program& program,
+                                      const ProgramShapes& shapes);
+
+// One kind of group each.
+std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeLinear(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeNorm(const convgrad::Program& program,
+                                       const GroupSteps& steps);
+// An activation, or an add with or without a relu.
+std::unique_ptr<NetworkGroup> MakeActivation(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,
+                                      const GroupSteps& steps);
+std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeFlatten(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeCrossEntropy(const ProgramStep& step);
+
+// Returns the group of these steps. Requires: CheckNetwork is OK.
+std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,
+                                        const GroupSteps& steps);
+
+}  // namespace convgrad::onednn

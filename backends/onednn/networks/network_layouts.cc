@@ -1,0 +1,146 @@
+#include "backends/onednn/networks/network_layouts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "backends/kernels/reorder.h"
+#include "backends/onednn/onednn_types.h"
+
+namespace convgrad::onednn {
+namespace {
+
+constexpr absl::string_view kLayoutKind = "layout";
+
+void AddOurReorder(BufferId from, BufferId to, Reorder reorder,
+                   Schedule* schedule) {
+  const auto shared = std::make_shared<const Reorder>(std::move(reorder));
+  schedule->Add({.kind = kLayoutKind,
+                 .reads = {from},
+                 .writes = {to},
+                 .function = [=](const RunContext& context) {
+                   const auto* source = context.Read<std::byte>(from);
+                   auto* destination = context.Write<std::byte>(to);
+                   context.ForParts(shared->part_count(), [&](int64_t part) {
+                     shared->Run(source, destination, part, part + 1);
+                   });
+                 }});
+}
+
+bool IsScalar(const NetworkTensor& tensor) { return tensor.dims.empty(); }
+
+}  // namespace
+
+ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, int64_t block) {
+  ChannelBlocks blocks;
+  blocks.dtype = dtype;
+  blocks.batch = dims.empty() ? 1 : dims[0];
+  blocks.channels = dims.size() < 2 ? 1 : dims[1];
+  blocks.spatial = 1;
+  for (size_t i = 2; i < dims.size(); ++i) blocks.spatial *= dims[i];
+  const bool is_blocked = dims.size() > 2 && block != kChannelsLast;
+  blocks.block = is_blocked ? block : blocks.channels;
+  return blocks;
+}
+
+dnnl::memory::desc DescOf(const NetworkTensor& tensor) {
+  const dnnl::memory::dims dims(tensor.dims.begin(), tensor.dims.end());
+  const ChannelBlocks& blocks = tensor.blocks;
+  if (dims.size() == 2) {
+    return {dims, TypeOf(blocks.dtype), dnnl::memory::format_tag::ab};
+  }
+  return blocks.block == blocks.channels
+             ? FormatDesc(dims, blocks.dtype, Format::kNXC)
+             : BlockedDesc(dims, blocks.dtype, blocks.block);
+}
+
+PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor) {
+  const ChannelBlocks& blocks = tensor.blocks;
+  if (blocks.block != blocks.channels) {
+    return ChannelBlocked(tensor.dims, blocks.block);
+  }
+  return convgrad::PhysicalLayoutOf(
+      {blocks.dtype, Layout::kNXC, tensor.dims, 0, 1});
+}
+
+bool LiesAlike(const TensorDescriptor& descriptor,
+               const NetworkTensor& tensor) {
+  if (descriptor.dtype != tensor.blocks.dtype) return false;
+  if (tensor.dims.size() <= 2) return true;
+  const bool is_whole = tensor.blocks.block == tensor.blocks.channels;
+  return is_whole &&
+         (descriptor.layout == Layout::kNXC || tensor.blocks.spatial == 1 ||
+          tensor.blocks.channels == 1);
+}
+
+void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule) {
+  constexpr int64_t kPart = 1 << 18;
+  schedule->Add(
+      {.kind = kLayoutKind,
+       .reads = {from},
+       .writes = {to},
+       .function = [=](const RunContext& context) {
+         context.ForParts((bytes + kPart - 1) / kPart, [&](int64_t i) {
+           std::memcpy(context.At(to) + i * kPart, context.At(from) + i * kPart,
+                       std::min(kPart, bytes - i * kPart));
+         });
+       }});
+}
+
+void AddImport(BufferId from, const TensorDescriptor& descriptor,
+               const NetworkTensor& to, Schedule* schedule) {
+  if (IsScalar(to) || LiesAlike(descriptor, to)) {
+    AddCopy(from, to.buffer, to.blocks.bytes(), schedule);
+    return;
+  }
+  AddOurReorder(
+      from, to.buffer,
+      Reorder::Make(convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype,
+                    PhysicalLayoutOf(to), to.blocks.dtype),
+      schedule);
+}
+
+void AddExport(const NetworkTensor& from, BufferId to,
+               const TensorDescriptor& descriptor, Schedule* schedule) {
+  if (IsScalar(from) || LiesAlike(descriptor, from)) {
+    AddCopy(from.buffer, to, from.blocks.bytes(), schedule);
+    return;
+  }
+  AddOurReorder(
+      from.buffer, to,
+      Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
+                    convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype),
+      schedule);
+}
+
+void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
+                       BufferId to, const dnnl::memory::desc& to_desc,
+                       Schedule* schedule) {
+  const dnnl::reorder::primitive_desc primitive_desc(
+      CpuEngine(), from_desc, CpuEngine(), to_desc, StrictAttributes());
+  NetworkStep step = {.kind = "weight layout",
+                      .reads = {from},
+                      .writes = {to},
+                      .primitive_desc = primitive_desc,
+                      .arguments = {{DNNL_ARG_FROM, from_desc, from},
+                                    {DNNL_ARG_TO, to_desc, to}}};
+  const dnnl::memory::desc scratchpad = primitive_desc.scratchpad_desc();
+  if (scratchpad.get_size() > 0) {
+    const BufferId buffer =
+        schedule->AddBuffer(static_cast<int64_t>(scratchpad.get_size()));
+    step.writes.push_back(buffer);
+    step.arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, buffer});
+  }
+  schedule->Add(std::move(step));
+}
+
+BufferId Reordered(BufferId buffer, const dnnl::memory::desc& from,
+                   const dnnl::memory::desc& to, Schedule* schedule) {
+  if (from == to) return buffer;
+  const BufferId reordered =
+      schedule->AddBuffer(static_cast<int64_t>(to.get_size()));
+  AddLibraryReorder(buffer, from, reordered, to, schedule);
+  return reordered;
+}
+
+}  // namespace convgrad::onednn

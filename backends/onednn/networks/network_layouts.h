@@ -1,0 +1,54 @@
+// How a network's activations lie between its steps, and the steps that bring
+// tensors of the caller there and back.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/core/physical_layout.h"
+#include "backends/core/tensor_descriptor.h"
+#include "backends/kernels/channel_blocks.h"
+#include "backends/onednn/networks/network_schedule.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace convgrad::onednn {
+
+// Channels per block of activations in blocks.
+inline constexpr int64_t kChannelsLast = 0;
+
+// An activation as a plan has it. Of rank 2 it is rows of channels; a scalar is
+// one channel.
+struct NetworkTensor {
+  Dims dims;
+  ChannelBlocks blocks;
+  BufferId buffer = kNoBuffer;
+};
+
+// Returns how an activation of these dims lies. `block` is 8, 16 or
+// kChannelsLast.
+ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, int64_t block);
+
+// Returns the same for the library, and for our Reorder. Requires: rank >= 2.
+dnnl::memory::desc DescOf(const NetworkTensor& tensor);
+PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor);
+
+// Appends steps that bring `from`, a row-major tensor of the caller or for it,
+// to `to.buffer`, or the other way around.
+void AddImport(BufferId from, const TensorDescriptor& descriptor,
+               const NetworkTensor& to, Schedule* schedule);
+void AddExport(const NetworkTensor& from, BufferId to,
+               const TensorDescriptor& descriptor, Schedule* schedule);
+// Whether the bytes are the same in both.
+bool LiesAlike(const TensorDescriptor& descriptor, const NetworkTensor& tensor);
+
+// Returns `buffer` if both layouts are equal, else a new one that a step of the
+// library's fills with the same elements.
+BufferId Reordered(BufferId buffer, const dnnl::memory::desc& from,
+                   const dnnl::memory::desc& to, Schedule* schedule);
+// Appends the library's step that brings `from` to `to`.
+void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
+                       BufferId to, const dnnl::memory::desc& to_desc,
+                       Schedule* schedule);
+// Appends a copy of bytes.
+void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule);
+
+}  // namespace convgrad::onednn

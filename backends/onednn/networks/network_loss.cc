@@ -1,0 +1,230 @@
+// cross_entropy. The forward computes the gradient, too, while the softmax is
+// at hand; the backward multiplies it by the loss's own gradient.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "backends/onednn/networks/network_groups.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// Positions whose losses are added up by one part.
+constexpr int64_t kChunk = 256;
+
+struct CrossEntropyShape {
+  ChannelBlocks logits;
+  double label_smoothing;
+  int64_t ignore_index;
+  bool is_mean;
+  // What the mean divides by; 0: the weights of the targets.
+  double denominator;
+
+  int64_t positions() const { return logits.batch * logits.spatial; }
+  int64_t chunks() const { return (positions() + kChunk - 1) / kChunk; }
+  // Of channel c at a position: target's index and logits' offset.
+  int64_t Offset(int64_t position, int64_t c) const {
+    const int64_t n = position / logits.spatial;
+    const int64_t s = position % logits.spatial;
+    return ((n * logits.block_count() + c / logits.block) * logits.spatial +
+            s) *
+               logits.block +
+           c % logits.block;
+  }
+};
+
+struct CrossEntropyBuffers {
+  BufferId logits, target, weight;
+  BufferId chunks;  // two doubles each: loss, weight
+  BufferId loss;
+  BufferId gradient = kNoBuffer;  // like the logits
+};
+
+// One run.
+class CrossEntropy {
+ public:
+  CrossEntropy(const CrossEntropyShape& shape,
+               const CrossEntropyBuffers& buffers, const RunContext& context)
+      : shape_(shape),
+        logits_(context.Read<float>(buffers.logits)),
+        target_(context.Read<int64_t>(buffers.target)),
+        weight_(context.Read<float>(buffers.weight)),
+        gradient_(context.Write<float>(buffers.gradient)) {
+    for (int64_t c = 0; c < shape.logits.channels; ++c) {
+      weight_sum_ += WeightOf(c);
+    }
+  }
+
+  double WeightOf(int64_t c) const { return weight_ ? weight_[c] : 1; }
+  bool IsIgnored(int64_t position) const {
+    return target_[position] == shape_.ignore_index;
+  }
+  // Whether the target is a class; a loss with one that isn't is NaN.
+  bool IsClass(int64_t position) const {
+    return target_[position] >= 0 && target_[position] < shape_.logits.channels;
+  }
+
+  double TargetWeight(int64_t position) const {
+    if (IsIgnored(position)) return 0;
+    return IsClass(position) ? WeightOf(target_[position])
+                             : std::numeric_limits<double>::quiet_NaN();
+  }
+
+  // Returns the unscaled loss of a position, and writes its gradient times
+  // `scale`.
+  double Compute(int64_t position, double scale) const {
+    const int64_t channels = shape_.logits.channels;
+    double largest = -std::numeric_limits<double>::infinity();
+    for (int64_t c = 0; c < channels; ++c) {
+      const double x = logits_[shape_.Offset(position, c)];
+      largest = x > largest || std::isnan(x) ? x : largest;
+    }
+    double sum = 0;
+    for (int64_t c = 0; c < channels; ++c) {
+      sum += std::exp(logits_[shape_.Offset(position, c)] - largest);
+    }
+    const double log_sum = largest + std::log(sum);
+    if (gradient_ != nullptr) WriteGradient(position, log_sum, scale);
+    return IsIgnored(position) ? 0 : Loss(position, log_sum);
+  }
+
+ private:
+  double SmoothShare() const {
+    return shape_.label_smoothing / static_cast<double>(shape_.logits.channels);
+  }
+
+  double Loss(int64_t position, double log_sum) const {
+    if (!IsClass(position)) return std::numeric_limits<double>::quiet_NaN();
+    const int64_t target = target_[position];
+    double loss = (1 - shape_.label_smoothing) * WeightOf(target) *
+                  (log_sum - logits_[shape_.Offset(position, target)]);
+    if (shape_.label_smoothing == 0) return loss;
+    for (int64_t c = 0; c < shape_.logits.channels; ++c) {
+      loss += SmoothShare() * WeightOf(c) *
+              (log_sum - logits_[shape_.Offset(position, c)]);
+    }
+    return loss;
+  }
+
+  void WriteGradient(int64_t position, double log_sum, double scale) const {
+    const bool is_ignored = IsIgnored(position);
+    const double share = 1 - shape_.label_smoothing;
+    const double of_target = share * TargetWeight(position);
+    const double total = of_target + SmoothShare() * weight_sum_;
+    for (int64_t c = 0; c < shape_.logits.padded_channels(); ++c) {
+      const int64_t offset = shape_.Offset(position, c);
+      double gradient = 0;
+      if (!is_ignored && c < shape_.logits.channels) {
+        gradient = std::exp(logits_[offset] - log_sum) * total -
+                   SmoothShare() * WeightOf(c);
+        if (c == target_[position]) gradient -= of_target;
+        gradient *= scale;
+      }
+      gradient_[offset] = static_cast<float>(gradient);
+    }
+  }
+
+  const CrossEntropyShape& shape_;
+  const float* const logits_;
+  const int64_t* const target_;
+  const float* const weight_;
+  float* const gradient_;
+  double weight_sum_ = 0;
+};
+
+void RunCrossEntropy(const CrossEntropyShape& shape,
+                     const CrossEntropyBuffers& buffers,
+                     const RunContext& context) {
+  const CrossEntropy loss(shape, buffers, context);
+  auto* chunks = context.Write<double>(buffers.chunks);
+  const auto sum_chunks = [&](auto of_position) {
+    context.ForParts(shape.chunks(), [&](int64_t chunk) {
+      const int64_t end = std::min(shape.positions(), (chunk + 1) * kChunk);
+      chunks[chunk] = 0;
+      for (int64_t i = chunk * kChunk; i < end; ++i) {
+        chunks[chunk] += of_position(i);
+      }
+    });
+    double sum = 0;
+    for (int64_t i = 0; i < shape.chunks(); ++i) sum += chunks[i];
+    return sum;
+  };
+  double divisor = 1;
+  if (shape.is_mean) {
+    divisor = shape.denominator != 0
+                  ? shape.denominator
+                  : sum_chunks([&](int64_t i) { return loss.TargetWeight(i); });
+  }
+  const double total =
+      sum_chunks([&](int64_t i) { return loss.Compute(i, 1 / divisor); });
+  *context.Write<float>(buffers.loss) = static_cast<float>(total / divisor);
+}
+
+class CrossEntropyGroup final : public NetworkGroup {
+ public:
+  explicit CrossEntropyGroup(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor logits = builder->Value(step_.operands[0]);
+    shape_ = {logits.blocks, FloatAttribute(step_, "label_smoothing"),
+              IntAttribute(step_, "ignore_index"),
+              WordAttribute(step_, "reduction") == "mean",
+              FloatAttribute(step_, "denominator")};
+    Schedule& schedule = builder->schedule();
+    CrossEntropyBuffers buffers = {
+        .logits = logits.buffer,
+        .target = builder->InputBuffer(step_.operands[1]),
+        .weight = builder->Parameter(OperandAt(step_, 2)),
+        .chunks = schedule.AddBuffer(shape_.chunks() * int64_t{sizeof(double)}),
+        .loss = builder->AddValue(step_.result).buffer};
+    NetworkStep step = {.kind = "loss",
+                        .reads = {buffers.logits, buffers.target},
+                        .writes = {buffers.chunks, buffers.loss}};
+    if (buffers.weight != kNoBuffer) step.reads.push_back(buffers.weight);
+    if (builder->has_backward()) {
+      gradient_ = schedule.AddBuffer(logits.blocks.bytes());
+      buffers.gradient = gradient_;
+      step.writes.push_back(gradient_);
+    }
+    step.function = [=, shape = shape_](const RunContext& context) {
+      RunCrossEntropy(shape, buffers, context);
+    };
+    schedule.Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dx = builder->NewGradient(step_.operands[0]);
+    builder->schedule().Add(
+        {.kind = "loss",
+         .reads = {dy, gradient_},
+         .writes = {dx},
+         .function = [=, gradient = gradient_,
+                      shape = shape_](const RunContext& context) {
+           const float factor = *context.Read<float>(dy);
+           const auto* from = context.Read<float>(gradient);
+           auto* to = context.Write<float>(dx);
+           for (int64_t i = 0; i < shape.logits.size(); ++i) {
+             to[i] = factor * from[i];
+           }
+         }});
+    return absl::OkStatus();
+  }
+
+ private:
+  const ProgramStep& step_;
+  CrossEntropyShape shape_;
+  BufferId gradient_ = kNoBuffer;
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkGroup> MakeCrossEntropy(const ProgramStep& step) {
+  return std::make_unique<CrossEntropyGroup>(step);
+}
+
+}  // namespace convgrad::onednn

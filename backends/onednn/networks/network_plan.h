@@ -1,0 +1,59 @@
+// The plan of a whole network: all of its forward, its backward, or both, as
+// one list of the library's primitives and kernels of ours.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/core/backend.h"
+#include "backends/core/program_operation.h"
+#include "backends/onednn/networks/network_builder.h"
+#include "backends/onednn/networks/network_memory.h"
+
+namespace convgrad::onednn {
+
+// Made by MakeNetworkPlan, then immutable.
+class NetworkPlan final : public Plan {
+ public:
+  // `schedule` has the steps to run, `memory` a place for all that they use.
+  // `tape` is where RunBuffers has the tape: kOwn says in scratch.
+  NetworkPlan(const NetworkOptions& options, Schedule schedule,
+              MemoryMap memory, const NetworkBuffer& tape);
+
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
+  int turns() const override { return static_cast<int>(turns_.size()) - 1; }
+  absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
+                                   int turn) const override;
+  int64_t scratch_bytes() const override { return memory_.scratch_bytes; }
+  int64_t tape_bytes() const override { return memory_.tape_bytes; }
+  int64_t resident_bytes() const override;
+  absl::string_view implementation() const override { return "network"; }
+
+  // Runs the steps [begin, end) of steps(), for measurements.
+  absl::StatusOr<RunTimes> RunSteps(const RunBuffers& buffers, size_t begin,
+                                    size_t end) const;
+  const std::vector<NetworkStep>& steps() const { return schedule_.steps(); }
+
+ private:
+  std::vector<std::byte*> AddressesIn(const RunBuffers& buffers) const;
+  void CutTurns();
+
+  const NetworkOptions options_;
+  const Schedule schedule_;
+  const MemoryMap memory_;
+  const NetworkBuffer tape_;
+  // By step; empty where it is a function of ours.
+  std::vector<dnnl::primitive> primitives_;
+  // Where each turn's steps begin, and the last one's end.
+  std::vector<size_t> turns_ = {0};
+};
+
+// Plans the operation. Requires: CheckNetwork(operation).ok().
+// Errors: kUnimplemented where the library lacks a convolution; kInternal if it
+// fails.
+absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(
+    const ProgramOperation& operation, const NetworkOptions& options);
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,174 @@
+// Poolings, and flatten.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/kernels/pooling.h"
+#include "backends/onednn/networks/network_groups.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// The inputs that each output of an avg_pool averages along an axis. A divisor
+// that the step gives is the first axis's.
+PositionLists AveragesOf(const ProgramStep& step, const PoolAxis& axis,
+                         bool is_first) {
+  const bool counts_pads = BoolAttribute(step, "count_include_pad");
+  const int64_t divisor = IntAttribute(step, "divisor_override");
+  std::vector<std::vector<PositionLists::Entry>> lists(axis.out);
+  for (int64_t o = 0; o < axis.out; ++o) {
+    const AxisWindow window = PaddedWindow(axis, o);
+    const int64_t begin = std::max<int64_t>(window.begin, 0);
+    const int64_t end = std::min(window.end, axis.in);
+    int64_t count = counts_pads ? AveragedElements(axis, o) : end - begin;
+    if (divisor != 0) count = is_first ? divisor : 1;
+    for (int64_t i = begin; i < end; ++i) {
+      lists[o].push_back(
+          {static_cast<int32_t>(i), 1 / static_cast<float>(count)});
+    }
+  }
+  return {lists, axis.in};
+}
+
+PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
+  std::vector<PositionLists> axes;
+  if (step.op == Operator::kAdaptiveAvgPool) {
+    const Dims& in = shapes.dims.at(step.operands[0]);
+    const Dims& out = shapes.dims.at(step.result);
+    for (size_t i = 2; i < in.size(); ++i) {
+      axes.push_back(AdaptiveLists(in[i], out[i]));
+    }
+    return PoolLists::Of(axes);
+  }
+  for (const PoolAxis& axis : PoolAxesOf(step, shapes)) {
+    axes.push_back(
+        step.op == Operator::kMaxPool
+            ? WindowLists({axis.in, axis.kernel, axis.stride, axis.dilation,
+                           axis.pad_begin, axis.pad_end, axis.out})
+            : AveragesOf(step, axis, axes.empty()));
+  }
+  return PoolLists::Of(axes);
+}
+
+class Pooling final : public NetworkGroup {
+ public:
+  explicit Pooling(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor x = builder->Value(step_.operands[0]);
+    const NetworkTensor y = builder->AddValue(step_.result);
+    x_blocks_ = x.blocks;
+    y_blocks_ = y.blocks;
+    lists_ =
+        std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
+    NetworkStep step = {
+        .kind = "pooling forward", .reads = {x.buffer}, .writes = {y.buffer}};
+    if (step_.op == Operator::kMaxPool && builder->has_backward()) {
+      chosen_ = builder->schedule().AddBuffer(y.blocks.size() *
+                                              int64_t{sizeof(int32_t)});
+      step.writes.push_back(chosen_);
+    }
+    step.function = [=, is_max = step_.op == Operator::kMaxPool, lists = lists_,
+                     chosen = chosen_](const RunContext& context) {
+      const auto run = [&](int64_t count, auto part) {
+        context.ForParts(count, part);
+      };
+      const convgrad::Pooling pooling = {x.blocks, lists.get()};
+      if (is_max) {
+        PoolMax(pooling, context.At(x.buffer), context.At(y.buffer),
+                context.Write<int32_t>(chosen), run);
+      } else {
+        PoolWeighted(pooling, context.At(x.buffer), context.At(y.buffer), run);
+      }
+    };
+    builder->schedule().Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dx = builder->NewGradient(step_.operands[0]);
+    NetworkStep step = {
+        .kind = "pooling backward", .reads = {dy}, .writes = {dx}};
+    if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
+    const auto transposed =
+        std::make_shared<const PoolLists>(lists_->Transposed());
+    step.function = [=, lists = lists_, chosen = chosen_, x_blocks = x_blocks_,
+                     y_blocks = y_blocks_](const RunContext& context) {
+      const auto run = [&](int64_t count, auto part) {
+        context.ForParts(count, part);
+      };
+      if (chosen != kNoBuffer) {
+        PoolMaxGradient({x_blocks, lists.get()},
+                        {transposed.get(), context.Read<int32_t>(chosen),
+                         context.At(dy), context.At(dx)},
+                        run);
+      } else {
+        PoolWeighted({y_blocks, transposed.get()}, context.At(dy),
+                     context.At(dx), run);
+      }
+    };
+    builder->schedule().Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+ private:
+  const ProgramStep& step_;
+  std::shared_ptr<const PoolLists> lists_;
+  ChannelBlocks x_blocks_, y_blocks_;
+  BufferId chosen_ = kNoBuffer;
+};
+
+// Whose bytes are the same before and after where each image has one position
+// and no padding.
+class Flatten final : public NetworkGroup {
+ public:
+  explicit Flatten(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor x = builder->Value(step_.operands[0]);
+    rows_ = {x.blocks.dtype, Layout::kNCX, x.dims, 0, 1};
+    keeps_bytes_ = LiesAlike(rows_, x) ||
+                   (x.blocks.spatial == 1 &&
+                    x.blocks.padded_channels() == x.blocks.channels);
+    if (keeps_bytes_) {
+      builder->AddValue(step_.result, x.buffer);
+    } else {
+      AddExport(x, builder->AddValue(step_.result).buffer, rows_,
+                &builder->schedule());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    if (keeps_bytes_) {
+      builder->AddGradient(step_.operands[0], dy);
+      return absl::OkStatus();
+    }
+    NetworkTensor dx = builder->Like(step_.operands[0]);
+    dx.buffer = builder->NewGradient(step_.operands[0]);
+    AddImport(dy, rows_, dx, &builder->schedule());
+    return absl::OkStatus();
+  }
+
+ private:
+  const ProgramStep& step_;
+  TensorDescriptor rows_;
+  bool keeps_bytes_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step) {
+  return std::make_unique<Pooling>(step);
+}
+
+std::unique_ptr<NetworkGroup> MakeFlatten(const ProgramStep& step) {
+  return std::make_unique<Flatten>(step);
+}
+
+}  // namespace convgrad::onednn

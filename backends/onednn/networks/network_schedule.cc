@@ -1,0 +1,37 @@
+#include "backends/onednn/networks/network_schedule.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "backends/onednn/onednn_threads.h"
+
+namespace convgrad::onednn {
+
+void RunContext::ForParts(int64_t count,
+                          absl::FunctionRef<void(int64_t)> part) const {
+  ParallelFor(threads_, count, 1, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) part(i);
+  });
+}
+
+BufferId Schedule::AddBuffer(const NetworkBuffer& buffer) {
+  buffers_.push_back(buffer);
+  return static_cast<BufferId>(buffers_.size()) - 1;
+}
+
+void Schedule::KeepOnly(size_t begin, size_t end, std::vector<bool> needed) {
+  std::vector<NetworkStep> kept;
+  for (size_t i = end; i-- > begin;) {
+    NetworkStep& step = steps_[i];
+    const bool is_needed =
+        std::any_of(step.writes.begin(), step.writes.end(),
+                    [&](BufferId buffer) { return needed[buffer]; });
+    if (!is_needed) continue;
+    for (const BufferId buffer : step.reads) needed[buffer] = true;
+    kept.push_back(std::move(step));
+  }
+  std::reverse(kept.begin(), kept.end());
+  steps_ = std::move(kept);
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,105 @@
+// The work of a network as a list of steps on buffers, before anything is said
+// of where these lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace convgrad::onednn {
+
+// A number of a buffer of a Schedule.
+using BufferId = int;
+inline constexpr BufferId kNoBuffer = -1;
+
+// Where a buffer's bytes are.
+enum class Area {
+  kOperand,  // the caller's; `index` is its position in RunBuffers::operands
+  kResult,   // likewise, in RunBuffers::results
+  kOwn,      // the plan's: in scratch or on the tape
+};
+
+struct NetworkBuffer {
+  int64_t bytes = 0;
+  Area area = Area::kOwn;
+  size_t index = 0;
+};
+
+// What a step's function finds in one run. Owned by one thread.
+class RunContext {
+ public:
+  // `addresses` has one for each buffer.
+  RunContext(absl::Span<std::byte* const> addresses, int threads)
+      : addresses_(addresses), threads_(threads) {}
+
+  // Null for kNoBuffer.
+  template <typename T>
+  const T* Read(BufferId buffer) const {
+    return reinterpret_cast<const T*>(At(buffer));
+  }
+  template <typename T>
+  T* Write(BufferId buffer) const {
+    return reinterpret_cast<T*>(At(buffer));
+  }
+  std::byte* At(BufferId buffer) const {
+    return buffer == kNoBuffer ? nullptr : addresses_[buffer];
+  }
+
+  // Calls `part` for each of [0, count) on the team: a RunParts of
+  // backends/kernels.
+  void ForParts(int64_t count, absl::FunctionRef<void(int64_t)> part) const;
+  int threads() const { return threads_; }
+
+ private:
+  const absl::Span<std::byte* const> addresses_;
+  const int threads_;
+};
+
+// One step: a primitive of the library with its arguments, or a function of
+// ours.
+struct NetworkStep {
+  struct Argument {
+    int arg;  // DNNL_ARG_*
+    dnnl::memory::desc desc;
+    BufferId buffer;
+  };
+
+  // For reports, e.g. "conv backward data". Lives as long as the process.
+  absl::string_view kind;
+  std::vector<BufferId> reads = {};
+  std::vector<BufferId> writes = {};
+  double macs = 0;
+  dnnl::primitive_desc_base primitive_desc = {};
+  std::vector<Argument> arguments = {};
+  std::function<void(const RunContext&)> function = {};
+};
+
+// Thread-compatible value.
+class Schedule {
+ public:
+  BufferId AddBuffer(int64_t bytes) {
+    return AddBuffer({bytes, Area::kOwn, 0});
+  }
+  BufferId AddBuffer(const NetworkBuffer& buffer);
+  void Add(NetworkStep step) { steps_.push_back(std::move(step)); }
+
+  const std::vector<NetworkBuffer>& buffers() const { return buffers_; }
+  const std::vector<NetworkStep>& steps() const { return steps_; }
+
+  // Keeps the steps of [begin, end) that what is `needed` depends on: by
+  // buffer, whether its contents are needed afterwards.
+  void KeepOnly(size_t begin, size_t end, std::vector<bool> needed);
+
+ private:
+  std::vector<NetworkBuffer> buffers_;
+  std::vector<NetworkStep> steps_;
+};
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,14 @@
+// Which operations on programs this folder can plan.
+#pragma once
+
+#include "absl/status/status.h"
+#include "backends/core/program_operation.h"
+
+namespace convgrad::onednn {
+
+// Returns OK if MakeNetworkPlan has a way for all of the operation's steps, as
+// far as can be told without asking the library. Fast.
+// Errors: kUnimplemented naming the step and the operator, dtype or value.
+absl::Status CheckNetwork(const ProgramOperation& operation);
+
+}  // namespace convgrad::onednn

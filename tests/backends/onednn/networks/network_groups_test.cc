@@ -1,0 +1,92 @@
+// Which steps of a program are computed together.
+#include "backends/onednn/networks/network_groups.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+struct Groups {
+  // The last value of each group.
+  std::vector<std::string> results;
+  std::vector<std::string> hidden;
+};
+
+// The steps may use x, m, v and, if they have a convolution, w.
+Groups GroupsOf(const std::string& steps) {
+  const std::string declared =
+      "input x\n"
+      "parameter m [8] fixed\n"
+      "parameter v [8] fixed\n";
+  const bool has_weight = steps.find("conv") != std::string::npos;
+  const auto program = ParseProgram(
+      declared + (has_weight ? "parameter w [8, 8, 1, 1]\n" : "") + steps);
+  EXPECT_TRUE(program.ok()) << program.status();
+  const auto shapes = InferShapes(*program, {{2, 8, 4, 4}});
+  EXPECT_TRUE(shapes.ok()) << shapes.status();
+  Groups groups;
+  for (const GroupSteps& group : FindGroups(*program, *shapes)) {
+    groups.results.push_back(program->steps[group.last()].result);
+  }
+  groups.hidden = HiddenValues(*program, *shapes);
+  return groups;
+}
+
+TEST(FindGroups, BatchNormTakesTheAddAndTheReluThatFollow) {
+  const Groups groups = GroupsOf(
+      "a = conv(x, w)\n"
+      "b = batch_norm(a, none, none, m, v)\n"
+      "c = add(b, x)\n"
+      "d = relu(c)\n"
+      "output d\n");
+  EXPECT_THAT(groups.results, ElementsAre("a", "d"));
+  EXPECT_THAT(groups.hidden, ElementsAre("b", "c"));
+}
+
+TEST(FindGroups, OfTwoBatchNormsTheLaterOneTakesTheAdd) {
+  const Groups groups = GroupsOf(
+      "a = batch_norm(x, none, none, m, v)\n"
+      "b = conv(x, w)\n"
+      "c = batch_norm(b, none, none, m, v)\n"
+      "d = add(c, a)\n"
+      "e = relu(d)\n"
+      "output e\n");
+  EXPECT_THAT(groups.results, ElementsAre("a", "b", "e"));
+  EXPECT_THAT(groups.hidden, ElementsAre("c", "d"));
+}
+
+TEST(FindGroups, AnOutputIsNeverHidden) {
+  const Groups groups = GroupsOf(
+      "a = batch_norm(x, none, none, m, v)\n"
+      "b = relu(a)\n"
+      "output b\n"
+      "output a\n");
+  EXPECT_THAT(groups.results, ElementsAre("a", "b"));
+  EXPECT_THAT(groups.hidden, IsEmpty());
+}
+
+TEST(FindGroups, AValueThatIsUsedTwiceIsNeverHidden) {
+  const Groups groups = GroupsOf(
+      "a = batch_norm(x, none, none, m, v)\n"
+      "b = relu(a)\n"
+      "c = add(a, b)\n"
+      "d = relu(c)\n"
+      "output d\n");
+  EXPECT_THAT(groups.results, ElementsAre("a", "b", "d"));
+  EXPECT_THAT(groups.hidden, ElementsAre("c"));
+}
+
+TEST(FindGroups, AnAddOfAValueToItselfIsNoPartOfABatchNorm) {
+  const Groups groups = GroupsOf(
+      "a = batch_norm(x, none, none, m, v)\n"
+      "b = add(a, a)\n"
+      "output b\n");
+  EXPECT_THAT(groups.results, ElementsAre("a", "b"));
+}
+
+}  // namespace
+}  // namespace convgrad::onednn

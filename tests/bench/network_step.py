@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Training steps of networks on the CPU backend, in turns with PyTorch in this process.
+
+    network_step.py --build=build/release [--networks=resnet18,resnet50] [--batch=16]
+                    [--size=224] [--threads=2] [--repeats=7] [--blocks=16] [--compile]
+
+For each network the minima and medians of both in milliseconds, their ratio, and where our
+time goes at best, by kind of step. With --check the results, too: each gradient's error against
+PyTorch's, both in f32, so that it says whether they are the same thing.
+"""
+
+import argparse
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+import torchvision
+
+from convgrad.torch.importing import Loss, import_model
+
+
+def text_of(program):
+    """The text form of backends/core/program.h."""
+
+    def value(attribute):
+        kind = attribute.WhichOneof("value")
+        found = getattr(attribute, kind)
+        if kind == "flag":
+            return "true" if found else "false"
+        if kind in ("integers", "numbers"):
+            return "[" + ", ".join(str(entry) for entry in found.values) + "]"
+        return str(found)
+
+    lines = [f"input {entry.name}{' index' if entry.is_index else ''}"
+             for entry in program.inputs]
+    for entry in program.parameters:
+        dims = ", ".join(map(str, entry.dims))
+        is_integer = entry.name.endswith("num_batches_tracked")
+        lines.append(f"parameter {entry.name} [{dims}]{' i64' if is_integer else ''}"
+                     f"{' fixed' if entry.fixed else ''}")
+    for step in program.steps:
+        arguments = [operand or "none" for operand in step.operands]
+        arguments += sorted(f"{entry.name}={value(entry)}" for entry in step.attributes)
+        lines.append(f"{step.result} = {step.operator}({', '.join(arguments)})")
+    return "\n".join(lines + [f"output {name}" for name in program.outputs]) + "\n"
+
+
+class Ours:
+    """The C++ program, which runs one step when asked."""
+
+    def __init__(self, options, folder, inputs, block):
+        self.process = subprocess.Popen(
+            [f"{options.build}/tests/bench/network_step", f"--program={folder}/program",
+             f"--data={folder}", f"--threads={options.threads}", f"--block={block}",
+             f"--part={options.part}", "--input=" + ",".join(inputs)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={"OMP_PROC_BIND": "true", "OMP_WAIT_POLICY": "passive"})
+        self.about = self.read()[0]
+
+    def read(self):
+        lines = []
+        while (line := self.process.stdout.readline().rstrip("\n")) != ".":
+            if not line and self.process.poll() is not None:
+                sys.exit("network_step ended")
+            lines.append(line)
+        return lines
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        return self.read()
+
+
+class Torch:
+    """PyTorch's training step, or its forward."""
+
+    def __init__(self, options, model, x, target, name):
+        self.part = options.part
+        self.model = model
+        if name.endswith("last"):
+            self.model, x = model.to(memory_format=torch.channels_last), x.to(
+                memory_format=torch.channels_last)
+        if name.startswith("compile"):
+            self.model = torch.compile(self.model)
+        self.x, self.target = x, target
+
+    def run(self):
+        start = time.perf_counter()
+        if self.part == "train":
+            for parameter in self.model.parameters():
+                parameter.grad = None
+            torch.nn.functional.cross_entropy(self.model(self.x), self.target).backward()
+        else:
+            with torch.inference_mode():
+                self.model(self.x)
+        return (time.perf_counter() - start) * 1000
+
+
+def prepare(options, name, folder):
+    """Returns the model, its inputs and their names, with everything written to `folder`."""
+    torch.manual_seed(1)
+    model = getattr(torchvision.models, name)(weights=None)
+    model.train(options.part == "train")
+    x = torch.randn(options.batch, 3, options.size, options.size)
+    target = torch.randint(0, 1000, (options.batch,))
+    loss = Loss("cross_entropy") if options.part == "train" else None
+    program = import_model(model, ("x",), {}, loss).program.message
+    (folder / "program").write_text(text_of(program))
+    values = dict(model.state_dict())
+    operands = {"target": target}
+    for i, entry in enumerate([*program.inputs, *program.parameters]):
+        tensor = operands.get(entry.name, values.get(entry.name, x))
+        tensor.detach().contiguous().numpy().tofile(folder / f"operand_{i}")
+    return model, x, target, program
+
+
+def check(options, folder, model, program):
+    """Prints the worst and the mean relative error of our gradients against PyTorch's."""
+    import numpy as np
+    fixed = [p for p in program.parameters if p.fixed]
+    trained = [p.name for p in program.parameters if not p.fixed]
+    first = len(program.outputs) + len(fixed)
+    print("  loss", np.fromfile(folder / "result_0", np.float32)[:4])
+    errors = []
+    gradients = dict(model.named_parameters())
+    for i, name in enumerate(trained):
+        expected = gradients[name].grad.double().flatten()
+        found = torch.from_numpy(
+            np.fromfile(folder / f"result_{first + i}", np.float32)).double()
+        scale = expected.norm()
+        errors.append(((found - expected).norm() / scale if scale else 0, name))
+    errors.sort()
+    print("  relative errors of gradients: median %.2e, worst %.2e (%s)" %
+          (errors[len(errors) // 2][0], *errors[-1]))
+
+
+def measure(options, name):
+    with tempfile.TemporaryDirectory() as where:
+        folder = pathlib.Path(where)
+        model, x, target, program = prepare(options, name, folder)
+        sizes = {"x": "x".join(map(str, x.shape)), "target": str(options.batch)}
+        inputs = [sizes.get(entry.name, sizes["x"]) for entry in program.inputs]
+        ours = {f"block {block}": Ours(options, folder, inputs, block)
+                for block in options.blocks.split(",")}
+        import copy
+        theirs = {kind: Torch(options, copy.deepcopy(model), x, target, kind)
+                  for kind in options.torch.split(",") if kind}
+        times = {}
+        for repeat in range(options.repeats + 1):
+            for kind, subject in theirs.items():
+                milliseconds = subject.run()
+                if repeat:
+                    times.setdefault(kind, []).append(milliseconds)
+            for kind, subject in ours.items():
+                milliseconds = float(subject.ask("run")[-1])
+                if repeat:
+                    times.setdefault(kind, []).append(milliseconds)
+        best = min((min(times[kind]) for kind in theirs), default=1)
+        print(f"{name} {options.part} batch {options.batch} {options.size}x{options.size}")
+        for kind, found in times.items():
+            print("  %-16s min %8.1f  median %8.1f  min/torch's min %.3f" %
+                  (kind, min(found), statistics.median(found), min(found) / best))
+        for kind, subject in ours.items():
+            print(f"  {kind}: {subject.about}")
+            print("\n".join("    " + line for line in subject.ask("kinds")))
+            if options.check:
+                subject.ask("write")
+                model.zero_grad()
+                Torch(options, model, x, target, "eager").run()
+                check(options, folder, model, program)
+            if options.each:
+                print("\n".join(subject.ask("steps")))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--build", default="build/release")
+    parser.add_argument("--networks", default="resnet18,resnet50")
+    parser.add_argument("--part", default="train")
+    parser.add_argument("--torch", default="eager,eager last")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--blocks", default="16")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--each", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    for name in options.networks.split(","):
+        measure(options, name)
+
+
+if __name__ == "__main__":
+    main()
