@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Writes pytorch_programs.txt: programs with what PyTorch makes of them.
+
+Every operator's results and gradients in float64, with data that both sides
+make from names and positions (`filled`). Run it by hand when a case is added:
+the test needs no PyTorch.
+"""
+
+import pathlib
+
+import torch
+import torch.nn.functional as F
+
+NORM = "gamma=4 beta=4 mean=4! var=4!"
+
+# Name, inputs, parameters ("!": fixed), steps, and the same in PyTorch. The
+# last step makes y.
+CASES = [
+    ("conv", "x=2x3x6x7", "w=4x3x3x2 b=4",
+     "y = conv(x, w, b, dilation=[1, 2], padding=[1, 2], stride=2)",
+     lambda v: F.conv2d(v["x"], v["w"], v["b"], 2, (1, 2), (1, 2))),
+    ("conv_same_even_kernel", "x=1x2x7", "w=2x1x4",
+     "y = conv(x, w, dilation=3, groups=2, padding=same)",
+     lambda v: F.conv1d(v["x"], v["w"], None, 1, "same", 3, 2)),
+    ("conv_transpose", "x=1x4x4x3", "w=4x2x3x3 b=4",
+     "y = conv_transpose(x, w, b, dilation=2, groups=2, output_padding=1, "
+     "padding=1, stride=2)",
+     lambda v: F.conv_transpose2d(v["x"], v["w"], v["b"], 2, 1, 1, 2, 2)),
+    ("conv_3d", "x=1x2x3x4x3", "w=3x2x2x2x2", "y = conv(x, w)",
+     lambda v: F.conv3d(v["x"], v["w"])),
+    ("linear", "x=3x5", "w=4x5 b=4", "y = linear(x, w, b)",
+     lambda v: F.linear(v["x"], v["w"], v["b"])),
+    ("batch_norm_training", "x=3x4x2x2", NORM,
+     "y = batch_norm(x, gamma, beta, mean, var, eps=0.001, momentum=0.25, "
+     "training=true)",
+     lambda v: F.batch_norm(v["x"], v["mean"], v["var"], v["gamma"], v["beta"],
+                            True, 0.25, 0.001)),
+    ("batch_norm_eval", "x=3x4x5", NORM,
+     "y = batch_norm(x, gamma, beta, mean, var)",
+     lambda v: F.batch_norm(v["x"], v["mean"], v["var"], v["gamma"],
+                            v["beta"])),
+    ("max_pool", "x=2x2x7x6", "",
+     "y = max_pool(x, ceil_mode=true, kernel_size=3, padding=1, stride=2)",
+     lambda v: F.max_pool2d(v["x"], 3, 2, 1, 1, True)),
+    ("max_pool_dilated", "x=1x2x9", "",
+     "y = max_pool(x, dilation=2, kernel_size=3, padding=1, stride=1)",
+     lambda v: F.max_pool1d(v["x"], 3, 1, 1, 2)),
+    ("avg_pool", "x=1x2x7x6", "",
+     "y = avg_pool(x, ceil_mode=true, kernel_size=[3, 2], padding=1, stride=2)",
+     lambda v: F.avg_pool2d(v["x"], (3, 2), 2, 1, True)),
+    ("avg_pool_without_pads", "x=1x2x7x6", "",
+     "y = avg_pool(x, ceil_mode=true, count_include_pad=false, "
+     "kernel_size=[3, 2], padding=1, stride=3)",
+     lambda v: F.avg_pool2d(v["x"], (3, 2), 3, 1, True, False)),
+    ("avg_pool_divisor", "x=1x1x4x4x4", "",
+     "y = avg_pool(x, divisor_override=3, kernel_size=2)",
+     lambda v: F.avg_pool3d(v["x"], 2, divisor_override=3)),
+    ("adaptive_avg_pool", "x=1x2x7x5", "",
+     "y = adaptive_avg_pool(x, output_size=[3, 4])",
+     lambda v: F.adaptive_avg_pool2d(v["x"], (3, 4))),
+    ("activations", "x=2x8x4", "",
+     "a = relu(x)\nb = relu6(x)\nc = leaky_relu(x, negative_slope=0.2)\n"
+     "d = sigmoid(x)\ne = silu(x)\ny = concat(a, b, c, d, e)",
+     lambda v: torch.cat([F.relu(v["x"]), F.relu6(v["x"]),
+                          F.leaky_relu(v["x"], 0.2), torch.sigmoid(v["x"]),
+                          F.silu(v["x"])], 1)),
+    ("relu6_top", "x=2x8x4", "w=8x8x1",
+     "a = conv(x, w, padding=same)\nb = mul(a, a)\ny = relu6(b)",
+     lambda v: F.relu6(F.conv1d(v["x"], v["w"], padding="same") ** 2)),
+    ("add_and_mul", "x=2x3x2x2 s=2x3x1x1 n=2x1x1x1", "",
+     "a = mul(x, s)\nb = add(a, n)\nc = add(b, x)\ny = mul(c, c)",
+     lambda v: (v["x"] * v["s"] + v["n"] + v["x"]) ** 2),
+    ("concat_and_flatten", "x=2x3x2 z=2x1x2", "",
+     "a = concat(x, z, x)\ny = flatten(a)",
+     lambda v: torch.flatten(torch.cat([v["x"], v["z"], v["x"]], 1), 1)),
+    ("upsample_nearest_size", "x=1x2x3x4", "", "y = upsample(x, size=[7, 5])",
+     lambda v: F.interpolate(v["x"], (7, 5))),
+    ("upsample_nearest_factor", "x=1x2x5", "",
+     "y = upsample(x, scale_factor=1.7)",
+     lambda v: F.interpolate(v["x"], scale_factor=1.7)),
+    ("upsample_bilinear_size", "x=1x2x3x4", "",
+     "y = upsample(x, mode=bilinear, size=[7, 5])",
+     lambda v: F.interpolate(v["x"], (7, 5), mode="bilinear")),
+    ("upsample_bilinear_factor", "x=1x1x3x4", "",
+     "y = upsample(x, mode=bilinear, scale_factor=[1.6, 2])",
+     lambda v: F.interpolate(v["x"], scale_factor=(1.6, 2), mode="bilinear")),
+    ("upsample_bilinear_corners", "x=1x1x3x4", "",
+     "y = upsample(x, align_corners=true, mode=bilinear, size=[5, 6])",
+     lambda v: F.interpolate(v["x"], (5, 6), mode="bilinear",
+                             align_corners=True)),
+    ("normalize", "x=2x3x2x2", "",
+     "y = normalize(x, mean=[0.5, 0.25, 1.5], std=[2, 4, 0.5])",
+     lambda v: (v["x"] - torch.tensor([.5, .25, 1.5]).view(3, 1, 1))
+     / torch.tensor([2., 4., .5]).view(3, 1, 1)),
+    ("dropout_eval", "x=2x3", "", "y = dropout(x)", lambda v: v["x"] * 1),
+    ("cross_entropy", "x=6x5 t=6", "", "y = cross_entropy(x, t)",
+     lambda v: F.cross_entropy(v["x"], v["t"])),
+    ("cross_entropy_all", "x=3x4x2x2 t=3x2x2", "w=4!",
+     "y = cross_entropy(x, t, w, ignore_index=1, label_smoothing=0.25)",
+     lambda v: F.cross_entropy(v["x"], v["t"], v["w"], ignore_index=1,
+                               label_smoothing=0.25)),
+    ("cross_entropy_sum", "x=6x5 t=6", "w=5!",
+     "y = cross_entropy(x, t, w, reduction=sum)",
+     lambda v: F.cross_entropy(v["x"], v["t"], v["w"], reduction="sum")),
+    ("cross_entropy_denominator", "x=6x5 t=6", "",
+     "y = cross_entropy(x, t, denominator=10)",
+     lambda v: F.cross_entropy(v["x"], v["t"], reduction="sum") / 10),
+    ("mse", "x=2x3x2 z=2x3x2", "", "y = mse(x, z)",
+     lambda v: F.mse_loss(v["x"], v["z"])),
+    ("mse_sum", "x=2x3 z=2x3", "", "y = mse(x, z, reduction=sum)",
+     lambda v: F.mse_loss(v["x"], v["z"], reduction="sum")),
+    ("residual_block", "x=2x4x5x5", "w=4x4x3x3 " + NORM,
+     "a = conv(x, w, padding=1)\n"
+     "b = batch_norm(a, gamma, beta, mean, var, training=true)\n"
+     "c = add(b, x)\nd = relu(c)\ny = conv(d, w, padding=1)",
+     lambda v: F.conv2d(F.relu(F.batch_norm(
+         F.conv2d(v["x"], v["w"], padding=1), v["mean"], v["var"], v["gamma"],
+         v["beta"], True) + v["x"]), v["w"], padding=1)),
+]
+
+
+def filled(name, dims):
+    """Returns what ProgramFill of the C++ tests returns: n/64 from -1 to 1."""
+    count = int(torch.Size(dims).numel())
+    salt = sum(name.encode()) * 40503
+    hashes = [(i * 2654435761 + salt) % 2**32 * 2246822519 % 2**32 >> 25
+              for i in range(count)]
+    if name == "t":
+        return torch.tensor([h % 4 for h in hashes]).reshape(dims)
+    numbers = torch.tensor(hashes, dtype=torch.float64) / 64 - 1
+    if name == "var" or name == "w" and len(dims) == 1:
+        numbers = numbers.abs() + 0.5
+    return numbers.reshape(dims)
+
+
+def dims_of(text):
+    """Reads "x=2x3 w=4!" as {"x": [2, 3], "w": [4]}."""
+    pairs = (part.rstrip("!").split("=") for part in text.split())
+    return {name: [int(n) for n in dims.split("x")] for name, dims in pairs}
+
+
+def lines_of(name, inputs, parameters, steps, function):
+    yield f"== {name} {inputs}"
+    yield from (f"input {i}{' index' * (i == 't')}" for i in dims_of(inputs))
+    for part in parameters.split():
+        parameter, dims = part.rstrip("!").split("=")
+        fixed = " fixed" * part.endswith("!")
+        yield f"parameter {parameter} [{dims.replace('x', ', ')}]{fixed}"
+    yield steps
+    yield "output y"
+    values = {n: filled(n, d) for n, d in dims_of(f"{inputs} {parameters}").items()}
+    wanted = [n for n in values if n != "t" and n + "!" not in parameters
+              and not any(p.startswith(n + "=") and p.endswith("!")
+                          for p in parameters.split())]
+    for wanted_name in wanted:
+        values[wanted_name].requires_grad_()
+    result = function(values)
+    yield expected("y", result)
+    gradients = torch.autograd.grad(result, [values[n] for n in wanted],
+                                    filled("g", list(result.shape)))
+    yield from (expected(f"{n}#gradient", g) for n, g in zip(wanted, gradients))
+    if "training=true" in steps:
+        yield expected("mean", values["mean"])
+        yield expected("var", values["var"])
+
+
+def expected(name, tensor):
+    numbers = tensor.detach().double().flatten().tolist()
+    return f"> {name} {' '.join(repr(n) for n in numbers)}"
+
+
+def main():
+    torch.set_default_dtype(torch.float64)
+    path = pathlib.Path(__file__).with_suffix(".txt")
+    lines = ["# Written by pytorch_programs.py."]
+    for case in CASES:
+        lines += lines_of(*case)
+    path.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
