@@ -29,7 +29,7 @@ NamedValues WrittenWeights(const Program& program, WriteFunction write,
     if (!IsProduct(step.op)) continue;
     const std::string& name = step.operands[kWeightPosition];
     const auto [place, is_new] = weights.emplace(name, values.at(name));
-    if (is_new) write(Precision::kCompute, &place->second);
+    if (is_new) write(Precision::kOperand, &place->second);
   }
   return weights;
 }
@@ -131,7 +131,7 @@ absl::Status ExactForward(const ProgramOperation& operation, DropoutSeed seed,
                           WriteFunction write, NamedValues* values) {
   const Program& program = operation.program();
   for (const ProgramInput& input : program.inputs) {
-    if (!input.is_index) write(Precision::kCompute, &values->at(input.name));
+    if (!input.is_index) write(Precision::kOperand, &values->at(input.name));
   }
   const Evaluation evaluation{operation, seed, *values,
                               WrittenWeights(program, write, *values)};

@@ -14,7 +14,8 @@ namespace convgrad {
 
 // What numbers are written in.
 enum class Precision {
-  kCompute,  // the compute dtype: values, their gradients, weights of products
+  kOperand,  // the compute dtype: inputs, and weights of products
+  kCompute,  // the compute dtype: results of steps, gradients of values
   kF32,      // losses, statistics, gradients of parameters
 };
 

@@ -1,5 +1,6 @@
 #include "proto/program_codec.h"
 
+#include "tests/conformance/random_program.h"
 #include "tests/proto/status_matchers.h"
 
 namespace convgrad {
@@ -26,6 +27,18 @@ TEST(ProgramCodecTest, DecodesWhatItEncodes) {
   const auto program = DecodeProgram(Message());
   ASSERT_TRUE(program.ok()) << program.status();
   EXPECT_EQ(ToString(*program), kText);
+}
+
+TEST(ProgramCodecTest, RandomProgramsCrossTheWire) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    const Program program = *testing_support::RandomProgram(seed).program;
+    v1::Program received;
+    ASSERT_TRUE(
+        received.ParseFromString(EncodeProgram(program).SerializeAsString()));
+    const auto decoded = DecodeProgram(received);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(*decoded, program) << ToString(program);
+  }
 }
 
 TEST(ProgramCodecTest, ErrorsNameTheFieldFromTheProgramOn) {

@@ -2,6 +2,7 @@
 #include "backends/core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/conformance/random_program.h"
 
 namespace convgrad {
 namespace {
@@ -61,6 +62,15 @@ TEST(ProgramTextTest, KindsOfValuesStayAsTheyWere) {
     program.steps[1].attributes["std"] = value;
     const auto read = ParseProgram(ToString(program));
     ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, program) << ToString(program);
+  }
+}
+
+TEST(ProgramTextTest, RandomProgramsAreReadAsTheyWereWritten) {
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    const Program program = *testing_support::RandomProgram(seed).program;
+    const auto read = ParseProgram(ToString(program));
+    ASSERT_TRUE(read.ok()) << read.status() << "\n" << ToString(program);
     EXPECT_EQ(*read, program) << ToString(program);
   }
 }

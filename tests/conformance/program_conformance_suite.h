@@ -1,0 +1,64 @@
+// The suite for programs that every backend must pass, beside that for
+// convolutions. A backend's test file names its factory:
+//
+//   INSTANTIATE_TEST_SUITE_P(Programs, ProgramConformanceTest,
+//                            ProgramCasesOf(&MakeFooBackend), NameOfProgram);
+//   INSTANTIATE_TEST_SUITE_P(Foo, RandomProgramTest,
+//                            testing::Values(&MakeFooBackend));
+//   INSTANTIATE_TEST_SUITE_P(Foo, ProgramRefusalTest,
+//                            testing::Values(ProgramRefusals{
+//                                &MakeFooBackend, {"dropout", ...}}));
+//
+// What a backend refuses is passed over by the first two, and has to be listed
+// in the third.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/conformance/conformance_suite.h"
+#include "tests/conformance/program_list.h"
+
+namespace convgrad::testing_support {
+
+struct ProgramConformanceCase {
+  BackendFactory make_backend;
+  ProgramCase given;
+};
+
+// So that a failure names the program.
+inline void PrintTo(const ProgramConformanceCase& each, std::ostream* out) {
+  *out << each.given.name;
+}
+
+// Returns one case for each program of programs.txt.
+testing::internal::ParamGenerator<ProgramConformanceCase> ProgramCasesOf(
+    BackendFactory make_backend);
+
+std::string NameOfProgram(
+    const testing::TestParamInfo<ProgramConformanceCase>& info);
+
+// Asks of one program all that networks.md promises of results.
+class ProgramConformanceTest
+    : public testing::TestWithParam<ProgramConformanceCase> {
+ protected:
+  void SetUp() override;
+
+  const Backend* backend_ = nullptr;
+  ProgramCase given_;
+};
+
+// 200 random programs, or CONVGRAD_RANDOM_PROGRAMS.
+class RandomProgramTest : public testing::TestWithParam<BackendFactory> {};
+
+// Which programs of programs.txt a backend refuses in any dtype or part.
+struct ProgramRefusals {
+  BackendFactory make_backend;
+  std::vector<std::string> names;
+};
+
+class ProgramRefusalTest : public testing::TestWithParam<ProgramRefusals> {};
+
+}  // namespace convgrad::testing_support
