@@ -258,8 +258,8 @@ TEST_P(RandomProgramTest, AreWithinBounds) {
     ASSERT_TRUE(Validate(*given.program).ok()) << Validate(*given.program);
     CheckAccuracy(*backend, given, kComputeDtypes[seed % 2], seed, &compared);
   }
-  std::cout << compared.runs << " runs compared, " << compared.gradients
-            << " with gradients\n";
+  RecordProperty("runs_compared", compared.runs);
+  RecordProperty("gradients_compared", compared.gradients);
   // More than half of them, or little would have been said of gradients.
   EXPECT_LE(compared.runs, 2 * compared.gradients);
 }
