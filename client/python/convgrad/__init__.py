@@ -35,6 +35,8 @@ from convgrad.errors import (
     Unimplemented,
 )
 from convgrad.kept import Kept
+from convgrad.networks import Backward, ParameterGroup, Update
+from convgrad.programs import Program
 from convgrad.replies import Forward, Gradients
 from convgrad.retries import RetryPolicy
 from convgrad.sessions import Session
@@ -47,11 +49,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AlreadyExists", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded", "EpochEnded",
-    "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument", "Kept",
-    "NotFound", "PermissionDenied", "ResourceExhausted", "RetryPolicy", "Session",
-    "SessionExpired", "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable",
-    "Unimplemented",
+    "AlreadyExists", "Backward", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded",
+    "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument",
+    "Kept", "NotFound", "ParameterGroup", "PermissionDenied", "Program", "ResourceExhausted",
+    "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls", "Unauthenticated",
+    "Unavailable", "Unimplemented", "Update",
 ]
 
 

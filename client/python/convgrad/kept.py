@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from convgrad import layouts
 from convgrad.errors import bad_reply, invalid
-from convgrad.layouts import DTYPES, Array, Descriptor
+from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.problem import Dims
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import join_message, split_message
@@ -39,7 +39,7 @@ class Kept:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return DTYPES[self.descriptor.dtype]
+        return KEPT_DTYPES[self.descriptor.dtype]
 
 
 Operand = Array | Kept
@@ -65,8 +65,8 @@ def descriptor_of(tensor: tensor_pb2.Tensor) -> Descriptor:
     """Reads it again."""
     dtype = tensor_pb2.DataType.Name(tensor.dtype).removeprefix("DATA_TYPE_").lower()
     layout = tensor_pb2.Layout.Name(tensor.layout).removeprefix("LAYOUT_")
-    if dtype not in DTYPES:
-        raise bad_reply("dtype", dtype, ", ".join(DTYPES))
+    if dtype not in KEPT_DTYPES:
+        raise bad_reply("dtype", dtype, ", ".join(KEPT_DTYPES))
     return Descriptor(dtype, layout, tuple(tensor.dims),
                       tensor.c0 if layouts.is_blocked(layout) else 0)
 
@@ -89,7 +89,7 @@ class Put:
 def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
     """Raises InvalidArgument for a dtype or layout that sessions don't keep."""
     found = np.asarray(array)
-    dtype = layouts.name_of_dtype(found.dtype, f"tensors.{name}.dtype")
+    dtype = layouts.name_of_dtype(found.dtype, f"tensors.{name}.dtype", KEPT_DTYPES)
     layout = layouts.layout_named(layout)
     layouts.wire_layout(layout, f"tensors.{name}.layout")
     if layouts.is_blocked(layout):
@@ -119,19 +119,22 @@ def put_message(puts: Sequence[Put], digests: Mapping[str, bytes],
 def got_tensors(response: bytes) -> dict[str, Array]:
     """Returns the arrays of a GetTensorsResponse, in memory of their own."""
     head, payloads = split_message(response)
-    arrays = {}
-    for info in session_pb2.GetTensorsResponse.FromString(head).tensors:
-        descriptor = descriptor_of(info.tensor)
-        index = info.tensor.inline.payload_index
-        if not 0 <= index < len(payloads):
-            raise bad_reply(info.name, "no payload", "its bytes inline")
-        payload, expected = payloads[index], descriptor.byte_size()
-        if payload.nbytes != expected:
-            raise bad_reply(info.name, f"{payload.nbytes} bytes", expected)
-        array = np.empty(descriptor.shape(), DTYPES[descriptor.dtype])
-        array.reshape(-1).view(np.uint8)[...] = np.frombuffer(payload, np.uint8)
-        arrays[info.name] = array
-    return arrays
+    return {info.name: array_of(info.name, info.tensor, payloads)
+            for info in session_pb2.GetTensorsResponse.FromString(head).tensors}
+
+
+def array_of(name: str, tensor: tensor_pb2.Tensor, payloads: Sequence[memoryview]) -> Array:
+    """Returns a tensor of a reply, in memory of its own."""
+    descriptor = descriptor_of(tensor)
+    index = tensor.inline.payload_index
+    if not tensor.HasField("inline") or not 0 <= index < len(payloads):
+        raise bad_reply(name, "no payload", "its bytes inline")
+    payload, expected = payloads[index], descriptor.byte_size()
+    if payload.nbytes != expected:
+        raise bad_reply(name, f"{payload.nbytes} bytes", expected)
+    array = np.empty(descriptor.shape(), KEPT_DTYPES[descriptor.dtype])
+    array.reshape(-1).view(np.uint8)[...] = np.frombuffer(payload, np.uint8)
+    return array
 
 
 def listed_tensors(response: bytes) -> dict[str, Kept]:

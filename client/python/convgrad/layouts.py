@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f16": np.dtype(np.float16),
 }
+# What sessions keep and programs take, beside those: images and class indices.
+KEPT_DTYPES = DTYPES | {"u8": np.dtype(np.uint8), "i64": np.dtype(np.int64)}
 ACTIVATION_LAYOUTS = ("NCX", "NXC", "NDC1HWC0")
 WEIGHT_LAYOUTS = ("OIX", "OXI", "XIO", "FRACTAL_Z_3D")
 # The names that say their axes, by the one that leaves their number open: NHWC is NXC.
@@ -30,20 +33,22 @@ _BLOCKED = ("NDC1HWC0", "FRACTAL_Z_3D")
 _FRACTAL_BLOCK = 16
 
 
-def name_of_dtype(dtype: npt.DTypeLike, field: str) -> str:
-    """Returns "f32", "bf16" or "f16". Raises InvalidArgument naming `field`."""
-    if isinstance(dtype, str) and dtype in DTYPES:
+def name_of_dtype(dtype: npt.DTypeLike, field: str,
+                  known: Mapping[str, np.dtype[Any]] = DTYPES) -> str:
+    """Returns the name among `known`, e.g. "f32". Raises InvalidArgument naming `field`."""
+    if isinstance(dtype, str) and dtype in known:
         return dtype
+    names = [str(one) for one in known.values()]
+    expected = f"{', '.join(names[:-1])} or {names[-1]}"
     try:
         found = np.dtype(dtype)
     except TypeError:
-        raise invalid("DTYPE_MISMATCH", field, dtype,
-                      "float32, bfloat16 or float16") from None
-    for name, known in DTYPES.items():
+        raise invalid("DTYPE_MISMATCH", field, dtype, expected) from None
+    for name, one in known.items():
         # Big-endian arrays are another dtype: the wire is little-endian.
-        if found == known:
+        if found == one:
             return name
-    raise invalid("DTYPE_MISMATCH", field, found, "float32, bfloat16 or float16")
+    raise invalid("DTYPE_MISMATCH", field, found, expected)
 
 
 def wire_dtype(name: str) -> Any:
@@ -100,7 +105,7 @@ class Descriptor:
             if max(self.dims) > 2**48:
                 return None
             elements = math.prod(self.shape())
-        size = elements * DTYPES[self.dtype].itemsize
+        size = elements * KEPT_DTYPES[self.dtype].itemsize
         return size if fits(elements) and fits(size) else None
 
     def _blocked_shape(self) -> Dims:

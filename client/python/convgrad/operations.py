@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from convgrad.errors import invalid
 from convgrad.kept import Kept, Operand, operand_of
-from convgrad.options import Options
+from convgrad.options import Options, timeout_of
 from convgrad.problem import Dims
 from convgrad.replies import Forward, Gradients, forward_of, gradients_of
 from convgrad.requests import (
@@ -140,9 +140,9 @@ def linear_backward(
 def capabilities(*, timeout: float | None = None) -> Call[
         capabilities_pb2.GetCapabilitiesResponse]:
     """Returns what the server can do on its machine, and its limits."""
-    options = Options() if timeout is None else Options(timeout=timeout)
     return Call("GetCapabilities", b"",
-                capabilities_pb2.GetCapabilitiesResponse.FromString, options=options)
+                capabilities_pb2.GetCapabilitiesResponse.FromString,
+                options=timeout_of(timeout))
 
 
 def _arrays(**tensors: Tensor | None) -> dict[str, Operand]:

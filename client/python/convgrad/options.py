@@ -67,3 +67,8 @@ def wire_options(options: Options) -> service_pb2.Options:
         backend=choice, deterministic=options.get("deterministic", True),
         request_id=os.urandom(16), self_check=options.get("self_check", False),
         count_nonfinite=options.get("count_nonfinite", False))
+
+
+def timeout_of(seconds: float | None) -> Options:
+    """Returns the options of a call that has no others; None: the client's timeout."""
+    return Options() if seconds is None else Options(timeout=seconds)

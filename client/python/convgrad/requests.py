@@ -50,6 +50,8 @@ class Call(Generic[R]):
     """What the call computes."""
     kept_results: dict[str, str] = field(default_factory=dict)
     """Which results a session keeps, and as what. Such a call is a change of it."""
+    is_change: bool = False
+    """Whether the call changes its session even so."""
     metadata: tuple[tuple[str, str | bytes], ...] = ()
     on_start: Callable[[Any], None] | None = None
     """Is given each attempt's grpc.Future, to cancel it by."""

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import grpc
 import numpy.typing as npt
 
-from convgrad import layouts, operations
+from convgrad import layouts, networks, operations
 from convgrad.attempts import Instead, Opened, Read
 from convgrad.changes import Changes
-from convgrad.errors import (
-    Cancelled,
-    ConvgradError,
-    EpochEnded,
-    NotFound,
-    SessionExpired,
-    invalid,
-    message_of,
-)
+from convgrad.errors import Cancelled, ConvgradError, NotFound, invalid, message_of
 from convgrad.kept import Kept, Put, got_tensors, listed_tensors, put_message, put_of
-from convgrad.layouts import Array, Descriptor
+from convgrad.layouts import Descriptor
 from convgrad.leases import close_session, renew_regularly
-from convgrad.options import Options
+from convgrad.options import timeout_of
+from convgrad.reads import run_read
 from convgrad.requests import MAX_PAYLOAD_BYTES, Call
 from convgrad.v1 import session_pb2
 from convgrad.validation import OPERANDS
@@ -41,7 +32,6 @@ R = TypeVar("R")
 Prepared = tuple[Call[R], "Instead | None"]
 
 _SERVICE = "ConvGradSessions/"
-_CHANGES = (_SERVICE + "PutTensors", _SERVICE + "DropTensors")
 
 
 def _method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
@@ -74,8 +64,18 @@ def _operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
     return _method(named)
 
 
+def _plain(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
+    """Makes a method of a call that needs no more than what it is given."""
+
+    @functools.wraps(prepare)
+    def alone(self: Session, /, *args: Any, **kwargs: Any) -> Prepared[R]:
+        return prepare(*args, **kwargs), None
+
+    return _method(alone)
+
+
 class Session:
-    """Tensors on the server, by name. Client.session() opens one. Thread-safe.
+    """Tensors and programs on the server, by name. Client.session() opens one. Thread-safe.
 
         with client.session() as session:
             session.put("w", w, layout="OIX")
@@ -95,6 +95,12 @@ class Session:
     conv_transpose_backward = _operation(operations.conv_transpose_backward)
     linear_forward = _operation(operations.linear_forward)
     linear_backward = _operation(operations.linear_backward)
+
+    load_program = _plain(networks.load_program)
+    drop_programs = _plain(networks.drop_programs)
+    run = _plain(networks.run)
+    backward = _plain(networks.backward)
+    update = _plain(networks.update)
 
     def __init__(self, client: Client, opened: Opened, keep_open: bool) -> None:
         self._client = client
@@ -168,7 +174,7 @@ class Session:
                           f"at most {MAX_PAYLOAD_BYTES} in one put")
         self._remember({put.name: put.descriptor for put in puts})
         call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
-                                options=_timeout(timeout))
+                                options=timeout_of(timeout), is_change=True)
         if not dedupe:
             return replace(call, message=put_message(puts, {})), None
         digests = {put.name: put.digest() for put in puts}
@@ -176,22 +182,26 @@ class Session:
                 lambda error: _all_bytes(error, call, puts, digests))
 
     @_method
-    def get(self, name: str, *, dtype: npt.DTypeLike | None = None,
+    def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
             layout: str | None = None, first_item: int = 0, items: int = 0,
-            timeout: float | None = None) -> Prepared[Array]:
+            timeout: float | None = None) -> Prepared[Any]:
         """Returns a kept tensor; default: in the dtype and layout that it is kept in.
 
+        Of several names a dict of arrays, all of them as one change has left them.
         `items` of the batch, from `first_item` on, where not all are wanted; 0: the rest.
         """
         request = session_pb2.GetTensorsRequest()
-        wanted = request.tensors.add(name=name, first_item=first_item, items=items)
-        if dtype is not None:
-            wanted.dtype = layouts.wire_dtype(layouts.name_of_dtype(dtype, "dtype"))
-        if layout is not None:
-            wanted.layout = layouts.wire_layout(layouts.layout_named(layout), "layout")
+        for one in (name,) if isinstance(name, str) else name:
+            wanted = request.tensors.add(name=one, first_item=first_item, items=items)
+            if dtype is not None:
+                wanted.dtype = layouts.wire_dtype(
+                    layouts.name_of_dtype(dtype, "dtype", layouts.KEPT_DTYPES))
+            if layout is not None:
+                wanted.layout = layouts.wire_layout(layouts.layout_named(layout), "layout")
         return Call(_SERVICE + "GetTensors", request.SerializeToString(),
-                    lambda response: got_tensors(response)[name],
-                    options=_timeout(timeout)), None
+                    lambda response: (got_tensors(response)[name] if isinstance(name, str)
+                                      else got_tensors(response)),
+                    options=timeout_of(timeout)), None
 
     @_method
     def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
@@ -201,13 +211,13 @@ class Session:
             for name in names or list(self._known):
                 self._known.pop(name, None)
         return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
-                    options=_timeout(timeout)), None
+                    options=timeout_of(timeout), is_change=True), None
 
     @_method
     def tensors(self, *, timeout: float | None = None) -> Prepared[dict[str, Kept]]:
         """Returns what the session keeps, by name."""
         return Call(_SERVICE + "ListTensors", b"", listed_tensors,
-                    options=_timeout(timeout)), None
+                    options=timeout_of(timeout)), None
 
     def close(self) -> None:
         """Drops everything, once it is known what became of each change under way."""
@@ -231,30 +241,7 @@ class Session:
             close_session(self._client, self._opened, self._changes.epoch)
 
     def _read(self, call: Call[R], read: Read) -> R:
-        metadata: tuple[tuple[str, str | bytes], ...] = (
-            ("convgrad-session-bin", self.id), ("convgrad-session-after", str(read.after)))
-        call = replace(call, target=self._opened.target, metadata=metadata,
-                       on_start=read.begin if read.after > self.number else None)
-        deadline = self._client.deadline_of(call)
-        try:
-            while True:
-                try:
-                    result = self._client.run(call)
-                    break
-                except ConvgradError as error:
-                    is_early = error.code == grpc.StatusCode.ABORTED and (
-                        deadline is None or time.monotonic() < deadline)
-                    if isinstance(error, SessionExpired):
-                        self._changes.stop(error)
-                    if not read.is_lost and not is_early:
-                        raise
-                if read.is_lost:
-                    break
-        finally:
-            self._changes.end_read(read)
-        if read.is_lost:
-            raise EpochEnded("a change failed that this call was to see")
-        return result
+        return run_read(self._client, self._opened, self._changes, call, read)
 
     def _have(self, digests: Iterable[bytes]) -> frozenset[bytes]:
         """Returns those whose bytes the server has."""
@@ -294,11 +281,7 @@ class Session:
 
 
 def _is_change(call: Call[Any]) -> bool:
-    return call.method in _CHANGES or bool(call.kept_results)
-
-
-def _timeout(seconds: float | None) -> Options:
-    return Options() if seconds is None else Options(timeout=seconds)
+    return call.is_change or bool(call.kept_results)
 
 
 def _all_bytes(error: ConvgradError, call: Call[None], puts: list[Put],

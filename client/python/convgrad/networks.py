@@ -1,0 +1,252 @@
+"""A session's calls on programs: load, run, backward, update.
+
+Each returns the call that a Session sends, as operations.py does for convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from convgrad import layouts
+from convgrad.errors import bad_reply, invalid
+from convgrad.kept import array_of, describe
+from convgrad.layouts import Array, Descriptor
+from convgrad.options import timeout_of
+from convgrad.programs import Program
+from convgrad.requests import MAX_PAYLOAD_BYTES, Call
+from convgrad.v1 import network_pb2
+from convgrad.wire import join_message, split_message
+
+_SERVICE = "ConvGradNetworks/"
+_COMPUTE_DTYPES = {name: layouts.DTYPES[name] for name in ("f32", "bf16")}
+_ALGORITHM = "ALGORITHM_"
+_ALGORITHMS = tuple(name.removeprefix(_ALGORITHM).lower()
+                    for name in network_pb2.UpdateParametersRequest.Algorithm.keys()[1:])
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A backward from a program's own loss, as part of a run."""
+
+    input_gradients: Sequence[str] = ()
+    """Inputs whose gradients come back."""
+    leave_parameters: bool = False
+    """Leaves the session's parameter gradients alone."""
+    scale: float = 1.0
+    """The loss's gradient."""
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters by name, and how an optimizer steps them: PyTorch's settings."""
+
+    parameters: Sequence[str]
+    learning_rate: float
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of an optimizer: "sgd", "adam" or "adamw"."""
+
+    algorithm: str
+    groups: Sequence[ParameterGroup]
+    gradient_scale: float = 1.0
+    """Gradients are multiplied by it first."""
+    clip_norm: float = 0.0
+    """Then their common norm is brought down to this, as clip_grad_norm_ does; 0: it isn't."""
+    skip_nonfinite: bool = False
+    """A gradient that isn't finite has the step skipped, and gradients dropped."""
+    keep_gradients: bool = False
+    """The next backward adds to them; otherwise they are dropped."""
+
+    def message(self) -> network_pb2.UpdateParametersRequest:
+        """Raises InvalidArgument for what the wire can't say."""
+        if self.algorithm not in _ALGORITHMS:
+            raise invalid("INVALID_ENUM", "update.algorithm", self.algorithm,
+                          ", ".join(_ALGORITHMS))
+        request = network_pb2.UpdateParametersRequest(
+            algorithm=_ALGORITHM + self.algorithm.upper(),
+            gradient_scale=_not_zero("update.gradient_scale", self.gradient_scale),
+            clip_norm=self.clip_norm, skip_nonfinite=self.skip_nonfinite,
+            keep_gradients=self.keep_gradients)
+        for i, group in enumerate(self.groups):
+            fields = dict(vars(group))
+            if self.algorithm != "sgd":
+                for name in ("beta1", "beta2", "epsilon"):
+                    _not_zero(f"update.groups[{i}].{name}", fields[name])
+            request.groups.add(**fields)
+        return request
+
+
+class Updated(NamedTuple):
+    """What an update says."""
+
+    skipped: bool
+    gradient_norm: float
+    """Where clip_norm or skip_nonfinite needs it; otherwise 0."""
+
+
+class Run(NamedTuple):
+    """What a run or a backward gives."""
+
+    values: dict[str, Array]
+    """By name: values of the program; gradients of inputs as "INPUT#gradient"."""
+    report: network_pb2.RunReport
+    updated: Updated | None = None
+
+
+def gradient_name(name: str) -> str:
+    """Returns under which name a session keeps a parameter's gradient, or a run returns an
+    input's."""
+    return f"{name}#gradient"
+
+
+def load_program(name: str, program: Program, *, timeout: float | None = None) -> Call[None]:
+    """Keeps a program under a name; the same one again is no error.
+
+    Errors: InvalidArgument naming step, operand or attribute; FailedPrecondition if the
+    name is another program's.
+    """
+    request = network_pb2.LoadProgramRequest(name=name, program=program.message)
+    return _change("LoadProgram", request.SerializeToString(), _nothing, timeout)
+
+
+def drop_programs(*names: str, tapes: Iterable[str] = (),
+                  timeout: float | None = None) -> Call[None]:
+    """Drops programs by name, and tapes of runs."""
+    request = network_pb2.DropProgramsRequest(programs=names, tapes=list(tapes))
+    return _change("DropPrograms", request.SerializeToString(), _nothing, timeout)
+
+
+def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
+        fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
+        backward: Backward | None = None, update: Update | None = None,
+        change: bool = False, timeout: float | None = None) -> Call[Run]:
+    """Runs a loaded program on inputs: arrays, or names of kept tensors.
+
+    Returns the values named in `fetched`, by default the program's outputs. Under the name
+    `tape` the session keeps what backward() needs. With `backward` gradients of the
+    program's first output, a scalar, are computed in the same call, and `update` steps
+    the parameters. Such a run changes the session, as one with a tape does; `change=True`
+    says so of another one, whose batch_norm or dropout is training (Program.is_training).
+    """
+    request = network_pb2.RunProgramRequest(program=program, fetched=fetched, tape=tape)
+    request.compute_dtype = layouts.wire_dtype(
+        layouts.name_of_dtype(compute_dtype, "compute_dtype", _COMPUTE_DTYPES))
+    payloads = _add_tensors(request.inputs, inputs, "inputs")
+    if backward is not None:
+        request.backward.CopyFrom(network_pb2.RunBackward(
+            input_gradients=backward.input_gradients,
+            leave_parameters=backward.leave_parameters,
+            scale=_not_zero("backward.scale", backward.scale)))
+    if update is not None:
+        request.update.CopyFrom(update.message())
+    is_change = change or bool(tape) or backward is not None or update is not None
+    return Call(_SERVICE + "RunProgram",
+                join_message(request.SerializeToString(), payloads), _decode_run,
+                options=timeout_of(timeout), is_change=is_change)
+
+
+def backward(tape: str, output_gradients: Mapping[str, npt.ArrayLike], *,
+             input_gradients: Sequence[str] = (), leave_parameters: bool = False,
+             retain: bool = False, timeout: float | None = None) -> Call[Run]:
+    """Computes gradients from a run's tape and gradients of its outputs, float32.
+
+    Adds those of trainable parameters to the session's, unless `leave_parameters`, and
+    returns those of `input_gradients`. Ends the tape, unless `retain`.
+    Errors: FailedPrecondition if parameters have changed since the run.
+    """
+    request = network_pb2.BackwardProgramRequest(
+        tape=tape, input_gradients=input_gradients, leave_parameters=leave_parameters,
+        retain=retain)
+    payloads = _add_tensors(request.output_gradients, output_gradients, "output_gradients")
+    return _change("BackwardProgram", join_message(request.SerializeToString(), payloads),
+                   _decode_backward, timeout)
+
+
+def update(update: Update, *, timeout: float | None = None) -> Call[Updated]:
+    """Steps the parameters by the gradients that the session has of them."""
+    return _change(
+        "UpdateParameters", update.message().SerializeToString(),
+        lambda response: _updated(network_pb2.UpdateParametersResponse.FromString(response)),
+        timeout)
+
+
+def _change(method: str, message: bytes, decode: Any, timeout: float | None) -> Call[Any]:
+    return Call(_SERVICE + method, message, decode, options=timeout_of(timeout),
+                is_change=True)
+
+
+def _nothing(_: bytes) -> None:
+    return None
+
+
+def _not_zero(field: str, value: float) -> float:
+    """The wire has 0 for a default that isn't 0."""
+    if value == 0:
+        raise invalid("OUT_OF_RANGE", field, value, "a number other than 0")
+    return value
+
+
+def _add_tensors(messages: Any, tensors: Mapping[str, npt.ArrayLike | str],
+                 field: str) -> list[memoryview]:
+    """Describes the tensors, and returns the payloads of those that are arrays."""
+    payloads: list[memoryview] = []
+    for name, tensor in tensors.items():
+        message = messages.add(name=name).tensor
+        if isinstance(tensor, str):
+            message.kept.tensor_id = tensor
+            continue
+        array = np.asarray(tensor)
+        dtype = layouts.name_of_dtype(array.dtype, f"{field}.{name}.dtype",
+                                      layouts.KEPT_DTYPES)
+        packed, layout = layouts.pack(array, "NCX")
+        describe(Descriptor(dtype, layout, array.shape), message)
+        message.inline.payload_index = len(payloads)
+        payloads.append(packed.reshape(-1).view(np.uint8).data)
+    size = sum(payload.nbytes for payload in payloads)
+    if size > MAX_PAYLOAD_BYTES:
+        raise invalid("LIMIT_EXCEEDED", field, f"{size} bytes",
+                      f"at most {MAX_PAYLOAD_BYTES} in one call")
+    return payloads
+
+
+def _decode_run(response: bytes) -> Run:
+    message, payloads = _message_of(network_pb2.RunProgramResponse, response)
+    return Run(_values_of(message, payloads), message.report,
+               _updated(message.update) if message.HasField("update") else None)
+
+
+def _decode_backward(response: bytes) -> Run:
+    message, payloads = _message_of(network_pb2.BackwardProgramResponse, response)
+    return Run(_values_of(message, payloads), message.report)
+
+
+def _message_of(kind: Any, response: bytes) -> tuple[Any, list[memoryview]]:
+    try:
+        head, payloads = split_message(response)
+        return kind.FromString(head), payloads
+    except Exception as error:  # ValueError, or protobuf's DecodeError
+        raise bad_reply("message", error, "a response") from None
+
+
+def _values_of(message: Any, payloads: Sequence[memoryview]) -> dict[str, Array]:
+    return {value.name: array_of(value.name, value.tensor, payloads)
+            for value in message.values}
+
+
+def _updated(message: network_pb2.UpdateParametersResponse) -> Updated:
+    return Updated(message.skipped, message.gradient_norm)

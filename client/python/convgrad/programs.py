@@ -1,0 +1,134 @@
+"""Programs: whole networks as lists of steps, for sessions to load and run.
+
+proto/convgrad/v1/network.proto has the message, backends/core/program_operators.h the
+operators with their operands and attributes, which are PyTorch's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from convgrad import layouts
+from convgrad.errors import invalid
+from convgrad.problem import Dims
+from convgrad.v1 import network_pb2, tensor_pb2
+
+Attribute = bool | int | float | str | Sequence[int] | Sequence[float]
+_PARAMETER_DTYPES = {name: layouts.KEPT_DTYPES[name] for name in ("f32", "i64")}
+
+
+class Program:
+    """Builds a program, value by value.
+
+        program = Program()
+        x = program.input("x")
+        w = program.parameter("fc.weight", (10, 64))
+        y = program.step("linear", x, w, None)
+        program.output(y)
+
+    The server checks the whole when it is loaded. Owned by one thread.
+    """
+
+    def __init__(self) -> None:
+        self._message = network_pb2.Program()
+        self._names: set[str] = set()
+
+    @property
+    def message(self) -> network_pb2.Program:
+        return self._message
+
+    @property
+    def is_training(self) -> bool:
+        """Whether a run changes its session even without a tape: statistics of a
+        batch_norm, or the count of runs that a dropout's mask follows from."""
+        return any(attribute.name == "training" and attribute.flag
+                   for step in self._message.steps for attribute in step.attributes)
+
+    def digest(self) -> str:
+        """Returns hexadecimal digits that stand for the program's content."""
+        return hashlib.sha256(self._message.SerializeToString(deterministic=True)).hexdigest()
+
+    def input(self, name: str, *, is_index: bool = False) -> str:
+        """Declares what a run is given; `is_index`: class indices, int64."""
+        self._message.inputs.add(name=self._new_name(name), is_index=is_index)
+        return name
+
+    def parameter(self, name: str, shape: Dims, *, dtype: str = "f32",
+                  fixed: bool = False) -> str:
+        """Declares a kept tensor that steps use; `fixed` ones aren't trained."""
+        dtype = layouts.name_of_dtype(dtype, f"parameters.{name}.dtype", _PARAMETER_DTYPES)
+        self._message.parameters.add(
+            name=self._new_name(name), dims=shape, fixed=fixed,
+            dtype=tensor_pb2.DATA_TYPE_UNSPECIFIED if dtype == "f32"
+            else layouts.wire_dtype(dtype))
+        return name
+
+    def step(self, operator: str, *operands: str | None, name: str = "",
+             attributes: Mapping[str, Attribute] | None = None) -> str:
+        """Adds a step, and returns the name of the value that it makes.
+
+        None stands for an operand that is left out. The value is called `name`, with a
+        number behind it if that is taken.
+        """
+        result = self._free_name(name or operator)
+        step = self._message.steps.add(
+            result=self._new_name(result), operator=operator,
+            operands=[operand or "" for operand in operands])
+        for key, value in (attributes or {}).items():
+            _set_attribute(step.attributes.add(name=key), value)
+        return result
+
+    def output(self, *names: str) -> None:
+        """Adds to the values that a run returns and a backward starts from."""
+        self._message.outputs.extend(names)
+
+    def prune(self) -> None:
+        """Removes what no output needs, which the server would refuse."""
+        needed = set(self._message.outputs)
+        for step in reversed(self._message.steps):
+            if step.result in needed:
+                needed.update(step.operands)
+        for kept in (self._message.steps, self._message.inputs, self._message.parameters):
+            entries: Any = kept
+            for i in reversed(range(len(entries))):
+                name = entries[i].result if kept is self._message.steps else entries[i].name
+                if name not in needed:
+                    del entries[i]
+
+    def _new_name(self, name: str) -> str:
+        if name in self._names:
+            raise invalid("DUPLICATE", "program", f"the name '{name}' twice",
+                          "a name of its own for each input, parameter and value")
+        self._names.add(name)
+        return name
+
+    def _free_name(self, name: str) -> str:
+        found, number = name, 1
+        while found in self._names:
+            number += 1
+            found = f"{name}_{number}"
+        return found
+
+
+def _set_attribute(attribute: network_pb2.Program.Attribute, value: Attribute) -> None:
+    """Raises InvalidArgument for a value of no attribute's type."""
+    if isinstance(value, (bool, np.bool_)):
+        attribute.flag = bool(value)
+    elif isinstance(value, (int, np.integer)):
+        attribute.integer = int(value)
+    elif isinstance(value, (float, np.floating)):
+        attribute.number = float(value)
+    elif isinstance(value, str):
+        attribute.word = value
+    elif all(isinstance(one, (int, np.integer)) for one in value):
+        attribute.integers.values.extend(int(one) for one in value)
+        attribute.integers.SetInParent()
+    elif all(isinstance(one, (int, float, np.number)) for one in value):
+        attribute.numbers.values.extend(float(one) for one in value)
+    else:
+        raise invalid("INVALID_ENUM", f"attributes.{attribute.name}", value,
+                      "a bool, a number, a word, or numbers")
