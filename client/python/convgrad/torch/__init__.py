@@ -3,11 +3,13 @@
     client = convgrad.Client("localhost:7070")
     print(convgrad.torch.offload(model, client))  # in place; then train as ever
     layer = convgrad.torch.Conv2d(3, 64, 3, client=client)
+    net = convgrad.torch.remote(model, client)  # whole: parameters and optimizer, too
 
 Derivatives of any order are the server's. A ReLU is never fused: torch's gradient at NaN
 is another one.
 """
 
+from convgrad.torch import optim
 from convgrad.torch.functional import (
     conv1d,
     conv2d,
@@ -27,10 +29,12 @@ from convgrad.torch.modules import (
     Linear,
 )
 from convgrad.torch.offloading import Offloaded, offload, restore
+from convgrad.torch.remote_network import RemoteNetwork, remote
+from convgrad.torch.remote_parameters import RemoteParameter
 
 __all__ = [
     "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
-    "ConvTranspose3d", "Linear", "Offloaded", "conv1d", "conv2d", "conv3d",
-    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear", "offload",
-    "restore",
+    "ConvTranspose3d", "Linear", "Offloaded", "RemoteNetwork", "RemoteParameter", "conv1d",
+    "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "linear", "offload", "optim", "remote", "restore",
 ]

@@ -23,12 +23,12 @@ Tensor = torch.Tensor
 torch.fx.wrap("apply")
 
 
-def _autocast_dtype(input: Tensor) -> torch.dtype | None:
+def autocast_dtype(input: Tensor) -> torch.dtype | None:
     """Returns what autocast asks for on the input's device, None where it is off."""
-    if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4; torch.compile knows no others
+    if hasattr(torch, "getautocast_dtype"):  # PyTorch 2.4; torch.compile knows no others
         modern: Any = torch
         device = "cuda" if input.is_cuda else "cpu"
-        return modern.get_autocast_dtype(device) if modern.is_autocast_enabled(device) else None
+        return modern.getautocast_dtype(device) if modern.is_autocast_enabled(device) else None
     if input.is_cuda:
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
@@ -39,7 +39,7 @@ def apply(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> T
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
         if tensor is not None:
             check_dtype(name, tensor)
-    autocast = _autocast_dtype(input)
+    autocast = autocast_dtype(input)
     if autocast is None and weight.dtype != input.dtype:
         raise invalid("DTYPE_MISMATCH", "operation.operands.weight.dtype",
                       DTYPES[weight.dtype], f"{DTYPES[input.dtype]}, the dtype of input")

@@ -1,0 +1,196 @@
+"""torch.optim's SGD, Adam and AdamW for parameters that are on a server.
+
+They are torch's Optimizers as far as schedulers look at them, and step there: step() is sent
+and not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from convgrad.errors import invalid, unimplemented
+from convgrad.networks import ParameterGroup, Update, Updated
+from convgrad.torch.remote_parameters import RemoteParameter
+
+if TYPE_CHECKING:
+    from convgrad.torch.remote_network import RemoteNetwork
+
+Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
+
+
+class RemoteOptimizer(torch.optim.Optimizer):
+    """What the optimizers have in common.
+
+    `clip_grad_norm` brings the norm of all gradients down to it before each step, as
+    torch.nn.utils.clip_grad_norm_ does; 0: it doesn't. `gradient_scale` multiplies them
+    before that. With `skip_nonfinite` a step whose gradients aren't finite only drops them.
+    """
+
+    _algorithm: str
+    _state: tuple[str, ...]
+    """What the server keeps for each parameter, as torch's state calls it."""
+
+    def __init__(self, params: Parameters, defaults: dict[str, Any], *,
+                 clip_grad_norm: float = 0.0, gradient_scale: float = 1.0,
+                 skip_nonfinite: bool = False) -> None:
+        self.clip_grad_norm = clip_grad_norm
+        self.gradient_scale = gradient_scale
+        self.skip_nonfinite = skip_nonfinite
+        super().__init__(params, defaults)  # type: ignore[arg-type]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Takes parameters of one remote network, each of them in one group."""
+        params = param_group["params"]
+        group = {**param_group,
+                 "params": [params] if isinstance(params, RemoteParameter) else list(params)}
+        seen = {id(p) for other in self.param_groups for p in other["params"]}
+        for parameter in group["params"]:
+            if not isinstance(parameter, RemoteParameter):
+                raise invalid("INVALID_ENUM", "params", type(parameter).__name__,
+                              "what a remote network's parameters() gives")
+            if id(parameter) in seen:
+                raise invalid("DUPLICATE", "params", f"'{parameter.name}' twice", "each once")
+            seen.add(id(parameter))
+            if parameter.network is not self._first(group).network:
+                raise invalid("INVALID_ENUM", "params", "parameters of two networks",
+                              "an optimizer for each network")
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
+        self.param_groups.append(group)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Steps all parameters that have a gradient, once the server comes to it.
+
+        Gradients stay until zero_grad(), as torch's do.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.network.send_update(self.update())
+        return loss
+
+    def submit_step(self) -> Future[Updated]:
+        """As step(); the future says whether it was skipped, and the gradients' norm."""
+        return self.network.submit_update(self.update())
+
+    def update(self, *, keep_gradients: bool = True) -> Update:
+        """Returns the step as a session takes it."""
+        return Update(
+            self._algorithm, [self._settings_of(group) for group in self.param_groups],
+            gradient_scale=self.gradient_scale, clip_norm=self.clip_grad_norm,
+            skip_nonfinite=self.skip_nonfinite, keep_gradients=keep_gradients)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops the gradients: a parameter without one isn't stepped."""
+        if not set_to_none:
+            raise unimplemented("zero_grad.set_to_none", set_to_none, "True")
+        self.network.zero_grad([p.name for group in self.param_groups for p in group["params"]])
+
+    @property
+    def network(self) -> RemoteNetwork:
+        network: RemoteNetwork = self._first(self.param_groups[0]).network
+        return network
+
+    def state_dict(self) -> dict[str, Any]:
+        """Fetches what torch's optimizer of the same name would have."""
+        names = [p.name for group in self.param_groups for p in group["params"]]
+        kept = self.network.session.tensors()
+        wanted = {(i, key): f"{name}#{key}" for i, name in enumerate(names)
+                  for key in self._state if f"{name}#{key}" in kept}
+        found = self.network.fetch(wanted.values())
+        state: dict[int, dict[str, Any]] = {}
+        for (i, key), name in wanted.items():
+            state.setdefault(i, {})[key] = (
+                found[name].to(torch.float32) if key == "step" else found[name])
+        numbers = iter(range(len(names)))
+        groups = [{**group, "params": [next(numbers) for _ in group["params"]]}
+                  for group in self.param_groups]
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes a state_dict of this optimizer, or of torch's of the same name."""
+        groups = state_dict["param_groups"]
+        found = [len(group["params"]) for group in groups]
+        expected = [len(group["params"]) for group in self.param_groups]
+        if found != expected:
+            raise invalid("SHAPE_MISMATCH", "state_dict.param_groups",
+                          f"groups of {found} parameters", expected)
+        names = {i: parameter.name for group, own in zip(groups, self.param_groups)
+                 for i, parameter in zip(group["params"], own["params"])}
+        tensors = {}
+        for i, entries in state_dict["state"].items():
+            for key in self._state:
+                if entries.get(key) is not None:
+                    value = torch.as_tensor(entries[key])
+                    tensors[f"{names[i]}#{key}"] = (
+                        value.to(torch.int64) if key == "step" else value)
+        self.network.put(tensors)
+        for group, own in zip(groups, self.param_groups):
+            own.update({key: value for key, value in group.items() if key != "params"})
+
+    def _settings_of(self, group: dict[str, Any]) -> ParameterGroup:
+        raise NotImplementedError
+
+    def _first(self, group: dict[str, Any]) -> RemoteParameter:
+        groups = [*self.param_groups, group]
+        found: RemoteParameter = groups[0]["params"][0]
+        return found
+
+
+def _names(group: dict[str, Any]) -> list[str]:
+    return [parameter.name for parameter in group["params"]]
+
+
+class SGD(RemoteOptimizer):
+    """As torch.optim.SGD."""
+
+    _algorithm = "sgd"
+    _state = ("momentum_buffer",)
+
+    def __init__(self, params: Parameters, lr: float = 1e-3, momentum: float = 0.0,
+                 dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
+                 *, maximize: bool = False, **settings: Any) -> None:
+        super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
+                                      weight_decay=weight_decay, nesterov=nesterov,
+                                      maximize=maximize), **settings)
+
+    def _settings_of(self, group: dict[str, Any]) -> ParameterGroup:
+        return ParameterGroup(
+            _names(group), float(group["lr"]), group["weight_decay"], group["momentum"],
+            group["dampening"], group["nesterov"], maximize=group["maximize"])
+
+
+class Adam(RemoteOptimizer):
+    """As torch.optim.Adam."""
+
+    _algorithm = "adam"
+    _state = ("step", "exp_avg", "exp_avg_sq")
+
+    def __init__(self, params: Parameters, lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 0.0, *, maximize: bool = False,
+                 **settings: Any) -> None:
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
+                                      maximize=maximize), **settings)
+
+    def _settings_of(self, group: dict[str, Any]) -> ParameterGroup:
+        return ParameterGroup(
+            _names(group), float(group["lr"]), group["weight_decay"], beta1=group["betas"][0],
+            beta2=group["betas"][1], epsilon=group["eps"], maximize=group["maximize"])
+
+
+class AdamW(Adam):
+    """As torch.optim.AdamW."""
+
+    _algorithm = "adamw"
+
+    def __init__(self, params: Parameters, lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+                 weight_decay: float = 1e-2, *, maximize: bool = False,
+                 **settings: Any) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize, **settings)

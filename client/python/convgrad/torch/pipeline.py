@@ -1,0 +1,68 @@
+"""A network's changes that nobody waits for."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from convgrad.errors import EpochEnded
+from convgrad.sessions import Session
+
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class Pipeline:
+    """Sends changes in order; what one failed with, the next call raises. One thread's."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._sent: collections.deque[Future[Any]] = collections.deque()
+
+    def submit(self, method: Callable[..., R], *args: Any, **kwargs: Any) -> Future[R]:
+        self.check()
+        return self.session.submit(method, *args, **kwargs)
+
+    def send(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Submits, and has a later call find out what became of it."""
+        self._sent.append(self.submit(method, *args, **kwargs))
+
+    def call(self, method: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Submits and waits."""
+        return self.result(self.submit(method, *args, **kwargs))
+
+    def result(self, future: Future[R]) -> R:
+        """Waits for it; where it came behind one that failed, raises what that failed with."""
+        try:
+            return future.result()
+        except EpochEnded:
+            self.check()
+            raise
+
+    def check(self) -> None:
+        """Raises what the first change failed with that has failed since the last check."""
+        failure: BaseException | None = None
+        while self._sent and self._sent[0].done():
+            error = self._sent.popleft().exception()
+            # What came behind one that failed says no more than that.
+            if failure is None or isinstance(failure, EpochEnded):
+                failure = error or failure
+        if failure is not None:
+            raise failure
+
+
+def mapped(future: Future[R], function: Callable[[R], S]) -> Future[S]:
+    """Returns the future of what the function, which mustn't wait, makes of its result."""
+    found: Future[S] = Future()
+    found.set_running_or_notify_cancel()
+
+    def finish(done: Future[R]) -> None:
+        try:
+            found.set_result(function(done.result()))
+        except BaseException as error:
+            found.set_exception(error)
+
+    future.add_done_callback(finish)
+    return found

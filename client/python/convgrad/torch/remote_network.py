@@ -1,0 +1,363 @@
+"""A network on the server, and what trains it from here."""
+
+from __future__ import annotations
+
+import copy
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.fx.node import map_aggregate
+
+from convgrad.client import Client
+from convgrad.errors import AlreadyExists, invalid, message_of
+from convgrad.networks import Backward, Run, Update, Updated, gradient_name
+from convgrad.programs import Attribute
+from convgrad.sessions import Session
+from convgrad.torch.functional import autocast_dtype
+from convgrad.torch.importing import TARGET, Imported, Loss, Output, import_model
+from convgrad.torch.pipeline import Pipeline, mapped
+from convgrad.torch.remote_parameters import RemoteParameter
+from convgrad.torch.remote_run import Forward, arrays_of
+from convgrad.torch.tapes import Tapes
+from convgrad.torch.tensors import to_array, to_tensor
+from convgrad.torch.tracing import bind, check_model
+
+_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+_LOSSES = ("cross_entropy", "mse")
+_NUMBERS = ("label_smoothing", "denominator")
+# Of the tensors that go in one message, unless one alone is larger.
+_CHUNK_BYTES = 32 * 2**20
+
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The network's program for one setting of its modules and parameters, as loaded."""
+
+    name: str
+    imported: Imported
+
+    @property
+    def outputs(self) -> list[str]:
+        return list(self.imported.program.message.outputs)
+
+
+def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = torch.float32,
+           put: bool = True) -> RemoteNetwork:
+    """Puts a model on the server, and returns what stands for it here.
+
+        net = convgrad.torch.remote(model, client)
+        optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for x, y in batches:
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+    `server` is a client, which opens a session for the network, or a session. Parameters and
+    buffers are copied into it under their own names; `put=False` leaves those that it
+    has, as after resuming it. `dtype=torch.bfloat16` computes activations in bf16, as
+    autocast does for single calls; parameters and their gradients stay float32.
+
+    Errors: Unimplemented naming module and operator for what a server can't compute, some
+    of it when the network is first called; AlreadyExists if the session has such names.
+    """
+    check_model(model)
+    if dtype not in _DTYPES:
+        raise invalid("DTYPE_MISMATCH", "dtype", dtype, "torch.float32 or torch.bfloat16")
+    is_own = not isinstance(server, Session)
+    session = server.session() if isinstance(server, Client) else server
+    try:
+        network = RemoteNetwork(model, session, dtype, is_own)
+        if put:
+            network._put_new(model)
+    except BaseException:
+        if is_own:
+            session.close()
+        raise
+    return network
+
+
+class RemoteNetwork:
+    """A model whose parameters, activations and optimizer are on a server. One thread's.
+
+    Called as the model is. `model` is the model without its values: its modules' train() and
+    eval(), and its parameters' requires_grad, hold for the next call. Backwards that need
+    give nothing back, and updates, are sent and not waited for; what becomes of them is
+    raised by a later call.
+    """
+
+    def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
+                 owns_session: bool) -> None:
+        """remote() makes them."""
+        self.model = _without_values(model)
+        self.session = session
+        self.pipeline = Pipeline(session)
+        self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-")
+        self._dtype = dtype
+        self._owns_session = owns_session
+        self._variants: dict[Any, Variant] = {}
+        self._loaded: set[str] = set()
+        self._handles = {name: RemoteParameter(self, name, tensor)
+                         for name, tensor in self.model.named_parameters()}
+        # Whose gradients the session has; None: that isn't known.
+        self._with_gradient: set[str] | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns what the model's forward would, as float32."""
+        inputs, constants = bind(self.model, args, kwargs)
+        variant = self._variant(inputs, constants, None)
+        outputs = Forward(self, variant, _used(inputs, variant),
+                          self._compute_dtype(inputs)).outputs()
+        return map_aggregate(variant.imported.outputs, lambda found: (
+            outputs[found.index] if isinstance(found, Output) else found))
+
+    def forward_backward(self, *args: Any, **kwargs: Any) -> float:
+        """Runs forward and backward with a loss on the server, and returns the loss.
+
+        Takes the model's inputs, then the target; `loss` is "cross_entropy" (default) or
+        "mse". Other keywords are its: `label_smoothing`, `ignore_index`, `reduction`, and
+        `denominator`, by which a mean divides where a batch is split over several calls.
+        """
+        return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))
+
+    def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
+                                **attributes: Attribute) -> Future[float]:
+        """As forward_backward, and returns before it is done."""
+        variant, arrays, dtype = self._loss_run(args, loss, attributes)
+        trainable = variant.imported.trainable
+        future = self.pipeline.submit(
+            self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
+            backward=Backward(leave_parameters=not trainable))
+        self._note_gradients(trainable)
+        return mapped(future, lambda run: float(run.values["loss"]))
+
+    def parameters(self) -> Iterator[RemoteParameter]:
+        """Yields a handle for each parameter."""
+        return iter(self._handles.values())
+
+    def named_parameters(self) -> Iterator[tuple[str, RemoteParameter]]:
+        return iter(self._handles.items())
+
+    def requires_grad_(self, requires_grad: bool = True) -> RemoteNetwork:
+        self.model.requires_grad_(requires_grad)
+        return self
+
+    def train(self, mode: bool = True) -> RemoteNetwork:
+        self.model.train(mode)
+        return self
+
+    def eval(self) -> RemoteNetwork:
+        return self.train(False)
+
+    @property
+    def training(self) -> bool:
+        return self.model.training
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Fetches the gradients that there are, by the parameter's name."""
+        kept = self.pipeline.call(self.session.tensors)
+        names = [name for name in self._handles if gradient_name(name) in kept]
+        found = self.fetch(map(gradient_name, names))
+        return {name: found[gradient_name(name)] for name in names}
+
+    def zero_grad(self, names: Iterable[str] | None = None) -> None:
+        """Drops gradients: all, or those of the parameters named."""
+        wanted = set(self._handles if names is None else names)
+        if self._with_gradient is None:
+            kept = self.pipeline.call(self.session.tensors)
+            self._with_gradient = {n for n in self._handles if gradient_name(n) in kept}
+        dropped = sorted(wanted & self._with_gradient)
+        self._with_gradient -= wanted
+        if dropped:
+            self._send(self.session.drop, *map(gradient_name, dropped))
+
+    def state_dict(self) -> OrderedDict[str, Tensor]:
+        """Fetches parameters and buffers, as torch's state_dict of the model has them."""
+        own = self._names_of_state()
+        found = self.fetch(dict.fromkeys(own.values()))
+        return OrderedDict((name, found[kept]) for name, kept in own.items())
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
+        """As torch's; also returns what is missing and what wasn't expected."""
+        result = _without_values(self.model).load_state_dict(
+            {name: tensor.to("meta") for name, tensor in state.items()}, strict)
+        own, kept = self._names_of_state(), self.model.state_dict()
+        self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
+                  if name in own})
+        return result
+
+    def close(self) -> None:
+        """Ends the session if it is the network's own, once all changes are done."""
+        try:
+            self.wait()
+        finally:
+            if self._owns_session:
+                self.session.close()
+
+    def wait(self) -> None:
+        """Returns when the server has done all that was sent; raises what it failed with."""
+        self.pipeline.call(self.session.tensors)
+
+    def __enter__(self) -> RemoteNetwork:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            self.close()
+        elif self._owns_session:
+            self.session.close()
+
+    # What the package's other modules use.
+
+    def run_backward(self, tape: str, gradients: dict[str, Any], inputs: list[str],
+                     variant: Variant | None) -> Run | None:
+        """Sends a backward, and waits for it if gradients of inputs are wanted.
+
+        `variant` is that whose parameters' gradients are added to the session's, None
+        where none are.
+        """
+        self._note_gradients(variant.imported.trainable if variant else ())
+        keywords: Any = dict(input_gradients=inputs, leave_parameters=variant is None,
+                             retain=True)
+        if inputs:
+            return self.pipeline.call(self.session.backward, tape, gradients, **keywords)
+        self._send(self.session.backward, tape, gradients, **keywords)
+        return None
+
+    def send_update(self, update: Update) -> None:
+        self._forget_gradients(update)
+        self._send(self.session.update, update)
+
+    def submit_update(self, update: Update) -> Future[Updated]:
+        self._forget_gradients(update)
+        return self.pipeline.submit(self.session.update, update)
+
+    def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Returns tensors that the session keeps."""
+        kept = list(names)
+        sizes = self.pipeline.call(self.session.tensors)
+        futures = [self.pipeline.submit(self.session.get, chunk)
+                   for chunk in _chunks({name: sizes[name].kept_bytes for name in kept})]
+        return {name: to_tensor(array, torch.empty(0)) for future in futures
+                for name, array in future.result().items()}
+
+    def put(self, tensors: Mapping[str, Tensor]) -> None:
+        """Keeps tensors under the names, and waits for it."""
+        arrays = {name: np.ascontiguousarray(to_array(tensor)).reshape(tensor.shape)
+                  for name, tensor in tensors.items()}
+        layouts = {name: "OIX" for name, array in arrays.items() if array.ndim > 1}
+        futures = [self.pipeline.submit(self.session.put, {n: arrays[n] for n in chunk},
+                                        layouts=layouts)
+                   for chunk in _chunks({n: array.nbytes for n, array in arrays.items()})]
+        for future in futures:
+            future.result()
+
+    def _loss_run(self, args: tuple[Any, ...], loss: str,
+                  attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:
+        """Returns the program with the loss, its inputs, and the compute dtype."""
+        if loss not in _LOSSES:
+            raise invalid("INVALID_ENUM", "loss", loss, " or ".join(_LOSSES))
+        *args_of_model, target = args
+        inputs, constants = bind(self.model, tuple(args_of_model), {})
+        settings = tuple((name, float(value) if name in _NUMBERS else value)  # type: ignore
+                         for name, value in attributes.items())
+        variant = self._variant(inputs, constants, Loss(loss, settings))
+        tensors = _used(inputs, variant) | {TARGET: target}
+        return variant, arrays_of(tensors), self._compute_dtype(inputs)
+
+    def _variant(self, inputs: Mapping[str, Tensor], constants: Mapping[str, Any],
+                 loss: Loss | None) -> Variant:
+        """Returns the program for the modules' modes and the parameters' requires_grad,
+        loaded where it is new."""
+        key = (tuple(inputs), tuple(constants.items()), loss,
+               tuple(module.training for module in self.model.modules()),
+               tuple(parameter.requires_grad for parameter in self.model.parameters()))
+        if key not in self._variants:
+            imported = import_model(self.model, list(inputs), constants, loss)
+            name = f"program-{imported.program.digest()[:32]}"
+            if name not in self._loaded:
+                self.pipeline.call(self.session.load_program, name, imported.program)
+                self._loaded.add(name)
+            self._variants[key] = Variant(name, imported)
+        return self._variants[key]
+
+    def _compute_dtype(self, inputs: Mapping[str, Tensor]) -> str:
+        dtype = next((autocast_dtype(tensor) for tensor in inputs.values()), None)
+        if dtype is not None and dtype not in _DTYPES:
+            raise invalid("DTYPE_MISMATCH", "autocast", dtype, "torch.bfloat16")
+        return _DTYPES[dtype or self._dtype]
+
+    def _note_gradients(self, names: Iterable[str]) -> None:
+        if self._with_gradient is not None:
+            self._with_gradient.update(names)
+
+    def _forget_gradients(self, update: Update) -> None:
+        """Follows what an update does with gradients; one that may be skipped drops them."""
+        if update.skip_nonfinite:
+            self._with_gradient = None
+        elif not update.keep_gradients and self._with_gradient is not None:
+            self._with_gradient.difference_update(
+                *(group.parameters for group in update.groups))
+
+    def _send(self, method: Callable[..., Any], *args: Any, **keywords: Any) -> None:
+        try:
+            self.pipeline.send(method, *args, **keywords)
+        except BaseException:
+            self._with_gradient = None
+            raise
+
+    def _names_of_state(self) -> dict[str, str]:
+        """Returns the names in torch's state_dict, and those in the session: a tied
+        parameter has the first of its names there."""
+        first = {id(tensor): name for name, tensor in (
+            *self.model.named_parameters(), *self.model.named_buffers())}
+        return {name: first[id(tensor)]
+                for name, tensor in self.model.state_dict(keep_vars=True).items()}
+
+    def _put_new(self, model: nn.Module) -> None:
+        tensors = dict((*model.named_parameters(), *model.named_buffers()))
+        taken = self.session.tensors().keys() & tensors.keys()
+        if taken:
+            raise AlreadyExists(message_of(
+                "session", f"'{min(taken)}', which it has already",
+                "a session of its own for each network, or put=False"))
+        self.put({name: tensor.detach() for name, tensor in tensors.items()})
+        self._with_gradient = set()
+
+
+def _without_values(model: nn.Module) -> nn.Module:
+    """Returns a copy of the model whose tensors have shapes alone."""
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"),
+                                           parameter.requires_grad)
+    for buffer in model.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(model, memo)
+
+
+def _used(inputs: Mapping[str, Tensor], variant: Variant) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in inputs.items()
+            if name in variant.imported.inputs}
+
+
+def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yields the names, as many together as a message of moderate size takes."""
+    chunk: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if chunk and total + size > _CHUNK_BYTES:
+            yield chunk
+            chunk, total = [], 0
+        chunk.append(name)
+        total += size
+    if chunk:
+        yield chunk

@@ -1,0 +1,99 @@
+"""One run of a remote network: torch's graph gets a node whose backward is the server's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from convgrad.errors import bad_reply, unimplemented
+from convgrad.networks import Run, gradient_name
+from convgrad.torch.tensors import to_array, to_tensor
+
+if TYPE_CHECKING:
+    from convgrad.torch.remote_network import RemoteNetwork, Variant
+
+_TORCH: Any = torch
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A forward, ready to be sent."""
+
+    network: RemoteNetwork
+    variant: Variant
+    inputs: dict[str, Tensor]
+    compute_dtype: str
+
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Returns the program's outputs, differentiable where torch would have them so."""
+        trains = bool(self.variant.imported.trainable)
+        wanted = trains or any(x.requires_grad for x in self.inputs.values())
+        if not torch.is_grad_enabled() or not wanted:
+            return self.run("")
+        # The node of a view tells in a backward whether parameters' gradients are wanted.
+        leaf = torch.empty(0, requires_grad=trains)
+        outputs: tuple[Tensor, ...] = _Differentiable.apply(
+            self, leaf.view_as(leaf), *self.inputs.values())
+        return outputs
+
+    def run(self, tape: str) -> tuple[Tensor, ...]:
+        network = self.network
+        network.tapes.drop_dead()
+        run = network.pipeline.call(
+            network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
+            compute_dtype=self.compute_dtype, change=self.variant.imported.program.is_training)
+        like = next(iter(self.inputs.values()), torch.empty(0))
+        return tuple(_taken(run, name, like) for name in self.variant.outputs)
+
+
+class _Differentiable(torch.autograd.Function):
+    """Inputs: what to run; a token that stands for all parameters; input tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Forward, token: Tensor,
+                *inputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.network, ctx.variant = call.network, call.variant
+        ctx.tape = call.network.tapes.new_name()
+        ctx.inputs = [(name, x.dtype, x.device) for name, x in call.inputs.items()]
+        outputs = call.run(ctx.tape)
+        # Freed by torch when it would free what a backward of its own needs.
+        ctx.save_for_backward(call.network.tapes.token(ctx.tape))
+        ctx.set_materialize_grads(False)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise unimplemented("create_graph", "derivatives of a remote network's gradients",
+                                "create_graph=False, or convgrad.torch.offload")
+        _ = ctx.saved_tensors  # raises torch's error after a backward without retain_graph
+        network: RemoteNetwork = ctx.network
+        variant: Variant = ctx.variant
+        given = {name: gradient.float() for name, gradient in zip(
+            variant.outputs, gradients) if gradient is not None}
+        wanted = [name for (name, _, _), needs in zip(ctx.inputs, ctx.needs_input_grad[2:])
+                  if needs]
+        trains = ctx.needs_input_grad[1] and _TORCH._C._will_engine_execute_node(
+            ctx.next_functions[0][0])
+        found: list[Tensor | None] = [None] * len(ctx.inputs)
+        if given and (wanted or trains):
+            run = network.run_backward(ctx.tape, arrays_of(given), wanted,
+                                       variant if trains else None)
+            for i, (name, dtype, device) in enumerate(ctx.inputs):
+                if run is not None and name in wanted:
+                    like = torch.empty(0, device=device)
+                    found[i] = _taken(run, gradient_name(name), like).to(dtype)
+        return None, None, *found
+
+
+def arrays_of(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    return {name: to_array(tensor) for name, tensor in tensors.items()}
+
+
+def _taken(run: Run, name: str, like: Tensor) -> Tensor:
+    if name not in run.values:
+        raise bad_reply(name, "nothing", "a tensor")
+    return to_tensor(run.values[name], like)

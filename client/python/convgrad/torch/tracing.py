@@ -1,0 +1,129 @@
+"""A model's forward as a graph of calls, each with the module that it comes from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch import nn
+from torch.nn.parameter import UninitializedParameter
+from torch.nn.utils import parametrize
+
+from convgrad.errors import Unimplemented, invalid, unimplemented
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_PARAMETER_DTYPES = (torch.float32, torch.int64)
+_MODULE = "convgrad_module"
+
+
+def named(module: nn.Module, path: str) -> str:
+    """Returns how errors call a module."""
+    return f"{path or 'the model'} ({type(module).__name__})"
+
+
+def refuse(where: str, found: object, expected: str) -> Unimplemented:
+    return unimplemented(f"model.{where}", found, expected)
+
+
+def check_model(model: nn.Module) -> None:
+    """Raises Unimplemented or InvalidArgument, naming the module, for what no server can
+    compute."""
+    if not isinstance(model, nn.Module):
+        raise invalid("INVALID_ENUM", "model", type(model).__name__, "a torch.nn.Module")
+    for path, module in model.named_modules():
+        if any(isinstance(p, UninitializedParameter) for p in module.parameters(False)):
+            raise refuse(named(module, path), "parameters without a shape",
+                         "a model through which a batch went")
+        if parametrize.is_parametrized(module):
+            raise refuse(named(module, path), "a parametrization",
+                         "plain parameters: torch.nn.utils.parametrize.remove_parametrizations")
+        if any(getattr(module, hooks, None) for hooks in _HOOKS):
+            raise refuse(named(module, path), "a hook", "none inside a remote network")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise refuse(named(module, path), "a TorchScript module", "an eager one")
+    for name, parameter in model.named_parameters():
+        if parameter._backward_hooks:
+            raise refuse(name, "a hook", "none on a remote parameter")
+        if parameter.dtype != torch.float32:
+            raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", parameter.dtype,
+                          "torch.float32; autocast or dtype=torch.bfloat16 computes in bf16")
+    for name, buffer in model.named_buffers():
+        if buffer.dtype not in _PARAMETER_DTYPES:
+            raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", buffer.dtype,
+                          "torch.float32 or torch.int64")
+
+
+def trace(model: nn.Module, constants: Mapping[str, Any]) -> torch.fx.Graph:
+    """Returns the graph of the model's forward, in the modes that its modules are in.
+
+    `constants` are arguments of the forward that aren't tensors, by name.
+    Errors: Unimplemented naming the module whose forward can't be followed.
+    """
+    tracer = _Tracer()
+    try:
+        return tracer.trace(model, dict(constants) or None)
+    except Unimplemented:
+        raise
+    except Exception as error:  # of torch.fx, and whatever a forward does with a Proxy
+        path = tracer.failed_path
+        raise refuse(named(model.get_submodule(path), path), str(error) or repr(error),
+                     "a forward whose control flow doesn't depend on data") from error
+
+
+def module_path(node: torch.fx.Node) -> str:
+    """Returns the path of the module whose forward has made the call."""
+    return str(node.meta.get(_MODULE, ""))
+
+
+class _Tracer(torch.fx.Tracer):
+    """Notes for each call in which module's forward it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._paths = [""]
+        self.failed_path = ""
+        """Of the innermost module whose forward has raised."""
+
+    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        self._paths.append(self.path_of_module(m))
+        try:
+            return super().call_module(m, forward, args, kwargs)
+        except Exception:
+            self.failed_path = self.failed_path or self._paths[-1]
+            raise
+        finally:
+            self._paths.pop()
+
+    def create_node(self, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        node = super().create_node(*args, **kwargs)
+        node.meta[_MODULE] = self._paths[-1]
+        return node
+
+
+def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[
+        dict[str, torch.Tensor], dict[str, Any]]:
+    """Returns the forward's arguments by name: tensors, and what else differs from its
+    default or has none that it could be traced with.
+
+    Errors: TypeError as of a call; Unimplemented for tensors inside lists.
+    """
+    signature = inspect.signature(model.forward)
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    tensors, constants = {}, {}
+    for name, value in bound.arguments.items():
+        kind = signature.parameters[name].kind
+        if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            if value:
+                raise refuse("forward", f"*{name}", "arguments with names of their own")
+        elif isinstance(value, torch.Tensor):
+            tensors[name] = value
+        elif value is None or isinstance(value, (bool, int, float, str)):
+            constants[name] = value
+        else:
+            raise refuse("forward", f"{name}, a {type(value).__name__}",
+                         "tensors, numbers, words or None")
+    return tensors, constants
