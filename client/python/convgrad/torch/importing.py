@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -79,6 +79,9 @@ def import_model(model: nn.Module, inputs: Sequence[str], constants: Mapping[str
             raise refuse("forward", f"{value} among what it returns", "tensors")
         if not isinstance(value, Value):
             return value
+        if value.kind != "a result":
+            raise refuse("forward", f"{value.kind}, {value.name}, among what it returns",
+                         "results of operators")
         if value.name not in found:
             found.append(value.name)
         return Output(found.index(value.name))
@@ -109,8 +112,9 @@ class _Importer:
         self._env: dict[torch.fx.Node, Any] = {}
         self._node: torch.fx.Node | None = None
         self.program = Program()
-        self._values = {name: Value(self.program.input(name), next(self._memory))
-                        for name in inputs}
+        self._values = {
+            name: Value(self.program.input(name), next(self._memory), kind="an input")
+            for name in inputs}
         # By the tensor's id; a tied parameter has the first of its names.
         self._parameters = {
             id(tensor): self._declare(name, tensor)
@@ -120,7 +124,7 @@ class _Importer:
         self.program.parameter(
             name, tuple(tensor.shape), fixed=not tensor.requires_grad,
             dtype="i64" if tensor.dtype == torch.int64 else "f32")
-        return Value(name, next(self._memory))
+        return Value(name, next(self._memory), kind="a parameter")
 
     def follow(self, graph: torch.fx.Graph) -> Any:
         """Returns what the forward returns."""
@@ -193,7 +197,7 @@ class _Importer:
         for node, value in self._env.items():
             if not isinstance(value, Value) or value.memory != old.memory:
                 continue
-            self._env[node] = Value(new.name, old.memory) if value.name == old.name else (
+            self._env[node] = replace(new, memory=old.memory) if value.name == old.name else (
                 Stale(value.name))
 
     # What operator_table's functions use.
@@ -216,9 +220,8 @@ class _Importer:
     def add(self, operator: str, *operands: Any, view_of: Value | None = None,
             **attributes: Attribute | None) -> Value:
         """Adds a step. Attributes that are None are left out."""
-        for operand in operands:
-            if operand is not None and not isinstance(operand, Value):
-                raise self.refuse(f"{operator} with {operand!r}", "tensors alone")
+        for i, operand in enumerate(operands):
+            self._check_operand(operator, i, operand)
         assert self._node is not None
         name = self.program.step(
             operator, *(operand and operand.name for operand in operands),
@@ -228,7 +231,18 @@ class _Importer:
 
     def copy(self, value: Value) -> Value:
         """Returns the same value in memory of its own."""
-        return Value(value.name, next(self._memory), value.is_single)
+        return replace(value, memory=next(self._memory))
+
+    def _check_operand(self, operator: str, position: int, operand: Any) -> None:
+        if operand is None:
+            return
+        if not isinstance(operand, Value):
+            raise self.refuse(f"{operator} with {operand!r}", "tensors alone")
+        wants_parameter = operator in operator_table.TAKE_PARAMETERS and position > 0
+        if wants_parameter != (operand.kind == "a parameter"):
+            raise self.refuse(f"{operator} with {operand.kind}, {operand.name}",
+                              f"a parameter as operand {position}" if wants_parameter else
+                              "inputs and results of other operators")
 
 
 def _is_constant(arguments: Any) -> bool:

@@ -29,6 +29,8 @@ class Value:
     """Equal for tensors that are views of one another."""
     is_single: bool = False
     """Whether it is known to have one element for each channel of a sample."""
+    kind: str = "a result"
+    """Or "a parameter", "an input"."""
 
 
 @dataclass(frozen=True)
@@ -251,6 +253,9 @@ def _batch_norm_module(to: Importer, m: Any, x: Value) -> Value:
                       m.eps, to.parameter(batches))
 
 
+# Those whose operands behind the first are parameters.
+TAKE_PARAMETERS = ("conv", "conv_transpose", "linear", "batch_norm")
+
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -313,6 +318,8 @@ def of_module(module: nn.Module) -> Function | None:
 def of_function(target: Any) -> Function | None:
     """Returns what takes the importer and the arguments of a function, or of the tensor's
     method of this name."""
+    if isinstance(target, type) and issubclass(target, tuple):  # a namedtuple's class
+        return lambda to, *args, **kwargs: target(*args, **kwargs)
     return _FUNCTIONS.get(target)
 
 
