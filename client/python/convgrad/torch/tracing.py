@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -78,6 +79,22 @@ def module_path(node: torch.fx.Node) -> str:
     return str(node.meta.get(_MODULE, ""))
 
 
+class _Proxy(torch.fx.Proxy):
+    """Torch's own takes `x += y` for `x = x + y`, which other names of x would not see."""
+
+
+def _in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self: torch.fx.Proxy, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+    return method
+
+
+for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul",
+              "iand", "ior", "ixor", "ilshift", "irshift"):
+    setattr(_Proxy, f"__{_name}__", _in_place(getattr(operator, _name)))
+
+
 class _Tracer(torch.fx.Tracer):
     """Notes for each call in which module's forward it is."""
 
@@ -96,6 +113,9 @@ class _Tracer(torch.fx.Tracer):
             raise
         finally:
             self._paths.pop()
+
+    def proxy(self, node: torch.fx.Node) -> torch.fx.Proxy:
+        return _Proxy(node, self)
 
     def create_node(self, *args: Any, **kwargs: Any) -> torch.fx.Node:
         node = super().create_node(*args, **kwargs)

@@ -1,0 +1,328 @@
+"""From a PyTorch model to a program: what the steps are, and what is refused."""
+
+import collections
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_networks import NETWORKS, Residual, make
+from torch import nn
+from torch.nn.utils import parametrize
+
+import convgrad
+from convgrad.torch.importing import Loss, Output, import_model
+from convgrad.torch.tracing import check_model
+
+IMAGES = torch.zeros(2, 3, 8, 8)
+
+
+def import_(model, inputs=("x",), constants=None, loss=None):
+    check_model(model)
+    return import_model(model, inputs, constants or {}, loss)
+
+
+def steps_of(imported):
+    return [(step.result, step.operator, *step.operands)
+            for step in imported.program.message.steps]
+
+
+def attributes_of(step):
+    found = {}
+    for attribute in step.attributes:
+        kind = attribute.WhichOneof("value")
+        value = getattr(attribute, kind)
+        found[attribute.name] = (
+            list(value.values) if kind in ("integers", "numbers") else value)
+    return found
+
+
+class Module(nn.Module):
+    """Of a function of the module and its inputs, and of submodules by name."""
+
+    def __init__(self, function, **modules):
+        super().__init__()
+        for name, module in modules.items():
+            setattr(self, name, module)
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+def test_a_residual_block():
+    imported = import_(Residual(4, 8, 2).eval())
+    assert steps_of(imported) == [
+        ("conv1", "conv", "x", "conv1.weight", ""),
+        ("bn1", "batch_norm", "conv1", "bn1.weight", "bn1.bias", "bn1.running_mean",
+         "bn1.running_var", ""),
+        ("relu", "relu", "bn1"),
+        ("conv2", "conv", "relu", "conv2.weight", ""),
+        ("bn2", "batch_norm", "conv2", "bn2.weight", "bn2.bias", "bn2.running_mean",
+         "bn2.running_var", ""),
+        ("downsample_0", "conv", "x", "downsample.0.weight", ""),
+        ("downsample_1", "batch_norm", "downsample_0", "downsample.1.weight",
+         "downsample.1.bias", "downsample.1.running_mean", "downsample.1.running_var", ""),
+        ("iadd", "add", "bn2", "downsample_1"),
+        ("relu_1", "relu", "iadd")]
+    message = imported.program.message
+    assert attributes_of(message.steps[0]) == {
+        "stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
+    assert list(message.outputs) == ["relu_1"] and imported.outputs == Output(0)
+    assert imported.inputs == ("x",) and len(imported.trainable) == 9
+    fixed = {p.name for p in message.parameters if p.fixed}
+    assert fixed == {f"{bn}.{s}" for bn in ("bn1", "bn2", "downsample.1")
+                     for s in ("running_mean", "running_var")}
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_networks_of_each_kind(kind):
+    model = make(kind)
+    count = collections.Counter(
+        step.operator for step in import_(model).program.message.steps)
+    modules = collections.Counter(type(module).__name__ for module in model.modules())
+    assert count["conv"] == modules["Conv2d"] and count["batch_norm"] == modules["BatchNorm2d"]
+    assert set(import_(model).trainable) == set(dict(model.named_parameters()))
+
+
+def test_modes_of_modules():
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.25), nn.BatchNorm1d(
+        4, momentum=None, eps=0.1), nn.BatchNorm1d(4, affine=False, track_running_stats=False))
+    norms = [step for step in import_(model, ("input",)).program.message.steps]
+    assert [step.operator for step in norms] == [
+        "batch_norm", "dropout", "batch_norm", "batch_norm"]
+    assert attributes_of(norms[0])["training"] is True
+    assert norms[0].operands[-1] == "0.num_batches_tracked"
+    assert attributes_of(norms[1]) == {"p": 0.25, "training": True}
+    assert attributes_of(norms[2]) == {"training": True, "momentum": "none", "eps": 0.1}
+    assert list(norms[3].operands) == ["_2", "", "", "", "", ""]
+    model[0].eval()
+    model[1].eval()
+    steps = import_(model, ("input",)).program.message.steps
+    assert [step.operator for step in steps] == ["batch_norm"] * 3
+    assert attributes_of(steps[0])["training"] is False and not steps[0].operands[-1]
+    # Without running statistics those of the batch are used in evaluation, too.
+    assert attributes_of(import_(model.eval(), ("input",)).program.message.steps[2])["training"]
+
+
+def test_requires_grad_is_trainable():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    assert import_(model, ("input",)).trainable == ("1.weight", "1.bias")
+
+
+def test_tied_weights_and_reused_modules():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4, bias=False))
+    model[2].weight = model[0].weight
+    model.add_module("3", model[0])
+    assert [step[1:] for step in steps_of(import_(model, ("input",)))] == [
+        ("linear", "input", "0.weight", "0.bias"), ("relu", "_0"),
+        ("linear", "_1", "0.weight", ""), ("linear", "_2", "0.weight", "0.bias")]
+
+
+def test_what_is_changed_in_place_is_seen_by_all():
+    def forward(self, x):
+        y = self.conv(x)
+        z = y
+        F.relu(y, inplace=True)
+        y += x
+        return z * torch.sigmoid(y)
+
+    model = Module(forward, conv=nn.Conv2d(3, 3, 1))
+    assert steps_of(import_(model))[1:] == [
+        ("relu", "relu", "conv"), ("iadd", "add", "relu", "x"), ("sigmoid", "sigmoid", "iadd"),
+        ("mul", "mul", "iadd", "sigmoid")]
+    for relu in (lambda y: y.relu_(), lambda y: F.relu(y, True), nn.ReLU(inplace=True)):
+        model = Module(lambda self, x: (self.conv(x), self.relu)[0], conv=nn.Conv2d(3, 3, 1))
+        model.function = lambda self, x, relu=relu: (lambda y: relu(y) + y)(self.conv(x))
+        if isinstance(relu, nn.Module):
+            model.relu = relu
+        assert steps_of(import_(model))[-1][2:] == (steps_of(import_(model))[-2][0],) * 2
+
+
+def test_a_view_of_what_was_changed_in_place():
+    def forward(self, x):
+        y = self.conv(x)
+        z = y.flatten(1)
+        y.relu_()
+        return z
+
+    with pytest.raises(convgrad.Unimplemented, match="a view of a tensor changed in place"):
+        import_(Module(forward, conv=nn.Conv2d(3, 3, 1)))
+
+    def copying(self, x):
+        y = self.conv(x)
+        z = y.clone()
+        y.relu_()
+        return z + y
+
+    assert steps_of(import_(Module(copying, conv=nn.Conv2d(3, 3, 1))))[-1][2:] == (
+        "conv", "relu_")
+
+
+class Pair(NamedTuple):
+    one: torch.Tensor
+    other: torch.Tensor
+
+
+@pytest.mark.parametrize("returned, expected", [
+    (lambda a, b: (a, b), (Output(0), Output(1))),
+    (lambda a, b: [b, b], [Output(0), Output(0)]),
+    (lambda a, b: {"a": a, "none": None, "n": [3, (b,)]},
+     {"a": Output(0), "none": None, "n": [3, (Output(1),)]}),
+    (Pair, Pair(Output(0), Output(1)))])
+def test_what_a_forward_returns(returned, expected):
+    model = Module(lambda self, x: returned(torch.relu(x), torch.sigmoid(x)))
+    found = import_(model).outputs
+    assert found == expected and type(found).__name__.endswith(type(expected).__name__)
+
+
+def test_what_no_output_needs_is_left_out():
+    model = Module(lambda self, x: (self.used(x), self.unused(x))[0],
+                   used=nn.Conv2d(3, 3, 1), unused=nn.Conv2d(3, 3, 1))
+    imported = import_(model)
+    assert len(imported.program.message.steps) == 1
+    assert imported.trainable == ("used.weight", "used.bias")
+
+
+@pytest.mark.parametrize("flatten", [
+    lambda x: x.view(x.size(0), -1), lambda x: x.reshape(x.shape[0], -1),
+    lambda x: x.view(x.size()[0], 12), lambda x: x.view(-1, 12), lambda x: x.flatten(1),
+    lambda x: torch.flatten(x, start_dim=1), lambda x: x.contiguous().view((x.size(0), -1))])
+def test_ways_to_flatten(flatten):
+    model = Module(lambda self, x: self.fc(flatten(x)), fc=nn.Linear(12, 2))
+    steps = steps_of(import_(model))
+    assert [step[1] for step in steps] == ["flatten", "linear"] and steps[0][2] == "x"
+
+
+def test_the_broadcast_operand_comes_second():
+    def forward(self, x):
+        scale = torch.sigmoid(self.conv(F.adaptive_avg_pool2d(x, 1)))
+        return scale * torch.relu(x)
+
+    steps = steps_of(import_(Module(forward, conv=nn.Conv2d(3, 3, 1))))
+    assert steps[-1] == ("mul", "mul", "relu", "sigmoid")
+
+
+def test_operators_attributes():
+    def forward(self, x):
+        x = F.leaky_relu(F.conv2d(x, self.conv.weight, None, 1, "same"), 0.2)
+        x = F.max_pool2d(x, 2, padding=1, ceil_mode=True)
+        x = F.avg_pool2d(x, (2, 1), divisor_override=3)
+        x = F.interpolate(x, size=(7, 5), mode="bilinear", align_corners=True)
+        return F.dropout(F.interpolate(x, scale_factor=2), 0.3, self.training)
+
+    steps = import_(Module(forward, conv=nn.Conv2d(3, 3, 3))).program.message.steps
+    found = {step.operator: attributes_of(step) for step in reversed(list(steps))}
+    assert found["conv"]["padding"] == "same" and found["leaky_relu"] == {
+        "negative_slope": 0.2}
+    assert found["max_pool"] == {"kernel_size": 2, "padding": 1, "dilation": 1,
+                                 "ceil_mode": True}
+    assert found["avg_pool"] == {"kernel_size": [2, 1], "padding": 0, "ceil_mode": False,
+                                 "count_include_pad": True, "divisor_override": 3}
+    assert found["upsample"] == {"size": [7, 5], "mode": "bilinear", "align_corners": True}
+    assert attributes_of(steps[5]) == {"scale_factor": 2.0, "mode": "nearest",
+                                       "align_corners": False}
+    assert found["dropout"] == {"p": 0.3, "training": True}
+
+
+def test_a_loss_at_the_end():
+    loss = Loss("cross_entropy", (("label_smoothing", 0.1),))
+    imported = import_(nn.Sequential(nn.Linear(4, 2)), ("input",), loss=loss)
+    message = imported.program.message
+    assert steps_of(imported)[-1] == ("loss", "cross_entropy", "_0", "target")
+    assert list(message.outputs) == ["loss", "_0"] and message.inputs[1].is_index
+    with pytest.raises(convgrad.Unimplemented, match="several outputs"):
+        import_(Module(lambda self, x: (torch.relu(x), torch.sigmoid(x))), loss=loss)
+
+
+def test_arguments_that_are_no_tensors():
+    class Optional(nn.Module):
+        def forward(self, x, mask=None, scale: bool = False, y=None):
+            x = torch.relu(x) if mask is None else x * mask
+            return torch.sigmoid(x) if scale else x
+
+    plain = import_(Optional(), ("x",), {"mask": None, "scale": False, "y": None})
+    assert [step[1] for step in steps_of(plain)] == ["relu"]
+    masked = import_(Optional(), ("x", "mask"), {"scale": True, "y": None})
+    assert [step[1] for step in steps_of(masked)] == ["mul", "sigmoid"]
+
+
+class Depends(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+class Reflect(nn.Conv2d):
+    """Derived, and followed into its own forward."""
+
+    def forward(self, x):
+        return F.conv2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), self.weight, self.bias)
+
+
+def hooked(module):
+    module[0].register_forward_hook(lambda *_: None)
+    return module
+
+
+def parametrized():
+    model = nn.Sequential(nn.Linear(2, 2))
+    parametrize.register_parametrization(model[0], "weight", nn.Identity())
+    return model
+
+
+@pytest.mark.parametrize("model, words", [
+    (lambda: nn.Sequential(nn.Linear(2, 2), nn.GELU()), r"1 \(GELU\): found .*GELU"),
+    (lambda: nn.Sequential(nn.Sequential(nn.LayerNorm(2))), r"0\.0 \(LayerNorm\)"),
+    (lambda: nn.Sequential(Depends()), r"0 \(Depends\).*control flow"),
+    (lambda: nn.Sequential(Reflect(3, 3, 3)), r"0 \(Reflect\).*pad"),
+    (lambda: Module(lambda self, x: x * 2 + torch.relu(x)), r"mul with 2, expected tensors"),
+    (lambda: Module(lambda self, x: x * self.c.bias, c=nn.Linear(2, 2)),
+     r"mul with a parameter, c\.bias"),
+    (lambda: Module(lambda self, x: F.linear(x, self.t), t=torch.zeros(2, 2)),
+     "neither parameter nor buffer"),
+    (lambda: Module(lambda self, x: x.view(-1, 12)), r"a view as \(-1, 12\)"),
+    (lambda: Module(lambda self, x: torch.cat([x, x])), "concat along axis 0"),
+    (lambda: Module(lambda self, x: x.mean((2, 3))), r"Tensor\.mean"),
+    (lambda: Module(lambda self, x: torch.add(x, x, alpha=2)), "add with alpha=2"),
+    (lambda: Module(lambda self, x: F.interpolate(torch.relu(x), size=x.shape[2:])),
+     "a size|an axis of a shape|another tensor's size"),
+    (lambda: Module(lambda self, x: F.interpolate(x, scale_factor=2, mode="bicubic")),
+     "bicubic"),
+    (lambda: Module(lambda self, x: x), "an input, x, among what it returns"),
+    (lambda: Module(lambda self, x: (torch.relu(x), x.size(0))), "among what it returns"),
+    (lambda: nn.Sequential(nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")),
+     r"0 \(Conv2d\): found padding_mode=circular"),
+    (lambda: nn.Sequential(nn.MaxPool2d(2, return_indices=True)), "return_indices"),
+    (lambda: nn.Sequential(nn.AdaptiveAvgPool2d((None, 1))), "adaptive_avg_pool"),
+    (lambda: hooked(nn.Sequential(nn.Linear(2, 2))), r"0 \(Linear\): found a hook"),
+    (parametrized, r"0 \(ParametrizedLinear\): found a parametrization"),
+    (lambda: nn.Sequential(nn.LazyLinear(3)), r"0 \(LazyLinear\): found parameters without"),
+    (lambda: nn.Sequential(torch.jit.script(nn.Linear(2, 2))), "TorchScript")])
+def test_what_is_refused(model, words):
+    model = model()
+    inputs = ("input",) if type(model) is nn.Sequential else ("x",)
+    with pytest.raises(convgrad.Unimplemented, match=words):
+        import_(model, inputs)
+
+
+@pytest.mark.parametrize("model, words", [
+    (lambda: nn.Linear(2, 2).double(), "model.weight.dtype: found torch.float64"),
+    (lambda: nn.Linear(2, 2).bfloat16(), "model.weight.dtype: found torch.bfloat16"),
+    (lambda: torch.relu, "found builtin_function_or_method, expected a torch.nn.Module")])
+def test_what_is_invalid(model, words):
+    with pytest.raises(convgrad.InvalidArgument, match=words):
+        check_model(model())
+
+
+def test_programs_names_and_attributes():
+    program = convgrad.Program()
+    x = program.input("x")
+    one, two = program.step("relu", x), program.step("relu", x)
+    assert (one, two) == ("relu", "relu_2")
+    with pytest.raises(convgrad.InvalidArgument, match="the name 'x' twice"):
+        program.parameter("x", (3,))
+    with pytest.raises(convgrad.InvalidArgument, match="parameters.w.dtype: found bf16"):
+        program.parameter("w", (3,), dtype="bf16")
+    with pytest.raises(convgrad.InvalidArgument, match="attributes.p: found"):
+        program.step("dropout", x, attributes={"p": ["a"]})
