@@ -5,6 +5,7 @@ Each returns the call that a Session sends, as operations.py does for convolutio
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -105,7 +106,6 @@ class Run(NamedTuple):
     values: dict[str, Array]
     """By name: values of the program; gradients of inputs as "INPUT#gradient"."""
     report: network_pb2.RunReport
-    updated: Updated | None = None
 
 
 def gradient_name(name: str) -> str:
@@ -133,15 +133,15 @@ def drop_programs(*names: str, tapes: Iterable[str] = (),
 
 def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
-        backward: Backward | None = None, update: Update | None = None,
-        change: bool = False, timeout: float | None = None) -> Call[Run]:
+        backward: Backward | None = None, change: bool = False,
+        timeout: float | None = None) -> Call[Run]:
     """Runs a loaded program on inputs: arrays, or names of kept tensors.
 
     Returns the values named in `fetched`, by default the program's outputs. Under the name
     `tape` the session keeps what backward() needs. With `backward` gradients of the
-    program's first output, a scalar, are computed in the same call, and `update` steps
-    the parameters. Such a run changes the session, as one with a tape does; `change=True`
-    says so of another one, whose batch_norm or dropout is training (Program.is_training).
+    program's first output, a scalar, are computed in the same call. Either changes the
+    session; `change=True` says so of another run, whose batch_norm or dropout is training
+    (Program.is_training).
     """
     request = network_pb2.RunProgramRequest(program=program, fetched=fetched, tape=tape)
     request.compute_dtype = layouts.wire_dtype(
@@ -152,11 +152,10 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
             input_gradients=backward.input_gradients,
             leave_parameters=backward.leave_parameters,
             scale=_not_zero("backward.scale", backward.scale)))
-    if update is not None:
-        request.update.CopyFrom(update.message())
-    is_change = change or bool(tape) or backward is not None or update is not None
+    is_change = change or bool(tape) or backward is not None
     return Call(_SERVICE + "RunProgram",
-                join_message(request.SerializeToString(), payloads), _decode_run,
+                join_message(request.SerializeToString(), payloads),
+                functools.partial(_decode_run, network_pb2.RunProgramResponse),
                 options=timeout_of(timeout), is_change=is_change)
 
 
@@ -172,17 +171,19 @@ def backward(tape: str, output_gradients: Mapping[str, npt.ArrayLike], *,
     request = network_pb2.BackwardProgramRequest(
         tape=tape, input_gradients=input_gradients, leave_parameters=leave_parameters,
         retain=retain)
-    payloads = _add_tensors(request.output_gradients, output_gradients, "output_gradients")
+    payloads = _add_tensors(
+        request.output_gradients,
+        {name: np.asarray(gradient, order="C") for name, gradient in output_gradients.items()},
+        "output_gradients")
     return _change("BackwardProgram", join_message(request.SerializeToString(), payloads),
-                   _decode_backward, timeout)
+                   functools.partial(_decode_run, network_pb2.BackwardProgramResponse),
+                   timeout)
 
 
 def update(update: Update, *, timeout: float | None = None) -> Call[Updated]:
     """Steps the parameters by the gradients that the session has of them."""
-    return _change(
-        "UpdateParameters", update.message().SerializeToString(),
-        lambda response: _updated(network_pb2.UpdateParametersResponse.FromString(response)),
-        timeout)
+    return _change("UpdateParameters", update.message().SerializeToString(), _decode_update,
+                   timeout)
 
 
 def _change(method: str, message: bytes, decode: Any, timeout: float | None) -> Call[Any]:
@@ -224,29 +225,16 @@ def _add_tensors(messages: Any, tensors: Mapping[str, npt.ArrayLike | str],
     return payloads
 
 
-def _decode_run(response: bytes) -> Run:
-    message, payloads = _message_of(network_pb2.RunProgramResponse, response)
-    return Run(_values_of(message, payloads), message.report,
-               _updated(message.update) if message.HasField("update") else None)
-
-
-def _decode_backward(response: bytes) -> Run:
-    message, payloads = _message_of(network_pb2.BackwardProgramResponse, response)
-    return Run(_values_of(message, payloads), message.report)
-
-
-def _message_of(kind: Any, response: bytes) -> tuple[Any, list[memoryview]]:
+def _decode_run(kind: Any, response: bytes) -> Run:
     try:
         head, payloads = split_message(response)
-        return kind.FromString(head), payloads
+        message = kind.FromString(head)
     except Exception as error:  # ValueError, or protobuf's DecodeError
         raise bad_reply("message", error, "a response") from None
+    return Run({value.name: array_of(value.name, value.tensor, payloads)
+                for value in message.values}, message.report)
 
 
-def _values_of(message: Any, payloads: Sequence[memoryview]) -> dict[str, Array]:
-    return {value.name: array_of(value.name, value.tensor, payloads)
-            for value in message.values}
-
-
-def _updated(message: network_pb2.UpdateParametersResponse) -> Updated:
+def _decode_update(response: bytes) -> Updated:
+    message = network_pb2.UpdateParametersResponse.FromString(response)
     return Updated(message.skipped, message.gradient_norm)

@@ -21,3 +21,17 @@ def client(server):
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)
+
+
+@pytest.fixture
+def make_remote(client):
+    """Returns convgrad.torch.remote with the client; the networks end with the test."""
+    made = []
+
+    def make_one(model, **keywords):
+        made.append(convgrad.torch.remote(model, client, **keywords))
+        return made[-1]
+
+    yield make_one
+    for net in made:
+        net.session.close()

@@ -253,9 +253,7 @@ class RemoteNetwork:
         """Keeps tensors under the names, and waits for it."""
         arrays = {name: np.ascontiguousarray(to_array(tensor)).reshape(tensor.shape)
                   for name, tensor in tensors.items()}
-        layouts = {name: "OIX" for name, array in arrays.items() if array.ndim > 1}
-        futures = [self.pipeline.submit(self.session.put, {n: arrays[n] for n in chunk},
-                                        layouts=layouts)
+        futures = [self.pipeline.submit(self.session.put, {n: arrays[n] for n in chunk})
                    for chunk in _chunks({n: array.nbytes for n, array in arrays.items()})]
         for future in futures:
             future.result()
