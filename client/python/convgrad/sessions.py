@@ -131,6 +131,11 @@ class Session:
         return self._changes.is_stopped
 
     @property
+    def failures(self) -> int:
+        """How often a change has failed, with those behind it."""
+        return self._changes.failures
+
+    @property
     def quota_bytes(self) -> int:
         """What the session may keep."""
         return self._opened.answer.quota_bytes

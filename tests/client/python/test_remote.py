@@ -2,7 +2,6 @@
 graph is kept to."""
 
 import copy
-import gc
 
 import numpy as np
 import pytest
@@ -254,7 +253,7 @@ def test_dropout_drops(make_remote):
     net = make_remote(nn.Sequential(nn.ReLU(), nn.Dropout(0.25)))
     x = torch.ones(4, 1000)
     first, second = net(x), net(x)
-    assert set(first.unique().tolist()) == {0, 1 / 0.75}
+    torch.testing.assert_close(first.unique(), torch.tensor([0, 1 / 0.75]))
     assert 0.7 < (first > 0).float().mean() < 0.8 and not torch.equal(first, second)
     assert torch.equal(net.eval()(x), x)
 
@@ -328,11 +327,6 @@ def test_tapes_go_with_torchs_graph():
     server = ServerProcess()
     with convgrad.Client(server.address) as client, remote(make("Vgg"), client) as net:
         x = images().requires_grad_()
-        net(x)
-        gc.collect()
-        net.zero_grad()
-        net.wait()
-        wait_until(lambda: client and net.wait() is None and True)
         base = kept_bytes(client)
         y = net(x)
         net.wait()
@@ -404,11 +398,11 @@ def test_what_is_refused(make_remote):
 
 def test_gradscaler_and_data_parallel_are_refused(make_remote, tmp_path):
     net = make_remote(OfIntegers())
-    optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=0.1)
-    scaler = torch.cuda.amp.GradScaler()
-    scaler._enabled = True
-    with pytest.raises(convgrad.Unimplemented, match="on the server"):
-        scaler._unscale_grads_(optimizer, torch.ones(1), torch.zeros(1), True)
+    if hasattr(torch.amp, "GradScaler"):  # on the CPU, from PyTorch 2.3 on
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(net(integers(3, 2, 6, 6)).sum()).backward()
+        with pytest.raises(AssertionError, match="RemoteParameter"):
+            scaler.step(convgrad.torch.optim.SGD(net.parameters(), lr=0.1))
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:

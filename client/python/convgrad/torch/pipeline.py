@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from convgrad.errors import EpochEnded
+from convgrad.errors import ConvgradError, EpochEnded
 from convgrad.sessions import Session
 
 R = TypeVar("R")
@@ -37,20 +37,26 @@ class Pipeline:
         """Waits for it; where it came behind one that failed, raises what that failed with."""
         try:
             return future.result()
-        except EpochEnded:
-            self.check()
-            raise
+        except ConvgradError as error:
+            earlier = self._failure()
+            if earlier is None or not isinstance(error, EpochEnded):
+                raise
+            raise earlier from None
 
     def check(self) -> None:
         """Raises what the first change failed with that has failed since the last check."""
+        failure = self._failure()
+        if failure is not None:
+            raise failure
+
+    def _failure(self) -> BaseException | None:
         failure: BaseException | None = None
         while self._sent and self._sent[0].done():
             error = self._sent.popleft().exception()
             # What came behind one that failed says no more than that.
             if failure is None or isinstance(failure, EpochEnded):
                 failure = error or failure
-        if failure is not None:
-            raise failure
+        return failure
 
 
 def mapped(future: Future[R], function: Callable[[R], S]) -> Future[S]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -107,8 +107,9 @@ class RemoteNetwork:
         self._loaded: set[str] = set()
         self._handles = {name: RemoteParameter(self, name, tensor)
                          for name, tensor in self.model.named_parameters()}
-        # Whose gradients the session has; None: that isn't known.
+        # Whose gradients the session has, as long as no change fails; None: that isn't known.
         self._with_gradient: set[str] | None = None
+        self._known_failures = session.failures
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns what the model's forward would, as float32."""
@@ -171,13 +172,15 @@ class RemoteNetwork:
     def zero_grad(self, names: Iterable[str] | None = None) -> None:
         """Drops gradients: all, or those of the parameters named."""
         wanted = set(self._handles if names is None else names)
-        if self._with_gradient is None:
+        failures = self.session.failures
+        if self._with_gradient is None or failures != self._known_failures:
             kept = self.pipeline.call(self.session.tensors)
             self._with_gradient = {n for n in self._handles if gradient_name(n) in kept}
+            self._known_failures = failures
         dropped = sorted(wanted & self._with_gradient)
         self._with_gradient -= wanted
         if dropped:
-            self._send(self.session.drop, *map(gradient_name, dropped))
+            self.pipeline.send(self.session.drop, *map(gradient_name, dropped))
 
     def state_dict(self) -> OrderedDict[str, Tensor]:
         """Fetches parameters and buffers, as torch's state_dict of the model has them."""
@@ -229,12 +232,12 @@ class RemoteNetwork:
                              retain=True)
         if inputs:
             return self.pipeline.call(self.session.backward, tape, gradients, **keywords)
-        self._send(self.session.backward, tape, gradients, **keywords)
+        self.pipeline.send(self.session.backward, tape, gradients, **keywords)
         return None
 
     def send_update(self, update: Update) -> None:
         self._forget_gradients(update)
-        self._send(self.session.update, update)
+        self.pipeline.send(self.session.update, update)
 
     def submit_update(self, update: Update) -> Future[Updated]:
         self._forget_gradients(update)
@@ -304,13 +307,6 @@ class RemoteNetwork:
         elif not update.keep_gradients and self._with_gradient is not None:
             self._with_gradient.difference_update(
                 *(group.parameters for group in update.groups))
-
-    def _send(self, method: Callable[..., Any], *args: Any, **keywords: Any) -> None:
-        try:
-            self.pipeline.send(method, *args, **keywords)
-        except BaseException:
-            self._with_gradient = None
-            raise
 
     def _names_of_state(self) -> dict[str, str]:
         """Returns the names in torch's state_dict, and those in the session: a tied
