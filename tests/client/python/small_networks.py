@@ -121,3 +121,29 @@ SHAPE = (4, 3, 16, 16)
 def make(kind, seed=0):
     torch.manual_seed(seed)
     return NETWORKS[kind]()
+
+
+def images(*shape, seed=1):
+    return torch.randn(shape or SHAPE, generator=torch.Generator().manual_seed(seed))
+
+
+def integers(*shape, seed=1, most=3):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(-most, most + 1, shape, generator=generator).float()
+
+
+class OfIntegers(nn.Module):
+    """Convolution, linear, add, mul, concat, max_pool and relu of small integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Conv2d(2, 3, 3, padding=1)
+        self.other = nn.Conv2d(2, 3, 1)
+        self.fc = nn.Linear(6 * 9, 4)
+        for parameter in self.parameters():
+            parameter.data = integers(*parameter.shape, seed=parameter.numel())
+
+    def forward(self, x):
+        one, other = F.relu(self.one(x)), self.other(x)
+        both = torch.cat([one + other, one * other], 1)
+        return self.fc(F.max_pool2d(both, 2).flatten(1))

@@ -313,16 +313,3 @@ def test_what_is_refused(model, words):
 def test_what_is_invalid(model, words):
     with pytest.raises(convgrad.InvalidArgument, match=words):
         check_model(model())
-
-
-def test_programs_names_and_attributes():
-    program = convgrad.Program()
-    x = program.input("x")
-    one, two = program.step("relu", x), program.step("relu", x)
-    assert (one, two) == ("relu", "relu_2")
-    with pytest.raises(convgrad.InvalidArgument, match="the name 'x' twice"):
-        program.parameter("x", (3,))
-    with pytest.raises(convgrad.InvalidArgument, match="parameters.w.dtype: found bf16"):
-        program.parameter("w", (3,), dtype="bf16")
-    with pytest.raises(convgrad.InvalidArgument, match="attributes.p: found"):
-        program.step("dropout", x, attributes={"p": ["a"]})

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from small_networks import make
-from test_remote import OfIntegers, images, integers
+from cutting_proxy import CuttingProxy
+from small_networks import OfIntegers, images, integers, make
 from torch import nn
 
 import convgrad
@@ -216,6 +216,35 @@ def test_final_weights_are_the_same_bits_in_two_runs(make_remote):
             step(net, optimizer, images(seed=i), torch.tensor([0, 1, 2, 3]))
         states.append(net.state_dict())
     assert_states(states[0], states[1], 0, 0)
+
+
+def trained(client, steps=20):
+    """Returns the weights and losses of steps that aren't waited for."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
+                          nn.Dropout(0.2), nn.Flatten(), nn.Linear(144, 5))
+    with convgrad.torch.remote(model, client) as net:
+        optimizer = optim.Adam(net.parameters(), lr=0.01)
+        losses = []
+        for i in range(steps):
+            losses.append(net.submit_forward_backward(images(4, 3, 6, 6, seed=i), Y))
+            optimizer.step()
+            optimizer.zero_grad()
+            if i % 5 == 0:
+                net(X)  # trains statistics, and is waited for
+        return net.state_dict(), [loss.result() for loss in losses]
+
+
+def test_connections_that_are_cut_change_no_bit(server, client):
+    expected = trained(client)
+    proxy = CuttingProxy(server.address, cuts=30, mean_bytes=6_000)
+    retry = convgrad.RetryPolicy(max_attempts=10_000, max_seconds=0.05)
+    with convgrad.Client(proxy.address, retry=retry) as cut:
+        found = trained(cut)
+    assert proxy.cuts == 30
+    assert_states(found[0], expected[0], 0, 0)
+    assert found[1] == expected[1]
+    proxy.close()
 
 
 def test_what_is_refused(make_remote):
