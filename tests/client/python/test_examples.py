@@ -66,6 +66,21 @@ def test_helps_begin_with_whole_sentences(name):
     assert usage.startswith("usage: ") and description.endswith(".")
 
 
+@pytest.mark.parametrize("loss", ["server", "local"])
+def test_train_remote(server, tmp_path, loss):
+    picture = tmp_path / "loss.png"
+    arguments = ("--target", server.address, "--network", "small", "--batch", "8",
+                 "--steps", "30", "--loss", loss)
+    run = start("train_remote.py", *arguments, "--plot", str(picture))
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, output
+    assert output.count("ms a step") == 2
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    run = start("train_remote.py", *arguments, "--expect", "0.01")
+    assert "expected 0.010 at most" in run.communicate(timeout=600)[0]
+    assert run.returncode == 1
+
+
 def test_numpy_sgd(server):
     run = start("numpy_sgd.py", "--target", server.address)
     output, _ = run.communicate(timeout=600)

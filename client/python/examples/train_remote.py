@@ -1,0 +1,184 @@
+"""Trains a whole network on a convgrad server: images go up, the loss comes back.
+
+    python train_remote.py --target localhost:7070                    # ResNet-18
+    python train_remote.py --network small --steps 200 --plot loss.png
+    python train_remote.py --loss local --batch 8                     # logits down, any loss
+
+The images are generated: a pattern for each class, and noise. Beside it PyTorch trains the
+same network here, from the same weights. Ends with 1 if the remote loss of the last steps
+is above what is expected: 1.25 times PyTorch's, or --expect.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+# See digits.py.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import convgrad
+import convgrad.torch
+
+CLASSES = 10
+# As many of the last steps make the loss that is told, or fewer of few.
+LAST = 20
+# Beyond this share of PyTorch's loss rounding explains no difference.
+TOLERANCE = 1.25
+
+
+class Block(nn.Module):
+    """A residual block of ResNet-18."""
+
+    def __init__(self, channels: int, out: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample: nn.Module = nn.Identity()
+        if stride > 1:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False),
+                                            nn.BatchNorm2d(out))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.relu(self.bn1(self.conv1(x)))
+        y = self.bn2(self.conv2(y))
+        y += self.downsample(x)
+        return self.relu(y)
+
+
+def resnet18() -> nn.Module:
+    blocks = [Block(c, o, s) for o, c0, s0 in ((64, 64, 1), (128, 64, 2), (256, 128, 2),
+                                               (512, 256, 2))
+              for c, s in ((c0, s0), (o, 1))]
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True),
+        nn.MaxPool2d(3, 2, 1), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(512, CLASSES))
+
+
+def small() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, CLASSES))
+
+
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "resnet18": (resnet18, 224), "small": (small, 32)}
+
+
+@dataclass
+class Run:
+    name: str
+    losses: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def last_loss(self) -> float:
+        last = self.losses[-LAST:]
+        return sum(last) / len(last)
+
+
+def generate(steps: int, batch: int, size: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Returns batches of images and their classes."""
+    generator = torch.Generator().manual_seed(1)
+    patterns = F.interpolate(torch.randn(CLASSES, 3, 8, 8, generator=generator), size)
+    batches = []
+    for _ in range(steps):
+        labels = torch.randint(CLASSES, (batch,), generator=generator)
+        noise = torch.randn(batch, 3, size, size, generator=generator)
+        batches.append((patterns[labels] + noise, labels))
+    return batches
+
+
+def train(run: Run, net: Callable[[torch.Tensor], torch.Tensor],
+          optimizer: torch.optim.Optimizer,
+          batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """The same lines for both."""
+    start = time.perf_counter()
+    for images, labels in batches:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(images), labels)
+        loss.backward()
+        optimizer.step()
+        run.losses.append(loss.item())
+    run.seconds = time.perf_counter() - start
+
+
+def train_ahead(run: Run, net: convgrad.torch.RemoteNetwork,
+                optimizer: convgrad.torch.optim.SGD,
+                batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """With the loss on the server, which never waits for the trainer."""
+    start = time.perf_counter()
+    futures = []
+    for images, labels in batches:
+        optimizer.zero_grad()
+        futures.append(net.submit_forward_backward(images, labels))
+        optimizer.step()
+    run.losses = [future.result() for future in futures]
+    run.seconds = time.perf_counter() - start
+
+
+def plot(runs: list[Run], path: str) -> None:
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for run, style in zip(runs, ("-", "--")):
+        axes.plot(run.losses, style, label=run.name)
+    axes.set(xlabel="step", ylabel="training loss", yscale="log")
+    axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--target", default="localhost:7070", help="the server's address")
+    parser.add_argument("--network", choices=sorted(NETWORKS), default="resnet18")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--loss", choices=("server", "local"), default="server",
+                        help="where the loss is computed")
+    parser.add_argument("--plot", metavar="PNG", help="save the losses")
+    parser.add_argument("--expect", type=float, metavar="LOSS", help="the most that is right")
+    arguments = parser.parse_args()
+    make, size = NETWORKS[arguments.network]
+    torch.manual_seed(0)
+    model = make()
+    batches = generate(arguments.steps, arguments.batch, size)
+    remote, local = Run("remote"), Run("PyTorch, here")
+    settings = dict(lr=0.05, momentum=0.9)
+    with convgrad.Client(arguments.target) as client, \
+            convgrad.torch.remote(model, client) as net:
+        optimizer = convgrad.torch.optim.SGD(net.parameters(), **settings)
+        if arguments.loss == "server":
+            train_ahead(remote, net, optimizer, batches)
+        else:
+            train(remote, net, optimizer, batches)
+    train(local, model, torch.optim.SGD(model.parameters(), **settings), batches)
+    for run in (remote, local):
+        print(f"{run.name}: loss {run.losses[0]:.3f}, then {run.last_loss():.3f}; "
+              f"{1000 * run.seconds / arguments.steps:.0f} ms a step")
+    if arguments.plot:
+        plot([remote, local], arguments.plot)
+    expected = arguments.expect
+    if expected is None:
+        expected = TOLERANCE * local.last_loss()
+    if remote.last_loss() > expected:
+        print(f"found a loss of {remote.last_loss():.3f}, expected {expected:.3f} at most")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
