@@ -76,7 +76,7 @@ absl::string_view Call::Metadata(absl::string_view key) const {
   return absl::string_view(found->second.data(), found->second.size());
 }
 
-void Call::AwaitTurn() {
+void Call::AwaitTurn(bool prepares) {
   const CallHold hold(this);
   attendance_.Begin(services_.lifecycle);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
@@ -86,11 +86,21 @@ void Call::AwaitTurn() {
   if (!status.ok()) return OnTurn(status);
   if (!session_.in_session()) return OnTurn(nullptr);
   if (sample() != nullptr) sample()->session = session_.settings().label;
-  session_.Await(deadline_, [this](const ChangeOrder::Decision& decision) {
-    HandOver();
-    if (absl::IsAborted(decision.status())) services_.sessions->CountAbort();
-    OnTurn(decision);
-  });
+  std::function<void()> prepare;
+  // Held, since the call may be over when it is told so.
+  if (prepares) {
+    prepare = [this, hold = std::make_shared<CallHold>(this)] { OnPrepare(); };
+  }
+  session_.Await(
+      deadline_,
+      [this](const ChangeOrder::Decision& decision) {
+        HandOver();
+        if (absl::IsAborted(decision.status())) {
+          services_.sessions->CountAbort();
+        }
+        OnTurn(decision);
+      },
+      std::move(prepare));
   // A cancellation that came before found nobody waiting.
   if (*cancelled_) CancelTurn();
   HandOver();

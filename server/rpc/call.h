@@ -46,13 +46,17 @@ class Call : public grpc::ServerGenericBidiReactor {
   ~Call() override;
 
   // Counts the call as active. One of a session enters it and waits for its
-  // turn; OnTurn tells how that ended, maybe before this returns. To be called
-  // once, before memory is asked for.
-  void AwaitTurn();
+  // turn; OnTurn tells how that ended, maybe before this returns, and for one
+  // that `prepares` OnPrepare may come before. To be called once, before memory
+  // is asked for.
+  void AwaitTurn(bool prepares);
 
   // See ChangeOrder::Decision: null if the call may go on. In any case End is
   // still to come.
   virtual void OnTurn(const ChangeOrder::Decision& /*decision*/) {}
+  // The call may ask for memory and read its message before its turn, which may
+  // come meanwhile, or have come.
+  virtual void OnPrepare() {}
   // Ends the call as the one that it repeats was ended. Requires: OnTurn was
   // told a reply.
   void Repeat(const ChangeOrder::Reply& reply);
@@ -61,6 +65,9 @@ class Call : public grpc::ServerGenericBidiReactor {
   // what the call has. OnMemory tells how the wait ended, maybe before this
   // returns.
   void AwaitMemory(int64_t bytes);
+  // Leaves the budget's queue; OnMemory is told. Returns false if the call
+  // isn't in it.
+  bool CancelWait();
 
   // OK: `reservation()` has the bytes. Otherwise End is still to come.
   virtual void OnMemory(const absl::Status& /*status*/) {}
@@ -138,9 +145,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   void OnGranted(absl::StatusOr<Reservation> granted);
   // Has gRPC drop an answer of `bytes` that the client doesn't take in time.
   void WatchAnswer(int64_t bytes);
-  // Leaves the budget's queue. Returns false if the call isn't in it.
-  bool CancelWait();
-  // Leaves those who wait for their turn; likewise.
+  // Leaves those who wait for their turn. Returns false if the call isn't one.
   bool CancelTurn();
   void OnCancel() final;
 
@@ -159,7 +164,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   std::atomic<uint64_t> waiter_id_{0};
   // In the ClientWatch; 0 if not there so far. What the client is to do, and
   // its taking of the answer.
-  uint64_t client_wait_ = 0;
+  std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;
   SessionPart session_;
   absl::Time wait_start_;

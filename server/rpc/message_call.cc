@@ -12,6 +12,17 @@
 #include "server/memory/admission.h"
 
 namespace convgrad {
+namespace {
+
+// A change of more than this part of all memory waits for its turn first: what
+// waits with its message shouldn't take much from what runs.
+constexpr int64_t kPreparedPart = 8;
+
+bool IsTurn(const std::optional<ChangeOrder::Decision>& decision) {
+  return decision && decision->ok() && **decision == nullptr;
+}
+
+}  // namespace
 
 MessageCall::MessageCall(const CallServices& services,
                          grpc::GenericCallbackServerContext* context,
@@ -31,13 +42,96 @@ void MessageCall::Start() {
   absl::Status status = CheckMessageBytes("request", declared_bytes_);
   if (status.ok()) status = CheckArrival();
   if (!status.ok()) return End(std::move(status));
-  AwaitTurn();
+  AwaitTurn(/*prepares=*/AdmissionBytes(ExpectedBytes()) <=
+            services().memory->budget.capacity_bytes() / kPreparedPart);
+}
+
+void MessageCall::OnPrepare() {
+  {
+    MutexLock lock(&mutex_);
+    if (turn_) return;
+    message_ = Message::kAsked;
+  }
+  AskForMemory();
 }
 
 void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
+  const CallHold hold(this);
+  Message message;
+  {
+    MutexLock lock(&mutex_);
+    turn_ = decision;
+    message = message_;
+    if (message == Message::kUnread && IsTurn(turn_)) {
+      message_ = Message::kAsked;
+    }
+  }
+  if (message == Message::kEnded) return Proceed();
+  if (message != Message::kUnread) {
+    GiveUpIfRefused();
+    return LetNextPrepare();
+  }
+  if (!IsTurn(decision)) return Proceed();
+  AskForMemory();
+}
+
+void MessageCall::AskForMemory() {
+  const CallHold hold(this);
+  AwaitMemory(AdmissionBytes(ExpectedBytes()));
+  GiveUpIfRefused();
+}
+
+void MessageCall::GiveUpIfRefused() {
+  bool gives_up;
+  {
+    MutexLock lock(&mutex_);
+    if (!turn_ || IsTurn(turn_)) return;
+    gives_up = message_ == Message::kComing && StopAwaitingClient();
+    if (gives_up) message_ = Message::kEnded;
+  }
+  gives_up ? Proceed() : static_cast<void>(CancelWait());
+}
+
+void MessageCall::LetNextPrepare() {
+  if (!session().is_change()) return;
+  {
+    MutexLock lock(&mutex_);
+    if (!has_memory_ || !IsTurn(turn_)) return;
+  }
+  session().LetNextPrepare();
+}
+
+void MessageCall::EndMessage(const absl::Status& status) {
+  const CallHold hold(this);
+  bool is_decided;
+  {
+    MutexLock lock(&mutex_);
+    is_decided = turn_.has_value();
+    // Without memory it asks again in its turn.
+    message_ = has_memory_ || is_decided ? Message::kEnded : Message::kUnread;
+    message_status_ = status;
+  }
+  if (is_decided) return Proceed();
+  const bool is_gone =
+      absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+  // Otherwise OnTurn is about to come, or is waited for: what fails does so in
+  // its turn.
+  if (is_gone && session().Withdraw()) End(status);
+}
+
+void MessageCall::Proceed() {
+  ChangeOrder::Decision decision = nullptr;
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    decision = *turn_;
+    status = message_status_;
+  }
   if (!decision.ok()) return End(decision.status());
   if (*decision != nullptr) return Repeat(*decision);
-  AwaitMemory(AdmissionBytes(ExpectedBytes()));
+  if (!status.ok()) return End(std::move(status));
+  LetNextPrepare();
+  OnMessage(&request_);
 }
 
 void MessageCall::Settle(const absl::Status& status) {
@@ -49,16 +143,27 @@ int64_t MessageCall::ExpectedBytes() const {
 }
 
 void MessageCall::OnMemory(const absl::Status& status) {
-  if (!status.ok()) return End(status);
+  if (!status.ok()) return EndMessage(status);
+  const CallHold hold(this);
+  {
+    MutexLock lock(&mutex_);
+    has_memory_ = true;
+  }
   read_start_ = absl::Now();
   AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
+  {
+    MutexLock lock(&mutex_);
+    if (message_ == Message::kAsked) message_ = Message::kComing;
+  }
+  GiveUpIfRefused();
+  LetNextPrepare();
 }
 
 void MessageCall::OnSlowClient() {
   HandOver();
   const absl::Time now = absl::Now();
-  if (deadline() <= now) return End(WhyGone());
-  End(MakeError(
+  if (deadline() <= now) return EndMessage(WhyGone());
+  EndMessage(MakeError(
       absl::StatusCode::kDeadlineExceeded,
       {Reason::kDeadline, "request",
        absl::StrCat("no whole message of up to ", ExpectedBytes(),
@@ -70,23 +175,29 @@ void MessageCall::OnSlowClient() {
 void MessageCall::OnReadDone(bool ok) {
   HandOver();
   if (!StopAwaitingClient()) return;
-  if (!ok && FailedToRead()) return End(WhyGone());
+  if (!ok && FailedToRead()) return EndMessage(WhyGone());
   if (!ok) {
+    const CallHold hold(this);
+    {
+      // AwaitClient mustn't be given up before it has asked gRPC.
+      MutexLock lock(&mutex_);
+      message_ = Message::kAsked;
+    }
     // Either the client sent no message, or it has left since it half-closed,
     // upon which gRPC 1.51 drops the message. Only a call whose client is still
     // there can send.
     return AwaitClient(0, [this] { StartSendInitialMetadata(); });
   }
   sample_.times.receive.Add(read_start_, absl::Now());
-  OnMessage(&request_);
+  EndMessage(absl::OkStatus());
 }
 
 void MessageCall::OnSendInitialMetadataDone(bool ok) {
   HandOver();
   if (!StopAwaitingClient()) return;
-  End(ok ? InvalidField(Reason::kMalformed, "request", "no message",
-                        "one message")
-         : WhyGone());
+  EndMessage(ok ? InvalidField(Reason::kMalformed, "request", "no message",
+                               "one message")
+                : WhyGone());
 }
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,

@@ -1,8 +1,12 @@
-// A call of one message in and one message out.
+// A call of one message in and one message out. One of a session may have its
+// message come before its turn (see ChangeOrder); it goes on when both are
+// there.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "backends/core/mutex.h"
 #include "server/rpc/call.h"
 
 namespace convgrad {
@@ -38,12 +42,34 @@ class MessageCall : public Call {
   OpSample sample_;
 
  private:
+  enum class Message {
+    kUnread,  // nothing was asked for
+    kAsked,   // for memory, or of the client
+    kComing,  // gRPC reads it, which may be given up
+    kEnded,   // it is here, or won't come
+  };
+
   void Start() final;
+  void OnPrepare() final;
   void OnMemory(const absl::Status& status) final;
   void OnReadDone(bool ok) final;
   void OnSendInitialMetadataDone(bool ok) final;
   void OnTurn(const ChangeOrder::Decision& decision) final;
   void OnSlowClient() final;
+
+  // Asks for the memory of the message.
+  void AskForMemory();
+  // Notes that the message is here, or why it won't come. To be called last:
+  // the call may be gone when this returns.
+  void EndMessage(const absl::Status& status);
+  // Gives up what is waited for if the call was refused meanwhile.
+  void GiveUpIfRefused();
+  // Goes on. Requires: turn and message have both ended.
+  void Proceed();
+  // Has the session's next change prepare itself if it is this one's turn and
+  // the memory is there: results and scratch are taken if there is room, not
+  // waited for.
+  void LetNextPrepare();
 
   // What the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
@@ -52,6 +78,11 @@ class MessageCall : public Call {
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;
   grpc::ByteBuffer request_;
+  Mutex mutex_;
+  Message message_ ABSL_GUARDED_BY(mutex_) = Message::kUnread;
+  absl::Status message_status_ ABSL_GUARDED_BY(mutex_);
+  bool has_memory_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<ChangeOrder::Decision> turn_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

@@ -71,7 +71,8 @@ absl::Status SessionPart::ReadChange(const Metadata& metadata) {
   return absl::OkStatus();
 }
 
-void SessionPart::Await(absl::Time deadline, ChangeOrder::Decided decided) {
+void SessionPart::Await(absl::Time deadline, ChangeOrder::Decided decided,
+                        std::function<void()> prepare) {
   const absl::Time now = table_->now();
   const auto told =
       [this, decided = std::move(decided)](ChangeOrder::Decision decision) {
@@ -81,8 +82,9 @@ void SessionPart::Await(absl::Time deadline, ChangeOrder::Decided decided) {
         }
         decided(std::move(decision));
       };
-  waiter_ = is_change() ? use_->Arrive(*change_, now, deadline, told)
-                        : use_->AwaitNumber(after_, now, deadline, told);
+  ChangeOrder::Caller caller{deadline, told, std::move(prepare)};
+  waiter_ = is_change() ? use_->Arrive(*change_, now, std::move(caller))
+                        : use_->AwaitNumber(after_, now, std::move(caller));
 }
 
 bool SessionPart::Withdraw() {
@@ -158,6 +160,7 @@ std::optional<int64_t> SessionPart::End(absl::Status* status) {
   if (std::exchange(runs_, false)) {
     *status = use_->Fail(*status, table_->now());
   }
+  if (IsBusy(*status)) return std::nullopt;
   const int64_t number = number_ > 0 ? number_ : use_->state()->number;
   return number;
 }

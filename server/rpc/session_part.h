@@ -44,8 +44,10 @@ class SessionPart {
 
   // Waits until the call may go on: a change for its turn, a read for the
   // number that it asks for. `decided` tells, on whatever thread, maybe before
-  // this returns; see ChangeOrder. Requires: in_session().
-  void Await(absl::Time deadline, ChangeOrder::Decided decided);
+  // this returns; see ChangeOrder::Caller, for `prepare`, too. Requires:
+  // in_session().
+  void Await(absl::Time deadline, ChangeOrder::Decided decided,
+             std::function<void()> prepare);
   // Returns whether the call waited; it is never told then.
   bool Withdraw();
 
@@ -77,13 +79,17 @@ class SessionPart {
   SessionTable* table() const { return table_; }
   const KeptSession::Settings& settings() const { return use_->settings(); }
 
+  // Has the session's next change prepare itself. To be called once this one
+  // won't wait for memory any more. Requires: is_change().
+  void LetNextPrepare() { use_->LetNextPrepare(*change_); }
   // Makes the writes take effect, with `reply` as the answer of this change.
   // Errors: kNotFound if the session has ended meanwhile.
   absl::Status Commit(ChangeOrder::Reply reply);
   // Ends the part: a change that wasn't committed has failed with `*status`,
   // which becomes another one if the session was taken over meanwhile. The
   // session doesn't expire before this is destroyed.
-  // Returns the number of the last committed change that the call knows of.
+  // Returns the number of the last committed change that the call knows of;
+  // none if the call is BUSY, which decides nothing.
   std::optional<int64_t> End(absl::Status* status);
 
  private:

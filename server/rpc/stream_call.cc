@@ -58,6 +58,9 @@ void StreamCall::OnMemory(const absl::Status& status) {
                                              services().memory, reservation())
                         : status,
             State::kStreaming);
+    if (state_ == State::kStreaming && session().is_change()) {
+      session().LetNextPrepare();
+    }
   });
 }
 
@@ -113,7 +116,7 @@ void StreamCall::Enter(State next) {
   switch (next) {
     case State::kTurn:
       under_way_.grant = true;
-      return AwaitTurn();
+      return AwaitTurn(/*prepares=*/false);
     case State::kAdmission:
     case State::kMemory:
       under_way_.grant = true;

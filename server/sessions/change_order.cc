@@ -8,15 +8,6 @@
 namespace convgrad {
 namespace {
 
-constexpr char kSequence[] = "convgrad-session-sequence";
-
-absl::Status Refusal(Reason reason, absl::string_view field,
-                     absl::string_view found, absl::string_view expected) {
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition,
-      {reason, std::string(field), std::string(found), std::string(expected)});
-}
-
 absl::Status TooLate() {
   return MakeError(absl::StatusCode::kDeadlineExceeded,
                    {Reason::kDeadline, "deadline", "passed", ""});
@@ -24,85 +15,29 @@ absl::Status TooLate() {
 
 }  // namespace
 
+bool IsBusy(const absl::Status& status) {
+  const auto detail = DetailOf(status);
+  return detail && detail->reason == Reason::kBusy;
+}
+
 void Tell(const ChangeOrder::Notices& notices) {
   for (const auto& [decided, decision] : notices) decided(decision);
 }
 
-absl::Status ChangeOrder::CheckEpoch(int64_t epoch) const {
-  if (epoch == epoch_) return absl::OkStatus();
-  if (epoch > epoch_ || epoch < 1) {
-    return Refusal(Reason::kOutOfOrder, "convgrad-session-epoch",
-                   absl::StrCat(epoch), absl::StrCat(epoch_));
-  }
-  if (epoch >= first_epoch_) return EpochEnded();
-  return Refusal(Reason::kTakenOver, "convgrad-session-epoch",
-                 absl::StrCat(epoch),
-                 absl::StrCat(epoch_,
-                              ", which began when the session was "
-                              "resumed"));
-}
-
-absl::Status ChangeOrder::EpochEnded() const {
-  return MakeError(
-      absl::StatusCode::kAborted,
-      {Reason::kEpochEnded, "convgrad-session-epoch",
-       absl::StrCat("one that ended with a failure: ", last_failure_),
-       absl::StrCat("change ", number_ + 1, " in epoch ", epoch_)});
-}
-
-absl::Status ChangeOrder::Missing() const {
-  return MakeError(absl::StatusCode::kAborted,
-                   {Reason::kOutOfOrder, kSequence,
-                    absl::StrCat("no change ", number_ + 1, " for ",
-                                 absl::FormatDuration(kMissingTimeout)),
-                    absl::StrCat(number_ + 1, " first")});
-}
-
-absl::Status ChangeOrder::Check(const ChangeId& change) const {
-  RETURN_IF_ERROR(CheckEpoch(change.epoch));
-  const std::string sequence = absl::StrCat(change.sequence);
-  if (change.acknowledged < 0 || change.acknowledged > number_) {
-    return Refusal(Reason::kOutOfOrder, "convgrad-session-acknowledged",
-                   absl::StrCat(change.acknowledged),
-                   absl::StrCat("at most ", number_));
-  }
-  if (change.sequence <= number_ || change.sequence > number_ + kWindow) {
-    return Refusal(Reason::kOutOfOrder, kSequence,
-                   change.sequence <= number_ && change.sequence > acknowledged_
-                       ? absl::StrCat(sequence, ", committed by another call")
-                       : sequence,
-                   absl::StrCat(number_ + 1, " to ", number_ + kWindow));
-  }
-  if (number_ - std::max(acknowledged_, change.acknowledged) > kWindow) {
-    return Refusal(Reason::kOutOfOrder, "convgrad-session-acknowledged",
-                   absl::StrCat(change.acknowledged),
-                   absl::StrCat("at least ", number_ - kWindow));
-  }
-  const auto waiting = waiting_.find(change.sequence);
-  const bool is_taken =
-      (running_ && change.sequence == number_ + 1) ||
-      (waiting != waiting_.end() && waiting->second.call_id != change.call_id);
-  if (!is_taken) return absl::OkStatus();
-  return Refusal(Reason::kOutOfOrder, kSequence,
-                 absl::StrCat(sequence, ", the number of another call"),
-                 "a number of its own");
-}
-
-uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now,
-                             absl::Time deadline, Decided decided,
+uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now, Caller caller,
                              Notices* notices) {
   const uint64_t id = ++last_waiter_;
   if (!closed_.ok()) {
-    notices->emplace_back(std::move(decided), closed_);
+    notices->emplace_back(std::move(caller.decided), closed_);
     return id;
   }
   const auto committed = replies_.find(change.sequence);
   if (committed != replies_.end() &&
       committed->second.call_id == change.call_id) {
-    notices->emplace_back(std::move(decided), committed->second.reply);
+    notices->emplace_back(std::move(caller.decided), committed->second.reply);
     return id;
   }
-  Waiter waiter{id, now, deadline, std::move(decided)};
+  Waiter waiter{id, now, std::move(caller)};
   if (running_ && change.sequence == number_ + 1 &&
       running_->call_id == change.call_id) {
     running_->waiters.push_back(std::move(waiter));
@@ -110,7 +45,7 @@ uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now,
   }
   absl::Status status = Check(change);
   if (!status.ok()) {
-    notices->emplace_back(std::move(waiter.decided), std::move(status));
+    notices->emplace_back(std::move(waiter.caller.decided), std::move(status));
     return id;
   }
   Acknowledge(change.acknowledged);
@@ -119,6 +54,7 @@ uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now,
   pending.call_id = std::move(change.call_id);
   pending.waiters.push_back(std::move(waiter));
   Advance(notices);
+  PrepareNext(notices);
   return id;
 }
 
@@ -127,21 +63,17 @@ void ChangeOrder::Acknowledge(int64_t number) {
   replies_.erase(replies_.begin(), replies_.upper_bound(acknowledged_));
 }
 
-uint64_t ChangeOrder::AwaitNumber(int64_t number, absl::Time now,
-                                  absl::Time deadline, Decided decided,
+uint64_t ChangeOrder::AwaitNumber(int64_t number, absl::Time now, Caller caller,
                                   Notices* notices) {
   const uint64_t id = ++last_waiter_;
   if (!closed_.ok()) {
-    notices->emplace_back(std::move(decided), closed_);
+    notices->emplace_back(std::move(caller.decided), closed_);
   } else if (number <= number_) {
-    notices->emplace_back(std::move(decided), nullptr);
+    notices->emplace_back(std::move(caller.decided), nullptr);
   } else if (number > number_ + kWindow) {
-    notices->emplace_back(std::move(decided),
-                          Refusal(Reason::kOutOfOrder, "convgrad-session-after",
-                                  absl::StrCat(number),
-                                  absl::StrCat("at most ", number_ + kWindow)));
+    notices->emplace_back(std::move(caller.decided), TooFar(number));
   } else {
-    readers_.push_back({number, {id, now, deadline, std::move(decided)}});
+    readers_.push_back({number, {id, now, std::move(caller)}});
   }
   return id;
 }
@@ -162,38 +94,86 @@ bool ChangeOrder::Withdraw(uint64_t waiter) {
          }) > 0;
 }
 
-void ChangeOrder::Commit(Reply reply, absl::Time now, Notices* notices) {
-  ++number_;
-  for (Waiter& repeat : running_->waiters) {
-    notices->emplace_back(std::move(repeat.decided), reply);
+void ChangeOrder::LetNextPrepare(const ChangeId& change, Notices* notices) {
+  if (!running_ || runs_alone_ || change.sequence != number_ + 1 ||
+      change.epoch != running_->epoch) {
+    return;
   }
-  replies_[number_] = {std::move(running_->call_id), std::move(reply)};
-  running_.reset();
+  next_may_prepare_ = true;
+  PrepareNext(notices);
+}
+
+void ChangeOrder::PrepareNext(Notices* notices) {
+  const auto next = waiting_.find(number_ + 2);
+  if (!next_may_prepare_ || next == waiting_.end()) return;
+  Waiter& first = next->second.waiters.front();
+  if (first.caller.prepare == nullptr) return;
+  first.is_prepared = true;
+  notices->emplace_back(
+      [prepare = std::exchange(first.caller.prepare, nullptr)](
+          const Decision&) { prepare(); },
+      nullptr);
+}
+
+ChangeOrder::Pending ChangeOrder::EndRunning(absl::Time now) {
+  next_may_prepare_ = false;
   stalled_since_ = now;
+  return *std::exchange(running_, std::nullopt);
+}
+
+void ChangeOrder::Commit(Reply reply, absl::Time now, Notices* notices) {
+  Pending committed = EndRunning(now);
+  ++number_;
+  runs_alone_ = false;
+  for (Waiter& repeat : committed.waiters) {
+    notices->emplace_back(std::move(repeat.caller.decided), reply);
+  }
+  replies_[number_] = {std::move(committed.call_id), std::move(reply)};
   Advance(notices);
 }
 
 absl::Status ChangeOrder::Fail(const absl::Status& why, absl::Time now,
                                Notices* notices) {
-  const Pending failed = *std::exchange(running_, std::nullopt);
-  if (failed.epoch == epoch_) {
+  Pending failed = EndRunning(now);
+  const absl::Status current = CheckEpoch(failed.epoch);
+  if (current.ok() && IsBusy(why)) {
+    PutBack(std::move(failed), why, notices);
+    return why;
+  }
+  if (current.ok()) {
     last_failure_ = absl::StrCat("change ", number_ + 1, ", ",
                                  why.message().substr(0, 400));
     ++epoch_;
     RefuseWaiting(EpochEnded(), notices);
   }
   for (const Waiter& repeat : failed.waiters) {
-    notices->emplace_back(repeat.decided, CheckEpoch(failed.epoch));
+    notices->emplace_back(repeat.caller.decided, CheckEpoch(failed.epoch));
   }
-  stalled_since_ = now;
   Advance(notices);
   return failed.epoch < first_epoch_ ? CheckEpoch(failed.epoch) : why;
+}
+
+void ChangeOrder::PutBack(Pending change, const absl::Status& why,
+                          Notices* notices) {
+  runs_alone_ = true;
+  // Who is prepared holds memory that this change may lack.
+  const auto next = waiting_.find(number_ + 2);
+  if (next != waiting_.end()) {
+    std::vector<Waiter>& waiters = next->second.waiters;
+    if (waiters.front().is_prepared) {
+      notices->emplace_back(std::move(waiters.front().caller.decided), why);
+      waiters.erase(waiters.begin());
+    }
+    if (waiters.empty()) waiting_.erase(next);
+  }
+  if (!change.waiters.empty()) waiting_[number_ + 1] = std::move(change);
+  Advance(notices);
 }
 
 void ChangeOrder::Advance(Notices* notices) {
   for (auto& [number, reader] : readers_) {
     if (number > number_) continue;
-    notices->emplace_back(std::move(reader.decided), nullptr);
+    notices->emplace_back(std::move(reader.caller.decided), nullptr);
   }
   std::erase_if(readers_,
                 [this](const auto& reader) { return reader.first <= number_; });
@@ -206,7 +186,8 @@ void ChangeOrder::Advance(Notices* notices) {
   if (next == waiting_.end()) return;
   running_ = std::move(next->second);
   waiting_.erase(next);
-  notices->emplace_back(std::move(running_->waiters.front().decided), nullptr);
+  notices->emplace_back(std::move(running_->waiters.front().caller.decided),
+                        nullptr);
   running_->waiters.erase(running_->waiters.begin());
 }
 
@@ -229,7 +210,7 @@ void ChangeOrder::AwaitSettled(Decided settled, Notices* notices) {
 void ChangeOrder::RefuseWaiting(const absl::Status& why, Notices* notices) {
   for (auto& [sequence, change] : waiting_) {
     for (Waiter& waiter : change.waiters) {
-      notices->emplace_back(std::move(waiter.decided), why);
+      notices->emplace_back(std::move(waiter.caller.decided), why);
     }
   }
   waiting_.clear();
@@ -238,12 +219,12 @@ void ChangeOrder::RefuseWaiting(const absl::Status& why, Notices* notices) {
 void ChangeOrder::Expire(absl::Time now, Notices* notices) {
   // Returns whether `waiter` is refused.
   const auto expire = [&](Waiter& waiter, bool may_be_missing) {
-    const bool is_late = waiter.deadline <= now;
+    const bool is_late = waiter.caller.deadline <= now;
     const bool is_missing =
         may_be_missing && !running_ &&
         std::max(waiter.since, stalled_since_) + kMissingTimeout <= now;
     if (!is_late && !is_missing) return false;
-    notices->emplace_back(std::move(waiter.decided),
+    notices->emplace_back(std::move(waiter.caller.decided),
                           is_late ? TooLate() : Missing());
     return true;
   };
@@ -266,12 +247,12 @@ void ChangeOrder::Close(const absl::Status& why, Notices* notices) {
   RefuseWaiting(why, notices);
   if (running_) {
     for (Waiter& repeat : running_->waiters) {
-      notices->emplace_back(std::move(repeat.decided), why);
+      notices->emplace_back(std::move(repeat.caller.decided), why);
     }
     running_->waiters.clear();
   }
   for (auto& [number, reader] : readers_) {
-    notices->emplace_back(std::move(reader.decided), why);
+    notices->emplace_back(std::move(reader.caller.decided), why);
   }
   readers_.clear();
   for (Decided& resumed : resuming_) {

@@ -34,8 +34,14 @@ struct ChangeId {
 //  * A repeat, which has number and call id of a change that runs or was
 //    committed, gets that change's one reply, whatever its epoch. Replies are
 //    kept until they are acknowledged.
+//  * Once n+1 says that it won't wait for anything else, n+2 may prepare
+//    itself for its turn. No other does: who is prepared holds what a change
+//    before it could lack.
 //  * If n+1 fails, its epoch ends: what isn't committed of it is ABORTED,
 //    whenever it comes. The client goes on with n+1 in the next epoch.
+//  * If n+1 is BUSY (kResourceExhausted, reason BUSY), it is as if it hadn't
+//    come yet, and its client repeats it. So is n+2 if it was prepared; until
+//    n+1 is committed none is.
 //  * Resume starts a new epoch, too; calls of older ones are refused with
 //    FAILED_PRECONDITION, reason TAKEN_OVER.
 //
@@ -55,23 +61,36 @@ class ChangeOrder {
   using Decided = std::function<void(Decision)>;
   using Notices = std::vector<std::pair<Decided, Decision>>;
 
-  // Takes a change that has come. After `deadline` it doesn't wait any more. If
-  // it is to run, Commit or Fail follows. Returns an id for Withdraw.
+  // Who waits, and until when.
+  struct Caller {
+    absl::Time deadline;
+    Decided decided;
+    // Tells, at most once, that the change may prepare itself; maybe too late,
+    // when it was decided meanwhile. Null if it won't prepare itself.
+    std::function<void()> prepare = nullptr;
+  };
+
+  // Takes a change that has come. After the deadline it doesn't wait any more.
+  // If it is to run, Commit or Fail follows. Returns an id for Withdraw.
   // Errors in the decision: kFailedPrecondition, reasons TAKEN_OVER and
   // OUT_OF_ORDER; kAborted, reasons EPOCH_ENDED and OUT_OF_ORDER;
-  // kDeadlineExceeded.
-  uint64_t Arrive(ChangeId change, absl::Time now, absl::Time deadline,
-                  Decided decided, Notices* notices);
+  // kDeadlineExceeded; kResourceExhausted, reason BUSY.
+  uint64_t Arrive(ChangeId change, absl::Time now, Caller caller,
+                  Notices* notices);
 
   // Has a read wait until change `number` is committed; the decision is null
   // then. Returns an id for Withdraw.
   // Errors in the decision: kFailedPrecondition, kAborted, kDeadlineExceeded.
-  uint64_t AwaitNumber(int64_t number, absl::Time now, absl::Time deadline,
-                       Decided decided, Notices* notices);
+  uint64_t AwaitNumber(int64_t number, absl::Time now, Caller caller,
+                       Notices* notices);
 
   // Removes who waits, so that it is never told. Returns false if that is too
   // late: it runs, or it is being told.
   bool Withdraw(uint64_t waiter);
+
+  // Has the next change prepare itself, if `change` runs. To be called once it
+  // won't wait for memory any more.
+  void LetNextPrepare(const ChangeId& change, Notices* notices);
 
   // Ends the change that runs. Commit requires that it has taken effect.
   void Commit(Reply reply, absl::Time now, Notices* notices);
@@ -101,8 +120,8 @@ class ChangeOrder {
   struct Waiter {
     uint64_t id;
     absl::Time since;
-    absl::Time deadline;
-    Decided decided;
+    Caller caller;
+    bool is_prepared = false;
   };
   // One change, and the calls that want its reply.
   struct Pending {
@@ -118,9 +137,14 @@ class ChangeOrder {
   // Returns what a change is refused with, OK if it is to run or to wait.
   absl::Status Check(const ChangeId& change) const;
   absl::Status CheckEpoch(int64_t epoch) const;
+  absl::Status TooFar(int64_t number) const;
   void Acknowledge(int64_t number);
   // Runs the next change, if it is there, and tells readers of its number.
   void Advance(Notices* notices);
+  void PrepareNext(Notices* notices);
+  Pending EndRunning(absl::Time now);
+  // Makes what ran one that hasn't come yet, but for its repeats.
+  void PutBack(Pending change, const absl::Status& why, Notices* notices);
   void RefuseWaiting(const absl::Status& why, Notices* notices);
   absl::Status Missing() const;
   absl::Status EpochEnded() const;
@@ -136,6 +160,8 @@ class ChangeOrder {
   absl::Time stalled_since_ = absl::InfinitePast();
   // Change number_ + 1 and who waits for its reply beside who runs it.
   std::optional<Pending> running_;
+  bool next_may_prepare_ = false;
+  bool runs_alone_ = false;
   std::map<int64_t, Pending> waiting_;
   std::map<int64_t, Committed> replies_;
   std::vector<std::pair<int64_t, Waiter>> readers_;
@@ -143,6 +169,9 @@ class ChangeOrder {
   // Why nobody is let in any more; OK until Close.
   absl::Status closed_;
 };
+
+// Returns whether nothing has happened for want of something for now.
+bool IsBusy(const absl::Status& status);
 
 // Tells everybody. To be called with no lock held.
 void Tell(const ChangeOrder::Notices& notices);

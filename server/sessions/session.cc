@@ -53,29 +53,36 @@ std::shared_ptr<const KeptState> KeptSession::state() const {
 }
 
 uint64_t KeptSession::Arrive(ChangeId change, absl::Time now,
-                             absl::Time deadline, Decided decided) {
+                             ChangeOrder::Caller caller) {
   ChangeOrder::Notices notices;
   uint64_t id;
   {
     MutexLock lock(&mutex_);
-    id = order_.Arrive(std::move(change), now, deadline, std::move(decided),
-                       &notices);
+    id = order_.Arrive(std::move(change), now, std::move(caller), &notices);
   }
   Tell(notices);
   return id;
 }
 
 uint64_t KeptSession::AwaitNumber(int64_t number, absl::Time now,
-                                  absl::Time deadline, Decided decided) {
+                                  ChangeOrder::Caller caller) {
   ChangeOrder::Notices notices;
   uint64_t id;
   {
     MutexLock lock(&mutex_);
-    id =
-        order_.AwaitNumber(number, now, deadline, std::move(decided), &notices);
+    id = order_.AwaitNumber(number, now, std::move(caller), &notices);
   }
   Tell(notices);
   return id;
+}
+
+void KeptSession::LetNextPrepare(const ChangeId& change) {
+  ChangeOrder::Notices notices;
+  {
+    MutexLock lock(&mutex_);
+    order_.LetNextPrepare(change, &notices);
+  }
+  Tell(notices);
 }
 
 bool KeptSession::Withdraw(uint64_t waiter) {

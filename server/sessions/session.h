@@ -58,11 +58,11 @@ class KeptSession {
   // Returns its tensors as the last committed change left them.
   std::shared_ptr<const KeptState> state() const;
 
-  // See ChangeOrder. `decided` may be called before these return.
-  uint64_t Arrive(ChangeId change, absl::Time now, absl::Time deadline,
-                  Decided decided);
-  uint64_t AwaitNumber(int64_t number, absl::Time now, absl::Time deadline,
-                       Decided decided);
+  // See ChangeOrder. Callers may be told before these return.
+  uint64_t Arrive(ChangeId change, absl::Time now, ChangeOrder::Caller caller);
+  uint64_t AwaitNumber(int64_t number, absl::Time now,
+                       ChangeOrder::Caller caller);
+  void LetNextPrepare(const ChangeId& change);
   bool Withdraw(uint64_t waiter);
   int64_t StartEpoch();
   void AwaitSettled(Decided settled);

@@ -19,21 +19,33 @@ using ::testing::HasSubstr;
 
 constexpr absl::Time kNever = absl::InfiniteFuture();
 
+absl::Status Busy() {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {Reason::kBusy, "server.memory", "0 bytes free", "1"});
+}
+
 // An order, and what it told whom: "run", "reply TEXT" or "REASON".
 class Order {
  public:
   // A change whose call id is `call`.
   uint64_t Arrive(int64_t sequence, const std::string& call, int64_t epoch = 1,
                   int64_t acknowledged = 0, absl::Time deadline = kNever) {
-    return order_.Arrive({epoch, sequence, call, acknowledged}, now_, deadline,
-                         Note(call), &notices_);
+    return order_.Arrive({epoch, sequence, call, acknowledged}, now_,
+                         {deadline, Note(call),
+                          [this, call] { told_.push_back(call + " prepare"); }},
+                         &notices_);
   }
   uint64_t Await(int64_t number, const std::string& reader) {
-    return order_.AwaitNumber(number, now_, kNever, Note(reader), &notices_);
+    return order_.AwaitNumber(number, now_, {kNever, Note(reader)}, &notices_);
   }
   void Commit(const std::string& reply) {
     order_.Commit(std::make_shared<std::string>(reply), now_, &notices_);
   }
+  // What runs needs no more memory.
+  void LetNextPrepare(int64_t running, int64_t epoch = 1) {
+    order_.LetNextPrepare({epoch, running, "", 0}, &notices_);
+  }
+  absl::Status BeBusy() { return order_.Fail(Busy(), now_, &notices_); }
   absl::Status Fail(const std::string& why) {
     return order_.Fail(absl::InvalidArgumentError(why), now_, &notices_);
   }
@@ -187,6 +199,59 @@ TEST(ChangeOrder, AFailureEndsItsEpoch) {
   EXPECT_THAT(order.Told(), ElementsAre("a reply A"));
 }
 
+TEST(ChangeOrder, OneChangePreparesWhileTheOneBeforeItRuns) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(2, "b");
+  order.Arrive(3, "c");
+  EXPECT_THAT(order.Told(), ElementsAre("a run"));
+  order.LetNextPrepare(1);
+  order.LetNextPrepare(1);
+  EXPECT_THAT(order.Told(), ElementsAre("b prepare"));
+  order.Commit("A");
+  // What was said of the change before doesn't hold for this one.
+  order.LetNextPrepare(1);
+  EXPECT_THAT(order.Told(), ElementsAre("b run"));
+  order.LetNextPrepare(2);
+  order.Commit("B");
+  EXPECT_THAT(order.Told(), ElementsAre("c prepare", "c run"));
+  // It needn't have come.
+  order.LetNextPrepare(3);
+  order.Arrive(5, "e");
+  EXPECT_THAT(order.Told(), ElementsAre());
+  order.Arrive(4, "d");
+  EXPECT_THAT(order.Told(), ElementsAre("d prepare"));
+  EXPECT_FALSE(order.Fail("bad dims").ok());
+  EXPECT_THAT(order.Told(), ElementsAre("d EPOCH_ENDED", "e EPOCH_ENDED"));
+}
+
+TEST(ChangeOrder, ABusyChangeMayComeAgainAndRunsAloneThen) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Arrive(2, "b");
+  order.Arrive(3, "c");
+  order.LetNextPrepare(1);
+  order.Told();
+  EXPECT_TRUE(IsBusy(order.BeBusy()));
+  // It has memory that the first one may want.
+  EXPECT_THAT(order.Told(), ElementsAre("b BUSY"));
+  order.Arrive(2, "b");
+  order.Arrive(1, "a");
+  order.LetNextPrepare(1);
+  EXPECT_THAT(order.Told(), ElementsAre("a run"));
+  // A repeat that waits is next.
+  order.Arrive(1, "a");
+  EXPECT_TRUE(IsBusy(order.BeBusy()));
+  EXPECT_THAT(order.Told(), ElementsAre("a run"));
+  order.Commit("A");
+  order.LetNextPrepare(2);
+  EXPECT_THAT(order.Told(), ElementsAre("b run", "c prepare"));
+  EXPECT_EQ(order->epoch(), 1);
+  // But whoever was taken over is told that.
+  order.Resume("new");
+  EXPECT_EQ(DetailOf(order.BeBusy())->reason, Reason::kTakenOver);
+}
+
 TEST(ChangeOrder, ResumingTakesOver) {
   Order order;
   order.Arrive(1, "a");
@@ -313,6 +378,8 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
   std::map<int64_t, bool> has_reply;
   int64_t epoch = 1;
   int64_t running = 0;
+  int64_t running_epoch = 0;
+  int64_t prepared = 0;
   bool epoch_is_over = false;
   while (static_cast<int64_t>(has_reply.size()) < kChanges) {
     ChangeOrder::Notices notices;
@@ -325,33 +392,49 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
     const int64_t sequence = acknowledged + 1 + random() % 5;
     if (sequence <= kChanges) {
       const bool reply_arrives = chance(70);
-      order.Arrive(
-          {epoch, sequence, absl::StrCat(sequence), acknowledged}, now,
-          now + absl::Seconds(30),
-          [&, sequence, reply_arrives](const ChangeOrder::Decision& decision) {
-            if (!decision.ok()) {
-              const Reason reason = DetailOf(decision.status())->reason;
-              EXPECT_TRUE(absl::IsAborted(decision.status()) ||
-                          reason == Reason::kDeadline ||
-                          reason == Reason::kTakenOver)
-                  << decision.status();
-              epoch_is_over = true;
-            } else if (*decision == nullptr) {
-              EXPECT_EQ(running, 0);
-              running = sequence;
-            } else if (reply_arrives) {
-              has_reply[sequence] = true;
-            }
-          },
-          &notices);
+      order.Arrive({epoch, sequence, absl::StrCat(sequence), acknowledged}, now,
+                   {now + absl::Seconds(30),
+                    [&, sequence, reply_arrives,
+                     epoch_of = epoch](const ChangeOrder::Decision& decision) {
+                      if (prepared == sequence) prepared = 0;
+                      if (!decision.ok()) {
+                        const Reason reason =
+                            DetailOf(decision.status())->reason;
+                        EXPECT_TRUE(absl::IsAborted(decision.status()) ||
+                                    reason == Reason::kDeadline ||
+                                    reason == Reason::kBusy ||
+                                    reason == Reason::kTakenOver)
+                            << decision.status();
+                        epoch_is_over |= reason != Reason::kBusy;
+                      } else if (*decision == nullptr) {
+                        EXPECT_EQ(running, 0);
+                        EXPECT_EQ(prepared, 0);
+                        running = sequence;
+                        running_epoch = epoch_of;
+                      } else if (reply_arrives) {
+                        has_reply[sequence] = true;
+                      }
+                    },
+                    [&, sequence] {
+                      EXPECT_EQ(prepared, 0);
+                      EXPECT_EQ(sequence, running + 1);
+                      prepared = sequence;
+                    }},
+                   &notices);
     }
     Tell(std::exchange(notices, {}));
+    if (running != 0 && chance(50)) {
+      order.LetNextPrepare({running_epoch, running, "", 0}, &notices);
+      Tell(std::exchange(notices, {}));
+    }
     if (running != 0 && chance(60)) {
       const int64_t ended = std::exchange(running, 0);
       if (chance(85)) {
         effects.push_back(ended);
         order.Commit(std::make_shared<int>(0), now, &notices);
         if (chance(70)) has_reply[ended] = true;
+      } else if (chance(50)) {
+        EXPECT_FALSE(order.Fail(Busy(), now, &notices).ok());
       } else {
         EXPECT_FALSE(
             order.Fail(absl::CancelledError("connection lost"), now, &notices)

@@ -1,0 +1,89 @@
+// What a change is refused with, and the words of it.
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "server/sessions/change_order.h"
+
+namespace convgrad {
+namespace {
+
+constexpr char kSequence[] = "convgrad-session-sequence";
+
+absl::Status Refusal(Reason reason, absl::string_view field,
+                     absl::string_view found, absl::string_view expected) {
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition,
+      {reason, std::string(field), std::string(found), std::string(expected)});
+}
+
+}  // namespace
+
+absl::Status ChangeOrder::CheckEpoch(int64_t epoch) const {
+  if (epoch == epoch_) return absl::OkStatus();
+  if (epoch > epoch_ || epoch < 1) {
+    return Refusal(Reason::kOutOfOrder, "convgrad-session-epoch",
+                   absl::StrCat(epoch), absl::StrCat(epoch_));
+  }
+  if (epoch >= first_epoch_) return EpochEnded();
+  return Refusal(Reason::kTakenOver, "convgrad-session-epoch",
+                 absl::StrCat(epoch),
+                 absl::StrCat(epoch_,
+                              ", which began when the session was "
+                              "resumed"));
+}
+
+absl::Status ChangeOrder::EpochEnded() const {
+  return MakeError(
+      absl::StatusCode::kAborted,
+      {Reason::kEpochEnded, "convgrad-session-epoch",
+       absl::StrCat("one that ended with a failure: ", last_failure_),
+       absl::StrCat("change ", number_ + 1, " in epoch ", epoch_)});
+}
+
+absl::Status ChangeOrder::Missing() const {
+  return MakeError(absl::StatusCode::kAborted,
+                   {Reason::kOutOfOrder, kSequence,
+                    absl::StrCat("no change ", number_ + 1, " for ",
+                                 absl::FormatDuration(kMissingTimeout)),
+                    absl::StrCat(number_ + 1, " first")});
+}
+
+absl::Status ChangeOrder::TooFar(int64_t number) const {
+  return Refusal(Reason::kOutOfOrder, "convgrad-session-after",
+                 absl::StrCat(number),
+                 absl::StrCat("at most ", number_ + kWindow));
+}
+
+absl::Status ChangeOrder::Check(const ChangeId& change) const {
+  RETURN_IF_ERROR(CheckEpoch(change.epoch));
+  const std::string sequence = absl::StrCat(change.sequence);
+  if (change.acknowledged < 0 || change.acknowledged > number_) {
+    return Refusal(Reason::kOutOfOrder, "convgrad-session-acknowledged",
+                   absl::StrCat(change.acknowledged),
+                   absl::StrCat("at most ", number_));
+  }
+  if (change.sequence <= number_ || change.sequence > number_ + kWindow) {
+    return Refusal(Reason::kOutOfOrder, kSequence,
+                   change.sequence <= number_ && change.sequence > acknowledged_
+                       ? absl::StrCat(sequence, ", committed by another call")
+                       : sequence,
+                   absl::StrCat(number_ + 1, " to ", number_ + kWindow));
+  }
+  if (number_ - std::max(acknowledged_, change.acknowledged) > kWindow) {
+    return Refusal(Reason::kOutOfOrder, "convgrad-session-acknowledged",
+                   absl::StrCat(change.acknowledged),
+                   absl::StrCat("at least ", number_ - kWindow));
+  }
+  const auto waiting = waiting_.find(change.sequence);
+  const bool is_taken =
+      (running_ && change.sequence == number_ + 1) ||
+      (waiting != waiting_.end() && waiting->second.call_id != change.call_id);
+  if (!is_taken) return absl::OkStatus();
+  return Refusal(Reason::kOutOfOrder, kSequence,
+                 absl::StrCat(sequence, ", the number of another call"),
+                 "a number of its own");
+}
+
+}  // namespace convgrad
