@@ -74,9 +74,9 @@ ParameterSettings SettingsOf(const v1::UpdateParametersRequest::Group& group) {
   settings.momentum = group.momentum();
   settings.dampening = group.dampening();
   settings.nesterov = group.nesterov() ? 1 : 0;
-  if (group.beta1() != 0) settings.beta1 = group.beta1();
-  if (group.beta2() != 0) settings.beta2 = group.beta2();
-  if (group.epsilon() != 0) settings.epsilon = group.epsilon();
+  if (group.has_beta1()) settings.beta1 = group.beta1();
+  if (group.has_beta2()) settings.beta2 = group.beta2();
+  if (group.has_epsilon()) settings.epsilon = group.epsilon();
   settings.maximize = group.maximize() ? 1 : 0;
   return settings;
 }
@@ -152,7 +152,7 @@ absl::Status UpdateParametersCall::CheckItem(const Item& item) const {
 TensorPlace UpdateParametersCall::PlaceSettings(
     const v1::UpdateParametersRequest& head, const std::vector<Item>& items) {
   UpdateSettings settings;
-  if (head.gradient_scale() != 0)
+  if (head.has_gradient_scale())
     settings.gradient_scale = head.gradient_scale();
   settings.clip_norm = head.clip_norm();
   settings.skip_nonfinite = head.skip_nonfinite() ? 1 : 0;

@@ -77,7 +77,7 @@ class NetworkTest : public ::testing::TestWithParam<const char*> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, NetworkTest,
-                         ::testing::Values("reference"));
+                         ::testing::Values("reference", "onednn"));
 
 TEST_P(NetworkTest, RunsForwardAsARead) {
   const auto reply = client_.Infer(RunOf({1, 0, 0, 0, 1, 1}));

@@ -38,8 +38,6 @@ class Backward:
     """Inputs whose gradients come back."""
     leave_parameters: bool = False
     """Leaves the session's parameter gradients alone."""
-    scale: float = 1.0
-    """The loss's gradient."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +78,11 @@ class Update:
                           ", ".join(_ALGORITHMS))
         request = network_pb2.UpdateParametersRequest(
             algorithm=_ALGORITHM + self.algorithm.upper(),
-            gradient_scale=_not_zero("update.gradient_scale", self.gradient_scale),
+            gradient_scale=self.gradient_scale,
             clip_norm=self.clip_norm, skip_nonfinite=self.skip_nonfinite,
             keep_gradients=self.keep_gradients)
-        for i, group in enumerate(self.groups):
-            fields = dict(vars(group))
-            if self.algorithm != "sgd":
-                for name in ("beta1", "beta2", "epsilon"):
-                    _not_zero(f"update.groups[{i}].{name}", fields[name])
-            request.groups.add(**fields)
+        for group in self.groups:
+            request.groups.add(**vars(group))
         return request
 
 
@@ -150,8 +144,7 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
     if backward is not None:
         request.backward.CopyFrom(network_pb2.RunBackward(
             input_gradients=backward.input_gradients,
-            leave_parameters=backward.leave_parameters,
-            scale=_not_zero("backward.scale", backward.scale)))
+            leave_parameters=backward.leave_parameters))
     is_change = change or bool(tape) or backward is not None
     return Call(_SERVICE + "RunProgram",
                 join_message(request.SerializeToString(), payloads),
@@ -193,13 +186,6 @@ def _change(method: str, message: bytes, decode: Any, timeout: float | None) -> 
 
 def _nothing(_: bytes) -> None:
     return None
-
-
-def _not_zero(field: str, value: float) -> float:
-    """The wire has 0 for a default that isn't 0."""
-    if value == 0:
-        raise invalid("OUT_OF_RANGE", field, value, "a number other than 0")
-    return value
 
 
 def _add_tensors(messages: Any, tensors: Mapping[str, npt.ArrayLike | str],
