@@ -1,17 +1,18 @@
 // Runs one operation on a program again and again, each time when a line comes
-// in, and answers with its milliseconds: for network_step.py, which runs
-// PyTorch in turns with it.
+// in, and answers with its milliseconds and those of processor time, the latter
+// over the number of threads: for network_step.py, which runs PyTorch in turns
+// with it. On a busy machine only processor time can be compared.
 //
 //   network_step --program=FILE --input=16x3x224x224 --input=16 --data=FOLDER
 //                [--part=train|forward] [--threads=2] [--block=16|8|0]
 //
 // FOLDER has the operands as operand_0, operand_1... in the order of
 // RunBuffers, as bytes; the line "write" writes result_0... there. "steps"
-// prints each step's least milliseconds so far, "kinds" their sums by kind of
+// prints each step's least milliseconds of processor time so far, "kinds" their sums by kind of
 // step, "end" ends. Bind the threads by OMP_PROC_BIND=true: each parallel
 // region takes milliseconds where libgomp has two threads on one core.
-#include <sched.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -110,6 +111,13 @@ void WriteResults(const ProgramOperation& operation,
   }
 }
 
+// Of all threads.
+absl::Duration ProcessorTime() {
+  timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
+
 void PrintKinds(const onednn::NetworkPlan& plan,
                 const std::vector<absl::Duration>& minima) {
   std::map<std::string, absl::Duration> kinds;
@@ -138,6 +146,7 @@ void Serve(const ProgramOperation& operation, const onednn::NetworkPlan& plan) {
   const RunBuffers buffers = MakeBuffers(operation, plan);
   std::vector<absl::Duration> minima(plan.steps().size(),
                                      absl::InfiniteDuration());
+  const int threads = absl::GetFlag(FLAGS_threads);
   for (std::string line; std::getline(std::cin, line) && line != "end";) {
     if (line == "write") {
       WriteResults(operation, buffers);
@@ -147,12 +156,16 @@ void Serve(const ProgramOperation& operation, const onednn::NetworkPlan& plan) {
       PrintSteps(plan, minima);
     } else {
       const absl::Time before = absl::Now();
+      const absl::Duration cpu_before = ProcessorTime();
       for (size_t i = 0; i < plan.steps().size(); ++i) {
-        const absl::Time start = absl::Now();
+        const absl::Duration start = ProcessorTime();
         Check(plan.RunSteps(buffers, i, i + 1).status());
-        minima[i] = std::min(minima[i], absl::Now() - start);
+        minima[i] =
+            std::min(minima[i], (ProcessorTime() - start) / threads);
       }
-      std::printf("%.3f\n", absl::ToDoubleMilliseconds(absl::Now() - before));
+      std::printf(
+          "%.3f %.3f\n", absl::ToDoubleMilliseconds(absl::Now() - before),
+          absl::ToDoubleMilliseconds(ProcessorTime() - cpu_before) / threads);
     }
     std::printf(".\n");
     std::fflush(stdout);

@@ -4,8 +4,9 @@
     network_step.py --build=build/release [--networks=resnet18,resnet50] [--batch=16]
                     [--size=224] [--threads=2] [--repeats=7] [--blocks=16] [--compile]
 
-For each network the minima and medians of both in milliseconds, their ratio, and where our
-time goes at best, by kind of step. With --check the results, too: each gradient's error against
+For each network the minima and medians of both in milliseconds, the minima of processor
+time over the number of threads (all that counts on a busy machine), their ratios, and where
+our processor time goes at best, by kind of step. With --check the results, too: each gradient's error against
 PyTorch's, both in f32, so that it says whether they are the same thing.
 """
 
@@ -89,7 +90,7 @@ class Torch:
         self.x, self.target = x, target
 
     def run(self):
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         if self.part == "train":
             for parameter in self.model.parameters():
                 parameter.grad = None
@@ -97,7 +98,8 @@ class Torch:
         else:
             with torch.inference_mode():
                 self.model(self.x)
-        return (time.perf_counter() - start) * 1000
+        return ((time.perf_counter() - start) * 1000,
+                (time.process_time() - cpu) * 1000 / torch.get_num_threads())
 
 
 def prepare(options, name, folder):
@@ -156,14 +158,17 @@ def measure(options, name):
                 if repeat:
                     times.setdefault(kind, []).append(milliseconds)
             for kind, subject in ours.items():
-                milliseconds = float(subject.ask("run")[-1])
+                milliseconds = tuple(map(float, subject.ask("run")[-1].split()))
                 if repeat:
                     times.setdefault(kind, []).append(milliseconds)
-        best = min((min(times[kind]) for kind in theirs), default=1)
+        best = [min((min(t[i] for t in times[kind]) for kind in theirs), default=1)
+                for i in (0, 1)]
         print(f"{name} {options.part} batch {options.batch} {options.size}x{options.size}")
         for kind, found in times.items():
-            print("  %-16s min %8.1f  median %8.1f  min/torch's min %.3f" %
-                  (kind, min(found), statistics.median(found), min(found) / best))
+            wall, cpu = zip(*found)
+            print("  %-14s min %7.1f median %7.1f ratio %.3f; cpu min %7.1f ratio %.3f" %
+                  (kind, min(wall), statistics.median(wall), min(wall) / best[0],
+                   min(cpu), min(cpu) / best[1]))
         for kind, subject in ours.items():
             print(f"  {kind}: {subject.about}")
             print("\n".join("    " + line for line in subject.ask("kinds")))
