@@ -74,6 +74,32 @@ expect 2 '--count: found "-1"' top --count=-1
 expect 2 '--metrics: found "9464"' top --metrics=9464
 expect 1 "UNAVAILABLE: --metrics: found no answer" top --metrics=127.0.0.1:1
 expect 1 "UNAVAILABLE" capabilities --server=unix:/nonexistent/socket
+program=$(mktemp)
+trap 'rm -f "$answer" "$program"' EXIT
+cat >"$program" <<'END'
+input x
+input t index
+parameter w [4, 3, 3, 3]
+parameter m [4] fixed
+a = conv(x, w, padding=1)
+b = batch_norm(a, none, none, m, m)
+c = conv(x, w, padding=1)
+d = add(b, c)
+y = cross_entropy(d, t)
+output y
+END
+inputs=x=2x3x8x8,t=2x8x8
+expect 0 "[2,4,8,8]" program "$program" --input=$inputs
+expect 0 "108 trainable and 4 fixed parameters, 0.06 MFLOP forward" program "$program" --input=$inputs
+expect 0 '"trainable_parameters": 108' program "$program" --input=$inputs --json
+expect 2 "program needs a FILE" program
+expect 1 "no readable file" program /nowhere
+expect 2 "the dims of t" program "$program" --input=x=2x3x8x8
+expect 2 "dims, as 16x3x224x224" program "$program" --input=x=2x3xa,t=2
+expect 2 "steps[0] (a).weight: found [4,3,3,3], expected [4,2,3,3]" program "$program" --input=x=2x2x8x8,t=2x8x8
+expect 2 "the program's inputs alone" program "$program" --input=$inputs,z=2
+echo "z = rely(x)" >>"$program"
+expect 2 "line 11" program "$program" --input=$inputs
 expect 1 "UNAVAILABLE" sessions --server=unix:/nonexistent/socket
 
 if [ "$failures" -ne 0 ]; then

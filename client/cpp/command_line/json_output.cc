@@ -110,6 +110,22 @@ class JsonOutput : public Output {
     document_ = MessageJson(response);
   }
 
+  void Program(const ProgramTable& table) override {
+    document_ = {{"steps", Json::array()},
+                 {"trainable_parameters", table.trainable_parameters},
+                 {"fixed_parameters", table.fixed_parameters},
+                 {"flops", table.flops},
+                 {"value_bytes", table.value_bytes}};
+    for (const ProgramTableRow& row : table.rows) {
+      document_["steps"].push_back(
+          {{"result", row.result},
+           {"operator", std::string(row.op)},
+           {"dims", std::vector<int64_t>(row.dims.begin(), row.dims.end())},
+           {"parameters", row.parameters},
+           {"flops", row.flops}});
+    }
+  }
+
   void Comparisons(const std::vector<Comparison>& comparisons) override {
     Json list = Json::array();
     for (const Comparison& comparison : comparisons) {

@@ -16,6 +16,7 @@
 #include "client/cpp/client.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/output.h"
+#include "client/cpp/command_line/program_table.h"
 #include "client/cpp/command_line/progress.h"
 #include "client/cpp/command_line/settings.h"
 #include "client/cpp/command_line/usage.h"
@@ -31,6 +32,18 @@ absl::Status UsageError(const std::string& message) {
       absl::StrCat(message, "; convgrad help lists what there is"));
 }
 
+// Returns what a command with one argument lacks without it.
+absl::string_view NeedOf(Arguments arguments) {
+  switch (arguments) {
+    case Arguments::kShell:
+      return " needs bash or zsh";
+    case Arguments::kFile:
+      return " needs a FILE";
+    default:
+      return " needs a PROBLEM";
+  }
+}
+
 // Returns the command of that name if `arguments`, which follow it, are what it
 // takes.
 absl::StatusOr<Command> FindCommand(const std::string& name,
@@ -38,11 +51,10 @@ absl::StatusOr<Command> FindCommand(const std::string& name,
   for (const Command& command : AllCommands()) {
     if (command.name != name) continue;
     const bool takes_one = command.arguments == Arguments::kProblem ||
+                           command.arguments == Arguments::kFile ||
                            command.arguments == Arguments::kShell;
     if (takes_one && arguments.empty()) {
-      return UsageError(absl::StrCat(
-          name, command.arguments == Arguments::kShell ? " needs bash or zsh"
-                                                       : " needs a PROBLEM"));
+      return UsageError(absl::StrCat(name, NeedOf(command.arguments)));
     }
     const size_t most = takes_one ? 1 : 0;
     if (command.arguments != Arguments::kProblems && arguments.size() > most) {
@@ -60,6 +72,15 @@ absl::Status PrintCompletions(const std::string& shell) {
         absl::StrCat("shell: found \"", shell, "\", expected bash or zsh"));
   }
   std::cout << (shell == "bash" ? BashCompletion() : ZshCompletion());
+  return absl::OkStatus();
+}
+
+absl::Status PrintProgram(const std::string& file, const Settings& settings,
+                          Output* output) {
+  ASSIGN_OR_RETURN(
+      const ProgramTable table,
+      ReadProgramTable(file, settings.files[PositionOf(Operand::kInput)]));
+  output->Program(table);
   return absl::OkStatus();
 }
 
@@ -86,6 +107,9 @@ absl::Status RunCommand(const std::vector<std::string>& words, Output* output) {
   ASSIGN_OR_RETURN(const Command command, FindCommand(words[0], arguments));
   if (command.name == "completions") return PrintCompletions(arguments[0]);
   ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
+  if (command.name == "program") {
+    return PrintProgram(arguments[0], settings, output);
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client,
                    Client::Connect(settings.client));
   const CommandContext context{settings, client.get(), output};

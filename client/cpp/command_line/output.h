@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "backends/core/conv_operation.h"
 #include "client/cpp/client.h"
+#include "client/cpp/command_line/program_table.h"
 #include "client/cpp/command_line/reference_check.h"
 #include "client/cpp/command_line/result_check.h"
 #include "client/cpp/command_line/server_activity.h"
@@ -30,6 +31,7 @@ class Output {
                      const std::vector<OperationReply>& replies) = 0;
   virtual void Capabilities(const v1::GetCapabilitiesResponse& response) = 0;
   virtual void Sessions(const v1::ListSessionsResponse& response) = 0;
+  virtual void Program(const ProgramTable& table) = 0;
   virtual void Comparisons(const std::vector<Comparison>& comparisons) = 0;
   virtual void Activity(const ServerActivity& activity) = 0;
   // Why the command failed; the last that is told. One line on stderr.

@@ -62,7 +62,8 @@ ABSL_FLAG(bool, integers, false,
 ABSL_FLAG(std::string, operands, "",
           ".npz file that has operands under their names, e.g. input, weight");
 ABSL_FLAG(std::string, input, "",
-          ".npy file in logical order (N, C, ...), or .npz file that has it");
+          ".npy file in logical order (N, C, ...), or .npz file that has it; "
+          "of program: dims, 16x3x224x224 or x=16x3x224x224,t=16");
 ABSL_FLAG(std::string, weight, "", ".npy file, (O, C/groups, kernel...)");
 ABSL_FLAG(std::string, bias, "", ".npy file");
 ABSL_FLAG(std::string, residual, "", ".npy file, like output");

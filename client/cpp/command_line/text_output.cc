@@ -92,6 +92,9 @@ class TextOutput : public Output {
              const std::vector<OperationReply>& replies) override;
   void Capabilities(const v1::GetCapabilitiesResponse& response) override;
   void Sessions(const v1::ListSessionsResponse& response) override;
+  void Program(const ProgramTable& table) override {
+    std::cout << TextOf(table);
+  }
   void Comparisons(const std::vector<Comparison>& comparisons) override;
   void Activity(const ServerActivity& activity) override;
   void Error(const absl::Status& status) override { PrintError(status); }

@@ -21,6 +21,8 @@ constexpr Command kCommands[] = {
     {"top", Arguments::kNone, "what the server does, live, from its metrics"},
     {"sessions", Arguments::kNone,
      "what the server keeps for this client's trainers"},
+    {"program", Arguments::kFile,
+     "a network's steps with shapes, parameters and flops; no server"},
     {"capabilities", Arguments::kNone, "what the server's backends can do"},
     {"completions", Arguments::kShell, "a script for bash or zsh"},
     {"help", Arguments::kNone, "this text (also --help); --version"}};
@@ -33,6 +35,8 @@ conv3d, convtranspose1d...), then n batch, c and o channels, i input and k kerne
 extents, s stride, d dilation, p padding (pb and pe for either end, psame,
 pvalid), g groups, op output padding, b bias, res residual, relu. One number
 stands for all axes. check has a list of its own if it is given none.
+
+FILE: a program as text, one step a line, e.g. y = conv(x, w, padding=1).
 
 )";
 
@@ -56,6 +60,8 @@ $values    esac
     values='$commands'
   elif [[ $before == completions ]]; then
     values='bash zsh'
+  elif [[ $before == program ]]; then
+    compopt -o filenames; COMPREPLY=($(compgen -f -- "$word")); return
   fi
   # shellcheck disable=SC2207  # no value has blanks
   COMPREPLY=($(compgen -W "$values" -- "$word"))
@@ -68,6 +74,7 @@ _arguments -S \
 $flags  '1:command:(($commands))' \
   '*:argument:->argument' && return
 [[ $state == argument && $words[2] == completions ]] && _values shell bash zsh
+[[ $state == argument && $words[2] == program ]] && _files
 )";
 
 absl::string_view ArgumentsText(Arguments arguments) {
@@ -78,6 +85,8 @@ absl::string_view ArgumentsText(Arguments arguments) {
       return " PROBLEM";
     case Arguments::kProblems:
       return " [PROBLEM...]";
+    case Arguments::kFile:
+      return " FILE";
     case Arguments::kShell:
       return " SHELL";
   }

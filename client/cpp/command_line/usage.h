@@ -8,8 +8,8 @@
 
 namespace convgrad {
 
-// How many problems a command takes.
-enum class Arguments { kNone, kProblem, kProblems, kShell };
+// What a command takes.
+enum class Arguments { kNone, kProblem, kProblems, kFile, kShell };
 
 struct Command {
   absl::string_view name;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "absl/strings/match.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
@@ -122,6 +122,41 @@ TEST_P(PytorchProgramTest, GradientsAreCentralDifferences) {
           << name << "[" << i << "]";
     }
   }
+}
+
+bool IsLinear(const ProgramStep& step) {
+  constexpr Operator kLinear[] = {Operator::kConv,
+                                  Operator::kConvTranspose,
+                                  Operator::kLinear,
+                                  Operator::kAvgPool,
+                                  Operator::kAdaptiveAvgPool,
+                                  Operator::kConcat,
+                                  Operator::kFlatten,
+                                  Operator::kUpsample,
+                                  Operator::kNormalize,
+                                  Operator::kDropout,
+                                  Operator::kAdd};
+  const bool is_eval =
+      step.op == Operator::kBatchNorm && !BoolAttribute(step, "training");
+  return is_eval || absl::c_linear_search(kLinear, step.op);
+}
+
+// <A x, g> = <x, A* g> of what is linear but for a constant.
+TEST_P(PytorchProgramTest, LinearProgramsAndTheirGradientsAreAdjoint) {
+  if (!absl::c_all_of(program().steps, IsLinear)) return;
+  NamedValues zeros = values_;
+  double expected = Projection(values_);
+  const NamedValues gradients = Backward(Forward(values_));
+  double sum = 0;
+  for (const ProgramInput& input : program().inputs) {
+    const Values& x = values_.at(input.name);
+    for (size_t i = 0; i < x.size(); ++i) {
+      sum += x[i] * gradients.at(input.name)[i];
+    }
+    zeros[input.name].assign(x.size(), 0);
+  }
+  expected -= Projection(zeros);
+  EXPECT_NEAR(sum, expected, 1e-12 * (1 + std::fabs(expected)));
 }
 
 INSTANTIATE_TEST_SUITE_P(
