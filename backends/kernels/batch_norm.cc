@@ -54,9 +54,10 @@ void BatchNormStatistics(const ChannelBlocks& blocks, const void* x,
   const auto count = static_cast<double>(blocks.batch * blocks.spatial);
   for (int64_t c = 0; c < padded; ++c) {
     const double offset = moments.mean[c] / count;
-    const double variance = moments.variance[c] / count - offset * offset;
+    // Not negative: the first element differs by 0, so that the variance is at
+    // least offset^2 / count, which is far more than what is rounded off.
+    moments.variance[c] = moments.variance[c] / count - offset * offset;
     moments.mean[c] = first[c] + offset;
-    moments.variance[c] = variance < 0 ? 0 : variance;
   }
 }
 

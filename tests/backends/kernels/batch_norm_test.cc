@@ -76,7 +76,7 @@ double Tolerance(DataType dtype, double result, double terms) {
 TEST(BatchNormTest, MomentsAreExactToDouble) {
   ForEachSimdTarget([] {
     for (const ChannelBlocks& blocks : ManyBlocks()) {
-      for (double center : {0.0, 1e4}) {
+      for (double center : {0.0, 1e6}) {
         SCOPED_TRACE(ToText(blocks));
         Example e(blocks, center);
         std::vector<double> mean(blocks.padded_channels(), NAN);
@@ -85,7 +85,7 @@ TEST(BatchNormTest, MomentsAreExactToDouble) {
                             {mean.data(), variance.data()});
         for (int64_t c = 0; c < blocks.padded_channels(); ++c) {
           ASSERT_NEAR(mean[c], e.mean[c], 1e-12 * (1 + center)) << c;
-          ASSERT_NEAR(variance[c], e.variance[c], 1e-10 * (1 + center)) << c;
+          ASSERT_NEAR(variance[c], e.variance[c], 1e-9) << c;
         }
       }
     }

@@ -24,13 +24,11 @@ inline std::string ToText(const ChannelBlocks& blocks) {
                       blocks.block);
 }
 
-// An activation that starts with NaN in every channel, and zeros in padding.
+// An activation, at first with NaN everywhere, in its padding, too.
 class ChannelTensor {
  public:
   explicit ChannelTensor(const ChannelBlocks& blocks)
-      : blocks_(blocks), bytes_(blocks.bytes()) {
-    ForEach([&](int64_t n, int64_t c, int64_t s) { Set(n, c, s, NAN); });
-  }
+      : blocks_(blocks), bytes_(blocks.bytes(), 0xff) {}
 
   const ChannelBlocks& blocks() const { return blocks_; }
   void* data() { return bytes_.data(); }
@@ -53,21 +51,28 @@ class ChannelTensor {
     }
   }
 
+  void ClearPadding() {
+    ForEachPadding(
+        [&](int64_t i) { StoreRounded(blocks_.dtype, 0, &bytes_[i]); });
+  }
   void ExpectZeroPadding() const {
-    const int64_t elements = std::ssize(bytes_) / ByteSizeOf(blocks_.dtype);
-    for (int64_t i = 0; i < elements; ++i) {
-      const int64_t plane = i / blocks_.block / blocks_.spatial;
-      const int64_t channel =
-          plane % blocks_.block_count() * blocks_.block + i % blocks_.block;
-      if (channel < blocks_.channels) continue;
-      ASSERT_EQ(
-          LoadAsDouble(blocks_.dtype, &bytes_[i * ByteSizeOf(blocks_.dtype)]),
-          0)
-          << "padding of channel " << channel;
-    }
+    ForEachPadding([&](int64_t i) {
+      ASSERT_EQ(LoadAsDouble(blocks_.dtype, &bytes_[i]), 0) << "padding";
+    });
   }
 
  private:
+  // Calls body(offset in bytes).
+  template <typename Body>
+  void ForEachPadding(const Body& body) const {
+    for (int64_t i = 0; i < blocks_.size(); ++i) {
+      const int64_t plane = i / blocks_.block / blocks_.spatial;
+      const int64_t channel =
+          plane % blocks_.block_count() * blocks_.block + i % blocks_.block;
+      if (channel >= blocks_.channels) body(i * ByteSizeOf(blocks_.dtype));
+    }
+  }
+
   int64_t OffsetOf(int64_t n, int64_t c, int64_t s) const {
     const int64_t plane = n * blocks_.block_count() + c / blocks_.block;
     const int64_t row = plane * blocks_.spatial + s;
@@ -88,6 +93,7 @@ inline ChannelTensor Random(const ChannelBlocks& blocks, unsigned seed,
   tensor.ForEach([&](int64_t n, int64_t c, int64_t s) {
     tensor.Set(n, c, s, normal(generator));
   });
+  tensor.ClearPadding();
   return tensor;
 }
 
