@@ -107,6 +107,7 @@ class RemoteNetwork:
         self._loaded: set[str] = set()
         self._handles = {name: RemoteParameter(self, name, tensor)
                          for name, tensor in self.model.named_parameters()}
+        self._modules = tuple(self.model.modules())
         # Whose gradients the session has, as long as no change fails; None: that isn't known.
         self._with_gradient: set[str] | None = None
         self._known_failures = session.failures
@@ -279,8 +280,8 @@ class RemoteNetwork:
         """Returns the program for the modules' modes and the parameters' requires_grad,
         loaded where it is new."""
         key = (tuple(inputs), tuple(constants.items()), loss,
-               tuple(module.training for module in self.model.modules()),
-               tuple(parameter.requires_grad for parameter in self.model.parameters()))
+               tuple(module.training for module in self._modules),
+               tuple(handle.requires_grad for handle in self._handles.values()))
         if key not in self._variants:
             imported = import_model(self.model, list(inputs), constants, loss)
             name = f"program-{imported.program.digest()[:32]}"
