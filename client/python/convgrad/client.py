@@ -280,11 +280,13 @@ class Client(ClientBase):
             attempts += 1
             slot = self._pool.pick(call.target)
             try:
-                if call.on_start is not None:
+                if call.on_start is not None and call.message is not None:
                     rpc = self._start(slot, call, remaining(deadline))
                     call.on_start(rpc)
                     return slot.target, call.decode(rpc.result())
                 answer = self._send(slot, call, deadline)
+                if call.on_start is not None:
+                    call.on_start(answer)
                 result = (self._receive(call, answer) if call.message is None
                           else call.decode(answer))
                 slot.has_answered = True

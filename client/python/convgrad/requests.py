@@ -82,7 +82,6 @@ class RequestBuilder:
         self._message = operation_pb2.ConvOperation()
         self._payloads: dict[str, memoryview] = {}
         self._kept_results: dict[str, str] = {}
-        self._uses_kept = False
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise TypeError(f"unknown keyword {sorted(unknown)[0]!r}")
@@ -134,7 +133,6 @@ class RequestBuilder:
             tensor = getattr(self._message.operands, name)
             describe(array.descriptor, tensor)
             tensor.kept.tensor_id = array.name
-            self._uses_kept = True
             return
         dtype = layouts.name_of_dtype(array.dtype, f"{path}.dtype")
         layout = "NCX" if name == "bias" else self.layout_of(name)
@@ -213,9 +211,9 @@ class RequestBuilder:
         answer = sum(tensor.byte_size() or 0 for name, tensor in operation.results
                      if name not in self._kept_results)
         fits_message = max(sum(sizes), answer) <= MAX_PAYLOAD_BYTES
-        keeps = self._uses_kept or bool(self._kept_results)
-        if keeps and ("slice_items" in self._options or not fits_message):
-            raise unimplemented("slice_items", "a stream with kept tensors", "a message")
+        stays = bool(self._kept_results)
+        if stays and ("slice_items" in self._options or not fits_message):
+            raise unimplemented("slice_items", "a stream whose results stay", "a message")
         if fits_message and "slice_items" not in self._options:
             kind = (service_pb2.ConvForwardRequest if forward
                     else service_pb2.ConvBackwardRequest)
@@ -226,7 +224,7 @@ class RequestBuilder:
             decode=lambda response: result(*decode(operation, response, self._kept_results)),
             request_id=options.request_id, options=self._options,
             results=dict(operation.results), kept_results=self._kept_results,
-            stream=None if keeps else Stream(operation, self._message, options, self._payloads,
+            stream=None if stays else Stream(operation, self._message, options, self._payloads,
                           self._options.get("slice_items", 0)),
             result=result)
 

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,9 @@ from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
 
 import convgrad
+from convgrad import operations
+from convgrad.kept import Kept
+from convgrad.layouts import Descriptor
 from convgrad.requests import Call
 from convgrad.v1 import session_pb2
 
@@ -94,6 +98,23 @@ def test_results_stay_and_are_operands(client, session):
     assert not session.tensors()
 
 
+def test_streams_read_what_is_kept(client, session):
+    """What was submitted before them, too."""
+    session.submit(session.put, {"w": W, "b": B}, layouts={"w": "OIX"})
+    found = session.conv_forward(X, "w", "b", padding=1, slice_items=1)
+    np.testing.assert_array_equal(found.output,
+                                  client.conv_forward(X, W, B, padding=1).output)
+    session.put("x", X)
+    expected = client.conv_backward(G, X, W, padding=1)
+    gradients = session.conv_backward(G, "x", "w", padding=1, slice_items=1)
+    for one, other in zip(gradients[:3], expected[:3]):
+        np.testing.assert_array_equal(one, other)
+    failing = session.submit(session.put, "no/good", X)
+    read = session.submit(session.conv_forward, X, "w", padding=1, slice_items=1)
+    assert isinstance(failing.exception(), convgrad.InvalidArgument)
+    assert isinstance(read.exception(), convgrad.EpochEnded)
+
+
 def test_gradients_add_up(client, session):
     session.put("w", W, layout="OIX")
     for scale in (1, 2, 3):
@@ -165,7 +186,7 @@ def test_other_bad_input(client, session):
         with pytest.raises(convgrad.InvalidArgument) as caught:
             attempt()
         assert words in caught.value.message
-    with pytest.raises(convgrad.Unimplemented, match="stream"):
+    with pytest.raises(convgrad.Unimplemented, match="a stream whose results stay"):
         session.conv_forward(X, W, keep={"output": "y"}, slice_items=1)
     session.put("sum", X)
     with pytest.raises(convgrad.InvalidArgument):
@@ -335,6 +356,31 @@ def test_a_closed_session_and_a_closed_client(server):
     with pytest.raises(convgrad.Cancelled, match="client is closed"):
         left.put("x", X)
     left.close()
+
+
+def forward_in(client, session_id):
+    """As somebody may who was told the session's id."""
+    kept = [Kept(name, Descriptor("f32", layout, array.shape))
+            for name, layout, array in (("x", "NCX", X), ("w", "OIX", W))]
+    call = operations.conv_forward(*kept, padding=1)
+    return client.run(replace(call, metadata=(("convgrad-session-bin", session_id),)))
+
+
+def test_readers_compute_with_what_is_kept(tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("".join(f"{name} {role} {16 * key}\n" for name, role, key in (
+        ("ann", "train", "1"), ("bob", "infer", "2"), ("eve", "infer", "3"))))
+    server = ServerProcess(f"--token_file={tokens}")
+    ann, bob, eve = (convgrad.Client(server.address, token=16 * key) for key in "123")
+    with ann, bob, eve, ann.session(readers=["bob"]) as session:
+        session.put({"x": X, "w": W}, layouts={"w": "OIX"})
+        np.testing.assert_array_equal(forward_in(bob, session.id).output,
+                                      ann.conv_forward(X, W, padding=1).output)
+        with pytest.raises(convgrad.SessionExpired):
+            forward_in(eve, session.id)
+        with pytest.raises(convgrad.PermissionDenied):
+            bob.session()
+    server.kill()
 
 
 def test_sessions_by_name(tmp_path):
