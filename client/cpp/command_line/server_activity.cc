@@ -131,6 +131,10 @@ ServerActivity ActivityBetween(const MetricsText& before,
   activity.waiting_for_memory = after.Sum("convgrad_admission_waiters");
   activity.memory_bytes = after.Sum("convgrad_memory_used_bytes");
   activity.memory_capacity_bytes = after.Sum("convgrad_memory_capacity_bytes");
+  activity.sessions = after.Sum("convgrad_sessions");
+  activity.kept_tensors = after.Sum("convgrad_kept_tensors");
+  activity.kept_bytes = after.Sum("convgrad_kept_bytes");
+  activity.kept_capacity_bytes = after.Sum("convgrad_kept_capacity_bytes");
   activity.plans = after.Sum("convgrad_plan_cache_plans");
   activity.plan_bytes = after.Sum("convgrad_plan_cache_bytes");
   const double hits = difference.Growth("convgrad_plan_cache_hits_total", {});

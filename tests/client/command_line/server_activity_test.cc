@@ -31,7 +31,11 @@ constexpr char kMetrics[] =
     "convgrad_plan_cache_hits_total 3\n"
     "convgrad_plan_cache_misses_total 1\n"
     "convgrad_queue_depth 5\n"
-    "convgrad_memory_used_bytes 6\n";
+    "convgrad_memory_used_bytes 6\n"
+    "convgrad_sessions 7\n"
+    "convgrad_kept_tensors 8\n"
+    "convgrad_kept_bytes 9\n"
+    "convgrad_kept_capacity_bytes 10\n";
 
 MetricsText With(const std::string& n) {
   return *MetricsText::Parse(absl::StrReplaceAll(
@@ -59,6 +63,10 @@ TEST(ServerActivity, IsRatesAndQuantilesBetweenTwoLooks) {
   EXPECT_TRUE(std::isnan(operation.queue_p99));
   EXPECT_EQ(activity.queued, 5);
   EXPECT_EQ(activity.memory_bytes, 6);
+  EXPECT_EQ(activity.sessions, 7);
+  EXPECT_EQ(activity.kept_tensors, 8);
+  EXPECT_EQ(activity.kept_bytes, 9);
+  EXPECT_EQ(activity.kept_capacity_bytes, 10);
   EXPECT_TRUE(std::isnan(activity.plan_hits));
 }
 

@@ -235,6 +235,19 @@ def test_top():
     assert "100.0 % hits" in text
 
 
+def test_top_shows_sessions():
+    server = ServerProcess("--metrics_listen=127.0.0.1:0")
+    look = ("top", f"--metrics=127.0.0.1:{server.metrics_port}", "--interval=1s", "--count=1")
+    with convgrad.Client(server.address) as client, client.session() as session:
+        session.put("x", np.ones(1 << 20, np.float32).reshape(1, -1))
+        table = json.loads(run(*look, "--json"))
+        text = run(*look)
+    server.kill()
+    assert (table["sessions"], table["kept_tensors"]) == (1, 1)
+    assert 4 << 20 <= table["kept_bytes"] < table["kept_capacity_bytes"]
+    assert "sessions 1, with 1 tensors in 4." in text
+
+
 def typed(command, keys, expected, **environment):
     """Runs a program on a terminal, types keys, and waits until it shows `expected`."""
     pid, terminal = pty.fork()
