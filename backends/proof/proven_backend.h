@@ -71,6 +71,15 @@ class ProvenBackend final : public ConvBackend {
   absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,
       const PlanOptions& options) const override;
+  // Programs are planned as they are: nothing of theirs is proven here.
+  absl::Status CheckProgram(const ProgramOperation& operation) const override {
+    return wrapped_->CheckSupport(operation);
+  }
+  absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
+      const ProgramOperation& operation,
+      const PlanOptions& options) const override {
+    return wrapped_->MakePlan(operation, options);
+  }
   void ParallelFor(
       int threads, int64_t count,
       absl::FunctionRef<void(int64_t begin, int64_t end)> body) const override {
