@@ -8,9 +8,10 @@
 //
 // FOLDER has the operands as operand_0, operand_1... in the order of
 // RunBuffers, as bytes; the line "write" writes result_0... there. "steps"
-// prints each step's least milliseconds of processor time so far, "kinds" their sums by kind of
-// step, "end" ends. Bind the threads by OMP_PROC_BIND=true: each parallel
-// region takes milliseconds where libgomp has two threads on one core.
+// prints each step's least milliseconds of processor time so far, "kinds" their
+// sums by kind of step, "end" ends. Bind the threads by OMP_PROC_BIND=true:
+// each parallel region takes milliseconds where libgomp has two threads on one
+// core.
 #include <sys/mman.h>
 #include <time.h>
 
@@ -160,8 +161,7 @@ void Serve(const ProgramOperation& operation, const onednn::NetworkPlan& plan) {
       for (size_t i = 0; i < plan.steps().size(); ++i) {
         const absl::Duration start = ProcessorTime();
         Check(plan.RunSteps(buffers, i, i + 1).status());
-        minima[i] =
-            std::min(minima[i], (ProcessorTime() - start) / threads);
+        minima[i] = std::min(minima[i], (ProcessorTime() - start) / threads);
       }
       std::printf(
           "%.3f %.3f\n", absl::ToDoubleMilliseconds(absl::Now() - before),

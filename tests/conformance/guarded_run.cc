@@ -91,39 +91,55 @@ ProgramRun RunProgram(const Backend& backend, const ProgramOperation& operation,
   return RunPlan(**plan, operation, std::move(operands), /*in_turns=*/false);
 }
 
+// The buffers of one run.
+struct GuardedBuffers {
+  std::vector<GuardedBytes> operands, results;
+  GuardedBytes scratch;
+  RunBuffers buffers;
+
+  GuardedBuffers(const Plan& plan, const ProgramOperation& operation,
+                 const std::vector<std::vector<std::byte>>& bytes)
+      : scratch(plan.scratch_bytes()), buffers(bytes.size()) {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      operands.emplace_back(static_cast<int64_t>(bytes[i].size()));
+      std::memcpy(operands[i].data(), bytes[i].data(), bytes[i].size());
+      buffers.operands[i] = operands[i].data();
+    }
+    for (const TensorUse& use : operation.ResultUses()) {
+      results.emplace_back(*ByteSize(*use.tensor));
+      buffers.results.push_back(results.back().data());
+    }
+    buffers.scratch = {scratch.data(), static_cast<size_t>(scratch.size())};
+  }
+};
+
+absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,
+                         const std::vector<std::vector<std::byte>>& operands) {
+  const GuardedBuffers guarded(plan, operation, operands);
+  return plan.Run(guarded.buffers).status();
+}
+
 ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
                    std::vector<std::vector<std::byte>> operands,
                    bool in_turns) {
-  ProgramRun run;
-  std::vector<GuardedBytes> copies, results;
-  RunBuffers buffers(operands.size());
-  for (size_t i = 0; i < operands.size(); ++i) {
-    copies.emplace_back(static_cast<int64_t>(operands[i].size()));
-    std::memcpy(copies[i].data(), operands[i].data(), operands[i].size());
-    buffers.operands[i] = copies[i].data();
-  }
-  for (const TensorUse& use : operation.ResultUses()) {
-    results.emplace_back(*ByteSize(*use.tensor));
-    buffers.results.push_back(results.back().data());
-  }
-  GuardedBytes scratch(plan.scratch_bytes());
-  buffers.scratch = {scratch.data(), static_cast<size_t>(scratch.size())};
+  const GuardedBuffers guarded(plan, operation, operands);
   for (int turn = 0; turn < (in_turns ? plan.turns() : 1); ++turn) {
-    const auto times =
-        in_turns ? plan.RunTurn(buffers, turn) : plan.Run(buffers);
+    const auto times = in_turns ? plan.RunTurn(guarded.buffers, turn)
+                                : plan.Run(guarded.buffers);
     EXPECT_TRUE(times.ok()) << times.status();
   }
-  EXPECT_TRUE(scratch.is_intact()) << "bytes beside scratch were written";
+  EXPECT_TRUE(guarded.scratch.is_intact()) << "bytes beside scratch changed";
   for (size_t i = 0; i < operands.size(); ++i) {
-    EXPECT_TRUE(
-        std::equal(operands[i].begin(), operands[i].end(), copies[i].data()))
+    EXPECT_TRUE(std::equal(operands[i].begin(), operands[i].end(),
+                           guarded.operands[i].data()))
         << "operand " << i << " was written";
   }
-  for (size_t i = 0; i < results.size(); ++i) {
-    EXPECT_TRUE(results[i].is_intact())
+  ProgramRun run;
+  for (size_t i = 0; i < guarded.results.size(); ++i) {
+    const GuardedBytes& result = guarded.results[i];
+    EXPECT_TRUE(result.is_intact())
         << "bytes beside result " << i << " were written";
-    run.results.emplace_back(results[i].data(),
-                             results[i].data() + results[i].size());
+    run.results.emplace_back(result.data(), result.data() + result.size());
   }
   run.operands = std::move(operands);
   return run;

@@ -51,6 +51,10 @@ std::vector<std::vector<std::byte>> RandomOperands(
 ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
                    std::vector<std::vector<std::byte>> operands, bool in_turns);
 
+// Returns how such a run ends.
+absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,
+                         const std::vector<std::vector<std::byte>>& operands);
+
 // Likewise, by a plan of the backend's for two threads.
 ProgramRun RunProgram(const Backend& backend, const ProgramOperation& operation,
                       std::vector<std::vector<std::byte>> operands);

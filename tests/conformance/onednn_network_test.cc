@@ -92,6 +92,44 @@ output loss
 output logits
 )";
 
+// What U-Nets, squeeze-and-excite and DenseNet have; groups, depthwise kernels
+// and a channel count below a block's.
+constexpr char kBranches[] = R"(input x
+input target
+parameter c1.weight [20, 3, 3, 3]
+parameter c2.weight [20, 1, 3, 3]
+parameter c2.bias [20]
+parameter c3.weight [32, 10, 3, 3]
+parameter se.weight [20, 20, 1, 1]
+parameter up.weight [32, 9, 2, 2]
+parameter up.bias [9]
+parameter last.weight [2, 29, 1, 1]
+parameter last.bias [2]
+n = normalize(x, mean=[0.5, 0.1, -0.2], std=[0.3, 2.0, 1.5])
+a = conv(n, c1.weight, padding=same)
+b = relu6(a)
+c = conv(b, c2.weight, c2.bias, padding=1, groups=20)
+g = adaptive_avg_pool(c, output_size=1)
+h = conv(g, se.weight)
+s = sigmoid(h)
+d = mul(c, s)
+e = add(d, s)
+f = mul(e, b)
+i = max_pool(f, kernel_size=2)
+j = conv(i, c3.weight, padding=1, groups=2)
+k = dropout(j, p=0.25, training=true)
+l = dropout(k, p=0.5, training=true, by_row=true)
+m = conv_transpose(l, up.weight, up.bias, stride=2)
+o = upsample(m, size=[5, 5], mode=bilinear)
+q = upsample(o, scale_factor=2, mode=nearest)
+r = concat(q, f)
+t = conv(r, last.weight, last.bias)
+u = dropout(t, p=0.5)
+loss = mse(u, target)
+output loss
+output u
+)";
+
 TensorDescriptor Images(Dims dims, Layout layout = Layout::kNCX) {
   TensorDescriptor tensor;
   tensor.layout = layout;
@@ -185,6 +223,31 @@ class NetworkPlans : public testing::Test {
 TEST_F(NetworkPlans, TrainAsTheReferenceDoes) {
   ExpectAsReference(kResidual, RequestFor(ProgramPart::kTrain));
   ExpectAsReference(kPlain, RequestFor(ProgramPart::kTrain));
+}
+
+TEST_F(NetworkPlans, TrainWithBranchesAsTheReferenceDoes) {
+  ProgramRequest request;
+  request.part = ProgramPart::kTrain;
+  request.inputs = {Images({3, 3, 10, 10}), Images({3, 2, 10, 10})};
+  request.input_gradients = {true, true};
+  ExpectAsReference(kBranches, request);
+  request.inputs[0].layout = Layout::kNXC;
+  ExpectAsReference(kBranches, request);
+  request.inputs[0].dtype = DataType::kU8;
+  request.inputs[1].dtype = DataType::kF16;
+  ExpectAsReference(kBranches, request);
+}
+
+TEST_F(NetworkPlans, RefuseAClassThatIsNone) {
+  const auto operation =
+      MakeProgramOperation(kResidual, RequestFor(ProgramPart::kForward));
+  auto operands = RandomOperands(*operation, 5);
+  StoreRounded(DataType::kI64, 7, operands[1].data() + sizeof(int64_t));
+  const auto plan = onednn_->MakePlan(*operation, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const absl::Status status = StatusOfRun(**plan, *operation, operands);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), testing::HasSubstr("target[1]: found 7"));
 }
 
 TEST_F(NetworkPlans, ReadImagesInChannelsLast) {

@@ -152,6 +152,11 @@ BufferId NetworkBuilder::Parameter(const std::string& name) {
   return name.empty() ? kNoBuffer : parameters_.at(name);
 }
 
+BufferId NetworkBuilder::Randomness() {
+  const size_t index = program().inputs.size() + program().parameters.size();
+  return schedule_.AddBuffer({2 * sizeof(int64_t), Area::kOperand, index});
+}
+
 BufferId NetworkBuilder::NewStatistic(const std::string& name) {
   return parameters_[name] = statistics_.at(name);
 }

@@ -54,6 +54,9 @@ class NetworkBuilder {
   // Returns the parameter's bytes, kNoBuffer for "": f32, row-major. Of a
   // statistic that a step before has written: what that wrote.
   BufferId Parameter(const std::string& name);
+  // Returns the seed and the count of runs, I64 [2]. Requires: a forward of a
+  // program that has randomness.
+  BufferId Randomness();
   // Returns where a step puts the statistic's new value.
   BufferId NewStatistic(const std::string& name);
 

@@ -1,14 +1,18 @@
 // A convolution by the library's primitives: forward, backward-data and
 // backward-weight, each in the network's layout where the library has a good
 // way, else in the layout that it asks for, with reorders around it.
-#include <optional>
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/lowering.h"
+#include "backends/core/status.h"
+#include "backends/kernels/batch_norm.h"
+#include "backends/kernels/channel_scale.h"
 #include "backends/onednn/networks/network_groups.h"
+#include "backends/onednn/networks/network_library_step.h"
 #include "backends/onednn/onednn_candidates.h"
 #include "backends/onednn/onednn_types.h"
 
@@ -81,67 +85,89 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
       w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
 }
 
-// A tensor of the library's: where it is, and how it lies there.
-struct LibraryTensor {
-  BufferId buffer = kNoBuffer;
-  memory::desc desc;
-};
-
 memory::desc WithAnyLayout(const memory::desc& desc) {
   return {desc.get_dims(), desc.get_data_type(), memory::format_tag::any};
+}
+
+// A transposed convolution is its mirror, an ordinary convolution whose data
+// side is the step's result: its forward is the mirror's backward-data, and so
+// on.
+ConvProblem MirrorOf(ConvProblem problem) {
+  problem.transposed = false;
+  std::swap(problem.in_channels, problem.out_channels);
+  for (SpatialAxis& axis : problem.axes) {
+    std::swap(axis.in, axis.out);
+    axis.output_padding = 0;
+  }
+  problem.bias.reset();
+  return problem;
 }
 
 class Convolution final : public NetworkGroup {
  public:
   explicit Convolution(const ProgramStep& step)
-      : step_(step), x_(step.operands[0]), weight_(step.operands[1]) {
-    if (step.operands.size() > 2) bias_ = step.operands[2];
-  }
+      : step_(step),
+        x_(step.operands[0]),
+        weight_(step.operands[1]),
+        bias_(OperandAt(step, 2)) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     problem_ = ProblemOf(step_, builder->shapes());
-    data_ = DataOf(builder);
+    is_mirrored_ = problem_.transposed;
+    if (is_mirrored_) problem_ = MirrorOf(problem_);
+    input_ = InputOf(builder);
     weight_desc_ = PlainWeightDesc();
-    LibraryTensor out = OutOf(builder);
-    out.buffer = builder->AddValue(step_.result).buffer;
-    ASSIGN_OR_RETURN(const dnnl::primitive_desc_base pass,
-                     ChoosePass(Pass::kForward, data_.desc, out.desc));
-    AddPass({pass, Pass::kForward, "conv forward"},
-            {data_,
-             {builder->Parameter(weight_), weight_desc_},
-             out,
-             builder->Parameter(bias_)},
-            builder);
+    LibraryTensor y = {kNoBuffer, DescOf(builder->Like(step_.result))};
+    y.buffer = builder->AddValue(step_.result).buffer;
+    const Pass pass = is_mirrored_ ? Pass::kBackwardData : Pass::kForward;
+    RETURN_IF_ERROR(AddPass({pass, "conv forward", builder->Parameter(bias_)},
+                            {input_, Weight(builder), y}, builder));
+    if (is_mirrored_ && !bias_.empty()) AddBias(y.buffer, builder);
     return absl::OkStatus();
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    LibraryTensor gradient = OutOf(builder);
-    gradient.buffer = builder->GradientOf(step_.result);
-    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
-    RETURN_IF_ERROR(AddWeightGradient(gradient, builder));
-    return AddInputGradient(gradient, builder);
+    LibraryTensor dy = {builder->GradientOf(step_.result),
+                        DescOf(builder->Like(step_.result))};
+    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    const BufferId bias =
+        bias_.empty() ? kNoBuffer : builder->NewParameterGradient(bias_);
+    if (is_mirrored_ && bias != kNoBuffer) AddBiasSum(dy.buffer, bias, builder);
+    const LibraryTensor dw = {builder->NewParameterGradient(weight_),
+                              weight_desc_};
+    RETURN_IF_ERROR(
+        AddPass({Pass::kBackwardWeight, "conv backward weight", bias},
+                {input_, dw, dy}, builder));
+    LibraryTensor dx = {kNoBuffer, DescOf(builder->Like(x_))};
+    dx.buffer = builder->NewGradient(x_);
+    const Pass pass = is_mirrored_ ? Pass::kForward : Pass::kBackwardData;
+    return AddPass({pass, "conv backward data", kNoBuffer},
+                   {dx, Weight(builder), dy}, builder);
   }
 
  private:
   struct PassToAdd {
-    const dnnl::primitive_desc_base& primitive_desc;
     Pass pass;
     absl::string_view kind;
-  };
-  struct PassTensors {
-    LibraryTensor data, weight, out;
+    // The step's bias or its gradient; the mirror has none.
     BufferId bias;
   };
+  // The step's, or their gradients.
+  struct StepTensors {
+    LibraryTensor input, weight, result;
+  };
 
-  // The input: where it is the caller's f32 with too few channels for blocks,
-  // as it lies there.
-  LibraryTensor DataOf(NetworkBuilder* builder) const {
-    constexpr int64_t kFewChannels = 4;
+  LibraryTensor Weight(NetworkBuilder* builder) const {
+    return {builder->Parameter(weight_), weight_desc_};
+  }
+
+  // The input: where it is the caller's with too few channels for blocks, as it
+  // lies there.
+  LibraryTensor InputOf(NetworkBuilder* builder) const {
     const TensorDescriptor* input = builder->InputDescriptor(x_);
     const DataType dtype = builder->operation().request().compute_dtype;
     if (input != nullptr && input->dtype == dtype &&
-        problem_.in_channels <= kFewChannels) {
+        input->dims[1] <= kFewChannels) {
       return {builder->InputBuffer(x_),
               FormatDesc(
                   {input->dims.begin(), input->dims.end()}, dtype,
@@ -149,10 +175,6 @@ class Convolution final : public NetworkGroup {
     }
     const NetworkTensor value = builder->Value(x_);
     return {value.buffer, DescOf(value)};
-  }
-
-  LibraryTensor OutOf(NetworkBuilder* builder) const {
-    return {kNoBuffer, DescOf(builder->Like(step_.result))};
   }
 
   // As the caller has it: f32, row-major.
@@ -168,20 +190,13 @@ class Convolution final : public NetworkGroup {
   // Returns how the library computes a pass on activations that lie like these,
   // or, if it has nothing good for them, as it asks for.
   // Errors: kUnimplemented if it has no way.
-  absl::StatusOr<dnnl::primitive_desc_base> ChoosePass(
-      Pass pass, const memory::desc& data, const memory::desc& out) const {
-    ConvDescs descs = {data, WithAnyLayout(weight_desc_), out, {}};
-    const bool has_bias = !bias_.empty() && pass != Pass::kBackwardData;
-    if (has_bias) {
-      descs.bias = {{problem_.out_channels},
-                    memory::data_type::f32,
-                    memory::format_tag::a};
-    }
+  absl::StatusOr<dnnl::primitive_desc_base> ChoosePass(Pass pass,
+                                                       ConvDescs descs) const {
     const dnnl::primitive_desc_base as_they_lie =
         MakePassDesc(pass, problem_, descs);
     if (as_they_lie && !IsPlainLoop(as_they_lie)) return as_they_lie;
-    descs.data = WithAnyLayout(data);
-    descs.out = WithAnyLayout(out);
+    descs.data = WithAnyLayout(descs.data);
+    descs.out = WithAnyLayout(descs.out);
     dnnl::primitive_desc_base any = MakePassDesc(pass, problem_, descs);
     if (any) return any;
     return MakeError(absl::StatusCode::kUnimplemented,
@@ -193,100 +208,100 @@ class Convolution final : public NetworkGroup {
     return absl::StartsWith(pass.impl_info_str(), "ref");
   }
 
-  static memory::desc DescOfArgument(const dnnl::primitive_desc_base& pass,
-                                     int arg) {
-    return pass.query_md(dnnl::query::exec_arg_md, arg);
-  }
-
-  // Appends the pass, with what brings its operands to the primitive's layouts
-  // and its result back.
-  void AddPass(const PassToAdd& pass, const PassTensors& tensors,
-               NetworkBuilder* builder) const {
+  // Appends a pass of `problem_`, with what brings its operands to the
+  // primitive's layouts and its result back.
+  absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
+                       NetworkBuilder* builder) const {
     Schedule& schedule = builder->schedule();
+    const LibraryTensor& data = is_mirrored_ ? tensors.result : tensors.input;
+    const LibraryTensor& out = is_mirrored_ ? tensors.input : tensors.result;
+    const bool has_bias = pass.bias != kNoBuffer && !is_mirrored_;
+    ConvDescs descs = {data.desc, WithAnyLayout(weight_desc_), out.desc, {}};
+    if (has_bias) {
+      descs.bias = {{problem_.out_channels},
+                    memory::data_type::f32,
+                    memory::format_tag::a};
+    }
+    ASSIGN_OR_RETURN(const dnnl::primitive_desc_base chosen,
+                     ChoosePass(pass.pass, descs));
     const PassArguments args = ArgumentsOf(pass.pass);
-    NetworkStep step = {.kind = pass.kind,
-                        .macs = static_cast<double>(MultiplyAdds(problem_)),
-                        .primitive_desc = pass.primitive_desc};
-    std::optional<std::pair<LibraryTensor, LibraryTensor>> finish;
+    LibraryStep step({.kind = pass.kind,
+                      .macs = static_cast<double>(MultiplyAdds(problem_)),
+                      .primitive_desc = chosen},
+                     &schedule);
     const auto add = [&](Role role, const LibraryTensor& tensor, int arg) {
-      const memory::desc wanted = DescOfArgument(pass.primitive_desc, arg);
-      BufferId buffer = tensor.buffer;
-      if (role != ResultOf(pass.pass)) {
-        buffer = Reordered(buffer, tensor.desc, wanted, &schedule);
-        step.reads.push_back(buffer);
+      if (role == ResultOf(pass.pass)) {
+        step.Write(arg, tensor);
       } else {
-        if (wanted != tensor.desc) {
-          buffer = schedule.AddBuffer(static_cast<int64_t>(wanted.get_size()));
-          finish = {{buffer, wanted}, tensor};
-        }
-        step.writes.push_back(buffer);
+        step.Read(arg, tensor);
       }
-      step.arguments.push_back({arg, wanted, buffer});
     };
-    add(Role::kData, tensors.data, args.data);
+    add(Role::kData, data, args.data);
     add(Role::kWeight, tensors.weight, args.weight);
-    add(Role::kOut, tensors.out, args.out);
-    if (tensors.bias != kNoBuffer) {
-      auto& used = pass.pass == Pass::kForward ? step.reads : step.writes;
-      used.push_back(tensors.bias);
-      step.arguments.push_back({args.bias,
-                                DescOfArgument(pass.primitive_desc, args.bias),
-                                tensors.bias});
+    add(Role::kOut, out, args.out);
+    if (has_bias && pass.pass == Pass::kForward) {
+      step.Read(args.bias, {pass.bias, descs.bias});
+    } else if (has_bias) {
+      step.Write(args.bias, {pass.bias, descs.bias});
     }
-    AddScratchpad(&step, &schedule);
-    schedule.Add(std::move(step));
-    if (finish) {
-      AddLibraryReorder(finish->first.buffer, finish->first.desc,
-                        finish->second.buffer, finish->second.desc, &schedule);
-    }
-  }
-
-  static void AddScratchpad(NetworkStep* step, Schedule* schedule) {
-    const memory::desc scratchpad =
-        DescOfArgument(step->primitive_desc, DNNL_ARG_SCRATCHPAD);
-    if (scratchpad.get_size() == 0) return;
-    const BufferId buffer =
-        schedule->AddBuffer(static_cast<int64_t>(scratchpad.get_size()));
-    step->writes.push_back(buffer);
-    step->arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, buffer});
-  }
-
-  absl::Status AddWeightGradient(const LibraryTensor& gradient,
-                                 NetworkBuilder* builder) const {
-    ASSIGN_OR_RETURN(
-        const dnnl::primitive_desc_base pass,
-        ChoosePass(Pass::kBackwardWeight, data_.desc, gradient.desc));
-    const BufferId bias =
-        bias_.empty() ? kNoBuffer : builder->NewParameterGradient(bias_);
-    AddPass({pass, Pass::kBackwardWeight, "conv backward weight"},
-            {data_,
-             {builder->NewParameterGradient(weight_), weight_desc_},
-             gradient,
-             bias},
-            builder);
+    step.Finish();
     return absl::OkStatus();
   }
 
-  absl::Status AddInputGradient(const LibraryTensor& gradient,
-                                NetworkBuilder* builder) const {
-    LibraryTensor data = {kNoBuffer, DescOf(builder->Like(x_))};
-    ASSIGN_OR_RETURN(const dnnl::primitive_desc_base pass,
-                     ChoosePass(Pass::kBackwardData, data.desc, gradient.desc));
-    data.buffer = builder->NewGradient(x_);
-    AddPass({pass, Pass::kBackwardData, "conv backward data"},
-            {data,
-             {builder->Parameter(weight_), weight_desc_},
-             gradient,
-             kNoBuffer},
-            builder);
-    return absl::OkStatus();
+  // Appends what adds the bias to a transposed convolution's result.
+  void AddBias(BufferId y, NetworkBuilder* builder) const {
+    const ChannelBlocks blocks = builder->Like(step_.result).blocks;
+    const int64_t padded = blocks.padded_channels();
+    const BufferId bias = builder->Parameter(bias_);
+    const BufferId numbers =
+        builder->schedule().AddBuffer(3 * padded * int64_t{sizeof(float)});
+    builder->schedule().Add(
+        {.kind = "conv forward",
+         .reads = {bias, y},
+         .writes = {y, numbers},
+         .function = [=](const RunContext& context) {
+           auto* center = context.Write<float>(numbers);
+           std::fill_n(center, 3 * padded, 0.0f);
+           std::fill_n(center + padded, blocks.channels, 1.0f);
+           std::copy_n(context.Read<float>(bias), blocks.channels,
+                       center + 2 * padded);
+           ScaleChannels(blocks, {center, center + padded, center + 2 * padded},
+                         {.x = context.At(y), .y = context.At(y)},
+                         [&](int64_t count, auto part) {
+                           context.ForParts(count, part);
+                         });
+         }});
+  }
+
+  // Appends its gradient: the sums over dy's channels.
+  void AddBiasSum(BufferId dy, BufferId gradient,
+                  NetworkBuilder* builder) const {
+    const ChannelBlocks blocks = builder->Like(step_.result).blocks;
+    const int64_t padded = blocks.padded_channels();
+    const BufferId sums = builder->schedule().AddBuffer(
+        (2 * padded + BatchNormScratch(blocks)) * int64_t{sizeof(double)});
+    builder->schedule().Add(
+        {.kind = "conv backward weight",
+         .reads = {dy},
+         .writes = {gradient, sums},
+         .function = [=](const RunContext& context) {
+           auto* sum = context.Write<double>(sums);
+           SumChannels(
+               blocks, context.At(dy), nullptr, sum + 2 * padded,
+               [&](int64_t count, auto part) { context.ForParts(count, part); },
+               {sum, sum + padded});
+           for (int64_t c = 0; c < blocks.channels; ++c) {
+             context.Write<float>(gradient)[c] = static_cast<float>(sum[c]);
+           }
+         }});
   }
 
   const ProgramStep& step_;
-  const std::string x_, weight_;
-  std::string bias_;
+  const std::string x_, weight_, bias_;
+  bool is_mirrored_ = false;
+  // Ordinary: of the step, or the mirror.
   ConvProblem problem_;
-  LibraryTensor data_;
+  LibraryTensor input_;
   memory::desc weight_desc_;
 };
 

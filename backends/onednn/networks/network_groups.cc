@@ -37,8 +37,8 @@ class Uses {
   std::map<std::string, std::vector<size_t>> users_;
 };
 
-bool AddsEqualShapes(const ProgramStep& add, const ProgramShapes& shapes) {
-  return shapes.dims.at(add.operands[0]) == shapes.dims.at(add.operands[1]);
+bool HasEqualShapes(const ProgramStep& step, const ProgramShapes& shapes) {
+  return shapes.dims.at(step.operands[0]) == shapes.dims.at(step.operands[1]);
 }
 
 GroupSteps GroupOf(const convgrad::Program& program,
@@ -49,12 +49,12 @@ GroupSteps GroupOf(const convgrad::Program& program,
   if (op == Operator::kBatchNorm) {
     const size_t add = uses.OnlyUser(first, Operator::kAdd);
     const bool fuses = add != GroupSteps::kNone && !is_taken[add] &&
-                       AddsEqualShapes(program.steps[add], shapes);
+                       HasEqualShapes(program.steps[add], shapes);
     if (fuses) group.add = add;
   }
   const bool may_end_in_relu =
       op == Operator::kBatchNorm ||
-      (op == Operator::kAdd && AddsEqualShapes(program.steps[first], shapes));
+      (op == Operator::kAdd && HasEqualShapes(program.steps[first], shapes));
   if (may_end_in_relu) {
     group.relu = uses.OnlyUser(group.last(), Operator::kRelu);
   }
@@ -112,28 +112,48 @@ std::vector<std::string> HiddenValues(const convgrad::Program& program,
 }
 
 std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,
+                                        const ProgramShapes& shapes,
                                         const GroupSteps& steps) {
   const ProgramStep& step = program.steps[steps.first];
   switch (step.op) {
     case Operator::kConv:
+    case Operator::kConvTranspose:
       return MakeConvolution(step);
     case Operator::kLinear:
       return MakeLinear(step);
     case Operator::kBatchNorm:
       return MakeNorm(program, steps);
     case Operator::kAdd:
-      return MakeAdd(program, steps);
+      return HasEqualShapes(step, shapes) ? MakeAdd(program, steps)
+                                          : MakeBroadcast(step);
+    case Operator::kMul:
+      return HasEqualShapes(step, shapes) ? MakeProduct(step)
+                                          : MakeBroadcast(step);
     case Operator::kMaxPool:
     case Operator::kAvgPool:
     case Operator::kAdaptiveAvgPool:
+    case Operator::kUpsample:
       return MakePooling(step);
+    case Operator::kConcat:
+      return MakeConcat(step);
     case Operator::kFlatten:
       return MakeFlatten(step);
+    case Operator::kNormalize:
+      return MakeNormalize(step);
+    case Operator::kDropout:
+      return MakeDropout(program, steps.first);
     case Operator::kCrossEntropy:
       return MakeCrossEntropy(step);
-    default:
-      return MakeActivation(step);
+    case Operator::kMse:
+      return MakeMse(step);
+    case Operator::kRelu:
+    case Operator::kRelu6:
+    case Operator::kLeakyRelu:
+    case Operator::kSigmoid:
+    case Operator::kSilu:
+      break;
   }
+  return MakeActivation(step);
 }
 
 }  // namespace convgrad::onednn

@@ -58,12 +58,22 @@ std::unique_ptr<NetworkGroup> MakeNorm(const convgrad::Program& program,
 std::unique_ptr<NetworkGroup> MakeActivation(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,
                                       const GroupSteps& steps);
+// add and mul of a value with numbers per channel; mul of equal shapes.
+std::unique_ptr<NetworkGroup> MakeBroadcast(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeProduct(const ProgramStep& step);
+// Poolings and upsample.
 std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeConcat(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeNormalize(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeDropout(const convgrad::Program& program,
+                                          size_t index);
+std::unique_ptr<NetworkGroup> MakeMse(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeFlatten(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeCrossEntropy(const ProgramStep& step);
 
 // Returns the group of these steps. Requires: CheckNetwork is OK.
 std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,
+                                        const ProgramShapes& shapes,
                                         const GroupSteps& steps);
 
 }  // namespace convgrad::onednn

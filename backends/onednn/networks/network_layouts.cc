@@ -12,6 +12,41 @@ namespace {
 
 constexpr absl::string_view kLayoutKind = "layout";
 
+// Appends what widens images of bytes, whose few channels no reorder is for.
+void AddImportOfBytes(BufferId from, const TensorDescriptor& descriptor,
+                      const NetworkTensor& to, Schedule* schedule) {
+  const bool is_last = descriptor.layout == Layout::kNXC;
+  schedule->Add(
+      {.kind = kLayoutKind,
+       .reads = {from},
+       .writes = {to.buffer},
+       .function = [=](const RunContext& context) {
+         const ChannelBlocks& blocks = to.blocks;
+         const int64_t at_channel = is_last ? 1 : blocks.spatial;
+         const int64_t at_position = is_last ? blocks.channels : 1;
+         context.ForParts(
+             blocks.batch * blocks.block_count(), [&](int64_t part) {
+               const int64_t n = part / blocks.block_count();
+               const int64_t first = part % blocks.block_count() * blocks.block;
+               const auto* image = context.Read<uint8_t>(from) +
+                                   n * blocks.channels * blocks.spatial;
+               std::byte* out = context.At(to.buffer) +
+                                part * blocks.spatial * blocks.block *
+                                    ByteSizeOf(blocks.dtype);
+               for (int64_t s = 0; s < blocks.spatial; ++s) {
+                 for (int64_t c = first; c < first + blocks.block; ++c) {
+                   const double value =
+                       c < blocks.channels
+                           ? image[c * at_channel + s * at_position]
+                           : 0;
+                   StoreRounded(blocks.dtype, value, out);
+                   out += ByteSizeOf(blocks.dtype);
+                 }
+               }
+             });
+       }});
+}
+
 void AddOurReorder(BufferId from, BufferId to, Reorder reorder,
                    Schedule* schedule) {
   const auto shared = std::make_shared<const Reorder>(std::move(reorder));
@@ -38,7 +73,8 @@ ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, int64_t block) {
   blocks.channels = dims.size() < 2 ? 1 : dims[1];
   blocks.spatial = 1;
   for (size_t i = 2; i < dims.size(); ++i) blocks.spatial *= dims[i];
-  const bool is_blocked = dims.size() > 2 && block != kChannelsLast;
+  const bool is_blocked = dims.size() > 2 && block != kChannelsLast &&
+                          blocks.channels > kFewChannels;
   blocks.block = is_blocked ? block : blocks.channels;
   return blocks;
 }
@@ -91,6 +127,10 @@ void AddImport(BufferId from, const TensorDescriptor& descriptor,
                const NetworkTensor& to, Schedule* schedule) {
   if (IsScalar(to) || LiesAlike(descriptor, to)) {
     AddCopy(from, to.buffer, to.blocks.bytes(), schedule);
+    return;
+  }
+  if (descriptor.dtype == DataType::kU8) {
+    AddImportOfBytes(from, descriptor, to, schedule);
     return;
   }
   AddOurReorder(

@@ -12,8 +12,12 @@
 
 namespace convgrad::onednn {
 
-// Channels per block of activations in blocks.
+// Instead of the channels per block.
 inline constexpr int64_t kChannelsLast = 0;
+
+// What has no more channels than this is never in blocks, which would be mostly
+// padding: images, and what becomes of them before the first convolution.
+inline constexpr int64_t kFewChannels = 4;
 
 // An activation as a plan has it. Of rank 2 it is rows of channels; a scalar is
 // one channel.

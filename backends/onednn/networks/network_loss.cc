@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
 #include "backends/onednn/networks/network_groups.h"
 
 namespace convgrad::onednn {
@@ -61,15 +63,8 @@ class CrossEntropy {
   bool IsIgnored(int64_t position) const {
     return target_[position] == shape_.ignore_index;
   }
-  // Whether the target is a class; a loss with one that isn't is NaN.
-  bool IsClass(int64_t position) const {
-    return target_[position] >= 0 && target_[position] < shape_.logits.channels;
-  }
-
   double TargetWeight(int64_t position) const {
-    if (IsIgnored(position)) return 0;
-    return IsClass(position) ? WeightOf(target_[position])
-                             : std::numeric_limits<double>::quiet_NaN();
+    return IsIgnored(position) ? 0 : WeightOf(target_[position]);
   }
 
   // Returns the unscaled loss of a position, and writes its gradient times
@@ -96,7 +91,6 @@ class CrossEntropy {
   }
 
   double Loss(int64_t position, double log_sum) const {
-    if (!IsClass(position)) return std::numeric_limits<double>::quiet_NaN();
     const int64_t target = target_[position];
     double loss = (1 - shape_.label_smoothing) * WeightOf(target) *
                   (log_sum - logits_[shape_.Offset(position, target)]);
@@ -162,6 +156,22 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
   *context.Write<float>(buffers.loss) = static_cast<float>(total / divisor);
 }
 
+// Errors: kInvalidArgument naming the first target that is no class.
+absl::Status CheckTargets(const ProgramStep& step,
+                          const CrossEntropyShape& shape,
+                          const int64_t* targets) {
+  for (int64_t i = 0; i < shape.positions(); ++i) {
+    const bool is_class = targets[i] >= 0 && targets[i] < shape.logits.channels;
+    if (is_class || targets[i] == shape.ignore_index) continue;
+    return InvalidField(
+        Reason::kOutOfRange, absl::StrCat(step.operands[1], "[", i, "]"),
+        absl::StrCat(targets[i]),
+        absl::StrCat("a class from 0 to ", shape.logits.channels - 1, ", or ",
+                     shape.ignore_index));
+  }
+  return absl::OkStatus();
+}
+
 class CrossEntropyGroup final : public NetworkGroup {
  public:
   explicit CrossEntropyGroup(const ProgramStep& step) : step_(step) {}
@@ -190,6 +200,12 @@ class CrossEntropyGroup final : public NetworkGroup {
     }
     step.function = [=, shape = shape_](const RunContext& context) {
       RunCrossEntropy(shape, buffers, context);
+    };
+    // A copy, for a plan may outlive its program.
+    step.check = [=, shape = shape_,
+                  program_step = step_](const RunContext& context) {
+      return CheckTargets(program_step, shape,
+                          context.Read<int64_t>(buffers.target));
     };
     schedule.Add(std::move(step));
     return absl::OkStatus();

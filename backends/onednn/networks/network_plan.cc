@@ -27,7 +27,7 @@ absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
   std::vector<std::unique_ptr<NetworkGroup>> groups;
   for (const GroupSteps& steps :
        FindGroups(operation.program(), operation.shapes())) {
-    groups.push_back(MakeGroup(operation.program(), steps));
+    groups.push_back(MakeGroup(operation.program(), operation.shapes(), steps));
   }
   for (const auto& group : groups) RETURN_IF_ERROR(group->Forward(&builder));
   builder.FetchValues();
@@ -192,11 +192,14 @@ absl::StatusOr<RunTimes> NetworkPlan::RunSteps(const RunBuffers& buffers,
   const std::vector<std::byte*> addresses = AddressesIn(buffers);
   const RunContext context(addresses, options_.threads);
   RunTimes times;
+  absl::Status status;
   RETURN_IF_ERROR(Guard("execution", [&] {
     dnnl::stream stream(CpuEngine());
     absl::Time before = absl::Now();
     for (size_t i = begin; i < end; ++i) {
       const NetworkStep& step = schedule_.steps()[i];
+      if (step.check) status = step.check(context);
+      if (!status.ok()) return;
       if (step.function) {
         step.function(context);
       } else {
@@ -214,6 +217,7 @@ absl::StatusOr<RunTimes> NetworkPlan::RunSteps(const RunBuffers& buffers,
     }
     stream.wait();
   }));
+  RETURN_IF_ERROR(status);
   return times;
 }
 

@@ -50,9 +50,10 @@ class NetworkPlan final : public Plan {
   std::vector<size_t> turns_ = {0};
 };
 
-// Plans the operation. Requires: CheckNetwork(operation).ok().
-// Errors: kUnimplemented where the library lacks a convolution; kInternal if it
-// fails.
+// Plans the operation. Its Run fails with kInvalidArgument, reason
+// OUT_OF_RANGE, where a class index is none. Requires:
+// CheckNetwork(operation).ok(). Errors: kUnimplemented where the library lacks
+// a convolution; kInternal if it fails.
 absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(
     const ProgramOperation& operation, const NetworkOptions& options);
 

@@ -1,4 +1,4 @@
-// Poolings, and flatten.
+// Poolings and upsampling: sums or maxima over windows.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -38,6 +38,15 @@ PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
     const Dims& out = shapes.dims.at(step.result);
     for (size_t i = 2; i < in.size(); ++i) {
       axes.push_back(AdaptiveLists(in[i], out[i]));
+    }
+    return PoolLists::Of(axes);
+  }
+  if (step.op == Operator::kUpsample) {
+    const bool is_nearest = WordAttribute(step, "mode") == "nearest";
+    for (const UpsampleAxis& axis : UpsampleAxesOf(step, shapes)) {
+      axes.push_back(is_nearest ? NearestLists(axis.in, axis.out, axis.step)
+                                : LinearLists(axis.in, axis.out, axis.step,
+                                              axis.align_corners));
     }
     return PoolLists::Of(axes);
   }
@@ -121,54 +130,10 @@ class Pooling final : public NetworkGroup {
   BufferId chosen_ = kNoBuffer;
 };
 
-// Whose bytes are the same before and after where each image has one position
-// and no padding.
-class Flatten final : public NetworkGroup {
- public:
-  explicit Flatten(const ProgramStep& step) : step_(step) {}
-
-  absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor x = builder->Value(step_.operands[0]);
-    rows_ = {x.blocks.dtype, Layout::kNCX, x.dims, 0, 1};
-    keeps_bytes_ = LiesAlike(rows_, x) ||
-                   (x.blocks.spatial == 1 &&
-                    x.blocks.padded_channels() == x.blocks.channels);
-    if (keeps_bytes_) {
-      builder->AddValue(step_.result, x.buffer);
-    } else {
-      AddExport(x, builder->AddValue(step_.result).buffer, rows_,
-                &builder->schedule());
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    if (keeps_bytes_) {
-      builder->AddGradient(step_.operands[0], dy);
-      return absl::OkStatus();
-    }
-    NetworkTensor dx = builder->Like(step_.operands[0]);
-    dx.buffer = builder->NewGradient(step_.operands[0]);
-    AddImport(dy, rows_, dx, &builder->schedule());
-    return absl::OkStatus();
-  }
-
- private:
-  const ProgramStep& step_;
-  TensorDescriptor rows_;
-  bool keeps_bytes_ = false;
-};
-
 }  // namespace
 
 std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step) {
   return std::make_unique<Pooling>(step);
-}
-
-std::unique_ptr<NetworkGroup> MakeFlatten(const ProgramStep& step) {
-  return std::make_unique<Flatten>(step);
 }
 
 }  // namespace convgrad::onednn

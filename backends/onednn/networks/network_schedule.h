@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "oneapi/dnnl/dnnl.hpp"
@@ -79,6 +80,8 @@ struct NetworkStep {
   dnnl::primitive_desc_base primitive_desc = {};
   std::vector<Argument> arguments = {};
   std::function<void(const RunContext&)> function = {};
+  // Comes first, and ends the run where what the caller sent can't be.
+  std::function<absl::Status(const RunContext&)> check = {};
 };
 
 // Thread-compatible value.

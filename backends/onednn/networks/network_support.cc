@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "backends/onednn/networks/network_groups.h"
 
@@ -18,30 +17,6 @@ absl::Status Unsupported(absl::string_view field, absl::string_view found,
                     std::string(found), std::string(expected)});
 }
 
-bool HasOperator(const ProgramStep& step, const ProgramShapes& shapes) {
-  const auto dims = [&](size_t i) { return shapes.dims.at(step.operands[i]); };
-  switch (step.op) {
-    case Operator::kAdd:
-      return dims(0) == dims(1);
-    case Operator::kConv:
-    case Operator::kLinear:
-    case Operator::kBatchNorm:
-    case Operator::kMaxPool:
-    case Operator::kAvgPool:
-    case Operator::kAdaptiveAvgPool:
-    case Operator::kRelu:
-    case Operator::kRelu6:
-    case Operator::kLeakyRelu:
-    case Operator::kSigmoid:
-    case Operator::kSilu:
-    case Operator::kFlatten:
-    case Operator::kCrossEntropy:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 absl::Status CheckNetwork(const ProgramOperation& operation) {
@@ -49,17 +24,6 @@ absl::Status CheckNetwork(const ProgramOperation& operation) {
   const convgrad::Program& program = operation.program();
   if (request.compute_dtype != DataType::kF32) {
     return Unsupported("compute_dtype", NameOf(request.compute_dtype), "f32");
-  }
-  for (size_t i = 0; i < program.inputs.size(); ++i) {
-    if (request.inputs[i].dtype != DataType::kU8) continue;
-    return Unsupported(absl::StrCat("inputs.", program.inputs[i].name), "u8",
-                       "f32, bf16 or f16");
-  }
-  for (size_t i = 0; i < program.steps.size(); ++i) {
-    const ProgramStep& step = program.steps[i];
-    if (HasOperator(step, operation.shapes())) continue;
-    return Unsupported(StepPath(program, i), NameOf(step.op),
-                       "an operator that the CPU backend has");
   }
   const std::vector<std::string> hidden =
       HiddenValues(program, operation.shapes());
