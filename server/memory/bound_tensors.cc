@@ -93,8 +93,8 @@ void BoundTensors::KeepOperand(size_t position, int64_t size,
 
 void BoundTensors::KeepResult(int64_t size, TensorPlace place) {
   run_buffers_.results.push_back(place.is_usable() ? place.data : nullptr);
+  if (!place.is_kept) sent_bytes_ += size;
   results_.push_back({std::move(place), size, {}});
-  result_bytes_ += size;
 }
 
 absl::Status BoundTensors::Adjust(Reservation* reservation) const {

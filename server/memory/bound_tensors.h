@@ -51,7 +51,8 @@ class BoundTensors {
     return constant_ids_[position];
   }
   int64_t copied_bytes() const { return copied_bytes_; }
-  int64_t result_bytes() const { return result_bytes_; }
+  // Of the results that a client gets, by message or in its region.
+  int64_t sent_bytes() const { return sent_bytes_; }
 
   // Lets go of the operands and hands over the results that aren't in memory
   // already, in order. They give buffer and budget back when their owner is
@@ -92,7 +93,7 @@ class BoundTensors {
   std::vector<std::shared_ptr<const void>> owners_;
   std::vector<uint64_t> constant_ids_;
   int64_t copied_bytes_ = 0;
-  int64_t result_bytes_ = 0;
+  int64_t sent_bytes_ = 0;
 };
 
 }  // namespace convgrad

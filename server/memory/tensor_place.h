@@ -27,6 +27,8 @@ struct TensorPlace {
   // Of a result in memory that can be used: f32 numbers, as many as it has,
   // which are added to it once it is there. Kept by `owner`.
   const float* addend = nullptr;
+  // Of a result: whether the server keeps it, so that no client gets it.
+  bool is_kept = false;
 
   bool in_memory() const { return owner != nullptr; }
   // Returns whether a backend may use the bytes where they are (RunBuffers).

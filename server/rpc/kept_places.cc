@@ -68,6 +68,7 @@ absl::Status KeptPlaces::PlaceResult(const TensorDescriptor& descriptor,
   ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
                    session_.Take(descriptor, paid));
   place->data = bytes->data();
+  place->is_kept = true;
   const auto& tensors = session_.state().tensors;
   const auto old = tensors.find(result.name);
   if (result.adds && old != tensors.end()) {

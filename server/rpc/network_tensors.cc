@@ -123,6 +123,7 @@ absl::StatusOr<TensorPlace> KeptResults::Write(
   TensorPlace place;
   place.data = bytes->data();
   place.owner = bytes;
+  place.is_kept = true;
   session_.writes()->tensors[name] =
       KeptTensor{descriptor, std::move(bytes), 0};
   return place;

@@ -182,6 +182,7 @@ absl::Status RunProgramCall::PlaceTape(const std::string& tape,
   TensorPlace place;
   place.data = bytes->data();
   place.owner = bytes;
+  place.is_kept = true;
   places->results.push_back(std::move(place));
   auto kept = std::make_shared<KeptTape>();
   kept->bytes = std::move(bytes);

@@ -85,7 +85,7 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
 
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond(const JobOutcome& outcome) {
   const absl::Time start = absl::Now();
-  sample_.bytes_sent = tensors_.result_bytes();
+  sample_.bytes_sent = tensors_.sent_bytes();
   std::vector<LentBytes> results = tensors_.TakeResults(reservation());
   // What is still to come, serialising some hundred bytes, takes microseconds.
   sample_.times.encode.Add(start, absl::Now());
