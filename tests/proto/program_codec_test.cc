@@ -1,5 +1,8 @@
 #include "proto/program_codec.h"
 
+#include <random>
+
+#include "backends/core/program_shapes.h"
 #include "tests/conformance/random_program.h"
 #include "tests/proto/status_matchers.h"
 
@@ -39,6 +42,29 @@ TEST(ProgramCodecTest, RandomProgramsCrossTheWire) {
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_EQ(*decoded, program) << ToString(program);
   }
+}
+
+// Of what is accepted, shapes can be asked for, whatever its numbers are.
+TEST(ProgramCodecTest, MutatedBytesAreRefusedOrMeanAProgram) {
+  std::mt19937_64 random(1);
+  int accepted = 0;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    const auto given = testing_support::RandomProgram(seed % 100 + 1);
+    std::string bytes = EncodeProgram(*given.program).SerializeAsString();
+    // One bit, but for those that make no character.
+    bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 7);
+    v1::Program received;
+    if (!received.ParseFromString(bytes)) continue;
+    const auto program = DecodeProgram(received);
+    if (!program.ok()) {
+      EXPECT_TRUE(DetailOf(program.status())) << program.status();
+      continue;
+    }
+    ++accepted;
+    EXPECT_EQ(*ParseProgram(ToString(*program)), *program);
+    (void)InferShapes(*program, given.inputs);
+  }
+  EXPECT_GT(accepted, 10);
 }
 
 TEST(ProgramCodecTest, ErrorsNameTheFieldFromTheProgramOn) {

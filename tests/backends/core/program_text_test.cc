@@ -1,4 +1,7 @@
+#include <random>
+
 #include "backends/core/program.h"
+#include "backends/core/program_shapes.h"
 #include "backends/core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -73,6 +76,26 @@ TEST(ProgramTextTest, RandomProgramsAreReadAsTheyWereWritten) {
     ASSERT_TRUE(read.ok()) << read.status() << "\n" << ToString(program);
     EXPECT_EQ(*read, program) << ToString(program);
   }
+}
+
+TEST(ProgramTextTest, MutatedTextsAreRefusedOrMeanAProgram) {
+  constexpr absl::string_view kCharacters = "xyw0129.-e,=()[]# \nnoae";
+  std::mt19937_64 random(1);
+  int accepted = 0;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    const auto given = testing_support::RandomProgram(seed % 100 + 1);
+    std::string text = ToString(*given.program);
+    text[random() % text.size()] = kCharacters[random() % kCharacters.size()];
+    const auto program = ParseProgram(text);
+    if (!program.ok()) {
+      EXPECT_TRUE(DetailOf(program.status())) << program.status();
+      continue;
+    }
+    ++accepted;
+    EXPECT_EQ(*ParseProgram(ToString(*program)), *program) << text;
+    (void)InferShapes(*program, given.inputs);
+  }
+  EXPECT_GT(accepted, 10);
 }
 
 TEST(ProgramTextTest, SkipsCommentsAndEmptyLines) {
