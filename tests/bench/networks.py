@@ -102,14 +102,13 @@ def data(name, batch, size):
 
 @contextlib.contextmanager
 def server(build, threads):
-    log = open(os.devnull, "w")
     process = subprocess.Popen(
         [f"{build}/server/convgrad-server", "--listen=127.0.0.1:0",
          "--metrics_listen=127.0.0.1:0", "--workers=1", f"--threads_per_worker={threads}"],
-        stderr=subprocess.PIPE, text=True)
+        stdout=subprocess.PIPE, text=True)
     found = {}
     while "listening" not in found:
-        line = process.stderr.readline()
+        line = process.stdout.readline()
         for what in ("listening on 127.0.0.1:", "metrics on port "):
             if match := re.search(re.escape(what) + r"(\d+)", line):
                 found[what.split()[0]] = int(match[1])
@@ -120,7 +119,6 @@ def server(build, threads):
     finally:
         process.terminate()
         process.wait()
-        log.close()
 
 
 def counted(port, family):
