@@ -4,12 +4,12 @@
 #include <numeric>
 
 namespace convgrad::onednn {
-namespace {
-
-int64_t RoundUp(int64_t bytes) {
+int64_t RoundUpToLine(int64_t bytes) {
   constexpr int64_t kAlignment = 64;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
+
+namespace {
 
 // The steps in which a buffer is in use, both included.
 struct Lifetime {
@@ -71,7 +71,7 @@ MemoryMap PlaceBuffers(const Schedule& schedule,
     if (buffers[i].area != Area::kOwn) continue;
     if (on_tape[i]) {
       map.tape_offsets[i] = map.tape_bytes;
-      map.tape_bytes += RoundUp(buffers[i].bytes);
+      map.tape_bytes += RoundUpToLine(buffers[i].bytes);
     } else if (lifetimes[i].is_used()) {
       by_size.push_back(static_cast<BufferId>(i));
     }
@@ -81,7 +81,7 @@ MemoryMap PlaceBuffers(const Schedule& schedule,
   });
   std::vector<Placed> placed;
   for (const BufferId buffer : by_size) {
-    const int64_t bytes = RoundUp(buffers[buffer].bytes);
+    const int64_t bytes = RoundUpToLine(buffers[buffer].bytes);
     const int64_t offset = LowestGap(placed, bytes, lifetimes[buffer]);
     map.scratch_offsets[buffer] = offset;
     map.scratch_bytes = std::max(map.scratch_bytes, offset + bytes);

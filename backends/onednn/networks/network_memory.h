@@ -9,6 +9,9 @@
 
 namespace convgrad::onednn {
 
+// Returns the least multiple of 64 that is as large, or larger.
+int64_t RoundUpToLine(int64_t bytes);
+
 struct MemoryMap {
   static constexpr int64_t kUnplaced = -1;
 

@@ -1,6 +1,7 @@
 #include "backends/onednn/networks/network_plan.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <unordered_map>
 #include <utility>
@@ -150,6 +151,14 @@ void NetworkPlan::CutTurns() {
   turns_.push_back(schedule_.steps().size());
 }
 
+void NetworkPlan::FillTapeGaps(std::byte* tape) const {
+  for (size_t i = 0; i < schedule_.buffers().size(); ++i) {
+    if (memory_.tape_offsets[i] == MemoryMap::kUnplaced) continue;
+    const int64_t end = memory_.tape_offsets[i] + schedule_.buffers()[i].bytes;
+    std::memset(tape + end, 0, RoundUpToLine(end) - end);
+  }
+}
+
 int64_t NetworkPlan::resident_bytes() const {
   // As onednn_program.cc has it: a primitive with its generated code.
   constexpr int64_t kPrimitiveBytes = 64 << 10;
@@ -191,6 +200,9 @@ absl::StatusOr<RunTimes> NetworkPlan::RunSteps(const RunBuffers& buffers,
   UseThreads(options_.threads);
   const std::vector<std::byte*> addresses = AddressesIn(buffers);
   const RunContext context(addresses, options_.threads);
+  if (begin == 0 && tape_.area == Area::kResult) {
+    FillTapeGaps(static_cast<std::byte*>(buffers.results[tape_.index]));
+  }
   RunTimes times;
   absl::Status status;
   RETURN_IF_ERROR(Guard("execution", [&] {

@@ -39,6 +39,9 @@ class NetworkPlan final : public Plan {
  private:
   std::vector<std::byte*> AddressesIn(const RunBuffers& buffers) const;
   void CutTurns();
+  // Writes what lies between the buffers of the tape, so that equal runs give
+  // equal bytes.
+  void FillTapeGaps(std::byte* tape) const;
 
   const NetworkOptions options_;
   const Schedule schedule_;
