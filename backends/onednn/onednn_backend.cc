@@ -95,8 +95,9 @@ class OnednnBackend final : public ConvBackend {
       const ProgramOperation& operation,
       const PlanOptions& options) const override {
     RETURN_IF_ERROR(onednn::CheckNetwork(operation));
-    return onednn::MakeNetworkPlan(
-        operation, {options.threads, onednn::ChannelsPerBlock()});
+    return onednn::MakeNetworkPlan(operation,
+                                   {options.threads, onednn::ChannelsPerBlock(),
+                                    native_bf16_ && !options.compute_in_f32});
   }
 
   void ParallelFor(

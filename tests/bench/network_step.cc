@@ -5,6 +5,7 @@
 //
 //   network_step --program=FILE --input=16x3x224x224 --input=16 --data=FOLDER
 //                [--part=train|forward] [--threads=2] [--block=16|8|0]
+//                [--dtype=f32|bf16] [--native_bf16]
 //
 // FOLDER has the operands as operand_0, operand_1... in the order of
 // RunBuffers, as bytes; the line "write" writes result_0... there. "steps"
@@ -41,6 +42,7 @@ ABSL_FLAG(std::string, part, "train", "train or forward");
 ABSL_FLAG(int, threads, 2, "threads");
 ABSL_FLAG(int, block, 16, "channels per block; 0: channels last");
 ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16");
+ABSL_FLAG(bool, native_bf16, false, "bf16 by the CPU's own instructions");
 
 namespace convgrad::bench {
 namespace {
@@ -183,7 +185,8 @@ void Main() {
   Check(operation.status());
   Check(onednn::CheckNetwork(**operation));
   auto plan = onednn::MakeNetworkPlan(
-      **operation, {absl::GetFlag(FLAGS_threads), absl::GetFlag(FLAGS_block)});
+      **operation, {absl::GetFlag(FLAGS_threads), absl::GetFlag(FLAGS_block),
+                    absl::GetFlag(FLAGS_native_bf16)});
   Check(plan.status());
   std::printf("scratch MiB %.1f steps %zu turns %d\n.\n",
               static_cast<double>((*plan)->scratch_bytes()) / (1 << 20),

@@ -346,7 +346,8 @@ TEST_F(NetworkPlans, TurnsGiveTheBitsOfARun) {
       MakeProgramOperation(kResidual, RequestFor(ProgramPart::kTrain));
   const auto operands = RandomOperands(*operation, 5);
   const ProgramRun whole = RunProgram(*onednn_, *operation, operands);
-  const onednn::NetworkOptions options = {2, onednn::ChannelsPerBlock(), 1e4};
+  const onednn::NetworkOptions options = {2, onednn::ChannelsPerBlock(), false,
+                                          1e4};
   auto plan = onednn::MakeNetworkPlan(*operation, options);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_GT((*plan)->turns(), 10);

@@ -11,8 +11,18 @@ INSTANTIATE_TEST_SUITE_P(Programs, ProgramConformanceTest,
 INSTANTIATE_TEST_SUITE_P(Onednn, RandomProgramTest,
                          testing::Values(kMakeBackend),
                          [](const auto&) { return "All"; });
-// It refuses every program in bf16.
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ProgramRefusalTest);
+INSTANTIATE_TEST_SUITE_P(Onednn, ProgramRefusalTest,
+                         testing::Values(ProgramRefusals{kMakeBackend, {}}),
+                         [](const auto&) { return "All"; });
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeNativeBackend() {
+  return MakeOnednnBackend(/*native_bf16=*/true);
+}
+INSTANTIATE_TEST_SUITE_P(NativeBf16, ProgramConformanceTest,
+                         ProgramCasesOf(&MakeNativeBackend), NameOfProgram);
+INSTANTIATE_TEST_SUITE_P(NativeBf16, RandomProgramTest,
+                         testing::Values(&MakeNativeBackend),
+                         [](const auto&) { return "All"; });
 
 }  // namespace
 }  // namespace convgrad::testing_support

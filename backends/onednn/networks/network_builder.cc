@@ -89,8 +89,7 @@ void NetworkBuilder::PlaceResults() {
 
 NetworkTensor NetworkBuilder::Like(const std::string& name) const {
   const Dims& dims = shapes().dims.at(name);
-  const DataType dtype =
-      dims.empty() ? DataType::kF32 : operation_.request().compute_dtype;
+  const DataType dtype = dims.empty() ? DataType::kF32 : this->dtype();
   return {dims, BlocksOf(dims, dtype, options_.block), kNoBuffer};
 }
 

@@ -17,6 +17,9 @@ struct NetworkOptions {
   int threads = 1;
   // Channels per block of activations: 8, 16 or kChannelsLast.
   int64_t block = 16;
+  // Whether convolutions in bf16 are computed by the CPU's own instructions
+  // where the library is right; else by way of f32.
+  bool native_bf16 = false;
   // What a turn of a run may count for, steps that can't be cut aside: 200 ms
   // of a nominal machine (Backend::nominal_macs_per_second) by default.
   double macs_per_turn = 0.2 * 25e9 * threads;
@@ -36,6 +39,9 @@ class NetworkBuilder {
   Schedule& schedule() { return schedule_; }
   // Whether a backward follows, now or by way of a tape.
   bool has_backward() const { return part_ != ProgramPart::kForward; }
+
+  // Of activations.
+  DataType dtype() const { return operation_.request().compute_dtype; }
 
   // Returns an activation that is there already. An input is brought to the
   // plan's layout, once.

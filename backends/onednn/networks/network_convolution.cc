@@ -67,6 +67,8 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
   }
   ConvDescs without_bias = descs;
   without_bias.bias = {};
+  without_bias.weight = {descs.weight.get_dims(), descs.out.get_data_type(),
+                         memory::format_tag::any};
   const ForwardDesc hint =
       MakeForwardDesc(w, without_bias, dnnl::prop_kind::forward_training);
   if (!hint) return {};
@@ -115,34 +117,45 @@ class Convolution final : public NetworkGroup {
     problem_ = ProblemOf(step_, builder->shapes());
     is_mirrored_ = problem_.transposed;
     if (is_mirrored_) problem_ = MirrorOf(problem_);
-    input_ = InputOf(builder);
     weight_desc_ = PlainWeightDesc();
-    LibraryTensor y = {kNoBuffer, DescOf(builder->Like(step_.result))};
-    y.buffer = builder->AddValue(step_.result).buffer;
+    computes_in_ = ChooseDtype(builder);
+    ReadInput(builder);
+    const NetworkTensor y = builder->AddValue(step_.result);
+    const NetworkTensor computed = InComputeDtype(y, builder);
     const Pass pass = is_mirrored_ ? Pass::kBackwardData : Pass::kForward;
-    RETURN_IF_ERROR(AddPass({pass, "conv forward", builder->Parameter(bias_)},
-                            {input_, Weight(builder), y}, builder));
-    if (is_mirrored_ && !bias_.empty()) AddBias(y.buffer, builder);
+    RETURN_IF_ERROR(AddPass(
+        {pass, "conv forward", builder->Parameter(bias_)},
+        {Input(builder), Weight(builder), TensorOf(computed)}, builder));
+    if (is_mirrored_ && !bias_.empty()) AddBias(computed, builder);
+    Finish(computed, y, builder);
     return absl::OkStatus();
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    LibraryTensor dy = {builder->GradientOf(step_.result),
-                        DescOf(builder->Like(step_.result))};
-    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    NetworkTensor gradient = builder->Like(step_.result);
+    gradient.buffer = builder->GradientOf(step_.result);
+    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const LibraryTensor dy =
+        TensorOf(Converted(gradient, computes_in_, &builder->schedule()));
     const BufferId bias =
         bias_.empty() ? kNoBuffer : builder->NewParameterGradient(bias_);
-    if (is_mirrored_ && bias != kNoBuffer) AddBiasSum(dy.buffer, bias, builder);
+    if (is_mirrored_ && bias != kNoBuffer) {
+      AddBiasSum(gradient.buffer, bias, builder);
+    }
     const LibraryTensor dw = {builder->NewParameterGradient(weight_),
                               weight_desc_};
     RETURN_IF_ERROR(
         AddPass({Pass::kBackwardWeight, "conv backward weight", bias},
-                {input_, dw, dy}, builder));
-    LibraryTensor dx = {kNoBuffer, DescOf(builder->Like(x_))};
+                {Input(builder), dw, dy}, builder));
+    NetworkTensor dx = builder->Like(x_);
     dx.buffer = builder->NewGradient(x_);
+    const NetworkTensor computed = InComputeDtype(dx, builder);
     const Pass pass = is_mirrored_ ? Pass::kForward : Pass::kBackwardData;
-    return AddPass({pass, "conv backward data", kNoBuffer},
-                   {dx, Weight(builder), dy}, builder);
+    RETURN_IF_ERROR(AddPass({pass, "conv backward data", kNoBuffer},
+                            {TensorOf(computed), Weight(builder), dy},
+                            builder));
+    Finish(computed, dx, builder);
+    return absl::OkStatus();
   }
 
  private:
@@ -157,24 +170,98 @@ class Convolution final : public NetworkGroup {
     LibraryTensor input, weight, result;
   };
 
+  // Returns the weight, rounded to the activations' dtype, unless the library
+  // does that while it brings it to its own layout.
   LibraryTensor Weight(NetworkBuilder* builder) const {
-    return {builder->Parameter(weight_), weight_desc_};
+    const BufferId weight = builder->Parameter(weight_);
+    if (computes_in_ == builder->dtype()) return {weight, weight_desc_};
+    return {RoundedWeights(weight, builder->shapes().dims.at(weight_),
+                           builder->dtype(), &builder->schedule()),
+            weight_desc_};
   }
 
-  // The input: where it is the caller's with too few channels for blocks, as it
-  // lies there.
-  LibraryTensor InputOf(NetworkBuilder* builder) const {
+  // Finds the input: where it is the caller's with too few channels for blocks,
+  // as it lies there.
+  void ReadInput(NetworkBuilder* builder) {
     const TensorDescriptor* input = builder->InputDescriptor(x_);
-    const DataType dtype = builder->operation().request().compute_dtype;
-    if (input != nullptr && input->dtype == dtype &&
+    const DataType dtype = builder->dtype();
+    if (input != nullptr && input->dtype == dtype && dtype == computes_in_ &&
         input->dims[1] <= kFewChannels) {
-      return {builder->InputBuffer(x_),
-              FormatDesc(
-                  {input->dims.begin(), input->dims.end()}, dtype,
-                  input->layout == Layout::kNXC ? Format::kNXC : Format::kNCX)};
+      callers_input_ = {
+          builder->InputBuffer(x_),
+          FormatDesc(
+              {input->dims.begin(), input->dims.end()}, dtype,
+              input->layout == Layout::kNXC ? Format::kNXC : Format::kNCX)};
+    } else {
+      input_ = builder->Value(x_);
     }
-    const NetworkTensor value = builder->Value(x_);
-    return {value.buffer, DescOf(value)};
+  }
+  // Returns it for a pass.
+  LibraryTensor Input(NetworkBuilder* builder) const {
+    if (callers_input_.buffer != kNoBuffer) return callers_input_;
+    return TensorOf(Converted(input_, computes_in_, &builder->schedule()));
+  }
+
+  static LibraryTensor TensorOf(const NetworkTensor& tensor) {
+    return {tensor.buffer, DescOf(tensor)};
+  }
+
+  // Returns where a pass writes what becomes `result`, and appends what makes
+  // it that.
+  NetworkTensor InComputeDtype(NetworkTensor result,
+                               NetworkBuilder* builder) const {
+    if (result.blocks.dtype == computes_in_) return result;
+    result.blocks.dtype = computes_in_;
+    result.buffer = builder->schedule().AddBuffer(result.blocks.bytes());
+    return result;
+  }
+  void Finish(const NetworkTensor& computed, const NetworkTensor& result,
+              NetworkBuilder* builder) const {
+    if (computed.buffer == result.buffer) return;
+    AddConversion(computed, result, &builder->schedule());
+  }
+
+  // Returns in what the passes compute: bf16 where that is wanted, and all
+  // three are of a kind that the library is known to be right in (see the
+  // gotchas in backends/README.md for those where it isn't).
+  DataType ChooseDtype(NetworkBuilder* builder) const {
+    if (!builder->options().native_bf16 ||
+        builder->dtype() != DataType::kBF16) {
+      return DataType::kF32;
+    }
+    const bool is_dense =
+        std::all_of(problem_.axes.begin(), problem_.axes.end(),
+                    [](const SpatialAxis& axis) { return axis.dilation == 1; });
+    const ChannelBlocks x = builder->Like(x_).blocks;
+    const ChannelBlocks y = builder->Like(step_.result).blocks;
+    const bool is_blocked = x.block != x.channels && y.block != y.channels;
+    if (is_mirrored_ || problem_.groups != 1 || problem_.axes.size() != 2 ||
+        !is_dense || !is_blocked || HasDeadTaps()) {
+      return DataType::kF32;
+    }
+    for (const Pass pass :
+         {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}) {
+      ConvDescs descs = {DescOf(builder->Like(x_)),
+                         WeightOf(pass, DataType::kBF16),
+                         DescOf(builder->Like(step_.result)),
+                         {}};
+      const auto found = MakePassDesc(pass, problem_, descs);
+      if (!found || IsPlainLoop(found)) return DataType::kF32;
+    }
+    return DataType::kBF16;
+  }
+
+  // Whether some taps only ever see padding.
+  bool HasDeadTaps() const {
+    const Lowering lowering(problem_);
+    return std::any_of(lowering.dead_taps().begin(), lowering.dead_taps().end(),
+                       [](const Dims& taps) { return !taps.empty(); });
+  }
+
+  // Returns the descriptor of a pass's weight: its gradient is always f32.
+  memory::desc WeightOf(Pass pass, DataType dtype) const {
+    if (pass == Pass::kBackwardWeight) dtype = DataType::kF32;
+    return {weight_desc_.get_dims(), TypeOf(dtype), memory::format_tag::any};
   }
 
   // As the caller has it: f32, row-major.
@@ -216,7 +303,8 @@ class Convolution final : public NetworkGroup {
     const LibraryTensor& data = is_mirrored_ ? tensors.result : tensors.input;
     const LibraryTensor& out = is_mirrored_ ? tensors.input : tensors.result;
     const bool has_bias = pass.bias != kNoBuffer && !is_mirrored_;
-    ConvDescs descs = {data.desc, WithAnyLayout(weight_desc_), out.desc, {}};
+    ConvDescs descs = {
+        data.desc, WeightOf(pass.pass, computes_in_), out.desc, {}};
     if (has_bias) {
       descs.bias = {{problem_.out_channels},
                     memory::data_type::f32,
@@ -249,8 +337,9 @@ class Convolution final : public NetworkGroup {
   }
 
   // Appends what adds the bias to a transposed convolution's result.
-  void AddBias(BufferId y, NetworkBuilder* builder) const {
-    const ChannelBlocks blocks = builder->Like(step_.result).blocks;
+  void AddBias(const NetworkTensor& result, NetworkBuilder* builder) const {
+    const ChannelBlocks blocks = result.blocks;
+    const BufferId y = result.buffer;
     const int64_t padded = blocks.padded_channels();
     const BufferId bias = builder->Parameter(bias_);
     const BufferId numbers =
@@ -301,7 +390,10 @@ class Convolution final : public NetworkGroup {
   bool is_mirrored_ = false;
   // Ordinary: of the step, or the mirror.
   ConvProblem problem_;
-  LibraryTensor input_;
+  DataType computes_in_ = DataType::kF32;
+  // One of them.
+  NetworkTensor input_;
+  LibraryTensor callers_input_;
   memory::desc weight_desc_;
 };
 

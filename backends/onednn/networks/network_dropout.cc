@@ -3,6 +3,7 @@
 #include <string>
 
 #include "backends/core/philox.h"
+#include "backends/onednn/networks/network_elements.h"
 #include "backends/onednn/networks/network_groups.h"
 
 namespace convgrad::onednn {
@@ -59,15 +60,18 @@ void MakeMask(const DropoutShape& shape, const int64_t* randomness,
 }
 
 // y = x * mask / (1 - p); NaN and Inf stay NaN where the mask is 0.
-void ApplyMask(const DropoutShape& shape, const float* x, const uint8_t* mask,
-               float* y, const RunContext& context) {
+void ApplyMask(const DropoutShape& shape, const std::byte* x,
+               const uint8_t* mask, std::byte* y, const RunContext& context) {
   constexpr int64_t kPart = 1 << 16;
   const auto scale = static_cast<float>(1 / (1 - shape.p));
   const int64_t size = shape.blocks.size();
+  const DataType dtype = shape.blocks.dtype;
   context.ForParts((size + kPart - 1) / kPart, [&](int64_t part) {
     const int64_t end = std::min(size, (part + 1) * kPart);
     for (int64_t i = part * kPart; i < end; ++i) {
-      y[i] = x[i] * (mask[i] != 0 ? scale : 0.0f);
+      StoreElement(dtype,
+                   LoadElement(dtype, x, i) * (mask[i] != 0 ? scale : 0.0f), y,
+                   i);
     }
   });
 }
@@ -123,9 +127,9 @@ class Dropout final : public NetworkGroup {
                              .writes = {y},
                              .function = [=, shape = shape_, mask = mask_](
                                              const RunContext& context) {
-                               ApplyMask(shape, context.Read<float>(x),
+                               ApplyMask(shape, context.At(x),
                                          context.Read<uint8_t>(mask),
-                                         context.Write<float>(y), context);
+                                         context.At(y), context);
                              }});
   }
 

@@ -153,6 +153,36 @@ void AddExport(const NetworkTensor& from, BufferId to,
       schedule);
 }
 
+void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
+                   Schedule* schedule) {
+  AddOurReorder(from.buffer, to.buffer,
+                Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
+                              PhysicalLayoutOf(to), to.blocks.dtype),
+                schedule);
+}
+
+NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,
+                        Schedule* schedule) {
+  if (tensor.blocks.dtype == dtype) return tensor;
+  NetworkTensor converted = tensor;
+  converted.blocks.dtype = dtype;
+  converted.buffer = schedule->AddBuffer(converted.blocks.bytes());
+  AddConversion(tensor, converted, schedule);
+  return converted;
+}
+
+BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
+                        Schedule* schedule) {
+  if (dtype == DataType::kF32) return weights;
+  const TensorDescriptor wide = {DataType::kF32, Layout::kOIX, dims, 0, 1};
+  const TensorDescriptor narrow = {dtype, Layout::kOIX, dims, 0, 1};
+  const BufferId rounded = schedule->AddBuffer(*ByteSize(narrow));
+  const BufferId widened = schedule->AddBuffer(*ByteSize(wide));
+  AddOurReorder(weights, rounded, Reorder::Make(wide, narrow), schedule);
+  AddOurReorder(rounded, widened, Reorder::Make(narrow, wide), schedule);
+  return widened;
+}
+
 void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
                        BufferId to, const dnnl::memory::desc& to_desc,
                        Schedule* schedule) {

@@ -44,6 +44,17 @@ void AddExport(const NetworkTensor& from, BufferId to,
 // Whether the bytes are the same in both.
 bool LiesAlike(const TensorDescriptor& descriptor, const NetworkTensor& tensor);
 
+// Returns the tensor if it has that dtype, else one that a step makes of it in
+// the same layout.
+NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,
+                        Schedule* schedule);
+// Appends the conversion of a tensor to another one of the same layout.
+void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
+                   Schedule* schedule);
+// Returns f32 weights, row-major, rounded to what `dtype` can hold.
+BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
+                        Schedule* schedule);
+
 // Returns `buffer` if both layouts are equal, else a new one that a step of the
 // library's fills with the same elements.
 BufferId Reordered(BufferId buffer, const dnnl::memory::desc& from,

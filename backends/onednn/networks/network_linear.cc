@@ -1,5 +1,6 @@
 // A linear layer by the library's inner product, on weights as the caller has
-// them: bringing them to blocks would take longer than the product does.
+// them: bringing them to blocks would take longer than the product does. It is
+// computed in f32, whatever the activations' dtype.
 #include <string>
 #include <utility>
 
@@ -23,34 +24,64 @@ class Linear final : public NetworkGroup {
   absl::Status Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(x_);
     const NetworkTensor y = builder->AddValue(step_.result);
-    input_ = {x.buffer, DescOf(x)};
-    y_desc_ = DescOf(y);
+    input_ = x;
+    x_desc_ = DescOf(InF32(x));
+    y_desc_ = DescOf(InF32(y));
     const memory::dims dims = {y.blocks.channels, x.blocks.channels};
     weight_desc_ = {dims, memory::data_type::f32, memory::format_tag::ab};
-    operand_desc_ = {dims, input_.desc.get_data_type(), memory::format_tag::ab};
     bias_desc_ = {{dims[0]}, memory::data_type::f32, memory::format_tag::a};
     macs_ = static_cast<double>(x.blocks.batch) * dims[0] * dims[1];
     LibraryStep step =
         NewStep("linear forward", ForwardDesc(!bias_.empty()), builder);
-    step.Read(DNNL_ARG_SRC, input_);
-    step.Read(DNNL_ARG_WEIGHTS, {builder->Parameter(weight_), weight_desc_});
+    step.Read(DNNL_ARG_SRC, Operand(x, builder));
+    step.Read(DNNL_ARG_WEIGHTS, Weight(builder));
     if (!bias_.empty()) {
       step.Read(DNNL_ARG_BIAS, {builder->Parameter(bias_), bias_desc_});
     }
-    step.Write(DNNL_ARG_DST, {y.buffer, y_desc_});
-    step.Finish();
+    Write(DNNL_ARG_DST, y, &step, builder);
     return absl::OkStatus();
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const LibraryTensor dy = {builder->GradientOf(step_.result), y_desc_};
-    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    NetworkTensor gradient = builder->Like(step_.result);
+    gradient.buffer = builder->GradientOf(step_.result);
+    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const LibraryTensor dy = Operand(gradient, builder);
     AddWeightGradient(dy, builder);
     AddInputGradient(dy, builder);
     return absl::OkStatus();
   }
 
  private:
+  static NetworkTensor InF32(NetworkTensor tensor) {
+    tensor.blocks.dtype = DataType::kF32;
+    return tensor;
+  }
+  static LibraryTensor Operand(const NetworkTensor& tensor,
+                               NetworkBuilder* builder) {
+    const NetworkTensor wide =
+        Converted(tensor, DataType::kF32, &builder->schedule());
+    return {wide.buffer, DescOf(wide)};
+  }
+  LibraryTensor Weight(NetworkBuilder* builder) const {
+    return {RoundedWeights(builder->Parameter(weight_),
+                           builder->shapes().dims.at(weight_), builder->dtype(),
+                           &builder->schedule()),
+            weight_desc_};
+  }
+  // Has the step write the result, and appends it.
+  static void Write(int arg, const NetworkTensor& result, LibraryStep* step,
+                    NetworkBuilder* builder) {
+    NetworkTensor computed = InF32(result);
+    const bool converts = result.blocks.dtype != DataType::kF32;
+    if (converts) {
+      computed.buffer = builder->schedule().AddBuffer(computed.blocks.bytes());
+    }
+    step->Write(arg, {computed.buffer, DescOf(computed)});
+    step->Finish();
+    if (converts) AddConversion(computed, result, &builder->schedule());
+  }
+
   LibraryStep NewStep(absl::string_view kind, dnnl::primitive_desc_base desc,
                       NetworkBuilder* builder) const {
     return LibraryStep(
@@ -61,9 +92,9 @@ class Linear final : public NetworkGroup {
   dnnl::inner_product_forward::primitive_desc ForwardDesc(bool bias) const {
     using Desc = dnnl::inner_product_forward::primitive_desc;
     const auto kind = dnnl::prop_kind::forward_training;
-    return bias ? Desc(CpuEngine(), kind, input_.desc, operand_desc_,
-                       bias_desc_, y_desc_, StrictAttributes())
-                : Desc(CpuEngine(), kind, input_.desc, operand_desc_, y_desc_,
+    return bias ? Desc(CpuEngine(), kind, x_desc_, weight_desc_, bias_desc_,
+                       y_desc_, StrictAttributes())
+                : Desc(CpuEngine(), kind, x_desc_, weight_desc_, y_desc_,
                        StrictAttributes());
   }
 
@@ -74,12 +105,12 @@ class Linear final : public NetworkGroup {
     const bool has_bias = !bias_.empty();
     LibraryStep step =
         NewStep("linear backward",
-                has_bias ? Desc(CpuEngine(), input_.desc, weight_desc_,
-                                bias_desc_, y_desc_, hint, StrictAttributes())
-                         : Desc(CpuEngine(), input_.desc, weight_desc_, y_desc_,
+                has_bias ? Desc(CpuEngine(), x_desc_, weight_desc_, bias_desc_,
+                                y_desc_, hint, StrictAttributes())
+                         : Desc(CpuEngine(), x_desc_, weight_desc_, y_desc_,
                                 hint, StrictAttributes()),
                 builder);
-    step.Read(DNNL_ARG_SRC, input_);
+    step.Read(DNNL_ARG_SRC, Operand(input_, builder));
     step.Read(DNNL_ARG_DIFF_DST, dy);
     step.Write(DNNL_ARG_DIFF_WEIGHTS,
                {builder->NewParameterGradient(weight_), weight_desc_});
@@ -93,23 +124,22 @@ class Linear final : public NetworkGroup {
   void AddInputGradient(const LibraryTensor& dy,
                         NetworkBuilder* builder) const {
     using Desc = dnnl::inner_product_backward_data::primitive_desc;
-    LibraryStep step =
-        NewStep("linear backward",
-                Desc(CpuEngine(), input_.desc, operand_desc_, y_desc_,
-                     ForwardDesc(false), StrictAttributes()),
-                builder);
+    LibraryStep step = NewStep("linear backward",
+                               Desc(CpuEngine(), x_desc_, weight_desc_, y_desc_,
+                                    ForwardDesc(false), StrictAttributes()),
+                               builder);
     step.Read(DNNL_ARG_DIFF_DST, dy);
-    step.Read(DNNL_ARG_WEIGHTS, {builder->Parameter(weight_), weight_desc_});
-    step.Write(DNNL_ARG_DIFF_SRC, {builder->NewGradient(x_), input_.desc});
-    step.Finish();
+    step.Read(DNNL_ARG_WEIGHTS, Weight(builder));
+    NetworkTensor dx = builder->Like(x_);
+    dx.buffer = builder->NewGradient(x_);
+    Write(DNNL_ARG_DIFF_SRC, dx, &step, builder);
   }
 
   const ProgramStep& step_;
   const std::string x_, weight_, bias_;
-  LibraryTensor input_;
-  // The weight as the caller has it, and as the library computes with it.
-  memory::desc weight_desc_, operand_desc_;
-  memory::desc y_desc_, bias_desc_;
+  NetworkTensor input_;
+  // All f32.
+  memory::desc x_desc_, weight_desc_, y_desc_, bias_desc_;
   double macs_ = 0;
 };
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "backends/onednn/networks/network_elements.h"
 #include "backends/onednn/networks/network_groups.h"
 
 namespace convgrad::onednn {
@@ -41,7 +42,7 @@ struct CrossEntropyBuffers {
   BufferId logits, target, weight;
   BufferId chunks;  // two doubles each: loss, weight
   BufferId loss;
-  BufferId gradient = kNoBuffer;  // like the logits
+  BufferId gradient = kNoBuffer;  // like the logits, in f32
 };
 
 // One run.
@@ -50,7 +51,7 @@ class CrossEntropy {
   CrossEntropy(const CrossEntropyShape& shape,
                const CrossEntropyBuffers& buffers, const RunContext& context)
       : shape_(shape),
-        logits_(context.Read<float>(buffers.logits)),
+        logits_(context.At(buffers.logits)),
         target_(context.Read<int64_t>(buffers.target)),
         weight_(context.Read<float>(buffers.weight)),
         gradient_(context.Write<float>(buffers.gradient)) {
@@ -73,12 +74,12 @@ class CrossEntropy {
     const int64_t channels = shape_.logits.channels;
     double largest = -std::numeric_limits<double>::infinity();
     for (int64_t c = 0; c < channels; ++c) {
-      const double x = logits_[shape_.Offset(position, c)];
+      const double x = Logit(shape_.Offset(position, c));
       largest = x > largest || std::isnan(x) ? x : largest;
     }
     double sum = 0;
     for (int64_t c = 0; c < channels; ++c) {
-      sum += std::exp(logits_[shape_.Offset(position, c)] - largest);
+      sum += std::exp(Logit(shape_.Offset(position, c)) - largest);
     }
     const double log_sum = largest + std::log(sum);
     if (gradient_ != nullptr) WriteGradient(position, log_sum, scale);
@@ -86,6 +87,9 @@ class CrossEntropy {
   }
 
  private:
+  double Logit(int64_t offset) const {
+    return LoadElement(shape_.logits.dtype, logits_, offset);
+  }
   double SmoothShare() const {
     return shape_.label_smoothing / static_cast<double>(shape_.logits.channels);
   }
@@ -93,11 +97,11 @@ class CrossEntropy {
   double Loss(int64_t position, double log_sum) const {
     const int64_t target = target_[position];
     double loss = (1 - shape_.label_smoothing) * WeightOf(target) *
-                  (log_sum - logits_[shape_.Offset(position, target)]);
+                  (log_sum - Logit(shape_.Offset(position, target)));
     if (shape_.label_smoothing == 0) return loss;
     for (int64_t c = 0; c < shape_.logits.channels; ++c) {
       loss += SmoothShare() * WeightOf(c) *
-              (log_sum - logits_[shape_.Offset(position, c)]);
+              (log_sum - Logit(shape_.Offset(position, c)));
     }
     return loss;
   }
@@ -111,7 +115,7 @@ class CrossEntropy {
       const int64_t offset = shape_.Offset(position, c);
       double gradient = 0;
       if (!is_ignored && c < shape_.logits.channels) {
-        gradient = std::exp(logits_[offset] - log_sum) * total -
+        gradient = std::exp(Logit(offset) - log_sum) * total -
                    SmoothShare() * WeightOf(c);
         if (c == target_[position]) gradient -= of_target;
         gradient *= scale;
@@ -121,7 +125,7 @@ class CrossEntropy {
   }
 
   const CrossEntropyShape& shape_;
-  const float* const logits_;
+  const std::byte* const logits_;
   const int64_t* const target_;
   const float* const weight_;
   float* const gradient_;
@@ -194,7 +198,8 @@ class CrossEntropyGroup final : public NetworkGroup {
                         .writes = {buffers.chunks, buffers.loss}};
     if (buffers.weight != kNoBuffer) step.reads.push_back(buffers.weight);
     if (builder->has_backward()) {
-      gradient_ = schedule.AddBuffer(logits.blocks.bytes());
+      gradient_ =
+          schedule.AddBuffer(logits.blocks.size() * int64_t{sizeof(float)});
       buffers.gradient = gradient_;
       step.writes.push_back(gradient_);
     }
@@ -223,9 +228,9 @@ class CrossEntropyGroup final : public NetworkGroup {
                       shape = shape_](const RunContext& context) {
            const float factor = *context.Read<float>(dy);
            const auto* from = context.Read<float>(gradient);
-           auto* to = context.Write<float>(dx);
            for (int64_t i = 0; i < shape.logits.size(); ++i) {
-             to[i] = factor * from[i];
+             StoreElement(shape.logits.dtype, factor * from[i], context.At(dx),
+                          i);
            }
          }});
     return absl::OkStatus();

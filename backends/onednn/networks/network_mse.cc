@@ -1,6 +1,7 @@
 // mse: the mean or sum of squared distances.
 #include <algorithm>
 
+#include "backends/onednn/networks/network_elements.h"
 #include "backends/onednn/networks/network_groups.h"
 
 namespace convgrad::onednn {
@@ -11,6 +12,7 @@ constexpr int64_t kChunk = 1 << 14;
 
 struct MseShape {
   int64_t size;  // padding included, which is zero in both
+  DataType dtype;
   double denominator;
 
   int64_t chunks() const { return (size + kChunk - 1) / kChunk; }
@@ -37,7 +39,7 @@ class Mse final : public NetworkGroup {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     x_ = x.buffer;
     target_ = builder->Value(step_.operands[1]).buffer;
-    shape_ = {x.blocks.size(), DenominatorOf(step_, x.blocks)};
+    shape_ = {x.blocks.size(), x.blocks.dtype, DenominatorOf(step_, x.blocks)};
     const BufferId chunks = builder->schedule().AddBuffer(
         shape_.chunks() * int64_t{sizeof(double)});
     const BufferId loss = builder->AddValue(step_.result).buffer;
@@ -47,13 +49,15 @@ class Mse final : public NetworkGroup {
          .writes = {loss, chunks},
          .function = [=, shape = shape_, x_id = x_,
                       target_id = target_](const RunContext& context) {
-           const auto* a = context.Read<float>(x_id);
-           const auto* b = context.Read<float>(target_id);
+           const auto distance_at = [&](int64_t i) {
+             return double{LoadElement(shape.dtype, context.At(x_id), i)} -
+                    LoadElement(shape.dtype, context.At(target_id), i);
+           };
            auto* sums = context.Write<double>(chunks);
            context.ForParts(shape.chunks(), [&](int64_t chunk) {
              sums[chunk] = 0;
              shape.ForChunk(chunk, [&](int64_t i) {
-               const double distance = double{a[i]} - b[i];
+               const double distance = distance_at(i);
                sums[chunk] += distance * distance;
              });
            });
@@ -84,14 +88,17 @@ class Mse final : public NetworkGroup {
          .writes = {gradient},
          .function = [=, shape = shape_, x_id = x_,
                       target_id = target_](const RunContext& context) {
-           const auto* a = context.Read<float>(x_id);
-           const auto* b = context.Read<float>(target_id);
+           const auto distance_at = [&](int64_t i) {
+             return double{LoadElement(shape.dtype, context.At(x_id), i)} -
+                    LoadElement(shape.dtype, context.At(target_id), i);
+           };
            const double scale =
                factor * *context.Read<float>(dy) / shape.denominator;
            context.ForParts(shape.chunks(), [&](int64_t chunk) {
              shape.ForChunk(chunk, [&](int64_t i) {
-               context.Write<float>(gradient)[i] =
-                   static_cast<float>(scale * (double{a[i]} - b[i]));
+               StoreElement(shape.dtype,
+                            static_cast<float>(scale * distance_at(i)),
+                            context.At(gradient), i);
              });
            });
          }});

@@ -22,9 +22,6 @@ absl::Status Unsupported(absl::string_view field, absl::string_view found,
 absl::Status CheckNetwork(const ProgramOperation& operation) {
   const ProgramRequest& request = operation.request();
   const convgrad::Program& program = operation.program();
-  if (request.compute_dtype != DataType::kF32) {
-    return Unsupported("compute_dtype", NameOf(request.compute_dtype), "f32");
-  }
   const std::vector<std::string> hidden =
       HiddenValues(program, operation.shapes());
   for (const std::string& name : request.fetched) {
