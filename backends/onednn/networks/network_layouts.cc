@@ -11,6 +11,7 @@ namespace convgrad::onednn {
 namespace {
 
 constexpr absl::string_view kLayoutKind = "layout";
+constexpr absl::string_view kWeightLayoutKind = "weight layout";
 
 // Appends what widens images of bytes, whose few channels no reorder is for.
 void AddImportOfBytes(BufferId from, const TensorDescriptor& descriptor,
@@ -65,6 +66,10 @@ void AddOurReorder(BufferId from, BufferId to, Reorder reorder,
 bool IsScalar(const NetworkTensor& tensor) { return tensor.dims.empty(); }
 
 }  // namespace
+
+bool IsLayoutKind(absl::string_view kind) {
+  return kind == kLayoutKind || kind == kWeightLayoutKind;
+}
 
 ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, int64_t block) {
   ChannelBlocks blocks;
@@ -188,7 +193,7 @@ void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
                        Schedule* schedule) {
   const dnnl::reorder::primitive_desc primitive_desc(
       CpuEngine(), from_desc, CpuEngine(), to_desc, StrictAttributes());
-  NetworkStep step = {.kind = "weight layout",
+  NetworkStep step = {.kind = kWeightLayoutKind,
                       .reads = {from},
                       .writes = {to},
                       .primitive_desc = primitive_desc,

@@ -63,6 +63,8 @@ BufferId Reordered(BufferId buffer, const dnnl::memory::desc& from,
 void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
                        BufferId to, const dnnl::memory::desc& to_desc,
                        Schedule* schedule);
+// Whether a step of this kind only changes layouts and dtypes.
+bool IsLayoutKind(absl::string_view kind);
 // Appends a copy of bytes.
 void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule);
 

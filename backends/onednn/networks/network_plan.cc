@@ -224,7 +224,12 @@ absl::StatusOr<RunTimes> NetworkPlan::RunSteps(const RunBuffers& buffers,
         primitives_[i].execute(stream, arguments);
       }
       const absl::Time after = absl::Now();
-      (step.function ? times.reorder : times.compute) += after - before;
+      if (IsLayoutKind(step.kind)) {
+        times.reorder += after - before;
+      } else {
+        times.compute += after - before;
+        times.steps[step.kind] += after - before;
+      }
       before = after;
     }
     stream.wait();
