@@ -12,7 +12,10 @@ INSTANTIATE_TEST_SUITE_P(Onednn, RandomProgramTest,
                          testing::Values(kMakeBackend),
                          [](const auto&) { return "All"; });
 INSTANTIATE_TEST_SUITE_P(Onednn, ProgramRefusalTest,
-                         testing::Values(ProgramRefusals{kMakeBackend, {}}),
+                         testing::Values(ProgramRefusals{
+                             kMakeBackend,
+                             {DataType::kF32, DataType::kBF16},
+                             {}}),
                          [](const auto&) { return "All"; });
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeNativeBackend() {

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "backends/reference/reference_backend.h"
 #include "gmock/gmock.h"
@@ -25,6 +26,24 @@ const Backend* BackendOf(BackendFactory make_backend) {
   if (is_new) entry->second = make_backend();
   EXPECT_TRUE(entry->second.ok()) << entry->second.status();
   return entry->second.ok() ? entry->second->get() : nullptr;
+}
+
+std::vector<ProgramCase> ListedPrograms() {
+  return ReadProgramList(absl::StrCat(CONVGRAD_SHAPE_LISTS, "/programs.txt"));
+}
+
+// Returns whether `backend` has no plan for a part of the program.
+bool IsRefused(const Backend& backend, const ProgramCase& given,
+               DataType dtype) {
+  for (const ProgramPart part :
+       {ProgramPart::kForward, ProgramPart::kForwardTape,
+        ProgramPart::kBackward}) {
+    const auto operation =
+        ProgramOperation::Make(RequestOf(given, part, dtype));
+    EXPECT_TRUE(operation.ok()) << operation.status();
+    if (!backend.MakePlan(**operation, PlanOptions()).ok()) return true;
+  }
+  return false;
 }
 
 bool HasLoss(const ProgramCase& given) {
@@ -113,8 +132,7 @@ void ExpectSame(const NamedValues& got, const NamedValues& expected) {
 testing::internal::ParamGenerator<ProgramConformanceCase> ProgramCasesOf(
     BackendFactory make_backend) {
   std::vector<ProgramConformanceCase> cases;
-  for (ProgramCase& given :
-       ReadProgramList(absl::StrCat(CONVGRAD_SHAPE_LISTS, "/programs.txt"))) {
+  for (ProgramCase& given : ListedPrograms()) {
     cases.push_back({make_backend, std::move(given)});
   }
   return testing::ValuesIn(cases);
@@ -267,24 +285,18 @@ TEST_P(RandomProgramTest, AreWithinBounds) {
 TEST_P(ProgramRefusalTest, AreThoseListed) {
   const Backend* backend = BackendOf(GetParam().make_backend);
   ASSERT_NE(backend, nullptr);
-  std::vector<std::string> refused;
-  for (const ProgramCase& given :
-       ReadProgramList(absl::StrCat(CONVGRAD_SHAPE_LISTS, "/programs.txt"))) {
-    bool is_refused = false;
-    for (const DataType dtype : kComputeDtypes) {
-      for (const ProgramPart part :
-           {ProgramPart::kForward, ProgramPart::kForwardTape,
-            ProgramPart::kBackward}) {
-        const auto operation =
-            ProgramOperation::Make(RequestOf(given, part, dtype));
-        ASSERT_TRUE(operation.ok()) << operation.status();
-        const auto plan = backend->MakePlan(**operation, PlanOptions());
-        is_refused = is_refused || !plan.ok();
-      }
+  for (const DataType dtype : kComputeDtypes) {
+    std::vector<std::string> refused, all;
+    for (const ProgramCase& given : ListedPrograms()) {
+      all.push_back(given.name);
+      if (IsRefused(*backend, given, dtype)) refused.push_back(given.name);
     }
-    if (is_refused) refused.push_back(given.name);
+    const bool is_listed =
+        absl::c_linear_search(GetParam().compute_dtypes, dtype);
+    EXPECT_THAT(refused, testing::UnorderedElementsAreArray(
+                             is_listed ? GetParam().names : all))
+        << NameOf(dtype);
   }
-  EXPECT_THAT(refused, testing::UnorderedElementsAreArray(GetParam().names));
 }
 
 }  // namespace convgrad::testing_support

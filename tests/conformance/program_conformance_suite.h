@@ -7,7 +7,8 @@
 //                            testing::Values(&MakeFooBackend));
 //   INSTANTIATE_TEST_SUITE_P(Foo, ProgramRefusalTest,
 //                            testing::Values(ProgramRefusals{
-//                                &MakeFooBackend, {"dropout", ...}}));
+//                                &MakeFooBackend, {DataType::kF32},
+//                                {"dropout", ...}}));
 //
 // What a backend refuses is passed over by the first two, and has to be listed
 // in the third.
@@ -53,9 +54,12 @@ class ProgramConformanceTest
 // 200 random programs, or CONVGRAD_RANDOM_PROGRAMS.
 class RandomProgramTest : public testing::TestWithParam<BackendFactory> {};
 
-// Which programs of programs.txt a backend refuses in any dtype or part.
+// Which programs of programs.txt a backend refuses.
 struct ProgramRefusals {
   BackendFactory make_backend;
+  // In others it refuses all programs.
+  std::vector<DataType> compute_dtypes;
+  // What it refuses in these, in any part.
   std::vector<std::string> names;
 };
 
