@@ -140,9 +140,12 @@ StepGradients CrossEntropyBackward(const StepData& data,
     const Values shares = loss.Shares(i);
     double total = 0;
     for (const double share : shares) total += share;
+    Values probabilities;
+    for (const double log : logs) probabilities.push_back(std::exp(log));
+    data.WriteIntermediate(&probabilities);
     for (int64_t c = 0; c < loss.classes(); ++c) {
       values[loss.OffsetOf(i, c)] =
-          scale * (std::exp(logs[c]) * total - shares[c]);
+          scale * (probabilities[c] * total - shares[c]);
     }
   }
   return gradients;

@@ -28,6 +28,8 @@ Moments BatchMoments(const StepData& data) {
     moments.variance[c] += distance * distance;
   }
   for (double& variance : moments.variance) variance /= count;
+  data.WriteIntermediate(&moments.mean);
+  data.WriteIntermediate(&moments.variance);
   return moments;
 }
 
@@ -47,17 +49,28 @@ Values InverseDeviations(const StepData& data, const Moments& moments) {
   return inverse;
 }
 
+// Returns x, less the mean, over the deviation.
+Values NormalsOf(const StepData& data, const Moments& moments,
+                 const Values& inverse) {
+  const ChannelView view(data.dims(kX));
+  const auto x = data.operands[kX];
+  Values normals(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const int64_t c = view.ChannelOf(i);
+    normals[i] = (x[i] - moments.mean[c]) * inverse[c];
+  }
+  data.WriteIntermediate(&normals);
+  return normals;
+}
+
 }  // namespace
 
 Values BatchNormForward(const StepData& data) {
   const ChannelView view(data.dims(kX));
   const Moments moments = MomentsOf(data);
-  const Values inverse = InverseDeviations(data, moments);
-  const auto x = data.operands[kX];
-  Values y(x.size());
-  for (size_t i = 0; i < x.size(); ++i) {
+  Values y = NormalsOf(data, moments, InverseDeviations(data, moments));
+  for (size_t i = 0; i < y.size(); ++i) {
     const int64_t c = view.ChannelOf(i);
-    y[i] = (x[i] - moments.mean[c]) * inverse[c];
     if (data.Has(kWeight)) y[i] *= data.operands[kWeight][c];
     if (data.Has(kBias)) y[i] += data.operands[kBias][c];
   }
@@ -69,26 +82,25 @@ StepGradients BatchNormBackward(const StepData& data,
   const ChannelView view(data.dims(kX));
   const Moments moments = MomentsOf(data);
   const Values inverse = InverseDeviations(data, moments);
-  const auto x = data.operands[kX];
-  const auto normal = [&](size_t i, int64_t c) {
-    return (x[i] - moments.mean[c]) * inverse[c];
-  };
+  const Values normals = NormalsOf(data, moments, inverse);
   // Sums over each channel: also the gradients of bias and weight.
   Values sums(view.channels), products(view.channels);
-  for (size_t i = 0; i < x.size(); ++i) {
+  for (size_t i = 0; i < normals.size(); ++i) {
     const int64_t c = view.ChannelOf(i);
     sums[c] += gradient[i];
-    products[c] += gradient[i] * normal(i, c);
+    products[c] += gradient[i] * normals[i];
   }
+  data.WriteIntermediate(&sums);
+  data.WriteIntermediate(&products);
   StepGradients gradients(data.operands.size());
   if (data.Wants(kX)) {
     const bool is_training = BoolAttribute(*data.step, "training");
     const auto count = static_cast<double>(view.batch * view.positions);
-    for (size_t i = 0; i < x.size(); ++i) {
+    for (size_t i = 0; i < normals.size(); ++i) {
       const int64_t c = view.ChannelOf(i);
       double centred = gradient[i];
       if (is_training) {
-        centred -= (sums[c] + normal(i, c) * products[c]) / count;
+        centred -= (sums[c] + normals[i] * products[c]) / count;
       }
       const double weight = data.Has(kWeight) ? data.operands[kWeight][c] : 1;
       gradients[kX].push_back(centred * inverse[c] * weight);

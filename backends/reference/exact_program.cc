@@ -38,6 +38,7 @@ NamedValues WrittenWeights(const Program& program, WriteFunction write,
 struct Evaluation {
   const ProgramOperation& operation;
   DropoutSeed seed;
+  WriteFunction write;
   const NamedValues& values;
   NamedValues weights;
 
@@ -49,7 +50,8 @@ struct Evaluation {
                   .seed = seed,
                   .operands = {},
                   .result = {},
-                  .wanted = {}};
+                  .wanted = {},
+                  .write = &write};
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const std::string& name = step.operands[i];
       const bool is_weight = i == kWeightPosition && IsProduct(step.op);
@@ -133,7 +135,7 @@ absl::Status ExactForward(const ProgramOperation& operation, DropoutSeed seed,
   for (const ProgramInput& input : program.inputs) {
     if (!input.is_index) write(Precision::kOperand, &values->at(input.name));
   }
-  const Evaluation evaluation{operation, seed, *values,
+  const Evaluation evaluation{operation, seed, write, *values,
                               WrittenWeights(program, write, *values)};
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const ProgramStep& step = program.steps[i];
@@ -156,7 +158,7 @@ void ExactBackward(const ProgramOperation& operation, DropoutSeed seed,
                    NamedValues* gradients) {
   const Program& program = operation.program();
   const auto names = NamesOnTheWay(operation);
-  const Evaluation evaluation{operation, seed, values,
+  const Evaluation evaluation{operation, seed, write, values,
                               WrittenWeights(program, write, values)};
   for (size_t i = program.steps.size(); i-- > 0;) {
     const ProgramStep& step = program.steps[i];

@@ -5,22 +5,11 @@
 #include <map>
 #include <string>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "backends/core/program_operation.h"
 #include "backends/reference/program_step_data.h"
 
 namespace convgrad {
-
-// What numbers are written in.
-enum class Precision {
-  kOperand,  // the compute dtype: inputs, and weights of products
-  kCompute,  // the compute dtype: results of steps, gradients of values
-  kF32,      // losses, statistics, gradients of parameters
-};
-
-// Changes numbers as writing them does, say, rounds them.
-using WriteFunction = absl::FunctionRef<void(Precision, Values*)>;
 
 // By name: of inputs, parameters and results, or of their gradients.
 using NamedValues = std::map<std::string, Values>;

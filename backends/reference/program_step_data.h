@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "backends/core/philox.h"
 #include "backends/core/program.h"
@@ -13,6 +14,18 @@
 namespace convgrad {
 
 using Values = std::vector<double>;
+
+// What numbers are written in.
+enum class Precision {
+  kOperand,  // the compute dtype: inputs, and weights of products
+  kCompute,  // the compute dtype: results of steps, gradients of values
+  kF32,      // losses, statistics, gradients of parameters
+  // What a step works with on the way: double here, f32 at least elsewhere.
+  kIntermediate,
+};
+
+// Changes numbers as writing them does, say, rounds them.
+using WriteFunction = absl::FunctionRef<void(Precision, Values*)>;
 
 struct StepData {
   const ProgramStep* step;
@@ -26,6 +39,12 @@ struct StepData {
   absl::Span<const double> result;
   std::vector<bool> wanted;
 
+  // Null: intermediate numbers are left alone.
+  const WriteFunction* write = nullptr;
+
+  void WriteIntermediate(Values* values) const {
+    if (write != nullptr) (*write)(Precision::kIntermediate, values);
+  }
   bool Has(size_t position) const {
     return !OperandAt(*step, position).empty();
   }

@@ -18,6 +18,7 @@ class Rounding {
   explicit Rounding(DataType compute_dtype) : compute_dtype_(compute_dtype) {}
 
   void operator()(Precision precision, Values* values) const {
+    if (precision == Precision::kIntermediate) return;
     const DataType dtype =
         precision == Precision::kF32 ? DataType::kF32 : compute_dtype_;
     for (double& value : *values) {

@@ -15,23 +15,38 @@ constexpr double kFactor = 6;
 // Roundoffs of a tensor's own size that are always allowed.
 constexpr double kOwnRoundoffs = 4;
 
-// Multiplies each number by 1 + u * r, r uniform in [-1, 1].
+// Returns a number from [-1, 1) that follows from `value` and `seed` alone.
+double UnitOf(double value, uint64_t seed) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits = (bits ^ (bits >> 29) ^ seed << 56) * 0x9e3779b97f4a7c15u;
+  bits = (bits ^ (bits >> 32)) * 0x94d049bb133111ebu;
+  return static_cast<double>(bits >> 11) / 0x1p52 - 1;
+}
+
+// Multiplies each number by 1 + u * r with r from [-1, 1]: in odd runs a
+// random one, in even ones the same for equal numbers, which round alike, so
+// that the errors of their sum grow with its length.
 class Perturbation {
  public:
-  Perturbation(DataType compute_dtype, uint64_t seed)
-      : compute_(UnitRoundoff(compute_dtype)), random_(seed) {}
+  Perturbation(DataType compute_dtype, uint64_t run)
+      : compute_(UnitRoundoff(compute_dtype)), run_(run), random_(run) {}
 
   // Operands are exact as they are: what they are off by stands for sums.
   void Apply(Precision precision, Values* values) {
     const double roundoff = precision == Precision::kCompute
                                 ? compute_
                                 : UnitRoundoff(DataType::kF32);
-    std::uniform_real_distribution<double> relative(-roundoff, roundoff);
-    for (double& value : *values) value *= 1 + relative(random_);
+    std::uniform_real_distribution<double> unit(-1, 1);
+    for (double& value : *values) {
+      const double r = run_ % 2 == 1 ? unit(random_) : UnitOf(value, run_);
+      value *= 1 + roundoff * r;
+    }
   }
 
  private:
   double compute_;
+  uint64_t run_;
   std::mt19937_64 random_;
 };
 
@@ -109,11 +124,7 @@ Values Moved(absl::Span<const double> values, double margin) {
   const double rms = std::sqrt(squares / static_cast<double>(values.size()));
   Values moved(values.begin(), values.end());
   for (double& value : moved) {
-    uint64_t bits;
-    std::memcpy(&bits, &value, sizeof(bits));
-    const double unit =
-        static_cast<double>(bits * 0x9e3779b97f4a7c15u >> 11) / 0x1p53;
-    if (value != 0) value += margin * rms * (unit < 0.5 ? -1 : 1);
+    if (value != 0) value += margin * rms * (UnitOf(value, 0) < 0 ? -1 : 1);
   }
   return moved;
 }

@@ -5,7 +5,9 @@
 // number that a step reads or writes off by a random relative error of at most
 // its unit roundoff, several times. To first order in the roundoff that is what
 // correct rounding does, sums in f32 included, whose error of some
-// roundoff * sqrt(K) * rms(products) is what inexact operands give, too. A
+// roundoff * sqrt(K) * rms(products) is what inexact operands give, too; so are
+// the numbers off that batch_norm and losses work with on the way, which may
+// cancel. A
 // tensor's error may be kFactor times the worst of these, since f32 functions
 // and orders of summation are less than perfect, plus a few roundoffs of the
 // tensor itself.
