@@ -1,4 +1,5 @@
 // Poolings and upsampling.
+#include <algorithm>
 #include <cmath>
 
 #include "backends/reference/exact_axis_maps.h"
@@ -24,6 +25,22 @@ std::vector<int64_t> Maxima(const StepData& data) {
   return maxima;
 }
 
+// Writes `sums` as often as sums of so many terms are rounded.
+void WriteSums(const StepData& data, int64_t terms, Values* sums) {
+  for (int64_t i = 0; i < terms; ++i) data.WriteIntermediate(sums);
+}
+
+// Returns the terms of the longest sum.
+int64_t TermsOf(const AxisMaps& maps) {
+  size_t terms = 1;
+  for (const AxisMap& map : maps) {
+    size_t longest = 0;
+    for (const auto& taps : map.taps) longest = std::max(longest, taps.size());
+    terms *= longest;
+  }
+  return static_cast<int64_t>(terms);
+}
+
 }  // namespace
 
 Values MaxPoolForward(const StepData& data) {
@@ -46,11 +63,13 @@ Values SeparableForward(const StepData& data) {
   const auto x = data.operands[0];
   Values y(CountOf(data.result_dims()));
   Values divisors(y.size());
-  ForEachTap(AxisMapsOf(data), PlanesOf(data),
+  const AxisMaps maps = AxisMapsOf(data);
+  ForEachTap(maps, PlanesOf(data),
              [&](int64_t out, int64_t in, double weight, double divisor) {
                y[out] += x[in] * weight;
                divisors[out] = divisor;
              });
+  WriteSums(data, TermsOf(maps), &y);
   for (size_t out = 0; out < y.size(); ++out) y[out] /= divisors[out];
   return y;
 }

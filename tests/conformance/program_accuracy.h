@@ -7,7 +7,7 @@
 // correct rounding does, sums in f32 included, whose error of some
 // roundoff * sqrt(K) * rms(products) is what inexact operands give, too; so are
 // the numbers off that batch_norm and losses work with on the way, which may
-// cancel. A
+// cancel, and the sums of poolings, rounded term by term. A
 // tensor's error may be kFactor times the worst of these, since f32 functions
 // and orders of summation are less than perfect, plus a few roundoffs of the
 // tensor itself.
