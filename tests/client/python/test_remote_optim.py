@@ -39,8 +39,8 @@ def assert_states(found, expected, rtol=2e-5, atol=2e-6):
     ("SGD", dict(lr=0.1)), ("SGD", dict(lr=0.1, momentum=0.9)),
     ("SGD", dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01)),
     ("SGD", dict(lr=0.1, momentum=0.8, dampening=0.3, maximize=True)),
-    ("Adam", dict(lr=0.01)), ("Adam", dict(lr=0.01, betas=(0.0, 0.9))),
-    ("Adam", dict(lr=0.02, betas=(0.8, 0.9), eps=1e-4)),
+    ("Adam", dict(lr=0.01)), ("Adam", dict(lr=0.02, betas=(0.8, 0.9), eps=1e-4)),
+    ("Adam", dict(lr=0.01, betas=(0.0, 0.99))),
     ("Adam", dict(lr=0.01, weight_decay=0.1, maximize=True)), ("AdamW", dict(lr=0.01)),
     ("AdamW", dict(lr=0.01, weight_decay=0.2, betas=(0.5, 0.99)))])
 def test_steps_agree_with_torch(make_remote, kind, settings):
