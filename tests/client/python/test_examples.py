@@ -81,6 +81,19 @@ def test_train_remote(server, tmp_path, loss):
     assert run.returncode == 1
 
 
+def test_segment_shapes(server, tmp_path):
+    picture = tmp_path / "shapes.png"
+    run = start("segment_shapes.py", "--target", server.address, "--steps", "30",
+                "--expect", "0.6", "--picture", str(picture))
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    run = start("segment_shapes.py", "--target", server.address, "--steps", "1",
+                "--expect", "0.999")
+    assert "expected 99.90%" in run.communicate(timeout=600)[0]
+    assert run.returncode == 1
+
+
 def test_numpy_sgd(server):
     run = start("numpy_sgd.py", "--target", server.address)
     output, _ = run.communicate(timeout=600)

@@ -63,6 +63,17 @@ def test_gradients_of_inputs_alone(make_remote):
     torch.testing.assert_close(found, x.grad / 2, rtol=0, atol=0)
 
 
+def test_gradients_of_other_layouts(make_remote):
+    model, x = nn.Conv2d(2, 3, 1), integers(2, 2, 4, 4)
+    model.weight.data, model.bias.data = integers(3, 2, 1, 1), integers(3)
+    net = make_remote(model)
+    given = integers(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    for one in (model, net):
+        one(x).backward(given)
+        one(x).backward(given[:1].expand(2, -1, -1, -1).double().float())
+    assert_gradients(net, model)
+
+
 def test_a_layer_before_and_a_loss_behind_are_torchs(make_remote):
     model = OfIntegers()
     net = make_remote(model)
