@@ -21,7 +21,7 @@ from torch.fx.node import map_aggregate
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute, Program
 from convgrad.torch import operator_table
-from convgrad.torch.operator_table import Size, Value
+from convgrad.torch.steps import TAKE_PARAMETERS, Size, Value
 from convgrad.torch.tracing import module_path, named, refuse, trace
 
 
@@ -238,7 +238,7 @@ class _Importer:
             return
         if not isinstance(operand, Value):
             raise self.refuse(f"{operator} with {operand!r}", "tensors alone")
-        wants_parameter = operator in operator_table.TAKE_PARAMETERS and position > 0
+        wants_parameter = operator in TAKE_PARAMETERS and position > 0
         if wants_parameter != (operand.kind == "a parameter"):
             raise self.refuse(f"{operator} with {operand.kind}, {operand.name}",
                               f"a parameter as operand {position}" if wants_parameter else

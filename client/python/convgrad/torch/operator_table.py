@@ -1,14 +1,9 @@
-"""What becomes of PyTorch's modules, functions and methods: steps of a program.
-
-One function for each operator, with the signature of torch.nn.functional's; modules and
-functions lead to the same one.
-"""
+"""Which function of steps.py each of PyTorch's modules, functions and methods leads to."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,230 +11,27 @@ import torch.fx
 import torch.nn.functional as F
 from torch import nn
 
+from convgrad.torch import steps
+from convgrad.torch.steps import Value
+
 if TYPE_CHECKING:
     from convgrad.torch.importing import _Importer as Importer
 
-
-@dataclass(frozen=True)
-class Value:
-    """A tensor: the program's value that it holds."""
-
-    name: str
-    memory: int
-    """Equal for tensors that are views of one another."""
-    is_single: bool = False
-    """Whether it is known to have one element for each channel of a sample."""
-    kind: str = "a result"
-    """Or "a parameter", "an input"."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """An extent of a tensor, or with no axis its shape."""
-
-    of: Value
-    axis: int | None = None
-
-
 Function = Callable[..., Any]
-
-
-def conv(to: Importer, x: Value, weight: Value, bias: Value | None = None, stride: Any = 1,
-         padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
-    return _like(x, to.add("conv", x, weight, bias, stride=_ints(stride),
-                           padding=padding if isinstance(padding, str) else _ints(padding),
-                           dilation=_ints(dilation), groups=groups))
-
-
-def conv_transpose(to: Importer, x: Value, weight: Value, bias: Value | None = None,
-                   stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-                   groups: int = 1, dilation: Any = 1) -> Value:
-    return to.add("conv_transpose", x, weight, bias, stride=_ints(stride),
-                  padding=_ints(padding), output_padding=_ints(output_padding),
-                  dilation=_ints(dilation), groups=groups)
-
-
-def linear(to: Importer, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    return to.add("linear", x, weight, bias)
-
-
-def batch_norm(to: Importer, x: Value, running_mean: Value | None, running_var: Value | None,
-               weight: Value | None = None, bias: Value | None = None,
-               training: bool = False, momentum: float | None = 0.1,
-               eps: float = 1e-5, batches: Value | None = None) -> Value:
-    """`batches`: num_batches_tracked."""
-    return _like(x, to.add(
-        "batch_norm", x, weight, bias, running_mean, running_var, batches, training=training,
-        momentum="none" if momentum is None else float(momentum), eps=float(eps)))
-
-
-def max_pool(to: Importer, x: Value, kernel_size: Any, stride: Any = None, padding: Any = 0,
-             dilation: Any = 1, ceil_mode: bool = False, return_indices: bool = False) -> Value:
-    if return_indices:
-        raise to.refuse("max_pool with return_indices", "the maxima alone")
-    return to.add("max_pool", x, kernel_size=_ints(kernel_size), stride=_ints(stride),
-                  padding=_ints(padding), dilation=_ints(dilation), ceil_mode=ceil_mode)
-
-
-def avg_pool(to: Importer, x: Value, kernel_size: Any, stride: Any = None, padding: Any = 0,
-             ceil_mode: bool = False, count_include_pad: bool = True,
-             divisor_override: int | None = None) -> Value:
-    return to.add("avg_pool", x, kernel_size=_ints(kernel_size), stride=_ints(stride),
-                  padding=_ints(padding), ceil_mode=ceil_mode,
-                  count_include_pad=count_include_pad, divisor_override=divisor_override)
-
-
-def adaptive_avg_pool(to: Importer, x: Value, output_size: Any) -> Value:
-    sizes = _ints(output_size)
-    if sizes is None or not isinstance(sizes, int) and None in sizes:
-        raise to.refuse(f"adaptive_avg_pool to {output_size}", "a size for each axis")
-    is_single = all(size == 1 for size in ([sizes] if isinstance(sizes, int) else sizes))
-    return replace(to.add("adaptive_avg_pool", x, output_size=sizes), is_single=is_single)
-
-
-def relu(to: Importer, x: Value, inplace: bool = False) -> Value:
-    return _like(x, to.add("relu", x))
-
-
-def relu6(to: Importer, x: Value, inplace: bool = False) -> Value:
-    return _like(x, to.add("relu6", x))
-
-
-def leaky_relu(to: Importer, x: Value, negative_slope: float = 0.01,
-               inplace: bool = False) -> Value:
-    return _like(x, to.add("leaky_relu", x, negative_slope=float(negative_slope)))
-
-
-def sigmoid(to: Importer, x: Value) -> Value:
-    return _like(x, to.add("sigmoid", x))
-
-
-def silu(to: Importer, x: Value, inplace: bool = False) -> Value:
-    return _like(x, to.add("silu", x))
-
-
-def dropout(to: Importer, x: Value, p: float = 0.5, training: bool = True,
-            inplace: bool = False) -> Value:
-    if not training or p == 0:
-        return x
-    return _like(x, to.add("dropout", x, p=float(p), training=True))
-
-
-def add(to: Importer, x: Value, y: Value, *, alpha: float = 1) -> Value:
-    if alpha != 1:
-        raise to.refuse(f"add with alpha={alpha}", "alpha=1")
-    return _broadcast(to, "add", x, y)
-
-
-def mul(to: Importer, x: Value, y: Value) -> Value:
-    return _broadcast(to, "mul", x, y)
-
-
-def concat(to: Importer, tensors: Sequence[Value], dim: int = 0) -> Value:
-    if dim != 1:
-        raise to.refuse(f"concat along axis {dim}", "axis 1, the channels")
-    if len(tensors) == 1:
-        return to.copy(tensors[0])
-    return to.add("concat", *tensors)
-
-
-def flatten(to: Importer, x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
-    if (start_dim, end_dim) != (1, -1):
-        raise to.refuse(f"flatten from axis {start_dim} to {end_dim}", "from 1 to -1")
-    return to.add("flatten", x, view_of=x)
-
-
-def view(to: Importer, x: Value, *shape: Any) -> Value:
-    """Of views those that keep the batch and flatten the rest."""
-    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
-        shape = tuple(shape[0])
-    if len(shape) == 2:
-        keeps_batch = isinstance(shape[0], Size) and shape[0].axis == 0
-        if keeps_batch and shape[1] == -1:
-            return flatten(to, x, 1)
-        if (keeps_batch or shape[0] == -1) and _goes_into_linear(to, shape[1]):
-            return flatten(to, x, 1)
-    found = ", ".join("a size" if isinstance(s, Size) else str(s) for s in shape)
-    raise to.refuse(f"a view as ({found})", "flatten(1), or view(x.size(0), -1)")
-
-
-def _goes_into_linear(to: Importer, features: Any) -> bool:
-    """Returns whether linear layers of as many features, which the server checks, follow."""
-    return all(isinstance(module, nn.Linear) and module.in_features == features
-               for _, module in to.users())
-
-
-def upsample(to: Importer, x: Value, size: Any = None, scale_factor: Any = None,
-             mode: str = "nearest", align_corners: bool | None = None,
-             recompute_scale_factor: bool | None = None, antialias: bool = False) -> Value:
-    if mode not in ("nearest", "bilinear") or antialias or recompute_scale_factor:
-        raise to.refuse(f"interpolation by {mode}, antialias={antialias}, "
-                        f"recompute_scale_factor={recompute_scale_factor}",
-                        "nearest or bilinear, without the others")
-    if _has_size(size):
-        raise to.refuse("interpolation to another tensor's size", "numbers, or a scale_factor")
-    scale = None if scale_factor is None else (
-        [float(s) for s in scale_factor] if isinstance(scale_factor, (tuple, list))
-        else float(scale_factor))
-    return to.add("upsample", x, size=_ints(size), scale_factor=scale, mode=mode,
-                  align_corners=bool(align_corners))
-
-
-def same(to: Importer, x: Value) -> Value:
-    return x
-
-
-def copied(to: Importer, x: Value, **_: Any) -> Value:
-    return to.copy(x)
-
-
-def size(to: Importer, x: Value, dim: int | None = None) -> Size:
-    return Size(x, dim)
-
-
-def attribute(to: Importer, x: Any, name: str) -> Any:
-    if isinstance(x, Value) and name == "shape":
-        return Size(x)
-    raise to.refuse(f"Tensor.{name}", "shape")
-
-
-def item(to: Importer, x: Any, index: Any) -> Any:
-    if isinstance(x, Size) and x.axis is None and isinstance(index, int):
-        return Size(x.of, index)
-    raise to.refuse(f"[{index}]", "an axis of a shape")
-
-
-def _like(x: Value, y: Value) -> Value:
-    return replace(y, is_single=x.is_single)
-
-
-def _broadcast(to: Importer, name: str, x: Any, y: Any) -> Value:
-    """The second operand is the one that is repeated over the other's elements."""
-    if isinstance(x, Value) and isinstance(y, Value) and x.is_single and not y.is_single:
-        x, y = y, x
-    return to.add(name, x, y)
-
-
-def _has_size(value: Any) -> bool:
-    return isinstance(value, Size) or isinstance(value, (tuple, list)) and any(
-        isinstance(one, Size) for one in value)
-
-
-def _ints(value: Any) -> Any:
-    return list(value) if isinstance(value, (tuple, list)) else value
 
 
 def _convolution_module(to: Importer, m: Any, x: Value) -> Value:
     if m.padding_mode != "zeros":
         raise to.refuse(f"padding_mode={m.padding_mode}", "zeros")
-    return conv(to, x, to.parameter(m.weight), to.parameter(m.bias),  # type: ignore[arg-type]
-                m.stride, m.padding, m.dilation, m.groups)
+    return steps.conv(
+        to, x, to.parameter(m.weight), to.parameter(m.bias),  # type: ignore[arg-type]
+        m.stride, m.padding, m.dilation, m.groups)
 
 
 def _transposed_module(to: Importer, m: Any, x: Value, output_size: Any = None) -> Value:
     if output_size is not None:
         raise to.refuse("output_size", "output_padding")
-    return conv_transpose(
+    return steps.conv_transpose(
         to, x, to.parameter(m.weight), to.parameter(m.bias),  # type: ignore[arg-type]
         m.stride, m.padding, m.output_padding, m.groups, m.dilation)
 
@@ -248,13 +40,10 @@ def _batch_norm_module(to: Importer, m: Any, x: Value) -> Value:
     is_tracking = m.running_mean is not None and m.running_var is not None
     training = m.training or not is_tracking
     batches = m.num_batches_tracked if training and is_tracking else None
-    return batch_norm(to, x, to.parameter(m.running_mean), to.parameter(m.running_var),
+    return steps.batch_norm(to, x, to.parameter(m.running_mean), to.parameter(m.running_var),
                       to.parameter(m.weight), to.parameter(m.bias), training, m.momentum,
                       m.eps, to.parameter(batches))
 
-
-# Those whose operands behind the first are parameters.
-TAKE_PARAMETERS = ("conv", "conv_transpose", "linear", "batch_norm")
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -265,46 +54,49 @@ _MODULES: dict[type[nn.Module], Function] = {
     **dict.fromkeys(_CONVOLUTIONS, _convolution_module),
     **dict.fromkeys(_TRANSPOSED, _transposed_module),
     **dict.fromkeys(_NORMS, _batch_norm_module),
-    **dict.fromkeys(_ADAPTIVE, lambda to, m, x: adaptive_avg_pool(to, x, m.output_size)),
-    **dict.fromkeys((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), lambda to, m, x: max_pool(
+    **dict.fromkeys(_ADAPTIVE, lambda to, m, x: steps.adaptive_avg_pool(to, x, m.output_size)),
+    **dict.fromkeys((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), lambda to, m, x: steps.max_pool(
         to, x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, m.return_indices)),
-    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), lambda to, m, x: avg_pool(
+    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), lambda to, m, x: steps.avg_pool(
         to, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
         getattr(m, "divisor_override", None))),
-    nn.Linear: lambda to, m, x: linear(to, x, to.parameter(m.weight), to.parameter(m.bias)),
-    nn.ReLU: lambda to, m, x: relu(to, x),
-    nn.ReLU6: lambda to, m, x: relu6(to, x),
-    nn.LeakyReLU: lambda to, m, x: leaky_relu(to, x, m.negative_slope),
-    nn.Sigmoid: lambda to, m, x: sigmoid(to, x),
-    nn.SiLU: lambda to, m, x: silu(to, x),
-    nn.Dropout: lambda to, m, x: dropout(to, x, m.p, m.training),
-    nn.Flatten: lambda to, m, x: flatten(to, x, m.start_dim, m.end_dim),
-    nn.Upsample: lambda to, m, x: upsample(to, x, m.size, m.scale_factor, m.mode,
+    nn.Linear: lambda to, m, x: steps.linear(to, x, to.parameter(m.weight),
+                                             to.parameter(m.bias)),
+    nn.ReLU: lambda to, m, x: steps.relu(to, x),
+    nn.ReLU6: lambda to, m, x: steps.relu6(to, x),
+    nn.LeakyReLU: lambda to, m, x: steps.leaky_relu(to, x, m.negative_slope),
+    nn.Sigmoid: lambda to, m, x: steps.sigmoid(to, x),
+    nn.SiLU: lambda to, m, x: steps.silu(to, x),
+    nn.Dropout: lambda to, m, x: steps.dropout(to, x, m.p, m.training),
+    nn.Flatten: lambda to, m, x: steps.flatten(to, x, m.start_dim, m.end_dim),
+    nn.Upsample: lambda to, m, x: steps.upsample(to, x, m.size, m.scale_factor, m.mode,
                                            m.align_corners, m.recompute_scale_factor),
     nn.Identity: lambda to, m, x: x,
 }
 
 _FUNCTIONS: dict[Any, Function] = {
-    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), conv),
+    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), steps.conv),
     **dict.fromkeys((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-                    conv_transpose),
+                    steps.conv_transpose),
     **dict.fromkeys((F.max_pool1d, F.max_pool2d, F.max_pool3d, torch.max_pool1d,
-                     torch.max_pool2d, torch.max_pool3d), max_pool),
-    **dict.fromkeys((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), avg_pool),
+                     torch.max_pool2d, torch.max_pool3d), steps.max_pool),
+    **dict.fromkeys((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), steps.avg_pool),
     **dict.fromkeys((F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d),
-                    adaptive_avg_pool),
-    **dict.fromkeys((F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), relu),
-    **dict.fromkeys((F.leaky_relu, F.leaky_relu_), leaky_relu),
-    **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid", torch.sigmoid_, "sigmoid_"), sigmoid),
-    **dict.fromkeys((F.interpolate, F.upsample), upsample),
-    **dict.fromkeys((operator.add, operator.iadd, torch.add, "add", "add_"), add),
-    **dict.fromkeys((operator.mul, operator.imul, torch.mul, "mul", "mul_"), mul),
-    **dict.fromkeys((torch.cat, getattr(torch, "concat", torch.cat)), concat),
-    **dict.fromkeys((torch.flatten, "flatten"), flatten),
-    **dict.fromkeys(("view", "reshape", torch.reshape), view),
-    **dict.fromkeys(("clone", "contiguous", torch.clone), copied),
-    F.linear: linear, F.batch_norm: batch_norm, F.relu6: relu6, F.silu: silu,
-    F.dropout: dropout, "size": size, getattr: attribute, operator.getitem: item,
+                    steps.adaptive_avg_pool),
+    **dict.fromkeys((F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), steps.relu),
+    **dict.fromkeys((F.leaky_relu, F.leaky_relu_), steps.leaky_relu),
+    **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid", torch.sigmoid_, "sigmoid_"),
+                    steps.sigmoid),
+    **dict.fromkeys((F.interpolate, F.upsample), steps.upsample),
+    **dict.fromkeys((operator.add, operator.iadd, torch.add, "add", "add_"), steps.add),
+    **dict.fromkeys((operator.mul, operator.imul, torch.mul, "mul", "mul_"), steps.mul),
+    **dict.fromkeys((torch.cat, getattr(torch, "concat", torch.cat)), steps.concat),
+    **dict.fromkeys((torch.flatten, "flatten"), steps.flatten),
+    **dict.fromkeys(("view", "reshape", torch.reshape), steps.view),
+    **dict.fromkeys(("clone", "contiguous", torch.clone), steps.copied),
+    F.linear: steps.linear, F.batch_norm: steps.batch_norm, F.relu6: steps.relu6,
+    F.silu: steps.silu, F.dropout: steps.dropout, "size": steps.size,
+    getattr: steps.attribute, operator.getitem: steps.item,
 }
 
 _IN_PLACE = (operator.iadd, operator.imul, F.relu_, torch.relu_, F.leaky_relu_, torch.sigmoid_)

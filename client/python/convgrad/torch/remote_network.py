@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 from torch.fx.node import map_aggregate
@@ -21,33 +18,20 @@ from convgrad.networks import Backward, Run, Update, Updated, gradient_name
 from convgrad.programs import Attribute
 from convgrad.sessions import Session
 from convgrad.torch.functional import autocast_dtype
-from convgrad.torch.importing import TARGET, Imported, Loss, Output, import_model
+from convgrad.torch.importing import TARGET, Loss, Output
 from convgrad.torch.pipeline import Pipeline, mapped
 from convgrad.torch.remote_parameters import RemoteParameter
 from convgrad.torch.remote_run import Forward, arrays_of
 from convgrad.torch.tapes import Tapes
-from convgrad.torch.tensors import to_array, to_tensor
-from convgrad.torch.tracing import bind, check_model
+from convgrad.torch.tracing import bind, check_model, without_values
+from convgrad.torch.transfers import fetch, put
+from convgrad.torch.variants import Variant, Variants
 
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _LOSSES = ("cross_entropy", "mse")
-_NUMBERS = ("label_smoothing", "denominator")
-# Of the tensors that go in one message, unless one alone is larger.
-_CHUNK_BYTES = 32 * 2**20
+
 
 Tensor = torch.Tensor
-
-
-@dataclass(frozen=True)
-class Variant:
-    """The network's program for one setting of its modules and parameters, as loaded."""
-
-    name: str
-    imported: Imported
-
-    @property
-    def outputs(self) -> list[str]:
-        return list(self.imported.program.message.outputs)
 
 
 def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = torch.float32,
@@ -77,7 +61,7 @@ def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = t
     try:
         network = RemoteNetwork(model, session, dtype, is_own)
         if put:
-            network._put_new(model)
+            network.put_new(model)
     except BaseException:
         if is_own:
             session.close()
@@ -97,17 +81,15 @@ class RemoteNetwork:
     def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
                  owns_session: bool) -> None:
         """remote() makes them."""
-        self.model = _without_values(model)
+        self.model = without_values(model)
         self.session = session
         self.pipeline = Pipeline(session)
         self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-")
         self._dtype = dtype
         self._owns_session = owns_session
-        self._variants: dict[Any, Variant] = {}
-        self._loaded: set[str] = set()
+        self._variants = Variants(self.model, self.pipeline)
         self._handles = {name: RemoteParameter(self, name, tensor)
                          for name, tensor in self.model.named_parameters()}
-        self._modules = tuple(self.model.modules())
         # Whose gradients the session has, as long as no change fails; None: that isn't known.
         self._with_gradient: set[str] | None = None
         self._known_failures = session.failures
@@ -115,7 +97,7 @@ class RemoteNetwork:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns what the model's forward would, as float32."""
         inputs, constants = bind(self.model, args, kwargs)
-        variant = self._variant(inputs, constants, None)
+        variant = self._variants.find(inputs, constants)
         outputs = Forward(self, variant, _used(inputs, variant),
                           self._compute_dtype(inputs)).outputs()
         return map_aggregate(variant.imported.outputs, lambda found: (
@@ -191,7 +173,7 @@ class RemoteNetwork:
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         """As torch's; also returns what is missing and what wasn't expected."""
-        result = _without_values(self.model).load_state_dict(
+        result = without_values(self.model).load_state_dict(
             {name: tensor.to("meta") for name, tensor in state.items()}, strict)
         own, kept = self._names_of_state(), self.model.state_dict()
         self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
@@ -246,21 +228,11 @@ class RemoteNetwork:
 
     def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Returns tensors that the session keeps."""
-        kept = list(names)
-        sizes = self.pipeline.call(self.session.tensors)
-        futures = [self.pipeline.submit(self.session.get, chunk)
-                   for chunk in _chunks({name: sizes[name].kept_bytes for name in kept})]
-        return {name: to_tensor(array, torch.empty(0)) for future in futures
-                for name, array in future.result().items()}
+        return fetch(self.pipeline, list(names))
 
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         """Keeps tensors under the names, and waits for it."""
-        arrays = {name: np.ascontiguousarray(to_array(tensor)).reshape(tensor.shape)
-                  for name, tensor in tensors.items()}
-        futures = [self.pipeline.submit(self.session.put, {n: arrays[n] for n in chunk})
-                   for chunk in _chunks({n: array.nbytes for n, array in arrays.items()})]
-        for future in futures:
-            future.result()
+        put(self.pipeline, tensors)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
                   attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:
@@ -269,27 +241,10 @@ class RemoteNetwork:
             raise invalid("INVALID_ENUM", "loss", loss, " or ".join(_LOSSES))
         *args_of_model, target = args
         inputs, constants = bind(self.model, tuple(args_of_model), {})
-        settings = tuple((name, float(value) if name in _NUMBERS else value)  # type: ignore
-                         for name, value in attributes.items())
-        variant = self._variant(inputs, constants, Loss(loss, settings))
+        variant = self._variants.find(
+            inputs, constants, Loss(loss, tuple(attributes.items())))
         tensors = _used(inputs, variant) | {TARGET: target}
         return variant, arrays_of(tensors), self._compute_dtype(inputs)
-
-    def _variant(self, inputs: Mapping[str, Tensor], constants: Mapping[str, Any],
-                 loss: Loss | None) -> Variant:
-        """Returns the program for the modules' modes and the parameters' requires_grad,
-        loaded where it is new."""
-        key = (tuple(inputs), tuple(constants.items()), loss,
-               tuple(module.training for module in self._modules),
-               tuple(handle.requires_grad for handle in self._handles.values()))
-        if key not in self._variants:
-            imported = import_model(self.model, list(inputs), constants, loss)
-            name = f"program-{imported.program.digest()[:32]}"
-            if name not in self._loaded:
-                self.pipeline.call(self.session.load_program, name, imported.program)
-                self._loaded.add(name)
-            self._variants[key] = Variant(name, imported)
-        return self._variants[key]
 
     def _compute_dtype(self, inputs: Mapping[str, Tensor]) -> str:
         dtype = next((autocast_dtype(tensor) for tensor in inputs.values()), None)
@@ -317,7 +272,7 @@ class RemoteNetwork:
         return {name: first[id(tensor)]
                 for name, tensor in self.model.state_dict(keep_vars=True).items()}
 
-    def _put_new(self, model: nn.Module) -> None:
+    def put_new(self, model: nn.Module) -> None:
         tensors = dict((*model.named_parameters(), *model.named_buffers()))
         taken = self.session.tensors().keys() & tensors.keys()
         if taken:
@@ -328,31 +283,6 @@ class RemoteNetwork:
         self._with_gradient = set()
 
 
-def _without_values(model: nn.Module) -> nn.Module:
-    """Returns a copy of the model whose tensors have shapes alone."""
-    memo: dict[int, Any] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"),
-                                           parameter.requires_grad)
-    for buffer in model.buffers():
-        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
-    return copy.deepcopy(model, memo)
-
-
 def _used(inputs: Mapping[str, Tensor], variant: Variant) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in inputs.items()
             if name in variant.imported.inputs}
-
-
-def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Yields the names, as many together as a message of moderate size takes."""
-    chunk: list[str] = []
-    total = 0
-    for name, size in sizes.items():
-        if chunk and total + size > _CHUNK_BYTES:
-            yield chunk
-            chunk, total = [], 0
-        chunk.append(name)
-        total += size
-    if chunk:
-        yield chunk

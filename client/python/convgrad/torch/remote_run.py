@@ -12,7 +12,8 @@ from convgrad.networks import Run, gradient_name
 from convgrad.torch.tensors import to_array, to_tensor
 
 if TYPE_CHECKING:
-    from convgrad.torch.remote_network import RemoteNetwork, Variant
+    from convgrad.torch.remote_network import RemoteNetwork
+    from convgrad.torch.variants import Variant
 
 _TORCH: Any = torch
 Tensor = torch.Tensor

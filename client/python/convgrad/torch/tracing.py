@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import operator
 from collections.abc import Callable, Mapping
@@ -147,3 +148,14 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
             raise refuse("forward", f"{name}, a {type(value).__name__}",
                          "tensors, numbers, words or None")
     return tensors, constants
+
+
+def without_values(model: nn.Module) -> nn.Module:
+    """Returns a copy of the model whose tensors have shapes alone."""
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"),
+                                           parameter.requires_grad)
+    for buffer in model.buffers():
+        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    return copy.deepcopy(model, memo)

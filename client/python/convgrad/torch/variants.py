@@ -1,0 +1,54 @@
+"""A network's programs: one for each setting of its modules and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from convgrad.torch.importing import Imported, Loss, import_model
+from convgrad.torch.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The network's program for one setting of its modules and parameters, as loaded."""
+
+    name: str
+    imported: Imported
+
+    @property
+    def outputs(self) -> list[str]:
+        return list(self.imported.program.message.outputs)
+
+
+class Variants:
+    """Imports and loads programs when they are first asked for. Owned by one thread."""
+
+    def __init__(self, model: nn.Module, pipeline: Pipeline) -> None:
+        self._model = model
+        self._pipeline = pipeline
+        self._modules = tuple(model.modules())
+        self._parameters = tuple(model.parameters())
+        self._variants: dict[Any, Variant] = {}
+        self._loaded: set[str] = set()
+
+    def find(self, inputs: Iterable[str], constants: Mapping[str, Any],
+             loss: Loss | None = None) -> Variant:
+        """Returns the program for the modules' modes and the parameters' requires_grad, as
+        they are now; `inputs` are the names of the forward's tensors."""
+        names = tuple(inputs)
+        key = (names, tuple(constants.items()), loss,
+               tuple(module.training for module in self._modules),
+               tuple(parameter.requires_grad for parameter in self._parameters))
+        if key not in self._variants:
+            imported = import_model(self._model, names, constants, loss)
+            name = f"program-{imported.program.digest()[:32]}"
+            if name not in self._loaded:
+                self._pipeline.call(self._pipeline.session.load_program, name,
+                                    imported.program)
+                self._loaded.add(name)
+            self._variants[key] = Variant(name, imported)
+        return self._variants[key]
