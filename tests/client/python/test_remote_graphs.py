@@ -140,6 +140,7 @@ def test_several_outputs_of_which_one_is_used(make_remote):
     net, x = make_remote(model), integers(5, 3)
     found, expected = net(x), model(x)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert type(found) is dict and type(found["rest"]) is list
     for y in (found, expected):
         y["rest"][1].sum().backward()
     gradients = net.gradients()

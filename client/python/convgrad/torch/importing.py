@@ -32,6 +32,20 @@ class Output:
     index: int
 
 
+def filled(structure: Any, outputs: Sequence[Any]) -> Any:
+    """Returns what a forward returns, with outputs for what stands for them."""
+    if isinstance(structure, Output):
+        return outputs[structure.index]
+    if isinstance(structure, dict):
+        return {key: filled(value, outputs) for key, value in structure.items()}
+    if not isinstance(structure, (tuple, list)):
+        return structure
+    items = [filled(value, outputs) for value in structure]
+    if isinstance(structure, list):
+        return items
+    return type(structure)(*items) if hasattr(structure, "_fields") else tuple(items)
+
+
 @dataclass(frozen=True)
 class Imported:
     """A model's forward as a program, in the modes that the model's modules are in."""

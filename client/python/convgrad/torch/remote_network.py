@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.fx.node import map_aggregate
 
 from convgrad.client import Client
 from convgrad.errors import AlreadyExists, invalid, message_of
@@ -18,7 +17,7 @@ from convgrad.networks import Backward, Run, Update, Updated, gradient_name
 from convgrad.programs import Attribute
 from convgrad.sessions import Session
 from convgrad.torch.functional import autocast_dtype
-from convgrad.torch.importing import TARGET, Loss, Output
+from convgrad.torch.importing import TARGET, Loss, filled
 from convgrad.torch.pipeline import Pipeline, mapped
 from convgrad.torch.remote_parameters import RemoteParameter
 from convgrad.torch.remote_run import Forward, arrays_of
@@ -100,8 +99,7 @@ class RemoteNetwork:
         variant = self._variants.find(inputs, constants)
         outputs = Forward(self, variant, _used(inputs, variant),
                           self._compute_dtype(inputs)).outputs()
-        return map_aggregate(variant.imported.outputs, lambda found: (
-            outputs[found.index] if isinstance(found, Output) else found))
+        return filled(variant.imported.outputs, outputs)
 
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:
         """Runs forward and backward with a loss on the server, and returns the loss.
