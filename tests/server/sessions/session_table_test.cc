@@ -38,11 +38,11 @@ class SessionTableTest : public ::testing::Test {
   absl::Status Put(const SessionUse& use, int64_t sequence, int64_t floats,
                    const std::string& name = "x") {
     absl::Status status = absl::UnknownError("not told");
-    use->Arrive({1, sequence, std::string(16, 'c'), 0}, now_,
-                absl::InfiniteFuture(),
-                [&](const ChangeOrder::Decision& decision) {
-                  status = decision.status();
-                });
+    use->Arrive(
+        {1, sequence, std::string(16, 'c'), 0}, now_,
+        {absl::InfiniteFuture(), [&](const ChangeOrder::Decision& decision) {
+           status = decision.status();
+         }});
     RETURN_IF_ERROR(status);
     TensorDescriptor tensor{DataType::kF32, Layout::kNCX, {1, floats}};
     const auto run = [&]() -> absl::Status {
@@ -137,10 +137,11 @@ TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
   EXPECT_EQ(DetailOf(full)->reason, Reason::kLimitExceeded);
   EXPECT_TRUE(table_.Close(kAda, first->settings().id).ok());
   absl::Status status = absl::UnknownError("not told");
-  second->Arrive({2, 1, std::string(16, 'd'), 0}, now_, absl::InfiniteFuture(),
-                 [&](const ChangeOrder::Decision& decision) {
-                   status = decision.status();
-                 });
+  second->Arrive(
+      {2, 1, std::string(16, 'd'), 0}, now_,
+      {absl::InfiniteFuture(), [&](const ChangeOrder::Decision& decision) {
+         status = decision.status();
+       }});
   EXPECT_TRUE(status.ok()) << status;
   second->Fail(absl::CancelledError("enough"), now_).IgnoreError();
   const SessionUse third = *Open(kAda, 'c');
@@ -153,8 +154,9 @@ TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
 TEST_F(SessionTableTest, AFailedChangeGivesBackWhatItWasPromised) {
   const SessionUse first = *Open(kAda, 'a');
   const SessionUse second = *Open(kAda, 'b');
-  first->Arrive({1, 1, std::string(16, 'c'), 0}, now_, absl::InfiniteFuture(),
-                [](const ChangeOrder::Decision& /*decision*/) {});
+  first->Arrive({1, 1, std::string(16, 'c'), 0}, now_,
+                {absl::InfiniteFuture(),
+                 [](const ChangeOrder::Decision& /*decision*/) {}});
   KeptWrites writes;
   writes.tensors["x"] = KeptTensor{{DataType::kF32, Layout::kNCX, {1, 50'000}},
                                    *table_.memory()->Take(200'000, nullptr),
@@ -239,8 +241,9 @@ TEST_F(SessionTableTest, ADigestStandsForBytesThatAnySessionKeeps) {
 
 TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
   const SessionUse use = *Open(kAda, 'a');
-  use->Arrive({1, 1, std::string(16, 'c'), 0}, now_, absl::InfiniteFuture(),
-              [](const ChangeOrder::Decision& /*decision*/) {});
+  use->Arrive({1, 1, std::string(16, 'c'), 0}, now_,
+              {absl::InfiniteFuture(),
+               [](const ChangeOrder::Decision& /*decision*/) {}});
   use->End(NoSuchSession());
   absl::Status status;
   use->StartEpoch();
