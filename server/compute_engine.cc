@@ -67,6 +67,9 @@ ServerGauges ComputeEngine::gauges() const {
   gauges.kept_tensors = sessions.tensors();
   gauges.kept_bytes = sessions.memory()->used_bytes();
   gauges.kept_capacity_bytes = sessions.memory()->max_bytes();
+  for (const ClientQuotas::Use& use : sessions.ClientUses()) {
+    gauges.clients.push_back({use.client, use.sessions, use.kept_bytes});
+  }
   gauges.digest_hits = sessions.digests().hits();
   gauges.digest_saved_bytes = sessions.digests().saved_bytes();
   gauges.plan_cache_bytes = plans.bytes();

@@ -1,5 +1,8 @@
 #include "server/sessions/client_quotas.h"
 
+#include <algorithm>
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 
@@ -46,6 +49,22 @@ absl::Status ClientQuotas::Exchange(const std::string& client,
   }
   account.bytes = bytes;
   return absl::OkStatus();
+}
+
+std::vector<ClientQuotas::Use> ClientQuotas::Uses() const {
+  std::vector<Use> uses;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [client, account] : accounts_) {
+      if (account.sessions == 0) continue;
+      uses.push_back({client, account.sessions, account.bytes});
+    }
+  }
+  std::sort(uses.begin(), uses.end(), [](const Use& one, const Use& other) {
+    return std::tie(other.kept_bytes, one.client) <
+           std::tie(one.kept_bytes, other.client);
+  });
+  return uses;
 }
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -31,6 +32,15 @@ class ClientQuotas {
   absl::Status Exchange(const std::string& client, int64_t old_bytes,
                         int64_t new_bytes);
 
+  // What one client has.
+  struct Use {
+    std::string client;
+    int sessions = 0;
+    int64_t kept_bytes = 0;
+  };
+  // Returns the clients with sessions, who keeps most first.
+  std::vector<Use> Uses() const;
+
  private:
   struct Account {
     int sessions = 0;
@@ -38,7 +48,7 @@ class ClientQuotas {
   };
 
   const Limits limits_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   // Of clients with sessions.
   absl::flat_hash_map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);
 };

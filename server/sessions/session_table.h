@@ -118,6 +118,8 @@ class SessionTable {
   int64_t repeats() const { return repeats_; }
   int64_t aborts() const { return aborts_; }
 
+  // See ClientQuotas.
+  std::vector<ClientQuotas::Use> ClientUses() const { return quotas_.Uses(); }
   int64_t sessions() const;
   int64_t tensors() const;
   int64_t expired() const;  // since the start

@@ -11,6 +11,7 @@
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
 #include "server/telemetry/certificate_metrics.h"
+#include "server/telemetry/client_metrics.h"
 #include "server/telemetry/device_metrics.h"
 #include "server/telemetry/operation_metrics.h"
 #include "server/telemetry/proof_metrics.h"
@@ -90,6 +91,9 @@ class GaugeCollector final : public prometheus::Collectable {
                 "Runs that left theirs for later ones.",
                 now.weight_cache_misses),
     };
+    for (prometheus::MetricFamily& family : ClientFamilies(now.clients)) {
+      families.push_back(std::move(family));
+    }
     for (prometheus::MetricFamily& family : DeviceFamilies(now.devices)) {
       families.push_back(std::move(family));
     }

@@ -112,6 +112,13 @@ struct ProofGauges {
   int64_t failed_families = 0;
 };
 
+// What one client has in its sessions.
+struct ClientGauges {
+  std::string client;
+  int64_t sessions = 0;
+  int64_t kept_bytes = 0;  // as quotas count them
+};
+
 // Gauges, read at scrape time from the components that own them.
 struct ServerGauges {
   std::vector<QueueGauges> queues;
@@ -137,8 +144,9 @@ struct ServerGauges {
   int64_t plan_cache_bytes = 0;
   int64_t plan_cache_plans = 0;
   int64_t weight_cache_bytes = 0;
-  int64_t weight_cache_hits = 0;    // since the start
-  int64_t weight_cache_misses = 0;  // likewise
+  int64_t weight_cache_hits = 0;      // since the start
+  int64_t weight_cache_misses = 0;    // likewise
+  std::vector<ClientGauges> clients;  // with sessions, who keeps most first
   std::vector<DeviceGauges> devices;
   std::vector<ProofGauges> proofs;
 };

@@ -126,6 +126,23 @@ TEST_F(SessionTableTest, LeasesEndUnlessACallUsesThem) {
   EXPECT_TRUE(Open(kAda, 'b', "train").ok());
 }
 
+TEST_F(SessionTableTest, TellsWhoKeepsMost) {
+  const SessionUse small = *Open(kAda, 'a');
+  const SessionUse empty = *Open(kAda, 'b');
+  const SessionUse large = *Open(kBob, 'c');
+  EXPECT_TRUE(Put(small, 1, 100).ok());
+  EXPECT_TRUE(Put(large, 1, 50'000).ok());
+  const auto uses = table_.ClientUses();
+  ASSERT_EQ(uses.size(), 2u);
+  EXPECT_EQ(uses[0].client, "bob");
+  EXPECT_EQ(uses[0].kept_bytes, large->info().kept_bytes);
+  EXPECT_EQ(uses[1].client, "ada");
+  EXPECT_EQ(uses[1].sessions, 2);
+  EXPECT_EQ(uses[1].kept_bytes, small->info().kept_bytes);
+  EXPECT_TRUE(table_.Close(kBob, large->settings().id).ok());
+  EXPECT_EQ(table_.ClientUses().size(), 1u);
+}
+
 TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
   const SessionUse first = *Open(kAda, 'a');
   const SessionUse second = *Open(kAda, 'b');

@@ -210,6 +210,29 @@ TEST(Metrics, ReadsGaugesWhenScraped) {
   EXPECT_EQ(ValueOf(*endpoint, "convgrad_memory_capacity_bytes"), "4096");
 }
 
+TEST(Metrics, NamesSixteenClients) {
+  MetricsOptions options;
+  std::vector<ClientGauges> clients;
+  options.gauges = [&clients] {
+    ServerGauges gauges;
+    gauges.clients = clients;
+    return gauges;
+  };
+  const auto endpoint = MustStart(options);
+  const auto value = [&](absl::string_view name, absl::string_view client) {
+    return ValueOf(*endpoint, name, {absl::StrCat("client=\"", client, "\"")});
+  };
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_client_sessions"), "");
+  for (int i = 0; i < 19; ++i) {
+    clients.push_back({absl::StrCat("client-", i), 2, 100 - i});
+  }
+  EXPECT_EQ(value("convgrad_client_sessions", "client-0"), "2");
+  EXPECT_EQ(value("convgrad_client_kept_bytes", "client-15"), "85");
+  EXPECT_EQ(value("convgrad_client_kept_bytes", "client-16"), "");
+  EXPECT_EQ(value("convgrad_client_sessions", "other"), "6");
+  EXPECT_EQ(value("convgrad_client_kept_bytes", "other"), "249");
+}
+
 TEST(Metrics, SaysHowDevicesAre) {
   MetricsOptions options;
   options.gauges = [] {

@@ -1,0 +1,20 @@
+// What /metrics says of single clients.
+#pragma once
+
+#include <vector>
+
+#include "absl/types/span.h"
+#include "prometheus/metric_family.h"
+#include "server/telemetry/observer.h"
+
+namespace convgrad {
+
+// Clients that have a label of their own at a time.
+inline constexpr size_t kLabelledClients = 16;
+
+// Returns the families of what clients have in sessions: the first
+// kLabelledClients by name, all others together as "other".
+std::vector<prometheus::MetricFamily> ClientFamilies(
+    absl::Span<const ClientGauges> clients);
+
+}  // namespace convgrad
