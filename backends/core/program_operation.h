@@ -67,8 +67,8 @@ struct ProgramRequest {
 // are wanted. Parameter gradients: of all trainable parameters, in the
 // program's order, or none. Parameters are f32 and row-major (OIX, NCX),
 // num_batches_tracked I64 []; fetched values and gradients f32 and row-major.
-// A tape is U8 [tape_bytes]: what is in it is the backend's business, and so are
-// bytes that no backward reads, which needn't be written.
+// A tape is U8 [tape_bytes]: what is in it is the backend's business, and so
+// are bytes that no backward reads, which needn't be written.
 class ProgramOperation final : public Operation {
  public:
   // Checks the request against the program and infers its shapes.
