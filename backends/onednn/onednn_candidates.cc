@@ -124,22 +124,6 @@ bool ReadsOutOfBounds(const PassSpec& spec, Format format,
                      LaneShare(problem.out_channels / problem.groups) < 1);
 }
 
-// oneDNN 3.2.0's pointwise kernels below AVX-512 gather what a stride reads in
-// scratch. In channels last, of channels that don't fill a vector, they write
-// beyond it.
-bool WritesBeyondScratch(const PassSpec& spec, Format format,
-                         absl::string_view implementation) {
-  constexpr int64_t kLanes = 8;
-  const ConvProblem& problem = spec.problem;
-  const bool strided =
-      std::any_of(problem.axes.begin(), problem.axes.end(),
-                  [](const SpatialAxis& axis) { return axis.stride > 1; });
-  return strided && format == Format::kNXC &&
-         problem.in_channels / problem.groups % kLanes != 0 &&
-         absl::StrContains(implementation, "jit_1x1") &&
-         !absl::StrContains(implementation, "avx512");
-}
-
 Candidate DescribeCandidate(const PassSpec& spec, Format format,
                             dnnl::primitive_desc_base primitive_desc) {
   const PassArguments args = ArgumentsOf(spec.pass);
@@ -178,6 +162,17 @@ bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
 
 }  // namespace
 
+bool WritesBeyondScratch(const ConvProblem& problem,
+                         absl::string_view implementation) {
+  constexpr int64_t kLanes = 8;
+  const bool strided =
+      std::any_of(problem.axes.begin(), problem.axes.end(),
+                  [](const SpatialAxis& axis) { return axis.stride > 1; });
+  return strided && problem.in_channels / problem.groups % kLanes != 0 &&
+         absl::StrContains(implementation, "jit_1x1") &&
+         !absl::StrContains(implementation, "avx512");
+}
+
 PassArguments ArgumentsOf(Pass pass) {
   switch (pass) {
     case Pass::kForward:
@@ -212,7 +207,8 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
     if (!primitive_desc) return;
     const char* const implementation = primitive_desc.impl_info_str();
     if (ReadsOutOfBounds(spec, format, implementation) ||
-        WritesBeyondScratch(spec, format, implementation)) {
+        (format == Format::kNXC &&
+         WritesBeyondScratch(spec.problem, implementation))) {
       return;
     }
     candidate = DescribeCandidate(spec, format, std::move(primitive_desc));

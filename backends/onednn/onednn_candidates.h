@@ -43,6 +43,12 @@ struct Candidate {
   double predicted_seconds = 0;
 };
 
+// Returns whether the implementation is one of oneDNN 3.2.0's pointwise kernels
+// below AVX-512, which gather what a stride reads in scratch: in channels last,
+// of channels that don't fill a vector, they write beyond it.
+bool WritesBeyondScratch(const ConvProblem& problem,
+                         absl::string_view implementation);
+
 // The DNNL_ARG_* of a pass's tensors.
 struct PassArguments {
   int data, weight, out, bias;

@@ -57,8 +57,8 @@ ForwardDesc MakeForwardDesc(const ConvWindow& w, const ConvDescs& descs,
           w.pad_begin,  w.pad_end, attributes, true};
 }
 
-dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
-                                       ConvDescs descs) {
+dnnl::primitive_desc MakePassDesc(Pass pass, const ConvProblem& problem,
+                                  ConvDescs descs) {
   const ConvWindow w = WindowOf(problem);
   const auto algorithm = dnnl::algorithm::convolution_direct;
   const auto attributes = StrictAttributes();
@@ -280,15 +280,25 @@ class Convolution final : public NetworkGroup {
   absl::StatusOr<dnnl::primitive_desc_base> ChoosePass(Pass pass,
                                                        ConvDescs descs) const {
     const dnnl::primitive_desc_base as_they_lie =
-        MakePassDesc(pass, problem_, descs);
+        WithoutWrong(MakePassDesc(pass, problem_, descs));
     if (as_they_lie && !IsPlainLoop(as_they_lie)) return as_they_lie;
     descs.data = WithAnyLayout(descs.data);
     descs.out = WithAnyLayout(descs.out);
-    dnnl::primitive_desc_base any = MakePassDesc(pass, problem_, descs);
+    dnnl::primitive_desc_base any =
+        WithoutWrong(MakePassDesc(pass, problem_, descs));
     if (any) return any;
     return MakeError(absl::StatusCode::kUnimplemented,
                      {Reason::kUnsupported, step_.result, ToString(problem_),
                       "a convolution that oneDNN has"});
+  }
+
+  // Returns the first implementation from `pass` on that isn't known to be
+  // wrong, empty if there is none.
+  dnnl::primitive_desc WithoutWrong(dnnl::primitive_desc pass) const {
+    while (pass && WritesBeyondScratch(problem_, pass.impl_info_str())) {
+      if (!pass.next_impl()) return {};
+    }
+    return pass;
   }
 
   static bool IsPlainLoop(const dnnl::primitive_desc_base& pass) {
