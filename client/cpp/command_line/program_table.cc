@@ -30,7 +30,7 @@ absl::StatusOr<Program> ReadProgram(const std::string& file) {
         absl::StatusCode::kNotFound,
         {Reason::kNotFound, file, "no readable file", "a program as text"});
   }
-  const auto program = ParseProgram(text.str());
+  auto program = ParseProgram(text.str());
   if (!program.ok()) {
     return WithFieldPrefix(program.status(), absl::StrCat(file, ": "));
   }
