@@ -4,6 +4,7 @@
 
 #include "backends/kernels/batch_norm.h"
 #include "backends/onednn/networks/network_groups.h"
+#include "backends/onednn/networks/network_small_norm.h"
 #include "backends/onednn/networks/network_statistics.h"
 
 namespace convgrad::onednn {
@@ -244,10 +245,16 @@ class Norm final : public NetworkGroup {
     step.writes.push_back(dx);
     step.function = [=, shape = shape_, buffers = buffers_,
                      mask = Mask()](const RunContext& context) {
+      const BatchNorm norm = shape.At(context, buffers, scratch);
+      const BatchNormBackward tensors = {context.At(dy), context.At(buffers.x),
+                                         context.At(mask), context.At(dx),
+                                         context.At(d_addend)};
+      if (shape.training && HasFewElements(shape.blocks)) {
+        RunSmallGradientInput(norm, tensors);
+        return;
+      }
       RunGradientInput(
-          shape.At(context, buffers, scratch),
-          {context.At(dy), context.At(buffers.x), context.At(mask),
-           context.At(dx), context.At(d_addend)},
+          norm, tensors,
           {context.Write<double>(sums.dy_xhat), context.Write<double>(sums.dy)},
           [&](int64_t count, auto part) { context.ForParts(count, part); });
     };
