@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/lowering.h"
 #include "backends/core/status.h"
-#include "backends/kernels/batch_norm.h"
-#include "backends/kernels/channel_scale.h"
+#include "backends/onednn/networks/network_conv_bias.h"
+#include "backends/onednn/networks/network_conv_descs.h"
 #include "backends/onednn/networks/network_groups.h"
 #include "backends/onednn/networks/network_library_step.h"
 #include "backends/onednn/onednn_candidates.h"
@@ -21,88 +21,8 @@ namespace {
 
 using dnnl::memory;
 
-// The library's descriptors of an ordinary convolution's tensors.
-struct ConvDescs {
-  memory::desc data, weight, out, bias;
-};
-
-struct ConvWindow {
-  memory::dims strides, dilates, pad_begin, pad_end;
-};
-
-ConvWindow WindowOf(const ConvProblem& problem) {
-  ConvWindow window;
-  for (const SpatialAxis& axis : problem.axes) {
-    window.strides.push_back(axis.stride);
-    window.dilates.push_back(axis.dilation - 1);  // 0 is dense there
-    window.pad_begin.push_back(axis.pad_begin);
-    window.pad_end.push_back(axis.pad_end);
-  }
-  return window;
-}
-
-using ForwardDesc = dnnl::convolution_forward::primitive_desc;
-
-ForwardDesc MakeForwardDesc(const ConvWindow& w, const ConvDescs& descs,
-                            dnnl::prop_kind kind) {
-  const auto algorithm = dnnl::algorithm::convolution_direct;
-  const auto attributes = StrictAttributes();
-  if (descs.bias) {
-    return {CpuEngine(), kind,       algorithm, descs.data, descs.weight,
-            descs.bias,  descs.out,  w.strides, w.dilates,  w.pad_begin,
-            w.pad_end,   attributes, true};
-  }
-  return {CpuEngine(),  kind,      algorithm,  descs.data,
-          descs.weight, descs.out, w.strides,  w.dilates,
-          w.pad_begin,  w.pad_end, attributes, true};
-}
-
-dnnl::primitive_desc MakePassDesc(Pass pass, const ConvProblem& problem,
-                                  ConvDescs descs) {
-  const ConvWindow w = WindowOf(problem);
-  const auto algorithm = dnnl::algorithm::convolution_direct;
-  const auto attributes = StrictAttributes();
-  if (pass == Pass::kForward) {
-    return MakeForwardDesc(w, descs, dnnl::prop_kind::forward_training);
-  }
-  ConvDescs without_bias = descs;
-  without_bias.bias = {};
-  without_bias.weight = {descs.weight.get_dims(), descs.out.get_data_type(),
-                         memory::format_tag::any};
-  const ForwardDesc hint =
-      MakeForwardDesc(w, without_bias, dnnl::prop_kind::forward_training);
-  if (!hint) return {};
-  if (pass == Pass::kBackwardData) {
-    return dnnl::convolution_backward_data::primitive_desc(
-        CpuEngine(), algorithm, descs.data, descs.weight, descs.out, w.strides,
-        w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
-  }
-  if (descs.bias) {
-    return dnnl::convolution_backward_weights::primitive_desc(
-        CpuEngine(), algorithm, descs.data, descs.weight, descs.bias, descs.out,
-        w.strides, w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
-  }
-  return dnnl::convolution_backward_weights::primitive_desc(
-      CpuEngine(), algorithm, descs.data, descs.weight, descs.out, w.strides,
-      w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
-}
-
 memory::desc WithAnyLayout(const memory::desc& desc) {
   return {desc.get_dims(), desc.get_data_type(), memory::format_tag::any};
-}
-
-// A transposed convolution is its mirror, an ordinary convolution whose data
-// side is the step's result: its forward is the mirror's backward-data, and so
-// on.
-ConvProblem MirrorOf(ConvProblem problem) {
-  problem.transposed = false;
-  std::swap(problem.in_channels, problem.out_channels);
-  for (SpatialAxis& axis : problem.axes) {
-    std::swap(axis.in, axis.out);
-    axis.output_padding = 0;
-  }
-  problem.bias.reset();
-  return problem;
 }
 
 class Convolution final : public NetworkGroup {
@@ -126,7 +46,9 @@ class Convolution final : public NetworkGroup {
     RETURN_IF_ERROR(AddPass(
         {pass, "conv forward", builder->Parameter(bias_)},
         {Input(builder), Weight(builder), TensorOf(computed)}, builder));
-    if (is_mirrored_ && !bias_.empty()) AddBias(computed, builder);
+    if (is_mirrored_ && !bias_.empty()) {
+      AddBias(builder->Parameter(bias_), computed, &builder->schedule());
+    }
     Finish(computed, y, builder);
     return absl::OkStatus();
   }
@@ -137,15 +59,14 @@ class Convolution final : public NetworkGroup {
     if (gradient.buffer == kNoBuffer) return absl::OkStatus();
     const LibraryTensor dy =
         TensorOf(Converted(gradient, computes_in_, &builder->schedule()));
-    const BufferId bias =
-        bias_.empty() ? kNoBuffer : builder->NewParameterGradient(bias_);
-    if (is_mirrored_ && bias != kNoBuffer) {
-      AddBiasSum(gradient.buffer, bias, builder);
+    if (!bias_.empty()) {
+      AddBiasGradient(gradient, builder->NewParameterGradient(bias_),
+                      &builder->schedule());
     }
     const LibraryTensor dw = {builder->NewParameterGradient(weight_),
                               weight_desc_};
     RETURN_IF_ERROR(
-        AddPass({Pass::kBackwardWeight, "conv backward weight", bias},
+        AddPass({Pass::kBackwardWeight, "conv backward weight", kNoBuffer},
                 {Input(builder), dw, dy}, builder));
     NetworkTensor dx = builder->Like(x_);
     dx.buffer = builder->NewGradient(x_);
@@ -162,7 +83,7 @@ class Convolution final : public NetworkGroup {
   struct PassToAdd {
     Pass pass;
     absl::string_view kind;
-    // The step's bias or its gradient; the mirror has none.
+    // Of a forward, unless it is mirrored.
     BufferId bias;
   };
   // The step's, or their gradients.
@@ -280,25 +201,15 @@ class Convolution final : public NetworkGroup {
   absl::StatusOr<dnnl::primitive_desc_base> ChoosePass(Pass pass,
                                                        ConvDescs descs) const {
     const dnnl::primitive_desc_base as_they_lie =
-        WithoutWrong(MakePassDesc(pass, problem_, descs));
+        MakePassDesc(pass, problem_, descs);
     if (as_they_lie && !IsPlainLoop(as_they_lie)) return as_they_lie;
     descs.data = WithAnyLayout(descs.data);
     descs.out = WithAnyLayout(descs.out);
-    dnnl::primitive_desc_base any =
-        WithoutWrong(MakePassDesc(pass, problem_, descs));
+    dnnl::primitive_desc_base any = MakePassDesc(pass, problem_, descs);
     if (any) return any;
     return MakeError(absl::StatusCode::kUnimplemented,
                      {Reason::kUnsupported, step_.result, ToString(problem_),
                       "a convolution that oneDNN has"});
-  }
-
-  // Returns the first implementation from `pass` on that isn't known to be
-  // wrong, empty if there is none.
-  dnnl::primitive_desc WithoutWrong(dnnl::primitive_desc pass) const {
-    while (pass && WritesBeyondScratch(problem_, pass.impl_info_str())) {
-      if (!pass.next_impl()) return {};
-    }
-    return pass;
   }
 
   static bool IsPlainLoop(const dnnl::primitive_desc_base& pass) {
@@ -337,62 +248,9 @@ class Convolution final : public NetworkGroup {
     add(Role::kData, data, args.data);
     add(Role::kWeight, tensors.weight, args.weight);
     add(Role::kOut, out, args.out);
-    if (has_bias && pass.pass == Pass::kForward) {
-      step.Read(args.bias, {pass.bias, descs.bias});
-    } else if (has_bias) {
-      step.Write(args.bias, {pass.bias, descs.bias});
-    }
+    if (has_bias) step.Read(args.bias, {pass.bias, descs.bias});
     step.Finish();
     return absl::OkStatus();
-  }
-
-  // Appends what adds the bias to a transposed convolution's result.
-  void AddBias(const NetworkTensor& result, NetworkBuilder* builder) const {
-    const ChannelBlocks blocks = result.blocks;
-    const BufferId y = result.buffer;
-    const int64_t padded = blocks.padded_channels();
-    const BufferId bias = builder->Parameter(bias_);
-    const BufferId numbers =
-        builder->schedule().AddBuffer(3 * padded * int64_t{sizeof(float)});
-    builder->schedule().Add(
-        {.kind = "conv forward",
-         .reads = {bias, y},
-         .writes = {y, numbers},
-         .function = [=](const RunContext& context) {
-           auto* center = context.Write<float>(numbers);
-           std::fill_n(center, 3 * padded, 0.0f);
-           std::fill_n(center + padded, blocks.channels, 1.0f);
-           std::copy_n(context.Read<float>(bias), blocks.channels,
-                       center + 2 * padded);
-           ScaleChannels(blocks, {center, center + padded, center + 2 * padded},
-                         {.x = context.At(y), .y = context.At(y)},
-                         [&](int64_t count, auto part) {
-                           context.ForParts(count, part);
-                         });
-         }});
-  }
-
-  // Appends its gradient: the sums over dy's channels.
-  void AddBiasSum(BufferId dy, BufferId gradient,
-                  NetworkBuilder* builder) const {
-    const ChannelBlocks blocks = builder->Like(step_.result).blocks;
-    const int64_t padded = blocks.padded_channels();
-    const BufferId sums = builder->schedule().AddBuffer(
-        (2 * padded + BatchNormScratch(blocks)) * int64_t{sizeof(double)});
-    builder->schedule().Add(
-        {.kind = "conv backward weight",
-         .reads = {dy},
-         .writes = {gradient, sums},
-         .function = [=](const RunContext& context) {
-           auto* sum = context.Write<double>(sums);
-           SumChannels(
-               blocks, context.At(dy), nullptr, sum + 2 * padded,
-               [&](int64_t count, auto part) { context.ForParts(count, part); },
-               {sum, sum + padded});
-           for (int64_t c = 0; c < blocks.channels; ++c) {
-             context.Write<float>(gradient)[c] = static_cast<float>(sum[c]);
-           }
-         }});
   }
 
   const ProgramStep& step_;
