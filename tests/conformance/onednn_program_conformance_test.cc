@@ -11,12 +11,11 @@ INSTANTIATE_TEST_SUITE_P(Programs, ProgramConformanceTest,
 INSTANTIATE_TEST_SUITE_P(Onednn, RandomProgramTest,
                          testing::Values(kMakeBackend),
                          [](const auto&) { return "All"; });
-INSTANTIATE_TEST_SUITE_P(Onednn, ProgramRefusalTest,
-                         testing::Values(ProgramRefusals{
-                             kMakeBackend,
-                             {DataType::kF32, DataType::kBF16},
-                             {}}),
-                         [](const auto&) { return "All"; });
+INSTANTIATE_TEST_SUITE_P(
+    Onednn, ProgramRefusalTest,
+    testing::Values(ProgramRefusals{
+        kMakeBackend, {DataType::kF32, DataType::kBF16}, {}}),
+    [](const auto&) { return "All"; });
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeNativeBackend() {
   return MakeOnednnBackend(/*native_bf16=*/true);

@@ -41,14 +41,27 @@ ForwardDesc MakeForwardDesc(const ConvWindow& w, const ConvDescs& descs,
           w.pad_begin,  w.pad_end, attributes, true};
 }
 
-// Returns the library's first choice.
-dnnl::primitive_desc MakeFirstDesc(Pass pass, const ConvProblem& problem,
-                                   const ConvDescs& descs) {
+// Returns the first implementation from `chosen` on that isn't known to be
+// wrong, empty if there is none. What `chosen` was made with must still be
+// there: the library's iterator refers to the hint.
+dnnl::primitive_desc WithoutWrong(const ConvProblem& problem,
+                                  dnnl::primitive_desc chosen) {
+  while (chosen && WritesBeyondScratch(problem, chosen.impl_info_str())) {
+    if (!chosen.next_impl()) return {};
+  }
+  return chosen;
+}
+
+}  // namespace
+
+dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
+                                       const ConvDescs& descs) {
   const ConvWindow w = WindowOf(problem);
   const auto algorithm = dnnl::algorithm::convolution_direct;
   const auto attributes = StrictAttributes();
   if (pass == Pass::kForward) {
-    return MakeForwardDesc(w, descs, dnnl::prop_kind::forward_training);
+    return WithoutWrong(
+        problem, MakeForwardDesc(w, descs, dnnl::prop_kind::forward_training));
   }
   ConvDescs without_bias = descs;
   without_bias.bias = {};
@@ -58,24 +71,17 @@ dnnl::primitive_desc MakeFirstDesc(Pass pass, const ConvProblem& problem,
       MakeForwardDesc(w, without_bias, dnnl::prop_kind::forward_training);
   if (!hint) return {};
   if (pass == Pass::kBackwardData) {
-    return dnnl::convolution_backward_data::primitive_desc(
-        CpuEngine(), algorithm, descs.data, descs.weight, descs.out, w.strides,
-        w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
+    return WithoutWrong(
+        problem, dnnl::convolution_backward_data::primitive_desc(
+                     CpuEngine(), algorithm, descs.data, descs.weight,
+                     descs.out, w.strides, w.dilates, w.pad_begin, w.pad_end,
+                     hint, attributes, true));
   }
-  return dnnl::convolution_backward_weights::primitive_desc(
-      CpuEngine(), algorithm, descs.data, descs.weight, descs.out, w.strides,
-      w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
-}
-
-}  // namespace
-
-dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
-                                       const ConvDescs& descs) {
-  dnnl::primitive_desc chosen = MakeFirstDesc(pass, problem, descs);
-  while (chosen && WritesBeyondScratch(problem, chosen.impl_info_str())) {
-    if (!chosen.next_impl()) return {};
-  }
-  return chosen;
+  return WithoutWrong(
+      problem, dnnl::convolution_backward_weights::primitive_desc(
+                   CpuEngine(), algorithm, descs.data, descs.weight, descs.out,
+                   w.strides, w.dilates, w.pad_begin, w.pad_end, hint,
+                   attributes, true));
 }
 
 ConvProblem MirrorOf(ConvProblem problem) {

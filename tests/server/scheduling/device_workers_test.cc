@@ -101,8 +101,8 @@ TEST_F(DeviceWorkersTest, AnArrivalIsRefusedWhereNothingHasRoom) {
 
 TEST_F(DeviceWorkersTest, ALongJobsSlicesAndTransfersAddUp) {
   device_traits_.macs_per_second = 1;
-  device_traits_.run_times = {absl::ZeroDuration(), absl::Seconds(2),
-                              absl::Seconds(3), 100, {}};
+  device_traits_.run_times = {
+      absl::ZeroDuration(), absl::Seconds(2), absl::Seconds(3), 100, {}};
   StartDevices(2);
   Ending ending;
   Job job = MakeLongJob(&ending);
@@ -119,8 +119,8 @@ TEST_F(DeviceWorkersTest, ALongJobsSlicesAndTransfersAddUp) {
 }
 
 TEST_F(DeviceWorkersTest, EstimatesHaveTransfersAndCountDevicesThatWork) {
-  device_traits_.run_times = {absl::ZeroDuration(), absl::Seconds(40),
-                              absl::Seconds(60), 100, {}};
+  device_traits_.run_times = {
+      absl::ZeroDuration(), absl::Seconds(40), absl::Seconds(60), 100, {}};
   StartDevices(2);
   Ending measured;
   SubmitToDevice(&measured);

@@ -127,8 +127,9 @@ struct PuppetTraits {
   int64_t scratch_bytes = 0;
   int64_t resident_bytes = 100;
   double macs_per_second = 25e9;
-  RunTimes run_times = {
-      .reorder = absl::Milliseconds(2), .compute = absl::Milliseconds(3), .steps = {}};
+  RunTimes run_times = {.reorder = absl::Milliseconds(2),
+                        .compute = absl::Milliseconds(3),
+                        .steps = {}};
   int devices = 0;
   Rates rates = {};
 };
