@@ -60,8 +60,9 @@ void NetworkBuilder::PlaceResults() {
       part_ == ProgramPart::kBackward || part_ == ProgramPart::kTrain;
   size_t next = 0;
   for (const std::string& name : request.fetched) {
+    if (!has_forward) continue;
     const int64_t bytes = *ByteSize(RowMajorF32(shapes().dims.at(name)));
-    if (has_forward) fetched_.push_back(ResultBuffer(true, bytes, &next));
+    fetched_.push_back(ResultBuffer(true, bytes, &next));
   }
   for (const size_t index : UpdatedStatistics(program())) {
     const ProgramParameter& parameter = program().parameters[index];
@@ -112,29 +113,32 @@ NetworkTensor NetworkBuilder::Value(const std::string& name) {
   if (LiesAlike(descriptor, like)) return AddValue(name, InputBuffer(name));
   const NetworkTensor tensor = AddValue(name);
   // From the caller's bytes, even where a copy of them is kept for a backward.
-  for (size_t i = 0; i < program().inputs.size(); ++i) {
-    if (program().inputs[i].name != name) continue;
-    AddImport(schedule_.AddBuffer({*ByteSize(descriptor), Area::kOperand, i}),
-              descriptor, tensor, &schedule_);
-  }
+  AddImport(schedule_.AddBuffer(
+                {*ByteSize(descriptor), Area::kOperand, InputIndex(name)}),
+            descriptor, tensor, &schedule_);
   return tensor;
 }
 
 const TensorDescriptor* NetworkBuilder::InputDescriptor(
     const std::string& name) const {
-  for (size_t i = 0; i < program().inputs.size(); ++i) {
-    if (program().inputs[i].name == name) {
-      return &operation_.request().inputs[i];
-    }
+  const size_t index = InputIndex(name);
+  return index < program().inputs.size() ? &operation_.request().inputs[index]
+                                         : nullptr;
+}
+
+size_t NetworkBuilder::InputIndex(const std::string& name) const {
+  size_t index = 0;
+  while (index < program().inputs.size() &&
+         program().inputs[index].name != name) {
+    ++index;
   }
-  return nullptr;
+  return index;
 }
 
 BufferId NetworkBuilder::InputBuffer(const std::string& name) {
   const auto found = inputs_.find(name);
   if (found != inputs_.end()) return found->second;
-  size_t index = 0;
-  while (program().inputs[index].name != name) ++index;
+  const size_t index = InputIndex(name);
   const int64_t bytes = *ByteSize(operation_.request().inputs[index]);
   BufferId buffer = schedule_.AddBuffer({bytes, Area::kOperand, index});
   const bool has_tape =

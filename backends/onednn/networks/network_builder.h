@@ -89,6 +89,8 @@ class NetworkBuilder {
  private:
   const Program& program() const { return operation_.program(); }
   size_t FirstParameterOperand() const;
+  // Past the last one if `name` is no input.
+  size_t InputIndex(const std::string& name) const;
   // Returns the buffer of the result at `*next`, which moves on; one of our own
   // that counts as wanted where the operation has no such result.
   BufferId ResultBuffer(bool exists, int64_t bytes, size_t* next);
