@@ -50,24 +50,24 @@ void MessageCall::OnPrepare() {
   {
     MutexLock lock(&mutex_);
     if (turn_) return;
-    message_ = Message::kAsked;
+    message_ = MessageState::kAsked;
   }
   AskForMemory();
 }
 
 void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
   const CallHold hold(this);
-  Message message;
+  MessageState message;
   {
     MutexLock lock(&mutex_);
     turn_ = decision;
     message = message_;
-    if (message == Message::kUnread && IsTurn(turn_)) {
-      message_ = Message::kAsked;
+    if (message == MessageState::kUnread && IsTurn(turn_)) {
+      message_ = MessageState::kAsked;
     }
   }
-  if (message == Message::kEnded) return Proceed();
-  if (message != Message::kUnread) {
+  if (message == MessageState::kEnded) return Proceed();
+  if (message != MessageState::kUnread) {
     GiveUpIfRefused();
     return LetNextPrepare();
   }
@@ -86,8 +86,8 @@ void MessageCall::GiveUpIfRefused() {
   {
     MutexLock lock(&mutex_);
     if (!turn_ || IsTurn(turn_)) return;
-    gives_up = message_ == Message::kComing && StopAwaitingClient();
-    if (gives_up) message_ = Message::kEnded;
+    gives_up = message_ == MessageState::kComing && StopAwaitingClient();
+    if (gives_up) message_ = MessageState::kEnded;
   }
   gives_up ? Proceed() : static_cast<void>(CancelWait());
 }
@@ -108,7 +108,8 @@ void MessageCall::EndMessage(const absl::Status& status) {
     MutexLock lock(&mutex_);
     is_decided = turn_.has_value();
     // Without memory it asks again in its turn.
-    message_ = has_memory_ || is_decided ? Message::kEnded : Message::kUnread;
+    message_ = has_memory_ || is_decided ? MessageState::kEnded
+                                         : MessageState::kUnread;
     message_status_ = status;
   }
   if (is_decided) return Proceed();
@@ -153,7 +154,7 @@ void MessageCall::OnMemory(const absl::Status& status) {
   AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
   {
     MutexLock lock(&mutex_);
-    if (message_ == Message::kAsked) message_ = Message::kComing;
+    if (message_ == MessageState::kAsked) message_ = MessageState::kComing;
   }
   GiveUpIfRefused();
   LetNextPrepare();
@@ -181,7 +182,7 @@ void MessageCall::OnReadDone(bool ok) {
     {
       // AwaitClient mustn't be given up before it has asked gRPC.
       MutexLock lock(&mutex_);
-      message_ = Message::kAsked;
+      message_ = MessageState::kAsked;
     }
     // Either the client sent no message, or it has left since it half-closed,
     // upon which gRPC 1.51 drops the message. Only a call whose client is still

@@ -42,7 +42,7 @@ class MessageCall : public Call {
   OpSample sample_;
 
  private:
-  enum class Message {
+  enum class MessageState {
     kUnread,  // nothing was asked for
     kAsked,   // for memory, or of the client
     kComing,  // gRPC reads it, which may be given up
@@ -79,7 +79,7 @@ class MessageCall : public Call {
   absl::Time read_start_;
   grpc::ByteBuffer request_;
   Mutex mutex_;
-  Message message_ ABSL_GUARDED_BY(mutex_) = Message::kUnread;
+  MessageState message_ ABSL_GUARDED_BY(mutex_) = MessageState::kUnread;
   absl::Status message_status_ ABSL_GUARDED_BY(mutex_);
   bool has_memory_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<ChangeOrder::Decision> turn_ ABSL_GUARDED_BY(mutex_);

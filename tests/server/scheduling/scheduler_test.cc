@@ -153,6 +153,51 @@ TEST_F(SchedulerTest, OthersHaveTheirTurnBetweenTheSlicesOfALongJob) {
   EXPECT_EQ(strings_.runs(), 5);
 }
 
+TEST_F(SchedulerTest, OthersHaveTheirTurnBetweenThoseOfAPlan) {
+  UseTraits({.scratch_bytes = 1000, .turns = 3});
+  Start();
+  strings_.HoldRuns();
+  Ending long_ending;
+  Job job = MakeJob(&long_ending);
+  job.client = "long";
+  scheduler_->Submit(std::move(job));
+  strings_.AwaitRuns(1);
+  Ending other_ending;
+  job = MakeJob(&other_ending);
+  job.client = "other";
+  scheduler_->Submit(std::move(job));
+  strings_.StepRun();
+  // The other's first turn comes before the long one's second.
+  strings_.AwaitRuns(2);
+  EXPECT_EQ(scheduler_->queue_depth(Priority::kBatch), 1);
+  strings_.Release();
+  const JobOutcome outcome = long_ending.Await();
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(outcome.run.compute, absl::Milliseconds(9));
+  EXPECT_TRUE(other_ending.Await().status.ok());
+  EXPECT_EQ(strings_.runs(), 6);
+  EXPECT_EQ(strings_.plans(), 1);
+  EXPECT_EQ(memory_.budget.used_bytes(), 0);
+}
+
+TEST_F(SchedulerTest, ACancelledJobLeavesItsWorkerAfterATurnOfItsPlan) {
+  UseTraits({.scratch_bytes = 1000, .turns = 3});
+  Start();
+  strings_.HoldRuns();
+  Ending ending;
+  Job job = MakeJob(&ending);
+  job.cancelled = std::make_shared<std::atomic<bool>>(false);
+  const auto cancelled = job.cancelled;
+  scheduler_->Submit(std::move(job));
+  strings_.AwaitRuns(1);
+  *cancelled = true;
+  strings_.Release();
+  EXPECT_EQ(ending.Await().status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(strings_.runs(), 1);
+  scheduler_->Shutdown();
+  EXPECT_EQ(memory_.budget.used_bytes(), 0);
+}
+
 TEST_F(SchedulerTest, ShutdownEndsALongJobAfterItsSlice) {
   UseTraits({.macs_per_second = 1});
   Start();
@@ -171,7 +216,7 @@ TEST_F(SchedulerTest, ShutdownEndsALongJobAfterItsSlice) {
 }
 
 TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
-  UseTraits({.run_times = {absl::ZeroDuration(), absl::Seconds(100)}});
+  UseTraits({.run_times = {.compute = absl::Seconds(100), .steps = {}}});
   Start();
   Ending measured;
   Submit(&measured);
@@ -211,7 +256,7 @@ TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
 }
 
 TEST_F(SchedulerTest, RefusesForGoodWhatTakesLongerThanItsDeadline) {
-  UseTraits({.run_times = {absl::ZeroDuration(), absl::Seconds(100)}});
+  UseTraits({.run_times = {.compute = absl::Seconds(100), .steps = {}}});
   Start();
   Ending measured;
   Submit(&measured);
