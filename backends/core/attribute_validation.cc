@@ -139,7 +139,9 @@ absl::Status CheckAttributes(const ProgramStep& step, const std::string& path) {
   for (const auto& [name, value] : step.attributes) {
     const auto known = std::find_if(
         spec.attributes.begin(), spec.attributes.end(),
-        [&](const AttributeSpec& attribute) { return attribute.name == name; });
+        [&wanted = name](const AttributeSpec& attribute) {
+          return attribute.name == wanted;
+        });
     if (known == spec.attributes.end()) {
       return InvalidField(
           Reason::kNotFound, path, name,

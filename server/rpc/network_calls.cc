@@ -13,6 +13,9 @@ namespace {
 
 // More in one session aren't an honest use.
 constexpr size_t kMaxPrograms = 1024;
+// What a program takes in memory, over its bytes on the wire: strings, maps and
+// variants of some ten bytes each. Generous.
+constexpr int64_t kMemoryPerWireByte = 16;
 
 absl::Status NoProgram(const std::string& path, const std::string& name) {
   return MakeError(absl::StatusCode::kNotFound,
@@ -53,7 +56,7 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
   const auto& programs = session().state().programs;
   const auto old = programs.find(head.name());
   if (old != programs.end()) {
-    if (*old->second == program) return absl::OkStatus();
+    if (*old->second->program == program) return absl::OkStatus();
     return MakeError(absl::StatusCode::kFailedPrecondition,
                      {Reason::kDuplicate, "name",
                       absl::StrCat("'", head.name(), "', another program's"),
@@ -65,8 +68,13 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
                       absl::StrCat(programs.size(), " programs in the session"),
                       absl::StrCat("at most ", kMaxPrograms)});
   }
-  session().writes()->programs[head.name()] =
-      std::make_shared<const Program>(std::move(program));
+  TensorDescriptor memory;
+  memory.dtype = DataType::kU8;
+  memory.dims = {static_cast<int64_t>(head.ByteSizeLong()) * kMemoryPerWireByte};
+  auto kept = std::make_shared<KeptProgram>();
+  ASSIGN_OR_RETURN(kept->bytes, session().Take(memory, reservation()));
+  kept->program = std::make_shared<const Program>(std::move(program));
+  session().writes()->programs[head.name()] = std::move(kept);
   return session().Promise();
 }
 
@@ -105,7 +113,7 @@ absl::StatusOr<std::shared_ptr<const Program>> ProgramCall::FindProgram(
   const auto& programs = session().state().programs;
   const auto found = programs.find(name);
   if (found == programs.end()) return NoProgram("program", name);
-  return found->second;
+  return found->second->program;
 }
 
 absl::Status ProgramCall::Choose(ProgramRequest request) {

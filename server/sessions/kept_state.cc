@@ -12,25 +12,28 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 255;
 
+// Writes `writes` into `kept`, null dropping what has the name.
+template <typename Writes, typename Kept>
+void Replace(const Writes& writes, Kept* kept, int64_t* quota_bytes) {
+  for (const auto& [name, written] : writes) {
+    const auto old = kept->find(name);
+    if (old != kept->end()) {
+      *quota_bytes -= old->second->quota_bytes();
+      kept->erase(old);
+    }
+    if (written == nullptr) continue;
+    kept->emplace(name, written);
+    *quota_bytes += written->quota_bytes();
+  }
+}
+
 }  // namespace
 
 KeptState After(const KeptState& state, const KeptWrites& writes) {
   KeptState after = state;
   ++after.number;
-  for (const auto& [name, program] : writes.programs) {
-    after.programs.erase(name);
-    if (program != nullptr) after.programs.emplace(name, program);
-  }
-  for (const auto& [name, tape] : writes.tapes) {
-    const auto old = after.tapes.find(name);
-    if (old != after.tapes.end()) {
-      after.quota_bytes -= old->second->quota_bytes();
-      after.tapes.erase(old);
-    }
-    if (tape == nullptr) continue;
-    after.tapes.emplace(name, tape);
-    after.quota_bytes += tape->quota_bytes();
-  }
+  Replace(writes.programs, &after.programs, &after.quota_bytes);
+  Replace(writes.tapes, &after.tapes, &after.quota_bytes);
   for (const auto& [name, tensor] : writes.tensors) {
     const auto old = after.tensors.find(name);
     if (old != after.tensors.end()) {

@@ -29,6 +29,15 @@ struct KeptTensor {
   int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
 };
 
+// A program, and what pays for its memory. Immutable.
+struct KeptProgram {
+  std::shared_ptr<const Program> program;
+  std::shared_ptr<const KeptBytes> bytes;
+
+  // Returns what it counts in quotas.
+  int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
+};
+
 // What one run of a program keeps for its backward. Immutable.
 struct KeptTape {
   std::shared_ptr<const KeptBytes> bytes;
@@ -47,16 +56,17 @@ struct KeptState {
   // Of the last change that it has.
   int64_t number = 0;
   std::map<std::string, KeptTensor, std::less<>> tensors;
-  std::map<std::string, std::shared_ptr<const Program>, std::less<>> programs;
+  std::map<std::string, std::shared_ptr<const KeptProgram>, std::less<>>
+      programs;
   std::map<std::string, std::shared_ptr<const KeptTape>, std::less<>> tapes;
-  // What tensors and tapes count in quotas.
+  // What all of them count in quotas.
   int64_t quota_bytes = 0;
 };
 
 // What a change writes, by name; nullopt and null drop what has the name.
 struct KeptWrites {
   std::map<std::string, std::optional<KeptTensor>> tensors;
-  std::map<std::string, std::shared_ptr<const Program>> programs;
+  std::map<std::string, std::shared_ptr<const KeptProgram>> programs;
   std::map<std::string, std::shared_ptr<const KeptTape>> tapes;
 };
 

@@ -15,8 +15,9 @@ class NetworkClient {
  public:
   using Stub = v1::ConvGradNetworks::Stub;
 
-  explicit NetworkClient(const std::shared_ptr<grpc::Channel>& channel)
-      : session_(channel), stub_(v1::ConvGradNetworks::NewStub(channel)) {}
+  explicit NetworkClient(const std::shared_ptr<grpc::Channel>& channel,
+                         const v1::OpenSessionRequest& open = {})
+      : session_(channel, open), stub_(v1::ConvGradNetworks::NewStub(channel)) {}
 
   SessionClient& session() { return session_; }
   Stub& stub() { return *stub_; }

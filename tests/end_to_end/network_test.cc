@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/network_client.h"
 #include "tests/end_to_end/test_server.h"
@@ -195,6 +196,24 @@ TEST_P(NetworkTest, KeepsAProgramUnderItsName) {
                   .status.ok());
   EXPECT_EQ(client_.Infer(RunOf({1, 2, 3})).status.error_code(),
             grpc::NOT_FOUND);
+}
+
+TEST_P(NetworkTest, ProgramsAndTapesCountInTheQuota) {
+  v1::OpenSessionRequest open;
+  open.set_quota_bytes(64 << 10);
+  NetworkClient small(server_.channel(), open);
+  int64_t loaded = 0;
+  while (small.Load(absl::StrCat("net", loaded), kLinear).status.ok()) {
+    ASSERT_LT(++loaded, 100);
+  }
+  EXPECT_GT(loaded, 0);
+  v1::DropProgramsRequest drop;
+  drop.add_programs("net0");
+  using Stub = NetworkClient::Stub;
+  EXPECT_TRUE(small.session()
+                  .Change<Stub>(&small.stub(), &Stub::DropPrograms, drop)
+                  .status.ok());
+  EXPECT_TRUE(small.Load("again", kLinear).status.ok());
 }
 
 TEST_P(NetworkTest, SgdKeepsItsMomentum) {

@@ -111,7 +111,7 @@ NetworkTensor NetworkBuilder::Value(const std::string& name) {
   const TensorDescriptor& descriptor = *InputDescriptor(name);
   const NetworkTensor like = Like(name);
   if (LiesAlike(descriptor, like)) return AddValue(name, InputBuffer(name));
-  const NetworkTensor tensor = AddValue(name);
+  NetworkTensor tensor = AddValue(name);
   // From the caller's bytes, even where a copy of them is kept for a backward.
   AddImport(schedule_.AddBuffer(
                 {*ByteSize(descriptor), Area::kOperand, InputIndex(name)}),
