@@ -137,11 +137,11 @@ absl::Status CheckCombinations(const ProgramStep& step,
 absl::Status CheckAttributes(const ProgramStep& step, const std::string& path) {
   const OperatorSpec& spec = SpecOf(step.op);
   for (const auto& [name, value] : step.attributes) {
-    const auto known = std::find_if(
-        spec.attributes.begin(), spec.attributes.end(),
-        [&wanted = name](const AttributeSpec& attribute) {
-          return attribute.name == wanted;
-        });
+    const auto known =
+        std::find_if(spec.attributes.begin(), spec.attributes.end(),
+                     [&wanted = name](const AttributeSpec& attribute) {
+                       return attribute.name == wanted;
+                     });
     if (known == spec.attributes.end()) {
       return InvalidField(
           Reason::kNotFound, path, name,

@@ -70,7 +70,8 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
   }
   TensorDescriptor memory;
   memory.dtype = DataType::kU8;
-  memory.dims = {static_cast<int64_t>(head.ByteSizeLong()) * kMemoryPerWireByte};
+  memory.dims = {static_cast<int64_t>(head.ByteSizeLong()) *
+                 kMemoryPerWireByte};
   auto kept = std::make_shared<KeptProgram>();
   ASSIGN_OR_RETURN(kept->bytes, session().Take(memory, reservation()));
   kept->program = std::make_shared<const Program>(std::move(program));

@@ -17,7 +17,8 @@ class NetworkClient {
 
   explicit NetworkClient(const std::shared_ptr<grpc::Channel>& channel,
                          const v1::OpenSessionRequest& open = {})
-      : session_(channel, open), stub_(v1::ConvGradNetworks::NewStub(channel)) {}
+      : session_(channel, open),
+        stub_(v1::ConvGradNetworks::NewStub(channel)) {}
 
   SessionClient& session() { return session_; }
   Stub& stub() { return *stub_; }
