@@ -5,8 +5,10 @@ import subprocess
 import urllib.parse
 import urllib.request
 
+import numpy as np
 import pytest
 
+import convgrad
 import deployed
 
 PROMETHEUS = deployed.ROOT / "deploy" / "prometheus"
@@ -29,6 +31,16 @@ def give_work(address):
                       "--nocheck")
 
 
+def train_a_network(session):
+    """What is counted only where there are sessions and networks."""
+    program = convgrad.Program()
+    x = program.input("x")
+    program.output(program.step("linear", x, program.parameter("w", (2, 3))))
+    session.put("w", np.ones((2, 3), np.float32))
+    session.load_program("net", program)
+    session.run("net", {"x": np.ones((1, 3), np.float32)})
+
+
 def table_of_readme():
     """Yields (family, type) of the README's table."""
     text = (deployed.ROOT / "server" / "README.md").read_text()
@@ -46,7 +58,9 @@ def is_served(name):
 def test_the_readme_lists_what_is_served():
     with deployed.server() as server:
         give_work(server.address)
-        text = get(f"http://127.0.0.1:{server.metrics}/metrics")
+        with convgrad.Client(server.address) as client, client.session() as session:
+            train_a_network(session)
+            text = get(f"http://127.0.0.1:{server.metrics}/metrics")
     served = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
     # The endpoint's own library counts its scrapes.
     served = {name: kind for name, kind in served.items()
