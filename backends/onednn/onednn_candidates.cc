@@ -5,33 +5,15 @@
 
 #include "absl/strings/match.h"
 #include "backends/onednn/onednn_cost_model.h"
+#include "backends/onednn/onednn_pass_desc.h"
 
 namespace convgrad::onednn {
 namespace {
 
 using dnnl::memory;
 
-struct Window {
-  memory::dims strides, dilates, pad_begin, pad_end;
-};
-
-Window WindowOf(const ConvProblem& problem) {
-  Window window;
-  for (const SpatialAxis& axis : problem.axes) {
-    window.strides.push_back(axis.stride);
-    window.dilates.push_back(axis.dilation - 1);  // 0 is dense there
-    window.pad_begin.push_back(axis.pad_begin);
-    window.pad_end.push_back(axis.pad_end);
-  }
-  return window;
-}
-
-struct Descs {
-  memory::desc data, weight, out, bias;
-};
-
-Descs DescsFor(const PassSpec& spec, Format format) {
-  Descs descs;
+ConvDescs DescsFor(const PassSpec& spec, Format format) {
+  ConvDescs descs;
   descs.data = FormatDesc(ActivationDims(spec.data), spec.data.dtype, format);
   descs.out = FormatDesc(ActivationDims(spec.out), spec.out.dtype, format);
   descs.weight =
@@ -44,58 +26,13 @@ Descs DescsFor(const PassSpec& spec, Format format) {
   return descs;
 }
 
-using Forward = dnnl::convolution_forward;
-using BackwardData = dnnl::convolution_backward_data;
-using BackwardWeight = dnnl::convolution_backward_weights;
-
-Forward::primitive_desc MakeForward(const PassSpec& spec, const Descs& descs,
-                                    const Window& w, dnnl::prop_kind kind) {
-  const auto algorithm = dnnl::algorithm::convolution_direct;
-  const auto attributes = StrictAttributes();
-  if (descs.bias) {
-    return {CpuEngine(), kind,       algorithm, descs.data, descs.weight,
-            descs.bias,  descs.out,  w.strides, w.dilates,  w.pad_begin,
-            w.pad_end,   attributes, true};
-  }
-  (void)spec;
-  return {CpuEngine(),  kind,      algorithm,  descs.data,
-          descs.weight, descs.out, w.strides,  w.dilates,
-          w.pad_begin,  w.pad_end, attributes, true};
-}
-
 // The forward that a backward must name: same shapes, operands' dtype.
-Forward::primitive_desc MakeHint(const PassSpec& spec, const Window& w,
-                                 Format format) {
-  PassSpec hint = spec;
-  hint.data.dtype = hint.weight.dtype = hint.out.dtype = spec.operand_dtype;
-  hint.bias.reset();
-  return MakeForward(hint, DescsFor(hint, format), w,
-                     dnnl::prop_kind::forward_training);
-}
-
-dnnl::primitive_desc_base MakePrimitiveDesc(const PassSpec& spec,
-                                            const Descs& descs, Format format) {
-  const Window w = WindowOf(spec.problem);
-  const auto algorithm = dnnl::algorithm::convolution_direct;
-  const auto attributes = StrictAttributes();
-  if (spec.pass == Pass::kForward) {
-    return MakeForward(spec, descs, w, dnnl::prop_kind::forward_training);
-  }
-  const Forward::primitive_desc hint = MakeHint(spec, w, format);
-  if (!hint) return {};
-  if (spec.pass == Pass::kBackwardData) {
-    return BackwardData::primitive_desc(
-        CpuEngine(), algorithm, descs.data, descs.weight, descs.out, w.strides,
-        w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
-  }
-  if (descs.bias) {
-    return BackwardWeight::primitive_desc(
-        CpuEngine(), algorithm, descs.data, descs.weight, descs.bias, descs.out,
-        w.strides, w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
-  }
-  return BackwardWeight::primitive_desc(
-      CpuEngine(), algorithm, descs.data, descs.weight, descs.out, w.strides,
-      w.dilates, w.pad_begin, w.pad_end, hint, attributes, true);
+ConvDescs ForwardDescsFor(const PassSpec& spec, Format format) {
+  PassSpec forward = spec;
+  forward.data.dtype = forward.weight.dtype = forward.out.dtype =
+      spec.operand_dtype;
+  forward.bias.reset();
+  return DescsFor(forward, format);
 }
 
 memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
@@ -202,8 +139,10 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
                                                        Format format) {
   std::optional<Candidate> candidate;
   RETURN_IF_ERROR(Guard("planning", [&] {
-    dnnl::primitive_desc_base primitive_desc =
-        MakePrimitiveDesc(spec, DescsFor(spec, format), format);
+    // The first choice or none: the formats are alternatives enough.
+    dnnl::primitive_desc_base primitive_desc = MakePassDesc(
+        spec.pass, spec.problem, DescsFor(spec, format),
+        ForwardDescsFor(spec, format), [](absl::string_view) { return false; });
     if (!primitive_desc) return;
     const char* const implementation = primitive_desc.impl_info_str();
     if (ReadsOutOfBounds(spec, format, implementation) ||

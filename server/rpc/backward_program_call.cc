@@ -1,7 +1,6 @@
 // BackwardProgram: from a tape and gradients of outputs to gradients of inputs
 // and parameters.
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -74,12 +73,7 @@ absl::Status BackwardProgramCall::PlaceTape(
 absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
     grpc::ByteBuffer* message) {
   v1::BackwardProgramRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(message, &head));
-  const std::vector<int64_t> sizes = SizesOf(payloads);
-  RETURN_IF_ERROR(
-      CheckReceived(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
-  RETURN_IF_ERROR(CheckCriticalFields(head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
   ASSIGN_OR_RETURN(const std::shared_ptr<const KeptTape> tape,

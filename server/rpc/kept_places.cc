@@ -5,18 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "server/rpc/kept_results.h"
 
 namespace convgrad {
-namespace {
-
-// The memory of a sum: what it is written to, and what is added to it.
-struct SumBytes {
-  std::shared_ptr<const KeptBytes> sum;
-  std::shared_ptr<const KeptBytes> addend;
-};
-
-}  // namespace
-
 absl::StatusOr<TensorDescriptor> KeptPlaces::FindOperand(
     Operand which, const v1::Tensor::Kept& kept, const std::string& path) {
   const std::string field = path + ".kept";
@@ -65,29 +56,10 @@ absl::Status KeptPlaces::PlaceResult(const TensorDescriptor& descriptor,
   RETURN_IF_ERROR(session_.CheckId("", path));
   RETURN_IF_ERROR(session_.CheckChange(path));
   RETURN_IF_ERROR(CheckName(result.name, path + ".tensor_id"));
-  ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
-                   session_.Take(descriptor, paid));
-  place->data = bytes->data();
-  place->is_kept = true;
-  const auto& tensors = session_.state().tensors;
-  const auto old = tensors.find(result.name);
-  if (result.adds && old != tensors.end()) {
-    // Layouts agree (CompleteKept); blocks may still be of other groups.
-    if (old->second.descriptor != descriptor) {
-      return InvalidField(
-          Reason::kShapeMismatch, path,
-          absl::StrCat("'", result.name, "', ",
-                       ToString(old->second.descriptor)),
-          absl::StrCat("a sum like the result, ", ToString(descriptor)));
-    }
-    place->addend = reinterpret_cast<const float*>(old->second.bytes->data());
-    place->owner =
-        std::make_shared<SumBytes>(SumBytes{bytes, old->second.bytes});
-  } else {
-    place->owner = bytes;
-  }
-  session_.writes()->tensors[result.name] =
-      KeptTensor{descriptor, std::move(bytes), 0};
+  KeptResults kept(&session_, paid);
+  // Layouts agree (CompleteKept); blocks may still be of other groups.
+  ASSIGN_OR_RETURN(*place, result.adds ? kept.Add(result.name, descriptor, path)
+                                       : kept.Write(result.name, descriptor));
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
+#include "proto/codec.h"
 #include "server/memory/admission.h"
 
 namespace convgrad {
@@ -199,6 +200,25 @@ void MessageCall::OnSendInitialMetadataDone(bool ok) {
   EndMessage(ok ? InvalidField(Reason::kMalformed, "request", "no message",
                                "one message")
                 : WhyGone());
+}
+
+absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
+    grpc::ByteBuffer* message, google::protobuf::Message* head) {
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                   SplitMessage(message, head));
+  int64_t received = 0;
+  for (const PayloadView& payload : payloads) received += payload.size();
+  RETURN_IF_ERROR(CheckReceived(received));
+  RETURN_IF_ERROR(CheckCriticalFields(*head));
+  return payloads;
+}
+
+void MessageCall::Finish(absl::Status status,
+                         const google::protobuf::Message& head) {
+  if (!status.ok()) return End(std::move(status));
+  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});
+  if (!response.ok()) return End(response.status());
+  Answer(*std::move(response));
 }
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,

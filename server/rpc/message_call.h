@@ -5,8 +5,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "backends/core/mutex.h"
+#include "proto/payload_message.h"
 #include "server/rpc/call.h"
 
 namespace convgrad {
@@ -24,6 +27,14 @@ class MessageCall : public Call {
 
   // Returns whether the call has a chance, before anything is read of it.
   virtual absl::Status CheckArrival() { return absl::OkStatus(); }
+
+  // Parses all of the request but its payloads into `*head`, checks and counts
+  // what came, and returns the payloads.
+  // Errors: those of SplitMessage, CheckReceived and CheckCriticalFields.
+  absl::StatusOr<std::vector<PayloadView>> Split(
+      grpc::ByteBuffer* message, google::protobuf::Message* head);
+  // Ends the call with `status`, or answers with `head` if that is OK.
+  void Finish(absl::Status status, const google::protobuf::Message& head);
 
   // Counts payloads of `bytes` in the request as received.
   // Errors: kInvalidArgument if that is more than the client declared;

@@ -23,14 +23,6 @@ absl::Status NoProgram(const std::string& path, const std::string& name) {
                     "the name of a program that the session has loaded"});
 }
 
-// Parses a request without payloads.
-template <typename Head>
-absl::Status Parse(grpc::ByteBuffer* message, Head* head) {
-  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
-                   SplitMessage(message, head));
-  return CheckCriticalFields(*head);
-}
-
 }  // namespace
 
 LoadProgramCall::LoadProgramCall(const CallServices& services,
@@ -38,17 +30,12 @@ LoadProgramCall::LoadProgramCall(const CallServices& services,
     : MessageCall(services, context, "LoadProgram", Role::kTrain, "") {}
 
 void LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
-  absl::Status status = Load(message);
-  if (!status.ok()) return End(std::move(status));
-  absl::StatusOr<grpc::ByteBuffer> response =
-      JoinMessage(v1::LoadProgramResponse(), {});
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  Finish(Load(message), v1::LoadProgramResponse());
 }
 
 absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
   v1::LoadProgramRequest head;
-  RETURN_IF_ERROR(Parse(message, &head));
+  RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
   RETURN_IF_ERROR(CheckName(head.name(), "name"));
@@ -84,17 +71,12 @@ DropProgramsCall::DropProgramsCall(const CallServices& services,
     : MessageCall(services, context, "DropPrograms", Role::kTrain, "") {}
 
 void DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
-  absl::Status status = Drop(message);
-  if (!status.ok()) return End(std::move(status));
-  absl::StatusOr<grpc::ByteBuffer> response =
-      JoinMessage(v1::DropProgramsResponse(), {});
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  Finish(Drop(message), v1::DropProgramsResponse());
 }
 
 absl::Status DropProgramsCall::Drop(grpc::ByteBuffer* message) {
   v1::DropProgramsRequest head;
-  RETURN_IF_ERROR(Parse(message, &head));
+  RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
   const KeptState& state = session().state();
@@ -163,7 +145,7 @@ absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
     if (!parameter.trainable) continue;
     ASSIGN_OR_RETURN(TensorPlace place,
                      kept.Add(NameOfKept(parameter.name, "gradient"),
-                              ParameterDescriptor(parameter)));
+                              ParameterDescriptor(parameter), "parameters"));
     places->results.push_back(std::move(place));
   }
   return absl::OkStatus();

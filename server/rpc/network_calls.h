@@ -9,6 +9,7 @@
 #include "backends/core/program_operation.h"
 #include "backends/core/update_operation.h"
 #include "convgrad/v1/network.pb.h"
+#include "server/rpc/kept_results.h"
 #include "server/rpc/network_tensors.h"
 #include "server/rpc/unary_call.h"
 

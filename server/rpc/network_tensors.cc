@@ -11,12 +11,6 @@
 namespace convgrad {
 namespace {
 
-// Bytes that are written, and those that are added to them.
-struct SumBytes {
-  std::shared_ptr<const KeptBytes> sum;
-  std::shared_ptr<const KeptBytes> addend;
-};
-
 absl::StatusOr<PlacedTensor> PlaceKept(const v1::Tensor::Kept& kept,
                                        const std::string& path,
                                        const SessionPart& session) {
@@ -114,36 +108,6 @@ absl::StatusOr<KeptTensor> FindParameterIn(const SessionPart& session,
   return InvalidField(
       Reason::kShapeMismatch, path, ToString(tensor.descriptor),
       absl::StrCat(ToString(expected), ", as the program says"));
-}
-
-absl::StatusOr<TensorPlace> KeptResults::Write(
-    const std::string& name, const TensorDescriptor& descriptor) {
-  ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
-                   session_.Take(descriptor, &paid_));
-  TensorPlace place;
-  place.data = bytes->data();
-  place.owner = bytes;
-  place.is_kept = true;
-  session_.writes()->tensors[name] =
-      KeptTensor{descriptor, std::move(bytes), 0};
-  return place;
-}
-
-absl::StatusOr<TensorPlace> KeptResults::Add(
-    const std::string& name, const TensorDescriptor& descriptor) {
-  const auto& tensors = session_.state().tensors;
-  const auto old = tensors.find(name);
-  ASSIGN_OR_RETURN(TensorPlace place, Write(name, descriptor));
-  if (old == tensors.end()) return place;
-  if (old->second.descriptor != descriptor) {
-    return InvalidField(Reason::kShapeMismatch, name,
-                        ToString(old->second.descriptor),
-                        absl::StrCat("a sum like ", ToString(descriptor)));
-  }
-  place.addend = reinterpret_cast<const float*>(old->second.bytes->data());
-  place.owner = std::make_shared<SumBytes>(
-      SumBytes{session_.writes()->tensors[name]->bytes, old->second.bytes});
-  return place;
 }
 
 }  // namespace convgrad

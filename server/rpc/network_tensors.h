@@ -1,5 +1,5 @@
-// The tensors of programs' calls: those that a message names, those that the
-// session keeps, and those that a change writes.
+// The tensors of programs' calls: those that a message names, and those that
+// the session keeps.
 #pragma once
 
 #include <map>
@@ -45,27 +45,6 @@ TensorPlace PlaceOf(const KeptTensor& tensor);
 // Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.
 absl::StatusOr<KeptTensor> FindParameterIn(const SessionPart& session,
                                            const ProgramParameter& parameter);
-
-// The tensors that a change writes, each in memory of its own until the change
-// is committed.
-class KeptResults {
- public:
-  // `*paid` pays first; both outlive this.
-  KeptResults(SessionPart* session, Reservation* paid)
-      : session_(*session), paid_(*paid) {}
-
-  // Returns the place of the new version of the tensor `name`.
-  absl::StatusOr<TensorPlace> Write(const std::string& name,
-                                    const TensorDescriptor& descriptor);
-  // Likewise; what the operation computes is added to the old version, if there
-  // is one. Requires: f32.
-  absl::StatusOr<TensorPlace> Add(const std::string& name,
-                                  const TensorDescriptor& descriptor);
-
- private:
-  SessionPart& session_;
-  Reservation& paid_;
-};
 
 // Returns the name that the session keeps `what` of a parameter under, as
 // network.proto says: "conv1.weight#gradient".

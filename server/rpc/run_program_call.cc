@@ -1,7 +1,6 @@
 // RunProgram: from a program's inputs to its outputs, with or without a tape or
 // a backward.
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -93,12 +92,7 @@ absl::Status RunProgramCall::CheckIsChange(const v1::RunProgramRequest& head,
 absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
     grpc::ByteBuffer* message) {
   v1::RunProgramRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(message, &head));
-  const std::vector<int64_t> sizes = SizesOf(payloads);
-  RETURN_IF_ERROR(
-      CheckReceived(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
-  RETURN_IF_ERROR(CheckCriticalFields(head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   RETURN_IF_ERROR(session().CheckId("", "session"));
   ASSIGN_OR_RETURN(PlacedTensors inputs,
                    PlaceNamed(head.inputs(), std::move(payloads), "inputs",

@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -36,14 +35,6 @@ v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor) {
   return info;
 }
 
-// Parses a request without payloads.
-template <typename Head>
-absl::Status Parse(grpc::ByteBuffer* message, Head* head) {
-  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
-                   SplitMessage(message, head));
-  return CheckCriticalFields(*head);
-}
-
 template <typename Head>
 absl::Status CheckCount(const Head& names, absl::string_view field) {
   if (names.size() <= kMaxNamedTensors) return absl::OkStatus();
@@ -65,20 +56,14 @@ void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   if (!status.ok()) return End(std::move(status));
   v1::PutTensorsResponse head;
   head.set_version(session().state().number + 1);
-  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});
-  if (!response.ok()) return End(response.status());
   sample_.times.total = absl::Now() - arrival();
-  Answer(*std::move(response));
+  Finish(absl::OkStatus(), head);
 }
 
 absl::Status PutTensorsCall::Put(grpc::ByteBuffer* message) {
   v1::PutTensorsRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(message, &head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   const std::vector<int64_t> sizes = SizesOf(payloads);
-  RETURN_IF_ERROR(
-      CheckReceived(std::accumulate(sizes.begin(), sizes.end(), int64_t{0})));
-  RETURN_IF_ERROR(CheckCriticalFields(head));
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
   ASSIGN_OR_RETURN(const std::vector<DecodedPut> puts, DecodePuts(head, sizes));
@@ -156,7 +141,7 @@ void GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {
 absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
     grpc::ByteBuffer* message) {
   v1::GetTensorsRequest head;
-  RETURN_IF_ERROR(Parse(message, &head));
+  RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(CheckCount(head.tensors(), "tensors"));
   std::vector<std::pair<KeptTensor, WantedTensor>> found;
@@ -210,17 +195,12 @@ DropTensorsCall::DropTensorsCall(const CallServices& services,
     : MessageCall(services, context, "DropTensors", Role::kTrain, "") {}
 
 void DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  absl::Status status = Drop(message);
-  if (!status.ok()) return End(std::move(status));
-  absl::StatusOr<grpc::ByteBuffer> response =
-      JoinMessage(v1::DropTensorsResponse(), {});
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  Finish(Drop(message), v1::DropTensorsResponse());
 }
 
 absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
   v1::DropTensorsRequest head;
-  RETURN_IF_ERROR(Parse(message, &head));
+  RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
   RETURN_IF_ERROR(CheckCount(head.names(), "names"));
@@ -243,7 +223,7 @@ ListTensorsCall::ListTensorsCall(const CallServices& services,
 
 void ListTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   v1::ListTensorsRequest head;
-  absl::Status status = Parse(message, &head);
+  absl::Status status = Split(message, &head).status();
   if (status.ok()) status = session().CheckId("", "session");
   if (!status.ok()) return End(std::move(status));
   v1::ListTensorsResponse list;
@@ -251,9 +231,7 @@ void ListTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   for (const auto& [name, tensor] : session().state().tensors) {
     *list.add_tensors() = InfoOf(name, tensor);
   }
-  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(list, {});
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  Finish(absl::OkStatus(), list);
 }
 
 }  // namespace convgrad

@@ -207,9 +207,7 @@ absl::Status UpdateParametersCall::PlaceItem(const Item& item,
 absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
     grpc::ByteBuffer* message) {
   v1::UpdateParametersRequest head;
-  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
-                   SplitMessage(message, &head));
-  RETURN_IF_ERROR(CheckCriticalFields(head));
+  RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
   ASSIGN_OR_RETURN(optimizer_, OptimizerOf(head.algorithm()));

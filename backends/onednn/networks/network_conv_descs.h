@@ -1,20 +1,13 @@
-// The library's primitives of a convolution's passes.
+// The library's primitives of the convolutions of networks.
 #pragma once
 
 #include "backends/core/conv_problem.h"
-#include "backends/core/lowering.h"
-#include "oneapi/dnnl/dnnl.hpp"
+#include "backends/onednn/onednn_pass_desc.h"
 
 namespace convgrad::onednn {
 
-// How an ordinary convolution's tensors lie, or their gradients.
-struct ConvDescs {
-  dnnl::memory::desc data, weight, out;
-  dnnl::memory::desc bias;  // of a forward; empty: none
-};
-
-// Returns the primitive of a pass, empty if the library has none. Throws
-// dnnl::error. Requires: not transposed.
+// Returns the primitive of a pass, empty if the library has none that is right.
+// Only a forward has a bias. Throws dnnl::error. Requires: not transposed.
 dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                                        const ConvDescs& descs);
 
