@@ -157,26 +157,27 @@ TEST_F(SchedulerTest, OthersHaveTheirTurnBetweenThoseOfAPlan) {
   UseTraits({.scratch_bytes = 1000, .turns = 3});
   Start();
   strings_.HoldRuns();
-  Ending long_ending;
-  Job job = MakeJob(&long_ending);
-  job.client = "long";
+  Ending first;
+  Ending second;
+  Job job = MakeJob(&first);
+  int turns_when_it_ended = 0;
+  job.done = [&, end = std::move(job.done)](JobOutcome outcome) {
+    turns_when_it_ended = strings_.runs();
+    end(std::move(outcome));
+  };
   scheduler_->Submit(std::move(job));
   strings_.AwaitRuns(1);
-  Ending other_ending;
-  job = MakeJob(&other_ending);
-  job.client = "other";
+  job = MakeJob(&second);
+  job.client = "b";
   scheduler_->Submit(std::move(job));
-  strings_.StepRun();
-  // The other's first turn comes before the long one's second.
-  strings_.AwaitRuns(2);
-  EXPECT_EQ(scheduler_->queue_depth(Priority::kBatch), 1);
   strings_.Release();
-  const JobOutcome outcome = long_ending.Await();
+  const JobOutcome outcome = first.Await();
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
-  EXPECT_EQ(outcome.run.compute, absl::Milliseconds(9));
-  EXPECT_TRUE(other_ending.Await().status.ok());
-  EXPECT_EQ(strings_.runs(), 6);
+  EXPECT_EQ(outcome.run.compute, 3 * absl::Milliseconds(3));
+  EXPECT_EQ(turns_when_it_ended, 5);
+  EXPECT_TRUE(second.Await().status.ok());
   EXPECT_EQ(strings_.plans(), 1);
+  scheduler_->Shutdown();
   EXPECT_EQ(memory_.budget.used_bytes(), 0);
 }
 
