@@ -72,8 +72,8 @@ class RemoteNetwork:
     """A model whose parameters, activations and optimizer are on a server. One thread's.
 
     Called as the model is. `model` is the model without its values: its modules' train() and
-    eval(), and its parameters' requires_grad, hold for the next call. Backwards that need
-    give nothing back, and updates, are sent and not waited for; what becomes of them is
+    eval(), and its parameters' requires_grad, hold for the next call. A backward whose inputs
+    need no gradient, and an update, are sent and not waited for; what becomes of them is
     raised by a later call.
     """
 
