@@ -156,6 +156,11 @@ def test_tapes_go_with_torchs_graph():
     server = ServerProcess()
     with convgrad.Client(server.address) as client, remote(make("Vgg"), client) as net:
         x = images().requires_grad_()
+        with torch.no_grad():  # Programs are kept as well: this loads both.
+            net(x)
+            net.requires_grad_(False)
+            net(x)
+            net.requires_grad_(True)
         base = kept_bytes(client)
         y = net(x)
         net.wait()
