@@ -64,8 +64,11 @@ Buffer::~Buffer() {
 }
 
 BufferPool::BufferPool(int64_t max_idle_bytes,
-                       std::shared_ptr<MemoryPinner> pinner)
-    : max_idle_bytes_(max_idle_bytes), pinner_(std::move(pinner)) {}
+                       std::shared_ptr<MemoryPinner> pinner,
+                       SpareBytes spare_bytes)
+    : max_idle_bytes_(max_idle_bytes),
+      pinner_(std::move(pinner)),
+      spare_bytes_(std::move(spare_bytes)) {}
 
 BufferPool::~BufferPool() {
   MutexLock lock(&mutex_);
@@ -134,8 +137,10 @@ absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
   return Buffer(this, block, size);
 }
 
-std::list<BufferPool::IdleBlock> BufferPool::Trim(int64_t max_bytes,
-                                                  absl::Time time) {
+std::list<BufferPool::IdleBlock> BufferPool::Trim(absl::Time time) {
+  // With the lock held: whoever takes spare bytes later finds what is returned
+  // now.
+  const int64_t max_bytes = max_idle_bytes_ + spare_bytes_();
   std::list<IdleBlock> trimmed;
   while (idle_bytes_ > max_bytes ||
          (!idle_.empty() && idle_.back().returned < time)) {
@@ -151,13 +156,23 @@ void BufferPool::Return(const Block& block) {
     MutexLock lock(&mutex_);
     outstanding_bytes_ -= block.capacity;
     --outstanding_;
-    if (block.capacity < kKeepFrom || block.capacity > max_idle_bytes_) {
+    if (block.capacity < kKeepFrom ||
+        block.capacity > max_idle_bytes_ + spare_bytes_()) {
       trimmed.push_back({block, absl::Now()});
     } else {
       idle_.push_front({block, absl::Now()});
       idle_bytes_ += block.capacity;
-      trimmed = Trim(max_idle_bytes_, absl::InfinitePast());
+      trimmed = Trim(absl::InfinitePast());
     }
+  }
+  FreeAll(trimmed);
+}
+
+void BufferPool::ReleaseExcess() {
+  std::list<IdleBlock> trimmed;
+  {
+    MutexLock lock(&mutex_);
+    trimmed = Trim(absl::InfinitePast());
   }
   FreeAll(trimmed);
 }
@@ -167,7 +182,7 @@ void BufferPool::ReleaseUnusedSince(absl::Time time) {
   bool is_idle;
   {
     MutexLock lock(&mutex_);
-    trimmed = Trim(max_idle_bytes_, time);
+    trimmed = Trim(time);
     // Not between calls that come one after the other.
     is_idle = idle_.empty();
   }

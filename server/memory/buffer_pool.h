@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 
@@ -49,11 +50,17 @@ class Buffer {
 // Thread-safe.
 class BufferPool {
  public:
-  // Keeps at most `max_idle_bytes` of free buffers; more are given back to the
-  // system, the longest unused first. Those that are mappings of their own are
-  // pinned while they exist, where `pinner` can; it may be null.
-  explicit BufferPool(int64_t max_idle_bytes,
-                      std::shared_ptr<MemoryPinner> pinner = nullptr);
+  // Returns how many bytes nobody uses now of memory that others may need at
+  // any time. Called with a lock held; mustn't call the pool.
+  using SpareBytes = std::function<int64_t()>;
+
+  // Keeps at most `max_idle_bytes` of free buffers, and as many beside as there
+  // are spare bytes; more are given back to the system, the longest unused
+  // first. Those that are mappings of their own are pinned while they exist,
+  // where `pinner` can; it may be null.
+  explicit BufferPool(
+      int64_t max_idle_bytes, std::shared_ptr<MemoryPinner> pinner = nullptr,
+      SpareBytes spare_bytes = [] { return int64_t{0}; });
   // Requires: no buffer outstanding.
   ~BufferPool();
 
@@ -66,7 +73,10 @@ class BufferPool {
   // classes per power of two, so at most 1/8 more than `size` above 512 bytes.
   static int64_t CapacityFor(int64_t size);
 
-  // Gives the system what nobody has taken since `time`.
+  // Gives the system what may not stay, now that fewer bytes are spare.
+  void ReleaseExcess();
+
+  // As ReleaseExcess, and what nobody has taken since `time`.
   void ReleaseUnusedSince(absl::Time time);
 
   int64_t outstanding_bytes() const;
@@ -81,9 +91,9 @@ class BufferPool {
   };
 
   void Return(const Block& block);
-  // Moves blocks out of `idle_`, from the back, until `max_bytes` are left, and
-  // those returned before `time`.
-  std::list<IdleBlock> Trim(int64_t max_bytes, absl::Time time)
+  // Moves blocks out of `idle_`, from the back: what may not stay, and those
+  // returned before `time`.
+  std::list<IdleBlock> Trim(absl::Time time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns a new one; null data if there is no memory.
   Block Allocate(int64_t capacity);
@@ -92,6 +102,7 @@ class BufferPool {
 
   const int64_t max_idle_bytes_;
   const std::shared_ptr<MemoryPinner> pinner_;
+  const SpareBytes spare_bytes_;
   mutable Mutex mutex_;
   // Last returned first.
   std::list<IdleBlock> idle_ ABSL_GUARDED_BY(mutex_);

@@ -1,4 +1,6 @@
 // The two halves of the server's memory: how much, and the bytes themselves.
+// What nobody uses of the budget may stay in the pool, as free buffers, until
+// somebody takes it.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +19,14 @@ struct CallMemory {
              MemoryBudget::Executor executor,
              std::shared_ptr<MemoryPinner> pinner = nullptr,
              double client_share = 1)
-      : budget(capacity_bytes, max_waiters, std::move(executor), client_share),
-        pool(max_idle_bytes, std::move(pinner)) {}
+      : budget(capacity_bytes, max_waiters, std::move(executor), client_share,
+               [this] { pool.ReleaseExcess(); }),
+        pool(max_idle_bytes, std::move(pinner), [this] {
+          return budget.capacity_bytes() - budget.used_bytes();
+        }) {}
+
+  CallMemory(const CallMemory&) = delete;
+  CallMemory& operator=(const CallMemory&) = delete;
 
   MemoryBudget budget;
   BufferPool pool;

@@ -22,12 +22,13 @@ absl::Status Busy(absl::string_view found, absl::string_view expected) {
 }  // namespace
 
 MemoryBudget::MemoryBudget(int64_t capacity_bytes, int max_waiters,
-                           Executor executor, double client_share)
+                           Executor executor, double client_share, Taken taken)
     : capacity_bytes_(capacity_bytes),
       max_waiters_(max_waiters),
       client_bytes_(static_cast<int64_t>(static_cast<double>(capacity_bytes) *
                                          client_share)),
-      executor_(std::move(executor)) {}
+      executor_(std::move(executor)),
+      taken_(std::move(taken)) {}
 
 absl::Status MemoryBudget::CheckFits(int64_t bytes) const {
   if (bytes <= capacity_bytes_) return absl::OkStatus();
@@ -45,12 +46,7 @@ bool MemoryBudget::HasRoom(int64_t bytes) const {
 absl::StatusOr<Reservation> MemoryBudget::TryReserve(int64_t bytes) {
   assert(bytes >= 0);
   RETURN_IF_ERROR(CheckFits(bytes));
-  MutexLock lock(&mutex_);
-  if (!HasRoom(bytes)) {
-    return Busy(absl::StrCat(capacity_bytes_ - used_bytes_, " bytes free"),
-                absl::StrCat(bytes));
-  }
-  used_bytes_ += bytes;
+  RETURN_IF_ERROR(TryGrow(bytes, 0, nullptr));
   return Reservation(this, bytes, nullptr);
 }
 
@@ -106,6 +102,7 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(const Claim& claim,
     Book(account, at_once ? claim.bytes : 0, 0);
   }
   if (at_once) {
+    taken_();
     granted(Reservation(this, claim.bytes, account));
     return id;
   }
@@ -241,6 +238,7 @@ void MemoryBudget::Grant(Waiters waiters) {
   // Shared because a std::function must be copyable.
   auto shared = std::make_shared<Waiters>(std::move(waiters));
   executor_([this, shared] {
+    taken_();
     for (Waiter& waiter : *shared) {
       waiter.granted(Reservation(this, waiter.bytes, waiter.account));
     }
@@ -249,19 +247,22 @@ void MemoryBudget::Grant(Waiters waiters) {
 
 absl::Status MemoryBudget::TryGrow(int64_t more, int64_t held,
                                    ClientAccount* account) {
-  MutexLock lock(&mutex_);
-  if (!HasRoom(more)) {
-    return Busy(absl::StrCat(capacity_bytes_ - used_bytes_, " bytes free"),
-                absl::StrCat(more));
+  {
+    MutexLock lock(&mutex_);
+    if (!HasRoom(more)) {
+      return Busy(absl::StrCat(capacity_bytes_ - used_bytes_, " bytes free"),
+                  absl::StrCat(more));
+    }
+    if (account != nullptr && !MayHave(account->bytes - held, held + more)) {
+      return Busy(absl::StrCat(account->bytes, " bytes of this client, and ",
+                               more, " more"),
+                  absl::StrCat("at most ", client_bytes_,
+                               ", the server's --max_client_share"));
+    }
+    used_bytes_ += more;
+    Book(account, more, 0);
   }
-  if (account != nullptr && !MayHave(account->bytes - held, held + more)) {
-    return Busy(absl::StrCat(account->bytes, " bytes of this client, and ",
-                             more, " more"),
-                absl::StrCat("at most ", client_bytes_,
-                             ", the server's --max_client_share"));
-  }
-  used_bytes_ += more;
-  Book(account, more, 0);
+  taken_();
   return absl::OkStatus();
 }
 

@@ -40,6 +40,9 @@ class MemoryBudget {
   // waiter's work.
   using Executor = std::function<void(std::function<void()>)>;
 
+  // Told with no lock held when bytes have been taken, before who took them is.
+  using Taken = std::function<void()>;
+
   // What a call waits for, and how long. No share binds the client "".
   struct Claim {
     int64_t bytes;
@@ -58,7 +61,7 @@ class MemoryBudget {
   MemoryBudget(
       int64_t capacity_bytes, int max_waiters,
       Executor executor = [](const std::function<void()>& task) { task(); },
-      double client_share = 1);
+      double client_share = 1, Taken taken = [] {});
 
   // Takes `bytes` now, ahead of those that wait: who holds bytes already must
   // be able to finish.
@@ -148,6 +151,7 @@ class MemoryBudget {
   const int max_waiters_;
   const int64_t client_bytes_;
   const Executor executor_;
+  const Taken taken_;
   mutable Mutex mutex_;
   int64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
