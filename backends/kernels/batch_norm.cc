@@ -35,10 +35,10 @@ void FirstElements(const ChannelBlocks& blocks, const void* x, double* first) {
 }  // namespace
 
 int64_t BatchNormScratch(const ChannelBlocks& blocks) {
-  // Factors of the kernels take the place of two doubles a channel, the centers
-  // of sums that of one.
-  return std::max(SumScratch(blocks), 2 * blocks.padded_channels()) +
-         blocks.padded_channels();
+  // Factors of the gradients take the place of four doubles a channel, in sums
+  // that of three; those have at least one more.
+  return std::max(SumScratch(blocks), blocks.padded_channels()) +
+         3 * blocks.padded_channels();
 }
 
 void BatchNormStatistics(const ChannelBlocks& blocks, const void* x,
@@ -83,21 +83,31 @@ void RunForward(const BatchNorm& norm, const BatchNormForward& tensors,
   ScaleChannels(norm.blocks, numbers,
                 {.x = tensors.x,
                  .addend = tensors.addend,
-                 .relu = tensors.relu,
+                 .activation = tensors.activation,
                  .y = tensors.y},
                 run);
 }
 
-void RunGradientSums(const BatchNorm& norm, const BatchNormBackward& tensors,
-                     RunParts run, BatchNormSums sums) {
+void RunGradientSums(const BatchNorm& norm,
+                     const BatchNormGradientSums& tensors, RunParts run,
+                     BatchNormSums sums) {
   const ChannelBlocks& blocks = norm.blocks;
+  const int64_t padded = blocks.padded_channels();
   double* center = norm.scratch + SumScratch(blocks);
-  std::fill_n(center, blocks.padded_channels(), 0.0);
+  std::fill_n(center, padded, 0.0);
   std::copy_n(norm.mean, blocks.channels, center);
-  SumTerms(
-      blocks,
-      {.a = tensors.dy, .b = tensors.x, .mask = tensors.y, .center = center},
-      norm.scratch, run, sums.dy, sums.dy_xhat);
+  const ChannelScale forward =
+      ForwardFactors(norm, reinterpret_cast<float*>(center + padded));
+  SumTerms(blocks,
+           {.a = tensors.dy,
+            .b = tensors.x,
+            .center = center,
+            .numbers = &forward,
+            .activation = tensors.activation,
+            .mask = tensors.y,
+            .more = tensors.more_dy,
+            .masked = tensors.masked_dy},
+           norm.scratch, run, sums.dy, sums.dy_xhat);
   for (int64_t c = 0; c < blocks.channels; ++c) {
     sums.dy_xhat[c] *= InverseDeviation(norm, c);
   }

@@ -1,13 +1,15 @@
 // batch_norm on activations in blocks of channels, alone or with what follows
-// it: y = relu(norm(x) + addend). Each call reads and writes a tensor once.
+// it: y = activation(norm(x) + addend), where the activation is none, a ReLU or,
+// without an addend, a ReLU6. Each call reads and writes a tensor once.
 //
 // Thread-safe. Buffers need no alignment. A result may be written in place of
-// an operand of the same call (y over x or addend; dx or d_addend over dy).
+// an operand of the same call (y over x or addend; masked_dy or dx over dy).
 #pragma once
 
 #include <cstdint>
 
 #include "backends/kernels/channel_blocks.h"
+#include "backends/kernels/pointwise.h"
 
 namespace convgrad {
 
@@ -41,24 +43,30 @@ struct Moments {
 void BatchNormStatistics(const ChannelBlocks& blocks, const void* x,
                          double* scratch, RunParts run, Moments moments);
 
-// y = norm(x) + addend, then ReLU, which lets NaN through. Rounded once.
+// y = activation(norm(x) + addend), which lets NaN through. Rounded once.
 struct BatchNormForward {
   const void* x;
   const void* addend = nullptr;  // like x; null: none
-  bool relu = false;
+  Activation activation = Activation::kNone;
   void* y;
 };
 void RunForward(const BatchNorm& norm, const BatchNormForward& tensors,
                 RunParts run);
 
-// The gradients of RunForward. Of dy counts what the ReLU let through: where
-// `y`, the forward's result, is positive or NaN.
-struct BatchNormBackward {
+// The gradients of RunForward take two passes. Of dy counts what the activation
+// let through, where its operand was within its limits or NaN. Without an
+// addend both passes find that out from x, as the forward did.
+struct BatchNormGradientSums {
   const void* dy;
   const void* x;
-  const void* y = nullptr;  // null: the forward had no ReLU
-  void* dx = nullptr;
-  void* d_addend = nullptr;  // the masked dy; null: not wanted
+  // Of a forward without an addend.
+  Activation activation = Activation::kNone;
+  // Of a forward with an addend and a ReLU: its result; what is added to dy
+  // first, and rounded, or null; and where the masked dy goes, which is the
+  // addend's gradient, and dy of the second pass.
+  const void* y = nullptr;
+  const void* more_dy = nullptr;
+  void* masked_dy = nullptr;
 };
 // Sums over dy * xhat and over dy: the gradients of gamma and beta. They are
 // also what gradients through the batch's statistics need.
@@ -66,10 +74,18 @@ struct BatchNormSums {
   double* dy_xhat;
   double* dy;
 };
-void RunGradientSums(const BatchNorm& norm, const BatchNormBackward& tensors,
-                     RunParts run, BatchNormSums sums);
-// Writes dx and, if wanted, d_addend. `sums` may be null unless
-// `norm.training`.
+void RunGradientSums(const BatchNorm& norm,
+                     const BatchNormGradientSums& tensors, RunParts run,
+                     BatchNormSums sums);
+
+struct BatchNormBackward {
+  const void* dy;
+  const void* x;
+  // Of a forward without an addend.
+  Activation activation = Activation::kNone;
+  void* dx;
+};
+// Writes dx. `sums` may be null unless `norm.training`.
 void RunGradientInput(const BatchNorm& norm, const BatchNormBackward& tensors,
                       BatchNormSums sums, RunParts run);
 

@@ -26,7 +26,7 @@ struct Rows {
   size_t pitch;
 };
 
-template <bool kAddend, bool kRelu, bool kStream, class T>
+template <bool kAddend, Activation kActivation, bool kStream, class T>
 void ScaleRows(const Rows<T>& rows, const ChannelScale& numbers) {
   ForVectors(rows.pitch, [&](auto d, size_t c) HWY_ATTR {
     const auto center = hn::LoadU(d, numbers.center + c);
@@ -36,28 +36,26 @@ void ScaleRows(const Rows<T>& rows, const ChannelScale& numbers) {
       const auto x = hn::Sub(LoadElements(d, rows.x + at), center);
       auto y = hn::MulAdd(x, scale, shift);
       if constexpr (kAddend) y = hn::Add(y, LoadElements(d, rows.addend + at));
-      if constexpr (kRelu) y = Relu(d, y);
-      StoreElements<kStream>(d, y, rows.y + at);
+      StoreElements<kStream>(d, Rectify<kActivation>(d, y), rows.y + at);
     }
   });
 }
 
-template <bool kAddend, bool kRelu, class T>
-void ScaleRowsTo(bool stream, const Rows<T>& rows,
-                 const ChannelScale& numbers) {
-  if (stream) return ScaleRows<kAddend, kRelu, true>(rows, numbers);
-  ScaleRows<kAddend, kRelu, false>(rows, numbers);
+template <Activation kActivation, bool kStream, class T>
+void ScaleRowsTo(const Rows<T>& rows, const ChannelScale& numbers) {
+  if (rows.addend != nullptr) {
+    return ScaleRows<true, kActivation, kStream>(rows, numbers);
+  }
+  ScaleRows<false, kActivation, kStream>(rows, numbers);
 }
 
 template <class T>
-void ScaleRowsAs(bool relu, bool stream, const Rows<T>& rows,
+void ScaleRowsAs(Activation activation, bool stream, const Rows<T>& rows,
                  const ChannelScale& numbers) {
-  if (rows.addend != nullptr) {
-    return relu ? ScaleRowsTo<true, true>(stream, rows, numbers)
-                : ScaleRowsTo<true, false>(stream, rows, numbers);
-  }
-  return relu ? ScaleRowsTo<false, true>(stream, rows, numbers)
-              : ScaleRowsTo<false, false>(stream, rows, numbers);
+  WithRectifier(activation, [&](auto kind) HWY_ATTR {
+    if (stream) return ScaleRowsTo<kind(), true>(rows, numbers);
+    ScaleRowsTo<kind(), false>(rows, numbers);
+  });
 }
 
 template <class T>
@@ -75,7 +73,7 @@ void ScaleRun(const ChannelBlocks& blocks, const ChannelScale& numbers,
   for (int64_t row = 0; row < run.rows; row += step) {
     const int64_t at = run.offset + row * blocks.block;
     const auto count = static_cast<size_t>(std::min(step, run.rows - row));
-    ScaleRowsAs<T>(tensors.relu, stream,
+    ScaleRowsAs<T>(tensors.activation, stream,
                    {x + at, addend == nullptr ? nullptr : addend + at, y + at,
                     count, static_cast<size_t>(blocks.block)},
                    own);

@@ -6,10 +6,11 @@
 #include <cstdint>
 
 #include "backends/kernels/channel_blocks.h"
+#include "backends/kernels/pointwise.h"
 
 namespace convgrad {
 
-// y = (x - center) * scale + shift (+ addend, then ReLU). Image n takes its
+// y = activation((x - center) * scale + shift + addend). Image n takes its
 // numbers from n * image_stride on: 0, the same for all images; or
 // padded_channels(). Those of padding must be zeros.
 struct ChannelScale {
@@ -22,7 +23,7 @@ struct ChannelScale {
 struct ChannelScaleTensors {
   const void* x;
   const void* addend = nullptr;  // like x; null: none
-  bool relu = false;             // NaN goes through
+  Activation activation = Activation::kNone;  // or kRelu, kRelu6
   void* y;                       // may be x or addend
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "backends/kernels/channel_blocks.h"
+#include "backends/kernels/channel_scale.h"
 
 namespace convgrad {
 
@@ -13,8 +14,17 @@ struct ChannelTerms {
   const void* a;
   // null: `a` itself, less its center (squares); else `b` less its center.
   const void* b = nullptr;
-  const void* mask = nullptr;  // null, or: a counts where !(mask <= 0)
   const double* center;
+  // null, or: `a` is masked by the gradient of this activation of what
+  // ScaleChannels makes of `b` with these numbers.
+  const ChannelScale* numbers = nullptr;
+  Activation activation = Activation::kNone;
+  // null, or: `a`, to which `more` is added first, unless that is null, and
+  // which is rounded then, counts where !(mask <= 0); what counts is written to
+  // `masked`, which may be `a` or `more`.
+  const void* mask = nullptr;
+  const void* more = nullptr;
+  void* masked = nullptr;
 };
 
 // Returns how many doubles of scratch SumTerms needs.

@@ -12,8 +12,10 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "backends/core/data_type.h"
+#include "backends/kernels/pointwise.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convgrad {
@@ -51,19 +53,35 @@ HWY_INLINE void StoreElements(D d, hn::Vec<D> value, float* p) {
   Put<kStream>(d, value, p);
 }
 
-// Rounds to nearest even; NaN stays a (quiet) NaN.
-template <bool kStream = false, class D>
-HWY_INLINE void StoreElements(D /*d*/, hn::Vec<D> value, uint16_t* p) {
+// Returns bf16 bits, rounded to nearest even; NaN stays a (quiet) NaN.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> BitsOfBf16(D /*d*/,
+                                                       hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> du;
-  const hn::RebindToSigned<D> di;
-  const hn::Rebind<uint16_t, D> d16;
   const auto bits = hn::BitCast(du, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-  const auto high = hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
-  Put<kStream>(d16, hn::DemoteTo(d16, hn::BitCast(di, high)), p);
+  return hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
+}
+
+template <bool kStream = false, class D>
+HWY_INLINE void StoreElements(D d, hn::Vec<D> value, uint16_t* p) {
+  const hn::RebindToSigned<D> di;
+  const hn::Rebind<uint16_t, D> d16;
+  const auto bits = hn::BitCast(di, BitsOfBf16(d, value));
+  Put<kStream>(d16, hn::DemoteTo(d16, bits), p);
+}
+
+// Returns what would be loaded if `value` were stored in elements T.
+template <class T, class D>
+HWY_INLINE hn::Vec<D> RoundedTo(D d, hn::Vec<D> value) {
+  if constexpr (sizeof(T) == sizeof(float)) {
+    return value;
+  } else {
+    return hn::BitCast(d, hn::ShiftLeft<16>(BitsOfBf16(d, value)));
+  }
 }
 
 // Whether rows of `pitch` elements from p on may be streamed: the widest
@@ -101,16 +119,43 @@ HWY_INLINE void WithElements(DataType dtype, const Body& body) {
   }
 }
 
-// ReLU, which lets NaN through.
-template <class D>
-HWY_INLINE hn::Vec<D> Relu(D d, hn::Vec<D> x) {
-  return hn::IfThenZeroElse(hn::Le(x, hn::Zero(d)), x);
+// Calls body with kNone, kRelu or kRelu6 as a constant.
+template <class Body>
+HWY_INLINE void WithRectifier(Activation activation, const Body& body) {
+  switch (activation) {
+    case Activation::kRelu:
+      return body(std::integral_constant<Activation, Activation::kRelu>());
+    case Activation::kRelu6:
+      return body(std::integral_constant<Activation, Activation::kRelu6>());
+    default:
+      return body(std::integral_constant<Activation, Activation::kNone>());
+  }
 }
 
-// Its gradient, from its result: what isn't above zero, or NaN, blocks dy.
-template <class D>
-HWY_INLINE hn::Vec<D> MaskByResult(D d, hn::Vec<D> y, hn::Vec<D> dy) {
-  return hn::IfThenZeroElse(hn::Le(y, hn::Zero(d)), dy);
+// Returns kRelu or kRelu6 of x, which let NaN through, or x itself (kNone).
+template <Activation kKind, class D>
+HWY_INLINE hn::Vec<D> Rectify(D d, hn::Vec<D> x) {
+  if constexpr (kKind == Activation::kNone) {
+    return x;
+  } else {
+    const auto y = hn::IfThenZeroElse(hn::Le(x, hn::Zero(d)), x);
+    if constexpr (kKind == Activation::kRelu) return y;
+    const auto six = hn::Set(d, 6.0f);
+    return hn::IfThenElse(hn::Gt(x, six), six, y);
+  }
+}
+
+// Returns dy where its gradient lets it through, else 0. `saved` is the operand
+// or the result: the activation is flat where either is at or beyond a limit.
+template <Activation kKind, class D>
+HWY_INLINE hn::Vec<D> RectifyGradient(D d, hn::Vec<D> saved, hn::Vec<D> dy) {
+  if constexpr (kKind == Activation::kNone) {
+    return dy;
+  } else {
+    const auto open = hn::IfThenZeroElse(hn::Le(saved, hn::Zero(d)), dy);
+    if constexpr (kKind == Activation::kRelu) return open;
+    return hn::IfThenZeroElse(hn::Ge(saved, hn::Set(d, 6.0f)), open);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

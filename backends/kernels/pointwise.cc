@@ -30,12 +30,7 @@ HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
 
 template <Activation kKind, class D>
 HWY_INLINE hn::Vec<D> Act(D d, [[maybe_unused]] float slope, hn::Vec<D> x) {
-  if constexpr (kKind == Activation::kRelu) {
-    return Relu(d, x);
-  } else if constexpr (kKind == Activation::kRelu6) {
-    const auto six = hn::Set(d, 6.0f);
-    return hn::IfThenElse(hn::Gt(x, six), six, Relu(d, x));
-  } else if constexpr (kKind == Activation::kLeakyRelu) {
+  if constexpr (kKind == Activation::kLeakyRelu) {
     const auto below = hn::Mul(x, hn::Set(d, slope));
     return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, below);
   } else if constexpr (kKind == Activation::kSigmoid) {
@@ -43,7 +38,7 @@ HWY_INLINE hn::Vec<D> Act(D d, [[maybe_unused]] float slope, hn::Vec<D> x) {
   } else if constexpr (kKind == Activation::kSilu) {
     return hn::Mul(x, Sigmoid(d, x));
   } else {
-    return x;
+    return Rectify<kKind>(d, x);
   }
 }
 
@@ -51,12 +46,7 @@ template <Activation kKind, class D>
 HWY_INLINE hn::Vec<D> ActGradient(D d, [[maybe_unused]] float slope,
                                   hn::Vec<D> dy, hn::Vec<D> saved) {
   const auto one = hn::Set(d, 1.0f);
-  if constexpr (kKind == Activation::kRelu) {
-    return MaskByResult(d, saved, dy);
-  } else if constexpr (kKind == Activation::kRelu6) {
-    const auto blocked = hn::Ge(saved, hn::Set(d, 6.0f));
-    return hn::IfThenZeroElse(blocked, MaskByResult(d, saved, dy));
-  } else if constexpr (kKind == Activation::kLeakyRelu) {
+  if constexpr (kKind == Activation::kLeakyRelu) {
     const auto below = hn::Mul(dy, hn::Set(d, slope));
     return hn::IfThenElse(hn::Gt(saved, hn::Zero(d)), dy, below);
   } else if constexpr (kKind == Activation::kSigmoid) {
@@ -66,7 +56,7 @@ HWY_INLINE hn::Vec<D> ActGradient(D d, [[maybe_unused]] float slope,
     const auto tilt = hn::MulAdd(saved, hn::Sub(one, s), one);
     return hn::Mul(dy, hn::Mul(s, tilt));
   } else {
-    return dy;
+    return RectifyGradient<kKind>(d, saved, dy);
   }
 }
 

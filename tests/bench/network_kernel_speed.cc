@@ -126,7 +126,7 @@ Work Statistics(Tensors& t) {
 Work NormRelu(Tensors& t) {
   return {2 * t.blocks.bytes(), [&] {
             RunForward(t.norm(),
-                       {.x = t.a.data(), .relu = true, .y = t.y.data()},
+                       {.x = t.a.data(), .activation = Activation::kRelu, .y = t.y.data()},
                        OneThread);
           }};
 }
@@ -136,39 +136,41 @@ Work NormAddRelu(Tensors& t) {
             RunForward(t.norm(),
                        {.x = t.a.data(),
                         .addend = t.b.data(),
-                        .relu = true,
+                        .activation = Activation::kRelu,
                         .y = t.y.data()},
                        OneThread);
           }};
 }
 
 Work GradientSums(Tensors& t) {
-  return {3 * t.blocks.bytes(), [&] {
-            RunGradientSums(
-                t.norm(), {.dy = t.a.data(), .x = t.b.data(), .y = t.c.data()},
-                OneThread, t.norm_sums());
+  return {2 * t.blocks.bytes(), [&] {
+            RunGradientSums(t.norm(),
+                            {.dy = t.a.data(),
+                             .x = t.b.data(),
+                             .activation = Activation::kRelu},
+                            OneThread, t.norm_sums());
+          }};
+}
+
+Work GradientSumsAndAddend(Tensors& t) {
+  return {5 * t.blocks.bytes(), [&] {
+            RunGradientSums(t.norm(),
+                            {.dy = t.a.data(),
+                             .x = t.b.data(),
+                             .y = t.c.data(),
+                             .more_dy = t.y.data(),
+                             .masked_dy = t.z.data()},
+                            OneThread, t.norm_sums());
           }};
 }
 
 Work GradientInput(Tensors& t) {
-  return {4 * t.blocks.bytes(), [&] {
+  return {3 * t.blocks.bytes(), [&] {
             RunGradientInput(t.norm(),
                              {.dy = t.a.data(),
                               .x = t.b.data(),
-                              .y = t.c.data(),
+                              .activation = Activation::kRelu,
                               .dx = t.y.data()},
-                             t.norm_sums(), OneThread);
-          }};
-}
-
-Work GradientInputAndAddend(Tensors& t) {
-  return {5 * t.blocks.bytes(), [&] {
-            RunGradientInput(t.norm(),
-                             {.dy = t.a.data(),
-                              .x = t.b.data(),
-                              .y = t.c.data(),
-                              .dx = t.y.data(),
-                              .d_addend = t.z.data()},
                              t.norm_sums(), OneThread);
           }};
 }
@@ -176,7 +178,7 @@ Work GradientInputAndAddend(Tensors& t) {
 Work NormReluThenStatistics(Tensors& t) {
   return {4 * t.blocks.bytes(), [&] {
             RunForward(t.norm(),
-                       {.x = t.a.data(), .relu = true, .y = t.y.data()},
+                       {.x = t.a.data(), .activation = Activation::kRelu, .y = t.y.data()},
                        OneThread);
             BatchNormStatistics(t.blocks, t.y.data(), t.scratch.data(),
                                 OneThread, {t.mean.data(), t.variance.data()});
@@ -303,7 +305,7 @@ constexpr Named kKernels[] = {
     {"BatchNormReluThenStatistics", NormReluThenStatistics},
     {"BatchNormGradientSums", GradientSums},
     {"BatchNormGradientInput", GradientInput},
-    {"BatchNormGradientInputAndAddend", GradientInputAndAddend},
+    {"BatchNormGradientSumsAndAddend", GradientSumsAndAddend},
     {"AddRelu", AddRelu},
     {"Accumulate", Accumulate},
     {"ReluGradient", ReluGradient},

@@ -220,6 +220,13 @@ BufferId NetworkBuilder::GradientOf(const std::string& value) {
   return addends[0];
 }
 
+std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
+    const std::string& value) {
+  const std::vector<BufferId>& addends = gradients_[value];
+  if (addends.size() == 2) return {addends[0], addends[1]};
+  return {GradientOf(value), kNoBuffer};
+}
+
 void NetworkBuilder::FetchValues() {
   const std::vector<std::string>& names = operation_.request().fetched;
   for (size_t i = 0; i < fetched_.size(); ++i) {

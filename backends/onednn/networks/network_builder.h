@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/core/program_operation.h"
@@ -77,6 +78,9 @@ class NetworkBuilder {
   // Returns the value's whole gradient; kNoBuffer if none has reached it.
   // Requires: all steps that use the value have added theirs.
   BufferId GradientOf(const std::string& value);
+  // As GradientOf, but may leave the last addition to the caller: the gradient
+  // is the sum of both buffers, unless the second one is kNoBuffer.
+  std::pair<BufferId, BufferId> GradientPairOf(const std::string& value);
 
   // Build what lies between the groups and the caller.
   void FetchValues();

@@ -56,7 +56,12 @@ GroupSteps GroupOf(const convgrad::Program& program,
       op == Operator::kBatchNorm ||
       (op == Operator::kAdd && HasEqualShapes(program.steps[first], shapes));
   if (may_end_in_relu) {
-    group.relu = uses.OnlyUser(group.last(), Operator::kRelu);
+    group.activation = uses.OnlyUser(group.last(), Operator::kRelu);
+  }
+  const bool may_end_in_relu6 =
+      op == Operator::kBatchNorm && group.last() == first;
+  if (may_end_in_relu6) {
+    group.activation = uses.OnlyUser(first, Operator::kRelu6);
   }
   return group;
 }
@@ -71,7 +76,7 @@ std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
   // From the last step on, so that of two batch_norms before an add the later
   // one takes it: what the earlier one writes is there by then. A batch_norm
   // comes before what it takes, so no step is met before its group is known,
-  // but an add or a relu that a batch_norm further up will take.
+  // but an add or an activation that a batch_norm further up will take.
   std::vector<size_t> batch_norms_first;
   for (size_t i = program.steps.size(); i-- > 0;) {
     if (program.steps[i].op == Operator::kBatchNorm) {
@@ -87,7 +92,7 @@ std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
   for (const size_t i : batch_norms_first) {
     if (is_taken[i]) continue;
     const GroupSteps group = GroupOf(program, shapes, uses, is_taken, i);
-    for (const size_t member : {group.first, group.add, group.relu}) {
+    for (const size_t member : {group.first, group.add, group.activation}) {
       if (member != GroupSteps::kNone) is_taken[member] = true;
     }
     groups.push_back(group);

@@ -30,13 +30,14 @@ class NetworkGroup {
 struct GroupSteps {
   // The only one, or the batch_norm or add that the others follow.
   size_t first = 0;
-  // An add of the first one's result, and a relu; kNone if there is none.
+  // An add of the first one's result; and a relu, or a relu6 right behind a
+  // batch_norm; kNone if there is none.
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t add = kNone;
-  size_t relu = kNone;
+  size_t activation = kNone;
 
   size_t last() const {
-    return relu != kNone ? relu : add != kNone ? add : first;
+    return activation != kNone ? activation : add != kNone ? add : first;
   }
 };
 

@@ -27,14 +27,15 @@ struct CrossEntropyShape {
 
   int64_t positions() const { return logits.batch * logits.spatial; }
   int64_t chunks() const { return (positions() + kChunk - 1) / kChunk; }
-  // Of channel c at a position: target's index and logits' offset.
-  int64_t Offset(int64_t position, int64_t c) const {
+  // Offsets in the logits: of a position's first channel, and from there to
+  // channel c.
+  int64_t Offset(int64_t position) const {
     const int64_t n = position / logits.spatial;
     const int64_t s = position % logits.spatial;
-    return ((n * logits.block_count() + c / logits.block) * logits.spatial +
-            s) *
-               logits.block +
-           c % logits.block;
+    return (n * logits.block_count() * logits.spatial + s) * logits.block;
+  }
+  int64_t ChannelOffset(int64_t c) const {
+    return c / logits.block * logits.spatial * logits.block + c % logits.block;
   }
 };
 
@@ -58,6 +59,9 @@ class CrossEntropy {
     for (int64_t c = 0; c < shape.logits.channels; ++c) {
       weight_sum_ += WeightOf(c);
     }
+    for (int64_t c = 0; c < shape.logits.padded_channels(); ++c) {
+      channel_offsets_.push_back(shape.ChannelOffset(c));
+    }
   }
 
   double WeightOf(int64_t c) const { return weight_ ? weight_[c] : 1; }
@@ -69,26 +73,30 @@ class CrossEntropy {
   }
 
   // Returns the unscaled loss of a position, and writes its gradient times
-  // `scale`.
-  double Compute(int64_t position, double scale) const {
+  // `scale`. `row` is for its own use, with an element for each channel.
+  double Compute(int64_t position, double scale, double* row) const {
     const int64_t channels = shape_.logits.channels;
+    const int64_t offset = shape_.Offset(position);
     double largest = -std::numeric_limits<double>::infinity();
     for (int64_t c = 0; c < channels; ++c) {
-      const double x = Logit(shape_.Offset(position, c));
+      const double x = Logit(offset, c);
       largest = x > largest || std::isnan(x) ? x : largest;
     }
     double sum = 0;
     for (int64_t c = 0; c < channels; ++c) {
-      sum += std::exp(Logit(shape_.Offset(position, c)) - largest);
+      row[c] = std::exp(Logit(offset, c) - largest);
+      sum += row[c];
     }
-    const double log_sum = largest + std::log(sum);
-    if (gradient_ != nullptr) WriteGradient(position, log_sum, scale);
-    return IsIgnored(position) ? 0 : Loss(position, log_sum);
+    const double loss =
+        IsIgnored(position) ? 0 : Loss(position, largest + std::log(sum));
+    if (gradient_ != nullptr) WriteGradient(position, scale, sum, row);
+    return loss;
   }
 
  private:
-  double Logit(int64_t offset) const {
-    return LoadElement(shape_.logits.dtype, logits_, offset);
+  double Logit(int64_t offset, int64_t c) const {
+    return LoadElement(shape_.logits.dtype, logits_,
+                       offset + channel_offsets_[c]);
   }
   double SmoothShare() const {
     return shape_.label_smoothing / static_cast<double>(shape_.logits.channels);
@@ -96,31 +104,33 @@ class CrossEntropy {
 
   double Loss(int64_t position, double log_sum) const {
     const int64_t target = target_[position];
+    const int64_t offset = shape_.Offset(position);
     double loss = (1 - shape_.label_smoothing) * WeightOf(target) *
-                  (log_sum - Logit(shape_.Offset(position, target)));
+                  (log_sum - Logit(offset, target));
     if (shape_.label_smoothing == 0) return loss;
     for (int64_t c = 0; c < shape_.logits.channels; ++c) {
-      loss += SmoothShare() * WeightOf(c) *
-              (log_sum - Logit(shape_.Offset(position, c)));
+      loss += SmoothShare() * WeightOf(c) * (log_sum - Logit(offset, c));
     }
     return loss;
   }
 
-  void WriteGradient(int64_t position, double log_sum, double scale) const {
+  // Of the softmax exponentials / sum.
+  void WriteGradient(int64_t position, double scale, double sum,
+                     const double* exponentials) const {
+    float* gradients = gradient_ + shape_.Offset(position);
     const bool is_ignored = IsIgnored(position);
     const double share = 1 - shape_.label_smoothing;
     const double of_target = share * TargetWeight(position);
     const double total = of_target + SmoothShare() * weight_sum_;
     for (int64_t c = 0; c < shape_.logits.padded_channels(); ++c) {
-      const int64_t offset = shape_.Offset(position, c);
       double gradient = 0;
       if (!is_ignored && c < shape_.logits.channels) {
-        gradient = std::exp(Logit(offset) - log_sum) * total -
-                   SmoothShare() * WeightOf(c);
+        gradient =
+            exponentials[c] / sum * total - SmoothShare() * WeightOf(c);
         if (c == target_[position]) gradient -= of_target;
         gradient *= scale;
       }
-      gradient_[offset] = static_cast<float>(gradient);
+      gradients[channel_offsets_[c]] = static_cast<float>(gradient);
     }
   }
 
@@ -130,6 +140,7 @@ class CrossEntropy {
   const float* const weight_;
   float* const gradient_;
   double weight_sum_ = 0;
+  std::vector<int64_t> channel_offsets_;
 };
 
 void RunCrossEntropy(const CrossEntropyShape& shape,
@@ -140,9 +151,10 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
   const auto sum_chunks = [&](auto of_position) {
     context.ForParts(shape.chunks(), [&](int64_t chunk) {
       const int64_t end = std::min(shape.positions(), (chunk + 1) * kChunk);
+      std::vector<double> row(shape.logits.channels);
       chunks[chunk] = 0;
       for (int64_t i = chunk * kChunk; i < end; ++i) {
-        chunks[chunk] += of_position(i);
+        chunks[chunk] += of_position(i, row.data());
       }
     });
     double sum = 0;
@@ -153,10 +165,13 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
   if (shape.is_mean) {
     divisor = shape.denominator != 0
                   ? shape.denominator
-                  : sum_chunks([&](int64_t i) { return loss.TargetWeight(i); });
+                  : sum_chunks([&](int64_t i, double* /*row*/) {
+                      return loss.TargetWeight(i);
+                    });
   }
-  const double total =
-      sum_chunks([&](int64_t i) { return loss.Compute(i, 1 / divisor); });
+  const double total = sum_chunks([&](int64_t i, double* row) {
+    return loss.Compute(i, 1 / divisor, row);
+  });
   *context.Write<float>(buffers.loss) = static_cast<float>(total / divisor);
 }
 
@@ -228,10 +243,14 @@ class CrossEntropyGroup final : public NetworkGroup {
                       shape = shape_](const RunContext& context) {
            const float factor = *context.Read<float>(dy);
            const auto* from = context.Read<float>(gradient);
-           for (int64_t i = 0; i < shape.logits.size(); ++i) {
-             StoreElement(shape.logits.dtype, factor * from[i], context.At(dx),
-                          i);
-           }
+           const int64_t channels = shape.logits.padded_channels();
+           context.ForParts(shape.chunks(), [&](int64_t chunk) {
+             const int64_t end = std::min(shape.positions(), (chunk + 1) * kChunk) * channels;
+             for (int64_t i = chunk * kChunk * channels; i < end; ++i) {
+               StoreElement(shape.logits.dtype, factor * from[i],
+                            context.At(dx), i);
+             }
+           });
          }});
     return absl::OkStatus();
   }

@@ -1,6 +1,7 @@
-// batch_norm, with the add and the ReLU that follow it: two passes over memory
-// forward (statistics, then all the rest), and two backward.
+// batch_norm, with the add and the activation that follow it: two passes over
+// memory forward (statistics, then all the rest), and two backward.
 #include <string>
+#include <tuple>
 
 #include "backends/kernels/batch_norm.h"
 #include "backends/onednn/networks/network_groups.h"
@@ -16,7 +17,7 @@ struct NormBuffers {
   BufferId addend = kNoBuffer;
   BufferId gamma, beta;
   BufferId mean, variance;  // doubles, padded_channels() each
-  bool relu = false;
+  Activation activation = Activation::kNone;
 };
 
 // What is constant in all runs.
@@ -43,7 +44,11 @@ class Norm final : public NetworkGroup {
   Norm(const convgrad::Program& program, const GroupSteps& steps)
       : step_(program.steps[steps.first]),
         result_(program.steps[steps.last()].result) {
-    buffers_.relu = steps.relu != GroupSteps::kNone;
+    if (steps.activation != GroupSteps::kNone) {
+      const bool caps =
+          program.steps[steps.activation].op == Operator::kRelu6;
+      buffers_.activation = caps ? Activation::kRelu6 : Activation::kRelu;
+    }
     if (steps.add == GroupSteps::kNone) return;
     const ProgramStep& add = program.steps[steps.add];
     addend_ = add.operands[add.operands[0] == step_.result ? 1 : 0];
@@ -71,14 +76,24 @@ class Norm final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(result_);
-    if (dy == kNoBuffer) return absl::OkStatus();
+    OutputGradient gradient;
+    if (MasksByResult()) {
+      std::tie(gradient.dy, gradient.more) = builder->GradientPairOf(result_);
+    } else {
+      gradient.dy = builder->GradientOf(result_);
+    }
+    if (gradient.dy == kNoBuffer) return absl::OkStatus();
+    if (MasksByResult()) {
+      gradient.masked = builder->NewGradient(addend_);
+    } else if (!addend_.empty()) {
+      builder->AddGradient(addend_, gradient.dy);
+    }
     const int64_t doubles = shape_.blocks.padded_channels() * sizeof(double);
     const Sums sums = {builder->schedule().AddBuffer(doubles),
                        builder->schedule().AddBuffer(doubles)};
-    AddSums(dy, sums, builder);
+    AddSums(gradient, sums, builder);
     AddParameterGradients(sums, builder);
-    AddInputGradient(dy, sums, builder);
+    AddInputGradient(gradient, sums, builder);
     return absl::OkStatus();
   }
 
@@ -86,6 +101,19 @@ class Norm final : public NetworkGroup {
   struct Sums {
     BufferId dy_xhat, dy;
   };
+  // Of the result: one or two buffers to be added; and where what the ReLU let
+  // through of it goes, if it has to be written.
+  struct OutputGradient {
+    BufferId dy = kNoBuffer, more = kNoBuffer, masked = kNoBuffer;
+  };
+
+  // With an addend, x doesn't tell what the ReLU let through.
+  bool MasksByResult() const {
+    return !addend_.empty() && buffers_.activation != Activation::kNone;
+  }
+  Activation ActivationOfX() const {
+    return addend_.empty() ? buffers_.activation : Activation::kNone;
+  }
 
   BufferId AddScratch(NetworkBuilder* builder) const {
     return builder->schedule().AddBuffer(BatchNormScratch(shape_.blocks) *
@@ -180,30 +208,37 @@ class Norm final : public NetworkGroup {
                       buffers = buffers_](const RunContext& context) {
            RunForward(shape.At(context, buffers, scratch),
                       {context.At(buffers.x), context.At(buffers.addend),
-                       buffers.relu, context.At(buffers.y)},
+                       buffers.activation, context.At(buffers.y)},
                       [&](int64_t count, auto part) {
                         context.ForParts(count, part);
                       });
          }});
   }
 
-  BufferId Mask() const { return buffers_.relu ? buffers_.y : kNoBuffer; }
-
-  void AddSums(BufferId dy, const Sums& sums, NetworkBuilder* builder) const {
+  void AddSums(const OutputGradient& gradient, const Sums& sums,
+               NetworkBuilder* builder) const {
     const BufferId scratch = AddScratch(builder);
-    builder->schedule().Add(
-        {.kind = "batch_norm backward sums",
-         .reads = Reads({dy, buffers_.x, Mask()}),
-         .writes = {sums.dy_xhat, sums.dy, scratch},
-         .function = [=, shape = shape_, buffers = buffers_,
-                      mask = Mask()](const RunContext& context) {
-           RunGradientSums(
-               shape.At(context, buffers, scratch),
-               {context.At(dy), context.At(buffers.x), context.At(mask)},
-               [&](int64_t count, auto part) { context.ForParts(count, part); },
-               {context.Write<double>(sums.dy_xhat),
-                context.Write<double>(sums.dy)});
-         }});
+    const BufferId y = MasksByResult() ? buffers_.y : kNoBuffer;
+    NetworkStep step = {
+        .kind = "batch_norm backward sums",
+        .reads = Reads({gradient.dy, gradient.more, buffers_.x, y}),
+        .writes = {sums.dy_xhat, sums.dy, scratch}};
+    if (gradient.masked != kNoBuffer) step.writes.push_back(gradient.masked);
+    step.function = [=, shape = shape_, buffers = buffers_,
+                     activation = ActivationOfX()](const RunContext& context) {
+      RunGradientSums(
+          shape.At(context, buffers, scratch),
+          {.dy = context.At(gradient.dy),
+           .x = context.At(buffers.x),
+           .activation = activation,
+           .y = context.At(y),
+           .more_dy = context.At(gradient.more),
+           .masked_dy = context.At(gradient.masked)},
+          [&](int64_t count, auto part) { context.ForParts(count, part); },
+          {context.Write<double>(sums.dy_xhat),
+           context.Write<double>(sums.dy)});
+    };
+    builder->schedule().Add(std::move(step));
   }
 
   void AddParameterGradients(const Sums& sums, NetworkBuilder* builder) const {
@@ -227,38 +262,53 @@ class Norm final : public NetworkGroup {
     add(2, sums.dy);
   }
 
-  void AddInputGradient(BufferId dy, const Sums& sums,
+  void AddInputGradient(const OutputGradient& gradient, const Sums& sums,
                         NetworkBuilder* builder) const {
-    const BufferId scratch = AddScratch(builder);
-    NetworkStep step = {
-        .kind = "batch_norm backward",
-        .reads = Reads({dy, buffers_.x, Mask(), sums.dy_xhat, sums.dy}),
-        .writes = {scratch}};
-    BufferId d_addend = kNoBuffer;
-    if (!addend_.empty() && buffers_.relu) {
-      d_addend = builder->NewGradient(addend_);
-      step.writes.push_back(d_addend);
-    } else if (!addend_.empty()) {
-      builder->AddGradient(addend_, dy);
-    }
+    const BufferId dy =
+        gradient.masked != kNoBuffer ? gradient.masked : gradient.dy;
     const BufferId dx = builder->NewGradient(step_.operands[0]);
-    step.writes.push_back(dx);
-    step.function = [=, shape = shape_, buffers = buffers_,
-                     mask = Mask()](const RunContext& context) {
-      const BatchNorm norm = shape.At(context, buffers, scratch);
-      const BatchNormBackward tensors = {context.At(dy), context.At(buffers.x),
-                                         context.At(mask), context.At(dx),
-                                         context.At(d_addend)};
-      if (shape.training && HasFewElements(shape.blocks)) {
-        RunSmallGradientInput(norm, tensors);
-        return;
-      }
-      RunGradientInput(
-          norm, tensors,
-          {context.Write<double>(sums.dy_xhat), context.Write<double>(sums.dy)},
-          [&](int64_t count, auto part) { context.ForParts(count, part); });
-    };
-    builder->schedule().Add(std::move(step));
+    if (shape_.training && HasFewElements(shape_.blocks)) {
+      AddSmallInputGradient(dy, dx, builder);
+      return;
+    }
+    const BufferId scratch = AddScratch(builder);
+    builder->schedule().Add(
+        {.kind = "batch_norm backward",
+         .reads = Reads({dy, buffers_.x, sums.dy_xhat, sums.dy}),
+         .writes = {scratch, dx},
+         .function = [=, shape = shape_, buffers = buffers_,
+                      activation = ActivationOfX()](const RunContext& context) {
+           RunGradientInput(
+               shape.At(context, buffers, scratch),
+               {.dy = context.At(dy),
+                .x = context.At(buffers.x),
+                .activation = activation,
+                .dx = context.At(dx)},
+               {context.Write<double>(sums.dy_xhat),
+                context.Write<double>(sums.dy)},
+               [&](int64_t count, auto part) {
+                 context.ForParts(count, part);
+               });
+         }});
+  }
+
+  void AddSmallInputGradient(BufferId dy, BufferId dx,
+                             NetworkBuilder* builder) const {
+    const bool is_masked = ActivationOfX() != Activation::kNone;
+    const BufferId y = is_masked ? buffers_.y : kNoBuffer;
+    builder->schedule().Add(
+        {.kind = "batch_norm backward",
+         .reads = Reads({dy, buffers_.x, y}),
+         .writes = {dx},
+         .function = [=, shape = shape_, buffers = buffers_,
+                      activation = ActivationOfX()](const RunContext& context) {
+           RunSmallGradientInput(shape.At(context, buffers, kNoBuffer),
+                                 {.dy = context.At(dy),
+                                  .x = context.At(buffers.x),
+                                  .activation = activation,
+                                  .dx = context.At(dx)},
+                                 context.At(y));
+         }});
   }
 
   const ProgramStep& step_;

@@ -15,9 +15,10 @@ constexpr int64_t kFewElements = 64;
 class SmallChannel {
  public:
   SmallChannel(const BatchNorm& norm, const BatchNormBackward& tensors,
-               int64_t channel)
+               const void* y, int64_t channel)
       : norm_(norm),
         tensors_(tensors),
+        y_(y),
         channel_(channel),
         inv_std_(1 / std::sqrt(norm.variance[channel] + norm.epsilon)) {}
 
@@ -34,7 +35,6 @@ class SmallChannel {
       const double dx =
           gamma * inv_std_ *
           (gradient - sum / elements - Normalized(i) * (product / elements));
-      if (tensors_.d_addend != nullptr) Store(gradient, tensors_.d_addend, i);
       Store(dx, tensors_.dx, i);
     }
   }
@@ -58,10 +58,14 @@ class SmallChannel {
                  static_cast<std::byte*>(tensor), Offset(i));
   }
 
-  // Of dy counts what the ReLU let through.
+  // Of dy counts what the activation let through.
   double Gradient(int64_t i) const {
-    const bool is_masked = tensors_.y != nullptr && Load(tensors_.y, i) <= 0;
-    return is_masked ? 0 : Load(tensors_.dy, i);
+    if (y_ != nullptr) {
+      const double y = Load(y_, i);
+      const bool caps = tensors_.activation == Activation::kRelu6;
+      if (y <= 0 || (caps && y >= 6)) return 0;
+    }
+    return Load(tensors_.dy, i);
   }
   double Normalized(int64_t i) const {
     return (Load(tensors_.x, i) - norm_.mean[channel_]) * inv_std_;
@@ -69,12 +73,12 @@ class SmallChannel {
 
   const BatchNorm& norm_;
   const BatchNormBackward& tensors_;
+  const void* const y_;
   const int64_t channel_;
   const double inv_std_;
 };
 
 void ZeroPadding(const ChannelBlocks& blocks, void* tensor) {
-  if (tensor == nullptr) return;
   for (int64_t n = 0; n < blocks.batch; ++n) {
     for (int64_t s = 0; s < blocks.spatial; ++s) {
       const int64_t last = (n + 1) * blocks.block_count() - 1;
@@ -94,11 +98,10 @@ bool HasFewElements(const ChannelBlocks& blocks) {
 }
 
 void RunSmallGradientInput(const BatchNorm& norm,
-                           const BatchNormBackward& tensors) {
+                           const BatchNormBackward& tensors, const void* y) {
   ZeroPadding(norm.blocks, tensors.dx);
-  ZeroPadding(norm.blocks, tensors.d_addend);
   for (int64_t c = 0; c < norm.blocks.channels; ++c) {
-    SmallChannel(norm, tensors, c).Run();
+    SmallChannel(norm, tensors, y, c).Run();
   }
 }
 

@@ -11,8 +11,10 @@ namespace convgrad::onednn {
 bool HasFewElements(const ChannelBlocks& blocks);
 
 // As RunGradientInput for a training batch_norm, all in double with one
-// rounding, a channel after the other. Reads neither sums nor scratch.
+// rounding, a channel after the other. Reads neither sums nor scratch. `y` is
+// the forward's result, which tells what an activation let through; null if
+// there is none.
 void RunSmallGradientInput(const BatchNorm& norm,
-                           const BatchNormBackward& tensors);
+                           const BatchNormBackward& tensors, const void* y);
 
 }  // namespace convgrad::onednn

@@ -47,6 +47,18 @@ TEST(FindGroups, BatchNormTakesTheAddAndTheReluThatFollow) {
   EXPECT_THAT(groups.hidden, ElementsAre("b", "c"));
 }
 
+TEST(FindGroups, BatchNormTakesARelu6ButNotBehindAnAdd) {
+  const Groups groups = GroupsOf(
+      "a = batch_norm(x, none, none, m, v)\n"
+      "b = relu6(a)\n"
+      "c = batch_norm(b, none, none, m, v)\n"
+      "d = add(c, x)\n"
+      "e = relu6(d)\n"
+      "output e\n");
+  EXPECT_THAT(groups.results, ElementsAre("b", "d", "e"));
+  EXPECT_THAT(groups.hidden, ElementsAre("a", "c"));
+}
+
 TEST(FindGroups, OfTwoBatchNormsTheLaterOneTakesTheAdd) {
   const Groups groups = GroupsOf(
       "a = batch_norm(x, none, none, m, v)\n"
