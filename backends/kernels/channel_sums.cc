@@ -17,6 +17,15 @@ namespace {
 
 enum class Kind { kSquares, kProducts, kMasked, kMaskedSum };
 
+// What is summed, and whether what is masked bypasses the caches.
+template <Kind kKindOf, Activation kActivationOf = Activation::kNone,
+          bool kStreamOf = false>
+struct Terms {
+  static constexpr Kind kKind = kKindOf;
+  static constexpr Activation kActivation = kActivationOf;
+  static constexpr bool kStream = kStreamOf;
+};
+
 template <class T>
 struct Rows {
   const T* a;
@@ -30,30 +39,31 @@ struct Rows {
 };
 
 // Returns what counts of `a`, the elements from `at` on, of channels from c on.
-template <Kind kKind, Activation kActivation, class D, class T>
+template <class Terms, class D, class T>
 HWY_INLINE hn::Vec<D> Counted(D d, const Rows<T>& rows, size_t at, size_t c,
                               hn::Vec<D> a) {
-  if constexpr (kActivation != Activation::kNone) {
+  if constexpr (Terms::kActivation != Activation::kNone) {
     const auto x = hn::Sub(LoadElements(d, rows.b + at),
                            hn::LoadU(d, rows.numbers.center + c));
     const auto y = hn::MulAdd(x, hn::LoadU(d, rows.numbers.scale + c),
                               hn::LoadU(d, rows.numbers.shift + c));
-    a = RectifyGradient<kActivation>(d, y, a);
+    a = RectifyGradient<Terms::kActivation>(d, y, a);
   }
-  if constexpr (kKind == Kind::kMaskedSum) {
+  if constexpr (Terms::kKind == Kind::kMaskedSum) {
     a = RoundedTo<T>(d, hn::Add(a, LoadElements(d, rows.more + at)));
   }
-  if constexpr (kKind == Kind::kMasked || kKind == Kind::kMaskedSum) {
+  if constexpr (Terms::kKind == Kind::kMasked ||
+                Terms::kKind == Kind::kMaskedSum) {
     const auto mask = LoadElements(d, rows.mask + at);
     a = RectifyGradient<Activation::kRelu>(d, mask, a);
-    StoreElements(d, a, rows.masked + at);
+    StoreElements<Terms::kStream>(d, a, rows.masked + at);
   }
   return a;
 }
 
 // Adds the terms of kVectors * Lanes(d) channels, from channel c on. In double
 // a product of f32 is exact.
-template <Kind kKind, Activation kActivation, int kVectors, class D, class T>
+template <class Terms, int kVectors, class D, class T>
 HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
                             const double* center, double* sums,
                             double* products) {
@@ -69,11 +79,11 @@ HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
     for (int v = 0; v < kVectors; ++v) {
       const size_t at = r * rows.pitch + c + v * hn::Lanes(d);
       // One stream alone is fetched ahead too late: 0.8 of the time with this.
-      if constexpr (kKind == Kind::kSquares) hwy::Prefetch(rows.a + at + 256);
+      if constexpr (Terms::kKind == Kind::kSquares) hwy::Prefetch(rows.a + at + 256);
       auto a = hn::PromoteTo(
-          d, Counted<kKind, kActivation>(df, rows, at, c + v * hn::Lanes(d),
+          d, Counted<Terms>(df, rows, at, c + v * hn::Lanes(d),
                                          LoadElements(df, rows.a + at)));
-      if constexpr (kKind == Kind::kSquares) {
+      if constexpr (Terms::kKind == Kind::kSquares) {
         a = hn::Sub(a, middle[v]);
         product[v] = hn::MulAdd(a, a, product[v]);
       } else {
@@ -90,7 +100,7 @@ HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
   }
 }
 
-template <Kind kKind, Activation kActivation, class T>
+template <class Terms, class T>
 void AddRows(const Rows<T>& rows, size_t channels, const double* center,
              double* sums, double* products) {
   const hn::CappedTag<double, 8> wide;
@@ -98,13 +108,13 @@ void AddRows(const Rows<T>& rows, size_t channels, const double* center,
   const size_t lanes = hn::Lanes(wide);
   size_t c = 0;
   for (; c + 2 * lanes <= channels; c += 2 * lanes) {
-    AddChannels<kKind, kActivation, 2>(wide, rows, c, center, sums, products);
+    AddChannels<Terms, 2>(wide, rows, c, center, sums, products);
   }
   for (; c + lanes <= channels; c += lanes) {
-    AddChannels<kKind, kActivation, 1>(wide, rows, c, center, sums, products);
+    AddChannels<Terms, 1>(wide, rows, c, center, sums, products);
   }
   for (; c < channels; ++c) {
-    AddChannels<kKind, kActivation, 1>(single, rows, c, center, sums, products);
+    AddChannels<Terms, 1>(single, rows, c, center, sums, products);
   }
 }
 
@@ -114,12 +124,12 @@ T* Moved(Void* tensor, int64_t at) {
   return tensor == nullptr ? nullptr : static_cast<T*>(tensor) + at;
 }
 
-template <Kind kKind, Activation kActivation, class T>
+template <class Terms, class T>
 void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
             const RowRun& run, double* sums, double* products) {
   const int64_t first = run.block_index * blocks.block;
   ChannelScale numbers = {};
-  if (kActivation != Activation::kNone) {
+  if (Terms::kActivation != Activation::kNone) {
     numbers = {terms.numbers->center + first, terms.numbers->scale + first,
                terms.numbers->shift + first};
   }
@@ -134,8 +144,21 @@ void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
                        numbers,
                        std::min(step, run.rows - row),
                        blocks.block};
-    AddRows<kKind, kActivation>(rows, blocks.block, terms.center + first, sums,
+    AddRows<Terms>(rows, blocks.block, terms.center + first, sums,
                                 products);
+  }
+}
+
+template <Kind kKind, class T>
+void AddMaskedRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
+                  const RowRun& run, double* sums, double* products) {
+  constexpr Activation kNone = Activation::kNone;
+  if (StreamsResult(blocks) &&
+      FillsVectors(static_cast<const T*>(terms.masked), blocks.block)) {
+    AddRun<Terms<kKind, kNone, true>, T>(blocks, terms, run, sums, products);
+    hwy::FlushStream();
+  } else {
+    AddRun<Terms<kKind, kNone>, T>(blocks, terms, run, sums, products);
   }
 }
 
@@ -143,17 +166,17 @@ void AddTerms(const ChannelBlocks& blocks, const ChannelTerms& terms,
               const RowRun& run, double* sums, double* products) {
   WithElements(blocks.dtype, [&](auto* element) HWY_ATTR {
     using T = std::remove_pointer_t<decltype(element)>;
-    constexpr Activation kNone = Activation::kNone;
     if (terms.b == nullptr) {
-      AddRun<Kind::kSquares, kNone, T>(blocks, terms, run, sums, products);
+      AddRun<Terms<Kind::kSquares>, T>(blocks, terms, run, sums, products);
     } else if (terms.mask == nullptr) {
       WithRectifier(terms.activation, [&](auto kind) HWY_ATTR {
-        AddRun<Kind::kProducts, kind(), T>(blocks, terms, run, sums, products);
+        AddRun<Terms<Kind::kProducts, kind()>, T>(blocks, terms, run, sums,
+                                                  products);
       });
     } else if (terms.more == nullptr) {
-      AddRun<Kind::kMasked, kNone, T>(blocks, terms, run, sums, products);
+      AddMaskedRun<Kind::kMasked, T>(blocks, terms, run, sums, products);
     } else {
-      AddRun<Kind::kMaskedSum, kNone, T>(blocks, terms, run, sums, products);
+      AddMaskedRun<Kind::kMaskedSum, T>(blocks, terms, run, sums, products);
     }
   });
 }

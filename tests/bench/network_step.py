@@ -114,7 +114,10 @@ def prepare(options, name, folder):
     (folder / "program").write_text(text_of(program))
     values = dict(model.state_dict())
     operands = {"target": target}
-    for i, entry in enumerate([*program.inputs, *program.parameters]):
+    entries = [*program.inputs, *program.parameters]
+    # The seed and the count of runs, where there is a dropout.
+    torch.zeros(2, dtype=torch.int64).numpy().tofile(folder / f"operand_{len(entries)}")
+    for i, entry in enumerate(entries):
         tensor = operands.get(entry.name, values.get(entry.name, x))
         tensor.detach().contiguous().numpy().tofile(folder / f"operand_{i}")
     return model, x, target, program
