@@ -76,8 +76,8 @@ ABSL_FLAG(int64_t, memory_budget_bytes, convgrad::Config().memory_budget_bytes,
           "cgroup limit)");
 ABSL_FLAG(int64_t, buffer_pool_idle_bytes,
           convgrad::Config().buffer_pool_idle_bytes,
-          "bytes of free buffers kept for reuse, part of the budget; -1 for "
-          "1/8 of it");
+          "bytes of free buffers kept for reuse beside those that lie in what "
+          "no call has of the budget, part of it; -1 for 1/8 of it");
 ABSL_FLAG(absl::Duration, buffer_pool_idle_time,
           convgrad::Config().buffer_pool_idle_time,
           "how long a free buffer is kept that nobody needs");
