@@ -1,6 +1,6 @@
 // batch_norm on activations in blocks of channels, alone or with what follows
-// it: y = activation(norm(x) + addend), where the activation is none, a ReLU or,
-// without an addend, a ReLU6. Each call reads and writes a tensor once.
+// it: y = activation(norm(x) + addend), where the activation is none, a ReLU
+// or, without an addend, a ReLU6. Each call reads and writes a tensor once.
 //
 // Thread-safe. Buffers need no alignment. A result may be written in place of
 // an operand of the same call (y over x or addend; masked_dy or dx over dy).

@@ -69,10 +69,10 @@ void GradientRowsAs(Activation activation, const Rows<T>& rows,
 // Of the block of channels that begins with `first`.
 Factors FactorsFrom(const Factors& all, int64_t first) {
   const auto& [forward, gradient] = all;
-  return {{forward.center + first, forward.scale + first,
-           forward.shift + first},
-          {gradient.scale + first, gradient.slope + first,
-           gradient.center + first, gradient.shift + first}};
+  return {
+      {forward.center + first, forward.scale + first, forward.shift + first},
+      {gradient.scale + first, gradient.slope + first, gradient.center + first,
+       gradient.shift + first}};
 }
 
 template <class T>

@@ -22,9 +22,9 @@ struct ChannelScale {
 
 struct ChannelScaleTensors {
   const void* x;
-  const void* addend = nullptr;  // like x; null: none
+  const void* addend = nullptr;               // like x; null: none
   Activation activation = Activation::kNone;  // or kRelu, kRelu6
-  void* y;                       // may be x or addend
+  void* y;                                    // may be x or addend
 };
 
 // With center 0 and shift -0 the product alone, with center 0 and scale 1 the

@@ -79,10 +79,11 @@ HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
     for (int v = 0; v < kVectors; ++v) {
       const size_t at = r * rows.pitch + c + v * hn::Lanes(d);
       // One stream alone is fetched ahead too late: 0.8 of the time with this.
-      if constexpr (Terms::kKind == Kind::kSquares) hwy::Prefetch(rows.a + at + 256);
-      auto a = hn::PromoteTo(
-          d, Counted<Terms>(df, rows, at, c + v * hn::Lanes(d),
-                                         LoadElements(df, rows.a + at)));
+      if constexpr (Terms::kKind == Kind::kSquares)
+        hwy::Prefetch(rows.a + at + 256);
+      auto a =
+          hn::PromoteTo(d, Counted<Terms>(df, rows, at, c + v * hn::Lanes(d),
+                                          LoadElements(df, rows.a + at)));
       if constexpr (Terms::kKind == Kind::kSquares) {
         a = hn::Sub(a, middle[v]);
         product[v] = hn::MulAdd(a, a, product[v]);
@@ -136,16 +137,12 @@ void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
   const int64_t step = RowsOfSum(blocks);
   for (int64_t row = 0; row < run.rows; row += step) {
     const int64_t at = run.offset + row * blocks.block;
-    const Rows<T> rows{Moved<const T>(terms.a, at),
-                       Moved<const T>(terms.b, at),
-                       Moved<const T>(terms.mask, at),
-                       Moved<const T>(terms.more, at),
-                       Moved<T>(terms.masked, at),
-                       numbers,
-                       std::min(step, run.rows - row),
-                       blocks.block};
-    AddRows<Terms>(rows, blocks.block, terms.center + first, sums,
-                                products);
+    const Rows<T> rows{
+        Moved<const T>(terms.a, at),    Moved<const T>(terms.b, at),
+        Moved<const T>(terms.mask, at), Moved<const T>(terms.more, at),
+        Moved<T>(terms.masked, at),     numbers,
+        std::min(step, run.rows - row), blocks.block};
+    AddRows<Terms>(rows, blocks.block, terms.center + first, sums, products);
   }
 }
 

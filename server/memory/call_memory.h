@@ -21,9 +21,9 @@ struct CallMemory {
              double client_share = 1)
       : budget(capacity_bytes, max_waiters, std::move(executor), client_share,
                [this] { pool.ReleaseExcess(); }),
-        pool(max_idle_bytes, std::move(pinner), [this] {
-          return budget.capacity_bytes() - budget.used_bytes();
-        }) {}
+        pool(max_idle_bytes, std::move(pinner),
+             [this] { return budget.capacity_bytes() - budget.used_bytes(); }) {
+  }
 
   CallMemory(const CallMemory&) = delete;
   CallMemory& operator=(const CallMemory&) = delete;

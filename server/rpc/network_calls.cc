@@ -151,9 +151,9 @@ absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<UnaryCall::Request> ProgramCall::Submit(TensorPlaces places) {
+absl::StatusOr<UnaryCall::Request> ProgramCall::Submit(TensorPlaces places,
+                                                       Request request) {
   if (session().is_change()) RETURN_IF_ERROR(session().Promise());
-  Request request;
   request.operation = operation_;
   request.places = std::move(places);
   request.backend = backend_;

@@ -3,14 +3,15 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backends/core/program_operation.h"
-#include "backends/core/update_operation.h"
 #include "convgrad/v1/network.pb.h"
 #include "server/rpc/kept_results.h"
 #include "server/rpc/network_tensors.h"
+#include "server/rpc/optimizer_step.h"
 #include "server/rpc/unary_call.h"
 
 namespace convgrad {
@@ -53,8 +54,9 @@ class ProgramCall : public UnaryCall {
   // Adds the places of the gradients that a backward gives: those of inputs go
   // back by message, those of parameters are added to the session's.
   absl::Status PlaceGradients(TensorPlaces* places);
-  // Returns the request for the places, after everything else was checked.
-  absl::StatusOr<Request> Submit(TensorPlaces places);
+  // Returns the request, which may have a next one, with operation and places,
+  // after everything else was checked.
+  absl::StatusOr<Request> Submit(TensorPlaces places, Request request = {});
 
   // Describes the values that go back, in the order of the operation's results,
   // and adds their payloads' slices.
@@ -94,6 +96,12 @@ class RunProgramCall final : public ProgramCall {
   absl::Status PlaceRandomness(std::vector<TensorPlace>* operands);
   absl::Status PlaceResults(const std::string& tape, TensorPlaces* places);
   absl::Status PlaceTape(const std::string& tape, TensorPlaces* places);
+  // Adds the step that follows the backward to the request.
+  absl::Status AddStep(const v1::UpdateParametersRequest& head,
+                       Request* request);
+
+  // There if the call has an update.
+  std::optional<OptimizerStep> step_;
 };
 
 class BackwardProgramCall final : public ProgramCall {
@@ -123,21 +131,7 @@ class UpdateParametersCall final : public UnaryCall {
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) override;
 
-  struct Item;
-
-  // Returns the parameters that have a gradient, with the settings of their
-  // groups.
-  absl::StatusOr<std::vector<Item>> FindItems(
-      const v1::UpdateParametersRequest& head);
-  absl::Status CheckItem(const Item& item) const;
-  static TensorPlace PlaceSettings(const v1::UpdateParametersRequest& head,
-                                   const std::vector<Item>& items);
-  absl::Status PlaceItem(const Item& item, UpdatedParameter* parameter,
-                         TensorPlaces* places);
-
-  Optimizer optimizer_ = Optimizer::kSgd;
-  // Names of the gradients that the step uses.
-  std::vector<std::string> gradients_;
+  OptimizerStep step_;
 };
 
 }  // namespace convgrad

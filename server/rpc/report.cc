@@ -74,7 +74,9 @@ void AddStages(const JobOutcome& outcome, absl::Time submitted,
   if (!outcome.status.ok()) return;
   add(outcome.run.reorder, &times.reorder);
   add(outcome.run.compute, &times.compute);
-  sample->steps = outcome.run.steps;
+  for (const auto& [step, time] : outcome.run.steps) {
+    sample->steps[step] += time;
+  }
   if (outcome.run.transferred_bytes == 0) return;
   add(outcome.run.transfer, &times.transfer);
   sample->bytes_transferred += outcome.run.transferred_bytes;

@@ -1,6 +1,7 @@
 // RunProgram: from a program's inputs to its outputs, with or without a tape or
 // a backward.
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,10 +26,11 @@ Role RoleOf(const grpc::ServerContextBase& context) {
 }
 
 absl::Status CheckOptions(const v1::RunProgramRequest& head) {
-  if (head.has_update()) {
-    return MakeError(absl::StatusCode::kUnimplemented,
-                     {Reason::kUnsupported, "update", "a step in the same call",
-                      "UpdateParameters after it, without waiting"});
+  if (head.has_update() &&
+      (!head.has_backward() || head.backward().leave_parameters())) {
+    return InvalidField(Reason::kMissing, "backward",
+                        "an update without gradients of parameters",
+                        "a backward that gives them");
   }
   if (head.tape().empty() || !head.has_backward()) return absl::OkStatus();
   return InvalidField(Reason::kUnsupported, "tape",
@@ -108,7 +110,23 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
   RETURN_IF_ERROR(PlaceParameters(&places.operands));
   RETURN_IF_ERROR(PlaceRandomness(&places.operands));
   RETURN_IF_ERROR(PlaceResults(head.tape(), &places));
-  return Submit(std::move(places));
+  Request request;
+  if (head.has_update()) RETURN_IF_ERROR(AddStep(head.update(), &request));
+  return Submit(std::move(places), std::move(request));
+}
+
+absl::Status RunProgramCall::AddStep(const v1::UpdateParametersRequest& head,
+                                     Request* request) {
+  step_.emplace(&session(), reservation(), "update.");
+  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_->Begin(head));
+  auto next = std::make_unique<Request>();
+  ASSIGN_OR_RETURN(const Router::Choice route,
+                   services().router->Route(*work.operation, {"", {true, 0}}));
+  next->operation = std::move(work.operation);
+  next->places = std::move(work.places);
+  next->backend = route.backend;
+  request->next = std::move(next);
+  return absl::OkStatus();
 }
 
 absl::Status RunProgramCall::PlaceRandomness(
@@ -192,6 +210,7 @@ absl::Status RunProgramCall::PlaceTape(const std::string& tape,
 absl::StatusOr<grpc::ByteBuffer> RunProgramCall::Encode(
     const JobOutcome& outcome, std::vector<LentBytes> results) {
   v1::RunProgramResponse head;
+  if (step_) *head.mutable_update() = step_->End(results.back());
   std::vector<grpc::Slice> payloads;
   EncodeValues(std::move(results), head.mutable_values(), &payloads);
   EncodeRunReport(outcome, head.mutable_report());

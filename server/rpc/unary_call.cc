@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "server/memory/admission.h"
 #include "server/rpc/report.h"
 
 namespace convgrad {
@@ -14,7 +15,7 @@ UnaryCall::UnaryCall(const CallServices& services,
                      absl::string_view method, Role role,
                      absl::string_view operation)
     : MessageCall(services, context, method, role, operation),
-      tensors_(services.memory) {}
+      work_(services.memory) {}
 
 absl::Status UnaryCall::CheckArrival() {
   return services().scheduler->CheckArrival(priority(), client(), deadline());
@@ -23,42 +24,58 @@ absl::Status UnaryCall::CheckArrival() {
 void UnaryCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
   absl::Status status = Prepare(message);
-  submitted_at_ = absl::Now();
-  sample_.times.decode.Add(start, submitted_at_);
+  sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return End(std::move(status));
   submitted_ = true;
-  services().scheduler->Submit(std::move(job_));
+  Submit(&work_);
 }
 
 absl::Status UnaryCall::Prepare(grpc::ByteBuffer* message) {
   ASSIGN_OR_RETURN(Request request, Decode(message));
+  sample_.backend = std::string(request.backend->name());
+  const std::unique_ptr<Request> next = std::move(request.next);
+  RETURN_IF_ERROR(PrepareWork(std::move(request), reservation(), &work_));
+  if (next == nullptr) return absl::OkStatus();
+  // Its memory is promised before anything runs, too.
+  ASSIGN_OR_RETURN(next_reservation_,
+                   services().memory->budget.TryReserve(kCallOverheadBytes));
+  next_.emplace(services().memory);
+  return PrepareWork(std::move(*next), &next_reservation_, &*next_);
+}
+
+absl::Status UnaryCall::PrepareWork(Request request, Reservation* reservation,
+                                    Work* work) {
   const Operation& operation = *request.operation;
   const Backend& backend = *request.backend;
-  sample_.backend = std::string(backend.name());
-  sample_.flops = operation.flops();
+  sample_.flops += operation.flops();
   Job job;
   job.operation = request.operation;
   job.backend = request.backend;
   job.deterministic = request.deterministic;
   job.inspection = request.inspection;
-  job.tensors = &tensors_;
+  job.tensors = &work->tensors;
   job.priority = priority();
   job.client = client();
   job.deadline = deadline();
   job.cancelled = cancelled();
   job.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
-  job_ = services().scheduler->Prepare(std::move(job));
+  work->job = services().scheduler->Prepare(std::move(job));
   // Before anything is done for nothing.
-  RETURN_IF_ERROR(services().scheduler->CheckRoom(*job_));
+  RETURN_IF_ERROR(services().scheduler->CheckRoom(*work->job));
   RETURN_IF_ERROR(
-      tensors_.Bind(operation, std::move(request.places), reservation()));
+      work->tensors.Bind(operation, std::move(request.places), reservation));
   if (const auto weight = operation.weight_position()) {
-    job_->job.keeps_weight = tensors_.IsConstant(*weight);
-    job_->job.weight_id = tensors_.constant_id(*weight);
+    work->job->job.keeps_weight = work->tensors.IsConstant(*weight);
+    work->job->job.weight_id = work->tensors.constant_id(*weight);
   }
   // A device's worker has better to do than copy.
   if (backend.device_count() == 0) return absl::OkStatus();
-  return tensors_.BringIn(nullptr, backend, 1).status();
+  return work->tensors.BringIn(nullptr, backend, 1).status();
+}
+
+void UnaryCall::Submit(Work* work) {
+  submitted_at_ = absl::Now();
+  services().scheduler->Submit(std::move(work->job));
 }
 
 void UnaryCall::OnGone() {
@@ -67,7 +84,7 @@ void UnaryCall::OnGone() {
 
 void UnaryCall::OnJobDone(JobOutcome outcome) {
   sample_.queued = true;
-  sample_.bytes_copied = tensors_.copied_bytes();
+  sample_.bytes_copied = work_.tensors.copied_bytes();
   AddStages(outcome, submitted_at_, &sample_);
   sample_.planned = outcome.planned;
   sample_.plan_cache_hit = outcome.plan_cache_hit;
@@ -78,23 +95,41 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
                              : SelfCheckOutcome::kFailed;
   }
   if (!outcome.status.ok()) return End(std::move(outcome.status));
-  absl::StatusOr<grpc::ByteBuffer> response = Respond(outcome);
+  if (next_ && next_->job != nullptr) {
+    outcome_ = std::move(outcome);
+    return Submit(&*next_);
+  }
+  if (next_) {
+    outcome_.queue += outcome.queue;
+    outcome_.plan += outcome.plan;
+    outcome_.run += outcome.run;
+  } else {
+    outcome_ = std::move(outcome);
+  }
+  absl::StatusOr<grpc::ByteBuffer> response = Respond();
   if (!response.ok()) return End(response.status());
   Answer(*std::move(response));
 }
 
-absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond(const JobOutcome& outcome) {
+absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
   const absl::Time start = absl::Now();
-  sample_.bytes_sent = tensors_.sent_bytes();
-  std::vector<LentBytes> results = tensors_.TakeResults(reservation());
+  sample_.bytes_sent = work_.tensors.sent_bytes();
+  std::vector<LentBytes> results = work_.tensors.TakeResults(reservation());
+  if (next_) {
+    for (LentBytes& result : next_->tensors.TakeResults(&next_reservation_)) {
+      results.push_back(std::move(result));
+    }
+  }
   // What is still to come, serialising some hundred bytes, takes microseconds.
   sample_.times.encode.Add(start, absl::Now());
   sample_.times.total = absl::Now() - arrival();
-  return Encode(outcome, std::move(results));
+  return Encode(outcome_, std::move(results));
 }
 
 void UnaryCall::Settle(const absl::Status& status) {
-  tensors_.Clear();
+  work_.tensors.Clear();
+  if (next_) next_->tensors.Clear();
+  next_reservation_.ShrinkTo(0);
   MessageCall::Settle(status);
 }
 

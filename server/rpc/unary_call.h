@@ -1,10 +1,12 @@
-// A call of one message that asks for one operation, of whatever kind, and one
-// message with its results.
+// A call of one message that asks for one operation, of whatever kind, or for
+// one and then another, and one message with their results.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "server/memory/bound_tensors.h"
@@ -21,6 +23,9 @@ class UnaryCall : public MessageCall {
     const Backend* backend = nullptr;
     bool deterministic = true;
     InspectionRequest inspection;
+    // What is computed once this is done, as part of the same call; its
+    // operands may be this one's results. May be null; has no next one.
+    std::unique_ptr<Request> next = nullptr;
   };
 
   // `operation` is Operation::name() of what it may ask for.
@@ -33,7 +38,8 @@ class UnaryCall : public MessageCall {
   virtual absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) = 0;
 
   // Returns the response that carries `results`, in order, those aside that are
-  // in memory already. `outcome` says what ran.
+  // in memory already; those of the next request are the last ones. `outcome`
+  // says what ran, of both together.
   virtual absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) = 0;
 
@@ -46,13 +52,29 @@ class UnaryCall : public MessageCall {
   void OnGone() final;
   void Settle(const absl::Status& status) final;
 
-  // Makes a job of the request, which waits in `job_`.
-  absl::Status Prepare(grpc::ByteBuffer* message);
-  void OnJobDone(JobOutcome outcome);
-  absl::StatusOr<grpc::ByteBuffer> Respond(const JobOutcome& outcome);
+  // One operation that the call computes.
+  struct Work {
+    explicit Work(std::shared_ptr<CallMemory> memory)
+        : tensors(std::move(memory)) {}
 
-  BoundTensors tensors_;
-  std::unique_ptr<ActiveJob> job_;
+    BoundTensors tensors;
+    std::unique_ptr<ActiveJob> job;
+  };
+
+  // Makes jobs of the request, which wait to be submitted.
+  absl::Status Prepare(grpc::ByteBuffer* message);
+  // `reservation` pays for the operation's tensors.
+  absl::Status PrepareWork(Request request, Reservation* reservation,
+                           Work* work);
+  void Submit(Work* work);
+  void OnJobDone(JobOutcome outcome);
+  absl::StatusOr<grpc::ByteBuffer> Respond();
+
+  Work work_;
+  std::optional<Work> next_;
+  Reservation next_reservation_;
+  // Of the operations that are done.
+  JobOutcome outcome_;
   std::atomic<bool> submitted_{false};
   absl::Time submitted_at_;
 };

@@ -1,208 +1,17 @@
 // UpdateParameters: one step of an optimizer over the session's parameters and
 // their gradients.
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <set>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "proto/codec.h"
 #include "server/rpc/network_calls.h"
 
 namespace convgrad {
-namespace {
-
-constexpr absl::string_view kAdamStates[] = {"exp_avg", "exp_avg_sq", "step"};
-constexpr absl::string_view kSgdStates[] = {"momentum_buffer"};
-
-absl::Span<const absl::string_view> StatesOf(Optimizer optimizer) {
-  if (optimizer == Optimizer::kSgd) return kSgdStates;
-  return kAdamStates;
-}
-
-absl::StatusOr<Optimizer> OptimizerOf(
-    v1::UpdateParametersRequest::Algorithm algorithm) {
-  switch (algorithm) {
-    case v1::UpdateParametersRequest::ALGORITHM_SGD:
-      return Optimizer::kSgd;
-    case v1::UpdateParametersRequest::ALGORITHM_ADAM:
-      return Optimizer::kAdam;
-    case v1::UpdateParametersRequest::ALGORITHM_ADAMW:
-      return Optimizer::kAdamW;
-    default:
-      return InvalidField(Reason::kInvalidEnum, "algorithm",
-                          absl::StrCat(static_cast<int>(algorithm)),
-                          "SGD, ADAM or ADAMW");
-  }
-}
-
-absl::Status CheckRange(double value, double least, double most,
-                        const std::string& path) {
-  if (value >= least && value <= most) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path, absl::StrCat(value),
-                      absl::StrCat("a number from ", least, " to ", most));
-}
-
-// The ranges of torch.optim.
-absl::Status CheckGroup(const v1::UpdateParametersRequest::Group& group,
-                        const std::string& path) {
-  const double most = std::numeric_limits<double>::max();
-  const double below_1 = std::nextafter(1.0, 0.0);
-  RETURN_IF_ERROR(
-      CheckRange(group.learning_rate(), 0, most, path + ".learning_rate"));
-  RETURN_IF_ERROR(
-      CheckRange(group.weight_decay(), 0, most, path + ".weight_decay"));
-  RETURN_IF_ERROR(CheckRange(group.momentum(), 0, most, path + ".momentum"));
-  RETURN_IF_ERROR(
-      CheckRange(group.dampening(), -most, most, path + ".dampening"));
-  RETURN_IF_ERROR(CheckRange(group.beta1(), 0, below_1, path + ".beta1"));
-  RETURN_IF_ERROR(CheckRange(group.beta2(), 0, below_1, path + ".beta2"));
-  RETURN_IF_ERROR(CheckRange(group.epsilon(), 0, most, path + ".epsilon"));
-  if (!group.nesterov() || (group.momentum() > 0 && group.dampening() == 0)) {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kOutOfRange, path + ".nesterov", "true",
-                      "false, or a momentum without dampening beside it");
-}
-
-ParameterSettings SettingsOf(const v1::UpdateParametersRequest::Group& group) {
-  ParameterSettings settings;
-  settings.learning_rate = group.learning_rate();
-  settings.weight_decay = group.weight_decay();
-  settings.momentum = group.momentum();
-  settings.dampening = group.dampening();
-  settings.nesterov = group.nesterov() ? 1 : 0;
-  if (group.has_beta1()) settings.beta1 = group.beta1();
-  if (group.has_beta2()) settings.beta2 = group.beta2();
-  if (group.has_epsilon()) settings.epsilon = group.epsilon();
-  settings.maximize = group.maximize() ? 1 : 0;
-  return settings;
-}
-
-TensorDescriptor StepDescriptor() {
-  TensorDescriptor step;
-  step.dtype = DataType::kI64;
-  return step;
-}
-
-// Returns the descriptor of the state `index` of a parameter.
-TensorDescriptor StateDescriptor(const TensorDescriptor& value, size_t index) {
-  return index == 2 ? StepDescriptor() : value;
-}
-
-}  // namespace
-
-// One parameter that has a gradient.
-struct UpdateParametersCall::Item {
-  std::string name;
-  KeptTensor value;
-  KeptTensor gradient;
-  ParameterSettings settings;
-};
 
 UpdateParametersCall::UpdateParametersCall(
     const CallServices& services, grpc::GenericCallbackServerContext* context)
-    : UnaryCall(services, context, "UpdateParameters", Role::kTrain, "update") {
-}
-
-absl::StatusOr<std::vector<UpdateParametersCall::Item>>
-UpdateParametersCall::FindItems(const v1::UpdateParametersRequest& head) {
-  std::vector<Item> items;
-  std::set<std::string> seen;
-  for (int i = 0; i < head.groups_size(); ++i) {
-    const v1::UpdateParametersRequest::Group& group = head.groups(i);
-    const std::string path = absl::StrCat("groups[", i, "]");
-    RETURN_IF_ERROR(CheckGroup(group, path));
-    for (const std::string& name : group.parameters()) {
-      if (!seen.insert(name).second) {
-        return InvalidField(Reason::kDuplicate, path + ".parameters",
-                            absl::StrCat("'", name, "' twice"),
-                            "each parameter in one group");
-      }
-      Item item{name, {}, {}, SettingsOf(group)};
-      ASSIGN_OR_RETURN(item.value,
-                       session().Find(name, 0, path + ".parameters"));
-      const auto& tensors = session().state().tensors;
-      const auto gradient = tensors.find(NameOfKept(name, "gradient"));
-      if (gradient == tensors.end()) continue;
-      item.gradient = gradient->second;
-      RETURN_IF_ERROR(CheckItem(item));
-      items.push_back(std::move(item));
-    }
-  }
-  return items;
-}
-
-absl::Status UpdateParametersCall::CheckItem(const Item& item) const {
-  const TensorDescriptor& value = item.value.descriptor;
-  if (value.dtype != DataType::kF32 || !IsRowMajor(value.layout)) {
-    return InvalidField(Reason::kDtypeMismatch, item.name, ToString(value),
-                        "a row-major parameter in f32");
-  }
-  const TensorDescriptor& gradient = item.gradient.descriptor;
-  if (gradient.dtype == value.dtype && gradient.dims == value.dims) {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kShapeMismatch, NameOfKept(item.name, "gradient"),
-                      ToString(gradient), ToString(value));
-}
-
-TensorPlace UpdateParametersCall::PlaceSettings(
-    const v1::UpdateParametersRequest& head, const std::vector<Item>& items) {
-  UpdateSettings settings;
-  if (head.has_gradient_scale())
-    settings.gradient_scale = head.gradient_scale();
-  settings.clip_norm = head.clip_norm();
-  settings.skip_nonfinite = head.skip_nonfinite() ? 1 : 0;
-  auto bytes = std::make_shared<std::vector<std::byte>>(
-      sizeof(settings) + items.size() * sizeof(ParameterSettings));
-  std::memcpy(bytes->data(), &settings, sizeof(settings));
-  for (size_t i = 0; i < items.size(); ++i) {
-    std::memcpy(
-        bytes->data() + sizeof(settings) + i * sizeof(ParameterSettings),
-        &items[i].settings, sizeof(ParameterSettings));
-  }
-  TensorPlace place;
-  place.data = bytes->data();
-  place.owner = std::move(bytes);
-  return place;
-}
-
-absl::Status UpdateParametersCall::PlaceItem(const Item& item,
-                                             UpdatedParameter* parameter,
-                                             TensorPlaces* places) {
-  const TensorDescriptor& value = item.value.descriptor;
-  parameter->dims = value.dims;
-  parameter->keeps_state =
-      optimizer_ != Optimizer::kSgd || item.settings.momentum != 0;
-  places->operands.push_back(PlaceOf(item.value));
-  places->operands.push_back(PlaceOf(item.gradient));
-  KeptResults kept(&session(), reservation());
-  ASSIGN_OR_RETURN(TensorPlace now, kept.Write(item.name, value));
-  places->results.push_back(std::move(now));
-  const absl::Span<const absl::string_view> states = StatesOf(optimizer_);
-  const auto& tensors = session().state().tensors;
-  for (size_t i = 0; i < states.size(); ++i) {
-    const std::string name = NameOfKept(item.name, states[i]);
-    const TensorDescriptor descriptor = StateDescriptor(value, i);
-    const auto old = tensors.find(name);
-    const bool is_there = parameter->keeps_state && old != tensors.end() &&
-                          old->second.descriptor.dtype == descriptor.dtype &&
-                          old->second.descriptor.dims == descriptor.dims;
-    if (i == 0) parameter->has_state = is_there;
-    if (is_there != parameter->has_state) {
-      return InvalidField(Reason::kMissing, name, "no fitting tensor",
-                          ToString(descriptor));
-    }
-    places->operands.push_back(is_there ? PlaceOf(old->second) : TensorPlace());
-    if (!parameter->keeps_state) continue;
-    ASSIGN_OR_RETURN(TensorPlace state, kept.Write(name, descriptor));
-    places->results.push_back(std::move(state));
-  }
-  return absl::OkStatus();
-}
+    : UnaryCall(services, context, "UpdateParameters", Role::kTrain, "update"),
+      step_(&session(), reservation(), "") {}
 
 absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
     grpc::ByteBuffer* message) {
@@ -210,29 +19,11 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
   RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
-  ASSIGN_OR_RETURN(optimizer_, OptimizerOf(head.algorithm()));
-  const double most = std::numeric_limits<double>::max();
-  RETURN_IF_ERROR(
-      CheckRange(head.gradient_scale(), -most, most, "gradient_scale"));
-  RETURN_IF_ERROR(CheckRange(head.clip_norm(), 0, most, "clip_norm"));
-  ASSIGN_OR_RETURN(const std::vector<Item> items, FindItems(head));
-  TensorPlaces places;
-  places.operands.push_back(PlaceSettings(head, items));
-  std::vector<UpdatedParameter> parameters(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    RETURN_IF_ERROR(PlaceItem(items[i], &parameters[i], &places));
-    const std::string gradient = NameOfKept(items[i].name, "gradient");
-    gradients_.push_back(gradient);
-    if (!head.keep_gradients()) {
-      session().writes()->tensors[gradient] = std::nullopt;
-    }
-  }
-  places.results.emplace_back();
+  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(head));
   RETURN_IF_ERROR(session().Promise());
   Request request;
-  request.operation =
-      std::make_shared<UpdateOperation>(optimizer_, std::move(parameters));
-  request.places = std::move(places);
+  request.operation = std::move(work.operation);
+  request.places = std::move(work.places);
   ASSIGN_OR_RETURN(
       const Router::Choice route,
       services().router->Route(*request.operation, {"", {true, 0}}));
@@ -243,20 +34,7 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
 
 absl::StatusOr<grpc::ByteBuffer> UpdateParametersCall::Encode(
     const JobOutcome& /*outcome*/, std::vector<LentBytes> results) {
-  UpdateSummary summary;
-  std::memcpy(&summary, results[0].data, sizeof(summary));
-  v1::UpdateParametersResponse head;
-  head.set_gradient_norm(summary.gradient_norm);
-  head.set_skipped(summary.skipped != 0);
-  if (summary.skipped != 0) {
-    // Values and states stay as they are; the gradients that weren't finite go.
-    std::erase_if(session().writes()->tensors,
-                  [](const auto& write) { return write.second.has_value(); });
-    for (const std::string& name : gradients_) {
-      session().writes()->tensors[name] = std::nullopt;
-    }
-  }
-  return JoinMessage(head, {});
+  return JoinMessage(step_.End(results[0]), {});
 }
 
 }  // namespace convgrad

@@ -124,11 +124,13 @@ Work Statistics(Tensors& t) {
 }
 
 Work NormRelu(Tensors& t) {
-  return {2 * t.blocks.bytes(), [&] {
-            RunForward(t.norm(),
-                       {.x = t.a.data(), .activation = Activation::kRelu, .y = t.y.data()},
-                       OneThread);
-          }};
+  return {
+      2 * t.blocks.bytes(), [&] {
+        RunForward(
+            t.norm(),
+            {.x = t.a.data(), .activation = Activation::kRelu, .y = t.y.data()},
+            OneThread);
+      }};
 }
 
 Work NormAddRelu(Tensors& t) {
@@ -176,13 +178,15 @@ Work GradientInput(Tensors& t) {
 }
 
 Work NormReluThenStatistics(Tensors& t) {
-  return {4 * t.blocks.bytes(), [&] {
-            RunForward(t.norm(),
-                       {.x = t.a.data(), .activation = Activation::kRelu, .y = t.y.data()},
-                       OneThread);
-            BatchNormStatistics(t.blocks, t.y.data(), t.scratch.data(),
-                                OneThread, {t.mean.data(), t.variance.data()});
-          }};
+  return {
+      4 * t.blocks.bytes(), [&] {
+        RunForward(
+            t.norm(),
+            {.x = t.a.data(), .activation = Activation::kRelu, .y = t.y.data()},
+            OneThread);
+        BatchNormStatistics(t.blocks, t.y.data(), t.scratch.data(), OneThread,
+                            {t.mean.data(), t.variance.data()});
+      }};
 }
 
 Work AddRelu(Tensors& t) {

@@ -125,8 +125,7 @@ class CrossEntropy {
     for (int64_t c = 0; c < shape_.logits.padded_channels(); ++c) {
       double gradient = 0;
       if (!is_ignored && c < shape_.logits.channels) {
-        gradient =
-            exponentials[c] / sum * total - SmoothShare() * WeightOf(c);
+        gradient = exponentials[c] / sum * total - SmoothShare() * WeightOf(c);
         if (c == target_[position]) gradient -= of_target;
         gradient *= scale;
       }
@@ -245,7 +244,8 @@ class CrossEntropyGroup final : public NetworkGroup {
            const auto* from = context.Read<float>(gradient);
            const int64_t channels = shape.logits.padded_channels();
            context.ForParts(shape.chunks(), [&](int64_t chunk) {
-             const int64_t end = std::min(shape.positions(), (chunk + 1) * kChunk) * channels;
+             const int64_t end =
+                 std::min(shape.positions(), (chunk + 1) * kChunk) * channels;
              for (int64_t i = chunk * kChunk * channels; i < end; ++i) {
                StoreElement(shape.logits.dtype, factor * from[i],
                             context.At(dx), i);

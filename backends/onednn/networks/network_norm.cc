@@ -45,8 +45,7 @@ class Norm final : public NetworkGroup {
       : step_(program.steps[steps.first]),
         result_(program.steps[steps.last()].result) {
     if (steps.activation != GroupSteps::kNone) {
-      const bool caps =
-          program.steps[steps.activation].op == Operator::kRelu6;
+      const bool caps = program.steps[steps.activation].op == Operator::kRelu6;
       buffers_.activation = caps ? Activation::kRelu6 : Activation::kRelu;
     }
     if (steps.add == GroupSteps::kNone) return;
@@ -278,17 +277,16 @@ class Norm final : public NetworkGroup {
          .writes = {scratch, dx},
          .function = [=, shape = shape_, buffers = buffers_,
                       activation = ActivationOfX()](const RunContext& context) {
-           RunGradientInput(
-               shape.At(context, buffers, scratch),
-               {.dy = context.At(dy),
-                .x = context.At(buffers.x),
-                .activation = activation,
-                .dx = context.At(dx)},
-               {context.Write<double>(sums.dy_xhat),
-                context.Write<double>(sums.dy)},
-               [&](int64_t count, auto part) {
-                 context.ForParts(count, part);
-               });
+           RunGradientInput(shape.At(context, buffers, scratch),
+                            {.dy = context.At(dy),
+                             .x = context.At(buffers.x),
+                             .activation = activation,
+                             .dx = context.At(dx)},
+                            {context.Write<double>(sums.dy_xhat),
+                             context.Write<double>(sums.dy)},
+                            [&](int64_t count, auto part) {
+                              context.ForParts(count, part);
+                            });
          }});
   }
 

@@ -86,7 +86,8 @@ class AddGroup final : public NetworkGroup {
   AddGroup(const convgrad::Program& program, const GroupSteps& steps)
       : step_(program.steps[steps.first]),
         result_(program.steps[steps.last()].result) {
-    if (steps.activation != GroupSteps::kNone) op_.activation = Activation::kRelu;
+    if (steps.activation != GroupSteps::kNone)
+      op_.activation = Activation::kRelu;
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {

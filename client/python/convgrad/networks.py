@@ -100,6 +100,8 @@ class Run(NamedTuple):
     values: dict[str, Array]
     """By name: values of the program; gradients of inputs as "INPUT#gradient"."""
     report: network_pb2.RunReport
+    updated: Updated | None = None
+    """Of a run with an update."""
 
 
 def gradient_name(name: str) -> str:
@@ -127,14 +129,15 @@ def drop_programs(*names: str, tapes: Iterable[str] = (),
 
 def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
-        backward: Backward | None = None, change: bool = False,
-        timeout: float | None = None) -> Call[Run]:
+        backward: Backward | None = None, update: Update | None = None,
+        change: bool = False, timeout: float | None = None) -> Call[Run]:
     """Runs a loaded program on inputs: arrays, or names of kept tensors.
 
     Returns the values named in `fetched`, by default the program's outputs. Under the name
     `tape` the session keeps what backward() needs. With `backward` gradients of the
-    program's first output, a scalar, are computed in the same call. Either changes the
-    session; `change=True` says so of another run, whose batch_norm or dropout is training
+    program's first output, a scalar, are computed in the same call, and with `update` the
+    parameters are stepped by them: a whole step of training, all or nothing. Each of them
+    changes the session; `change=True` says so of another run, whose batch_norm or dropout is training
     (Program.is_training).
     """
     request = network_pb2.RunProgramRequest(program=program, fetched=fetched, tape=tape)
@@ -145,7 +148,9 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         request.backward.CopyFrom(network_pb2.RunBackward(
             input_gradients=backward.input_gradients,
             leave_parameters=backward.leave_parameters))
-    is_change = change or bool(tape) or backward is not None
+    if update is not None:
+        request.update.CopyFrom(update.message())
+    is_change = change or bool(tape) or backward is not None or update is not None
     return Call(_SERVICE + "RunProgram",
                 join_message(request.SerializeToString(), payloads),
                 functools.partial(_decode_run, network_pb2.RunProgramResponse),
@@ -217,10 +222,15 @@ def _decode_run(kind: Any, response: bytes) -> Run:
         message = kind.FromString(head)
     except Exception as error:  # ValueError, or protobuf's DecodeError
         raise bad_reply("message", error, "a response") from None
-    return Run({value.name: array_of(value.name, value.tensor, payloads)
-                for value in message.values}, message.report)
+    values = {value.name: array_of(value.name, value.tensor, payloads)
+              for value in message.values}
+    is_step = kind is network_pb2.RunProgramResponse and message.HasField("update")
+    return Run(values, message.report, _updated(message.update) if is_step else None)
 
 
 def _decode_update(response: bytes) -> Updated:
-    message = network_pb2.UpdateParametersResponse.FromString(response)
+    return _updated(network_pb2.UpdateParametersResponse.FromString(response))
+
+
+def _updated(message: network_pb2.UpdateParametersResponse) -> Updated:
     return Updated(message.skipped, message.gradient_norm)

@@ -121,9 +121,7 @@ def train_ahead(run: Run, net: convgrad.torch.RemoteNetwork,
     start = time.perf_counter()
     futures = []
     for images, labels in batches:
-        optimizer.zero_grad()
-        futures.append(net.submit_forward_backward(images, labels))
-        optimizer.step()
+        futures.append(net.submit_train_step(images, labels, optimizer=optimizer))
     run.losses = [future.result() for future in futures]
     run.seconds = time.perf_counter() - start
 

@@ -120,8 +120,10 @@ TEST(BatchNormTest, NonfiniteStaysInItsChannel) {
                           {e.mean.data(), e.variance.data()});
       EXPECT_EQ(e.mean[1], kInf);
       ChannelTensor y(blocks);
-      RunForward(e.norm, {.x = e.x.data(), .activation = Activation::kRelu, .y = y.data()},
-                 InOrder);
+      RunForward(
+          e.norm,
+          {.x = e.x.data(), .activation = Activation::kRelu, .y = y.data()},
+          InOrder);
       y.ForEach([&](int64_t n, int64_t c, int64_t s) {
         ASSERT_EQ(std::isnan(y.At(n, c, s)), c == 1 || c == 3) << c;
       });
@@ -162,8 +164,8 @@ TEST(BatchNormTest, ForwardWithAddendAndActivation) {
   ForEachSimdTarget([] {
     for (const ChannelBlocks& blocks : ManyBlocks()) {
       for (bool with_addend : {false, true}) {
-        for (Activation activation : {Activation::kNone, Activation::kRelu,
-                                      Activation::kRelu6}) {
+        for (Activation activation :
+             {Activation::kNone, Activation::kRelu, Activation::kRelu6}) {
           ExpectForward(blocks, with_addend, activation);
         }
       }
@@ -183,7 +185,9 @@ struct GradientCase {
 // The gradients of one forward, by the kernels.
 struct Gradients {
   Gradients(Example& e, const GradientCase& kind)
-      : y(e.x.blocks()), more(Random(e.x.blocks(), 5)), masked(e.x.blocks()),
+      : y(e.x.blocks()),
+        more(Random(e.x.blocks(), 5)),
+        masked(e.x.blocks()),
         dx(e.x.blocks()) {
     e.norm.training = kind.training;
     RunForward(e.norm,
@@ -218,9 +222,8 @@ double MaskedDy(const Example& e, const Gradients& found,
   double dy = e.dy.At(n, c, s);
   if (kind.two_parts) dy = found.masked.At(n, c, s);
   if (kind.activation == Activation::kNone) return dy;
-  const double before =
-      e.Xhat(n, c, s) * e.gamma[c] + e.beta[c] +
-      (kind.addend ? e.addend.At(n, c, s) : 0);
+  const double before = e.Xhat(n, c, s) * e.gamma[c] + e.beta[c] +
+                        (kind.addend ? e.addend.At(n, c, s) : 0);
   if (before <= 0) return 0;
   return kind.activation == Activation::kRelu6 && before >= 6 ? 0 : dy;
 }
@@ -277,8 +280,8 @@ TEST(BatchNormTest, Gradients) {
   ForEachSimdTarget([] {
     for (const ChannelBlocks& blocks : ManyBlocks()) {
       for (bool training : {false, true}) {
-        for (Activation activation : {Activation::kNone, Activation::kRelu,
-                                      Activation::kRelu6}) {
+        for (Activation activation :
+             {Activation::kNone, Activation::kRelu, Activation::kRelu6}) {
           ExpectGradients(blocks, {training, activation});
         }
         for (bool two_parts : {false, true}) {
@@ -330,13 +333,15 @@ TEST(BatchNormTest, SameBitsHoweverPartsRun) {
       BatchNormStatistics(blocks, e.x.data(), e.scratch.data(), team,
                           {e.mean.data(), e.variance.data()});
       ChannelTensor y(blocks), dx(blocks);
-      RunForward(e.norm, {.x = e.x.data(), .activation = Activation::kRelu, .y = y.data()}, team);
+      RunForward(
+          e.norm,
+          {.x = e.x.data(), .activation = Activation::kRelu, .y = y.data()},
+          team);
       const BatchNormSums sums{e.sum_dy_xhat.data(), e.sum_dy.data()};
-      RunGradientSums(e.norm,
-                      {.dy = e.dy.data(),
-                       .x = e.x.data(),
-                       .activation = Activation::kRelu},
-                      team, sums);
+      RunGradientSums(
+          e.norm,
+          {.dy = e.dy.data(), .x = e.x.data(), .activation = Activation::kRelu},
+          team, sums);
       RunGradientInput(e.norm,
                        {.dy = e.dy.data(),
                         .x = e.x.data(),
@@ -386,9 +391,7 @@ TEST(BatchNormTest, LargeResultsHaveTheSameBits) {
       EXPECT_FALSE(y == x);
       for (LargeTensor* result : {&dx, &other_dx}) {
         RunGradientInput(norm,
-                         {.dy = x.data(),
-                          .x = y.data(),
-                          .dx = result->data()},
+                         {.dy = x.data(), .x = y.data(), .dx = result->data()},
                          {dy_xhat.data(), dy.data()}, InOrder);
       }
       EXPECT_TRUE(dx == other_dx);

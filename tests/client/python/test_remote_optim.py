@@ -173,16 +173,43 @@ def test_a_mean_squared_error(make_remote):
     assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()}, 0, 0)
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-def test_a_batch_in_parts(make_remote, parts):
-    """The gradients of the whole, to the bit where numbers are integers over powers of 2."""
-    model, x, y = OfIntegers(), integers(8, 2, 6, 6, most=2), integers(8, 4)
+@pytest.mark.parametrize("parts", [1, 2, 4, 8])
+@pytest.mark.parametrize("is_exact", [True, False])
+def test_a_batch_in_parts(make_remote, parts, is_exact):
+    """The update of the whole, to the bit where numbers are integers over powers of 2."""
+    if is_exact:
+        model, x, y = OfIntegers(), integers(8, 2, 6, 6, most=2), integers(8, 4)
+    else:
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+                              nn.Linear(8 * 49, 5))
+        x, y = images(8, 3, 16, 16), torch.randn(8, 5)
     whole, split = make_remote(model), make_remote(model)
     loss = whole.forward_backward(x, y, loss="mse")
     losses = [split.submit_forward_backward(a, b, loss="mse", denominator=y.numel())
               for a, b in zip(x.chunk(parts), y.chunk(parts))]
     assert sum(one.result() for one in losses) == pytest.approx(loss, 1e-6)
-    assert_states(split.gradients(), whole.gradients(), 0, 0)
+    tolerances = (0, 0) if is_exact else (1e-4, 1e-6)
+    assert_states(split.gradients(), whole.gradients(), *tolerances)
+    for net in (whole, split):
+        optim.SGD(net.parameters(), lr=0.5).step()
+    assert_states(split.state_dict(), whole.state_dict(), *tolerances)
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.AdamW])
+def test_a_whole_step_in_one_call(make_remote, kind):
+    whole, parts = make_remote(make("Mobile")), make_remote(make("Mobile"))
+    in_one, in_three = kind(whole.parameters(), lr=0.01), kind(parts.parameters(), lr=0.01)
+    futures = []
+    for i in range(4):
+        x, y = images(seed=i), torch.tensor([0, 1, 2, 3])
+        loss = parts.forward_backward(x, y)
+        in_three.step()
+        in_three.zero_grad()
+        futures.append((whole.submit_train_step(x, y, optimizer=in_one), loss))
+    assert [found.result() for found, _ in futures] == [loss for _, loss in futures]
+    assert_states(whole.state_dict(), parts.state_dict(), 0, 0)
+    assert not whole.gradients()
+    assert whole.train_step(x, y, optimizer=in_one) == parts.forward_backward(x, y)
 
 
 def test_training_without_waiting(make_remote):

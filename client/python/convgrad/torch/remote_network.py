@@ -6,7 +6,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -25,6 +25,9 @@ from convgrad.torch.tapes import Tapes
 from convgrad.torch.tracing import bind, check_model, without_values
 from convgrad.torch.transfers import fetch, put
 from convgrad.torch.variants import Variant, Variants
+
+if TYPE_CHECKING:
+    from convgrad.torch.optim import RemoteOptimizer
 
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _LOSSES = ("cross_entropy", "mse")
@@ -113,13 +116,25 @@ class RemoteNetwork:
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Attribute) -> Future[float]:
         """As forward_backward, and returns before it is done."""
-        variant, arrays, dtype = self._loss_run(args, loss, attributes)
-        trainable = variant.imported.trainable
-        future = self.pipeline.submit(
-            self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
-            backward=Backward(leave_parameters=not trainable))
-        self._note_gradients(trainable)
-        return mapped(future, lambda run: float(run.values["loss"]))
+        return mapped(self._submit_loss_run(args, loss, attributes, None), _loss_of)
+
+    def train_step(self, *args: Any, optimizer: RemoteOptimizer, **keywords: Any) -> float:
+        """Runs forward, backward and the optimizer's step in one call; returns the loss.
+
+        As forward_backward, optimizer.step() and zero_grad(), but either all of it takes
+        effect or nothing. Gradients that are there already count, too.
+        """
+        return self.pipeline.result(
+            self.submit_train_step(*args, optimizer=optimizer, **keywords))
+
+    def submit_train_step(self, *args: Any, optimizer: RemoteOptimizer,
+                          loss: str = "cross_entropy",
+                          **attributes: Attribute) -> Future[float]:
+        """As train_step, and returns before it is done."""
+        update = optimizer.update(keep_gradients=False)
+        future = self._submit_loss_run(args, loss, attributes, update)
+        self._forget_gradients(update)
+        return mapped(future, _loss_of)
 
     def parameters(self) -> Iterator[RemoteParameter]:
         """Yields a handle for each parameter."""
@@ -232,6 +247,17 @@ class RemoteNetwork:
         """Keeps tensors under the names, and waits for it."""
         put(self.pipeline, tensors)
 
+    def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
+                         attributes: Mapping[str, Attribute],
+                         update: Update | None) -> Future[Run]:
+        variant, arrays, dtype = self._loss_run(args, loss, attributes)
+        trainable = variant.imported.trainable
+        future = self.pipeline.submit(
+            self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
+            backward=Backward(leave_parameters=not trainable), update=update)
+        self._note_gradients(trainable)
+        return future
+
     def _loss_run(self, args: tuple[Any, ...], loss: str,
                   attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:
         """Returns the program with the loss, its inputs, and the compute dtype."""
@@ -279,6 +305,10 @@ class RemoteNetwork:
                 "a session of its own for each network, or put=False"))
         self.put({name: tensor.detach() for name, tensor in tensors.items()})
         self._with_gradient = set()
+
+
+def _loss_of(run: Run) -> float:
+    return float(run.values["loss"])
 
 
 def _used(inputs: Mapping[str, Tensor], variant: Variant) -> dict[str, Tensor]:
