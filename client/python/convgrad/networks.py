@@ -137,8 +137,8 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
     `tape` the session keeps what backward() needs. With `backward` gradients of the
     program's first output, a scalar, are computed in the same call, and with `update` the
     parameters are stepped by them: a whole step of training, all or nothing. Each of them
-    changes the session; `change=True` says so of another run, whose batch_norm or dropout is training
-    (Program.is_training).
+    changes the session; `change=True` says so of another run, whose batch_norm or dropout
+    is training (Program.is_training).
     """
     request = network_pb2.RunProgramRequest(program=program, fetched=fetched, tape=tape)
     request.compute_dtype = layouts.wire_dtype(
