@@ -119,7 +119,7 @@ Exit ChildServer::Await() {
 }
 
 void ChildServer::AwaitMetric(const std::string& line) const {
-  const absl::Time limit = absl::Now() + absl::Seconds(20);
+  const absl::Time limit = absl::Now() + absl::Minutes(2);
   std::string metrics;
   while (absl::Now() < limit) {
     metrics = HttpGet(metrics_port_, "/metrics");

@@ -229,7 +229,7 @@ TEST_F(CppSessionTest, ListsSessions) {
   const auto session = Open(server_.address(), {.name = "train"});
   ASSERT_TRUE(session->Put("x", kInput, ViewOf(RandomFloats(kInputs, 1))).ok());
   auto client = Client::Connect(OptionsFor(server_.address()));
-  const auto list = (*client)->Sessions(false, absl::Now() + absl::Seconds(20));
+  const auto list = (*client)->Sessions(false, absl::Now() + absl::Minutes(1));
   ASSERT_TRUE(list.ok()) << list.status();
   ASSERT_EQ(list->sessions_size(), 1);
   EXPECT_EQ(list->sessions(0).name(), "train");

@@ -52,6 +52,10 @@ RawReply SendLarge(const std::string& address,
   grpc::GenericStub stub(grpc::CreateCustomChannel(
       address, grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
+  // gRPC 1.51 at times takes a connection in progress for one that failed, with
+  // what errno happens to be (https://github.com/grpc/grpc/pull/35064), and
+  // tries again where calls wait for that.
+  context.set_wait_for_ready(true);
   if (!declared.empty()) {
     context.AddMetadata("convgrad-request-bytes", declared);
   }

@@ -188,7 +188,7 @@ class MixedCallsTest : public testing::Test {
 
   // Waits until the server's metrics have all of `lines`.
   void AwaitMetrics(const std::vector<std::string>& lines) {
-    for (absl::Time give_up = absl::Now() + absl::Seconds(20);;) {
+    for (absl::Time give_up = absl::Now() + absl::Minutes(2);;) {
       const std::string text = HttpGet(server_.metrics_port(), "/metrics");
       std::string missing;
       for (const std::string& line : lines) {

@@ -101,7 +101,7 @@ std::shared_ptr<grpc::Channel> TestServer::NewChannel() const {
 }
 
 void TestServer::ExpectNothingHeld() {
-  const absl::Time limit = absl::Now() + absl::Seconds(20);
+  const absl::Time limit = absl::Now() + absl::Minutes(2);
   ServerGauges gauges = server_->gauges();
   while ((gauges.memory_used_bytes > 0 || gauges.buffers_outstanding > 0) &&
          absl::Now() < limit) {
@@ -115,7 +115,7 @@ void TestServer::ExpectNothingHeld() {
 }
 
 void TestServer::AwaitMetric(const std::string& line) {
-  const absl::Time limit = absl::Now() + absl::Seconds(20);
+  const absl::Time limit = absl::Now() + absl::Minutes(2);
   std::string text;
   do {
     text = absl::StrCat("\n", server_->MetricsText());

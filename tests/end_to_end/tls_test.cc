@@ -24,7 +24,7 @@ Config TlsConfig(const Authority& servers, const Authority* clients) {
 absl::Status Ask(const ClientOptions& options) {
   const auto client = Client::Connect(options);
   if (!client.ok()) return client.status();
-  return (*client)->Capabilities(absl::Now() + absl::Seconds(10)).status();
+  return (*client)->Capabilities(absl::Now() + absl::Minutes(1)).status();
 }
 
 ClientOptions WithCertificate(const std::string& server, const Authority& trust,
