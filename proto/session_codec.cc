@@ -28,7 +28,10 @@ absl::Status CheckPayload(const DecodedPut& put,
                                    ToString(*put.descriptor)));
 }
 
-absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
+// Where a put's bytes may come, beside regions.
+enum class ComeBy { kMessage, kStream };
+
+absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
                                      absl::Span<const int64_t> payload_bytes,
                                      const std::string& path) {
   DecodedPut put;
@@ -54,7 +57,11 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
       put.descriptor,
       DecodeTensor(tensor, message.groups() == 0 ? 1 : message.groups(),
                    tensor_path));
-  if (tensor.has_inline_()) {
+  if (way == ComeBy::kStream && tensor.has_stream()) {
+    put.is_streamed = true;
+    return put;
+  }
+  if (way == ComeBy::kMessage && tensor.has_inline_()) {
     put.payload_index = tensor.inline_().payload_index();
     RETURN_IF_ERROR(CheckPayload(put, payload_bytes, tensor_path));
     return put;
@@ -65,9 +72,11 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
                                  tensor_path + ".region"));
     return put;
   }
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, tensor_path + ".source",
-                    "another source", "inline, region, or a digest alone"});
+  return MakeError(
+      absl::StatusCode::kUnimplemented,
+      {Reason::kUnsupported, tensor_path + ".source", "another source",
+       absl::StrCat(way == ComeBy::kStream ? "stream" : "inline",
+                    ", region, or a digest alone")});
 }
 
 // Sets what part of a kept tensor is wanted.
@@ -110,22 +119,16 @@ bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
          same_groups && from.dims.size() >= 2;
 }
 
-}  // namespace
-
-absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
-    const v1::PutTensorsRequest& request,
+absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
+    const v1::PutTensorsRequest& request, ComeBy way,
     absl::Span<const int64_t> payload_bytes) {
-  if (request.tensors_size() > kMaxNamedTensors) {
-    return InvalidField(Reason::kOutOfRange, "tensors",
-                        absl::StrCat(request.tensors_size(), " tensors"),
-                        absl::StrCat("at most ", kMaxNamedTensors));
-  }
+  RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
   std::vector<bool> is_named(payload_bytes.size(), false);
   std::vector<DecodedPut> puts;
   for (int i = 0; i < request.tensors_size(); ++i) {
     const std::string path = absl::StrCat("tensors[", i, "]");
     ASSIGN_OR_RETURN(DecodedPut put,
-                     DecodePut(request.tensors(i), payload_bytes, path));
+                     DecodePut(request.tensors(i), way, payload_bytes, path));
     if (put.payload_index >= 0) is_named[put.payload_index] = true;
     puts.push_back(std::move(put));
   }
@@ -137,6 +140,70 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
         absl::StrCat("a tensor with inline.payload_index ", i));
   }
   return puts;
+}
+
+absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
+                               size_t expected) {
+  if (payload_bytes.size() == expected) return absl::OkStatus();
+  return InvalidField(Reason::kMalformed, "payloads",
+                      absl::StrCat(payload_bytes.size()),
+                      absl::StrCat(expected));
+}
+
+std::string TextOf(const v1::TensorFrame& frame, int64_t bytes) {
+  return absl::StrCat("tensor ", frame.tensor(), " from byte ",
+                      frame.byte_offset(), ", ", bytes, " bytes");
+}
+
+}  // namespace
+
+absl::Status CheckCount(int tensors, absl::string_view field) {
+  if (tensors <= kMaxNamedTensors) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, field,
+                      absl::StrCat(tensors, " tensors"),
+                      absl::StrCat("at most ", kMaxNamedTensors));
+}
+
+absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
+    const v1::PutTensorsRequest& request,
+    absl::Span<const int64_t> payload_bytes) {
+  return DecodeAll(request, ComeBy::kMessage, payload_bytes);
+}
+
+absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
+    const v1::PutTensorsStreamRequest& message,
+    absl::Span<const int64_t> payload_bytes) {
+  if (!message.has_header()) {
+    return InvalidField(Reason::kMalformed, "part",
+                        message.has_frame() ? "frame" : "nothing",
+                        "header: one header first, frames after it");
+  }
+  RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 0));
+  if (message.header().payloads_size() > 0) {
+    return InvalidField(Reason::kMalformed, "header.payloads",
+                        absl::StrCat(message.header().payloads_size()),
+                        "none: bytes come in frames");
+  }
+  return DecodeAll(message.header(), ComeBy::kStream, {});
+}
+
+absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
+                           absl::Span<const int64_t> payload_bytes,
+                           const v1::TensorFrame& expected, int64_t bytes) {
+  if (!message.has_frame()) {
+    return InvalidField(Reason::kMalformed, "part",
+                        message.has_header() ? "header" : "nothing",
+                        "frame: one header first, frames after it");
+  }
+  RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 1));
+  const v1::TensorFrame& frame = message.frame();
+  if (frame.tensor() == expected.tensor() &&
+      frame.byte_offset() == expected.byte_offset() &&
+      payload_bytes[0] == bytes) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, "frame",
+                      TextOf(frame, payload_bytes[0]), TextOf(expected, bytes));
 }
 
 absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,

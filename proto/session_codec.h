@@ -19,6 +19,8 @@ namespace convgrad {
 
 // More tensors in one call aren't an honest request.
 inline constexpr int kMaxNamedTensors = 4096;
+// Checks how many there are in the list `field`. Errors: kInvalidArgument.
+absl::Status CheckCount(int tensors, absl::string_view field);
 
 // One tensor of a PutTensorsRequest. Value type.
 struct DecodedPut {
@@ -26,6 +28,7 @@ struct DecodedPut {
   // Without a source: nullopt, and only the digest says what it is.
   std::optional<TensorDescriptor> descriptor;
   int payload_index = -1;  // -1: not in the message
+  bool is_streamed = false;
   std::optional<RegionRange> region;
   std::string digest;  // "" or 32 bytes
 };
@@ -36,6 +39,17 @@ struct DecodedPut {
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
     absl::Span<const int64_t> payload_bytes);
+
+// As DecodePuts, of the first message of a stream. Errors: as DecodePuts'.
+absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
+    const v1::PutTensorsStreamRequest& message,
+    absl::Span<const int64_t> payload_bytes);
+
+// Checks that a later message of the stream has the `expected` frame, with a
+// payload of `bytes`. Errors: kInvalidArgument.
+absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
+                           absl::Span<const int64_t> payload_bytes,
+                           const v1::TensorFrame& expected, int64_t bytes);
 
 // What is wanted of a kept tensor. Value type.
 struct WantedTensor {

@@ -179,15 +179,19 @@ void Call::OnCancel() {
 }
 
 void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
+  AwaitClientUntil(absl::Now() + services_.client_watch->AllowedFor(bytes),
+                   start);
+}
+
+void Call::AwaitClientUntil(absl::Time until,
+                            const std::function<void()>& start) {
   ClientWatch& watch = *services_.client_watch;
-  const absl::Time until =
-      std::min(absl::Now() + watch.AllowedFor(bytes), deadline_);
   const uint64_t id = watch.Add([this] { OnSlowClient(); });
   client_wait_ = id;
   HandOver();
   start();
   // Not before: OnSlowClient mustn't end a call for which gRPC is still asked.
-  watch.SetLimit(id, until);
+  watch.SetLimit(id, std::min(until, deadline_));
 }
 
 bool Call::StopAwaitingClient() {
@@ -196,6 +200,7 @@ bool Call::StopAwaitingClient() {
 
 void Call::WatchAnswer(int64_t bytes) {
   ClientWatch& watch = *services_.client_watch;
+  watch.Remove(answer_wait_);
   // gRPC's part of the call, which may be told to end after this one has gone.
   grpc_call* const call = context_->c_call();
   grpc_call_ref(call);

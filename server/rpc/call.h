@@ -99,9 +99,15 @@ class Call : public grpc::ServerGenericBidiReactor {
   // that OnSlowClient comes, on another thread. To be called last: the call may
   // be gone when this returns.
   void AwaitClient(int64_t bytes, const std::function<void()>& start);
+  // As AwaitClient, until this time.
+  void AwaitClientUntil(absl::Time until, const std::function<void()>& start);
   // To be called where what AwaitClient waits for has come. Returns false if
   // that is too late: OnSlowClient has the call, and nothing may touch it.
   bool StopAwaitingClient();
+
+  // Has gRPC break the call off if the client doesn't take `bytes` in time;
+  // in place of what was to be taken before.
+  void WatchAnswer(int64_t bytes);
 
   // Errors: kInvalidArgument if the client asks for no known priority.
   absl::Status ReadPriority();
@@ -143,8 +149,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Tells how the wait for memory ended.
   void EndWait(const absl::Status& status);
   void OnGranted(absl::StatusOr<Reservation> granted);
-  // Has gRPC drop an answer of `bytes` that the client doesn't take in time.
-  void WatchAnswer(int64_t bytes);
   // Leaves those who wait for their turn. Returns false if the call isn't one.
   bool CancelTurn();
   void OnCancel() final;

@@ -5,7 +5,9 @@
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
 #include "server/rpc/conv_call.h"
+#include "server/rpc/get_stream_call.h"
 #include "server/rpc/network_calls.h"
+#include "server/rpc/put_stream_call.h"
 #include "server/rpc/stream_call.h"
 #include "server/rpc/tensor_calls.h"
 
@@ -42,6 +44,8 @@ Call* MakeSessionCall(const CallServices& services,
     return nullptr;
   }
   if (method == "PutTensors") return new PutTensorsCall(services, context);
+  if (method == "PutTensorsStream") return new PutStreamCall(services, context);
+  if (method == "GetTensorsStream") return new GetStreamCall(services, context);
   if (method == "GetTensors") return new GetTensorsCall(services, context);
   if (method == "DropTensors") return new DropTensorsCall(services, context);
   if (method == "ListTensors") return new ListTensorsCall(services, context);

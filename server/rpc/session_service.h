@@ -9,10 +9,12 @@
 namespace convgrad {
 
 using SessionMethods = v1::ConvGradSessions::WithGenericMethod_PutTensors<
-    v1::ConvGradSessions::WithGenericMethod_GetTensors<
-        v1::ConvGradSessions::WithGenericMethod_DropTensors<
-            v1::ConvGradSessions::WithGenericMethod_ListTensors<
-                v1::ConvGradSessions::CallbackService>>>>;
+    v1::ConvGradSessions::WithGenericMethod_PutTensorsStream<
+        v1::ConvGradSessions::WithGenericMethod_GetTensors<
+            v1::ConvGradSessions::WithGenericMethod_GetTensorsStream<
+                v1::ConvGradSessions::WithGenericMethod_DropTensors<
+                    v1::ConvGradSessions::WithGenericMethod_ListTensors<
+                        v1::ConvGradSessions::CallbackService>>>>>>;
 
 // Thread-safe.
 class SessionService final : public SessionMethods {

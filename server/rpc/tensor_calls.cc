@@ -1,49 +1,21 @@
 #include "server/rpc/tensor_calls.h"
 
-#include <cstring>
-#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "backends/kernels/reorder.h"
 #include "convgrad/v1/session.pb.h"
 #include "proto/codec.h"
-#include "server/memory/admission.h"
+#include "proto/payload_message.h"
 #include "server/memory/lent_bytes.h"
-#include "server/rpc/tensor_places.h"
+#include "server/rpc/tensor_get.h"
+#include "server/rpc/tensor_put.h"
 
 namespace convgrad {
-namespace {
-
-absl::string_view View(const KeptBytes& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()),
-          static_cast<size_t>(bytes.size())};
-}
-
-v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor) {
-  v1::KeptTensorInfo info;
-  info.set_name(name);
-  *info.mutable_tensor() = EncodeDescriptor(tensor.descriptor);
-  info.mutable_tensor()->mutable_kept()->set_tensor_id(name);
-  info.mutable_tensor()->mutable_kept()->set_version(tensor.version);
-  info.set_version(tensor.version);
-  info.set_kept_bytes(tensor.quota_bytes());
-  return info;
-}
-
-template <typename Head>
-absl::Status CheckCount(const Head& names, absl::string_view field) {
-  if (names.size() <= kMaxNamedTensors) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, field,
-                      absl::StrCat(names.size(), " tensors"),
-                      absl::StrCat("at most ", kMaxNamedTensors));
-}
-
-}  // namespace
 
 PutTensorsCall::PutTensorsCall(const CallServices& services,
                                grpc::GenericCallbackServerContext* context)
@@ -62,69 +34,19 @@ void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
 
 absl::Status PutTensorsCall::Put(grpc::ByteBuffer* message) {
   v1::PutTensorsRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
-  const std::vector<int64_t> sizes = SizesOf(payloads);
+  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
+                   Split(message, &head));
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
-  ASSIGN_OR_RETURN(const std::vector<DecodedPut> puts, DecodePuts(head, sizes));
-  for (size_t i = 0; i < puts.size(); ++i) {
-    const std::string path = absl::StrCat("tensors[", i, "]");
-    RETURN_IF_ERROR(CheckName(puts[i].name, path + ".name"));
-    if (session().writes()->tensors.contains(puts[i].name)) {
-      return InvalidField(Reason::kDuplicate, path + ".name",
-                          absl::StrCat("'", puts[i].name, "' twice"),
-                          "a name of its own");
-    }
-    ASSIGN_OR_RETURN(session().writes()->tensors[puts[i].name],
-                     Keep(puts[i], &payloads, path));
+  ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
+                   DecodePuts(head, SizesOf(payloads)));
+  TensorPut put(&session(), services(), &sample_);
+  RETURN_IF_ERROR(put.Begin(std::move(puts), reservation()));
+  for (size_t i = 0; i < put.puts().size(); ++i) {
+    const int payload = put.puts()[i].payload_index;
+    if (payload >= 0) payloads[payload].CopyTo(put.data(i));
   }
-  return session().Promise();
-}
-
-absl::StatusOr<KeptTensor> PutTensorsCall::KeepByDigest(
-    const DecodedPut& put, const std::string& path) {
-  DigestIndex& digests = *session().table()->digests();
-  std::optional<KeptTensor> known =
-      digests.Find(session().settings().client, put.digest);
-  if (!known) {
-    return MakeError(absl::StatusCode::kNotFound,
-                     {Reason::kNotFound, path + ".digest",
-                      "the digest of bytes that the server doesn't have",
-                      "one that HaveTensors knows, or the bytes"});
-  }
-  digests.CountHit(known->bytes->size());
-  return *std::move(known);
-}
-
-absl::StatusOr<KeptTensor> PutTensorsCall::Keep(
-    const DecodedPut& put, std::vector<PayloadView>* payloads,
-    const std::string& path) {
-  if (!put.descriptor) return KeepByDigest(put, path);
-  std::optional<TensorPlace> region;
-  if (put.region) {
-    ASSIGN_OR_RETURN(region, PlaceInRegion(*put.region, path + ".tensor",
-                                           services().regions));
-    sample_.bytes_received += put.region->byte_length;
-  }
-  ASSIGN_OR_RETURN(const std::shared_ptr<KeptBytes> bytes,
-                   session().Take(*put.descriptor, reservation()));
-  if (region) {
-    if (bytes->size() > 0) {
-      std::memcpy(bytes->data(), region->data, bytes->size());
-    }
-  } else {
-    (*payloads)[put.payload_index].CopyTo(bytes->data());
-  }
-  sample_.bytes_copied += bytes->size();
-  const KeptTensor tensor{*put.descriptor, bytes, 0};
-  if (put.digest.empty()) return tensor;
-  if (DigestOf(*put.descriptor, View(*bytes)) != put.digest) {
-    return InvalidField(Reason::kByteCountMismatch, path + ".digest",
-                        "another digest than that of the bytes",
-                        "SHA-256 as session.proto defines it, or none");
-  }
-  return session().table()->digests()->Add(session().settings().client,
-                                           put.digest, tensor);
+  return put.Finish();
 }
 
 GetTensorsCall::GetTensorsCall(const CallServices& services,
@@ -143,51 +65,23 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
   v1::GetTensorsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(CheckCount(head.tensors(), "tensors"));
-  std::vector<std::pair<KeptTensor, WantedTensor>> found;
-  int64_t bytes = 0;
-  for (int i = 0; i < head.tensors_size(); ++i) {
-    const std::string path = absl::StrCat("tensors[", i, "]");
-    ASSIGN_OR_RETURN(KeptTensor kept,
-                     session().Find(head.tensors(i).name(), 0, path + ".name"));
-    ASSIGN_OR_RETURN(WantedTensor wanted,
-                     DecodeWanted(head.tensors(i), kept.descriptor, path));
-    bytes += *ByteSize(wanted.descriptor);
-    RETURN_IF_ERROR(CheckMessageBytes("response", bytes));
-    found.emplace_back(std::move(kept), std::move(wanted));
-  }
-  v1::GetTensorsResponse response;
-  response.set_number(session().state().number);
+  ASSIGN_OR_RETURN(const TensorGet get, TensorGet::Find(head, session()));
+  RETURN_IF_ERROR(CheckMessageBytes("response", get.bytes()));
+  ASSIGN_OR_RETURN(Reservation paid,
+                   services().memory->budget.TryReserve(get.CopyCapacity()));
+  v1::GetTensorsResponse response = get.Describe();
   std::vector<grpc::Slice> payloads;
-  for (const auto& [kept, wanted] : found) {
-    const auto index = static_cast<int>(payloads.size());
-    v1::KeptTensorInfo* info = response.add_tensors();
-    *info = InfoOf(head.tensors(index).name(), kept);
-    *info->mutable_tensor() = EncodeTensor(wanted.descriptor, index);
-    ASSIGN_OR_RETURN(grpc::Slice payload, BytesOf(kept, wanted));
-    payloads.push_back(std::move(payload));
+  for (size_t i = 0; i < get.count(); ++i) {
+    ASSIGN_OR_RETURN(LentBytes bytes, get.BytesOf(i, services().memory, &paid,
+                                                  &sample_.bytes_copied));
+    const auto index = static_cast<int>(i);
+    *response.mutable_tensors(index)->mutable_tensor() =
+        EncodeTensor(get.descriptor(i), index);
+    payloads.push_back(
+        SliceOver(bytes.data, bytes.size, std::move(bytes.owner)));
   }
-  sample_.bytes_sent = bytes;
+  sample_.bytes_sent = get.bytes();
   return JoinMessage(response, std::move(payloads));
-}
-
-absl::StatusOr<grpc::Slice> GetTensorsCall::BytesOf(
-    const KeptTensor& kept, const WantedTensor& wanted) {
-  const std::byte* source = kept.bytes->data() + wanted.first_byte;
-  const int64_t size = *ByteSize(wanted.descriptor);
-  if (wanted.descriptor == wanted.part) {
-    return SliceOver(source, size, kept.bytes);
-  }
-  auto owner = std::make_shared<LentBuffers>();
-  owner->memory = services().memory;
-  ASSIGN_OR_RETURN(owner->reservation, services().memory->budget.TryReserve(
-                                           BufferPool::CapacityFor(size)));
-  ASSIGN_OR_RETURN(Buffer buffer, services().memory->pool.Take(size));
-  Reorder::Make(wanted.part, wanted.descriptor).Run(source, buffer.data());
-  const std::byte* data = buffer.data();
-  owner->buffers.push_back(std::move(buffer));
-  sample_.bytes_copied += size;
-  return SliceOver(data, size, std::move(owner));
 }
 
 DropTensorsCall::DropTensorsCall(const CallServices& services,
@@ -203,7 +97,7 @@ absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
   RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
-  RETURN_IF_ERROR(CheckCount(head.names(), "names"));
+  RETURN_IF_ERROR(CheckCount(head.names_size(), "names"));
   for (int i = 0; i < head.names_size(); ++i) {
     RETURN_IF_ERROR(session()
                         .Find(head.names(i), 0, absl::StrCat("names[", i, "]"))

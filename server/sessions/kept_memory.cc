@@ -16,25 +16,32 @@ KeptBytes::KeptBytes(std::shared_ptr<KeptMemory> owner, Reservation reservation,
 
 KeptBytes::~KeptBytes() { owner_->used_bytes_ -= reservation_.bytes(); }
 
+absl::Status KeptMemory::TooMuch(Reason reason, int64_t bytes,
+                                 int64_t others) const {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {reason, "kept bytes",
+       absl::StrCat(bytes, " beside ", others, " that sessions keep"),
+       absl::StrCat("at most ", max_bytes_,
+                    ", the server's --max_kept_bytes")});
+}
+
+absl::Status KeptMemory::CheckFits(int64_t bytes) const {
+  if (bytes <= max_bytes_) return absl::OkStatus();
+  return TooMuch(Reason::kLimitExceeded, bytes, 0);
+}
+
 absl::StatusOr<std::shared_ptr<KeptBytes>> KeptMemory::Take(int64_t size,
                                                             Reservation* paid) {
   const int64_t bytes = BufferPool::CapacityFor(size);
-  const auto error = [&](Reason reason, int64_t others) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted,
-        {reason, "kept bytes",
-         absl::StrCat(bytes, " beside ", others, " that sessions keep"),
-         absl::StrCat("at most ", max_bytes_,
-                      ", the server's --max_kept_bytes")});
-  };
-  if (bytes > max_bytes_) return error(Reason::kLimitExceeded, 0);
+  RETURN_IF_ERROR(CheckFits(bytes));
   const int64_t others = used_bytes_.fetch_add(bytes);
   // Gives back what nobody took over.
   absl::Status status;
   Reservation reservation;
   Buffer buffer;
   if (others + bytes > max_bytes_) {
-    status = error(Reason::kBusy, others);
+    status = TooMuch(Reason::kBusy, bytes, others);
   } else if (paid != nullptr && paid->bytes() >= bytes) {
     reservation = paid->SplitToKeep(bytes);
   } else {

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "backends/core/status.h"
 #include "server/memory/call_memory.h"
 
 namespace convgrad {
@@ -55,12 +57,18 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   absl::StatusOr<std::shared_ptr<KeptBytes>> Take(int64_t size,
                                                   Reservation* paid);
 
+  // Returns whether `bytes`, as BufferPool::CapacityFor has them, may ever be
+  // kept. Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
+  absl::Status CheckFits(int64_t bytes) const;
+
   int64_t max_bytes() const { return max_bytes_; }
   int64_t used_bytes() const { return used_bytes_; }
   const std::shared_ptr<CallMemory>& memory() const { return memory_; }
 
  private:
   friend class KeptBytes;
+
+  absl::Status TooMuch(Reason reason, int64_t bytes, int64_t others) const;
 
   const std::shared_ptr<CallMemory> memory_;
   const int64_t max_bytes_;

@@ -100,6 +100,7 @@ class SessionClient {
 
   // To be called when a change was made otherwise.
   void Committed() { ++number_; }
+  void Failed() { ++epoch_; }
 
   // Returns what the next change says of itself.
   ChangeMetadata Next() const {
