@@ -14,7 +14,6 @@ from convgrad import operations
 from convgrad.client import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
 from convgrad.requests import Call
-from convgrad.streams import StreamReply
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -72,7 +71,7 @@ class Client(ClientBase):
 
     async def _receive(self, call: Call[R], responses: Any) -> R:
         stream, result = stream_of(call)
-        reply = StreamReply(stream.operation)
+        reply = stream.reply()
         try:
             async for response in responses:
                 reply.take(response)

@@ -149,14 +149,16 @@ class ChannelPool:
             return slot
 
     def method(self, slot: Slot, name: str) -> Any:
-        """Returns what calls the method, bytes to bytes; streams have names in -Stream.
+        """Returns what calls the method, bytes to bytes; streams have names in -Stream,
+        and one answer where something is put.
 
         `name` is of the service ConvGrad unless it says which: "ConvGradSessions/...".
         """
         with self._lock:
             if name not in slot.methods:
-                make = (slot.channel.stream_stream if name.endswith("Stream")
-                        else slot.channel.unary_unary)
+                make = (slot.channel.unary_unary if not name.endswith("Stream")
+                        else slot.channel.stream_unary if "/Put" in name
+                        else slot.channel.stream_stream)
                 slot.methods[name] = make(
                     _PACKAGE + (name if "/" in name else _SERVICE + name))
             return slot.methods[name]

@@ -19,13 +19,11 @@ from convgrad import operations
 from convgrad.channels import ChannelPool, Connections, Slot, Token
 from convgrad.errors import Cancelled, ConvgradError, DeadlineExceeded, from_rpc
 from convgrad.leases import open_session, resume_session
-from convgrad.replies import Arrays
 from convgrad.requests import Call
 from convgrad.retries import RetryPolicy
 from convgrad.sessions import Session
-from convgrad.streams import Stream, StreamReply
+from convgrad.streams import Streamed
 from convgrad.tls import Tls
-from convgrad.v1 import service_pb2
 
 _LOG = logging.getLogger("convgrad")
 
@@ -113,7 +111,9 @@ class ClientBase:
         """Starts an attempt. Returns the response, or a stream's iterator of them."""
         message: Any = call.message
         method = call.method
-        if message is None:
+        if call.frames is not None:
+            message = call.frames()
+        elif message is None:
             message, method = stream_of(call)[0].requests(), method + "Stream"
         return self._pool.method(slot, method)(
             message, timeout=remaining(deadline), metadata=self._metadata(call))
@@ -190,7 +190,7 @@ def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
             and not call.options.get("self_check", False))
 
 
-def stream_of(call: Call[R]) -> tuple[Stream, Callable[[Arrays, service_pb2.Report], R]]:
+def stream_of(call: Call[R]) -> tuple[Streamed, Callable[..., R]]:
     assert call.stream is not None and call.result is not None
     return call.stream, call.result
 
@@ -258,15 +258,17 @@ class Client(ClientBase):
         return Session(self, opened, keep_open)
 
     def start(self, call: Call[Any], seconds: float | None) -> grpc.Future:
-        """Starts one attempt of a call that is a message. Raises Cancelled after close()."""
+        """Starts one attempt of a call with one message as its answer. Raises Cancelled
+        after close()."""
         try:
             return self._start(self._pool.pick(call.target), call, seconds)
         except ValueError:  # of a channel that is closed meanwhile
             raise Cancelled("the client is closed") from None
 
     def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> grpc.Future:
+        message: Any = call.message if call.frames is None else call.frames()
         return self._pool.method(slot, call.method).future(
-            call.message, timeout=seconds, metadata=self._metadata(call))
+            message, timeout=seconds, metadata=self._metadata(call))
 
     def run(self, call: Call[R]) -> R:
         """Sends a prepared call, again where that may help."""
@@ -307,7 +309,7 @@ class Client(ClientBase):
 
     def _receive(self, call: Call[R], responses: Any) -> R:
         stream, result = stream_of(call)
-        reply = StreamReply(stream.operation)
+        reply = stream.reply()
         try:
             for response in responses:
                 reply.take(response)

@@ -1,9 +1,8 @@
-"""Tensors that a session keeps: how calls name them, put them and get them."""
+"""Tensors that a session keeps: how calls name them and get them."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ from convgrad.errors import bad_reply, invalid
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.problem import Dims
 from convgrad.v1 import session_pb2, tensor_pb2
-from convgrad.wire import join_message, split_message
 
 # As kMaxNamedTensors in proto/session_codec.h.
 MAX_TENSORS = 4096
@@ -71,56 +69,9 @@ def descriptor_of(tensor: tensor_pb2.Tensor) -> Descriptor:
                       tensor.c0 if layouts.is_blocked(layout) else 0)
 
 
-@dataclass(frozen=True)
-class Put:
-    """A tensor to be kept, packed."""
-
-    name: str
-    descriptor: Descriptor
-    payload: memoryview
-
-    def digest(self) -> bytes:
-        """As NamedPut.digest in proto/convgrad/v1/session.proto."""
-        digest = hashlib.sha256(f"{self.descriptor}\n".encode())
-        digest.update(self.payload)
-        return digest.digest()
-
-
-def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
-    """Raises InvalidArgument for a dtype or layout that sessions don't keep."""
-    found = np.asarray(array)
-    dtype = layouts.name_of_dtype(found.dtype, f"tensors.{name}.dtype", KEPT_DTYPES)
-    layout = layouts.layout_named(layout)
-    layouts.wire_layout(layout, f"tensors.{name}.layout")
-    if layouts.is_blocked(layout):
-        raise invalid("LAYOUT_MISMATCH", f"tensors.{name}.layout", layout,
-                      "a row-major layout, whose dims follow from the array's shape")
-    dims = layouts.logical_dims(found.shape, layout)
-    packed, layout = layouts.pack(found, layout)
-    payload = packed.reshape(-1).view(np.uint8).data
-    return Put(name, Descriptor(dtype, layout, dims), payload)
-
-
-def put_message(puts: Sequence[Put], digests: Mapping[str, bytes],
-                known: frozenset[bytes] = frozenset()) -> bytes:
-    """Returns PutTensorsRequest, without the bytes of the digests in `known`."""
-    head = session_pb2.PutTensorsRequest()
-    payloads: list[memoryview] = []
-    for put in puts:
-        message = head.tensors.add(name=put.name, digest=digests.get(put.name, b""))
-        if message.digest and message.digest in known:
-            continue
-        describe(put.descriptor, message.tensor)
-        message.tensor.inline.payload_index = len(payloads)
-        payloads.append(put.payload)
-    return join_message(head.SerializeToString(), payloads)
-
-
-def got_tensors(response: bytes) -> dict[str, Array]:
-    """Returns the arrays of a GetTensorsResponse, in memory of their own."""
-    head, payloads = split_message(response)
-    return {info.name: array_of(info.name, info.tensor, payloads)
-            for info in session_pb2.GetTensorsResponse.FromString(head).tensors}
+def empty_array(descriptor: Descriptor) -> Array:
+    """Returns an array for a tensor's bytes."""
+    return np.empty(descriptor.shape(), KEPT_DTYPES[descriptor.dtype])
 
 
 def array_of(name: str, tensor: tensor_pb2.Tensor, payloads: Sequence[memoryview]) -> Array:
@@ -132,7 +83,7 @@ def array_of(name: str, tensor: tensor_pb2.Tensor, payloads: Sequence[memoryview
     payload, expected = payloads[index], descriptor.byte_size()
     if payload.nbytes != expected:
         raise bad_reply(name, f"{payload.nbytes} bytes", expected)
-    array = np.empty(descriptor.shape(), KEPT_DTYPES[descriptor.dtype])
+    array = empty_array(descriptor)
     array.reshape(-1).view(np.uint8)[...] = np.frombuffer(payload, np.uint8)
     return array
 

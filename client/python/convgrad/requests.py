@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +15,7 @@ from convgrad.layouts import Array, Descriptor
 from convgrad.options import Options, wire_options
 from convgrad.problem import Dims, fits, resolve, text_of
 from convgrad.replies import Arrays, decode
-from convgrad.streams import Stream
+from convgrad.streams import Stream, Streamed
 from convgrad.v1 import operation_pb2, service_pb2
 from convgrad.wire import join_message
 
@@ -42,10 +42,12 @@ class Call(Generic[R]):
     decode: Callable[[bytes], R]
     request_id: bytes = b""
     options: Options = field(default_factory=Options)
-    stream: Stream | None = None
+    stream: Streamed | None = None
     """The same as a stream, for servers whose messages are too small."""
-    result: Callable[[Arrays, service_pb2.Report], R] | None = None
-    """Makes the result of what the stream brought."""
+    result: Callable[..., R] | None = None
+    """Makes the result of what the stream's reply has gathered."""
+    frames: Callable[[], Iterator[bytes]] | None = None
+    """Yields the messages of a call that has several, and one as its answer."""
     results: dict[str, Descriptor] = field(default_factory=dict)
     """What the call computes."""
     kept_results: dict[str, str] = field(default_factory=dict)

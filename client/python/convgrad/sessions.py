@@ -15,13 +15,14 @@ import numpy.typing as npt
 from convgrad import layouts, networks, operations
 from convgrad.attempts import Instead, Opened, Read
 from convgrad.changes import Changes
-from convgrad.errors import Cancelled, ConvgradError, NotFound, invalid, message_of
-from convgrad.kept import Kept, Put, got_tensors, listed_tensors, put_message, put_of
+from convgrad.errors import Cancelled, NotFound, invalid, message_of
+from convgrad.kept import Kept, listed_tensors
 from convgrad.layouts import Descriptor
 from convgrad.leases import close_session, renew_regularly
 from convgrad.options import timeout_of
 from convgrad.reads import run_read
 from convgrad.requests import MAX_PAYLOAD_BYTES, Call
+from convgrad.transfers import PutRequest, all_bytes, get_call, put_of, sent
 from convgrad.v1 import session_pb2
 from convgrad.validation import OPERANDS
 
@@ -32,6 +33,8 @@ R = TypeVar("R")
 Prepared = tuple[Call[R], "Instead | None"]
 
 _SERVICE = "ConvGradSessions/"
+# What every server's messages hold: not asked for.
+_UNASKED_BYTES = 64 << 10
 
 
 def _method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
@@ -110,6 +113,7 @@ class Session:
         self._lock = threading.Lock()
         self._known: dict[str, Descriptor] = {}
         self._known_failures = 0
+        self._max_message_bytes: int | None = None
         renew_regularly(client, opened, self._changes)
         # Who forgets to close it has it expire.
         self._stop = weakref.finalize(self, self._changes.stop,
@@ -165,7 +169,7 @@ class Session:
 
         A weight's `layout` is OIX, OXI or XIO; `layouts` has those of single names. With
         `dedupe` the server is asked first which of the bytes it has, in any session of
-        this client, and those aren't sent.
+        this client, and those aren't sent. What one message can't hold goes as a stream.
         Errors: ResourceExhausted if the session's quota or the server's memory is full.
         """
         arrays = name if isinstance(name, Mapping) else {name: array}
@@ -173,18 +177,16 @@ class Session:
             raise invalid("MISSING", "array", "nothing", "one beside the name")
         puts = [put_of(key, value, (layouts or {}).get(key, layout))  # type: ignore[arg-type]
                 for key, value in arrays.items()]
-        size = sum(put.payload.nbytes for put in puts)
-        if size > MAX_PAYLOAD_BYTES:
-            raise invalid("LIMIT_EXCEEDED", "request", f"{size} bytes",
-                          f"at most {MAX_PAYLOAD_BYTES} in one put")
         self._remember({put.name: put.descriptor for put in puts})
         call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
                                 options=timeout_of(timeout), is_change=True)
+        limit = self._message_limit(sum(put.payload.nbytes for put in puts))
         if not dedupe:
-            return replace(call, message=put_message(puts, {})), None
+            return sent(call, PutRequest(puts, {}), limit), None
         digests = {put.name: put.digest() for put in puts}
-        return (replace(call, message=put_message(puts, digests, self._have(digests.values()))),
-                lambda error: _all_bytes(error, call, puts, digests))
+        known = self._have(digests.values())
+        return (sent(call, PutRequest(puts, digests, known), limit),
+                lambda error: all_bytes(error, call, PutRequest(puts, digests), limit))
 
     @_method
     def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
@@ -203,10 +205,8 @@ class Session:
                     layouts.name_of_dtype(dtype, "dtype", layouts.KEPT_DTYPES))
             if layout is not None:
                 wanted.layout = layouts.wire_layout(layouts.layout_named(layout), "layout")
-        return Call(_SERVICE + "GetTensors", request.SerializeToString(),
-                    lambda response: (got_tensors(response)[name] if isinstance(name, str)
-                                      else got_tensors(response)),
-                    options=timeout_of(timeout)), None
+        return get_call(_SERVICE + "GetTensors", request, timeout_of(timeout),
+                        lambda arrays: arrays[name] if isinstance(name, str) else arrays), None
 
     @_method
     def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
@@ -257,6 +257,16 @@ class Session:
             session_pb2.HaveTensorsResponse.FromString, target=self._opened.target))
         return frozenset(digest for digest, have in zip(asked, answer.have) if have)
 
+    def _message_limit(self, size: int) -> int:
+        """Returns how many bytes a request of `size` may have as one message."""
+        if size <= _UNASKED_BYTES:
+            return _UNASKED_BYTES + size
+        if self._max_message_bytes is None:
+            answer = self._client.run(replace(operations.capabilities(),
+                                              target=self._opened.target))
+            self._max_message_bytes = answer.limits.max_message_bytes
+        return min(self._max_message_bytes, MAX_PAYLOAD_BYTES)
+
     def _operand(self, tensor: Any) -> Any:
         return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor
 
@@ -287,11 +297,3 @@ class Session:
 
 def _is_change(call: Call[Any]) -> bool:
     return call.is_change or bool(call.kept_results)
-
-
-def _all_bytes(error: ConvgradError, call: Call[None], puts: list[Put],
-               digests: Mapping[str, bytes]) -> Call[None] | None:
-    """Returns the put with all bytes if some had gone that the server had when asked."""
-    if not isinstance(error, NotFound) or not error.field.endswith(".digest"):
-        return None
-    return replace(call, message=put_message(puts, digests))

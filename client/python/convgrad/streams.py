@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,10 +17,29 @@ from convgrad.layouts import DTYPES, Array, Descriptor
 from convgrad.replies import check_tensor
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
 from convgrad.validation import OPERANDS, Operation, wire_result
-from convgrad.wire import join_message, split_message
+from convgrad.wire import FRAME_BYTES, join_message, split_message
 
-_FRAME_BYTES = 4 << 20
 _SLICE_BYTES = 16 << 20
+
+
+class Reply(Protocol):
+    """Gathers the messages that a stream brings."""
+
+    def take(self, response: bytes) -> None:
+        """Raises Internal for what doesn't belong to the call."""
+
+    def finish(self) -> tuple[Any, ...]:
+        """Returns what came, once nothing is missing."""
+
+
+class Streamed(Protocol):
+    """A call as a stream, to be sent as often as it takes."""
+
+    def requests(self) -> Iterator[bytes]:
+        """Yields the messages."""
+
+    def reply(self) -> Reply:
+        """Returns what gathers the answer of one attempt."""
 
 
 def _item_bytes(tensor: Descriptor) -> int:
@@ -40,6 +60,10 @@ class Stream:
     def __post_init__(self) -> None:
         if self.slice_items < 0:
             raise invalid("OUT_OF_RANGE", "slice_items", self.slice_items, "at least 0")
+
+    def reply(self) -> StreamReply:
+        """Returns what gathers the answer of one attempt."""
+        return StreamReply(self.operation)
 
     def requests(self) -> Iterator[bytes]:
         """Yields the header, then frames: whole operands first, then slice by slice."""
@@ -66,11 +90,11 @@ class Stream:
 
     def _frames(self, name: str, begin: int, end: int) -> Iterator[bytes]:
         which = tensor_pb2.Operand.Value(f"OPERAND_{name.upper()}")
-        for at in range(begin, end, _FRAME_BYTES):
+        for at in range(begin, end, FRAME_BYTES):
             head = service_pb2.ConvStreamRequest()
             head.frame.which = which  # type: ignore[assignment]
             head.frame.byte_offset = at
-            payload = self.payloads[name][at:min(at + _FRAME_BYTES, end)]
+            payload = self.payloads[name][at:min(at + FRAME_BYTES, end)]
             yield join_message(head.SerializeToString(), [payload])
 
     def _is_cut(self, name: str, tensor: Descriptor | None = None) -> bool:

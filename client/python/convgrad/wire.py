@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+# The payload of a stream's frame, at most.
+FRAME_BYTES = 4 << 20
+
 # Field 536870911, wire type 2 (length-delimited), as a varint.
 _PAYLOAD_TAG = 536870911 << 3 | 2
 

@@ -27,8 +27,9 @@ from convgrad.errors import (
     SessionTakenOver,
 )
 from convgrad.events import EventThread
-from convgrad.kept import Kept, put_of
+from convgrad.kept import Kept
 from convgrad.sessions import Session
+from convgrad.transfers import put_of
 
 Tensor = torch.Tensor
 

@@ -1,0 +1,207 @@
+"""How tensors come into a session and out of it: in one message, or by stream."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from convgrad import layouts
+from convgrad.errors import ConvgradError, NotFound, bad_reply, invalid
+from convgrad.kept import array_of, describe, descriptor_of, empty_array
+from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
+from convgrad.options import Options
+from convgrad.requests import Call
+from convgrad.v1 import session_pb2, tensor_pb2
+from convgrad.wire import FRAME_BYTES, join_message, split_message
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Put:
+    """A tensor to be kept, packed."""
+
+    name: str
+    descriptor: Descriptor
+    payload: memoryview
+
+    def digest(self) -> bytes:
+        """As NamedPut.digest in proto/convgrad/v1/session.proto."""
+        digest = hashlib.sha256(f"{self.descriptor}\n".encode())
+        digest.update(self.payload)
+        return digest.digest()
+
+
+def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
+    """Raises InvalidArgument for a dtype or layout that sessions don't keep."""
+    found = np.asarray(array)
+    dtype = layouts.name_of_dtype(found.dtype, f"tensors.{name}.dtype", KEPT_DTYPES)
+    layout = layouts.layout_named(layout)
+    layouts.wire_layout(layout, f"tensors.{name}.layout")
+    if layouts.is_blocked(layout):
+        raise invalid("LAYOUT_MISMATCH", f"tensors.{name}.layout", layout,
+                      "a row-major layout, whose dims follow from the array's shape")
+    dims = layouts.logical_dims(found.shape, layout)
+    packed, layout = layouts.pack(found, layout)
+    payload = packed.reshape(-1).view(np.uint8).data
+    return Put(name, Descriptor(dtype, layout, dims), payload)
+
+
+@dataclass(frozen=True)
+class PutRequest:
+    """Tensors to be put, ready to be sent as often as it takes."""
+
+    puts: Sequence[Put]
+    digests: Mapping[str, bytes]
+    """By name; of tensors that are put with one."""
+    known: frozenset[bytes] = frozenset()
+    """Those of whose bytes the server has been asked and has them."""
+
+    def size(self) -> int:
+        """Returns the payload bytes that are sent."""
+        return sum(put.payload.nbytes for put in self._sent())
+
+    def message(self) -> bytes:
+        """Returns PutTensorsRequest."""
+        payloads: list[memoryview] = []
+
+        def place(tensor: tensor_pb2.Tensor, put: Put) -> None:
+            tensor.inline.payload_index = len(payloads)
+            payloads.append(put.payload)
+
+        return join_message(self._head(place).SerializeToString(), payloads)
+
+    def frames(self) -> Iterator[bytes]:
+        """Yields the messages of PutTensorsStream."""
+        head = self._head(lambda tensor, _: tensor.stream.SetInParent())
+        yield session_pb2.PutTensorsStreamRequest(header=head).SerializeToString()
+        for index, put in enumerate(self.puts):
+            if self._is_known(put):
+                continue
+            for at in range(0, put.payload.nbytes, FRAME_BYTES):
+                frame = session_pb2.PutTensorsStreamRequest(
+                    frame=session_pb2.TensorFrame(tensor=index, byte_offset=at))
+                yield join_message(frame.SerializeToString(),
+                                   [put.payload[at:at + FRAME_BYTES]])
+
+    def _is_known(self, put: Put) -> bool:
+        return self.digests.get(put.name) in self.known
+
+    def _sent(self) -> Iterator[Put]:
+        return (put for put in self.puts if not self._is_known(put))
+
+    def _head(self, place: Callable[[tensor_pb2.Tensor, Put], None],
+              ) -> session_pb2.PutTensorsRequest:
+        head = session_pb2.PutTensorsRequest()
+        for put in self.puts:
+            message = head.tensors.add(name=put.name, digest=self.digests.get(put.name, b""))
+            if not self._is_known(put):
+                describe(put.descriptor, message.tensor)
+                place(message.tensor, put)
+        return head
+
+
+def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
+    """Returns the call with the request as a message of at most `limit` bytes, or in
+    frames."""
+    if request.size() < limit:
+        message = request.message()
+        if len(message) <= limit:
+            return replace(call, message=message)
+    return replace(call, method=call.method + "Stream", frames=request.frames)
+
+
+def all_bytes(error: ConvgradError, call: Call[None], request: PutRequest,
+              limit: int) -> Call[None] | None:
+    """Returns the put with all bytes if some had gone that the server had when asked."""
+    if not isinstance(error, NotFound) or not error.field.endswith(".digest"):
+        return None
+    return sent(call, request, limit)
+
+
+@dataclass(frozen=True)
+class GetStream:
+    """A GetTensorsRequest whose answer comes in frames."""
+
+    request: bytes
+
+    def requests(self) -> Iterator[bytes]:
+        """Yields the request."""
+        yield self.request
+
+    def reply(self) -> GetReply:
+        """Returns what gathers the answer of one attempt."""
+        return GetReply()
+
+
+class GetReply:
+    """Gathers what GetTensorsStream answers. Owned by one attempt."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] | None = None
+        self._order: list[Array] = []
+        self._next = (0, 0)
+
+    def take(self, response: bytes) -> None:
+        """Raises Internal for what doesn't follow what came before."""
+        try:
+            head, payloads = split_message(response)
+            message = session_pb2.GetTensorsStreamResponse.FromString(head)
+        except Exception as error:  # ValueError, or protobuf's DecodeError
+            raise bad_reply("message", error, "a response") from None
+        if message.HasField("frame"):
+            self._take_frame(message.frame, payloads)
+        elif message.HasField("header") and self._arrays is None:
+            self._take_header(message.header)
+        else:
+            raise bad_reply("part", "another", "a header, then frames")
+
+    def finish(self) -> tuple[dict[str, Array]]:
+        """Returns the arrays, all of whose bytes came."""
+        if self._arrays is None or self._next[0] < len(self._order):
+            raise bad_reply("message", "the end", "frames of all tensors")
+        return (self._arrays,)
+
+    def _take_header(self, header: session_pb2.GetTensorsResponse) -> None:
+        self._order = [empty_array(descriptor_of(info.tensor)) for info in header.tensors]
+        self._arrays = {info.name: array for info, array in zip(header.tensors, self._order)}
+        self._skip_complete()
+
+    def _take_frame(self, frame: session_pb2.TensorFrame,
+                    payloads: list[memoryview]) -> None:
+        tensor, at = self._next
+        left = self._order[tensor].nbytes - at if tensor < len(self._order) else 0
+        size = payloads[0].nbytes if len(payloads) == 1 else 0
+        if (frame.tensor, frame.byte_offset) != self._next or not 0 < size <= left:
+            raise bad_reply("frame", f"{frame.tensor} at {frame.byte_offset}, {size} bytes",
+                            f"{tensor} at {at}, at most {left}")
+        target = self._order[tensor].reshape(-1).view(np.uint8)
+        target[at:at + size] = np.frombuffer(payloads[0], np.uint8)
+        self._next = tensor, at + size
+        self._skip_complete()
+
+    def _skip_complete(self) -> None:
+        tensor, at = self._next
+        while tensor < len(self._order) and at == self._order[tensor].nbytes:
+            tensor, at = tensor + 1, 0
+        self._next = tensor, at
+
+
+def get_call(method: str, request: session_pb2.GetTensorsRequest, options: Options,
+             result: Callable[[dict[str, Array]], R]) -> Call[R]:
+    """Returns a call whose answer is a message, or a stream if that is too small."""
+    message = request.SerializeToString()
+    return Call(method, message, lambda response: result(_got_tensors(response)),
+                options=options, stream=GetStream(message), result=result)
+
+
+def _got_tensors(response: bytes) -> dict[str, Array]:
+    """Returns the arrays of a GetTensorsResponse, in memory of their own."""
+    head, payloads = split_message(response)
+    return {info.name: array_of(info.name, info.tensor, payloads)
+            for info in session_pb2.GetTensorsResponse.FromString(head).tensors}
