@@ -1,16 +1,17 @@
-"""The client for asyncio: the same operations, as coroutines."""
+"""The client for asyncio: the same operations and sessions, as coroutines."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 import grpc.aio
 
-from convgrad import operations
+from convgrad import client, operations
+from convgrad.aio_sessions import Opening
 from convgrad.client import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
 from convgrad.requests import Call
@@ -47,6 +48,31 @@ class Client(ClientBase):
     linear_backward = _runs(operations.linear_backward)
     capabilities = _runs(operations.capabilities)
 
+    _blocking: client.Client | None = None
+
+    def session(
+        self, name: str = "", *, lease: float = 600.0, quota: int = 0,
+        readers: Sequence[str] = (), resume: bool | bytes = False,
+        keep_open: bool = False,
+    ) -> Opening:
+        """Opens a session, as convgrad.Client.session().
+
+            async with client.session() as session: ...
+            session = await client.session(keep_open=True)
+        """
+        return Opening(lambda: self._session_client().session(
+            name, lease=lease, quota=quota, readers=readers, resume=resume,
+            keep_open=keep_open))
+
+    def _session_client(self) -> client.Client:
+        """Returns the client that sessions use, whose calls wait on threads."""
+        with self._lock:
+            if self._closed.is_set():
+                raise Cancelled("the client is closed")
+            if self._blocking is None:
+                self._blocking = self.sibling(client.Client)
+            return self._blocking
+
     async def run(self, call: Call[R]) -> R:
         """Sends a prepared call, again where that may help."""
         deadline = self.deadline_of(call)
@@ -81,6 +107,11 @@ class Client(ClientBase):
 
     async def close(self) -> None:
         """Ends calls that are under way, then the connections."""
+        with self._lock:
+            self._closed.set()
+            blocking, self._blocking = self._blocking, None
+        if blocking is not None:
+            await asyncio.to_thread(blocking.close)
         for channel in self._pool.close():
             await channel.close()
 

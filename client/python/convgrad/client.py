@@ -29,6 +29,7 @@ _LOG = logging.getLogger("convgrad")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound="ClientBase")
 
 # As the server's --default_deadline.
 _DEFAULT_TIMEOUT_SECONDS = 600.0
@@ -82,6 +83,10 @@ class ClientBase:
     def __deepcopy__(self, memo: dict[int, Any]) -> ClientBase:
         """Copies of a model share its client."""
         return self
+
+    def sibling(self, kind: type[C]) -> C:
+        """Returns another client of the same servers and settings."""
+        return _connect_again(kind, self._pool.connections, self._timeout, self._retry)
 
     @property
     def retry(self) -> RetryPolicy:
@@ -148,8 +153,8 @@ class ClientBase:
             raise cause from None
 
 
-def _connect_again(cls: type[ClientBase], connections: Connections,
-                   timeout: float | None, retry: RetryPolicy) -> ClientBase:
+def _connect_again(cls: type[C], connections: Connections,
+                   timeout: float | None, retry: RetryPolicy) -> C:
     return cls(connections.targets, tls=connections.tls or False,
                token=connections.token, connections=connections.connections,
                keepalive_seconds=connections.keepalive_seconds, timeout=timeout,

@@ -1,0 +1,116 @@
+"""Sessions of convgrad.aio against a real server."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from cutting_proxy import CuttingProxy
+
+import convgrad
+import convgrad.aio
+
+X = np.arange(2 * 4 * 6 * 6, dtype=np.float32).reshape(2, 4, 6, 6) % 7 - 3
+W = np.arange(6 * 4 * 3 * 3, dtype=np.float32).reshape(6, 4, 3, 3) % 5 - 2
+G = np.arange(2 * 6 * 6 * 6, dtype=np.float32).reshape(2, 6, 6, 6) % 3 - 1
+
+
+def test_changes_and_reads_in_the_order_they_begin(server, client):
+    async def work():
+        async with convgrad.aio.Client(server.address, timeout=60) as aio, \
+                aio.session() as session:
+            await session.put("w", W, layout="OIX")
+            calls = [session.conv_backward(
+                G, X, "w", padding=1, gradients="grad_weight", scales={"grad_weight": scale},
+                add={"grad_weight": "gw"}) for scale in (1, 2, 3)]
+            found = await asyncio.gather(
+                *calls, session.get("gw"), session.put("x", X), session.put("x", X + 1),
+                session.conv_forward("x", "w", padding=1))
+            assert session.number == 6
+            kept = await session.tensors()
+            assert kept.keys() == {"w", "gw", "x"} and kept["x"].version == 6
+            await session.drop("x")
+            with pytest.raises(convgrad.NotFound):
+                await session.get("x")
+            return found[3], found[6].output, session.id
+
+    gradient, output, session_id = asyncio.run(work())
+    expected = client.conv_backward(G, X, W, padding=1).grad_weight
+    np.testing.assert_array_equal(gradient, 6 * expected)
+    np.testing.assert_array_equal(output, client.conv_forward(X + 1, W, padding=1).output)
+    with pytest.raises(convgrad.SessionExpired):
+        client.session(resume=session_id)
+
+
+def test_ends_and_errors(server):
+    async def work():
+        aio = convgrad.aio.Client(server.address, timeout=60)
+        session = await aio.session(keep_open=True)
+        with pytest.raises(convgrad.InvalidArgument):
+            await session.put("no/good", X)
+        await session.put("x", X)
+        # A change may happen though its task is over; what follows goes on.
+        task = asyncio.ensure_future(session.put("y", X))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await session.tensors()).keys() - {"y"} == {"x"}
+        async with aio.session(resume=session.id) as other:
+            with pytest.raises(convgrad.SessionTakenOver):
+                await session.put("x", X)
+            assert session.is_lost and not other.is_lost
+            np.testing.assert_array_equal(await other.get("x"), X)
+        await other.close()
+        with pytest.raises(convgrad.Cancelled):
+            await other.put("x", X)
+        await aio.close()
+        with pytest.raises(convgrad.Cancelled):
+            await aio.session()
+
+    asyncio.run(work())
+
+
+def test_many_at_once_wait_for_no_other_task(server):
+    """The loop goes on while a session's window is full."""
+
+    async def work():
+        turns = 0
+
+        async def count():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        async with convgrad.aio.Client(server.address, timeout=60) as aio, \
+                aio.session() as session:
+            counting = asyncio.ensure_future(count())
+            await asyncio.gather(*[session.put("x", X + i) for i in range(200)])
+            np.testing.assert_array_equal(await session.get("x"), X + 199)
+            assert session.number == 200 and turns > 200
+            counting.cancel()
+
+    asyncio.run(work())
+
+
+def test_connections_that_are_cut_change_no_bit(server, client):
+    proxy = CuttingProxy(server.address, cuts=20, mean_bytes=20_000)
+    retry = convgrad.RetryPolicy(max_attempts=10_000, max_seconds=0.05)
+
+    async def work():
+        steps = 0
+        async with convgrad.aio.Client(proxy.address, retry=retry) as aio, \
+                aio.session() as session:
+            await session.put("w", W, layout="OIX")
+            while proxy.cuts < 20:
+                await asyncio.gather(*[session.conv_backward(
+                    G, X, "w", padding=1, gradients="grad_weight",
+                    add={"grad_weight": "gw"}) for _ in range(10)])
+                steps += 10
+            assert session.number == steps + 1
+            return steps, await session.get("gw")
+
+    steps, found = asyncio.run(work())
+    expected = client.conv_backward(G, X, W, padding=1).grad_weight
+    np.testing.assert_array_equal(found, steps * expected)
+    proxy.close()
