@@ -85,6 +85,44 @@ absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
   return reply;
 }
 
+absl::Status Client::Connection::Exchange(const std::string& method,
+                                          const Messages& messages,
+                                          const Take& take,
+                                          grpc::ClientContext* context) {
+  grpc::CompletionQueue queue;
+  const auto stream = raw_stub.PrepareCall(context, method, &queue);
+  const auto is_done = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  stream->StartCall(nullptr);
+  bool goes_on = is_done();
+  while (goes_on) {
+    const std::optional<grpc::ByteBuffer> message = messages();
+    if (!message) break;
+    stream->Write(*message, nullptr);
+    goes_on = is_done();
+  }
+  if (goes_on) {
+    stream->WritesDone(nullptr);
+    is_done();
+  }
+  absl::Status taken;
+  grpc::ByteBuffer reply;
+  stream->Read(&reply, nullptr);
+  while (is_done() && taken.ok()) {
+    taken = take(&reply);
+    if (!taken.ok()) context->TryCancel();
+    stream->Read(&reply, nullptr);
+  }
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  is_done();
+  RETURN_IF_ERROR(taken);
+  return FromRpc(status, *context);
+}
+
 absl::StatusOr<std::unique_ptr<Client::ConnectionPool>>
 Client::ConnectionPool::Make(const ClientOptions& options,
                              Addresses addresses) {

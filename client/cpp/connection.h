@@ -1,7 +1,9 @@
 // A client's channels and the stubs on them. Internal to the client.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +41,14 @@ struct Client::Connection {
   absl::StatusOr<grpc::ByteBuffer> Send(const std::string& method,
                                         const grpc::ByteBuffer& request,
                                         grpc::ClientContext* context);
+
+  // Makes a call of several messages: sends those of `messages` until it
+  // returns none, half-closes, and has `take` each that comes. Ends the call
+  // with the first error of `take`.
+  using Messages = std::function<std::optional<grpc::ByteBuffer>()>;
+  using Take = std::function<absl::Status(grpc::ByteBuffer*)>;
+  absl::Status Exchange(const std::string& method, const Messages& messages,
+                        const Take& take, grpc::ClientContext* context);
 
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> raw_stub;
   std::unique_ptr<v1::ConvGrad::Stub> stub;

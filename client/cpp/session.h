@@ -13,10 +13,13 @@
 #include "client/cpp/client_options.h"
 #include "client/cpp/operation_call.h"
 #include "convgrad/v1/session.pb.h"
+#include "grpcpp/support/byte_buffer.h"
 
 namespace convgrad {
 
 class ChangeSender;
+class Loan;
+class SessionWire;
 
 struct SessionOptions {
   // To resume it by, if the server knows this client's name. May be empty.
@@ -76,7 +79,9 @@ class Session {
   // attempt has done so whose reply was lost.
   absl::Status Close();
 
-  // Writes tensors, all of them or none. Returns their version.
+  // Writes tensors, all of them or none. Returns their version. What one
+  // message of the server's can't hold (--max_message_bytes) goes as a stream,
+  // and so does what Get brings.
   absl::StatusOr<int64_t> Put(absl::Span<const TensorToPut> tensors,
                               absl::Time deadline = absl::InfiniteFuture());
   absl::StatusOr<int64_t> Put(const std::string& name,
@@ -99,13 +104,15 @@ class Session {
   absl::StatusOr<OperationReply> Run(const OperationCall& call);
 
  private:
-  class Wire;
-  Session(std::unique_ptr<Wire> wire, const v1::SessionResponse& opened);
+  Session(std::unique_ptr<SessionWire> wire, const v1::SessionResponse& opened);
+  absl::StatusOr<grpc::ByteBuffer> SendPut(
+      absl::Span<const TensorToPut> tensors, absl::Time deadline,
+      const Loan& loan);
   absl::StatusOr<FetchedTensor> Fetch(const v1::NamedGet& wanted,
                                       absl::Time deadline);
   absl::Status Drop(const v1::DropTensorsRequest& request);
 
-  const std::unique_ptr<Wire> wire_;
+  const std::unique_ptr<SessionWire> wire_;
   const std::unique_ptr<ChangeSender> changes_;
 };
 

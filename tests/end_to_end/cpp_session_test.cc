@@ -4,6 +4,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -234,6 +235,50 @@ TEST_F(CppSessionTest, ListsSessions) {
   ASSERT_EQ(list->sessions_size(), 1);
   EXPECT_EQ(list->sessions(0).name(), "train");
   EXPECT_EQ(list->sessions(0).tensors(), 1);
+}
+
+// Tensors of 9 MiB, messages of 1 MiB; the connection is cut in the put's
+// frames, in its answer, and in the get's frames.
+TEST(CppSessionStreamTest, PutsAndGetsWhatNoMessageHolds) {
+  Config config = TestConfig();
+  config.memory_budget_bytes = int64_t{512} << 20;
+  config.max_message_bytes = int64_t{1} << 20;
+  TestServer server(config);
+  CuttingProxy proxy(server.address());
+  auto session = Session::Open(OptionsFor(proxy.address()));
+  ASSERT_TRUE(session.ok()) << session.status();
+  const TensorDescriptor large{DataType::kF32, Layout::kOIX, {9, 256, 1024}};
+  constexpr auto kToServer = CuttingProxy::Direction::kToServer;
+  constexpr auto kToClient = CuttingProxy::Direction::kToClient;
+  int64_t number = 0;
+  for (const auto& [direction, at] :
+       std::vector<std::pair<CuttingProxy::Direction, int64_t>>{
+           {kToServer, 100},
+           {kToServer, 5 << 20},
+           {kToServer, 9 << 20},
+           {kToClient, 50},
+           {kToClient, 6 << 20}}) {
+    const Floats values = RandomFloats(9 << 18, ++number);
+    proxy.CutAfter(direction, at);
+    const auto put =
+        (*session)->Put({{"w", large, ViewOf(values)}, {"x", kInput, {}}});
+    EXPECT_EQ(ReasonOf(put.status()), Reason::kByteCountMismatch);
+    const Floats small = RandomFloats(kInputs, number);
+    EXPECT_EQ(*(*session)->Put(
+                  {{"w", large, ViewOf(values)}, {"x", kInput, ViewOf(small)}}),
+              number);
+    const auto got = (*session)->Get("w");
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->version, number);
+    EXPECT_EQ(FloatsIn(got->data.bytes()), values);
+    const auto last = (*session)->GetAs("w", DataType::kF32, Layout::kOXI);
+    ASSERT_TRUE(last.ok()) << last.status();
+    EXPECT_EQ(FloatsIn(last->data.bytes())[1], values[1024]);
+    EXPECT_EQ(FloatsIn((*session)->Get("x")->data.bytes()), small);
+  }
+  EXPECT_GE(proxy.cuts(), 4);
+  EXPECT_TRUE((*session)->Close().ok());
+  server.ExpectNothingHeld();
 }
 
 // The connection is cut after each byte of a change and of its answer.
