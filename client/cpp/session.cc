@@ -83,6 +83,16 @@ absl::Status Session::Close() {
                      &response);
 }
 
+absl::StatusOr<grpc::ByteBuffer> Session::Send(
+    const std::string& method, const google::protobuf::Message& request,
+    std::vector<grpc::Slice> payloads, Access access, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer message,
+                   JoinMessage(request, std::move(payloads)));
+  const ChangeSender::Send send = wire_->Sender(method, message, deadline);
+  return access == Access::kChange ? changes_->Change(deadline, send)
+                                   : changes_->Read(deadline, send);
+}
+
 absl::StatusOr<int64_t> Session::Put(absl::Span<const TensorToPut> tensors,
                                      absl::Time deadline) {
   Loan loan;
@@ -165,22 +175,16 @@ absl::Status Session::DropAll() {
 }
 
 absl::Status Session::Drop(const v1::DropTensorsRequest& request) {
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
-  return changes_
-      ->Change(absl::InfiniteFuture(),
-               wire_->Sender(absl::StrCat(kSessionService, "DropTensors"),
-                             message, absl::InfiniteFuture()))
+  return Send(absl::StrCat(kSessionService, "DropTensors"), request, {},
+              Access::kChange, absl::InfiniteFuture())
       .status();
 }
 
 absl::StatusOr<std::vector<v1::KeptTensorInfo>> Session::List() {
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer message,
-                   JoinMessage(v1::ListTensorsRequest(), {}));
-  ASSIGN_OR_RETURN(
-      grpc::ByteBuffer reply,
-      changes_->Read(absl::InfiniteFuture(),
-                     wire_->Sender(absl::StrCat(kSessionService, "ListTensors"),
-                                   message, absl::InfiniteFuture())));
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
+                   Send(absl::StrCat(kSessionService, "ListTensors"),
+                        v1::ListTensorsRequest(), {}, Access::kRead,
+                        absl::InfiniteFuture()));
   v1::ListTensorsResponse response;
   RETURN_IF_ERROR(SplitReply(&reply, &response).status());
   return std::vector<v1::KeptTensorInfo>(response.tensors().begin(),

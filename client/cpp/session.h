@@ -104,7 +104,15 @@ class Session {
   absl::StatusOr<OperationReply> Run(const OperationCall& call);
 
  private:
+  friend class Networks;
+  enum class Access { kRead, kChange };
+
   Session(std::unique_ptr<SessionWire> wire, const v1::SessionResponse& opened);
+  // Sends `request` with `payloads` to a method of this session, repeats it as
+  // the session's calls are, and returns the reply's message.
+  absl::StatusOr<grpc::ByteBuffer> Send(
+      const std::string& method, const google::protobuf::Message& request,
+      std::vector<grpc::Slice> payloads, Access access, absl::Time deadline);
   absl::StatusOr<grpc::ByteBuffer> SendPut(
       absl::Span<const TensorToPut> tensors, absl::Time deadline,
       const Loan& loan);

@@ -36,3 +36,11 @@ conv2d_n2_c8_o8_i16_k3_s2_p1: grad_weight sums to 67712
 conv2d_n2_c8_o4_i8_k1: grad_weight sums to 4096
 EXPECTED
 diff "$work/expected" "$work/printed"
+"$work/example/trainer" "unix:$work/socket" "$examples/network.txt" >"$work/printed" || {
+  cat "$work/printed"
+  exit 1
+}
+if [ "$(grep -c '^step [0-9]*: loss [0-9.]*$' "$work/printed")" -ne 5 ]; then
+  cat "$work/printed"
+  exit 1
+fi
