@@ -46,7 +46,7 @@ def test_calls_of_one_connection_run_beside_each_other():
 
 
 def test_copies(server):
-    with convgrad.Client(server.address, timeout=9) as client:
+    with convgrad.Client(server.address, timeout=60) as client:
         assert copy.deepcopy(client) is client
         with pickle.loads(pickle.dumps(client)) as other:
             assert other is not client

@@ -88,14 +88,15 @@ def test_another_protocol():
 
 def test_another_grpc_service():
     with grpc_server() as address:
-        assert isinstance(failure_of(address), convgrad.Unimplemented)
+        error = failure_of(address, timeout=HANGS_SECONDS)
+    assert isinstance(error, convgrad.Unimplemented)
 
 
 @pytest.mark.parametrize("answer", [
     b"", WRONG_SIZE, b"\xff", b"\x0a\xff\x01", b"hello", b"\x0b\x0c"])
 def test_answers_that_are_none(answer):
     with grpc_server(lambda request, context: answer) as address:
-        error = failure_of(address)
+        error = failure_of(address, timeout=HANGS_SECONDS)
     assert isinstance(error, convgrad.Internal) and error.field.startswith("reply.")
 
 
@@ -117,7 +118,8 @@ def test_a_server_that_stands_still(own_server):
 
 
 def test_a_server_killed_during_a_call(own_server):
-    with convgrad.Client(own_server.address, timeout=2) as client:
+    once = convgrad.RetryPolicy(max_attempts=1)
+    with convgrad.Client(own_server.address, retry=once) as client:
         client.conv_forward(X, W)
         # It can't answer before it is killed.
         own_server.process.send_signal(signal.SIGSTOP)

@@ -127,7 +127,7 @@ def test_delays():
 def test_errors_name_the_field(client):
     with pytest.raises(convgrad.ConvgradError) as caught:
         client.conv_forward(np.zeros((1, 1024, 300, 300), "f4"),
-                            np.zeros((1024, 1024, 11, 11), "f4"), timeout=30)
+                            np.zeros((1024, 1024, 11, 11), "f4"), timeout=300)
     error = caught.value
     assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert error.reason == "LIMIT_EXCEEDED" and error.field and error.expected

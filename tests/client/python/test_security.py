@@ -61,7 +61,7 @@ def tls_server(pki, server):
 
 
 def call(target, **settings):
-    with convgrad.Client(target, timeout=1, **settings) as client:
+    with convgrad.Client(target, timeout=60, **settings) as client:
         return client.conv_forward(X, W).output
 
 
@@ -99,7 +99,7 @@ def test_tls_mismatches_are_unavailable(tls_server, server, pki):
 
 def reason_of(address, **settings):
     """Returns the message of a call that fails at once."""
-    with convgrad.Client(address, timeout=20, **settings) as client:
+    with convgrad.Client(address, timeout=60, **settings) as client:
         with pytest.raises(convgrad.Unavailable) as caught:
             client.conv_forward(X, W)
     assert caught.value.attempts == 1 and len(caught.value.request_id) == 16
