@@ -10,10 +10,12 @@ most at MOST_FILES sources, tests last. What passed is remembered in BUILD_DIR/l
 again only when it, a header of the tree or the checks change.
 """
 import concurrent.futures
+import functools
 import hashlib
 import json
 import os
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -22,6 +24,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOUSE = ("backends/", "client/", "proto/", "server/", "tests/")
 LOCKED = ("backends/core/", "server/")  # where mutexes are
+MUTEX = "backends/core/mutex.h"
+INCLUDE = re.compile(r'^ *#include "([^"]+)"', re.MULTILINE)
 # Some 10 to 15 s of one core each: 4 minutes on two cores. cuda_graph.cc takes
 # 3 minutes: it includes 51 kLOC of cudnn-frontend.
 MOST_FILES = 32
@@ -80,6 +84,24 @@ def tidy_command(build_dir, path, directory, arguments):
     return ROOT, ["clang-tidy", "--quiet", "-p", str(build_dir), path]
 
 
+@functools.cache
+def included_by(path):
+    """Returns what one file of the tree includes, system headers left out."""
+    file = ROOT / path
+    return INCLUDE.findall(file.read_text()) if file.exists() else []
+
+
+def sees_mutexes(source):
+    """Says whether a source includes MUTEX, itself or through others."""
+    seen, left = set(), [source]
+    while left:
+        path = left.pop()
+        if path not in seen:
+            seen.add(path)
+            left += included_by(path)
+    return MUTEX in seen
+
+
 def thread_safety_command(build_dir, path, directory, arguments):
     del build_dir
     # What follows the compiler, before which a launcher may stand.
@@ -123,8 +145,9 @@ def main(arguments):
     commands = compile_commands(build_dir)
     if name == "thread-safety":
         make_command = thread_safety_command
-        paths = [p for p in sorted(commands) if p.startswith(LOCKED)]
-        why = "every source with locks"
+        paths = [p for p in sorted(commands)
+                 if p.startswith(LOCKED) and sees_mutexes(p)]
+        why = "every source that sees a mutex"
     else:
         make_command = tidy_command
         paths, why = tidy_selection(commands)
