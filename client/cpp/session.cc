@@ -7,7 +7,9 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_parts.h"
+#include "client/cpp/call_threads.h"
 #include "client/cpp/change_sender.h"
+#include "client/cpp/lease_keeper.h"
 #include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/session_wire.h"
@@ -18,6 +20,13 @@
 namespace convgrad {
 namespace {
 
+// As many as a session's window, and what reads beside.
+constexpr int kMostThreads = 128;
+
+constexpr int kRenewalsPerLease = 3;
+// The session's end waits for a renewal under way.
+constexpr absl::Duration kRenewalTime = absl::Seconds(5);
+
 bool KeepsResults(const OperationCall& call) {
   return std::any_of(call.kept_results.begin(), call.kept_results.end(),
                      [](const auto& kept) { return kept.has_value(); });
@@ -25,12 +34,39 @@ bool KeepsResults(const OperationCall& call) {
 
 }  // namespace
 
+// A put: its tensors, and how it is sent.
+struct Session::PreparedPut {
+  std::vector<TensorToPut> tensors;
+  absl::Time deadline;
+  Loan loan;
+  grpc::ByteBuffer message;
+  ChangeSender::Send send;
+  std::shared_ptr<ChangeSender::Pending> change;
+};
+
+// An operation, likewise.
+struct Session::PreparedRun {
+  OperationCall call;
+  absl::Time start = absl::Now();
+  RegionPlaces places;
+  Loan loan;
+  grpc::ByteBuffer message;
+  // Null: it is a read.
+  std::shared_ptr<ChangeSender::Pending> change;
+};
+
 Session::Session(std::unique_ptr<SessionWire> wire,
                  const v1::SessionResponse& opened)
     : wire_(std::move(wire)),
-      changes_(std::make_unique<ChangeSender>(opened.session_id(),
-                                              opened.epoch(), opened.number(),
-                                              wire_->retries())) {}
+      changes_(std::make_unique<ChangeSender>(opened, wire_->retries(),
+                                              wire_->VoidSender())),
+      threads_(std::make_unique<CallThreads>(kMostThreads)),
+      lease_keeper_(std::make_unique<LeaseKeeper>(
+          absl::Seconds(opened.lease_seconds()) / kRenewalsPerLease, [this] {
+            const absl::Status renewed = Renew(absl::Now() + kRenewalTime);
+            if (absl::IsNotFound(renewed)) changes_->Stop(renewed);
+            return !absl::IsNotFound(renewed);
+          })) {}
 
 Session::~Session() = default;
 
@@ -67,12 +103,14 @@ const std::string& Session::id() const { return changes_->id(); }
 
 int64_t Session::number() const { return changes_->number(); }
 
-absl::Status Session::Renew() {
+absl::Status Session::Renew() { return Renew(absl::InfiniteFuture()); }
+
+absl::Status Session::Renew(absl::Time deadline) {
   v1::RenewSessionRequest request;
   request.set_session_id(id());
   v1::SessionResponse response;
   return wire_->Call(absl::StrCat(kSessionService, "RenewSession"), request,
-                     &response);
+                     &response, deadline);
 }
 
 absl::Status Session::Close() {
@@ -93,31 +131,63 @@ absl::StatusOr<grpc::ByteBuffer> Session::Send(
                                    : changes_->Read(deadline, send);
 }
 
-absl::StatusOr<int64_t> Session::Put(absl::Span<const TensorToPut> tensors,
-                                     absl::Time deadline) {
-  Loan loan;
-  absl::StatusOr<grpc::ByteBuffer> reply = SendPut(tensors, deadline, loan);
-  loan.AwaitReturn();
+absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
+    std::vector<TensorToPut> tensors, absl::Time deadline) {
+  auto put = std::make_shared<PreparedPut>();
+  put->tensors = std::move(tensors);
+  put->deadline = deadline;
+  ASSIGN_OR_RETURN(const int64_t bytes, BytesToPut(put->tensors));
+  ASSIGN_OR_RETURN(const int64_t limit, wire_->MessageLimit(bytes, deadline));
+  const std::string method = absl::StrCat(kSessionService, "PutTensors");
+  if (bytes > limit) {
+    put->send = wire_->Streamer(
+        absl::StrCat(method, "Stream"), deadline,
+        [put = put.get()] { return PutMessages(put->tensors, put->loan); });
+  } else {
+    ASSIGN_OR_RETURN(put->message, PutMessage(put->tensors, put->loan));
+    put->send = wire_->Sender(method, put->message, deadline);
+  }
+  ASSIGN_OR_RETURN(put->change, changes_->Begin(deadline));
+  return put;
+}
+
+absl::StatusOr<int64_t> Session::Finish(PreparedPut* put) {
+  absl::StatusOr<grpc::ByteBuffer> reply =
+      changes_->Finish(put->change, put->send);
+  put->message.Clear();
+  put->loan.AwaitReturn();
   RETURN_IF_ERROR(reply.status());
   v1::PutTensorsResponse response;
   RETURN_IF_ERROR(SplitReply(&*reply, &response).status());
   return response.version();
 }
 
-absl::StatusOr<grpc::ByteBuffer> Session::SendPut(
-    absl::Span<const TensorToPut> tensors, absl::Time deadline,
-    const Loan& loan) {
-  ASSIGN_OR_RETURN(const int64_t bytes, BytesToPut(tensors));
-  ASSIGN_OR_RETURN(const int64_t limit, wire_->MessageLimit(bytes, deadline));
-  const std::string method = absl::StrCat(kSessionService, "PutTensors");
-  if (bytes > limit) {
-    return changes_->Change(
-        deadline, wire_->Streamer(
-                      absl::StrCat(method, "Stream"), deadline,
-                      [tensors, &loan] { return PutMessages(tensors, loan); }));
+template <typename Result, typename Prepared>
+std::future<absl::StatusOr<Result>> Session::Submit(
+    absl::StatusOr<std::shared_ptr<Prepared>> prepared) {
+  auto promise = std::make_shared<std::promise<absl::StatusOr<Result>>>();
+  std::future<absl::StatusOr<Result>> future = promise->get_future();
+  if (!prepared.ok()) {
+    promise->set_value(prepared.status());
+    return future;
   }
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, PutMessage(tensors, loan));
-  return changes_->Change(deadline, wire_->Sender(method, message, deadline));
+  // What has begun is finished even at the session's end.
+  threads_->Post([this, promise, prepared = *prepared](bool /*cancelled*/) {
+    promise->set_value(Finish(prepared.get()));
+  });
+  return future;
+}
+
+std::future<absl::StatusOr<int64_t>> Session::SubmitPut(
+    std::vector<TensorToPut> tensors, absl::Time deadline) {
+  return Submit<int64_t>(Prepare(std::move(tensors), deadline));
+}
+
+absl::StatusOr<int64_t> Session::Put(absl::Span<const TensorToPut> tensors,
+                                     absl::Time deadline) {
+  ASSIGN_OR_RETURN(const auto put,
+                   Prepare({tensors.begin(), tensors.end()}, deadline));
+  return Finish(put.get());
 }
 
 absl::StatusOr<int64_t> Session::Put(const std::string& name,
@@ -191,29 +261,46 @@ absl::StatusOr<std::vector<v1::KeptTensorInfo>> Session::List() {
                                          response.tensors().end());
 }
 
-absl::StatusOr<OperationReply> Session::Run(const OperationCall& call) {
-  const absl::Time start = absl::Now();
-  RETURN_IF_ERROR(Validate(call.operation));
-  RETURN_IF_ERROR(CheckMetadata(call));
-  ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
-  Loan loan;
-  int64_t sent_bytes = 0;
-  const auto run = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
-    ASSIGN_OR_RETURN(
-        const grpc::ByteBuffer request,
-        EncodeRequest(call, places, PayloadsOf(call, places, loan)));
-    sent_bytes = static_cast<int64_t>(request.Length());
-    const ChangeSender::Send send = wire_->Sender(call, request);
-    return KeepsResults(call) ? changes_->Change(call.deadline, send)
-                              : changes_->Read(call.deadline, send);
-  };
-  absl::StatusOr<grpc::ByteBuffer> message = run();
-  loan.AwaitReturn();
+absl::StatusOr<std::shared_ptr<Session::PreparedRun>> Session::Prepare(
+    OperationCall call) {
+  auto run = std::make_shared<PreparedRun>();
+  run->call = std::move(call);
+  RETURN_IF_ERROR(Validate(run->call.operation));
+  RETURN_IF_ERROR(CheckMetadata(run->call));
+  ASSIGN_OR_RETURN(run->places, PlacesOf(run->call));
+  ASSIGN_OR_RETURN(
+      run->message,
+      EncodeRequest(run->call, run->places,
+                    PayloadsOf(run->call, run->places, run->loan)));
+  if (!KeepsResults(run->call)) return run;
+  ASSIGN_OR_RETURN(run->change, changes_->Begin(run->call.deadline));
+  return run;
+}
+
+absl::StatusOr<OperationReply> Session::Finish(PreparedRun* run) {
+  const auto sent_bytes = static_cast<int64_t>(run->message.Length());
+  const ChangeSender::Send send = wire_->Sender(run->call, run->message);
+  absl::StatusOr<grpc::ByteBuffer> message =
+      run->change ? changes_->Finish(run->change, send)
+                  : changes_->Read(run->call.deadline, send);
+  run->message.Clear();
+  run->loan.AwaitReturn();
   RETURN_IF_ERROR(message.status());
-  ASSIGN_OR_RETURN(OperationReply reply, DecodeReply(call, places, &*message));
+  ASSIGN_OR_RETURN(OperationReply reply,
+                   DecodeReply(run->call, run->places, &*message));
   reply.sent_bytes = sent_bytes;
-  reply.elapsed = absl::Now() - start;
+  reply.elapsed = absl::Now() - run->start;
   return reply;
+}
+
+std::future<absl::StatusOr<OperationReply>> Session::SubmitRun(
+    OperationCall call) {
+  return Submit<OperationReply>(Prepare(std::move(call)));
+}
+
+absl::StatusOr<OperationReply> Session::Run(const OperationCall& call) {
+  ASSIGN_OR_RETURN(const auto run, Prepare(call));
+  return Finish(run.get());
 }
 
 }  // namespace convgrad

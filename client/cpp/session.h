@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,12 +14,12 @@
 #include "client/cpp/client_options.h"
 #include "client/cpp/operation_call.h"
 #include "convgrad/v1/session.pb.h"
-#include "grpcpp/support/byte_buffer.h"
 
 namespace convgrad {
 
+class CallThreads;
 class ChangeSender;
-class Loan;
+class LeaseKeeper;
 class SessionWire;
 
 struct SessionOptions {
@@ -49,12 +50,13 @@ struct FetchedTensor {
 // Every change takes effect once: where a connection or a reply is lost, the
 // session repeats the call until it knows (ClientOptions::retries, or their
 // defaults), so that an error, too, says that nothing has changed; but for
-// DEADLINE_EXCEEDED and UNAVAILABLE after the last attempt.
+// DEADLINE_EXCEEDED and UNAVAILABLE after the last attempt. If a change fails,
+// those that began behind it fail with kAborted, reason EPOCH_ENDED.
 //
 // Errors of all calls: the server's, with their detail (DetailOf): kNotFound if
 // the session has ended; kFailedPrecondition, reason TAKEN_OVER, if it was
-// resumed elsewhere. Thread-safe: changes go one after the other, reads beside
-// them.
+// resumed elsewhere. Thread-safe: changes take effect one after the other, in
+// the order in which they begin, and reads see those that began before.
 class Session {
  public:
   // Opens a session on `client.server`, which must be one server.
@@ -65,7 +67,7 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Resume(
       const ClientOptions& client, const std::string& id,
       const std::string& name = "");
-  // Leaves the session open, for its lease.
+  // Waits for what is under way, and leaves the session open, for its lease.
   ~Session();
 
   // 16 bytes. Who has them may use the session, if clients have no names.
@@ -73,7 +75,8 @@ class Session {
   // Of the last committed change.
   int64_t number() const;
 
-  // Lengthens the lease, as every other call does.
+  // Lengthens the lease, as every other call does. A thread of the session's
+  // does so in any case, three times in each lease.
   absl::Status Renew();
   // Ends the session: the server forgets it at once. kNotFound may mean that an
   // attempt has done so whose reply was lost.
@@ -87,6 +90,12 @@ class Session {
   absl::StatusOr<int64_t> Put(const std::string& name,
                               const TensorDescriptor& descriptor,
                               absl::Span<const std::byte> bytes);
+  // Begins a Put and returns before it is done. Changes take effect in the
+  // order in which they begin, many under way at once. The tensors' memory is
+  // lent until the future is ready.
+  std::future<absl::StatusOr<int64_t>> SubmitPut(
+      std::vector<TensorToPut> tensors,
+      absl::Time deadline = absl::InfiniteFuture());
   // Returns a tensor as it is kept, or in another dtype and layout.
   absl::StatusOr<FetchedTensor> Get(
       const std::string& name, absl::Time deadline = absl::InfiniteFuture());
@@ -102,6 +111,8 @@ class Session {
   // stay (OperationCall::kept_operands, kept_results); if some do, the call is
   // a change.
   absl::StatusOr<OperationReply> Run(const OperationCall& call);
+  // Begins a Run, as SubmitPut does a Put.
+  std::future<absl::StatusOr<OperationReply>> SubmitRun(OperationCall call);
 
  private:
   friend class Networks;
@@ -113,15 +124,29 @@ class Session {
   absl::StatusOr<grpc::ByteBuffer> Send(
       const std::string& method, const google::protobuf::Message& request,
       std::vector<grpc::Slice> payloads, Access access, absl::Time deadline);
-  absl::StatusOr<grpc::ByteBuffer> SendPut(
-      absl::Span<const TensorToPut> tensors, absl::Time deadline,
-      const Loan& loan);
+  absl::Status Renew(absl::Time deadline);
+
+  struct PreparedPut;
+  struct PreparedRun;
+  absl::StatusOr<std::shared_ptr<PreparedPut>> Prepare(
+      std::vector<TensorToPut> tensors, absl::Time deadline);
+  absl::StatusOr<int64_t> Finish(PreparedPut* put);
+  absl::StatusOr<std::shared_ptr<PreparedRun>> Prepare(OperationCall call);
+  absl::StatusOr<OperationReply> Finish(PreparedRun* run);
+  // Has a thread finish what was prepared.
+  template <typename Result, typename Prepared>
+  std::future<absl::StatusOr<Result>> Submit(
+      absl::StatusOr<std::shared_ptr<Prepared>> prepared);
   absl::StatusOr<FetchedTensor> Fetch(const v1::NamedGet& wanted,
                                       absl::Time deadline);
   absl::Status Drop(const v1::DropTensorsRequest& request);
 
   const std::unique_ptr<SessionWire> wire_;
   const std::unique_ptr<ChangeSender> changes_;
+  // Of what was submitted.
+  const std::unique_ptr<CallThreads> threads_;
+  // Goes first.
+  const std::unique_ptr<LeaseKeeper> lease_keeper_;
 };
 
 }  // namespace convgrad

@@ -18,6 +18,9 @@ constexpr int64_t kUnaskedBytes = int64_t{64} << 10;
 // payload.
 constexpr int64_t kMaxPayloadBytes = (int64_t{1} << 31) - 1 - 2 * kMaxHeadBytes;
 
+// For an attempt that only finds out what became of a change.
+constexpr absl::Duration kVoidTime = absl::Seconds(10);
+
 }  // namespace
 
 absl::StatusOr<std::vector<PayloadView>> SplitReply(
@@ -103,6 +106,17 @@ ChangeSender::Send SessionWire::Streamer(const std::string& method,
           context));
       return grpc::ByteBuffer();
     });
+  };
+}
+
+ChangeSender::Send SessionWire::VoidSender() {
+  return [this](
+             grpc::ClientContext* context) -> absl::StatusOr<grpc::ByteBuffer> {
+    v1::DropTensorsRequest request;
+    request.add_names("");
+    ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
+    return Sender(absl::StrCat(kSessionService, "DropTensors"), message,
+                  absl::Now() + kVoidTime)(context);
   };
 }
 

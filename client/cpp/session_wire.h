@@ -53,6 +53,9 @@ class SessionWire {
                               const grpc::ByteBuffer& request,
                               FetchedFrames* frames);
 
+  // Returns what sends a change that fails whatever the session has.
+  ChangeSender::Send VoidSender();
+
   // Returns how many payload bytes a message may have, if one of `bytes` is to
   // be sent; asks the server, once, where that matters. Errors: the server's.
   absl::StatusOr<int64_t> MessageLimit(int64_t bytes, absl::Time deadline);

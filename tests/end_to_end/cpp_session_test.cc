@@ -1,100 +1,15 @@
 // The C++ client's sessions, over real sockets.
-#include <cstddef>
-#include <cstring>
-#include <random>
+#include "tests/end_to_end/cpp_session.h"
+
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/status.h"
-#include "client/cpp/client.h"
-#include "client/cpp/session.h"
-#include "gtest/gtest.h"
 #include "tests/end_to_end/cutting_proxy.h"
-#include "tests/end_to_end/test_server.h"
 
 namespace convgrad {
 namespace {
-
-using Floats = std::vector<float>;
-
-absl::Span<const std::byte> ViewOf(const Floats& values) {
-  return {reinterpret_cast<const std::byte*>(values.data()),
-          values.size() * sizeof(float)};
-}
-
-Floats FloatsIn(absl::Span<const std::byte> bytes) {
-  Floats values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
-Floats RandomFloats(int64_t count, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::uniform_real_distribution<float> uniform(-1, 1);
-  Floats values(count);
-  for (float& value : values) value = uniform(random);
-  return values;
-}
-
-ClientOptions OptionsFor(const std::string& address) {
-  ClientOptions options;
-  options.server = address;
-  RetryPolicy retries;
-  retries.max_attempts = 100;
-  retries.initial = absl::Milliseconds(1);
-  retries.longest = absl::Milliseconds(20);
-  options.retries = retries;
-  return options;
-}
-
-// conv1d: 1 item of 2 channels of 8, 3 filters of 3.
-const TensorDescriptor kInput{DataType::kF32, Layout::kNCX, {1, 2, 8}};
-const TensorDescriptor kWeight{DataType::kF32, Layout::kOIX, {3, 2, 3}};
-const TensorDescriptor kGradOutput{DataType::kF32, Layout::kNCX, {1, 3, 6}};
-constexpr int64_t kInputs = 16;
-constexpr int64_t kWeights = 18;
-constexpr int64_t kOutputs = 18;
-
-ConvProblem Problem() {
-  ConvProblem problem = *Parse("conv1d_n1_c2_o3_i8_k3");
-  return problem;
-}
-
-// Adds the gradient of the kept x to the kept sum "gw".
-OperationCall AddGradient(const Floats& grad_output) {
-  OperationCall call;
-  call.operation.problem = Problem();
-  call.operation.direction = Direction::kBackward;
-  auto& operands = call.operation.operands;
-  operands[PositionOf(Operand::kInput)] = kInput;
-  operands[PositionOf(Operand::kGradOutput)] = kGradOutput;
-  call.kept_operands[PositionOf(Operand::kInput)] = "x";
-  call.operands[PositionOf(Operand::kGradOutput)] = ViewOf(grad_output);
-  call.operation.results = {{Result::kGradWeight, kWeight, 1.0f}};
-  call.kept_results = {KeptResult{"gw", true}};
-  return call;
-}
-
-Reason ReasonOf(const absl::Status& status) {
-  const auto detail = DetailOf(status);
-  return detail ? detail->reason : Reason::kInternal;
-}
-
-class CppSessionTest : public ::testing::Test {
- protected:
-  std::unique_ptr<Session> Open(const std::string& address,
-                                const SessionOptions& options = {}) {
-    auto session = Session::Open(OptionsFor(address), options);
-    EXPECT_TRUE(session.ok()) << session.status();
-    return *std::move(session);
-  }
-  std::unique_ptr<Session> Open() { return Open(server_.address()); }
-
-  TestServer server_;
-};
 
 TEST_F(CppSessionTest, PutsAndGets) {
   const auto session = Open();
@@ -235,50 +150,6 @@ TEST_F(CppSessionTest, ListsSessions) {
   ASSERT_EQ(list->sessions_size(), 1);
   EXPECT_EQ(list->sessions(0).name(), "train");
   EXPECT_EQ(list->sessions(0).tensors(), 1);
-}
-
-// Tensors of 9 MiB, messages of 1 MiB; the connection is cut in the put's
-// frames, in its answer, and in the get's frames.
-TEST(CppSessionStreamTest, PutsAndGetsWhatNoMessageHolds) {
-  Config config = TestConfig();
-  config.memory_budget_bytes = int64_t{512} << 20;
-  config.max_message_bytes = int64_t{1} << 20;
-  TestServer server(config);
-  CuttingProxy proxy(server.address());
-  auto session = Session::Open(OptionsFor(proxy.address()));
-  ASSERT_TRUE(session.ok()) << session.status();
-  const TensorDescriptor large{DataType::kF32, Layout::kOIX, {9, 256, 1024}};
-  constexpr auto kToServer = CuttingProxy::Direction::kToServer;
-  constexpr auto kToClient = CuttingProxy::Direction::kToClient;
-  int64_t number = 0;
-  for (const auto& [direction, at] :
-       std::vector<std::pair<CuttingProxy::Direction, int64_t>>{
-           {kToServer, 100},
-           {kToServer, 5 << 20},
-           {kToServer, 9 << 20},
-           {kToClient, 50},
-           {kToClient, 6 << 20}}) {
-    const Floats values = RandomFloats(9 << 18, ++number);
-    proxy.CutAfter(direction, at);
-    const auto put =
-        (*session)->Put({{"w", large, ViewOf(values)}, {"x", kInput, {}}});
-    EXPECT_EQ(ReasonOf(put.status()), Reason::kByteCountMismatch);
-    const Floats small = RandomFloats(kInputs, number);
-    EXPECT_EQ(*(*session)->Put(
-                  {{"w", large, ViewOf(values)}, {"x", kInput, ViewOf(small)}}),
-              number);
-    const auto got = (*session)->Get("w");
-    ASSERT_TRUE(got.ok()) << got.status();
-    EXPECT_EQ(got->version, number);
-    EXPECT_EQ(FloatsIn(got->data.bytes()), values);
-    const auto last = (*session)->GetAs("w", DataType::kF32, Layout::kOXI);
-    ASSERT_TRUE(last.ok()) << last.status();
-    EXPECT_EQ(FloatsIn(last->data.bytes())[1], values[1024]);
-    EXPECT_EQ(FloatsIn((*session)->Get("x")->data.bytes()), small);
-  }
-  EXPECT_GE(proxy.cuts(), 4);
-  EXPECT_TRUE((*session)->Close().ok());
-  server.ExpectNothingHeld();
 }
 
 // The connection is cut after each byte of a change and of its answer.
