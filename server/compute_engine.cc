@@ -35,7 +35,7 @@ void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
   sessions.Expire();
   scheduler.DropDead();
   memory->pool.ReleaseUnusedSince(unused_since);
-  idle_heap.Look(memory->budget.used_bytes() > 0, now, unused_since);
+  idle_heap.Look(memory->pool.taken(), now, unused_since);
 }
 
 bool ComputeEngine::IsAtWork() const {

@@ -31,7 +31,7 @@ struct ComputeEngine {
 
   // Refuses the calls and jobs whose deadline is over, and frees the buffers
   // that weren't used since `unused_since`, and the heap's free memory if no
-  // call used any. For one thread.
+  // call took a buffer since. For one thread.
   void DropExpired(absl::Time now, absl::Time unused_since);
 
   // Returns whether jobs run or are queued.

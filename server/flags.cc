@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "server/byte_count.h"
 #include "server/config.h"
 #include "server/text_file.h"
 
@@ -25,18 +26,20 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, regions_listen, convgrad::Config().regions_listen,
           "unix:path of the socket that gives clients of this host and user "
           "shared memory; empty for none");
-ABSL_FLAG(int64_t, max_region_bytes, convgrad::Config().max_region_bytes,
+ABSL_FLAG(convgrad::ByteCount, max_region_bytes,
+          convgrad::ByteCount(convgrad::Config().max_region_bytes),
           "bytes of all shared memory together, taken from the budget; 0 for "
           "half of what calls may take, at most what leaves room for a message "
           "of --max_message_bytes");
-ABSL_FLAG(int64_t, max_kept_bytes, convgrad::Config().max_kept_bytes,
+ABSL_FLAG(convgrad::ByteCount, max_kept_bytes,
+          convgrad::ByteCount(convgrad::Config().max_kept_bytes),
           "bytes of all sessions' tensors together, taken from the budget; -1 "
           "for half of what calls may take, at most what leaves room for a "
           "message of --max_message_bytes");
 ABSL_FLAG(int, max_client_sessions, convgrad::Config().max_client_sessions,
           "sessions that one client may have open; 0: no limit");
-ABSL_FLAG(int64_t, max_client_kept_bytes,
-          convgrad::Config().max_client_kept_bytes,
+ABSL_FLAG(convgrad::ByteCount, max_client_kept_bytes,
+          convgrad::ByteCount(convgrad::Config().max_client_kept_bytes),
           "bytes that the sessions of one client may keep; 0: no limit");
 ABSL_FLAG(std::string, health_listen, convgrad::Config().health_listen,
           "host:port or unix:path that serves grpc.health.v1 and nothing else, "
@@ -56,7 +59,8 @@ ABSL_FLAG(bool, insecure, convgrad::Config().insecure,
           "take plaintext from anywhere, not only from this host");
 ABSL_FLAG(int, max_client_calls, convgrad::Config().max_client_calls,
           "calls that one client may have under way; 0: no limit");
-ABSL_FLAG(int64_t, max_client_bytes, convgrad::Config().max_client_bytes,
+ABSL_FLAG(convgrad::ByteCount, max_client_bytes,
+          convgrad::ByteCount(convgrad::Config().max_client_bytes),
           "bytes of memory that one client's calls may be admitted for; 0: no "
           "limit");
 ABSL_FLAG(std::string, backends, convgrad::Config().backends,
@@ -70,25 +74,29 @@ ABSL_FLAG(bool, pin_workers, convgrad::Config().pin_workers,
           "give each worker cores of its own, where there are enough");
 ABSL_FLAG(int, queue_capacity, convgrad::Config().queue_capacity,
           "operations of each priority that may wait for a worker");
-ABSL_FLAG(int64_t, memory_budget_bytes, convgrad::Config().memory_budget_bytes,
+ABSL_FLAG(convgrad::ByteCount, memory_budget_bytes,
+          convgrad::ByteCount(convgrad::Config().memory_budget_bytes),
           "bytes that the process may grow to: 64 MiB for itself, idle "
           "buffers, plans, and calls; 0 for half of what it may have (RAM or "
-          "cgroup limit)");
-ABSL_FLAG(int64_t, buffer_pool_idle_bytes,
-          convgrad::Config().buffer_pool_idle_bytes,
+          "cgroup limit). This and other flags of bytes take units: 8GiB");
+ABSL_FLAG(convgrad::ByteCount, buffer_pool_idle_bytes,
+          convgrad::ByteCount(convgrad::Config().buffer_pool_idle_bytes),
           "bytes of free buffers kept for reuse beside those that lie in what "
           "no call has of the budget, part of it; -1 for 1/8 of it");
 ABSL_FLAG(absl::Duration, buffer_pool_idle_time,
           convgrad::Config().buffer_pool_idle_time,
           "how long a free buffer is kept that nobody needs");
-ABSL_FLAG(int64_t, plan_cache_bytes, convgrad::Config().plan_cache_bytes,
+ABSL_FLAG(convgrad::ByteCount, plan_cache_bytes,
+          convgrad::ByteCount(convgrad::Config().plan_cache_bytes),
           "bytes of plans kept for reuse, part of the budget; -1 for 64 MiB, "
           "at most 1/16 of it");
-ABSL_FLAG(int64_t, weight_cache_bytes, convgrad::Config().weight_cache_bytes,
+ABSL_FLAG(convgrad::ByteCount, weight_cache_bytes,
+          convgrad::ByteCount(convgrad::Config().weight_cache_bytes),
           "bytes of weights kept in the form that plans compute with, for when "
           "the same client sends them again, part of the budget; -1 for 1/16 "
           "of it, 0 for none");
-ABSL_FLAG(int64_t, max_message_bytes, convgrad::Config().max_message_bytes,
+ABSL_FLAG(convgrad::ByteCount, max_message_bytes,
+          convgrad::ByteCount(convgrad::Config().max_message_bytes),
           "payload bytes of one request, and of one response; 0 for 1 GiB, at "
           "most what lets two calls of unknown size in at once");
 ABSL_FLAG(int, max_admission_waiters, convgrad::Config().max_admission_waiters,
@@ -101,7 +109,8 @@ ABSL_FLAG(absl::Duration, default_deadline, convgrad::Config().default_deadline,
           "deadline of calls that come without one");
 ABSL_FLAG(absl::Duration, max_deadline, convgrad::Config().max_deadline,
           "later deadlines of calls count as this one");
-ABSL_FLAG(int64_t, min_client_rate, convgrad::Config().min_client_rate,
+ABSL_FLAG(convgrad::ByteCount, min_client_rate,
+          convgrad::ByteCount(convgrad::Config().min_client_rate),
           "bytes a second that a client has to send or take at least while its "
           "call waits for it, or the call is ended; 0: any rate will do");
 ABSL_FLAG(absl::Duration, unary_idle_timeout,
@@ -185,10 +194,11 @@ Config ConfigFromFlags() {
   config.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   config.otlp_endpoint = absl::GetFlag(FLAGS_otlp_endpoint);
   config.regions_listen = absl::GetFlag(FLAGS_regions_listen);
-  config.max_region_bytes = absl::GetFlag(FLAGS_max_region_bytes);
-  config.max_kept_bytes = absl::GetFlag(FLAGS_max_kept_bytes);
+  config.max_region_bytes = absl::GetFlag(FLAGS_max_region_bytes).bytes;
+  config.max_kept_bytes = absl::GetFlag(FLAGS_max_kept_bytes).bytes;
   config.max_client_sessions = absl::GetFlag(FLAGS_max_client_sessions);
-  config.max_client_kept_bytes = absl::GetFlag(FLAGS_max_client_kept_bytes);
+  config.max_client_kept_bytes =
+      absl::GetFlag(FLAGS_max_client_kept_bytes).bytes;
   config.health_listen = absl::GetFlag(FLAGS_health_listen);
   config.tls_cert = absl::GetFlag(FLAGS_tls_cert);
   config.tls_key = absl::GetFlag(FLAGS_tls_key);
@@ -196,23 +206,24 @@ Config ConfigFromFlags() {
   config.token_file = absl::GetFlag(FLAGS_token_file);
   config.insecure = absl::GetFlag(FLAGS_insecure);
   config.max_client_calls = absl::GetFlag(FLAGS_max_client_calls);
-  config.max_client_bytes = absl::GetFlag(FLAGS_max_client_bytes);
+  config.max_client_bytes = absl::GetFlag(FLAGS_max_client_bytes).bytes;
   config.backends = absl::GetFlag(FLAGS_backends);
   config.workers = absl::GetFlag(FLAGS_workers);
   config.threads_per_worker = absl::GetFlag(FLAGS_threads_per_worker);
   config.pin_workers = absl::GetFlag(FLAGS_pin_workers);
   config.queue_capacity = absl::GetFlag(FLAGS_queue_capacity);
-  config.memory_budget_bytes = absl::GetFlag(FLAGS_memory_budget_bytes);
-  config.buffer_pool_idle_bytes = absl::GetFlag(FLAGS_buffer_pool_idle_bytes);
+  config.memory_budget_bytes = absl::GetFlag(FLAGS_memory_budget_bytes).bytes;
+  config.buffer_pool_idle_bytes =
+      absl::GetFlag(FLAGS_buffer_pool_idle_bytes).bytes;
   config.buffer_pool_idle_time = absl::GetFlag(FLAGS_buffer_pool_idle_time);
-  config.plan_cache_bytes = absl::GetFlag(FLAGS_plan_cache_bytes);
-  config.weight_cache_bytes = absl::GetFlag(FLAGS_weight_cache_bytes);
-  config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
+  config.plan_cache_bytes = absl::GetFlag(FLAGS_plan_cache_bytes).bytes;
+  config.weight_cache_bytes = absl::GetFlag(FLAGS_weight_cache_bytes).bytes;
+  config.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes).bytes;
   config.max_admission_waiters = absl::GetFlag(FLAGS_max_admission_waiters);
   config.max_client_share = absl::GetFlag(FLAGS_max_client_share);
   config.default_deadline = absl::GetFlag(FLAGS_default_deadline);
   config.max_deadline = absl::GetFlag(FLAGS_max_deadline);
-  config.min_client_rate = absl::GetFlag(FLAGS_min_client_rate);
+  config.min_client_rate = absl::GetFlag(FLAGS_min_client_rate).bytes;
   config.unary_idle_timeout = absl::GetFlag(FLAGS_unary_idle_timeout);
   config.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   config.self_check_ratio = absl::GetFlag(FLAGS_self_check_ratio);

@@ -2,10 +2,12 @@
 
 #include <malloc.h>
 
+#include <utility>
+
 namespace convgrad {
 
-void IdleHeap::Look(bool in_use, absl::Time now, absl::Time unused_since) {
-  if (in_use) last_use_ = now;
+void IdleHeap::Look(int64_t taken, absl::Time now, absl::Time unused_since) {
+  if (std::exchange(taken_, taken) != taken) last_use_ = now;
   if (last_use_ > unused_since) return;
   last_use_ = now;
   malloc_trim(0);

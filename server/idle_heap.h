@@ -1,6 +1,8 @@
 // What the heap keeps of memory that was freed.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/time/time.h"
 
 namespace convgrad {
@@ -10,12 +12,14 @@ namespace convgrad {
 // example, holds up all that lies before it. Owned by one thread.
 class IdleHeap {
  public:
-  // To be called regularly, at `now`. If calls weren't seen to use memory since
-  // `unused_since`, gives back what is free, once in that time.
-  void Look(bool in_use, absl::Time now, absl::Time unused_since);
+  // To be called regularly, at `now`, with the number of buffers that calls
+  // have ever taken. If they took none since `unused_since`, gives back what is
+  // free, once in that time.
+  void Look(int64_t taken, absl::Time now, absl::Time unused_since);
 
  private:
-  // When calls last used memory, or free memory was last given back.
+  int64_t taken_ = 0;
+  // When a call last took a buffer, or free memory was last given back.
   absl::Time last_use_ = absl::InfinitePast();
 };
 

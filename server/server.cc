@@ -75,6 +75,7 @@ class GrpcServer final : public Server {
   std::unique_ptr<Tracer> tracer_;
   Gate gate_;
   ClientWatch client_watch_;
+  ConnectionTraffic traffic_;
   // Once calls come, the background thread's, as is the next line.
   TokenFile tokens_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
@@ -194,6 +195,7 @@ CallServices GrpcServer::MakeServices() {
   services.lifecycle = &lifecycle_;
   services.gate = &gate_;
   services.client_watch = &client_watch_;
+  services.traffic = &traffic_;
   services.router = &engine_.router;
   services.cost_model = engine_.router.cost_model();
   services.scheduler = &engine_.scheduler;
@@ -240,7 +242,7 @@ absl::Status GrpcServer::Listen() {
       listeners_,
       Listeners::Start(options,
                        {&listed_service_, &session_service_, &admin_service_},
-                       &service_));
+                       &service_, &traffic_));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());

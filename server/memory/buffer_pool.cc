@@ -1,6 +1,5 @@
 #include "server/memory/buffer_pool.h"
 
-#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -25,9 +24,6 @@ constexpr int64_t kMapFrom = 2 * kHugePage;
 // Smaller ones aren't worth keeping: malloc is as good at them. Bounds the
 // length of the idle list too.
 constexpr int64_t kKeepFrom = int64_t{64} << 10;
-// malloc's free memory of this size is given back once no buffer is idle:
-// between what is still used, it doesn't do that by itself.
-constexpr int64_t kTrimFrom = int64_t{64} << 20;
 
 // Returns kHugePage-aligned memory: maps a page too much and cuts the ends off.
 std::byte* MapAligned(int64_t bytes) {
@@ -94,7 +90,6 @@ void BufferPool::Free(const Block& block) {
     munmap(block.data, block.capacity);
   } else {
     std::free(block.data);
-    if (block.capacity >= kKeepFrom) freed_bytes_ += block.capacity;
   }
 }
 
@@ -124,6 +119,7 @@ absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
     }
     outstanding_bytes_ += capacity;
     ++outstanding_;
+    ++taken_;
   }
   if (block.data == nullptr) block = Allocate(capacity);
   if (block.data == nullptr) {
@@ -179,21 +175,20 @@ void BufferPool::ReleaseExcess() {
 
 void BufferPool::ReleaseUnusedSince(absl::Time time) {
   std::list<IdleBlock> trimmed;
-  bool is_idle;
   {
     MutexLock lock(&mutex_);
     trimmed = Trim(time);
-    // Not between calls that come one after the other.
-    is_idle = idle_.empty();
   }
   FreeAll(trimmed);
-  if (!is_idle || freed_bytes_ < kTrimFrom) return;
-  freed_bytes_ = 0;
-  malloc_trim(0);
 }
 
 void BufferPool::FreeAll(const std::list<IdleBlock>& blocks) {
   for (const Block& block : blocks) Free(block);
+}
+
+int64_t BufferPool::taken() const {
+  MutexLock lock(&mutex_);
+  return taken_;
 }
 
 int64_t BufferPool::outstanding_bytes() const {

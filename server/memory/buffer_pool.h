@@ -2,7 +2,6 @@
 // much in page faults as the convolution it is for.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -79,6 +78,8 @@ class BufferPool {
   // As ReleaseExcess, and what nobody has taken since `time`.
   void ReleaseUnusedSince(absl::Time time);
 
+  // How many buffers have ever been taken.
+  int64_t taken() const;
   int64_t outstanding_bytes() const;
   int outstanding() const;
   int64_t idle_bytes() const;
@@ -109,8 +110,7 @@ class BufferPool {
   int64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t outstanding_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
-  // To malloc, since it last gave memory back to the system.
-  std::atomic<int64_t> freed_bytes_ = 0;
+  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace convgrad

@@ -178,6 +178,11 @@ void Call::OnCancel() {
   HandOver();
 }
 
+ConnectionTraffic::Count Call::CountTraffic() const {
+  if (services_.traffic == nullptr) return nullptr;
+  return services_.traffic->CountOf(context_->peer());
+}
+
 void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
   AwaitClientUntil(absl::Now() + services_.client_watch->AllowedFor(bytes),
                    start);
@@ -186,7 +191,8 @@ void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
 void Call::AwaitClientUntil(absl::Time until,
                             const std::function<void()>& start) {
   ClientWatch& watch = *services_.client_watch;
-  const uint64_t id = watch.Add([this] { OnSlowClient(); });
+  const uint64_t id = watch.Add([this] { OnSlowClient(); },
+                                absl::InfiniteFuture(), CountTraffic());
   client_wait_ = id;
   HandOver();
   start();
@@ -205,8 +211,9 @@ void Call::WatchAnswer(int64_t bytes) {
   grpc_call* const call = context_->c_call();
   grpc_call_ref(call);
   const std::shared_ptr<grpc_call> owner(call, grpc_call_unref);
-  answer_wait_ = watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
-                           absl::Now() + watch.AllowedFor(bytes));
+  answer_wait_ =
+      watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
+                absl::Now() + watch.AllowedFor(bytes), CountTraffic());
 }
 
 void Call::OnDone() {

@@ -149,6 +149,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Tells how the wait for memory ended.
   void EndWait(const absl::Status& status);
   void OnGranted(absl::StatusOr<Reservation> granted);
+  // Returns what counts the bytes of the call's connection; null if unknown.
+  ConnectionTraffic::Count CountTraffic() const;
   // Leaves those who wait for their turn. Returns false if the call isn't one.
   bool CancelTurn();
   void OnCancel() final;

@@ -10,6 +10,7 @@
 #include "server/memory/call_memory.h"
 #include "server/memory/region_registry.h"
 #include "server/rpc/client_watch.h"
+#include "server/rpc/connection_traffic.h"
 #include "server/rpc/gate.h"
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/self_check_sampler.h"
@@ -35,6 +36,8 @@ struct CallServices {
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
   ClientWatch* client_watch = nullptr;
+  // Null: no connection's bytes are counted.
+  const ConnectionTraffic* traffic = nullptr;
   const Router* router = nullptr;
   // Null: auto has nothing to choose.
   CostModel* cost_model = nullptr;

@@ -1,5 +1,6 @@
 #include "server/rpc/client_watch.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -10,9 +11,10 @@ absl::Duration ClientWatch::TimeFor(int64_t bytes) const {
   return absl::Seconds(static_cast<double>(bytes) / min_rate_);
 }
 
-uint64_t ClientWatch::Add(std::function<void()> give_up, absl::Time until) {
+uint64_t ClientWatch::Add(std::function<void()> give_up, absl::Time until,
+                          ConnectionTraffic::Count count) {
   MutexLock lock(&mutex_);
-  waits_.emplace(++last_id_, Wait{until, std::move(give_up)});
+  waits_.emplace(++last_id_, Wait{until, std::move(give_up), std::move(count)});
   return last_id_;
 }
 
@@ -32,12 +34,28 @@ bool ClientWatch::Remove(uint64_t id) {
   return true;
 }
 
+bool ClientWatch::IsOver(absl::Time now, Wait* wait) const {
+  if (wait->until <= now) return true;
+  if (wait->count == nullptr || wait->until == absl::InfiniteFuture() ||
+      now < wait->look_at) {
+    return false;
+  }
+  const bool is_first = wait->look_at == absl::InfinitePast();
+  const int64_t before = std::exchange(wait->counted_bytes, wait->count());
+  if (is_first) wait->look_at = now + idle_timeout_;
+  if (is_first || wait->counted_bytes == 0) return false;
+  wait->look_at =
+      std::min(wait->look_at + TimeFor(wait->counted_bytes - before),
+               now + idle_timeout_);
+  return wait->look_at <= now;
+}
+
 void ClientWatch::Expire(absl::Time now) {
   std::vector<Wait> expired;
   {
     MutexLock lock(&mutex_);
     absl::erase_if(waits_, [&](auto& entry) {
-      if (entry.second.until > now) return false;
+      if (!IsOver(now, &entry.second)) return false;
       expired.push_back(std::move(entry.second));
       return true;
     });

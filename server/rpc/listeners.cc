@@ -127,11 +127,12 @@ Acceptor::Take TakeFor(
 
 absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(
     const ListenerOptions& options, const std::vector<grpc::Service*>& services,
-    grpc::CallbackGenericService* generic_service) {
+    grpc::CallbackGenericService* generic_service, ConnectionTraffic* traffic) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<Listeners> listeners(new Listeners());
-  RETURN_IF_ERROR(listeners->Listen(options, services, generic_service));
+  RETURN_IF_ERROR(
+      listeners->Listen(options, services, generic_service, traffic));
   if (!options.health_address.empty()) {
     RETURN_IF_ERROR(listeners->ListenForHealth(options.health_address));
   }
@@ -150,7 +151,8 @@ Listeners::~Listeners() {
 
 absl::Status Listeners::Listen(const ListenerOptions& options,
                                const std::vector<grpc::Service*>& services,
-                               grpc::CallbackGenericService* generic_service) {
+                               grpc::CallbackGenericService* generic_service,
+                               ConnectionTraffic* traffic) {
   ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options.tls));
   grpc::ServerBuilder builder;
   Configure(options, &builder);
@@ -171,7 +173,10 @@ absl::Status Listeners::Listen(const ListenerOptions& options,
       return NotFree("--listen", address, "gRPC");
     addresses_.push_back(Resolved(address, ports[i]));
   }
-  acceptor_->Start(take);
+  acceptor_->Start([take, traffic](int socket) {
+    traffic->Add(socket);
+    take(socket);
+  });
   return absl::OkStatus();
 }
 

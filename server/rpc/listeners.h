@@ -11,6 +11,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "server/rpc/acceptor.h"
+#include "server/rpc/connection_traffic.h"
 #include "server/rpc/credentials.h"
 
 namespace convgrad {
@@ -29,12 +30,14 @@ struct ListenerOptions {
 // Thread-safe.
 class Listeners {
  public:
-  // Listens and serves; services outlive it.
+  // Listens and serves; services and `traffic`, which is told of each TCP
+  // connection to `addresses`, outlive it.
   // Errors: kInvalidArgument naming the flag.
   static absl::StatusOr<std::unique_ptr<Listeners>> Start(
       const ListenerOptions& options,
       const std::vector<grpc::Service*>& services,
-      grpc::CallbackGenericService* generic_service);
+      grpc::CallbackGenericService* generic_service,
+      ConnectionTraffic* traffic);
   // Cancels the calls that are left, and waits until each has ended.
   ~Listeners();
 
@@ -49,7 +52,8 @@ class Listeners {
   Listeners() = default;
   absl::Status Listen(const ListenerOptions& options,
                       const std::vector<grpc::Service*>& services,
-                      grpc::CallbackGenericService* generic_service);
+                      grpc::CallbackGenericService* generic_service,
+                      ConnectionTraffic* traffic);
   absl::Status ListenForHealth(const std::string& address);
 
   std::vector<std::string> addresses_;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/pending_call.h"
@@ -117,6 +118,62 @@ TEST_F(SlowClientsTest, AnswersThatAreNotTakenAreDropped) {
   client.Finish(stream);
   server_.AwaitMetric(EndedBackwards("OK", 1, "puppet", "f32"));
   EXPECT_GT(server_.server().gauges().buffers_outstanding, 0);
+  server_.ExpectNothingHeld();
+}
+
+// The default rate, at which 1 GiB has more than an hour.
+class ProgressTest : public SlowClientsTest {
+ protected:
+  static Config PatientConfig() {
+    Config config = ShortConfig();
+    config.memory_budget_bytes = 4096 * kMiB;
+    config.min_client_rate = Config().min_client_rate;
+    config.unary_idle_timeout = absl::Seconds(2);
+    return config;
+  }
+  explicit ProgressTest(const Config& config = PatientConfig())
+      : SlowClientsTest(config) {}
+
+  // Begins a call that declares `bytes`, and waits until it has them.
+  uint32_t BeginCall(RawHttp2* client, int64_t bytes) {
+    const uint32_t stream = client->Open(
+        kBackward, {{"convgrad-request-bytes", absl::StrCat(bytes)}});
+    client->BeginMessage(stream, static_cast<uint32_t>(bytes));
+    AwaitGauges(
+        [=](const ServerGauges& g) { return g.memory_used_bytes > bytes; });
+    return stream;
+  }
+};
+
+TEST_F(ProgressTest, WhoDeclaresMuchAndSendsNothingHoldsNoMemory) {
+  RawHttp2 client(server_.address());
+  BeginCall(&client, 1024 * kMiB);
+  server_.AwaitMetric(EndedBackwards("DeadlineExceeded", 1));
+  server_.ExpectNothingHeld();
+}
+
+class SlowButHonestTest : public ProgressTest {
+ protected:
+  static constexpr int64_t kRate = 16384;
+  static Config SlowConfig() {
+    Config config = PatientConfig();
+    config.min_client_rate = kRate;
+    return config;
+  }
+  SlowButHonestTest() : ProgressTest(SlowConfig()) {}
+};
+
+TEST_F(SlowButHonestTest, WhoSendsAtTheLeastRateIsWaitedFor) {
+  RawHttp2 client(server_.address());
+  const uint32_t stream = BeginCall(&client, 16 * kMiB);
+  const absl::Time start = absl::Now();
+  // Each tenth of a second in its time, however late the one before it was.
+  for (int tenths = 1; tenths <= 60; ++tenths) {
+    client.Send(stream, std::string(kRate / 8, '\0'));
+    absl::SleepFor(start + tenths * absl::Milliseconds(100) - absl::Now());
+  }
+  EXPECT_GT(server_.server().gauges().memory_used_bytes, 16 * kMiB);
+  server_.AwaitMetric(EndedBackwards("DeadlineExceeded", 1));
   server_.ExpectNothingHeld();
 }
 

@@ -45,6 +45,66 @@ TEST(ClientWatch, WaitsForEverUntilThereIsALimit) {
   watch.SetLimit(id, kStart);  // too late, and harmless
 }
 
+class StandingStillTest : public testing::Test {
+ protected:
+  // Begins to wait, for an hour at most, and looks each second until `seconds`
+  // are over, each of which brings `rate` bytes.
+  void Begin() {
+    watch_.Add([this] { given_up_ = true; }, kStart + absl::Hours(1),
+               [this] { return bytes_; });
+    watch_.Expire(kStart);
+  }
+  void Pass(int seconds, int64_t rate) {
+    for (int i = 0; i < seconds; ++i) {
+      bytes_ += rate;
+      watch_.Expire(kStart + absl::Seconds(++seconds_));
+    }
+  }
+
+  ClientWatch watch_{absl::Seconds(10), 1000};
+  bool given_up_ = false;
+  int64_t bytes_ = 100;
+  int seconds_ = 0;
+};
+
+TEST_F(StandingStillTest, EndsAWaitBeforeItsTime) {
+  Begin();
+  Pass(9, 0);
+  EXPECT_FALSE(given_up_);
+  Pass(1, 0);
+  EXPECT_TRUE(given_up_);
+}
+
+TEST_F(StandingStillTest, IsNotWhatTheLeastRateIs) {
+  Begin();
+  Pass(1000, 1001);
+  EXPECT_FALSE(given_up_);
+  Pass(20, 0);
+  EXPECT_TRUE(given_up_);
+}
+
+TEST_F(StandingStillTest, EndsWhatIsBelowTheLeastRate) {
+  Begin();
+  Pass(19, 500);
+  EXPECT_FALSE(given_up_);
+  Pass(1, 500);
+  EXPECT_TRUE(given_up_);
+}
+
+TEST_F(StandingStillTest, IsNotSavedByBytesLongAgo) {
+  Begin();
+  Pass(1, 1000000);
+  Pass(20, 0);
+  EXPECT_TRUE(given_up_);
+}
+
+TEST_F(StandingStillTest, IsNotWhatNobodyCounts) {
+  bytes_ = 0;
+  Begin();
+  Pass(3000, 0);
+  EXPECT_FALSE(given_up_);
+}
+
 TEST(ClientWatch, ForgetsWhatWasRemoved) {
   ClientWatch watch(absl::Seconds(10), 1000);
   const uint64_t id = watch.Add([] { FAIL(); }, kStart);

@@ -1,0 +1,60 @@
+#include "server/rpc/connection_traffic.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "server/rpc/listening_socket.h"
+
+namespace convgrad {
+namespace {
+
+// Returns gRPC's name of a peer as PeerOf writes it.
+std::string WithoutScheme(absl::string_view peer) {
+  return absl::StrReplaceAll(peer.substr(peer.find(':') + 1),
+                             {{"%5B", "["}, {"%5D", "]"}});
+}
+
+int64_t BytesOf(int socket, const std::string& peer) {
+  tcp_info info = {};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  // Kernels before 4.1 don't tell.
+  if (size < offsetof(tcp_info, tcpi_bytes_received) +
+                 sizeof(info.tcpi_bytes_received)) {
+    return 0;
+  }
+  // gRPC may have closed it, and the descriptor may be another connection's.
+  if (PeerOf(socket) != peer) return 0;
+  return static_cast<int64_t>(info.tcpi_bytes_received + info.tcpi_bytes_acked);
+}
+
+}  // namespace
+
+void ConnectionTraffic::Add(int socket) {
+  std::string peer = PeerOf(socket);
+  MutexLock lock(&mutex_);
+  std::string& known = peers_[socket];
+  const auto old = sockets_.find(known);
+  if (old != sockets_.end() && old->second == socket) sockets_.erase(old);
+  sockets_[peer] = socket;
+  known = std::move(peer);
+}
+
+ConnectionTraffic::Count ConnectionTraffic::CountOf(
+    const std::string& peer) const {
+  std::string name = WithoutScheme(peer);
+  MutexLock lock(&mutex_);
+  const auto found = sockets_.find(name);
+  if (found == sockets_.end()) return nullptr;
+  return [socket = found->second, name = std::move(name)] {
+    return BytesOf(socket, name);
+  };
+}
+
+}  // namespace convgrad
