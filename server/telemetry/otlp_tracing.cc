@@ -128,6 +128,16 @@ void Describe(const EndedCall& call, api::Span* span) {
   span->SetAttribute("convgrad.sent_bytes", sample.bytes_sent);
 }
 
+// One event for each kind of step of a network, where its computing ended.
+void AddStepEvents(const OpSample& sample, api::Span* span) {
+  for (const auto& [step, time] : sample.steps) {
+    span->AddEvent(View(step),
+                   std::chrono::system_clock::time_point(
+                       SinceEpoch(sample.times.compute.end)),
+                   {{"convgrad.busy_seconds", absl::ToDoubleSeconds(time)}});
+  }
+}
+
 void TraceStages(const StageTimes& times, const api::SpanContext& parent,
                  api::Tracer* tracer) {
   const std::array<std::pair<absl::string_view, const StageTime*>, 9> stages = {
@@ -181,6 +191,7 @@ class OtlpTracer final : public Tracer {
     if (span->IsRecording()) {
       Describe(call, span.get());
       if (call.operation != nullptr) {
+        AddStepEvents(*call.operation, span.get());
         TraceStages(call.operation->times, context, tracer_.get());
       }
       EndSpan(span.get(), call.end);

@@ -38,6 +38,10 @@ def train_a_network(session):
     program.output(program.step("linear", x, program.parameter("w", (2, 3))))
     session.put("w", np.ones((2, 3), np.float32))
     session.load_program("net", program)
+    run_the_network(session)
+
+
+def run_the_network(session):
     session.run("net", {"x": np.ones((1, 3), np.float32)})
 
 
@@ -128,6 +132,11 @@ def live_prometheus(tmp_path_factory):
                 stderr=subprocess.DEVNULL):
             give_work(server.address)
             deployed.wait_until(lambda: data(url, "up == 1"), "a scrape")
+            with convgrad.Client(server.address) as client, client.session() as session:
+                train_a_network(session)
+                family = "convgrad_network_step_seconds_total"
+                deployed.wait_until(lambda: data(url, family), family)
+                run_the_network(session)
             give_work(server.address)
             # Rates need two scrapes with calls between them; then the rules
             # have theirs.

@@ -4,6 +4,7 @@ import re
 import subprocess
 import threading
 
+import numpy as np
 import pytest
 
 import deployed
@@ -98,6 +99,24 @@ def test_a_call_is_a_span_below_its_callers():
     assert server.collector.resources()[0]["service.name"] == "convgrad"
     assert len(server.calls()) == 1
     assert f" trace={TRACE} " in server.calls()[0]
+
+
+def test_a_networks_span_has_an_event_for_each_kind_of_step():
+    convgrad = pytest.importorskip("convgrad")
+    program = convgrad.Program()
+    x = program.step("conv", program.input("x"), program.parameter("w", (2, 2, 1, 1)))
+    program.output(program.step("max_pool", x, attributes={"kernel_size": 2}))
+    with traced() as server:
+        with convgrad.Client(server.address) as client, client.session() as session:
+            session.put("w", np.ones((2, 2, 1, 1), np.float32))
+            session.load_program("net", program)
+            session.run("net", {"x": np.ones((1, 2, 4, 4), np.float32)})
+        server.stop()
+    span = by_name(server.collector.spans())["convgrad.v1.ConvGradNetworks/RunProgram"]
+    assert {"conv forward", "pooling forward"} <= {event.name for event in span.events}
+    for event in span.events:
+        assert otlp_receiver.attributes_of(event)["convgrad.busy_seconds"] >= 0
+        assert span.start_time_unix_nano <= event.time_unix_nano <= span.end_time_unix_nano
 
 
 def test_a_call_without_a_caller_begins_a_trace():

@@ -190,6 +190,12 @@ void JsonOutput::Activity(const ServerActivity& activity) {
          {"compute_p50_seconds", NumberOrNull(operation.compute_p50)},
          {"compute_p99_seconds", NumberOrNull(operation.compute_p99)}});
   }
+  Json steps = Json::array();
+  for (const StepActivity& step : activity.steps) {
+    steps.push_back({{"step", step.step},
+                     {"backend", step.backend},
+                     {"busy_seconds_per_second", step.busy}});
+  }
   Print({{"seconds", absl::ToDoubleSeconds(activity.elapsed)},
          {"received_bytes_per_second", activity.received_rate},
          {"sent_bytes_per_second", activity.sent_rate},
@@ -207,7 +213,8 @@ void JsonOutput::Activity(const ServerActivity& activity) {
          {"plan_bytes", activity.plan_bytes},
          {"plan_hit_share", NumberOrNull(activity.plan_hits)},
          {"methods", methods},
-         {"operations", operations}},
+         {"operations", operations},
+         {"steps", steps}},
         -1);
 }
 

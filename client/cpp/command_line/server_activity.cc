@@ -1,5 +1,6 @@
 #include "client/cpp/command_line/server_activity.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -152,6 +153,15 @@ ServerActivity ActivityBetween(const MetricsText& before,
        KindsOf(after, "convgrad_requests_total", {"op", "backend", "dtype"})) {
     activity.operations.push_back(OperationBetween(difference, labels));
   }
+  const std::string steps = "convgrad_network_step_seconds_total";
+  for (const Labels& labels : KindsOf(after, steps, {"step", "backend"})) {
+    activity.steps.push_back({labels.at("step"), labels.at("backend"),
+                              difference.Rate(steps, labels)});
+  }
+  std::stable_sort(activity.steps.begin(), activity.steps.end(),
+                   [](const StepActivity& a, const StepActivity& b) {
+                     return a.busy > b.busy;
+                   });
   return activity;
 }
 

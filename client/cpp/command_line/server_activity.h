@@ -25,6 +25,12 @@ struct OperationActivity {
   double compute_p50 = 0, compute_p99 = 0;
 };
 
+// Of steps of networks of one kind.
+struct StepActivity {
+  std::string step, backend;
+  double busy = 0;  // seconds of computing a second
+};
+
 struct ServerActivity {
   absl::Duration elapsed;
   // Now.
@@ -39,6 +45,7 @@ struct ServerActivity {
   double received_rate = 0, sent_rate = 0;    // bytes a second
   std::vector<MethodActivity> methods;        // of those that were called ever
   std::vector<OperationActivity> operations;  // likewise
+  std::vector<StepActivity> steps;            // likewise, the busiest first
 };
 
 // Requires: elapsed > 0. A server that was restarted in between counts from 0.

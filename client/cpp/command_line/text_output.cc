@@ -269,6 +269,16 @@ void TextOutput::Comparisons(const std::vector<Comparison>& comparisons) {
       refused);
 }
 
+// Prints nothing where no network has run.
+void PrintSteps(const std::vector<StepActivity>& steps) {
+  if (steps.empty()) return;
+  std::cout << "\nstep of networks            backend    ms/s\n";
+  for (const StepActivity& step : steps) {
+    std::cout << absl::StrFormat("%-27s %-10s %6.1f\n", step.step, step.backend,
+                                 1e3 * step.busy);
+  }
+}
+
 void TextOutput::Activity(const ServerActivity& activity) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   if (terminal) std::cout << "\x1b[H\x1b[2J";  // to the corner, and wipe
@@ -305,6 +315,7 @@ void TextOutput::Activity(const ServerActivity& activity) {
         Milliseconds(operation.compute_p50),
         Milliseconds(operation.compute_p99));
   }
+  PrintSteps(activity.steps);
   if (!terminal) std::cout << "\n";
   std::cout << std::flush;
 }

@@ -28,6 +28,12 @@ constexpr char kMetrics[] =
     "dtype=\"f32\",code=\"OK\",le=\"1\"} 0\n"
     "convgrad_compute_seconds_bucket{op=\"forward\",backend=\"onednn\","
     "dtype=\"f32\",code=\"OK\",le=\"+Inf\"} $n\n"
+    "convgrad_network_step_seconds_total{backend=\"onednn\",step=\"relu "
+    "forward\"} 0.$n\n"
+    "convgrad_network_step_seconds_total{backend=\"onednn\",step=\"conv "
+    "forward\"} $n\n"
+    "convgrad_network_step_seconds_total{backend=\"onednn\",step=\"mul "
+    "forward\"} 0\n"
     "convgrad_plan_cache_hits_total 3\n"
     "convgrad_plan_cache_misses_total 1\n"
     "convgrad_queue_depth 5\n"
@@ -61,6 +67,12 @@ TEST(ServerActivity, IsRatesAndQuantilesBetweenTwoLooks) {
   EXPECT_DOUBLE_EQ(operation.gflops_per_second, 20 - 2e-9);
   EXPECT_EQ(operation.compute_p50, 1);  // beyond the last bound: that
   EXPECT_TRUE(std::isnan(operation.queue_p99));
+  ASSERT_THAT(activity.steps, SizeIs(2));
+  EXPECT_EQ(activity.steps[0].step, "conv forward");
+  EXPECT_EQ(activity.steps[0].backend, "onednn");
+  EXPECT_EQ(activity.steps[0].busy, 5);
+  EXPECT_EQ(activity.steps[1].step, "relu forward");
+  EXPECT_DOUBLE_EQ(activity.steps[1].busy, 0.05);
   EXPECT_EQ(activity.queued, 5);
   EXPECT_EQ(activity.memory_bytes, 6);
   EXPECT_EQ(activity.sessions, 7);
