@@ -1,0 +1,70 @@
+"""The networks that networks.py measures, by name, and data for them."""
+
+import torch
+import torchvision
+from torch import nn
+
+CLASSES = 10
+
+
+class UNet(nn.Module):
+    """Two levels down and up, with batch_norm."""
+
+    def __init__(self):
+        super().__init__()
+
+        def double(channels, out):
+            return nn.Sequential(
+                nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out),
+                nn.ReLU(), nn.Conv2d(out, out, 3, padding=1, bias=False),
+                nn.BatchNorm2d(out), nn.ReLU())
+
+        self.down1, self.down2, self.bottom = double(3, 32), double(32, 64), double(64, 128)
+        self.pool = nn.MaxPool2d(2)
+        self.up2 = nn.ConvTranspose2d(128, 64, 2, 2)
+        self.up1 = nn.ConvTranspose2d(64, 32, 2, 2)
+        self.join2, self.join1 = double(128, 64), double(64, 32)
+        self.last = nn.Conv2d(32, CLASSES, 1)
+
+    def forward(self, x):
+        first = self.down1(x)
+        second = self.down2(self.pool(first))
+        y = self.up2(self.bottom(self.pool(second)))
+        y = self.up1(self.join2(torch.cat([y, second], 1)))
+        return self.last(self.join1(torch.cat([y, first], 1)))
+
+
+def googlenet(**settings):
+    return torchvision.models.googlenet(aux_logits=False, init_weights=True, **settings)
+
+
+MODELS = torchvision.models
+# By name: constructor, batch and image size of the table of speed, and of accuracy.
+NETWORKS = {
+    "resnet18": (MODELS.resnet18, (16, 224), (4, 64)),
+    "resnet50": (MODELS.resnet50, (16, 224), (4, 64)),
+    "vgg11_bn": (MODELS.vgg11_bn, (8, 224), (2, 64)),
+    "mobilenet_v2": (MODELS.mobilenet_v2, (16, 224), (4, 64)),
+    "squeezenet": (MODELS.squeezenet1_1, (16, 224), (4, 64)),
+    "googlenet": (googlenet, (8, 224), (4, 64)),
+    "densenet121": (MODELS.densenet121, (8, 224), (4, 64)),
+    "unet": (UNet, (16, 128), (4, 64)),
+}
+
+
+def make(name, seed=1):
+    torch.manual_seed(seed)
+    build = NETWORKS[name][0]
+    model = build() if name == "unet" else build(num_classes=CLASSES)
+    for module in model.modules():
+        # Its bits are no other library's.
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model.train()
+
+
+def data(name, batch, size):
+    generator = torch.Generator().manual_seed(2)
+    images = torch.randn(batch, 3, size, size, generator=generator)
+    shape = (batch, size, size) if name == "unet" else (batch,)
+    return images, torch.randint(CLASSES, shape, generator=generator)

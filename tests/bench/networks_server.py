@@ -1,0 +1,41 @@
+"""A server of a measurement's own, and what it counted."""
+
+import contextlib
+import re
+import subprocess
+import urllib.request
+
+
+@contextlib.contextmanager
+def server(build, threads):
+    process = subprocess.Popen(
+        [f"{build}/server/convgrad-server", "--listen=127.0.0.1:0",
+         "--metrics_listen=127.0.0.1:0", "--workers=1", f"--threads_per_worker={threads}"],
+        stdout=subprocess.PIPE, text=True)
+    found = {}
+    while "listening" not in found:
+        line = process.stdout.readline()
+        for what in ("listening on 127.0.0.1:", "metrics on port "):
+            if match := re.search(re.escape(what) + r"(\d+)", line):
+                found[what.split()[0]] = int(match[1])
+        if process.poll() is not None:
+            raise SystemExit("the server didn't start")
+    try:
+        yield process.pid, f"127.0.0.1:{found['listening']}", found["metrics"]
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def counted(port, family):
+    """Returns the sum of a metric over its labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines
+               if re.match(family + r"[ {]", line))
+
+
+def peak_mib(pid="self"):
+    """Returns the most resident memory that a process has had so far, in MiB."""
+    with open(f"/proc/{pid}/status") as status:
+        return int(re.search(r"VmHWM:\s+(\d+)", status.read())[1]) / 1024
