@@ -1,14 +1,43 @@
-"""Generates the stubs of proto/ while the package is built."""
+"""Generates the stubs of proto/ while the package is built, and builds the native module
+if CONVGRAD_NATIVE is ON, or AUTO (default) and CMake and nanobind are there."""
 
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import grpc_tools
 from grpc_tools import protoc
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
 PROTO = HERE.parents[1] / "proto"
+
+
+def wants_native() -> bool:
+    setting = os.environ.get("CONVGRAD_NATIVE", "AUTO")
+    if setting not in ("ON", "OFF", "AUTO"):
+        raise SystemExit(f"CONVGRAD_NATIVE: found {setting!r}, expected ON, OFF or AUTO")
+    if setting == "AUTO":
+        return shutil.which("cmake") is not None and (
+            importlib.util.find_spec("nanobind") is not None)
+    return setting == "ON"
+
+
+WANTS_NATIVE = wants_native()
+
+
+def build_native(target: Path) -> None:
+    """Builds convgrad._native into the folder."""
+    folder = HERE / "build" / "native"
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run(["cmake", "-S", HERE / "native", "-B", folder,
+                    f"-DPython_EXECUTABLE={sys.executable}"], check=True)
+    subprocess.run(["cmake", "--build", folder, f"-j{os.cpu_count()}"], check=True)
+    subprocess.run(["cmake", "--install", folder, "--prefix", target, "--strip"], check=True)
 
 
 class BuildWithStubs(build_py):
@@ -28,6 +57,15 @@ class BuildWithStubs(build_py):
             raise SystemExit(f"protoc failed with {status}")
         (target / "convgrad" / "v1" / "__init__.py").write_text(
             '"""Messages of the wire, generated from proto/convgrad/v1."""\n')
+        if WANTS_NATIVE:
+            build_native(target / "convgrad")
 
 
-setup(cmdclass={"build_py": BuildWithStubs})
+class NativeDistribution(Distribution):
+    """Has a wheel say for which interpreter and machine it is."""
+
+    def has_ext_modules(self) -> bool:
+        return WANTS_NATIVE
+
+
+setup(cmdclass={"build_py": BuildWithStubs}, distclass=NativeDistribution)

@@ -41,6 +41,7 @@ from convgrad.replies import Forward, Gradients
 from convgrad.retries import RetryPolicy
 from convgrad.sessions import Session
 from convgrad.tls import Tls
+from convgrad.transport import NATIVE as native
 
 if TYPE_CHECKING:
     from convgrad import aio as aio
@@ -53,7 +54,7 @@ __all__ = [
     "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument",
     "Kept", "NotFound", "ParameterGroup", "PermissionDenied", "Program", "ResourceExhausted",
     "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls", "Unauthenticated",
-    "Unavailable", "Unimplemented", "Update",
+    "Unavailable", "Unimplemented", "Update", "native",
 ]
 
 

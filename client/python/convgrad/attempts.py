@@ -13,6 +13,7 @@ from typing import Any
 from convgrad.errors import ConvgradError
 from convgrad.requests import Call
 from convgrad.v1 import session_pb2
+from convgrad.wire import Response
 
 _NUMBER_TRAILER = "convgrad-session-number"
 # Of an attempt that only finds out what became of a change.
@@ -70,7 +71,7 @@ class Change:
             ("convgrad-call-id-bin", self.call_id),
             ("convgrad-session-acknowledged", str(acknowledged)))), seconds
 
-    def succeed(self, response: bytes) -> None:
+    def succeed(self, response: Response) -> None:
         try:
             result = self.call.decode(response)
         except Exception as error:  # a reply that isn't one

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -29,6 +30,7 @@ from convgrad.errors import (
 )
 from convgrad.events import EventThread
 from convgrad.requests import Call
+from convgrad.wire import Response, joined
 
 if TYPE_CHECKING:
     from convgrad.client import Client
@@ -81,12 +83,16 @@ class Changes:
     def submit(self, call: Call[Any], instead: Instead | None = None) -> Future[Any]:
         """Sends a change behind those submitted before. Waits while the window is full.
 
+        The message is copied: it may be sent again after the caller has gone on.
+
         `instead` returns what to send where the server has refused the call with an
         error, None to leave it at that.
         Errors: those of the call, in the future; that of a session that has ended, and
         DeadlineExceeded if there is no room in time, here.
         """
         deadline = self._client.deadline_of(call)
+        if call.message is not None:
+            call = replace(call, message=joined(call.message))
         with self._condition:
             self._await_room(deadline)
             change = Change(call, self._next, deadline, instead)
@@ -216,7 +222,7 @@ class Changes:
         change.give_up(error)
         self._send(change)
 
-    def _commit(self, change: Change, response: bytes | None) -> None:
+    def _commit(self, change: Change, response: Response | None) -> None:
         with self._condition:
             if self._pending.pop(change.sequence, None) is None:  # stopped meanwhile
                 return

@@ -11,6 +11,8 @@ from typing import Any
 
 from convgrad.errors import Cancelled, Unauthenticated, Unavailable, invalid
 from convgrad.tls import Tls, TlsProbe
+from convgrad.transport import native_channel
+from convgrad.wire import joined
 
 _PACKAGE = "/convgrad.v1."
 _SERVICE = "ConvGrad/"
@@ -107,10 +109,12 @@ def _check_target(target: str) -> None:
 
 @dataclass
 class Slot:
-    """A channel of the pool, made when first used."""
+    """A connection of the pool, made when first used, and a second one for streams where
+    the first is the native module's."""
 
     target: str
-    channel: Any = None
+    unary_channel: Any = None
+    stream_channel: Any = None
     down_until: float = 0.0
     has_answered: bool = False
     methods: dict[str, Any] = field(default_factory=dict)
@@ -128,6 +132,9 @@ class ChannelPool:
         self._library = library
         self._probe = TlsProbe(connections.tls)
         self._credentials = connections.tls.credentials() if connections.tls else None
+        self._pems = connections.tls.pems() if connections.tls else None
+        is_said = connections.tls is None or self._pems is not None
+        self._native = native_channel(library) if is_said else None
         self._slots = [Slot(target) for _ in range(connections.connections)
                        for target in connections.targets]
         self._next = 0
@@ -144,23 +151,25 @@ class ChannelPool:
             turn = [s for s in turn if target in (None, s.target)]
             slot = next((s for s in turn if s.down_until <= now), turn[0])
             self._next = (self._slots.index(slot) + 1) % len(self._slots)
-            if slot.channel is None:
-                slot.channel = self._connect(slot.target)
             return slot
 
     def method(self, slot: Slot, name: str) -> Any:
-        """Returns what calls the method, bytes to bytes; streams have names in -Stream,
-        and one answer where something is put.
+        """Returns what calls the method: a Message to a Response (wire.py), or streams of
+        bytes where the name ends in Stream, with one answer where something is put.
+        Raises Cancelled after close().
 
         `name` is of the service ConvGrad unless it says which: "ConvGradSessions/...".
         """
         with self._lock:
+            if self._closed:
+                raise Cancelled("the client is closed")
             if name not in slot.methods:
-                make = (slot.channel.unary_unary if not name.endswith("Stream")
-                        else slot.channel.stream_unary if "/Put" in name
-                        else slot.channel.stream_stream)
-                slot.methods[name] = make(
-                    _PACKAGE + (name if "/" in name else _SERVICE + name))
+                path = _PACKAGE + (name if "/" in name else _SERVICE + name)
+                slot.methods[name] = (
+                    self._unary_channel(slot).unary_unary(path, request_serializer=joined)
+                    if not name.endswith("Stream")
+                    else self._stream_channel(slot).stream_unary(path) if "/Put" in name
+                    else self._stream_channel(slot).stream_stream(path))
             return slot.methods[name]
 
     def explain(self, slot: Slot, seconds: float) -> Unavailable | None:
@@ -180,7 +189,23 @@ class ChannelPool:
         """Returns the channels, for the caller to close; none are handed out again."""
         with self._lock:
             self._closed = True
-            return [slot.channel for slot in self._slots if slot.channel is not None]
+            channels = [channel for slot in self._slots
+                        for channel in (slot.unary_channel, slot.stream_channel)]
+            return [*{id(channel): channel for channel in channels if channel}.values()]
+
+    def _unary_channel(self, slot: Slot) -> Any:
+        if slot.unary_channel is None:
+            if self._native is None:
+                slot.unary_channel = self._stream_channel(slot)
+            else:
+                slot.unary_channel = self._native(
+                    slot.target, self.connections.channel_options(), self._pems)
+        return slot.unary_channel
+
+    def _stream_channel(self, slot: Slot) -> Any:
+        if slot.stream_channel is None:
+            slot.stream_channel = self._connect(slot.target)
+        return slot.stream_channel
 
     def _connect(self, target: str) -> Any:
         options = self.connections.channel_options()

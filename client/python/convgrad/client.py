@@ -262,15 +262,17 @@ class Client(ClientBase):
             opened = open_session(self, name, lease, quota, readers)
         return Session(self, opened, keep_open)
 
-    def start(self, call: Call[Any], seconds: float | None) -> grpc.Future:
-        """Starts one attempt of a call with one message as its answer. Raises Cancelled
-        after close()."""
+    def start(self, call: Call[Any], seconds: float | None) -> Any:
+        """Returns the grpc.Future of one attempt of a call with one message as its answer.
+
+        Raises Cancelled after close().
+        """
         try:
             return self._start(self._pool.pick(call.target), call, seconds)
         except ValueError:  # of a channel that is closed meanwhile
             raise Cancelled("the client is closed") from None
 
-    def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> grpc.Future:
+    def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> Any:
         message: Any = call.message if call.frames is None else call.frames()
         return self._pool.method(slot, call.method).future(
             message, timeout=seconds, metadata=self._metadata(call))

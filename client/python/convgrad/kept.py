@@ -14,6 +14,7 @@ from convgrad.errors import bad_reply, invalid
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.problem import Dims
 from convgrad.v1 import session_pb2, tensor_pb2
+from convgrad.wire import Payload, received
 
 # As kMaxNamedTensors in proto/session_codec.h.
 MAX_TENSORS = 4096
@@ -74,7 +75,8 @@ def empty_array(descriptor: Descriptor) -> Array:
     return np.empty(descriptor.shape(), KEPT_DTYPES[descriptor.dtype])
 
 
-def array_of(name: str, tensor: tensor_pb2.Tensor, payloads: Sequence[memoryview]) -> Array:
+def array_of(name: str, tensor: tensor_pb2.Tensor,
+             payloads: Sequence[memoryview | Payload]) -> Array:
     """Returns a tensor of a reply, in memory of its own."""
     descriptor = descriptor_of(tensor)
     index = tensor.inline.payload_index
@@ -83,9 +85,7 @@ def array_of(name: str, tensor: tensor_pb2.Tensor, payloads: Sequence[memoryview
     payload, expected = payloads[index], descriptor.byte_size()
     if payload.nbytes != expected:
         raise bad_reply(name, f"{payload.nbytes} bytes", expected)
-    array = empty_array(descriptor)
-    array.reshape(-1).view(np.uint8)[...] = np.frombuffer(payload, np.uint8)
-    return array
+    return received(payload, descriptor.shape(), KEPT_DTYPES[descriptor.dtype])
 
 
 def listed_tensors(response: bytes) -> dict[str, Kept]:

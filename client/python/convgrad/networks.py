@@ -21,7 +21,7 @@ from convgrad.options import timeout_of
 from convgrad.programs import Program
 from convgrad.requests import MAX_PAYLOAD_BYTES, Call
 from convgrad.v1 import network_pb2
-from convgrad.wire import join_message, split_message
+from convgrad.wire import LentMessage, Response, join_message, split_message
 
 _SERVICE = "ConvGradNetworks/"
 _COMPUTE_DTYPES = {name: layouts.DTYPES[name] for name in ("f32", "bf16")}
@@ -152,7 +152,7 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         request.update.CopyFrom(update.message())
     is_change = change or bool(tape) or backward is not None or update is not None
     return Call(_SERVICE + "RunProgram",
-                join_message(request.SerializeToString(), payloads),
+                LentMessage(request.SerializeToString(), payloads),
                 functools.partial(_decode_run, network_pb2.RunProgramResponse),
                 options=timeout_of(timeout), is_change=is_change)
 
@@ -216,7 +216,7 @@ def _add_tensors(messages: Any, tensors: Mapping[str, npt.ArrayLike | str],
     return payloads
 
 
-def _decode_run(kind: Any, response: bytes) -> Run:
+def _decode_run(kind: Any, response: Response) -> Run:
     try:
         head, payloads = split_message(response)
         message = kind.FromString(head)

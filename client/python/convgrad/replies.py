@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from convgrad import validation
 from convgrad.errors import bad_reply
@@ -13,7 +11,7 @@ from convgrad.layouts import DTYPES, Array, Descriptor, is_blocked, wire_dtype, 
 from convgrad.problem import text_of
 from convgrad.v1 import service_pb2, tensor_pb2
 from convgrad.validation import Operation
-from convgrad.wire import split_message
+from convgrad.wire import Payload, Response, received, split_message
 
 
 class Forward(NamedTuple):
@@ -46,7 +44,7 @@ def gradients_of(arrays: Arrays, report: service_pb2.Report) -> Gradients:
                      arrays.get("grad_bias"), arrays.get("grad_residual"), report)
 
 
-def decode(operation: Operation, response: bytes,
+def decode(operation: Operation, response: Response,
            kept: Mapping[str, str]) -> tuple[Arrays, service_pb2.Report]:
     """Returns what a message holds, without the results that are `kept`.
 
@@ -88,7 +86,7 @@ def check_tensor(which: str, named: service_pb2.NamedTensor, wanted: Descriptor)
 
 
 def _array(which: str, tensor: tensor_pb2.Tensor, wanted: Descriptor,
-           payloads: list[memoryview]) -> Array:
+           payloads: Sequence[memoryview | Payload]) -> Array:
     """Returns the result in memory of its own: aligned, and the caller's to write."""
     index = tensor.inline.payload_index
     if not tensor.HasField("inline") or not 0 <= index < len(payloads):
@@ -96,6 +94,4 @@ def _array(which: str, tensor: tensor_pb2.Tensor, wanted: Descriptor,
     payload, expected = payloads[index], wanted.byte_size()
     if payload.nbytes != expected:
         raise bad_reply(which, f"{payload.nbytes} bytes", expected)
-    array = np.empty(wanted.shape(), DTYPES[wanted.dtype])
-    array.reshape(-1).view(np.uint8)[...] = np.frombuffer(payload, np.uint8)
-    return array
+    return received(payload, wanted.shape(), DTYPES[wanted.dtype])

@@ -17,7 +17,7 @@ from convgrad.problem import Dims, fits, resolve, text_of
 from convgrad.replies import Arrays, decode
 from convgrad.streams import Stream, Streamed
 from convgrad.v1 import operation_pb2, service_pb2
-from convgrad.wire import join_message
+from convgrad.wire import LentMessage, Message
 
 Ints = int | Sequence[int]
 Padding = str | int | Sequence[int] | Sequence[Sequence[int]]
@@ -37,9 +37,10 @@ class Call(Generic[R]):
     """A call ready to be sent, as often as it takes."""
 
     method: str
-    message: bytes | None
+    message: Message | None
     """None: it goes as a stream."""
-    decode: Callable[[bytes], R]
+    decode: Callable[[Any], R]
+    """Makes the result of a Response."""
     request_id: bytes = b""
     options: Options = field(default_factory=Options)
     stream: Streamed | None = None
@@ -209,7 +210,7 @@ class RequestBuilder:
         sizes = [payload.nbytes for payload in payloads]
         operation = validation.validate(self._message, forward, sizes)
         options = wire_options(self._options)
-        message = None
+        message: Message | None = None
         answer = sum(tensor.byte_size() or 0 for name, tensor in operation.results
                      if name not in self._kept_results)
         fits_message = max(sum(sizes), answer) <= MAX_PAYLOAD_BYTES
@@ -220,7 +221,7 @@ class RequestBuilder:
             kind = (service_pb2.ConvForwardRequest if forward
                     else service_pb2.ConvBackwardRequest)
             head = kind(operation=self._message, options=options)
-            message = join_message(head.SerializeToString(), payloads)
+            message = LentMessage(head.SerializeToString(), payloads)
         return Call(
             method="ConvForward" if forward else "ConvBackward", message=message,
             decode=lambda response: result(*decode(operation, response, self._kept_results)),

@@ -25,6 +25,7 @@ from convgrad.requests import MAX_PAYLOAD_BYTES, Call
 from convgrad.transfers import PutRequest, all_bytes, get_call, put_of, sent
 from convgrad.v1 import session_pb2
 from convgrad.validation import OPERANDS
+from convgrad.wire import joined
 
 if TYPE_CHECKING:
     from convgrad.client import Client
@@ -158,6 +159,8 @@ class Session:
         call, instead = prepare(self, *args, **kwargs)
         if _is_change(call):
             return self._changes.submit(call, instead)
+        if call.message is not None:  # the caller's arrays are the caller's again
+            call = replace(call, message=joined(call.message))
         return self._client.submit(self._read, call, self._changes.begin_read())
 
     @_method

@@ -17,7 +17,7 @@ from convgrad.layouts import DTYPES, Array, Descriptor
 from convgrad.replies import check_tensor
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
 from convgrad.validation import OPERANDS, Operation, wire_result
-from convgrad.wire import FRAME_BYTES, join_message, split_message
+from convgrad.wire import FRAME_BYTES, join_message, split_bytes
 
 _SLICE_BYTES = 16 << 20
 
@@ -135,7 +135,7 @@ class StreamReply:
     def take(self, response: bytes) -> None:
         """Raises Internal for what doesn't belong to this operation."""
         try:
-            head, payloads = split_message(response)
+            head, payloads = split_bytes(response)
             message = service_pb2.ConvStreamResponse.FromString(head)
         except Exception as error:  # ValueError, or protobuf's DecodeError
             raise bad_reply("message", error, "a response") from None

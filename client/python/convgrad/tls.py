@@ -36,6 +36,13 @@ class Tls:
         return grpc.ssl_channel_credentials(
             _read(self.ca), _read(self.key), _read(self.certificate))
 
+    def pems(self) -> tuple[bytes, bytes, bytes] | None:
+        """Returns the same as PEM, with b"" for what isn't given: authorities, key and
+        certificate. None where gRPC for Python has to say whom to trust."""
+        if self.ca is None:
+            return None
+        return _read(self.ca) or b"", _read(self.key) or b"", _read(self.certificate) or b""
+
     def context(self) -> ssl.SSLContext:
         """Returns the same for Python's own sockets.
 

@@ -17,7 +17,7 @@ from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.options import Options
 from convgrad.requests import Call
 from convgrad.v1 import session_pb2, tensor_pb2
-from convgrad.wire import FRAME_BYTES, join_message, split_message
+from convgrad.wire import FRAME_BYTES, Response, join_message, split_bytes, split_message
 
 R = TypeVar("R")
 
@@ -150,7 +150,7 @@ class GetReply:
     def take(self, response: bytes) -> None:
         """Raises Internal for what doesn't follow what came before."""
         try:
-            head, payloads = split_message(response)
+            head, payloads = split_bytes(response)
             message = session_pb2.GetTensorsStreamResponse.FromString(head)
         except Exception as error:  # ValueError, or protobuf's DecodeError
             raise bad_reply("message", error, "a response") from None
@@ -200,7 +200,7 @@ def get_call(method: str, request: session_pb2.GetTensorsRequest, options: Optio
                 options=options, stream=GetStream(message), result=result)
 
 
-def _got_tensors(response: bytes) -> dict[str, Array]:
+def _got_tensors(response: Response) -> dict[str, Array]:
     """Returns the arrays of a GetTensorsResponse, in memory of their own."""
     head, payloads = split_message(response)
     return {info.name: array_of(info.name, info.tensor, payloads)

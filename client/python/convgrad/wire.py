@@ -2,12 +2,18 @@
 
 `payloads` is the highest-numbered field of every request and response. Writing
 and finding it here costs one copy into the message and none out of it; through
-protobuf's objects it would be three and two.
+protobuf's objects it would be three and two. The native module needs none: it sends
+the parts from where they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 # The payload of a stream's frame, at most.
 FRAME_BYTES = 4 << 20
@@ -28,20 +34,77 @@ def _varint(value: int) -> bytes:
 _TAG_BYTES = _varint(_PAYLOAD_TAG)
 
 
+@dataclass(frozen=True)
+class LentMessage:
+    """A message whose payloads are contiguous views of arrays' bytes."""
+
+    head: bytes
+    payloads: Sequence[memoryview]
+
+    def __len__(self) -> int:
+        return sum(memoryview(part).nbytes for part in parts_of(self))
+
+
+Message = bytes | LentMessage
+
+
+class Payload(Protocol):
+    """What the native module has received: bytes to be copied out once."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def move_to(self, destination: Any) -> None: ...
+
+
+Response = bytes | tuple[bytes, "list[Payload]"]
+
+
+def parts_of(message: Message) -> list[bytes | memoryview]:
+    """Returns the message's bytes, one part after the other."""
+    if isinstance(message, bytes):
+        return [message]
+    parts: list[bytes | memoryview] = [message.head]
+    for payload in message.payloads:
+        parts += [_TAG_BYTES + _varint(payload.nbytes), payload]
+    return parts
+
+
+def joined(message: Message) -> bytes:
+    """Returns the message in one piece: a copy, unless it is one."""
+    return message if isinstance(message, bytes) else b"".join(parts_of(message))
+
+
 def join_message(head: bytes, payloads: Sequence[memoryview]) -> bytes:
     """Returns the message. The payloads are contiguous views of bytes."""
-    parts: list[bytes | memoryview] = [head]
-    for payload in payloads:
-        parts.append(_TAG_BYTES + _varint(payload.nbytes))
-        parts.append(payload)
-    return b"".join(parts)
+    return joined(LentMessage(head, payloads))
 
 
-def split_message(message: bytes) -> tuple[bytes, list[memoryview]]:
-    """Returns the head and views of the payloads.
+def received(payload: memoryview | Payload, shape: tuple[int, ...],
+             dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Returns an array of a payload's bytes, in memory of its own.
+
+    Requires: the payload has as many bytes. It may be used once.
+    """
+    array = np.empty(shape, dtype)
+    target = array.reshape(-1).view(np.uint8)
+    if isinstance(payload, memoryview):
+        target[...] = np.frombuffer(payload, np.uint8)
+    else:
+        payload.move_to(target)
+    return array
+
+
+def split_message(message: Response) -> tuple[bytes, Sequence[memoryview | Payload]]:
+    """Returns the head and the payloads, views where the message is in one piece.
 
     Raises ValueError for bytes that are no message.
     """
+    return message if isinstance(message, tuple) else split_bytes(message)
+
+
+def split_bytes(message: bytes) -> tuple[bytes, list[memoryview]]:
+    """As split_message, for a message in one piece."""
     view = memoryview(message)
     head: list[memoryview] = []
     payloads: list[memoryview] = []

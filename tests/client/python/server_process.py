@@ -6,6 +6,7 @@ import atexit
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import threading
 import urllib.request
@@ -59,6 +60,12 @@ class ServerProcess:
         return sum(float(line.split()[-1]) for line in lines
                    if line.startswith("convgrad_received_bytes_total{")
                    and (not operation or f'op="{operation}"' in line))
+
+    def stand_still(self) -> None:
+        """Returns when none of its threads runs any more, until it is killed or goes on
+        by SIGCONT."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def kill(self) -> None:
         """As a machine that loses its power."""

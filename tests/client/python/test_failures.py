@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import gc
 import os
-import signal
 import threading
 
 import numpy as np
@@ -113,7 +112,7 @@ def own_server():
 
 
 def test_a_server_that_stands_still(own_server):
-    own_server.process.send_signal(signal.SIGSTOP)
+    own_server.stand_still()
     assert isinstance(failure_of(own_server.address), convgrad.DeadlineExceeded)
 
 
@@ -122,7 +121,7 @@ def test_a_server_killed_during_a_call(own_server):
     with convgrad.Client(own_server.address, retry=once) as client:
         client.conv_forward(X, W)
         # It can't answer before it is killed.
-        own_server.process.send_signal(signal.SIGSTOP)
+        own_server.stand_still()
         call = client.submit(client.conv_forward, X, W)
         own_server.kill()
         error = call.exception(HANGS_SECONDS)
@@ -132,7 +131,7 @@ def test_a_server_killed_during_a_call(own_server):
 def test_a_server_killed_and_restarted_during_a_call(own_server):
     with convgrad.Client(own_server.address) as client:
         expected = client.conv_forward(X, W).output
-        own_server.process.send_signal(signal.SIGSTOP)
+        own_server.stand_still()
         call = client.submit(client.conv_forward, X, W)
         own_server.kill()
         own_server.restart()
@@ -141,7 +140,7 @@ def test_a_server_killed_and_restarted_during_a_call(own_server):
 
 def test_closing_ends_calls(own_server):
     client = convgrad.Client(own_server.address)
-    own_server.process.send_signal(signal.SIGSTOP)
+    own_server.stand_still()
     calls = [client.submit(client.conv_forward, X, W) for _ in range(3)]
     client.close()
     for call in calls:

@@ -30,7 +30,7 @@ def outcome_there(client, operation, forward, payloads):
     message = join_message(kind(operation=operation, options=options).SerializeToString(),
                            [memoryview(p) for p in payloads])
     try:
-        client.run(Call("ConvForward" if forward else "ConvBackward", message, bytes))
+        client.run(Call("ConvForward" if forward else "ConvBackward", message, lambda _: None))
     except convgrad.InvalidArgument as error:
         return error.message, error.reason, error.field, error.found, error.expected
     except (convgrad.ResourceExhausted, convgrad.Unimplemented):

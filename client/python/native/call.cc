@@ -1,0 +1,90 @@
+#include "client/python/native/call.h"
+
+#include "absl/time/clock.h"
+
+namespace convgrad {
+namespace {
+
+// Below this a copy is cheaper than the bookkeeping of a loan.
+constexpr size_t kCopiedBytes = 4096;
+
+grpc::Slice SliceOver(std::string_view bytes,
+                      const std::shared_ptr<const void>& loan) {
+  if (bytes.size() <= kCopiedBytes) {
+    return grpc::Slice(bytes.data(), bytes.size());
+  }
+  using Loan = std::shared_ptr<const void>;
+  return grpc::Slice(
+      const_cast<char*>(bytes.data()), bytes.size(),
+      [](void* given_back) { delete static_cast<Loan*>(given_back); },
+      new Loan(loan));
+}
+
+}  // namespace
+
+std::shared_ptr<RpcCall> RpcCall::Start(BytesStub* stub, CallRequest request) {
+  std::shared_ptr<RpcCall> call(new RpcCall(std::move(request.on_over)));
+  MutexLock lock(&call->context_mutex_);
+  grpc::ClientContext* const context = call->context_.get();
+  for (const auto& [key, value] : request.metadata) {
+    context->AddMetadata(key, value);
+  }
+  if (request.timeout) {
+    context->set_deadline(
+        std::chrono::system_clock::now() +
+        std::chrono::duration_cast<std::chrono::system_clock::duration>(
+            *request.timeout));
+  }
+  const grpc::ByteBuffer message = call->Lend(request.parts);
+  stub->UnaryCall(context, request.method, grpc::StubOptions(), &message,
+                  &call->reply_, [started = call.get()](grpc::Status status) {
+                    started->End(std::move(status));
+                  });
+  return call;
+}
+
+grpc::ByteBuffer RpcCall::Lend(const std::vector<std::string_view>& parts) {
+  const std::shared_ptr<const void> loan = std::make_shared<char>();
+  loan_ = loan;
+  std::vector<grpc::Slice> slices;
+  slices.reserve(parts.size());
+  for (const std::string_view part : parts) {
+    slices.push_back(SliceOver(part, loan));
+  }
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+void RpcCall::End(grpc::Status status) {
+  MutexLock lock(&mutex_);
+  status_ = std::move(status);
+  if (on_over_) on_over_();
+  is_over_ = true;
+  // Under the lock: who waits may destroy the call as soon as it has that.
+  ended_.NotifyAll();
+}
+
+bool RpcCall::Wait(absl::Duration at_most) {
+  const absl::Time deadline = absl::Now() + at_most;
+  MutexLock lock(&mutex_);
+  while (!is_over_) {
+    if (ended_.WaitUntil(&mutex_, deadline)) break;
+  }
+  return is_over_;
+}
+
+void RpcCall::Cancel() {
+  MutexLock lock(&context_mutex_);
+  if (context_ != nullptr) context_->TryCancel();
+}
+
+void RpcCall::Finish() {
+  MutexLock lock(&context_mutex_);
+  if (context_ == nullptr) return;
+  for (const auto& [key, value] : context_->GetServerTrailingMetadata()) {
+    trailing_metadata_.emplace_back(std::string(key.data(), key.size()),
+                                    std::string(value.data(), value.size()));
+  }
+  context_.reset();
+}
+
+}  // namespace convgrad
