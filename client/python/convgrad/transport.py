@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import importlib
 import itertools
 import os
 import threading
@@ -33,12 +34,11 @@ def _import_native() -> Any:
     if wanted == "python":
         return None
     try:
-        from convgrad import _native  # type: ignore[attr-defined]
+        return importlib.import_module("convgrad._native")
     except ImportError:
         if wanted:
             raise
         return None
-    return _native
 
 
 _native = _import_native()
@@ -53,7 +53,7 @@ class ClosedChannel(ValueError):
     """What a call on a channel that is closed raises, as grpcio's do."""
 
 
-class NativeError(grpc.RpcError):
+class NativeError(grpc.RpcError):  # type: ignore[misc]
     """What a call of the native module ended with, as grpcio says it."""
 
     def __init__(self, call: Any) -> None:

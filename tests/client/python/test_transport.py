@@ -50,12 +50,13 @@ def test_an_operations_message_lends_the_arrays():
 
 
 def test_what_a_session_is_given_may_change_at_once(client):
-    array = np.ones(8 << 20, np.float32)
+    x, w = np.ones((8, 16, 256, 256), np.float32), np.ones((1, 16, 1, 1), np.float32)
     with client.session() as session:
-        put = session.submit(session.put, "x", array)
-        array[:] = 0
-        put.result()
-        assert session.get("x").min() == 1
+        kept = session.submit(session.conv_forward, x, w, keep={"output": "y"})
+        read = session.submit(session.conv_forward, x, w)
+        x[:] = 0
+        kept.result()
+        assert session.get("y").min() == 16 and read.result().output.min() == 16
 
 
 def test_a_large_message_waits_no_longer_than_its_deadline():
