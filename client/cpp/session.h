@@ -14,6 +14,7 @@
 #include "client/cpp/client_options.h"
 #include "client/cpp/operation_call.h"
 #include "convgrad/v1/session.pb.h"
+#include "grpcpp/support/byte_buffer.h"
 
 namespace convgrad {
 
