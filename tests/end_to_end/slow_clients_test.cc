@@ -121,7 +121,7 @@ TEST_F(SlowClientsTest, AnswersThatAreNotTakenAreDropped) {
   server_.ExpectNothingHeld();
 }
 
-// The default rate, at which 1 GiB has more than an hour.
+// The default rate, at which 512 MiB have more than half an hour.
 class ProgressTest : public SlowClientsTest {
  protected:
   static Config PatientConfig() {
@@ -147,7 +147,7 @@ class ProgressTest : public SlowClientsTest {
 
 TEST_F(ProgressTest, WhoDeclaresMuchAndSendsNothingHoldsNoMemory) {
   RawHttp2 client(server_.address());
-  BeginCall(&client, 1024 * kMiB);
+  BeginCall(&client, 512 * kMiB);
   server_.AwaitMetric(EndedBackwards("DeadlineExceeded", 1));
   server_.ExpectNothingHeld();
 }
