@@ -33,9 +33,11 @@ void UnaryCall::OnMessage(grpc::ByteBuffer* message) {
 absl::Status UnaryCall::Prepare(grpc::ByteBuffer* message) {
   ASSIGN_OR_RETURN(Request request, Decode(message));
   sample_.backend = std::string(request.backend->name());
+  sample_.flops = request.operation->flops();
   const std::unique_ptr<Request> next = std::move(request.next);
   RETURN_IF_ERROR(PrepareWork(std::move(request), reservation(), &work_));
   if (next == nullptr) return absl::OkStatus();
+  sample_.flops += next->operation->flops();
   // Its memory is promised before anything runs, too.
   ASSIGN_OR_RETURN(next_reservation_,
                    services().memory->budget.TryReserve(kCallOverheadBytes));
@@ -47,7 +49,6 @@ absl::Status UnaryCall::PrepareWork(Request request, Reservation* reservation,
                                     Work* work) {
   const Operation& operation = *request.operation;
   const Backend& backend = *request.backend;
-  sample_.flops += operation.flops();
   Job job;
   job.operation = request.operation;
   job.backend = request.backend;

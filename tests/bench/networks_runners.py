@@ -69,10 +69,7 @@ class OnServer:
 
     def submit(self, images, labels):
         """Sends a training step, and returns a future of its loss."""
-        self._optimizer.zero_grad()
-        loss = self._net.submit_forward_backward(images, labels)
-        self._optimizer.step()
-        return loss
+        return self._net.submit_train_step(images, labels, optimizer=self._optimizer)
 
     def train(self, images, labels, steps):
         """Returns the loss of each step, once the last update is done."""
