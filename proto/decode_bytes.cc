@@ -223,6 +223,14 @@ absl::Status CheckTensors(const v1::ConvOperation& message,
 
 }  // namespace
 
+absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
+                               size_t expected) {
+  if (payload_bytes.size() == expected) return absl::OkStatus();
+  return InvalidField(Reason::kMalformed, "payloads",
+                      absl::StrCat(payload_bytes.size()),
+                      absl::StrCat(expected));
+}
+
 absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
                                         int64_t bytes,
                                         const std::string& path) {

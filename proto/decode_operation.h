@@ -1,4 +1,5 @@
-// The stages of DecodeOperation. Internal to the codec.
+// The stages of DecodeOperation, and what other requests are decoded by, too.
+// Internal to the codec.
 #pragma once
 
 #include <string>
@@ -39,6 +40,11 @@ absl::Status CheckC0Known(int32_t c0, const std::string& path);
 // Errors: kInvalidArgument.
 absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
                                         int64_t bytes, const std::string& path);
+
+// Returns OK if a message has `expected` payloads.
+// Errors: kInvalidArgument, reason MALFORMED.
+absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
+                               size_t expected);
 
 // Returns the problem, resolved and validated, without bias and residual.
 // Fields in errors start with "operation.problem". Requires: CheckEnums was OK.

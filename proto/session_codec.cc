@@ -142,14 +142,6 @@ absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
   return puts;
 }
 
-absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
-                               size_t expected) {
-  if (payload_bytes.size() == expected) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, "payloads",
-                      absl::StrCat(payload_bytes.size()),
-                      absl::StrCat(expected));
-}
-
 std::string TextOf(const v1::TensorFrame& frame, int64_t bytes) {
   return absl::StrCat("tensor ", frame.tensor(), " from byte ",
                       frame.byte_offset(), ", ", bytes, " bytes");

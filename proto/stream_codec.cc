@@ -31,14 +31,6 @@ absl::Status CheckPart(const v1::ConvStreamRequest& message,
       absl::StrCat(name(expected), ": one header first, frames after it"));
 }
 
-absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
-                               size_t expected) {
-  if (payload_bytes.size() == expected) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, "payloads",
-                      absl::StrCat(payload_bytes.size()),
-                      absl::StrCat(expected));
-}
-
 std::string OperandsOf(const ConvOperation& operation) {
   std::string names;
   for (Operand which : kAllOperands) {

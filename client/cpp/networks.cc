@@ -7,6 +7,7 @@
 #include "backends/core/status.h"
 #include "client/cpp/call_parts.h"
 #include "client/cpp/loan.h"
+#include "client/cpp/session_wire.h"
 #include "proto/codec.h"
 #include "proto/payload_message.h"
 #include "proto/program_codec.h"
@@ -67,19 +68,11 @@ absl::StatusOr<NamedResult> DecodeValue(const v1::NamedValue& message,
   return value;
 }
 
-// Parses everything but the payloads, which it returns.
-absl::StatusOr<std::vector<PayloadView>> ParseReply(
-    grpc::ByteBuffer* message, google::protobuf::Message* response) {
-  auto payloads = SplitMessage(message, response);
-  if (payloads.ok()) return payloads;
-  return BadReply("message", payloads.status().message(), "a response");
-}
-
 template <typename Response>
 absl::StatusOr<ProgramReply> DecodeValues(grpc::ByteBuffer* message,
                                           Response* response) {
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   ParseReply(message, response));
+                   SplitReply(message, response));
   ProgramReply reply;
   for (const v1::NamedValue& value : response->values()) {
     ASSIGN_OR_RETURN(NamedResult decoded,
@@ -98,6 +91,7 @@ v1::RunProgramRequest EncodeRun(const ProgramRun& run) {
   request.set_compute_dtype(EncodeDataType(run.compute_dtype));
   request.set_tape(run.tape);
   if (run.backward) *request.mutable_backward() = *run.backward;
+  if (run.update) *request.mutable_update() = *run.update;
   return request;
 }
 
@@ -152,7 +146,9 @@ absl::StatusOr<ProgramReply> Networks::Run(const ProgramRun& run) {
   loan.AwaitReturn();
   RETURN_IF_ERROR(message.status());
   v1::RunProgramResponse response;
-  return DecodeValues(&*message, &response);
+  ASSIGN_OR_RETURN(ProgramReply reply, DecodeValues(&*message, &response));
+  if (response.has_update()) reply.update = response.update();
+  return reply;
 }
 
 absl::StatusOr<ProgramReply> Networks::Backward(
@@ -181,7 +177,7 @@ absl::StatusOr<v1::UpdateParametersResponse> Networks::Update(
                    session_.Send(MethodNamed("UpdateParameters"), update, {},
                                  Session::Access::kChange, deadline));
   v1::UpdateParametersResponse response;
-  RETURN_IF_ERROR(ParseReply(&message, &response).status());
+  RETURN_IF_ERROR(SplitReply(&message, &response).status());
   return response;
 }
 

@@ -40,6 +40,9 @@ struct ProgramRun {
   std::string tape = {};
   // Runs the backward, too, from the program's first output, a scalar.
   std::optional<v1::RunBackward> backward = std::nullopt;
+  // Needs such a backward: steps the parameters, too, so that one call is a
+  // whole step of training, all or nothing.
+  std::optional<v1::UpdateParametersRequest> update = std::nullopt;
   // True of a run that changes the session though it has no tape and no
   // backward: a batch_norm or dropout of its program is training.
   bool is_change = false;
@@ -71,6 +74,8 @@ struct ProgramReply {
   // INPUT#gradient.
   std::vector<NamedResult> values;
   v1::RunReport report;
+  // Of a run with an update.
+  std::optional<v1::UpdateParametersResponse> update = std::nullopt;
 };
 
 // The calls of convgrad.v1.ConvGradNetworks in `session`. Errors and

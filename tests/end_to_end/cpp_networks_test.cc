@@ -1,7 +1,5 @@
 // The C++ client's networks, over real sockets.
 #include <cmath>
-#include <cstddef>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,13 +8,11 @@
 #include "backends/core/status.h"
 #include "client/cpp/networks.h"
 #include "gtest/gtest.h"
+#include "tests/end_to_end/cpp_session.h"
 #include "tests/end_to_end/cutting_proxy.h"
-#include "tests/end_to_end/test_server.h"
 
 namespace convgrad {
 namespace {
-
-using Floats = std::vector<float>;
 
 // y = x w^T, and the sum over rows of its cross entropy.
 constexpr char kText[] =
@@ -28,31 +24,8 @@ constexpr char kText[] =
     "output loss\n"
     "output y\n";
 
-template <typename T>
-absl::Span<const std::byte> ViewOf(const std::vector<T>& values) {
-  return {reinterpret_cast<const std::byte*>(values.data()),
-          values.size() * sizeof(T)};
-}
-
-Floats FloatsIn(absl::Span<const std::byte> bytes) {
-  Floats values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-
 TensorDescriptor F32(Dims dims) {
   return {DataType::kF32, Layout::kNCX, std::move(dims)};
-}
-
-ClientOptions OptionsFor(const std::string& address) {
-  ClientOptions options;
-  options.server = address;
-  RetryPolicy retries;
-  retries.max_attempts = 100;
-  retries.initial = absl::Milliseconds(1);
-  retries.longest = absl::Milliseconds(20);
-  options.retries = retries;
-  return options;
 }
 
 v1::UpdateParametersRequest Sgd(double learning_rate, double momentum) {
@@ -96,6 +69,7 @@ class Trainer {
             .compute_dtype = DataType::kF32,
             .tape = {},
             .backward = {},
+            .update = {},
             .is_change = false,
             .deadline = absl::InfiniteFuture()};
   }
@@ -141,6 +115,22 @@ TEST(CppNetworksTest, TrainsByItsOwnLoss) {
   EXPECT_EQ(trainer.Get("w"),
             (Floats{0.25f, 0.25f, 0.25f, 1.75f, 1.75f, 1.75f}));
   EXPECT_EQ(trainer.session().number(), number + 2);
+}
+
+TEST(CppNetworksTest, StepsInTheSameCall) {
+  TestServer server;
+  Trainer trainer(server.address());
+  const int64_t number = trainer.session().number();
+  ProgramRun run = trainer.Run();
+  run.backward.emplace();
+  run.update = Sgd(0.5, 0);
+  const auto reply = trainer.networks().Run(run);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_TRUE(reply->update.has_value());
+  EXPECT_FALSE(reply->update->skipped());
+  EXPECT_EQ(trainer.Get("w"),
+            (Floats{0.25f, 0.25f, 0.25f, 1.75f, 1.75f, 1.75f}));
+  EXPECT_EQ(trainer.session().number(), number + 1);
 }
 
 TEST(CppNetworksTest, GoesBackwardFromATape) {

@@ -1,5 +1,5 @@
-// What tests of the C++ client's sessions have in common: tensors, a backward
-// that adds to a kept sum, a server.
+// What tests of the C++ client's sessions and networks have in common: tensors,
+// a backward that adds to a kept sum, a server.
 #pragma once
 
 #include <cstddef>
@@ -19,9 +19,10 @@ namespace convgrad {
 
 using Floats = std::vector<float>;
 
-inline absl::Span<const std::byte> ViewOf(const Floats& values) {
+template <typename T>
+absl::Span<const std::byte> ViewOf(const std::vector<T>& values) {
   return {reinterpret_cast<const std::byte*>(values.data()),
-          values.size() * sizeof(float)};
+          values.size() * sizeof(T)};
 }
 
 inline Floats FloatsIn(absl::Span<const std::byte> bytes) {

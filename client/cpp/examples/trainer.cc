@@ -170,8 +170,8 @@ int main(int argc, char** argv) {
     const Batch batch = Generate(&random);
     convgrad::ProgramRun run = RunOn(batch, "loss");
     run.backward.emplace();
+    run.update = Sgd(program);
     const convgrad::ProgramReply reply = Must(networks.Run(run));
-    Must(networks.Update(Sgd(program)).status());
     if (step % 30 == 0)
       std::printf("step %d: loss %.4f\n", step, *FloatsOf(reply));
   }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -140,6 +141,15 @@ def unavailable(reason: str, field: str, found: object, expected: object) -> Una
 
 def bad_reply(field: str, found: object, expected: object) -> Internal:
     return Internal(**_words("MALFORMED", f"reply.{field}", found, expected))
+
+
+@contextlib.contextmanager
+def parsing_response() -> Iterator[None]:
+    """Raises Internal where what the block parses is no message."""
+    try:
+        yield
+    except Exception as error:  # ValueError, or protobuf's DecodeError
+        raise bad_reply("message", error, "a response") from None
 
 
 def _words(reason: str, field: str, found: object, expected: object) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from convgrad import validation
-from convgrad.errors import bad_reply
+from convgrad.errors import bad_reply, parsing_response
 from convgrad.layouts import DTYPES, Array, Descriptor, is_blocked, wire_dtype, wire_layout
 from convgrad.problem import text_of
 from convgrad.v1 import service_pb2, tensor_pb2
@@ -52,11 +52,9 @@ def decode(operation: Operation, response: Response,
     """
     kind = (service_pb2.ConvForwardResponse if operation.forward
             else service_pb2.ConvBackwardResponse)
-    try:
+    with parsing_response():
         head, payloads = split_message(response)
         message = kind.FromString(head)
-    except Exception as error:  # ValueError, or protobuf's DecodeError
-        raise bad_reply("message", error, "a response") from None
     if len(message.results) != len(operation.results):
         raise bad_reply("results", len(message.results), len(operation.results))
     arrays = {}

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from convgrad.errors import bad_reply, invalid
+from convgrad.errors import bad_reply, invalid, parsing_response
 from convgrad.layouts import DTYPES, Array, Descriptor
 from convgrad.replies import check_tensor
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
@@ -134,11 +134,9 @@ class StreamReply:
 
     def take(self, response: bytes) -> None:
         """Raises Internal for what doesn't belong to this operation."""
-        try:
+        with parsing_response():
             head, payloads = split_bytes(response)
             message = service_pb2.ConvStreamResponse.FromString(head)
-        except Exception as error:  # ValueError, or protobuf's DecodeError
-            raise bad_reply("message", error, "a response") from None
         if self._end is not None:
             raise bad_reply("message", "one after the end", "none")
         if message.HasField("end"):

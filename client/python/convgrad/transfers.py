@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad import layouts
-from convgrad.errors import ConvgradError, NotFound, bad_reply, invalid
+from convgrad.errors import ConvgradError, NotFound, bad_reply, invalid, parsing_response
 from convgrad.kept import array_of, describe, descriptor_of, empty_array
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.options import Options
@@ -149,11 +149,9 @@ class GetReply:
 
     def take(self, response: bytes) -> None:
         """Raises Internal for what doesn't follow what came before."""
-        try:
+        with parsing_response():
             head, payloads = split_bytes(response)
             message = session_pb2.GetTensorsStreamResponse.FromString(head)
-        except Exception as error:  # ValueError, or protobuf's DecodeError
-            raise bad_reply("message", error, "a response") from None
         if message.HasField("frame"):
             self._take_frame(message.frame, payloads)
         elif message.HasField("header") and self._arrays is None:
