@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "client/cpp/retries.h"
 
 namespace convgrad {
@@ -31,6 +32,12 @@ struct ClientOptions {
   int connections = 1;
   // How many calls of RunAsync and Submit are under way at once; others wait.
   int async_calls = 16;
+  // A connection on which a call waits and nothing has come for so long is
+  // asked by a ping, and given up if the answer takes as long again (20 s at
+  // most); its calls end UNAVAILABLE. The server takes pings from every 10 s
+  // on. What stands between, with gRPC's own limit of 5 minutes, may end the
+  // connection; gRPC then doubles the time.
+  absl::Duration keepalive = absl::Seconds(20);
 };
 
 }  // namespace convgrad

@@ -1,5 +1,7 @@
 #include "client/cpp/connection.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -16,6 +18,15 @@ namespace {
 // A server that was unavailable isn't asked again so soon where others are
 // there.
 constexpr absl::Duration kDownTime = absl::Seconds(1);
+constexpr absl::Duration kLeastKeepalive = absl::Seconds(1);
+// The answer to a ping comes from a thread that computes nothing.
+constexpr absl::Duration kMostPingTime = absl::Seconds(20);
+
+// As gRPC's arguments have times. Anything longer than an hour is an hour.
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(
+      absl::ToInt64Milliseconds(std::min(duration, absl::Hours(1))));
+}
 
 grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
@@ -28,9 +39,11 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
   // Retries decide when to try again; gRPC's own wait grows to 2 minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // Below 5 minutes a server of default settings says "too many pings".
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 300'000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   Milliseconds(std::min(options.keepalive, kMostPingTime)));
+  // A call may wait for longer than two pings take, and sends nothing then.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   if (!options.server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.server_name);
   }
@@ -129,6 +142,12 @@ Client::ConnectionPool::Make(const ClientOptions& options,
   if (options.connections < 1) {
     return InvalidField(Reason::kOutOfRange, "connections",
                         absl::StrCat(options.connections), "at least 1");
+  }
+  if (options.keepalive < kLeastKeepalive) {
+    return InvalidField(
+        Reason::kOutOfRange, "keepalive",
+        absl::FormatDuration(options.keepalive),
+        absl::StrCat("at least ", absl::FormatDuration(kLeastKeepalive)));
   }
   RETURN_IF_ERROR(CheckHeader("token", options.token));
   ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options));

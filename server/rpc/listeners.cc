@@ -27,6 +27,7 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
 };
 
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
+constexpr absl::Duration kLeastPingInterval = absl::Seconds(10);
 
 // What one connection may cost before any of its calls is looked at. A call
 // that has sent only its header takes some 14 KB of gRPC's memory; clients keep
@@ -37,6 +38,11 @@ void LimitConnections(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(
       GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
       static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
+  // A client whose call waits may ask whether the server is still there; who
+  // asks more often is sent away at the third time.
+  builder->AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(kLeastPingInterval)));
 }
 
 void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {

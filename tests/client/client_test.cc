@@ -336,5 +336,13 @@ TEST(ClientConnectTest, SaysThatThereIsNoServer) {
       absl::StatusCode::kUnavailable);
 }
 
+TEST(ClientConnectTest, RefusesPingsWithoutPause) {
+  const absl::Status status =
+      Client::Connect({.server = "localhost:1", .keepalive = absl::Seconds(0)})
+          .status();
+  ASSERT_TRUE(DetailOf(status)) << status;
+  EXPECT_EQ(DetailOf(status)->field, "keepalive");
+}
+
 }  // namespace
 }  // namespace convgrad

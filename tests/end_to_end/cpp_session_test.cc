@@ -194,5 +194,21 @@ TEST_F(CppSessionTest, CutConnectionsChangeNoBitOfASum) {
   server_.ExpectNothingHeld();
 }
 
+TEST_F(CppSessionTest, ASilentConnectionIsGivenUp) {
+  CuttingProxy proxy(server_.address());
+  const auto session = *Session::Open(
+      {.server = proxy.address(), .keepalive = absl::Seconds(1)});
+  const Floats input = RandomFloats(kInputs, 1);
+  for (int i = 0; i < 2; ++i) {
+    proxy.Freeze();
+    EXPECT_TRUE(session
+                    ->Put({{"x", kInput, ViewOf(input)}},
+                          absl::Now() + absl::Minutes(1))
+                    .ok());
+  }
+  EXPECT_EQ(session->number(), 2);
+  EXPECT_EQ(FloatsIn(session->Get("x")->data.bytes()), input);
+}
+
 }  // namespace
 }  // namespace convgrad

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "absl/strings/numbers.h"
@@ -62,6 +63,7 @@ CuttingProxy::~CuttingProxy() {
   stops_ = true;
   thread_.join();
   close(listener_);
+  links_.insert(links_.end(), frozen_.begin(), frozen_.end());
   for (const Link& link : links_) {
     Reset(link.client);
     Reset(link.server);
@@ -70,6 +72,11 @@ CuttingProxy::~CuttingProxy() {
 
 void CuttingProxy::CutAfter(Direction direction, int64_t bytes) {
   remaining_[static_cast<int>(direction)] = bytes;
+}
+
+void CuttingProxy::Freeze() {
+  freezes_ = true;
+  while (freezes_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 void CuttingProxy::Accept() {
@@ -108,6 +115,11 @@ bool CuttingProxy::Pass(int from, int to, Direction direction) {
 void CuttingProxy::Run() {
   constexpr int kTickMs = 20;
   while (!stops_) {
+    if (freezes_) {
+      frozen_.insert(frozen_.end(), links_.begin(), links_.end());
+      links_.clear();
+      freezes_ = false;
+    }
     std::vector<pollfd> files = {{listener_, POLLIN, 0}};
     for (const Link& link : links_) {
       files.push_back({link.client, POLLIN, 0});

@@ -21,6 +21,10 @@ class CuttingProxy {
 
   const std::string& address() const { return address_; }
 
+  // From now on nothing passes on the connections that are there, and none of
+  // them ends: as where a server has lost its power. New ones are as ever.
+  void Freeze();
+
   // Has the connection cut, once, that takes the next byte after `bytes` more
   // in this direction; that byte doesn't arrive any more.
   void CutAfter(Direction direction, int64_t bytes);
@@ -42,10 +46,12 @@ class CuttingProxy {
   int server_port_;
   int listener_;
   std::atomic<bool> stops_{false};
+  std::atomic<bool> freezes_{false};
   // By direction; -1: don't cut.
   std::atomic<int64_t> remaining_[2] = {-1, -1};
   std::atomic<int64_t> cuts_{0};
   std::vector<Link> links_;
+  std::vector<Link> frozen_;
   std::thread thread_;
 };
 

@@ -41,7 +41,7 @@ class Connections:
     tls: Tls | None = None
     token: Token | None = field(default=None, repr=False)
     connections: int = 1
-    keepalive_seconds: float = 300.0
+    keepalive_seconds: float = 20.0
 
     def without_secrets(self) -> Connections:
         """Returns what a pickle may hold: functions and paths, no tokens and no keys.
@@ -62,6 +62,8 @@ class Connections:
             _check_target(target)
         if self.connections < 1:
             raise invalid("OUT_OF_RANGE", "connections", self.connections, "at least 1")
+        if not self.keepalive_seconds >= 1:
+            raise invalid("OUT_OF_RANGE", "keepalive_seconds", self.keepalive_seconds, "at least 1")
         stays_here = all(target.startswith(_THIS_HOST) for target in self.targets)
         if self.token is not None and self.tls is None and not stays_here:
             raise invalid("OUT_OF_RANGE", "token", "a plaintext connection",
@@ -81,9 +83,10 @@ class Connections:
             # Retries decide when to try again; gRPC's own wait grows to 2 minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
-            # Below 5 minutes a server of default settings says "too many pings".
             ("grpc.keepalive_time_ms", int(self.keepalive_seconds * 1000)),
-            ("grpc.keepalive_timeout_ms", 20_000),
+            ("grpc.keepalive_timeout_ms", int(min(self.keepalive_seconds, 20.0) * 1000)),
+            # A call may wait for longer than two pings take, and sends nothing then.
+            ("grpc.http2.max_pings_without_data", 0),
         ]
         if self.tls is not None and self.tls.server_name is not None:
             options.append(("grpc.ssl_target_name_override", self.tls.server_name))

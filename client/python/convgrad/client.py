@@ -44,7 +44,7 @@ class ClientBase:
     def __init__(
         self, target: str | Sequence[str], *, tls: Tls | bool = False,
         token: Token | None = None, connections: int = 1,
-        keepalive_seconds: float = 300.0,
+        keepalive_seconds: float = 20.0,
         timeout: float | None = _DEFAULT_TIMEOUT_SECONDS,
         retry: RetryPolicy = RetryPolicy(),
     ) -> None:
@@ -53,6 +53,9 @@ class ClientBase:
         `target` is "HOST:PORT" or "unix:PATH"; several are used in turn. Each
         gets `connections` connections. `token` goes along as "Bearer": a string,
         or what returns a fresh one. `timeout` is that of calls which name none.
+        A connection on which a call waits and nothing has come for `keepalive_seconds`
+        is asked by a ping, and given up if the answer takes as long again (20 s at most).
+        The server takes pings from every 10 s on.
         """
         if isinstance(tls, bool):
             tls_options = Tls() if tls else None

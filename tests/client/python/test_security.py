@@ -191,6 +191,8 @@ def test_settings_that_dont_fit(pki):
         convgrad.Client(["localhost:1", "server.example:1"], token="secret")
     with pytest.raises(convgrad.InvalidArgument, match="connections: found 0"):
         convgrad.Client("localhost:1", connections=0)
+    with pytest.raises(convgrad.InvalidArgument, match="keepalive_seconds: found 0"):
+        convgrad.Client("localhost:1", keepalive_seconds=0)
     with pytest.raises(FileNotFoundError):
         convgrad.Client("localhost:1", tls=convgrad.Tls(ca=pki / "none.pem"))
 
