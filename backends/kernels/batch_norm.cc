@@ -76,6 +76,17 @@ ChannelScale ForwardFactors(const BatchNorm& norm, float* numbers) {
   return {numbers, scale, shift};
 }
 
+void FoldNorm(const BatchNorm& norm, const float* bias, float* scale,
+              float* shift) {
+  for (int64_t c = 0; c < norm.blocks.channels; ++c) {
+    const double factor = GammaOf(norm, c) * InverseDeviation(norm, c);
+    const double beta = norm.beta == nullptr ? 0 : norm.beta[c];
+    const double center = norm.mean[c] - (bias == nullptr ? 0 : bias[c]);
+    scale[c] = static_cast<float>(factor);
+    shift[c] = static_cast<float>(beta - center * factor);
+  }
+}
+
 void RunForward(const BatchNorm& norm, const BatchNormForward& tensors,
                 RunParts run) {
   const ChannelScale numbers =

@@ -53,6 +53,12 @@ struct BatchNormForward {
 void RunForward(const BatchNorm& norm, const BatchNormForward& tensors,
                 RunParts run);
 
+// Writes the `channels` scales and shifts with which norm(x + bias) is
+// scale * x + shift: what a batch_norm of running statistics is to a
+// convolution whose weights are scaled. A null `bias` stands for zeros.
+void FoldNorm(const BatchNorm& norm, const float* bias, float* scale,
+              float* shift);
+
 // The gradients of RunForward take two passes. Of dy counts what the activation
 // let through, where its operand was within its limits or NaN. Without an
 // addend both passes find that out from x, as the forward did.

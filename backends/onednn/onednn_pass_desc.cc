@@ -31,7 +31,8 @@ Window WindowOf(const ConvProblem& problem) {
 
 Forward MakeForward(const ConvDescs& descs, const Window& w) {
   const auto kind = dnnl::prop_kind::forward_training;
-  const auto attributes = StrictAttributes();
+  auto attributes = StrictAttributes();
+  if (descs.post_ops.len() > 0) attributes.set_post_ops(descs.post_ops);
   if (descs.bias) {
     return {CpuEngine(), kind,       kAlgorithm, descs.data, descs.weight,
             descs.bias,  descs.out,  w.strides,  w.dilates,  w.pad_begin,

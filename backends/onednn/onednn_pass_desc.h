@@ -14,6 +14,8 @@ struct ConvDescs {
   dnnl::memory::desc data, weight, out;
   // Of a forward, or a gradient that comes with the weight's; empty: none.
   dnnl::memory::desc bias;
+  // What a forward does to its result before it writes it.
+  dnnl::post_ops post_ops = {};
 };
 
 // Returns the library's first primitive of a pass whose implementation

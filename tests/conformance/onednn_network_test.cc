@@ -259,7 +259,7 @@ TEST_F(NetworkPlans, RunForwardAsTheReferenceDoes) {
   ProgramRequest request = RequestFor(ProgramPart::kForward);
   request.fetched = {"logits", "r1", "a3", "p1", "loss", "b3"};
   ExpectAsReference(kResidual, request);
-  request.fetched = {"logits", "b", "e"};
+  request.fetched = {"logits", "b", "d"};
   ExpectAsReference(kPlain, request);
 }
 

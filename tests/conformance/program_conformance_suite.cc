@@ -97,9 +97,16 @@ void CheckAccuracy(const Backend& backend, const ProgramCase& given,
     ASSERT_TRUE(got.ok()) << got.status();
     compared->runs += 1;
     compared->gradients += is_near_kink ? 0 : 1;
-    EXPECT_TRUE(
-        IsAccurate(*got, TruthOf(**operation, data), dtype, !is_near_kink))
+    const ProgramTruth truth = TruthOf(**operation, data);
+    EXPECT_TRUE(IsAccurate(*got, truth, dtype, !is_near_kink))
         << (is_train ? "train " : "tape ") << NameOf(dtype);
+    // Inference may fuse more.
+    const auto inferred = RunProgram(
+        backend, RequestOf(given, ProgramPart::kForward, dtype), data);
+    if (absl::IsUnimplemented(inferred.status())) continue;
+    ASSERT_TRUE(inferred.ok()) << inferred.status();
+    EXPECT_TRUE(IsAccurate(*inferred, truth, dtype, false))
+        << "forward " << NameOf(dtype);
   }
 }
 
@@ -175,17 +182,21 @@ TEST_P(ProgramConformanceTest, RealsAreWithinBounds) {
   EXPECT_TRUE(compared.runs == 0 || compared.gradients > 0);
 }
 
-// The same numbers in another dtype or layout are the same numbers.
+// The same numbers in another dtype or layout are the same numbers. With a
+// tape, since inference may round a batch_norm's factors into weights.
 TEST_P(ProgramConformanceTest, InputsMayLieInAnyWay) {
   ProgramData data = IntegerProgramData(given_, 2);
   for (const ProgramInput& input : given_.program->inputs) {
     if (input.is_index) continue;
     for (double& value : data.values.at(input.name)) value = std::fabs(value);
   }
-  const ProgramRequest plain = RequestOf(given_, ProgramPart::kForward);
-  const auto expected = RunProgram(*backend_, plain, data);
+  const ProgramRequest plain = RequestOf(given_, ProgramPart::kForwardTape);
+  const auto expected = RunProgramWithTape(*backend_, plain, data);
   if (absl::IsUnimplemented(expected.status())) return;
   ASSERT_TRUE(expected.ok()) << expected.status();
+  const ProgramTruth truth = TruthOf(
+      **ProgramOperation::Make(RequestOf(given_, ProgramPart::kBackward)),
+      data);
   for (const DataType dtype :
        {DataType::kF32, DataType::kBF16, DataType::kF16, DataType::kU8}) {
     for (const Layout layout : {Layout::kNCX, Layout::kNXC}) {
@@ -195,9 +206,13 @@ TEST_P(ProgramConformanceTest, InputsMayLieInAnyWay) {
         request.inputs[i].dtype = dtype;
         request.inputs[i].layout = layout;
       }
-      const auto got = RunProgram(*backend_, request, data);
+      const auto got = RunProgramWithTape(*backend_, request, data);
       ASSERT_TRUE(got.ok()) << got.status();
       ExpectSame(got->values, expected->values);
+      request.part = ProgramPart::kForward;
+      const auto inferred = RunProgram(*backend_, request, data);
+      ASSERT_TRUE(inferred.ok()) << inferred.status();
+      EXPECT_TRUE(IsAccurate(*inferred, truth, DataType::kF32, false));
     }
   }
 }
@@ -244,6 +259,10 @@ TEST_P(ProgramConformanceTest, NanGoesThroughForwardAndBackward) {
         *RunBoth(*reference, given_, ProgramPart::kForwardTape, dtype, data);
     ExpectSameKinds(got->values, expected.values);
     ExpectSameKinds(got->gradients, expected.gradients);
+    const auto inferred = RunProgram(
+        *backend_, RequestOf(given_, ProgramPart::kForward, dtype), data);
+    ASSERT_TRUE(inferred.ok()) << inferred.status();
+    ExpectSameKinds(inferred->values, expected.values);
   }
 }
 

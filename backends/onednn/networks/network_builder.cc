@@ -21,11 +21,13 @@ int64_t BytesOf(const ProgramParameter& parameter) {
 }  // namespace
 
 NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
-                               const NetworkOptions& options, bool everything)
+                               const NetworkOptions& options, bool everything,
+                               Schedule schedule)
     : operation_(operation),
       options_(options),
       part_(operation.request().part),
-      everything_(everything) {
+      everything_(everything),
+      schedule_(std::move(schedule)) {
   size_t next = FirstParameterOperand();
   for (const ProgramParameter& parameter : program().parameters) {
     parameters_[parameter.name] =

@@ -31,8 +31,10 @@ class NetworkBuilder {
  public:
   // With `everything`, all that a backward could be asked for counts as wanted,
   // not just what the request names: what a tape has to hold follows from that.
+  // What is built comes after the steps that `schedule` has.
   NetworkBuilder(const ProgramOperation& operation,
-                 const NetworkOptions& options, bool everything);
+                 const NetworkOptions& options, bool everything,
+                 Schedule schedule = {});
 
   const ProgramOperation& operation() const { return operation_; }
   const ProgramShapes& shapes() const { return operation_.shapes(); }
@@ -64,6 +66,18 @@ class NetworkBuilder {
   // Returns the seed and the count of runs, I64 [2]. Requires: a forward of a
   // program that has randomness.
   BufferId Randomness();
+  // Says that something is computed in a way that may have to be repeated
+  // without fusing (see network_guard.h): where a fetched value isn't finite,
+  // or one of the conditions, I32, isn't 0.
+  void SetMayRepeat() { may_repeat_ = true; }
+  bool may_repeat() const { return may_repeat_; }
+  void RepeatIf(BufferId condition) { repeats_if_.push_back(condition); }
+  const std::vector<BufferId>& repeats_if() const { return repeats_if_; }
+  // By value: what RangeOf has found, see network_ranges.h.
+  std::map<std::string, BufferId>& ranges() { return ranges_; }
+  // Where the fetched values go, f32 and row-major.
+  const std::vector<BufferId>& fetched() const { return fetched_; }
+
   // Returns where a step puts the statistic's new value.
   BufferId NewStatistic(const std::string& name);
 
@@ -115,6 +129,9 @@ class NetworkBuilder {
   std::map<std::string, std::vector<BufferId>> parameter_gradients_;
   // Steps that use a parameter.
   std::map<std::string, int> uses_;
+  std::map<std::string, BufferId> ranges_;
+  bool may_repeat_ = false;
+  std::vector<BufferId> repeats_if_;
   // Where results go.
   std::vector<BufferId> fetched_;
   std::map<std::string, BufferId> statistics_;

@@ -2,10 +2,10 @@
 // backward-weight, each in the network's layout where the library has a good
 // way, else in the layout that it asks for, with reorders around it.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/lowering.h"
 #include "backends/core/status.h"
@@ -37,7 +37,7 @@ class Convolution final : public NetworkGroup {
     problem_ = ProblemOf(step_, builder->shapes());
     is_mirrored_ = problem_.transposed;
     if (is_mirrored_) problem_ = MirrorOf(problem_);
-    weight_desc_ = PlainWeightDesc();
+    weight_desc_ = PlainWeightDesc(problem_);
     computes_in_ = ChooseDtype(builder);
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
@@ -104,15 +104,11 @@ class Convolution final : public NetworkGroup {
   // Finds the input: where it is the caller's with too few channels for blocks,
   // as it lies there.
   void ReadInput(NetworkBuilder* builder) {
-    const TensorDescriptor* input = builder->InputDescriptor(x_);
     const DataType dtype = builder->dtype();
-    if (input != nullptr && input->dtype == dtype && dtype == computes_in_ &&
-        input->dims[1] <= kFewChannels) {
-      callers_input_ = {
-          builder->InputBuffer(x_),
-          FormatDesc(
-              {input->dims.begin(), input->dims.end()}, dtype,
-              input->layout == Layout::kNXC ? Format::kNXC : Format::kNCX)};
+    const std::optional<LibraryTensor> callers =
+        dtype == computes_in_ ? CallersInput(x_, dtype, builder) : std::nullopt;
+    if (callers) {
+      callers_input_ = *callers;
     } else {
       input_ = builder->Value(x_);
     }
@@ -185,16 +181,6 @@ class Convolution final : public NetworkGroup {
     return {weight_desc_.get_dims(), TypeOf(dtype), memory::format_tag::any};
   }
 
-  // As the caller has it: f32, row-major.
-  memory::desc PlainWeightDesc() const {
-    const memory::dims dims = WeightDimsOf(problem_);
-    memory::dims strides(dims.size(), 1);
-    for (size_t i = dims.size() - 1; i > 0; --i) {
-      strides[i - 1] = strides[i] * dims[i];
-    }
-    return {dims, memory::data_type::f32, strides};
-  }
-
   // Returns how the library computes a pass on activations that lie like these,
   // or, if it has nothing good for them, as it asks for.
   // Errors: kUnimplemented if it has no way.
@@ -210,10 +196,6 @@ class Convolution final : public NetworkGroup {
     return MakeError(absl::StatusCode::kUnimplemented,
                      {Reason::kUnsupported, step_.result, ToString(problem_),
                       "a convolution that oneDNN has"});
-  }
-
-  static bool IsPlainLoop(const dnnl::primitive_desc_base& pass) {
-    return absl::StartsWith(pass.impl_info_str(), "ref");
   }
 
   // Appends a pass of `problem_`, with what brings its operands to the

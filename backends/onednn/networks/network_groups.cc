@@ -20,22 +20,40 @@ class Uses {
     }
   }
 
+  // Returns the last step before `step` that is a convolution, and whose result
+  // only `step` uses, once; kNone if there is none.
+  size_t OnlyConvolutionFor(size_t step) const {
+    for (size_t i = step; i-- > 0;) {
+      if (OnlyUserOf(i) == step && program_.steps[i].op == Operator::kConv) {
+        return i;
+      }
+    }
+    return GroupSteps::kNone;
+  }
+
   // Returns the only step that uses the result of `step`, if it is a `op`.
   size_t OnlyUser(size_t step, Operator op) const {
-    const auto found = users_.find(program_.steps[step].result);
-    if (found == users_.end() || found->second.size() != 1) {
-      return GroupSteps::kNone;
-    }
-    const size_t user = found->second[0];
+    const size_t user = OnlyUserOf(step);
     const bool fits =
         user != GroupSteps::kNone && program_.steps[user].op == op;
     return fits ? user : GroupSteps::kNone;
   }
 
  private:
+  size_t OnlyUserOf(size_t step) const {
+    const auto found = users_.find(program_.steps[step].result);
+    return found == users_.end() || found->second.size() != 1
+               ? GroupSteps::kNone
+               : found->second[0];
+  }
+
   const convgrad::Program& program_;
   std::map<std::string, std::vector<size_t>> users_;
 };
+
+bool IsRunningNorm(const ProgramStep& step) {
+  return step.op == Operator::kBatchNorm && !BoolAttribute(step, "training");
+}
 
 bool HasEqualShapes(const ProgramStep& step, const ProgramShapes& shapes) {
   return shapes.dims.at(step.operands[0]) == shapes.dims.at(step.operands[1]);
@@ -66,10 +84,41 @@ GroupSteps GroupOf(const convgrad::Program& program,
   return group;
 }
 
+bool TakesConvolution(const ProgramStep& first, const ProgramShapes& shapes) {
+  return IsRunningNorm(first) || first.op == Operator::kRelu ||
+         first.op == Operator::kRelu6 ||
+         (first.op == Operator::kAdd && HasEqualShapes(first, shapes));
+}
+
+// Joins the convolutions with the groups that follow them.
+void JoinConvolutions(const convgrad::Program& program,
+                      const ProgramShapes& shapes, const Uses& uses,
+                      std::vector<GroupSteps>* groups) {
+  std::vector<bool> is_taken(program.steps.size());
+  for (GroupSteps& group : *groups) {
+    if (!TakesConvolution(program.steps[group.first], shapes)) continue;
+    group.convolution = uses.OnlyConvolutionFor(group.first);
+    if (group.convolution != GroupSteps::kNone) {
+      is_taken[group.convolution] = true;
+    }
+  }
+  groups->erase(std::remove_if(groups->begin(), groups->end(),
+                               [&](const GroupSteps& group) {
+                                 return is_taken[group.first];
+                               }),
+                groups->end());
+}
+
 }  // namespace
 
+Fusion FusionOf(const ProgramRequest& request) {
+  const bool is_inference = request.part == ProgramPart::kForward &&
+                            request.compute_dtype == DataType::kF32;
+  return is_inference ? Fusion::kOfInference : Fusion::kOfTraining;
+}
+
 std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
-                                   const ProgramShapes& shapes) {
+                                   const ProgramShapes& shapes, Fusion fusion) {
   const Uses uses(program);
   std::vector<bool> is_taken(program.steps.size());
   std::vector<GroupSteps> groups;
@@ -101,14 +150,18 @@ std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
             [](const GroupSteps& a, const GroupSteps& b) {
               return a.last() < b.last();
             });
+  if (fusion == Fusion::kOfInference) {
+    JoinConvolutions(program, shapes, uses, &groups);
+  }
   return groups;
 }
 
 std::vector<std::string> HiddenValues(const convgrad::Program& program,
-                                      const ProgramShapes& shapes) {
+                                      const ProgramShapes& shapes,
+                                      Fusion fusion) {
   std::vector<std::string> hidden;
-  for (const GroupSteps& group : FindGroups(program, shapes)) {
-    for (const size_t member : {group.first, group.add}) {
+  for (const GroupSteps& group : FindGroups(program, shapes, fusion)) {
+    for (const size_t member : {group.convolution, group.first, group.add}) {
       if (member == GroupSteps::kNone || member == group.last()) continue;
       hidden.push_back(program.steps[member].result);
     }
@@ -119,6 +172,9 @@ std::vector<std::string> HiddenValues(const convgrad::Program& program,
 std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,
                                         const ProgramShapes& shapes,
                                         const GroupSteps& steps) {
+  if (steps.convolution != GroupSteps::kNone) {
+    return MakeFusedConvolution(program, shapes, steps);
+  }
   const ProgramStep& step = program.steps[steps.first];
   switch (step.op) {
     case Operator::kConv:

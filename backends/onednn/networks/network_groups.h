@@ -35,23 +35,41 @@ struct GroupSteps {
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t add = kNone;
   size_t activation = kNone;
+  // A convolution right in front of the first one, or of one of its addends.
+  size_t convolution = kNone;
 
   size_t last() const {
     return activation != kNone ? activation : add != kNone ? add : first;
   }
 };
 
+// Which steps are fused.
+enum class Fusion {
+  // Those between which a backward needs no value.
+  kOfTraining,
+  // Convolutions as well, with what follows them: a batch_norm of running
+  // statistics, an add, a relu or relu6.
+  kOfInference,
+};
+// Returns the one of a forward without a tape in f32, and of everything else.
+Fusion FusionOf(const ProgramRequest& request);
+
 // Returns the groups of a program, in an order that has each after those whose
 // results it uses. Steps are fused by the program and its shapes alone.
 std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
-                                   const ProgramShapes& shapes);
+                                   const ProgramShapes& shapes, Fusion fusion);
 
 // Returns the values that are never written, because they lie within a group.
 std::vector<std::string> HiddenValues(const convgrad::Program& program,
-                                      const ProgramShapes& shapes);
+                                      const ProgramShapes& shapes,
+                                      Fusion fusion);
 
 // One kind of group each.
 std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step);
+// A convolution with the other steps.
+std::unique_ptr<NetworkGroup> MakeFusedConvolution(
+    const convgrad::Program& program, const ProgramShapes& shapes,
+    const GroupSteps& steps);
 std::unique_ptr<NetworkGroup> MakeLinear(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeNorm(const convgrad::Program& program,
                                        const GroupSteps& steps);

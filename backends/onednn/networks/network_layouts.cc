@@ -90,9 +90,11 @@ dnnl::memory::desc DescOf(const NetworkTensor& tensor) {
   if (dims.size() == 2) {
     return {dims, TypeOf(blocks.dtype), dnnl::memory::format_tag::ab};
   }
-  return blocks.block == blocks.channels
-             ? FormatDesc(dims, blocks.dtype, Format::kNXC)
-             : BlockedDesc(dims, blocks.dtype, blocks.block);
+  // One block lies as channels last do. The library has fast convolutions for
+  // it only if it is called what its neighbours are.
+  const bool is_block = blocks.block == 8 || blocks.block == 16;
+  return is_block ? BlockedDesc(dims, blocks.dtype, blocks.block)
+                  : FormatDesc(dims, blocks.dtype, Format::kNXC);
 }
 
 PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor) {
@@ -190,15 +192,26 @@ BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
 
 void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
                        BufferId to, const dnnl::memory::desc& to_desc,
-                       Schedule* schedule) {
+                       Schedule* schedule, const ReorderScales* scales) {
+  dnnl::primitive_attr attributes = StrictAttributes();
+  if (scales != nullptr) {
+    attributes.set_scales_mask(DNNL_ARG_SRC, scales->mask);
+  }
   const dnnl::reorder::primitive_desc primitive_desc(
-      CpuEngine(), from_desc, CpuEngine(), to_desc, StrictAttributes());
+      CpuEngine(), from_desc, CpuEngine(), to_desc, attributes);
   NetworkStep step = {.kind = kWeightLayoutKind,
                       .reads = {from},
                       .writes = {to},
                       .primitive_desc = primitive_desc,
                       .arguments = {{DNNL_ARG_FROM, from_desc, from},
                                     {DNNL_ARG_TO, to_desc, to}}};
+  if (scales != nullptr) {
+    step.reads.push_back(scales->scales);
+    step.arguments.push_back(
+        {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC,
+         {{scales->count}, dnnl::memory::data_type::f32, {1}},
+         scales->scales});
+  }
   const dnnl::memory::desc scratchpad = primitive_desc.scratchpad_desc();
   if (scratchpad.get_size() > 0) {
     const BufferId buffer =

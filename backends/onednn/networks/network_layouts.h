@@ -59,10 +59,18 @@ BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
 // library's fills with the same elements.
 BufferId Reordered(BufferId buffer, const dnnl::memory::desc& from,
                    const dnnl::memory::desc& to, Schedule* schedule);
-// Appends the library's step that brings `from` to `to`.
+// What each element is multiplied with by the way.
+struct ReorderScales {
+  BufferId scales;  // f32
+  int64_t count;
+  // Bit i: there is one for each index of dim i.
+  int mask;
+};
+// Appends the library's step that brings `from` to `to`; null scales are ones.
 void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
                        BufferId to, const dnnl::memory::desc& to_desc,
-                       Schedule* schedule);
+                       Schedule* schedule,
+                       const ReorderScales* scales = nullptr);
 // Whether a step of this kind only changes layouts and dtypes.
 bool IsLayoutKind(absl::string_view kind);
 // Appends a copy of bytes.

@@ -6,8 +6,22 @@ void LibraryStep::Read(int arg, const LibraryTensor& tensor) {
   const dnnl::memory::desc wanted = Wanted(arg);
   const BufferId buffer =
       Reordered(tensor.buffer, tensor.desc, wanted, &schedule_);
-  step_.reads.push_back(buffer);
-  step_.arguments.push_back({arg, wanted, buffer});
+  ReadAsItLies(arg, {buffer, wanted});
+}
+
+void LibraryStep::ReadScaled(int arg, const LibraryTensor& tensor,
+                             const ReorderScales& scales) {
+  const dnnl::memory::desc wanted = Wanted(arg);
+  const BufferId buffer =
+      schedule_.AddBuffer(static_cast<int64_t>(wanted.get_size()));
+  AddLibraryReorder(tensor.buffer, tensor.desc, buffer, wanted, &schedule_,
+                    &scales);
+  ReadAsItLies(arg, {buffer, wanted});
+}
+
+void LibraryStep::ReadAsItLies(int arg, const LibraryTensor& tensor) {
+  step_.reads.push_back(tensor.buffer);
+  step_.arguments.push_back({arg, tensor.desc, tensor.buffer});
 }
 
 void LibraryStep::Write(int arg, const LibraryTensor& tensor) {

@@ -24,6 +24,12 @@ class LibraryStep {
       : step_(std::move(step)), schedule_(*schedule) {}
 
   void Read(int arg, const LibraryTensor& tensor);
+  // Likewise, times `scales`, f32 with one for each index of the dims in
+  // `mask` (bit i: dim i).
+  void ReadScaled(int arg, const LibraryTensor& tensor,
+                  const ReorderScales& scales);
+  // Reads an operand of a post-op, which lies as the primitive was made for.
+  void ReadAsItLies(int arg, const LibraryTensor& tensor);
   void Write(int arg, const LibraryTensor& tensor);
   // Appends the step, with its scratchpad.
   void Finish();

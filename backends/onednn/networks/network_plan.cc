@@ -8,6 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/onednn/networks/network_groups.h"
+#include "backends/onednn/networks/network_guard.h"
 #include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_types.h"
 
@@ -21,17 +22,57 @@ struct WholeSchedule {
   std::vector<bool> wanted;
 };
 
+using Groups = std::vector<std::unique_ptr<NetworkGroup>>;
+
+absl::StatusOr<Groups> AddForward(Fusion fusion, NetworkBuilder* builder) {
+  const Program& program = builder->operation().program();
+  Groups groups;
+  for (const GroupSteps& steps :
+       FindGroups(program, builder->shapes(), fusion)) {
+    groups.push_back(MakeGroup(program, builder->shapes(), steps));
+  }
+  for (const auto& group : groups) RETURN_IF_ERROR(group->Forward(builder));
+  builder->FetchValues();
+  return groups;
+}
+
+// Returns the forward with more steps fused, and, where that has a condition,
+// behind it the steps that do it again without where the condition isn't met.
+absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
+                                             const NetworkOptions& options) {
+  NetworkBuilder fused(operation, options, false);
+  RETURN_IF_ERROR(AddForward(Fusion::kOfInference, &fused).status());
+  std::vector<bool> wanted = fused.Wanted();
+  if (!fused.may_repeat()) {
+    const size_t end = fused.schedule().steps().size();
+    return WholeSchedule{std::move(fused.schedule()), end, std::move(wanted)};
+  }
+  for (const BufferId values : fused.fetched()) {
+    fused.RepeatIf(AddFiniteCheck(values, &fused.schedule()));
+  }
+  const BufferId flag = AddAnyOf(fused.repeats_if(), &fused.schedule());
+  const size_t end = fused.schedule().steps().size();
+  NetworkBuilder plain(operation, options, false, std::move(fused.schedule()));
+  RETURN_IF_ERROR(AddForward(Fusion::kOfTraining, &plain).status());
+  plain.schedule().RunOnlyIf(flag, end);
+  std::vector<bool> wanted_again = plain.Wanted();
+  std::transform(wanted.begin(), wanted.end(), wanted_again.begin(),
+                 wanted_again.begin(), std::logical_or<bool>());
+  wanted_again[flag] = true;
+  const size_t plain_end = plain.schedule().steps().size();
+  return WholeSchedule{std::move(plain.schedule()), plain_end,
+                       std::move(wanted_again)};
+}
+
 absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
                                             const NetworkOptions& options,
                                             bool everything) {
-  NetworkBuilder builder(operation, options, everything);
-  std::vector<std::unique_ptr<NetworkGroup>> groups;
-  for (const GroupSteps& steps :
-       FindGroups(operation.program(), operation.shapes())) {
-    groups.push_back(MakeGroup(operation.program(), operation.shapes(), steps));
+  if (FusionOf(operation.request()) == Fusion::kOfInference) {
+    return BuildInference(operation, options);
   }
-  for (const auto& group : groups) RETURN_IF_ERROR(group->Forward(&builder));
-  builder.FetchValues();
+  NetworkBuilder builder(operation, options, everything);
+  ASSIGN_OR_RETURN(const Groups groups,
+                   AddForward(Fusion::kOfTraining, &builder));
   const size_t backward_begin = builder.schedule().steps().size();
   if (builder.has_backward()) {
     builder.BeginBackward();
@@ -106,6 +147,10 @@ absl::StatusOr<Parts> BuildParts(const ProgramOperation& operation,
     parts.tape = {0, Area::kOperand, 0};
   }
   return parts;
+}
+
+bool Runs(const NetworkStep& step, const RunContext& context) {
+  return step.only_if == kNoBuffer || *context.Read<int32_t>(step.only_if) != 0;
 }
 
 // What a step counts for: arithmetic, or else the bytes that it touches, of
@@ -210,6 +255,7 @@ absl::StatusOr<RunTimes> NetworkPlan::RunSteps(const RunBuffers& buffers,
     absl::Time before = absl::Now();
     for (size_t i = begin; i < end; ++i) {
       const NetworkStep& step = schedule_.steps()[i];
+      if (!Runs(step, context)) continue;
       if (step.check) status = step.check(context);
       if (!status.ok()) return;
       if (step.function) {

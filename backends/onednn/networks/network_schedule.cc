@@ -19,6 +19,13 @@ BufferId Schedule::AddBuffer(const NetworkBuffer& buffer) {
   return static_cast<BufferId>(buffers_.size()) - 1;
 }
 
+void Schedule::RunOnlyIf(BufferId flag, size_t begin) {
+  for (size_t i = begin; i < steps_.size(); ++i) {
+    steps_[i].only_if = flag;
+    steps_[i].reads.push_back(flag);
+  }
+}
+
 void Schedule::KeepOnly(size_t begin, size_t end, std::vector<bool> needed) {
   std::vector<NetworkStep> kept;
   for (size_t i = end; i-- > begin;) {

@@ -80,6 +80,8 @@ struct NetworkStep {
   dnnl::primitive_desc_base primitive_desc = {};
   std::vector<Argument> arguments = {};
   std::function<void(const RunContext&)> function = {};
+  // An I32: where it is 0, the step is left out. kNoBuffer: it always runs.
+  BufferId only_if = kNoBuffer;
   // Comes first, and ends the run where what the caller sent can't be.
   std::function<absl::Status(const RunContext&)> check = {};
 };
@@ -95,6 +97,9 @@ class Schedule {
 
   const std::vector<NetworkBuffer>& buffers() const { return buffers_; }
   const std::vector<NetworkStep>& steps() const { return steps_; }
+
+  // Has the steps from `begin` on left out where the I32 `flag` is 0.
+  void RunOnlyIf(BufferId flag, size_t begin);
 
   // Keeps the steps of [begin, end) that what is `needed` depends on: by
   // buffer, whether its contents are needed afterwards.

@@ -23,7 +23,7 @@ absl::Status CheckNetwork(const ProgramOperation& operation) {
   const ProgramRequest& request = operation.request();
   const convgrad::Program& program = operation.program();
   const std::vector<std::string> hidden =
-      HiddenValues(program, operation.shapes());
+      HiddenValues(program, operation.shapes(), FusionOf(request));
   for (const std::string& name : request.fetched) {
     if (std::find(hidden.begin(), hidden.end(), name) == hidden.end()) continue;
     return Unsupported("fetched", name,

@@ -93,6 +93,28 @@ TEST(BatchNormTest, MomentsAreExactToDouble) {
   });
 }
 
+TEST(BatchNormTest, FoldsIntoAScaleAndAShift) {
+  const ChannelBlocks blocks{1, 3, 1, 3};
+  const std::vector<double> mean = {1, -2, 0.5}, variance = {3, 0, 8};
+  const std::vector<float> gamma = {2, 3, -1}, beta = {1, 0, 4};
+  const std::vector<float> bias = {1, 1, 0.5};
+  BatchNorm norm;
+  norm.blocks = blocks;
+  norm.epsilon = 1;
+  norm.mean = mean.data();
+  norm.variance = variance.data();
+  norm.training = false;
+  std::vector<float> scale(3), shift(3);
+  FoldNorm(norm, nullptr, scale.data(), shift.data());
+  EXPECT_EQ(scale, (std::vector<float>{0.5, 1, 1.0F / 3}));
+  EXPECT_EQ(shift, (std::vector<float>{-0.5, 2, -0.5F / 3}));
+  norm.gamma = gamma.data();
+  norm.beta = beta.data();
+  FoldNorm(norm, bias.data(), scale.data(), shift.data());
+  EXPECT_EQ(scale, (std::vector<float>{1, 3, -1.0F / 3}));
+  EXPECT_EQ(shift, (std::vector<float>{1, 9, 4}));
+}
+
 TEST(BatchNormTest, ConstantChannelHasNoVariance) {
   ForEachSimdTarget([] {
     const ChannelBlocks blocks{2, 5, 50, 8};

@@ -17,7 +17,7 @@ struct Groups {
 };
 
 // The steps may use x, m, v and, if they have a convolution, w.
-Groups GroupsOf(const std::string& steps) {
+Groups GroupsOf(const std::string& steps, Fusion fusion = Fusion::kOfTraining) {
   const std::string declared =
       "input x\n"
       "parameter m [8] fixed\n"
@@ -29,10 +29,10 @@ Groups GroupsOf(const std::string& steps) {
   const auto shapes = InferShapes(*program, {{2, 8, 4, 4}});
   EXPECT_TRUE(shapes.ok()) << shapes.status();
   Groups groups;
-  for (const GroupSteps& group : FindGroups(*program, *shapes)) {
+  for (const GroupSteps& group : FindGroups(*program, *shapes, fusion)) {
     groups.results.push_back(program->steps[group.last()].result);
   }
-  groups.hidden = HiddenValues(*program, *shapes);
+  groups.hidden = HiddenValues(*program, *shapes, fusion);
   return groups;
 }
 
@@ -98,6 +98,46 @@ TEST(FindGroups, AnAddOfAValueToItselfIsNoPartOfABatchNorm) {
       "b = add(a, a)\n"
       "output b\n");
   EXPECT_THAT(groups.results, ElementsAre("a", "b"));
+}
+
+TEST(FindGroups, AtInferenceAConvolutionIsPartOfWhatFollows) {
+  const std::string steps =
+      "a = conv(x, w)\n"
+      "b = batch_norm(a, none, none, m, v)\n"
+      "c = add(b, x)\n"
+      "d = relu(c)\n"
+      "e = conv(d, w)\n"
+      "f = relu6(e)\n"
+      "output f\n";
+  const Groups groups = GroupsOf(steps, Fusion::kOfInference);
+  EXPECT_THAT(groups.results, ElementsAre("d", "f"));
+  EXPECT_THAT(groups.hidden, ElementsAre("a", "b", "c", "e"));
+  EXPECT_THAT(GroupsOf(steps).hidden, ElementsAre("b", "c"));
+}
+
+TEST(FindGroups, OfTwoConvolutionsBeforeAnAddTheLaterOneTakesIt) {
+  const Groups groups = GroupsOf(
+      "a = conv(x, w)\n"
+      "b = conv(x, w)\n"
+      "c = add(b, a)\n"
+      "d = batch_norm(c, none, none, m, v)\n"
+      "output d\n",
+      Fusion::kOfInference);
+  EXPECT_THAT(groups.results, ElementsAre("a", "c", "d"));
+  EXPECT_THAT(groups.hidden, ElementsAre("b"));
+}
+
+TEST(FindGroups, WhatIsUsedTwiceOrNormedByItsBatchStaysAConvolution) {
+  const Groups groups = GroupsOf(
+      "a = conv(x, w)\n"
+      "b = batch_norm(a, none, none, m, v, training=true)\n"
+      "c = conv(b, w)\n"
+      "d = relu(c)\n"
+      "e = add(d, c)\n"
+      "output e\n",
+      Fusion::kOfInference);
+  EXPECT_THAT(groups.results, ElementsAre("a", "b", "c", "d", "e"));
+  EXPECT_THAT(groups.hidden, IsEmpty());
 }
 
 }  // namespace

@@ -1,0 +1,223 @@
+// Inference on the CPU backend, where convolutions are fused with what follows
+// them: held against the reference, and, where the library's post-ops would be
+// wrong, against the forward that fuses less, to the bit.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "backends/onednn/networks/network_plan.h"
+#include "backends/onednn/onednn_backend.h"
+#include "backends/onednn/onednn_cpu.h"
+#include "backends/reference/reference_backend.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/conformance/guarded_run.h"
+
+namespace convgrad {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Each kind of group that a convolution can be fused with, channels that fill
+// blocks and some that don't, and a depthwise convolution.
+constexpr char kNetwork[] = R"(input x
+parameter w1 [16, 20, 3, 3]
+parameter b1 [16]
+parameter w2 [16, 16, 1, 1]
+parameter b2 [16]
+parameter g [16]
+parameter b [16]
+parameter m [16] fixed
+parameter var [16] fixed
+parameter w3 [16, 1, 3, 3]
+parameter w4 [16, 16, 1, 1]
+parameter w5 [24, 16, 3, 3]
+a = conv(x, w1, b1, padding=1)
+r = relu(a)
+c = conv(r, w2, b2)
+n = batch_norm(c, g, b, m, var)
+s = add(n, r)
+t = relu(s)
+d = conv(t, w3, padding=1, groups=16)
+e = batch_norm(d, g, none, m, var)
+f = relu6(e)
+h = conv(f, w4)
+i = batch_norm(h, none, b, m, var)
+j = add(i, t)
+k = conv(j, w5, stride=2)
+y = relu6(k)
+output y
+)";
+
+// One convolution and what follows it.
+constexpr char kRelu[] = R"(input x
+parameter w [16, 16, 1, 1]
+a = conv(x, w)
+y = relu(a)
+output y
+)";
+constexpr char kRelu6[] = R"(input x
+parameter w [16, 16, 1, 1]
+a = conv(x, w)
+y = relu6(a)
+output y
+)";
+// Where an overflow makes Inf of both signs, which the next one adds.
+constexpr char kTwice[] = R"(input x
+parameter w [16, 16, 1, 1]
+parameter w2 [16, 16, 1, 1]
+a = conv(x, w)
+b = conv(a, w2)
+y = relu6(b)
+output y
+)";
+constexpr char kNorm[] = R"(input x
+parameter w [16, 16, 1, 1]
+parameter m [16] fixed
+parameter var [16] fixed
+a = conv(x, w)
+y = batch_norm(a, none, none, m, var, eps=1e-30)
+output y
+)";
+
+ProgramRequest RequestOf(int64_t channels, ProgramPart part) {
+  ProgramRequest request;
+  request.part = part;
+  TensorDescriptor images;
+  images.dims = {2, channels, 7, 7};
+  request.inputs = {images};
+  return request;
+}
+
+using Operands = std::vector<std::vector<std::byte>>;
+
+void Set(std::vector<std::byte>* floats, size_t index, float value) {
+  std::memcpy(floats->data() + index * sizeof(float), &value, sizeof(float));
+}
+
+class OnednnInference : public testing::Test {
+ protected:
+  std::vector<float> Infer(const Backend& backend, const std::string& text,
+                           int64_t channels, const Operands& operands) const {
+    const auto operation =
+        MakeProgramOperation(text, RequestOf(channels, ProgramPart::kForward));
+    return convgrad::RunProgram(backend, *operation, operands).Floats(0);
+  }
+
+  // Returns what the forward with a tape gives.
+  std::vector<float> ForwardWithTape(const std::string& text, int64_t channels,
+                                     const Operands& operands) const {
+    ProgramRequest request = RequestOf(channels, ProgramPart::kForwardTape);
+    const auto plan =
+        onednn_->MakePlan(*MakeProgramOperation(text, request), {.threads = 2});
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    request.tape_bytes = (*plan)->tape_bytes();
+    const auto forward = MakeProgramOperation(text, request);
+    return convgrad::RunProgram(*onednn_, *forward, operands).Floats(0);
+  }
+
+  static Operands OperandsOf(const std::string& text, int64_t channels) {
+    return RandomOperands(
+        *MakeProgramOperation(text, RequestOf(channels, ProgramPart::kForward)),
+        1);
+  }
+
+  void ExpectDoneAgain(const std::string& text, const Operands& operands) {
+    const std::vector<float> got = Infer(*onednn_, text, 16, operands);
+    const std::vector<float> expected = ForwardWithTape(text, 16, operands);
+    ASSERT_EQ(got.size(), expected.size());
+    EXPECT_EQ(
+        std::memcmp(got.data(), expected.data(), got.size() * sizeof(float)),
+        0);
+  }
+
+  const std::unique_ptr<Backend> onednn_ = *MakeOnednnBackend();
+  const std::unique_ptr<Backend> reference_ = *MakeReferenceBackend();
+};
+
+// The largest difference.
+double ErrorOf(const std::vector<float>& got,
+               const std::vector<float>& expected) {
+  double error = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error = std::max(error, std::abs(double{got[i]} - expected[i]));
+  }
+  return error;
+}
+
+TEST_F(OnednnInference, IsAsNearToTheReferenceAsWithoutFusing) {
+  const Operands operands = OperandsOf(kNetwork, 20);
+  const std::vector<float> got = Infer(*onednn_, kNetwork, 20, operands);
+  const std::vector<float> expected =
+      Infer(*reference_, kNetwork, 20, operands);
+  ASSERT_EQ(got.size(), expected.size());
+  const double without =
+      ErrorOf(ForwardWithTape(kNetwork, 20, operands), expected);
+  EXPECT_GT(without, 0);
+  EXPECT_LE(ErrorOf(got, expected), 4 * without);
+}
+
+TEST_F(OnednnInference, HasNoPassOverMemoryBehindAConvolution) {
+  const auto operation =
+      MakeProgramOperation(kNetwork, RequestOf(20, ProgramPart::kForward));
+  const onednn::NetworkOptions options = {1, onednn::ChannelsPerBlock(), false,
+                                          1e9};
+  const auto plan = onednn::MakeNetworkPlan(*operation, options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  int convolutions = 0;
+  for (const onednn::NetworkStep& step : (*plan)->steps()) {
+    if (step.only_if != onednn::kNoBuffer) continue;
+    EXPECT_FALSE(absl::StrContains(step.kind, "activation")) << step.kind;
+    convolutions += step.kind == "conv forward" ? 1 : 0;
+  }
+  EXPECT_EQ(convolutions, 5);
+}
+
+TEST_F(OnednnInference, AReluOfMinusInfinityIsZero) {
+  Operands operands = OperandsOf(kRelu, 16);
+  Set(&operands[1], 0, 1);
+  Set(&operands[0], 3, -kInf);
+  ExpectDoneAgain(kRelu, operands);
+  EXPECT_EQ(Infer(*onednn_, kRelu, 16, operands)[3], 0);
+}
+
+TEST_F(OnednnInference, ARelu6LetsNanThrough) {
+  Operands operands = OperandsOf(kRelu6, 16);
+  Set(&operands[0], 3, kNan);
+  ExpectDoneAgain(kRelu6, operands);
+  EXPECT_TRUE(std::isnan(Infer(*onednn_, kRelu6, 16, operands)[3]));
+}
+
+TEST_F(OnednnInference, ARelu6LetsNanOfAnOverflowThrough) {
+  Operands operands = OperandsOf(kTwice, 16);
+  for (size_t channel = 0; channel < 16; ++channel) {
+    Set(&operands[0], channel * 49, 3e38F);
+    Set(&operands[1], channel, 3e38F);
+    Set(&operands[1], 16 + channel, -3e38F);
+    Set(&operands[2], channel, 1);
+  }
+  ExpectDoneAgain(kTwice, operands);
+  EXPECT_TRUE(std::isnan(Infer(*onednn_, kTwice, 16, operands)[0]));
+}
+
+TEST_F(OnednnInference, AScaleThatWeightsCannotTakeIsNotFolded) {
+  Operands operands = OperandsOf(kNorm, 16);
+  for (size_t channel = 0; channel < 16; ++channel) {
+    Set(&operands[2], channel, 0);
+    Set(&operands[3], channel, channel == 5 ? 1e-30F : 1.0F);
+    Set(&operands[1], 5 * 16 + channel, 1e30F);
+  }
+  for (size_t i = 0; i < operands[0].size() / sizeof(float); ++i) {
+    Set(&operands[0], i, 1e-35F);
+  }
+  ExpectDoneAgain(kNorm, operands);
+}
+
+}  // namespace
+}  // namespace convgrad
