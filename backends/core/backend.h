@@ -40,9 +40,9 @@ struct RunBuffers {
   // At least Plan::scratch_bytes(), aligned to 64 bytes, contents undefined.
   absl::Span<std::byte> scratch;
   // Empty, or Plan::prepared_weight_bytes() aligned to 64 bytes, where the plan
-  // puts its own form of the operand at Operation::weight_position() for later
-  // runs: those with equal weight bytes find it there if `weight_is_prepared`,
-  // and don't make it again.
+  // puts its own form of the operands at Operation::weight_positions() for
+  // later runs: those with equal bytes there find it if `weight_is_prepared`,
+  // and don't make it again. It is whole when the run has ended.
   absl::Span<std::byte> prepared_weight;
   bool weight_is_prepared = false;
 };
@@ -88,9 +88,9 @@ class Plan {
 
   // Bytes of scratch that Run needs.
   virtual int64_t scratch_bytes() const = 0;
-  // Bytes of the form that it brings the weight to before it computes, a
-  // function of the weight's bytes alone; 0 if it takes the weight as it is, or
-  // piece by piece.
+  // Bytes of the form that it brings the weights to before it computes with
+  // them, a function of the weights' bytes alone; 0 if it takes them as they
+  // are, or piece by piece.
   virtual int64_t prepared_weight_bytes() const { return 0; }
   // Returns the reorder of the operand at `position` that Run begins with, for
   // callers that copy the operand anyway and may do both at once, which changes

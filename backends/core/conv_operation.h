@@ -82,8 +82,8 @@ struct ConvOperation final : Operation {
   // By Operand, and in the order of `results`.
   TensorUses OperandUses() const override;
   TensorUses ResultUses() const override;
-  std::optional<size_t> weight_position() const override {
-    return static_cast<size_t>(Operand::kWeight);
+  std::vector<size_t> weight_positions() const override {
+    return {static_cast<size_t>(Operand::kWeight)};
   }
   int64_t batch() const override { return problem.batch; }
   // Requires: Validate(*this).ok(), no operand that isn't needed.

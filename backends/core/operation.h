@@ -54,9 +54,9 @@ class Operation {
   // the operation.
   virtual TensorUses OperandUses() const = 0;
   virtual TensorUses ResultUses() const = 0;
-  // Returns the position of the operand that tends to come again with the same
-  // bytes, so that its prepared form may be worth keeping; none by default.
-  virtual std::optional<size_t> weight_position() const { return std::nullopt; }
+  // Returns the positions of the operands that tend to come again with the same
+  // bytes, so that their prepared form may be worth keeping; none by default.
+  virtual std::vector<size_t> weight_positions() const { return {}; }
 
   // Returns the number of items that the operation may be cut into: 1 if it
   // can't be cut, 0 if the batch is empty.

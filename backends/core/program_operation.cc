@@ -1,6 +1,7 @@
 #include "backends/core/program_operation.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -245,6 +246,13 @@ TensorUses ProgramOperation::ResultUses() const {
   TensorUses uses;
   for (const TensorDescriptor& result : results_) uses.push_back({&result});
   return uses;
+}
+
+std::vector<size_t> ProgramOperation::weight_positions() const {
+  if (request_.part != ProgramPart::kForward) return {};
+  std::vector<size_t> positions(program().parameters.size());
+  std::iota(positions.begin(), positions.end(), program().inputs.size());
+  return positions;
 }
 
 std::unique_ptr<const Operation> ProgramOperation::WithBatch(int64_t) const {

@@ -90,6 +90,9 @@ class ProgramOperation final : public Operation {
   int64_t flops() const override;
   TensorUses OperandUses() const override;
   TensorUses ResultUses() const override;
+  // Of a forward without a tape, whose parameters may be the same for many:
+  // all of them.
+  std::vector<size_t> weight_positions() const override;
   // Not cut along the batch, which batch_norm forbids: batch() is 1.
   std::unique_ptr<const Operation> WithBatch(int64_t items) const override;
 

@@ -147,8 +147,21 @@ absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
   return absl::OkStatus();
 }
 
-bool BoundTensors::IsConstant(size_t position) const {
-  return owners_[position] == nullptr || constant_ids_[position] != 0;
+bool BoundTensors::AreConstant(absl::Span<const size_t> positions) const {
+  return std::all_of(
+      positions.begin(), positions.end(), [this](size_t position) {
+        return owners_[position] == nullptr || constant_ids_[position] != 0;
+      });
+}
+
+std::vector<uint64_t> BoundTensors::ConstantIds(
+    absl::Span<const size_t> positions) const {
+  std::vector<uint64_t> ids;
+  for (const size_t position : positions) {
+    if (constant_ids_[position] == 0) return {};
+    ids.push_back(constant_ids_[position]);
+  }
+  return ids;
 }
 
 const OperandGather* BoundTensors::IfAffordable(const OperandGather* gather,

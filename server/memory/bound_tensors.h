@@ -44,12 +44,10 @@ class BoundTensors {
   // complete, where BringIn was.
   void BringOut(const Backend& backend, int threads);
 
-  // Returns whether nobody can write to the operand at `position`.
-  bool IsConstant(size_t position) const;
-  // As TensorPlace's.
-  uint64_t constant_id(size_t position) const {
-    return constant_ids_[position];
-  }
+  // Returns whether nobody can write to the operands at these positions.
+  bool AreConstant(absl::Span<const size_t> positions) const;
+  // Returns their ids (TensorPlace::constant_id), nothing if one has none.
+  std::vector<uint64_t> ConstantIds(absl::Span<const size_t> positions) const;
   int64_t copied_bytes() const { return copied_bytes_; }
   // Of the results that a client gets, by message or in its region.
   int64_t sent_bytes() const { return sent_bytes_; }

@@ -88,8 +88,10 @@ absl::Status StreamCall::Open() {
   job_.backend = &backend;
   job_.deterministic = request_.options.deterministic;
   job_.inspection.count_nonfinite = request_.options.count_nonfinite;
-  job_.keeps_weight = true;
-  job_.weight_id = places_.operands[PositionOf(Operand::kWeight)].constant_id;
+  job_.keeps_weights = true;
+  const uint64_t weight_id =
+      places_.operands[PositionOf(Operand::kWeight)].constant_id;
+  if (weight_id != 0) job_.weight_ids = {weight_id};
   job_.prepaid_scratch_bytes = ScratchBytesFor(*slices_);
   job_.priority = priority();
   job_.client = client();

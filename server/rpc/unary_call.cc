@@ -65,10 +65,9 @@ absl::Status UnaryCall::PrepareWork(Request request, Reservation* reservation,
   RETURN_IF_ERROR(services().scheduler->CheckRoom(*work->job));
   RETURN_IF_ERROR(
       work->tensors.Bind(operation, std::move(request.places), reservation));
-  if (const auto weight = operation.weight_position()) {
-    work->job->job.keeps_weight = work->tensors.IsConstant(*weight);
-    work->job->job.weight_id = work->tensors.constant_id(*weight);
-  }
+  const std::vector<size_t> weights = operation.weight_positions();
+  work->job->job.keeps_weights = work->tensors.AreConstant(weights);
+  work->job->job.weight_ids = work->tensors.ConstantIds(weights);
   // A device's worker has better to do than copy.
   if (backend.device_count() == 0) return absl::OkStatus();
   return work->tensors.BringIn(nullptr, backend, 1).status();

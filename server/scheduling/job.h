@@ -44,11 +44,11 @@ struct Job {
   // What brings `buffers` in on the worker, and results out again. Null: they
   // are there. Lent likewise.
   BoundTensors* tensors = nullptr;
-  // Whether the weight's prepared form may be kept for the client's next call;
-  // nobody may write to the weight then, not even its client.
-  bool keeps_weight = false;
-  // As WeightCache::Lease takes it; 0: none.
-  uint64_t weight_id = 0;
+  // Whether the weights' prepared form may be kept for the client's next call;
+  // nobody may write to them then, not even their client.
+  bool keeps_weights = false;
+  // Of the operation's weights, as WeightCache::Lease takes them; empty: none.
+  std::vector<uint64_t> weight_ids;
   // Bytes of scratch that the caller's own reservation covers.
   int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();

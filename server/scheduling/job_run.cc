@@ -132,29 +132,38 @@ absl::Status JobRun::RunTurn(JobOutcome* outcome) {
   SliceUnderWay& slice = *under_way_;
   ASSIGN_OR_RETURN(const RunTimes times,
                    slice.plan->RunTurn(slice.buffers, slice.next_turn++));
-  if (!slice.buffers.prepared_weight.empty()) weight_->SetPrepared();
+  const bool is_done = slice.next_turn == slice.plan->turns();
+  if (is_done && !slice.buffers.prepared_weight.empty()) {
+    weight_->SetPrepared();
+  }
   outcome->run += times;
   return absl::OkStatus();
 }
 
 void JobRun::LendWeight(const std::shared_ptr<const Plan>& plan,
                         RunBuffers* buffers) {
-  const std::optional<size_t> position = job_.operation->weight_position();
-  if (means_.weights == nullptr || !job_.keeps_weight || !position) return;
-  const TensorDescriptor* weight =
-      job_.operation->OperandUses()[*position].tensor;
-  if (weight == nullptr) return;
-  if (!weight_) {
-    const auto* data =
-        static_cast<const std::byte*>(buffers->operands[*position]);
-    weight_ = means_.weights->Lease(
-        job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)),
-        job_.weight_id);
-  }
+  if (means_.weights == nullptr || !job_.keeps_weights) return;
+  if (!weight_) weight_ = LeaseWeight(plan, *buffers);
   // The last slice may be smaller, and so have another plan.
   if (weight_->plan() != plan.get()) return;
   buffers->prepared_weight = weight_->bytes();
   buffers->weight_is_prepared = weight_->is_prepared();
+}
+
+WeightLease JobRun::LeaseWeight(const std::shared_ptr<const Plan>& plan,
+                                const RunBuffers& buffers) const {
+  if (!job_.weight_ids.empty()) {
+    return means_.weights->Lease(job_.client, plan, job_.weight_ids);
+  }
+  const std::vector<size_t> positions = job_.operation->weight_positions();
+  if (positions.size() != 1) return {};
+  const TensorDescriptor* weight =
+      job_.operation->OperandUses()[positions[0]].tensor;
+  if (weight == nullptr) return {};
+  const auto* data =
+      static_cast<const std::byte*>(buffers.operands[positions[0]]);
+  return means_.weights->Lease(
+      job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)));
 }
 
 absl::Status JobRun::Inspect(int device, JobOutcome* outcome) {

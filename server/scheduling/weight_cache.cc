@@ -26,6 +26,23 @@ std::array<uint64_t, 4> MakeSecret() {
   return secret;
 }
 
+template <typename T>
+void AppendBytes(const T* data, size_t count, std::vector<std::byte>* bytes) {
+  const auto more = std::as_bytes(std::span(data, count));
+  bytes->insert(bytes->end(), more.begin(), more.end());
+}
+
+// Returns some of the weight's bytes. Requires: at least kLeastBytes.
+std::vector<std::byte> LookAt(absl::Span<const std::byte> weight) {
+  std::vector<std::byte> look(kSamples * kSampleBytes);
+  const int64_t step = (std::ssize(weight) - kSampleBytes) / (kSamples - 1);
+  for (int64_t i = 0; i < kSamples; ++i) {
+    std::copy_n(weight.data() + i * step, kSampleBytes,
+                look.data() + i * kSampleBytes);
+  }
+  return look;
+}
+
 }  // namespace
 
 struct WeightLease::Entry {
@@ -79,19 +96,9 @@ WeightCache::Hash WeightCache::HashOf(absl::Span<const std::byte> bytes) const {
 }
 
 bool WeightCache::SeemsKnown(const std::string& client, const Plan* plan,
-                             absl::Span<const std::byte> weight) {
-  std::vector<std::byte> look(kSamples * kSampleBytes);
-  const int64_t step = (std::ssize(weight) - kSampleBytes) / (kSamples - 1);
-  for (int64_t i = 0; i < kSamples; ++i) {
-    std::copy_n(weight.data() + i * step, kSampleBytes,
-                look.data() + i * kSampleBytes);
-  }
-  const auto append = [&look](const auto* data, size_t count) {
-    const auto bytes = std::as_bytes(std::span(data, count));
-    look.insert(look.end(), bytes.begin(), bytes.end());
-  };
-  append(&plan, 1);
-  append(client.data(), client.size());
+                             std::vector<std::byte> look) {
+  AppendBytes(&plan, 1, &look);
+  AppendBytes(client.data(), client.size(), &look);
   const uint64_t now = HashOf(look)[0];
   MutexLock lock(&mutex_);
   return std::exchange(lately_[now % kLooks], now) == now;
@@ -99,17 +106,34 @@ bool WeightCache::SeemsKnown(const std::string& client, const Plan* plan,
 
 WeightLease WeightCache::Lease(const std::string& client,
                                const std::shared_ptr<const Plan>& plan,
-                               absl::Span<const std::byte> weight,
-                               uint64_t weight_id) {
+                               absl::Span<const std::byte> weight) {
+  const bool is_worth_it =
+      plan->prepared_weight_bytes() > 0 && std::ssize(weight) >= kLeastBytes;
+  if (!is_worth_it || !SeemsKnown(client, plan.get(), LookAt(weight))) {
+    return {};
+  }
+  return LeaseFor({client, plan.get(), HashOf(weight), {}}, plan);
+}
+
+WeightLease WeightCache::Lease(const std::string& client,
+                               const std::shared_ptr<const Plan>& plan,
+                               absl::Span<const uint64_t> weight_ids) {
+  if (plan->prepared_weight_bytes() < kLeastBytes) return {};
+  if (weight_ids.size() > 1) {
+    std::vector<std::byte> look;
+    AppendBytes(weight_ids.data(), weight_ids.size(), &look);
+    if (!SeemsKnown(client, plan.get(), std::move(look))) return {};
+  }
+  return LeaseFor(
+      {client, plan.get(), {}, {weight_ids.begin(), weight_ids.end()}}, plan);
+}
+
+WeightLease WeightCache::LeaseFor(Key key,
+                                  const std::shared_ptr<const Plan>& plan) {
   WeightLease lease;
   const int64_t size = plan->prepared_weight_bytes();
   const int64_t capacity = BufferPool::CapacityFor(size);
-  if (size == 0 || std::ssize(weight) < kLeastBytes || capacity > max_bytes_ ||
-      (weight_id == 0 && !SeemsKnown(client, plan.get(), weight))) {
-    return lease;
-  }
-  Key key{client, plan.get(), weight_id == 0 ? HashOf(weight) : Hash{},
-          weight_id};
+  if (capacity > max_bytes_) return lease;
   MutexLock lock(&mutex_);
   const auto found = by_key_.find(key);
   if (found != by_key_.end()) {

@@ -52,7 +52,7 @@ class WeightLease {
 // share one, and can't make two collide. Weights that change with every call,
 // a trainer's usual ones, cost a look at some of their bytes; only what seems
 // to come a second time is hashed and kept. Weights that a session keeps are
-// known by a number.
+// known by numbers.
 class WeightCache {
  public:
   // Holds at most `max_bytes`; the longest unused goes first. 0: keeps nothing.
@@ -61,11 +61,17 @@ class WeightCache {
   ~WeightCache();
 
   // Returns the prepared form of `weight`, a place to put it, or an empty
-  // lease. `weight` mustn't change until the run is over. If `weight_id` isn't
-  // 0 it stands for these bytes and no others, so that they needn't be hashed.
+  // lease. `weight` mustn't change until the run is over.
   WeightLease Lease(const std::string& client,
                     const std::shared_ptr<const Plan>& plan,
-                    absl::Span<const std::byte> weight, uint64_t weight_id = 0);
+                    absl::Span<const std::byte> weight);
+  // Likewise, of weights whose numbers stand for their bytes and no others, so
+  // that nothing is hashed. All the weights of a network are kept when they
+  // come a second time: an evaluation between two updates may be their only
+  // use.
+  WeightLease Lease(const std::string& client,
+                    const std::shared_ptr<const Plan>& plan,
+                    absl::Span<const uint64_t> weight_ids);
 
   int64_t bytes() const;
   int64_t hits() const;
@@ -79,19 +85,20 @@ class WeightCache {
     std::string client;
     const Plan* plan;
     Hash hash;
-    uint64_t weight_id;
+    std::vector<uint64_t> weight_ids;
     friend bool operator==(const Key&, const Key&) = default;
     template <typename H>
     friend H AbslHashValue(H state, const Key& key) {
       return H::combine(std::move(state), key.client, key.plan, key.hash[0],
-                        key.hash[1], key.weight_id);
+                        key.hash[1], key.weight_ids);
     }
   };
   using Entries = std::list<std::shared_ptr<Entry>>;
 
   // Whether a weight that looks like this one was here lately.
   bool SeemsKnown(const std::string& client, const Plan* plan,
-                  absl::Span<const std::byte> weight);
+                  std::vector<std::byte> look);
+  WeightLease LeaseFor(Key key, const std::shared_ptr<const Plan>& plan);
   Hash HashOf(absl::Span<const std::byte> bytes) const;
   // Drops unused entries until `bytes` more fit; false if they don't.
   bool MakeRoom(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -219,5 +219,53 @@ TEST_F(OnednnInference, AScaleThatWeightsCannotTakeIsNotFolded) {
   ExpectDoneAgain(kNorm, operands);
 }
 
+// Runs a plan with a place for what it prepares. Scratch begins as NaN.
+std::vector<float> RunWith(const Plan& plan, const Operands& operands,
+                           GuardedBytes* prepared, bool is_prepared,
+                           size_t results) {
+  GuardedBytes scratch(plan.scratch_bytes());
+  std::memset(scratch.data(), 0xff, scratch.size());
+  GuardedBytes result(static_cast<int64_t>(results * sizeof(float)));
+  RunBuffers buffers;
+  for (const auto& operand : operands) {
+    buffers.operands.push_back(operand.data());
+  }
+  buffers.results = {result.data()};
+  buffers.scratch = {scratch.data(), static_cast<size_t>(scratch.size())};
+  buffers.prepared_weight = {prepared->data(),
+                             static_cast<size_t>(prepared->size())};
+  buffers.weight_is_prepared = is_prepared;
+  EXPECT_TRUE(plan.Run(buffers).ok());
+  EXPECT_TRUE(scratch.is_intact() && result.is_intact() &&
+              prepared->is_intact());
+  std::vector<float> values(results);
+  std::memcpy(values.data(), result.data(), results * sizeof(float));
+  return values;
+}
+
+TEST_F(OnednnInference, FindsDoneWhatDependsOnParametersAlone) {
+  const auto operation =
+      MakeProgramOperation(kNetwork, RequestOf(20, ProgramPart::kForward));
+  const auto plan = onednn_->MakePlan(*operation, {.threads = 2});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  GuardedBytes prepared((*plan)->prepared_weight_bytes());
+  std::memset(prepared.data(), 0xff, prepared.size());
+  Operands operands = OperandsOf(kNetwork, 20);
+  const std::vector<float> first = Infer(*onednn_, kNetwork, 20, operands);
+  EXPECT_EQ(RunWith(**plan, operands, &prepared, false, first.size()), first);
+  // Other images, the same parameters.
+  for (size_t i = 0; i < operands[0].size() / sizeof(float); ++i) {
+    Set(&operands[0], i, static_cast<float>(i % 7) - 3);
+  }
+  const std::vector<float> second = Infer(*onednn_, kNetwork, 20, operands);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(RunWith(**plan, operands, &prepared, true, first.size()), second);
+  // The weights aren't looked at again.
+  for (const size_t weight : {1, 3, 9, 10, 11}) {
+    std::fill(operands[weight].begin(), operands[weight].end(), std::byte{});
+  }
+  EXPECT_EQ(RunWith(**plan, operands, &prepared, true, first.size()), second);
+}
+
 }  // namespace
 }  // namespace convgrad

@@ -112,6 +112,7 @@ std::vector<bool> FindTape(WholeSchedule everything) {
 struct Parts {
   Schedule schedule;
   MemoryMap memory;
+  PreparedParts prepared;
   NetworkBuffer tape;
 };
 
@@ -139,8 +140,9 @@ absl::StatusOr<Parts> BuildParts(const ProgramOperation& operation,
   }
   if (part == ProgramPart::kBackward) begin = whole.backward_begin;
   whole.schedule.KeepOnly(begin, end, whole.wanted);
-  Parts parts = {std::move(whole.schedule), {}, {}};
+  Parts parts = {std::move(whole.schedule), {}, {}, {}};
   parts.memory = PlaceBuffers(parts.schedule, on_tape);
+  parts.prepared = FindPrepared(parts.schedule, operation.weight_positions());
   if (part == ProgramPart::kForwardTape) {
     parts.tape = {0, Area::kResult, operation.ResultUses().size() - 1};
   } else if (part == ProgramPart::kBackward) {
@@ -170,10 +172,12 @@ double CostOf(const NetworkStep& step, const Schedule& schedule) {
 }  // namespace
 
 NetworkPlan::NetworkPlan(const NetworkOptions& options, Schedule schedule,
-                         MemoryMap memory, const NetworkBuffer& tape)
+                         MemoryMap memory, PreparedParts prepared,
+                         const NetworkBuffer& tape)
     : options_(options),
       schedule_(std::move(schedule)),
       memory_(std::move(memory)),
+      prepared_(std::move(prepared)),
       tape_(tape) {
   for (const NetworkStep& step : schedule_.steps()) {
     primitives_.push_back(step.function
@@ -232,6 +236,9 @@ std::vector<std::byte*> NetworkPlan::AddressesIn(
       address = buffers.results[buffer.index];
     } else if (memory_.tape_offsets[i] != MemoryMap::kUnplaced) {
       address = tape + memory_.tape_offsets[i];
+    } else if (!buffers.prepared_weight.empty() &&
+               prepared_.offsets[i] != PreparedParts::kNotKept) {
+      address = buffers.prepared_weight.data() + prepared_.offsets[i];
     } else if (memory_.scratch_offsets[i] != MemoryMap::kUnplaced) {
       address = buffers.scratch.data() + memory_.scratch_offsets[i];
     }
@@ -255,6 +262,7 @@ absl::StatusOr<RunTimes> NetworkPlan::RunSteps(const RunBuffers& buffers,
     absl::Time before = absl::Now();
     for (size_t i = begin; i < end; ++i) {
       const NetworkStep& step = schedule_.steps()[i];
+      if (buffers.weight_is_prepared && prepared_.prepares[i]) continue;
       if (!Runs(step, context)) continue;
       if (step.check) status = step.check(context);
       if (!status.ok()) return;
@@ -302,8 +310,9 @@ absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(
     absl::StatusOr<Parts> parts = BuildParts(operation, options);
     status = parts.status();
     if (!status.ok()) return;
-    plan = std::make_unique<NetworkPlan>(options, std::move(parts->schedule),
-                                         std::move(parts->memory), parts->tape);
+    plan = std::make_unique<NetworkPlan>(
+        options, std::move(parts->schedule), std::move(parts->memory),
+        std::move(parts->prepared), parts->tape);
   }));
   RETURN_IF_ERROR(status);
   return plan;

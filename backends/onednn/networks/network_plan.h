@@ -11,6 +11,7 @@
 #include "backends/core/program_operation.h"
 #include "backends/onednn/networks/network_builder.h"
 #include "backends/onednn/networks/network_memory.h"
+#include "backends/onednn/networks/network_prepared.h"
 
 namespace convgrad::onednn {
 
@@ -19,14 +20,17 @@ class NetworkPlan final : public Plan {
  public:
   // `schedule` has the steps to run, `memory` a place for all that they use.
   // `tape` is where RunBuffers has the tape: kOwn says in scratch.
+  // `prepared` tells what depends on its parameters alone.
   NetworkPlan(const NetworkOptions& options, Schedule schedule,
-              MemoryMap memory, const NetworkBuffer& tape);
+              MemoryMap memory, PreparedParts prepared,
+              const NetworkBuffer& tape);
 
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
   int turns() const override { return static_cast<int>(turns_.size()) - 1; }
   absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
                                    int turn) const override;
   int64_t scratch_bytes() const override { return memory_.scratch_bytes; }
+  int64_t prepared_weight_bytes() const override { return prepared_.bytes; }
   int64_t tape_bytes() const override { return memory_.tape_bytes; }
   int64_t resident_bytes() const override;
   absl::string_view implementation() const override { return "network"; }
@@ -46,6 +50,7 @@ class NetworkPlan final : public Plan {
   const NetworkOptions options_;
   const Schedule schedule_;
   const MemoryMap memory_;
+  const PreparedParts prepared_;
   const NetworkBuffer tape_;
   // By step; empty where it is a function of ours.
   std::vector<dnnl::primitive> primitives_;

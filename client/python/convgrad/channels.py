@@ -63,7 +63,8 @@ class Connections:
         if self.connections < 1:
             raise invalid("OUT_OF_RANGE", "connections", self.connections, "at least 1")
         if not self.keepalive_seconds >= 1:
-            raise invalid("OUT_OF_RANGE", "keepalive_seconds", self.keepalive_seconds, "at least 1")
+            raise invalid("OUT_OF_RANGE", "keepalive_seconds", self.keepalive_seconds,
+                          "at least 1")
         stays_here = all(target.startswith(_THIS_HOST) for target in self.targets)
         if self.token is not None and self.tls is None and not stays_here:
             raise invalid("OUT_OF_RANGE", "token", "a plaintext connection",

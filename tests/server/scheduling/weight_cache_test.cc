@@ -124,6 +124,34 @@ TEST_F(WeightCacheTest, ForgetsWhatNobodyFilled) {
   EXPECT_FALSE(cache.Lease("a", plan_, Weight(1)).bytes().empty());
 }
 
+TEST_F(WeightCacheTest, NumbersStandForBytes) {
+  WeightCache cache(4 * kMiB);
+  const std::vector<uint64_t> one = {7}, other = {8};
+  {
+    WeightLease lease = cache.Lease("a", plan_, one);
+    ASSERT_FALSE(lease.bytes().empty());
+    lease.bytes()[0] = std::byte{11};
+    lease.SetPrepared();
+  }
+  EXPECT_EQ(MarkOf(cache.Lease("a", plan_, one)), 11);
+  EXPECT_FALSE(cache.Lease("a", plan_, other).is_prepared());
+  EXPECT_FALSE(cache.Lease("b", plan_, one).is_prepared());
+}
+
+TEST_F(WeightCacheTest, ANetworksWeightsAreKeptWhenTheyComeAgain) {
+  WeightCache cache(4 * kMiB);
+  const std::vector<uint64_t> weights = {7, 8, 9}, updated = {7, 8, 10};
+  EXPECT_TRUE(cache.Lease("a", plan_, weights).bytes().empty());
+  {
+    WeightLease lease = cache.Lease("a", plan_, weights);
+    ASSERT_FALSE(lease.bytes().empty());
+    lease.bytes()[0] = std::byte{11};
+    lease.SetPrepared();
+  }
+  EXPECT_EQ(MarkOf(cache.Lease("a", plan_, weights)), 11);
+  EXPECT_TRUE(cache.Lease("a", plan_, updated).bytes().empty());
+}
+
 TEST_F(WeightCacheTest, LeavesAloneWhatIsNotWorthIt) {
   WeightCache cache(2 * kMiB);
   const auto expect_none = [&](const std::shared_ptr<const Plan>& plan,
