@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/end_to_end/network_client.h"
 #include "tests/end_to_end/session_client.h"
 #include "tests/end_to_end/test_server.h"
 
@@ -115,6 +116,53 @@ TEST(KeptWeights, ASessionsWeightIsPreparedOnce) {
   put(1);
   EXPECT_EQ(backward(true), expected);
   EXPECT_EQ(server.server().gauges().weight_cache_hits, 1);
+}
+
+// The third inference with the same parameters finds them prepared; one with
+// others never does.
+TEST(KeptWeights, ANetworksWeightsArePreparedOnce) {
+  TestServer server;
+  NetworkClient client(server.channel());
+  const auto numbers = [](int64_t count, int seed) {
+    std::vector<float> values(count);
+    for (int64_t i = 0; i < count; ++i) {
+      values[i] = static_cast<float>((i * 31 + seed) % 17) / 7 - 1;
+    }
+    return values;
+  };
+  const auto put = [&](int seed) {
+    client.Put("w", {64, 64, 3, 3}, numbers(64 * 64 * 9, seed));
+  };
+  put(1);
+  client.Put("b", {64}, numbers(64, 1));
+  const auto loaded = client.Load("net",
+                                  "input x\n"
+                                  "parameter w [64, 64, 3, 3]\n"
+                                  "parameter b [64]\n"
+                                  "y = conv(x, w, b, padding=1)\n"
+                                  "z = relu(y)\n"
+                                  "output z\n");
+  ASSERT_TRUE(loaded.status.ok()) << loaded.status.error_message();
+  const auto infer = [&] {
+    v1::RunProgramRequest request;
+    request.set_program("net");
+    AddValue("x", {1, 64, 7, 7}, numbers(64 * 49, 3), request.mutable_inputs(),
+             &request);
+    const auto reply = client.Infer(request);
+    EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
+    return std::string(reply.response.payloads(0));
+  };
+  const std::string first = infer();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(infer(), first);
+  EXPECT_EQ(server.server().gauges().weight_cache_misses, 1);
+  EXPECT_EQ(server.server().gauges().weight_cache_hits, 2);
+  put(2);
+  const std::string second = infer();
+  EXPECT_NE(second, first);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(infer(), second);
+  EXPECT_EQ(server.server().gauges().weight_cache_misses, 2);
+  put(1);
+  EXPECT_EQ(infer(), first);
 }
 
 }  // namespace
