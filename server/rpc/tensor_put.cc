@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/tensor_digest.h"
 #include "server/memory/admission.h"
 #include "server/rpc/tensor_places.h"
 

@@ -9,19 +9,11 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/string_view.h"
 #include "backends/core/mutex.h"
 #include "backends/core/tensor_descriptor.h"
 #include "server/sessions/kept_state.h"
 
 namespace convgrad {
-
-// SHA-256 of a line that names dtype, layout and dims, as ToString gives them
-// ("f32:OIX[64,3,7,7]"; FRACTAL_Z_3D with more than one group: " g" and the
-// groups), a line feed, and the packed bytes.
-inline constexpr size_t kDigestBytes = 32;
-std::string DigestOf(const TensorDescriptor& descriptor,
-                     absl::string_view bytes);
 
 // Knows the bytes that some session keeps under a digest, as long as one does.
 // A digest of another client's bytes is unknown. Thread-safe.

@@ -1,5 +1,6 @@
 #include "server/sessions/session_table.h"
 
+#include <openssl/evp.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -26,7 +27,10 @@ std::string NewId() {
 // Returns what may be told of a session: its id is a credential.
 std::string LabelOf(const std::string& id, const std::string& name) {
   if (!name.empty()) return name;
-  const std::string hash = DigestOf(TensorDescriptor(), id);
+  std::string hash(EVP_MAX_MD_SIZE, '\0');
+  EVP_Digest(id.data(), id.size(),
+             reinterpret_cast<unsigned char*>(hash.data()), nullptr,
+             EVP_sha256(), nullptr);
   return absl::BytesToHexString(hash.substr(0, 8));
 }
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "server/sessions/digest_index.h"
+#include "proto/tensor_digest.h"
 #include "tests/end_to_end/session_driver.h"
 
 namespace convgrad {

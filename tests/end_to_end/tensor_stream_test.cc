@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "server/sessions/digest_index.h"
+#include "proto/tensor_digest.h"
 #include "tests/end_to_end/cutting_proxy.h"
 
 namespace convgrad {

@@ -1,0 +1,20 @@
+// What stands for a tensor's bytes: NamedPut.digest in session.proto.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "backends/core/tensor_descriptor.h"
+
+namespace convgrad {
+
+inline constexpr size_t kDigestBytes = 32;
+
+// Returns the SHA-256 of a line that names dtype, layout and dims, as ToString
+// gives them ("f32:OIX[64,3,7,7]"; FRACTAL_Z_3D with more than one group: " g"
+// and the groups), a line feed, and `bytes`, packed. Thread-safe.
+std::string DigestOf(const TensorDescriptor& descriptor,
+                     absl::string_view bytes);
+
+}  // namespace convgrad
