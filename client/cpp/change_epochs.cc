@@ -81,18 +81,23 @@ void ChangeSender::RecoverIfSettled() {
   ++epoch_;
   changed_.NotifyAll();
   if (pending_.empty()) return;
-  const Pending& first = *pending_.begin()->second;
-  // Where the server's reason was lost on the way, another attempt tells it.
-  const bool goes_on =
-      !first.void_since && first.deadline > absl::Now() &&
-      retries_.DelayAfter(
-          first.error.ok() ? absl::UnavailableError("") : first.error,
-          first.attempts);
-  if (!goes_on) FailFirst();
+  if (!GoesOn(pending_.begin()->second.get())) FailFirst();
   for (auto& [sequence, change] : pending_) {
     change->is_over = false;
     change->call_id = RandomRequestId();
   }
+}
+
+bool ChangeSender::GoesOn(Pending* change) const {
+  if (change->void_since || change->deadline <= absl::Now()) return false;
+  // Where the server's reason was lost on the way, another attempt tells it.
+  const absl::Status why =
+      change->error.ok() ? absl::UnavailableError("") : change->error;
+  if (change->instead && change->instead(why)) {
+    change->goes_at_once = true;
+    return true;
+  }
+  return retries_.DelayAfter(why, change->attempts).has_value();
 }
 
 void ChangeSender::FailFirst() {

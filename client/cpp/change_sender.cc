@@ -60,7 +60,7 @@ int64_t ChangeSender::number() const {
 }
 
 absl::StatusOr<std::shared_ptr<ChangeSender::Pending>> ChangeSender::Begin(
-    absl::Time deadline) {
+    absl::Time deadline, Instead instead) {
   MutexLock lock(&mutex_);
   while (stopped_.ok() && (has_ended_ || next_ - Acknowledged() > window_)) {
     if (!changed_.WaitUntil(&mutex_, deadline)) continue;
@@ -73,6 +73,7 @@ absl::StatusOr<std::shared_ptr<ChangeSender::Pending>> ChangeSender::Begin(
   auto change = std::make_shared<Pending>();
   change->sequence = next_++;
   change->deadline = deadline;
+  change->instead = std::move(instead);
   change->call_id = RandomRequestId();
   pending_[change->sequence] = change;
   return change;
@@ -183,6 +184,7 @@ ChangeSender::Then ChangeSender::Learn(const std::shared_ptr<Pending>& change,
       break;
   }
   if (change->outcome) return Then::kOutcome;
+  if (std::exchange(change->goes_at_once, false)) return Then::kAgain;
   if (AwaitAttempt(*change, Passing(status))) return Then::kAgain;
   GiveUp(change);
   return Then::kAnswer;

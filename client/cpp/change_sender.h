@@ -36,17 +36,24 @@ class ChangeSender {
   // reply's message.
   using Send =
       std::function<absl::StatusOr<grpc::ByteBuffer>(grpc::ClientContext*)>;
+  // Is told what the server has refused a change with, while `send` isn't
+  // running. Returns whether it has given `send` something else to send, which
+  // then goes in the change's place. Mustn't call the sender.
+  using Instead = std::function<bool(const absl::Status&)>;
   // A change under way. Its members are the sender's lock's, but for
   // `attempts`, which is its thread's.
   struct Pending {
     int64_t sequence = 0;
     absl::Time deadline;
+    Instead instead;  // may be null
     std::string call_id;
     int attempts = 0;
     // Of the attempt under way; null if there is none.
     grpc::ClientContext* context = nullptr;
     // Its epoch has ended, and it isn't committed.
     bool is_over = false;
+    // `instead` has changed it: its next attempt needn't wait.
+    bool goes_at_once = false;
     // What the server refused it with; OK if that was lost on the way.
     absl::Status error;
     // What its caller gets; nullopt as long as it goes on.
@@ -66,7 +73,8 @@ class ChangeSender {
   // Gives the next change its number; Finish has to follow. Waits while as many
   // are under way as the server lets be.
   // Errors: what has ended the session; kDeadlineExceeded.
-  absl::StatusOr<std::shared_ptr<Pending>> Begin(absl::Time deadline);
+  absl::StatusOr<std::shared_ptr<Pending>> Begin(absl::Time deadline,
+                                                 Instead instead = nullptr);
   // Has `send` send the change until the server has said what became of it.
   // Errors: the server's; kAborted, reason EPOCH_ENDED, if one before it has
   // failed; the last attempt's, if what became of it is unknown: the session
@@ -122,6 +130,8 @@ class ChangeSender {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Begins the next epoch once it is known what became of all of the last one.
   void RecoverIfSettled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether a change that ended its epoch goes into the next one.
+  bool GoesOn(Pending* change) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseReads(int64_t first, int64_t boundary)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -1,7 +1,6 @@
-#include "client/cpp/tensor_messages.h"
+#include "client/cpp/fetched_tensor.h"
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <utility>
 
@@ -11,19 +10,9 @@
 #include "client/cpp/session_wire.h"
 #include "proto/codec.h"
 #include "proto/payload_message.h"
-#include "proto/stream_codec.h"
-#include "proto/stream_slices.h"
 
 namespace convgrad {
 namespace {
-
-v1::NamedPut HeadOf(const TensorToPut& tensor) {
-  v1::NamedPut put;
-  put.set_name(tensor.name);
-  *put.mutable_tensor() = EncodeDescriptor(tensor.descriptor);
-  put.set_groups(tensor.descriptor.groups);
-  return put;
-}
 
 // Returns the one tensor that `response` describes, with memory for its bytes.
 absl::StatusOr<FetchedTensor> EmptyTensor(
@@ -42,85 +31,7 @@ absl::StatusOr<FetchedTensor> EmptyTensor(
   return fetched;
 }
 
-// The messages of one PutTensorsStream.
-class PutFrames {
- public:
-  PutFrames(absl::Span<const TensorToPut> tensors, const Loan& loan)
-      : tensors_(tensors), loan_(loan) {}
-
-  std::optional<grpc::ByteBuffer> Next() {
-    if (!std::exchange(has_begun_, true)) return Header();
-    while (tensor_ < tensors_.size() &&
-           offset_ == std::ssize(tensors_[tensor_].bytes)) {
-      ++tensor_;
-      offset_ = 0;
-    }
-    if (tensor_ == tensors_.size()) return std::nullopt;
-    const absl::Span<const std::byte> all = tensors_[tensor_].bytes;
-    const ByteRange range = FrameAt({0, std::ssize(all)}, offset_);
-    v1::PutTensorsStreamRequest message;
-    message.mutable_frame()->set_tensor(static_cast<int32_t>(tensor_));
-    message.mutable_frame()->set_byte_offset(offset_);
-    offset_ = range.end;
-    return *JoinMessage(
-        message, {loan_.SliceOf(all.subspan(range.begin, range.size()))});
-  }
-
- private:
-  std::optional<grpc::ByteBuffer> Header() const {
-    v1::PutTensorsStreamRequest message;
-    for (const TensorToPut& tensor : tensors_) {
-      v1::NamedPut* put = message.mutable_header()->add_tensors();
-      *put = HeadOf(tensor);
-      put->mutable_tensor()->mutable_stream();
-    }
-    return *JoinMessage(message, {});
-  }
-
-  const absl::Span<const TensorToPut> tensors_;
-  const Loan& loan_;
-  bool has_begun_ = false;
-  size_t tensor_ = 0;
-  int64_t offset_ = 0;
-};
-
 }  // namespace
-
-absl::StatusOr<int64_t> BytesToPut(absl::Span<const TensorToPut> tensors) {
-  int64_t bytes = 0;
-  for (const TensorToPut& tensor : tensors) {
-    const int64_t expected = ByteSize(tensor.descriptor).value_or(-1);
-    if (std::ssize(tensor.bytes) != expected) {
-      return InvalidField(
-          Reason::kByteCountMismatch, absl::StrCat("'", tensor.name, "'"),
-          absl::StrCat(tensor.bytes.size(), " bytes"),
-          absl::StrCat(expected, " bytes, ", ToString(tensor.descriptor)));
-    }
-    bytes += expected;
-  }
-  return bytes;
-}
-
-absl::StatusOr<grpc::ByteBuffer> PutMessage(
-    absl::Span<const TensorToPut> tensors, const Loan& loan) {
-  v1::PutTensorsRequest request;
-  std::vector<grpc::Slice> payloads;
-  for (const TensorToPut& tensor : tensors) {
-    v1::NamedPut* put = request.add_tensors();
-    *put = HeadOf(tensor);
-    put->mutable_tensor()->mutable_inline_()->set_payload_index(
-        static_cast<int>(payloads.size()));
-    payloads.push_back(loan.SliceOf(tensor.bytes));
-  }
-  return JoinMessage(request, std::move(payloads));
-}
-
-Client::Connection::Messages PutMessages(absl::Span<const TensorToPut> tensors,
-                                         const Loan& loan) {
-  return [frames = std::make_shared<PutFrames>(tensors, loan)] {
-    return frames->Next();
-  };
-}
 
 absl::StatusOr<FetchedTensor> DecodeFetched(const v1::NamedGet& wanted,
                                             grpc::ByteBuffer* message) {

@@ -1,30 +1,16 @@
-// Tensors that are put and got, as messages. Internal to the client.
+// Tensors that are got, from messages. Internal to the client.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
-#include "client/cpp/connection.h"
-#include "client/cpp/loan.h"
 #include "client/cpp/session.h"
 #include "convgrad/v1/session.pb.h"
+#include "grpcpp/support/byte_buffer.h"
 
 namespace convgrad {
-
-// Returns the bytes of all tensors.
-// Errors: kInvalidArgument for one that has others than its descriptor says.
-absl::StatusOr<int64_t> BytesToPut(absl::Span<const TensorToPut> tensors);
-
-// Returns a PutTensorsRequest, whose payloads `loan` lends.
-absl::StatusOr<grpc::ByteBuffer> PutMessage(
-    absl::Span<const TensorToPut> tensors, const Loan& loan);
-// Returns the messages of a PutTensorsStream, likewise.
-Client::Connection::Messages PutMessages(absl::Span<const TensorToPut> tensors,
-                                         const Loan& loan);
 
 // Returns the one tensor of a GetTensorsResponse. Errors: kInternal.
 absl::StatusOr<FetchedTensor> DecodeFetched(const v1::NamedGet& wanted,

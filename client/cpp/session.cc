@@ -12,9 +12,8 @@
 #include "client/cpp/lease_keeper.h"
 #include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
+#include "client/cpp/put_request.h"
 #include "client/cpp/session_wire.h"
-#include "client/cpp/tensor_messages.h"
-#include "proto/codec.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {
@@ -36,12 +35,13 @@ bool KeepsResults(const OperationCall& call) {
 
 // A put: its tensors, and how it is sent.
 struct Session::PreparedPut {
-  std::vector<TensorToPut> tensors;
+  PutRequest request;
   absl::Time deadline;
-  Loan loan;
-  grpc::ByteBuffer message;
-  ChangeSender::Send send;
-  std::shared_ptr<ChangeSender::Pending> change;
+  int64_t message_limit = 0;  // in payload bytes
+  Loan loan = {};
+  grpc::ByteBuffer message = {};
+  ChangeSender::Send send = {};
+  std::shared_ptr<ChangeSender::Pending> change = {};
 };
 
 // An operation, likewise.
@@ -132,23 +132,48 @@ absl::StatusOr<grpc::ByteBuffer> Session::Send(
 }
 
 absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
-    std::vector<TensorToPut> tensors, absl::Time deadline) {
-  auto put = std::make_shared<PreparedPut>();
-  put->tensors = std::move(tensors);
-  put->deadline = deadline;
-  ASSIGN_OR_RETURN(const int64_t bytes, BytesToPut(put->tensors));
-  ASSIGN_OR_RETURN(const int64_t limit, wire_->MessageLimit(bytes, deadline));
-  const std::string method = absl::StrCat(kSessionService, "PutTensors");
-  if (bytes > limit) {
-    put->send = wire_->Streamer(
-        absl::StrCat(method, "Stream"), deadline,
-        [put = put.get()] { return PutMessages(put->tensors, put->loan); });
-  } else {
-    ASSIGN_OR_RETURN(put->message, PutMessage(put->tensors, put->loan));
-    put->send = wire_->Sender(method, put->message, deadline);
+    std::vector<TensorToPut> tensors, const PutOptions& options) {
+  ASSIGN_OR_RETURN(PutRequest request,
+                   PutRequest::Make(std::move(tensors), options.region));
+  // Made in place: what is lent to gRPC refers to it.
+  const std::shared_ptr<PreparedPut> put(new PreparedPut{
+      .request = std::move(request), .deadline = options.deadline});
+  ASSIGN_OR_RETURN(
+      put->message_limit,
+      wire_->MessageLimit(put->request.all_bytes(), put->deadline));
+  ChangeSender::Instead instead;
+  if (options.dedupe) {
+    RETURN_IF_ERROR(LeaveOutKnown(put.get()));
+    // Bytes that the server had when it was asked may have gone since.
+    instead = [this, put = put.get()](const absl::Status& refusal) {
+      return put->request.SendAllAfter(refusal) && Encode(put).ok();
+    };
   }
-  ASSIGN_OR_RETURN(put->change, changes_->Begin(deadline));
+  RETURN_IF_ERROR(Encode(put.get()));
+  ASSIGN_OR_RETURN(put->change,
+                   changes_->Begin(put->deadline, std::move(instead)));
   return put;
+}
+
+absl::Status Session::LeaveOutKnown(PreparedPut* put) {
+  v1::HaveTensorsResponse answer;
+  RETURN_IF_ERROR(wire_->Call(absl::StrCat(kSessionService, "HaveTensors"),
+                              put->request.AddDigests(), &answer,
+                              put->deadline));
+  return put->request.LeaveOut(answer);
+}
+
+absl::Status Session::Encode(PreparedPut* put) {
+  const std::string method = absl::StrCat(kSessionService, "PutTensors");
+  if (put->request.sent_bytes() > put->message_limit) {
+    put->send =
+        wire_->Streamer(absl::StrCat(method, "Stream"), put->deadline,
+                        [put] { return put->request.Frames(put->loan); });
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(put->message, put->request.Message(put->loan));
+  put->send = wire_->Sender(method, put->message, put->deadline);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> Session::Finish(PreparedPut* put) {
@@ -179,14 +204,14 @@ std::future<absl::StatusOr<Result>> Session::Submit(
 }
 
 std::future<absl::StatusOr<int64_t>> Session::SubmitPut(
-    std::vector<TensorToPut> tensors, absl::Time deadline) {
-  return Submit<int64_t>(Prepare(std::move(tensors), deadline));
+    std::vector<TensorToPut> tensors, const PutOptions& options) {
+  return Submit<int64_t>(Prepare(std::move(tensors), options));
 }
 
 absl::StatusOr<int64_t> Session::Put(absl::Span<const TensorToPut> tensors,
-                                     absl::Time deadline) {
+                                     const PutOptions& options) {
   ASSIGN_OR_RETURN(const auto put,
-                   Prepare({tensors.begin(), tensors.end()}, deadline));
+                   Prepare({tensors.begin(), tensors.end()}, options));
   return Finish(put.get());
 }
 
@@ -194,71 +219,6 @@ absl::StatusOr<int64_t> Session::Put(const std::string& name,
                                      const TensorDescriptor& descriptor,
                                      absl::Span<const std::byte> bytes) {
   return Put({{name, descriptor, bytes}});
-}
-
-absl::StatusOr<FetchedTensor> Session::Get(const std::string& name,
-                                           absl::Time deadline) {
-  v1::NamedGet wanted;
-  wanted.set_name(name);
-  return Fetch(wanted, deadline);
-}
-
-absl::StatusOr<FetchedTensor> Session::GetAs(const std::string& name,
-                                             DataType dtype, Layout layout,
-                                             absl::Time deadline) {
-  v1::NamedGet wanted;
-  wanted.set_name(name);
-  wanted.set_dtype(EncodeDataType(dtype));
-  wanted.set_layout(EncodeLayout(layout));
-  return Fetch(wanted, deadline);
-}
-
-absl::StatusOr<FetchedTensor> Session::Fetch(const v1::NamedGet& wanted,
-                                             absl::Time deadline) {
-  v1::GetTensorsRequest request;
-  *request.add_tensors() = wanted;
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
-  const std::string method = absl::StrCat(kSessionService, "GetTensors");
-  absl::StatusOr<grpc::ByteBuffer> reply =
-      changes_->Read(deadline, wire_->Sender(method, message, deadline));
-  if (reply.ok()) return DecodeFetched(wanted, &*reply);
-  if (!IsTooLarge(reply.status())) return reply.status();
-  FetchedFrames frames(wanted);
-  RETURN_IF_ERROR(
-      changes_
-          ->Read(deadline, wire_->Streamer(absl::StrCat(method, "Stream"),
-                                           deadline, message, &frames))
-          .status());
-  return frames.Take();
-}
-
-absl::Status Session::Drop(absl::Span<const std::string> names) {
-  v1::DropTensorsRequest request;
-  request.mutable_names()->Assign(names.begin(), names.end());
-  return Drop(request);
-}
-
-absl::Status Session::DropAll() {
-  v1::DropTensorsRequest request;
-  request.set_all(true);
-  return Drop(request);
-}
-
-absl::Status Session::Drop(const v1::DropTensorsRequest& request) {
-  return Send(absl::StrCat(kSessionService, "DropTensors"), request, {},
-              Access::kChange, absl::InfiniteFuture())
-      .status();
-}
-
-absl::StatusOr<std::vector<v1::KeptTensorInfo>> Session::List() {
-  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
-                   Send(absl::StrCat(kSessionService, "ListTensors"),
-                        v1::ListTensorsRequest(), {}, Access::kRead,
-                        absl::InfiniteFuture()));
-  v1::ListTensorsResponse response;
-  RETURN_IF_ERROR(SplitReply(&reply, &response).status());
-  return std::vector<v1::KeptTensorInfo>(response.tensors().begin(),
-                                         response.tensors().end());
 }
 
 absl::StatusOr<std::shared_ptr<Session::PreparedRun>> Session::Prepare(

@@ -41,6 +41,16 @@ struct TensorToPut {
   absl::Span<const std::byte> bytes;
 };
 
+struct PutOptions {
+  absl::Time deadline = absl::InfiniteFuture();
+  // Asks the server first which of the bytes it has, in any session of this
+  // client, and sends only the others.
+  bool dedupe = false;
+  // Of the session's server. Tensors that lie in it aren't sent; as with
+  // OperationCall::region. Null: no shared memory.
+  const SharedRegion* region = nullptr;
+};
+
 // A tensor that the session keeps.
 struct FetchedTensor {
   TensorDescriptor descriptor;
@@ -87,16 +97,16 @@ class Session {
   // message of the server's can't hold (--max_message_bytes) goes as a stream,
   // and so does what Get brings.
   absl::StatusOr<int64_t> Put(absl::Span<const TensorToPut> tensors,
-                              absl::Time deadline = absl::InfiniteFuture());
+                              const PutOptions& options = {});
   absl::StatusOr<int64_t> Put(const std::string& name,
                               const TensorDescriptor& descriptor,
                               absl::Span<const std::byte> bytes);
   // Begins a Put and returns before it is done. Changes take effect in the
   // order in which they begin, many under way at once. The tensors' memory is
-  // lent until the future is ready.
+  // lent until the future is ready. With `dedupe` it waits for the server's
+  // answer before it begins.
   std::future<absl::StatusOr<int64_t>> SubmitPut(
-      std::vector<TensorToPut> tensors,
-      absl::Time deadline = absl::InfiniteFuture());
+      std::vector<TensorToPut> tensors, const PutOptions& options = {});
   // Returns a tensor as it is kept, or in another dtype and layout.
   absl::StatusOr<FetchedTensor> Get(
       const std::string& name, absl::Time deadline = absl::InfiniteFuture());
@@ -130,7 +140,11 @@ class Session {
   struct PreparedPut;
   struct PreparedRun;
   absl::StatusOr<std::shared_ptr<PreparedPut>> Prepare(
-      std::vector<TensorToPut> tensors, absl::Time deadline);
+      std::vector<TensorToPut> tensors, const PutOptions& options);
+  // Asks which tensors needn't be sent.
+  absl::Status LeaveOutKnown(PreparedPut* put);
+  // Makes what is sent, as one message or as a stream.
+  absl::Status Encode(PreparedPut* put);
   absl::StatusOr<int64_t> Finish(PreparedPut* put);
   absl::StatusOr<std::shared_ptr<PreparedRun>> Prepare(OperationCall call);
   absl::StatusOr<OperationReply> Finish(PreparedRun* run);

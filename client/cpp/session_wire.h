@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "client/cpp/change_sender.h"
 #include "client/cpp/connection.h"
-#include "client/cpp/tensor_messages.h"
+#include "client/cpp/fetched_tensor.h"
 #include "proto/payload_message.h"
 
 namespace convgrad {

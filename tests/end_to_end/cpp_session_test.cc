@@ -78,8 +78,9 @@ TEST_F(CppSessionTest, AChangeThatIsGivenUpDoesNotStopTheNext) {
   const Floats values(1 << 20, 1);
   for (int i = 1; i <= 20; ++i) {
     // Some are committed, some aren't.
-    const auto put = session->Put({{"x", large, ViewOf(values)}},
-                                  absl::Now() + absl::Microseconds(200 * i));
+    const auto put =
+        session->Put({{"x", large, ViewOf(values)}},
+                     {.deadline = absl::Now() + absl::Microseconds(200 * i)});
     const absl::StatusOr<int64_t> next =
         session->Put("y", kInput, ViewOf(RandomFloats(kInputs, i)));
     ASSERT_TRUE(next.ok()) << next.status();
@@ -162,7 +163,7 @@ TEST_F(CppSessionTest, CutConnectionsChangeNoBitOfASum) {
     const Floats input = RandomFloats(kInputs, 2 * number);
     const Floats grad_output = RandomFloats(kOutputs, 2 * number + 1);
     const auto put = session->Put({{"x", kInput, ViewOf(input)}},
-                                  absl::Now() + absl::Minutes(1));
+                                  {.deadline = absl::Now() + absl::Minutes(1)});
     ASSERT_TRUE(put.ok()) << put.status();
     const auto added = session->Run(AddGradient(grad_output));
     ASSERT_TRUE(added.ok()) << added.status();
@@ -203,7 +204,7 @@ TEST_F(CppSessionTest, ASilentConnectionIsGivenUp) {
     proxy.Freeze();
     EXPECT_TRUE(session
                     ->Put({{"x", kInput, ViewOf(input)}},
-                          absl::Now() + absl::Minutes(1))
+                          {.deadline = absl::Now() + absl::Minutes(1)})
                     .ok());
   }
   EXPECT_EQ(session->number(), 2);
