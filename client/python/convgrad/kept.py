@@ -14,7 +14,7 @@ from convgrad.errors import bad_reply, invalid
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.problem import Dims
 from convgrad.v1 import session_pb2, tensor_pb2
-from convgrad.wire import Payload, received
+from convgrad.wire import Payload, receive
 
 # As kMaxNamedTensors in proto/session_codec.h.
 MAX_TENSORS = 4096
@@ -85,7 +85,9 @@ def array_of(name: str, tensor: tensor_pb2.Tensor,
     payload, expected = payloads[index], descriptor.byte_size()
     if payload.nbytes != expected:
         raise bad_reply(name, f"{payload.nbytes} bytes", expected)
-    return received(payload, descriptor.shape(), KEPT_DTYPES[descriptor.dtype])
+    array = empty_array(descriptor)
+    receive(payload, array)
+    return array
 
 
 def listed_tensors(response: bytes) -> dict[str, Kept]:

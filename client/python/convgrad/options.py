@@ -37,6 +37,10 @@ class Options(TypedDict, total=False):
     deterministic: bool
     self_check: bool
     count_nonfinite: bool
+    out: Mapping[str, npt.NDArray[Any]]
+    """Of results, by name: arrays that they are received into, and that are returned.
+    Writable, C-contiguous, of the result's dtype and shape, overlapping no operand and no
+    other result. What they hold if the call fails is undefined."""
     slice_items: int
     """Send it as a stream, in slices of so many items of the batch; 0: the contract's
     formula. Default: as a message, unless that can't hold it."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from convgrad import validation
+from convgrad.destinations import Destinations
 from convgrad.errors import bad_reply, parsing_response
-from convgrad.layouts import DTYPES, Array, Descriptor, is_blocked, wire_dtype, wire_layout
+from convgrad.layouts import Array, Descriptor, is_blocked, wire_dtype, wire_layout
 from convgrad.problem import text_of
 from convgrad.v1 import service_pb2, tensor_pb2
 from convgrad.validation import Operation
-from convgrad.wire import Payload, Response, received, split_message
+from convgrad.wire import Payload, Response, receive, split_message
 
 
 class Forward(NamedTuple):
@@ -45,8 +46,8 @@ def gradients_of(arrays: Arrays, report: service_pb2.Report) -> Gradients:
 
 
 def decode(operation: Operation, response: Response,
-           kept: Mapping[str, str]) -> tuple[Arrays, service_pb2.Report]:
-    """Returns what a message holds, without the results that are `kept`.
+           destinations: Destinations) -> tuple[Arrays, service_pb2.Report]:
+    """Returns what a message holds, without the results that a session keeps.
 
     Raises Internal if it doesn't fit the operation.
     """
@@ -58,13 +59,15 @@ def decode(operation: Operation, response: Response,
     if len(message.results) != len(operation.results):
         raise bad_reply("results", len(message.results), len(operation.results))
     arrays = {}
+    kept = destinations.kept
     for named, (which, wanted) in zip(message.results, operation.results):
         check_tensor(which, named, wanted)
         if which in kept:
             if named.tensor.kept.tensor_id != kept[which]:
                 raise bad_reply(which, f"'{named.tensor.kept.tensor_id}'", kept[which])
             continue
-        arrays[which] = _array(which, named.tensor, wanted, payloads)
+        arrays[which] = destinations.array(which, wanted)
+        receive(_payload(which, named.tensor, wanted, payloads), arrays[which])
     return arrays, message.report
 
 
@@ -83,13 +86,13 @@ def check_tensor(which: str, named: service_pb2.NamedTensor, wanted: Descriptor)
                         f"{text_of(tensor.dims)}", wanted)
 
 
-def _array(which: str, tensor: tensor_pb2.Tensor, wanted: Descriptor,
-           payloads: Sequence[memoryview | Payload]) -> Array:
-    """Returns the result in memory of its own: aligned, and the caller's to write."""
+def _payload(which: str, tensor: tensor_pb2.Tensor, wanted: Descriptor,
+             payloads: Sequence[memoryview | Payload]) -> memoryview | Payload:
+    """Returns the result's bytes. Raises Internal unless they are as many as it has."""
     index = tensor.inline.payload_index
     if not tensor.HasField("inline") or not 0 <= index < len(payloads):
         raise bad_reply(which, "no payload", "its bytes inline")
     payload, expected = payloads[index], wanted.byte_size()
     if payload.nbytes != expected:
         raise bad_reply(which, f"{payload.nbytes} bytes", expected)
-    return received(payload, wanted.shape(), DTYPES[wanted.dtype])
+    return payload

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from convgrad import layouts, validation
+from convgrad.destinations import destinations_of
 from convgrad.errors import invalid, unimplemented
 from convgrad.kept import Kept, Operand, describe
 from convgrad.layouts import Array, Descriptor
@@ -158,7 +159,7 @@ class RequestBuilder:
 
     def add_results(self, names: Iterable[str], bias_dims: Dims | None = None) -> None:
         names = list(names)
-        for key in ("dtypes", "scales", "layouts", "keep", "add"):
+        for key in ("dtypes", "scales", "layouts", "keep", "add", "out"):
             named: Mapping[str, object] = self._options.get(key, {})  # type: ignore[assignment]
             for name in named:
                 if name not in validation.RESULTS + (
@@ -184,7 +185,7 @@ class RequestBuilder:
             if name in self._options.get("scales", {}):
                 request.scale = self._options["scales"][name]
             self._keep_result(name, request)
-        for key in ("keep", "add"):
+        for key in ("keep", "add", "out"):
             for name in self._options.get(key, {}):  # type: ignore[attr-defined]
                 if name not in names:
                     raise invalid("MISSING", f"{key}.{name}", "a result not asked for",
@@ -210,6 +211,8 @@ class RequestBuilder:
         sizes = [payload.nbytes for payload in payloads]
         operation = validation.validate(self._message, forward, sizes)
         options = wire_options(self._options)
+        destinations = destinations_of(operation, self._kept_results,
+                                       self._options.get("out", {}), self._payloads)
         message: Message | None = None
         answer = sum(tensor.byte_size() or 0 for name, tensor in operation.results
                      if name not in self._kept_results)
@@ -224,11 +227,11 @@ class RequestBuilder:
             message = LentMessage(head.SerializeToString(), payloads)
         return Call(
             method="ConvForward" if forward else "ConvBackward", message=message,
-            decode=lambda response: result(*decode(operation, response, self._kept_results)),
+            decode=lambda response: result(*decode(operation, response, destinations)),
             request_id=options.request_id, options=self._options,
             results=dict(operation.results), kept_results=self._kept_results,
             stream=None if stays else Stream(operation, self._message, options, self._payloads,
-                          self._options.get("slice_items", 0)),
+                          self._options.get("slice_items", 0), destinations),
             result=result)
 
     def _pads(self) -> dict[str, Dims]:

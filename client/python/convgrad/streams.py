@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from convgrad.destinations import Destinations
 from convgrad.errors import bad_reply, invalid, parsing_response
-from convgrad.layouts import DTYPES, Array, Descriptor
+from convgrad.layouts import Array, Descriptor
 from convgrad.replies import check_tensor
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
 from convgrad.validation import OPERANDS, Operation, wire_result
@@ -56,6 +57,7 @@ class Stream:
     payloads: dict[str, memoryview]
     slice_items: int
     """Items of the batch in a slice; 0: the contract's formula."""
+    destinations: Destinations = Destinations()
 
     def __post_init__(self) -> None:
         if self.slice_items < 0:
@@ -63,7 +65,7 @@ class Stream:
 
     def reply(self) -> StreamReply:
         """Returns what gathers the answer of one attempt."""
-        return StreamReply(self.operation)
+        return StreamReply(self.operation, self.destinations)
 
     def requests(self) -> Iterator[bytes]:
         """Yields the header, then frames: whole operands first, then slice by slice."""
@@ -124,10 +126,11 @@ class Stream:
 class StreamReply:
     """Gathers what a stream answers. Owned by one attempt."""
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation,
+                 destinations: Destinations = Destinations()) -> None:
         self._operation = operation
         self._arrays: dict[str, Array] = {
-            name: np.empty(tensor.shape(), DTYPES[tensor.dtype])
+            name: destinations.array(name, tensor)
             for name, tensor in operation.results}
         self._received = dict.fromkeys(self._arrays, 0)
         self._end: service_pb2.StreamEnd | None = None

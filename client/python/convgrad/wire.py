@@ -80,19 +80,16 @@ def join_message(head: bytes, payloads: Sequence[memoryview]) -> bytes:
     return joined(LentMessage(head, payloads))
 
 
-def received(payload: memoryview | Payload, shape: tuple[int, ...],
-             dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Returns an array of a payload's bytes, in memory of its own.
+def receive(payload: memoryview | Payload, array: npt.NDArray[Any]) -> None:
+    """Copies a payload's bytes into a C-contiguous array.
 
     Requires: the payload has as many bytes. It may be used once.
     """
-    array = np.empty(shape, dtype)
     target = array.reshape(-1).view(np.uint8)
     if isinstance(payload, memoryview):
         target[...] = np.frombuffer(payload, np.uint8)
     else:
         payload.move_to(target)
-    return array
 
 
 def split_message(message: Response) -> tuple[bytes, Sequence[memoryview | Payload]]:

@@ -1,0 +1,72 @@
+"""Arrays of the caller's own that results are received into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from convgrad.errors import InvalidArgument, invalid
+from convgrad.layouts import DTYPES, Array, Descriptor
+from convgrad.validation import Operation
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """Where results go, by name. What is named nowhere is returned in a new array."""
+
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """Under which names a session keeps them."""
+    out: Mapping[str, Array] = field(default_factory=dict)
+
+    def array(self, which: str, wanted: Descriptor) -> Array:
+        """Returns the array that a result is to be received into."""
+        return self.out[which] if which in self.out else (
+            np.empty(wanted.shape(), DTYPES[wanted.dtype]))
+
+
+def destinations_of(operation: Operation, kept: Mapping[str, str], out: Mapping[str, Array],
+                    payloads: Mapping[str, memoryview]) -> Destinations:
+    """Returns where the operation's results go; `payloads` are its operands' bytes.
+
+    Raises InvalidArgument for an array that a result can't be received into.
+    """
+    wanted = dict(operation.results)
+    taken = {f"operand {name}": np.frombuffer(payload, np.uint8)
+             for name, payload in payloads.items()}
+    for name, array in out.items():
+        if name in kept:
+            raise invalid("DUPLICATE", f"out.{name}", "a result that the session keeps",
+                          "one that the call returns")
+        _check(f"out.{name}", array, wanted[name])
+        for other, memory in taken.items():
+            # Both are contiguous, so that their bounds say it all.
+            if np.may_share_memory(array, memory):
+                raise invalid("DUPLICATE", f"out.{name}", f"memory of {other}",
+                              "memory of no operand and of no other result")
+        taken[f"result {name}"] = array
+    return Destinations(kept, out)
+
+
+def _check(path: str, array: object, wanted: Descriptor) -> None:
+    shape, dtype = wanted.shape(), DTYPES[wanted.dtype]
+    if not isinstance(array, np.ndarray):
+        kind = type(array)
+        raise _mismatch("DTYPE_MISMATCH", path, f"{kind.__module__}.{kind.__qualname__}",
+                        shape, dtype)
+    described = f"one of {array.dtype} and shape {array.shape}"
+    if array.dtype != dtype:
+        raise _mismatch("DTYPE_MISMATCH", path, described, shape, dtype)
+    if array.shape != shape:
+        raise _mismatch("SHAPE_MISMATCH", path, described, shape, dtype)
+    if not array.flags.c_contiguous:
+        raise _mismatch("LAYOUT_MISMATCH", path, f"strides {array.strides}", shape, dtype)
+    if not array.flags.writeable:
+        raise _mismatch("LAYOUT_MISMATCH", path, "a read-only one", shape, dtype)
+
+
+def _mismatch(reason: str, path: str, found: str, shape: tuple[int, ...],
+              dtype: np.dtype) -> InvalidArgument:  # type: ignore[type-arg]
+    return invalid(reason, path, found, f"a writable, C-contiguous numpy.ndarray of {dtype} "
+                   f"and shape {shape}")
