@@ -37,6 +37,7 @@ from convgrad.errors import (
 from convgrad.kept import Kept
 from convgrad.networks import Backward, ParameterGroup, Update
 from convgrad.programs import Program
+from convgrad.region import Region
 from convgrad.replies import Forward, Gradients
 from convgrad.retries import RetryPolicy
 from convgrad.sessions import Session
@@ -52,9 +53,9 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyExists", "Backward", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded",
     "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument",
-    "Kept", "NotFound", "ParameterGroup", "PermissionDenied", "Program", "ResourceExhausted",
-    "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls", "Unauthenticated",
-    "Unavailable", "Unimplemented", "Update", "native",
+    "Kept", "NotFound", "ParameterGroup", "PermissionDenied", "Program", "Region",
+    "ResourceExhausted", "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Update", "native",
 ]
 
 

@@ -14,6 +14,7 @@ from convgrad import client, operations
 from convgrad.aio_sessions import Opening
 from convgrad.client import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
+from convgrad.region import Region
 from convgrad.requests import Call
 
 P = ParamSpec("P")
@@ -73,8 +74,18 @@ class Client(ClientBase):
                 self._blocking = self.sibling(client.Client)
             return self._blocking
 
+    async def region(self, nbytes: int) -> Region:
+        """Gets memory that is shared with the server, as convgrad.Client.region().
+
+            with await client.region(2**28) as region: ...
+        """
+        region = await asyncio.to_thread(self._session_client().region, nbytes)
+        self._share(region)
+        return region
+
     async def run(self, call: Call[R]) -> R:
         """Sends a prepared call, again where that may help."""
+        call = self._placed(call)
         deadline = self.deadline_of(call)
         attempts = 0
         while True:
@@ -90,6 +101,10 @@ class Client(ClientBase):
                 error = error_of(rpc, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
+            except BaseException:  # a task that is cancelled
+                if call.loan is not None:
+                    call.loan.give_up()
+                raise
             if is_unexplained(error, slot):
                 await asyncio.to_thread(self._explain, error, slot, attempts, deadline)
             call, delay = self._after(error, slot, call, attempts, deadline)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 import grpc
 
@@ -19,9 +19,11 @@ from convgrad import operations
 from convgrad.channels import ChannelPool, Connections, Slot, Token
 from convgrad.errors import Cancelled, ConvgradError, DeadlineExceeded, from_rpc
 from convgrad.leases import open_session, resume_session
+from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.retries import RetryPolicy
 from convgrad.sessions import Session
+from convgrad.sharing import address_of_regions, check_region
 from convgrad.streams import Streamed
 from convgrad.tls import Tls
 
@@ -31,6 +33,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="ClientBase")
 
+# What a call ends with whose job may still run at the server.
+_UNDECIDED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED,
+              grpc.StatusCode.CANCELLED)
 # As the server's --default_deadline.
 _DEFAULT_TIMEOUT_SECONDS = 600.0
 
@@ -69,6 +74,7 @@ class ClientBase:
         self._retry = retry
         self._closed = threading.Event()
         self._lock = threading.Lock()
+        self._regions: WeakSet[Region] = WeakSet()
         self._pool = ChannelPool(
             Connections(targets, tls_options, token, connections, keepalive_seconds),
             self._library)
@@ -104,6 +110,19 @@ class ClientBase:
         timeout = call.options.get("timeout", self._timeout)
         return None if timeout is None else time.monotonic() + timeout
 
+    def _share(self, region: Region) -> None:
+        """Has the client's calls leave in the region what lies there."""
+        with self._lock:
+            self._regions.add(region)
+
+    def _placed(self, call: Call[R]) -> Call[R]:
+        """Returns the call with what lies in the client's regions left there."""
+        if call.place is None or not self._regions:
+            return call
+        with self._lock:
+            regions = tuple(self._regions)
+        return call.place(call, regions)
+
     def _metadata(self, call: Call[Any]) -> tuple[tuple[str, str | bytes], ...]:
         metadata = self._pool.connections.metadata() + call.metadata
         if call.message is not None:
@@ -131,6 +150,8 @@ class ClientBase:
         """Returns what to send next and in how many seconds, or raises `error`."""
         if needs_stream(error, call):
             return replace(call, message=None), 0.0
+        if call.loan is not None and error.code in _UNDECIDED:
+            call.loan.give_up()
         error.attempts = attempts
         if error.code == grpc.StatusCode.UNAVAILABLE:
             self._pool.mark_down(slot)
@@ -265,6 +286,23 @@ class Client(ClientBase):
             opened = open_session(self, name, lease, quota, readers)
         return Session(self, opened, keep_open)
 
+    def region(self, nbytes: int) -> Region:
+        """Gets memory that is shared with the server, see Region.
+
+        Errors: InvalidArgument for a client of several servers; Unimplemented if the server
+        offers none (--regions_listen); Unavailable where it is on another host;
+        ResourceExhausted if it hasn't so much left (--max_region_bytes).
+        """
+        address = address_of_regions(self)
+        region = Region(address, nbytes)
+        self._share(region)
+        try:
+            check_region(self, region, address)
+        except BaseException:
+            region.close()
+            raise
+        return region
+
     def start(self, call: Call[Any], seconds: float | None) -> Any:
         """Returns the grpc.Future of one attempt of a call with one message as its answer.
 
@@ -286,6 +324,7 @@ class Client(ClientBase):
 
     def run_somewhere(self, call: Call[R]) -> tuple[str, R]:
         """As run(); returns also which target has answered."""
+        call = self._placed(call)
         deadline = self.deadline_of(call)
         attempts = 0
         while True:
@@ -311,6 +350,10 @@ class Client(ClientBase):
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):
                     raise
                 raise Cancelled("the client is closed") from None
+            except BaseException:  # Ctrl-C
+                if call.loan is not None:
+                    call.loan.give_up()
+                raise
             if is_unexplained(error, slot):
                 self._explain(error, slot, attempts, deadline)
             call, delay = self._after(error, slot, call, attempts, deadline)

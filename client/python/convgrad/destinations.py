@@ -9,6 +9,7 @@ import numpy as np
 
 from convgrad.errors import InvalidArgument, invalid
 from convgrad.layouts import DTYPES, Array, Descriptor
+from convgrad.v1 import tensor_pb2
 from convgrad.validation import Operation
 
 
@@ -19,6 +20,8 @@ class Destinations:
     kept: Mapping[str, str] = field(default_factory=dict)
     """Under which names a session keeps them."""
     out: Mapping[str, Array] = field(default_factory=dict)
+    places: Mapping[str, tensor_pb2.Tensor.Region] = field(default_factory=dict)
+    """Of arrays of `out` that lie in a region, where the server writes them."""
 
     def array(self, which: str, wanted: Descriptor) -> Array:
         """Returns the array that a result is to be received into."""

@@ -67,6 +67,10 @@ def decode(operation: Operation, response: Response,
                 raise bad_reply(which, f"'{named.tensor.kept.tensor_id}'", kept[which])
             continue
         arrays[which] = destinations.array(which, wanted)
+        if which in destinations.places:
+            if named.tensor.region != destinations.places[which]:
+                raise bad_reply(which, "another place", destinations.places[which])
+            continue
         receive(_payload(which, named.tensor, wanted, payloads), arrays[which])
     return arrays, message.report
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -14,11 +14,13 @@ from convgrad.errors import invalid, unimplemented
 from convgrad.kept import Kept, Operand, describe
 from convgrad.layouts import Array, Descriptor
 from convgrad.options import Options, wire_options
+from convgrad.placing import Loan, Request
 from convgrad.problem import Dims, fits, resolve, text_of
-from convgrad.replies import Arrays, decode
+from convgrad.region import Region
+from convgrad.replies import Arrays
 from convgrad.streams import Stream, Streamed
 from convgrad.v1 import operation_pb2, service_pb2
-from convgrad.wire import LentMessage, Message
+from convgrad.wire import Message
 
 Ints = int | Sequence[int]
 Padding = str | int | Sequence[int] | Sequence[Sequence[int]]
@@ -33,6 +35,8 @@ _NAMED_PADDING = {
     "same_upper": operation_pb2.PADDING_SAME_UPPER,
     "same_lower": operation_pb2.PADDING_SAME_LOWER,
 }
+
+
 @dataclass(frozen=True)
 class Call(Generic[R]):
     """A call ready to be sent, as often as it takes."""
@@ -61,6 +65,10 @@ class Call(Generic[R]):
     """Is given each attempt's grpc.Future, to cancel it by."""
     target: str | None = None
     """The server that the call has to go to, where not all will do."""
+    place: Callable[[Call[R], Iterable[Region]], Call[R]] | None = None
+    """Makes of a call by value one that leaves in the client's regions what lies there."""
+    loan: Loan | None = None
+    """What such a call has there."""
 
 
 @dataclass(frozen=True)
@@ -207,31 +215,35 @@ class RequestBuilder:
     def call(self, forward: bool,
              result: Callable[[Arrays, service_pb2.Report], R]) -> Call[R]:
         """Returns the validated call; `result` makes its result of arrays."""
-        payloads = list(self._payloads.values())
-        sizes = [payload.nbytes for payload in payloads]
+        sizes = [payload.nbytes for payload in self._payloads.values()]
         operation = validation.validate(self._message, forward, sizes)
-        options = wire_options(self._options)
         destinations = destinations_of(operation, self._kept_results,
                                        self._options.get("out", {}), self._payloads)
-        message: Message | None = None
+        request = Request(operation, self._message, wire_options(self._options),
+                          self._payloads, destinations)
         answer = sum(tensor.byte_size() or 0 for name, tensor in operation.results
                      if name not in self._kept_results)
         fits_message = max(sum(sizes), answer) <= MAX_PAYLOAD_BYTES
         stays = bool(self._kept_results)
-        if stays and ("slice_items" in self._options or not fits_message):
+        streams = "slice_items" in self._options
+        if stays and (streams or not fits_message):
             raise unimplemented("slice_items", "a stream whose results stay", "a message")
-        if fits_message and "slice_items" not in self._options:
-            kind = (service_pb2.ConvForwardRequest if forward
-                    else service_pb2.ConvBackwardRequest)
-            head = kind(operation=self._message, options=options)
-            message = LentMessage(head.SerializeToString(), payloads)
+
+        def place(call: Call[R], regions: Iterable[Region]) -> Call[R]:
+            if streams or (placed := request.placed(regions)) is None:
+                return call
+            message, answered, loan = placed
+            return replace(call, message=message, decode=answered.decoder(result), loan=loan)
+
         return Call(
-            method="ConvForward" if forward else "ConvBackward", message=message,
-            decode=lambda response: result(*decode(operation, response, destinations)),
-            request_id=options.request_id, options=self._options,
+            method="ConvForward" if forward else "ConvBackward",
+            message=request.by_value() if fits_message and not streams else None,
+            decode=request.decoder(result), place=place,
+            request_id=request.options.request_id, options=self._options,
             results=dict(operation.results), kept_results=self._kept_results,
-            stream=None if stays else Stream(operation, self._message, options, self._payloads,
-                          self._options.get("slice_items", 0), destinations),
+            stream=None if stays else Stream(
+                operation, self._message, request.options, self._payloads,
+                self._options.get("slice_items", 0), destinations),
             result=result)
 
     def _pads(self) -> dict[str, Dims]:

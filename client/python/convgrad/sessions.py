@@ -160,7 +160,7 @@ class Session:
         if _is_change(call):
             return self._changes.submit(call, instead)
         if call.message is not None:  # the caller's arrays are the caller's again
-            call = replace(call, message=joined(call.message))
+            call = replace(call, message=joined(call.message), place=None)
         return self._client.submit(self._read, call, self._changes.begin_read())
 
     @_method

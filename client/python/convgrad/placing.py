@@ -1,0 +1,109 @@
+"""An operation's request, its tensors in the message or in regions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from convgrad.destinations import Destinations
+from convgrad.region import Region, ended
+from convgrad.replies import decode
+from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
+from convgrad.validation import Operation
+from convgrad.wire import LentMessage, Response
+
+R = TypeVar("R")
+
+Places = Mapping[str, tensor_pb2.Tensor.Region]
+
+
+@dataclass(frozen=True)
+class Loan:
+    """The arrays that a call has in regions."""
+
+    parts: tuple[tuple[Region, object], ...]
+
+    def give_up(self) -> None:
+        """Keeps them from further use: the server may be at work on them still."""
+        for region, array in self.parts:
+            region.hold([array])
+
+
+@dataclass(frozen=True)
+class Request:
+    """A validated operation, and all that its message is made of."""
+
+    operation: Operation
+    message: operation_pb2.ConvOperation
+    """Its operands are inline or kept."""
+    options: service_pb2.Options
+    payloads: Mapping[str, memoryview]
+    """By operand; in the order of the message's indices."""
+    destinations: Destinations
+
+    def by_value(self) -> LentMessage:
+        """Returns the message that has all operands' bytes."""
+        return self._lent(self.message, list(self.payloads.values()))
+
+    def decoder(self, result: Callable[..., R]) -> Callable[[Response], R]:
+        """Returns what makes a result of a response."""
+        return lambda response: result(*decode(self.operation, response, self.destinations))
+
+    def placed(self, regions: Iterable[Region]) -> tuple[LentMessage, Request, Loan] | None:
+        """Returns the message with what lies in one of the regions left there, and the
+        request that its response answers; None if nothing does.
+
+        Errors: NotFound for memory of a region that isn't open.
+        """
+        arrays = {f"operation.operands.{name}": np.frombuffer(payload, np.uint8)
+                  for name, payload in self.payloads.items()}
+        arrays |= {f"out.{name}": array for name, array in self.destinations.out.items()}
+        found: dict[str, tensor_pb2.Tensor.Region] = {}
+        lent: list[tuple[Region, object]] = []
+        for region in regions:
+            places = {field: place for field, array in arrays.items()
+                      if (place := region.range_of(array)) is not None}
+            if places and not region.is_open:
+                raise ended(next(iter(places)))
+            found |= places
+            lent += [(region, arrays[field]) for field in places]
+        if not found:
+            return None
+        places = {field.rpartition(".")[2]: place for field, place in found.items()
+                  if field.startswith("out.")}
+        message, payloads = self._with_operands(found)
+        for (which, _), request in zip(self.operation.results, message.results):
+            if which in places:
+                place = places[which]
+                request.region.region_id = place.region_id
+                request.region.byte_offset = place.byte_offset
+                request.region.byte_length = place.byte_length
+        answered = replace(self, destinations=replace(self.destinations, places=places))
+        return self._lent(message, payloads), answered, Loan(tuple(lent))
+
+    def _with_operands(self, found: Places,
+                       ) -> tuple[operation_pb2.ConvOperation, list[memoryview]]:
+        """Returns a copy of the message that names operands' places, and the other
+        operands' bytes."""
+        message = operation_pb2.ConvOperation()
+        message.CopyFrom(self.message)
+        payloads: list[memoryview] = []
+        for name, payload in self.payloads.items():
+            tensor: Any = getattr(message.operands, name)
+            place = found.get(f"operation.operands.{name}")
+            if place is not None:
+                tensor.region.CopyFrom(place)
+            else:
+                tensor.inline.payload_index = len(payloads)
+                payloads.append(payload)
+        return message, payloads
+
+    def _lent(self, message: operation_pb2.ConvOperation,
+              payloads: list[memoryview]) -> LentMessage:
+        kind = (service_pb2.ConvForwardRequest if self.operation.forward
+                else service_pb2.ConvBackwardRequest)
+        head = kind(operation=message, options=self.options)
+        return LentMessage(head.SerializeToString(), payloads)

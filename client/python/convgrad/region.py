@@ -1,0 +1,223 @@
+"""Memory shared with a server on this host: arrays that lie there aren't sent.
+
+The side socket's protocol is in proto/region_handshake.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import math
+import mmap
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+import grpc
+import numpy as np
+import numpy.typing as npt
+
+from convgrad import layouts
+from convgrad.arena import Arena, rounded
+from convgrad.errors import (
+    Internal,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+    from_rpc,
+    invalid,
+    message_of,
+)
+from convgrad.v1 import tensor_pb2
+
+_MAGIC = int.from_bytes(b"CGREGIO1", "little")
+_REQUEST = struct.Struct("<Qq")  # magic, bytes
+_REPLY = struct.Struct("<QII16s224s")  # magic, status, reserved, id, message
+# Zeros are made at gigabytes per second.
+_REPLY_SECONDS = 60.0
+# fcntl's, which Python names from 3.9 on, and not on every system.
+_F_GET_SEALS = 1034
+_F_SEAL_SHRINK = 2
+
+
+class Region:
+    """Memory shared with one server. Client.region() makes one. Thread-safe.
+
+        with client.region(2**28) as region:
+            x, y = region.empty((16, 64, 56, 56)), region.empty((16, 256, 56, 56))
+            x[...] = images
+            client.conv_forward(x, w, out={"output": y})
+
+    Operands that lie in it aren't sent, and results come into arrays of it that `out`
+    names by themselves. Other arrays of the same calls are sent as ever.
+
+    Its contents end with it: at close(), or when the server does. Arrays are zeros then,
+    and calls that name them raise NotFound.
+    """
+
+    def __init__(self, address: str, nbytes: int) -> None:
+        """Gets `nbytes` zeros from the side socket at `address`, "unix:PATH".
+
+        Errors: InvalidArgument for a number or address that is none; Unavailable if
+        nobody listens there; the server's own, ResourceExhausted for one.
+        """
+        if not 64 <= nbytes < 2**63:
+            raise invalid("OUT_OF_RANGE", "region.nbytes", nbytes, "at least 64")
+        if not address.startswith("unix:"):
+            raise invalid("OUT_OF_RANGE", "region.address", f"'{address}'",
+                          "unix:PATH of a server's --regions_listen")
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._id, memory = _handshake(self._connection, address, nbytes)
+        except BaseException:
+            self._connection.close()
+            raise
+        self._connection.setblocking(False)
+        self._bytes = np.frombuffer(memory, np.uint8)
+        self._begin = _address_of(self._bytes)
+        self._arena = Arena(nbytes)
+        self._held: list[object] = []
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        return self._bytes.nbytes
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its contents are there, here and at the server."""
+        with self._lock, contextlib.suppress(OSError):
+            try:
+                # The server sends nothing more; what comes is its end.
+                self._connection.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return True
+        return False
+
+    def empty(self, shape: int | Iterable[int],
+              dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+        """Returns an array in the region, its contents undefined, aligned to 64 bytes.
+
+        `dtype` is that of a tensor, by NumPy's or the contract's name ("bf16"). The bytes
+        are free again once no array and no tensor refers to them; torch.from_numpy shares
+        them. Errors: ResourceExhausted if there aren't so many left in one piece.
+        """
+        known = layouts.KEPT_DTYPES
+        wanted = known[layouts.name_of_dtype(dtype, "dtype", known)]
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        size = math.prod(dims) * wanted.itemsize
+        if size == 0:
+            return np.empty(dims, wanted)
+        at = self._arena.take(size)
+        if at is None:
+            raise ResourceExhausted(message_of(
+                "region", f"{size} bytes wanted",
+                f"at most {self._arena.largest()} of {self.nbytes}, which are free in one "
+                "piece"))
+        return np.asarray(_Block(self, at, size)).view(wanted).reshape(dims)
+
+    def range_of(self, array: npt.NDArray[Any]) -> tensor_pb2.Tensor.Region | None:
+        """Returns where a C-contiguous array lies in the region, None if it doesn't, or
+        not wholly."""
+        begin = _address_of(array) - self._begin
+        if array.nbytes == 0 or begin < 0 or begin + array.nbytes > self.nbytes:
+            return None
+        return tensor_pb2.Tensor.Region(region_id=self._id, byte_offset=begin,
+                                        byte_length=array.nbytes)
+
+    def hold(self, arrays: Iterable[object]) -> None:
+        """Never gives these bytes out again: a call that was given up may still use them."""
+        with self._lock:
+            self._held.extend(arrays)
+
+    def close(self) -> None:
+        """Ends the region. Its arrays keep their memory, whose contents are gone."""
+        with self._lock:
+            self._connection.close()
+            self._held.clear()
+
+    def __enter__(self) -> Region:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Block:
+    """Bytes of a region. Is given back once no array refers to it."""
+
+    def __init__(self, region: Region, at: int, size: int) -> None:
+        self._region, self._at, self._size = region, at, size
+        self.__array_interface__ = {
+            "version": 3, "typestr": "|u1", "shape": (size,),
+            "data": (region._begin + at, False)}
+
+    def __del__(self) -> None:
+        self._region._arena.give_back(self._at, rounded(self._size))
+
+
+def ended(field: str) -> NotFound:
+    """Returns the error of an array in a region that isn't open."""
+    return NotFound(message_of(
+        field, "an array of a region that was closed, or whose server has ended",
+        "one of an open region, what this one held is gone"))
+
+
+def _address_of(array: npt.NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _handshake(connection: socket.socket, address: str, nbytes: int) -> tuple[bytes, mmap.mmap]:
+    """Returns the region's id and memory."""
+    connection.settimeout(_REPLY_SECONDS)
+    try:
+        connection.connect(address.removeprefix("unix:"))
+        with contextlib.suppress(BrokenPipeError):  # of a server that refuses unasked
+            connection.sendall(_REQUEST.pack(_MAGIC, nbytes))
+        reply, files = _receive_reply(connection)
+    except OSError as error:
+        raise Unavailable(message_of("region", f"'{address}': {error.strerror or error}",
+                                     "the side socket of a server on this host")) from None
+    try:
+        return _memory_of(reply, files, nbytes)
+    finally:
+        for file in files:
+            os.close(file)
+
+
+def _receive_reply(connection: socket.socket) -> tuple[bytes, list[int]]:
+    reply, files = b"", []
+    while len(reply) < _REPLY.size:
+        part, received, _, _ = socket.recv_fds(connection, _REPLY.size - len(reply), 1)
+        files += received
+        if not part:
+            break
+        reply += part
+    return reply, files
+
+
+def _memory_of(reply: bytes, files: list[int], nbytes: int) -> tuple[bytes, mmap.mmap]:
+    if len(reply) != _REPLY.size or _REPLY.unpack(reply)[0] != _MAGIC:
+        raise Internal("region: found no reply of a convgrad-server")
+    _, status, _, name, text = _REPLY.unpack(reply)
+    if status != 0:
+        code = next((c for c in grpc.StatusCode if c.value[0] == status),
+                    grpc.StatusCode.UNKNOWN)
+        raise from_rpc(code, text.partition(b"\0")[0].decode("utf-8", "replace"), None)
+    # Memory that nobody can cut off under us.
+    if (len(files) != 1 or os.fstat(files[0]).st_size != nbytes
+            or not fcntl.fcntl(files[0], _F_GET_SEALS) & _F_SEAL_SHRINK):
+        raise Internal("region: found memory of another size, or not sealed")
+    try:
+        # mmap.MAP_POPULATE came with Python 3.10; every page is there already.
+        return name, mmap.mmap(files[0], nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    except OSError as error:
+        if error.errno != errno.ENOMEM:
+            raise
+        raise ResourceExhausted(message_of("region", "no memory to map", f"{nbytes} bytes")
+                                ) from None
