@@ -132,7 +132,7 @@ class BoundTensorsTest : public testing::Test {
       EXPECT_TRUE(
           tensors.Bind(request.operation(), std::move(places), &reservation)
               .ok());
-      owns_input_ = tensors.IsConstant(PositionOf(Operand::kInput));
+      owns_input_ = tensors.AreConstant({PositionOf(Operand::kInput)});
       const auto plan = *Onednn().MakePlan(request.operation(), {.threads = 1});
       RunBuffers run =
           *tensors.BringIn(as_planned ? plan.get() : nullptr, Onednn(), 2);
