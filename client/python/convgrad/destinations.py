@@ -35,6 +35,8 @@ def destinations_of(operation: Operation, kept: Mapping[str, str], out: Mapping[
 
     Raises InvalidArgument for an array that a result can't be received into.
     """
+    if not out:
+        return Destinations(kept)
     wanted = dict(operation.results)
     taken = {f"operand {name}": np.frombuffer(payload, np.uint8)
              for name, payload in payloads.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,17 +39,15 @@ def name_of_dtype(dtype: npt.DTypeLike, field: str,
     """Returns the name among `known`, e.g. "f32". Raises InvalidArgument naming `field`."""
     if isinstance(dtype, str) and dtype in known:
         return dtype
-    names = [str(one) for one in known.values()]
-    expected = f"{', '.join(names[:-1])} or {names[-1]}"
-    try:
+    found: object = dtype
+    with contextlib.suppress(TypeError):
         found = np.dtype(dtype)
-    except TypeError:
-        raise invalid("DTYPE_MISMATCH", field, dtype, expected) from None
-    for name, one in known.items():
-        # Big-endian arrays are another dtype: the wire is little-endian.
-        if found == one:
-            return name
-    raise invalid("DTYPE_MISMATCH", field, found, expected)
+        for name, one in known.items():
+            # Big-endian arrays are another dtype: the wire is little-endian.
+            if found == one:
+                return name
+    names = [str(one) for one in known.values()]
+    raise invalid("DTYPE_MISMATCH", field, found, f"{', '.join(names[:-1])} or {names[-1]}")
 
 
 def wire_dtype(name: str) -> Any:

@@ -232,7 +232,8 @@ def _checked(metadata: Metadata) -> list[tuple[str, bytes]]:
     pairs = []
     for key, value in metadata:
         text = value if isinstance(value, bytes) else value.encode()
-        if not key.endswith("-bin") and any(not 0x20 <= byte <= 0x7E for byte in text):
+        if not key.endswith("-bin") and not (
+                text.isascii() and text.decode().isprintable()):
             raise ValueError(f"metadata was invalid: {key}")
         pairs.append((key, text))
     return pairs

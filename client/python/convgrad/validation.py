@@ -5,8 +5,9 @@ Follows proto/decode_operation.cc and backends/core/conv_operation_validation.cc
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +34,8 @@ class Operation:
 
     forward: bool
     problem: Problem
-    operands: dict[str, Descriptor]
-    results: list[tuple[str, Descriptor]]
+    operands: Mapping[str, Descriptor]
+    results: Sequence[tuple[str, Descriptor]]
 
 
 def name_of_result(which: Any) -> str:
@@ -46,11 +47,18 @@ def wire_result(name: str) -> Any:
 
 
 def validate(message: operation_pb2.ConvOperation, forward: bool,
-             payload_bytes: Sequence[int]) -> Operation:
+             payload_bytes: Iterable[int]) -> Operation:
     """Returns what the server will compute. Tensors of `message` are inline or kept.
 
     Raises InvalidArgument naming field, found and expected.
     """
+    return _validated(message.SerializeToString(), forward, tuple(payload_bytes))
+
+
+# Trainers make the same calls again and again; half of a tiny call's preparation was this.
+@functools.lru_cache(maxsize=1024)
+def _validated(serialized: bytes, forward: bool, payload_bytes: tuple[int, ...]) -> Operation:
+    message = operation_pb2.ConvOperation.FromString(serialized)
     problem = resolve(message.problem)
     operands = {name: _stated(getattr(message.operands, name), name, problem)
                 for name in OPERANDS if message.operands.HasField(name)}
@@ -70,7 +78,7 @@ def validate(message: operation_pb2.ConvOperation, forward: bool,
     return operation
 
 
-def operand_dtype(operands: dict[str, Descriptor]) -> str:
+def operand_dtype(operands: Mapping[str, Descriptor]) -> str:
     return next((operands[n].dtype for n in _PRIMARY if n in operands), "f32")
 
 
