@@ -2,23 +2,27 @@
 // in one run, as one JSON object a line. tests/bench/run starts the servers and
 // makes tables and a plot of it.
 //
-//   rpc_ratio --part=layers|tiny|batch|clients --tcp=HOST:PORT
+//   rpc_ratio --part=layers|tiny|batch|clients|asked --tcp=HOST:PORT
 //             [--unix=unix:PATH] [--regions=unix:PATH] [--dtype=f32,bf16]
 //             [--threads=N] [--repeat=7] [--torch_python=PATH] PROBLEM...
 //
 // Names: "onednn" is the library in this process, without reorders; "socket",
 // "grpc" and "copy" move the same bytes and compute nothing; "torch" is PyTorch
 // in a process of its own. Calls: "tcp", "unix", "stream" (over TCP), "region"
-// (tensors copied to shared memory and from it), "region_in_place".
+// (tensors copied to shared memory and from it), "region_in_place". The part
+// "asked" is raced by another program: it runs the problem as often as each
+// line read says ("NAME COUNT"), and prints those milliseconds on one line.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <functional>
+#include <iostream>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/strings/str_cat.h"
@@ -29,7 +33,7 @@
 #include "tests/bench/floors.h"
 #include "tests/bench/subject.h"
 
-ABSL_FLAG(std::string, part, "layers", "layers, tiny, batch or clients");
+ABSL_FLAG(std::string, part, "layers", "layers, tiny, batch, clients or asked");
 ABSL_FLAG(std::string, tcp, "", "server, HOST:PORT");
 ABSL_FLAG(std::string, unix, "", "the same server, unix:PATH");
 ABSL_FLAG(std::string, regions, "", "its side socket, unix:PATH");
@@ -95,6 +99,25 @@ void Race(const Task& task, std::vector<Contestant> contestants) {
     }
   }
   for (const Contestant& contestant : contestants) Print(task, contestant);
+}
+
+// Runs what each line read asks for.
+void RunAsked(const std::vector<Contestant>& contestants) {
+  std::string name;
+  for (int count; std::cin >> name >> count;) {
+    const auto found =
+        absl::c_find_if(contestants, [&](const Contestant& contestant) {
+          return contestant.name == name;
+        });
+    if (found == contestants.end()) {
+      Fail(absl::InvalidArgumentError(absl::StrCat("no contestant ", name)));
+    }
+    for (int i = 0; i < count; ++i) {
+      std::printf("%.4f ", absl::ToDoubleMilliseconds(found->run()));
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
 }
 
 template <typename T>
@@ -186,11 +209,13 @@ void AddCalls(const Task& task, bool streams,
 
 void RunAlone(const Task& task) {
   std::vector<Contestant> contestants;
-  const bool tiny = absl::GetFlag(FLAGS_part) == "tiny";
+  const std::string part = absl::GetFlag(FLAGS_part);
+  const bool tiny = part == "tiny";
   AddLibrary(task, &contestants);
   if (!tiny) AddTorch(task, &contestants);
   AddMovers(task, &contestants);
   AddCalls(task, !tiny, &contestants);
+  if (part == "asked") return RunAsked(contestants);
   Race(task, std::move(contestants));
 }
 
