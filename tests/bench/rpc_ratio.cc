@@ -105,10 +105,9 @@ void Race(const Task& task, std::vector<Contestant> contestants) {
 void RunAsked(const std::vector<Contestant>& contestants) {
   std::string name;
   for (int count; std::cin >> name >> count;) {
-    const auto found =
-        absl::c_find_if(contestants, [&](const Contestant& contestant) {
-          return contestant.name == name;
-        });
+    const auto found = absl::c_find_if(
+        contestants,
+        [&](const Contestant& contestant) { return contestant.name == name; });
     if (found == contestants.end()) {
       Fail(absl::InvalidArgumentError(absl::StrCat("no contestant ", name)));
     }

@@ -154,6 +154,29 @@ def test_torch_shares_it(near):
         assert region.empty(256).nbytes == 1024
 
 
+def test_an_offloaded_layer_leaves_tensors_there(near, monkeypatch):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Conv2d(3, 4, 3, padding=1)
+    for parameter in model.parameters():  # integers: sums are exact
+        parameter.data = torch.randint(-3, 4, parameter.shape).float()
+    x = torch.randint(-3, 4, (2, 3, 16, 16)).float()
+    expected = model(x).square().sum()
+    wanted, = torch.autograd.grad(expected, model.weight)
+    sent, send = [], near._send
+    monkeypatch.setattr(near, "_send", lambda slot, call, deadline: (
+        sent.append(len(call.message)), send(slot, call, deadline))[1])
+    with near.region(2**20) as region:
+        weight = torch.from_numpy(region.empty(model.weight.shape))
+        model.weight = torch.nn.Parameter(weight.copy_(model.weight.detach()))
+        x = torch.from_numpy(region.empty(x.shape)).copy_(x)
+        sent.clear()
+        convgrad.torch.offload(model, near)
+        found, = torch.autograd.grad(model(x).square().sum(), model.weight)
+        assert torch.equal(found, wanted)
+        forward, backward = sent
+        assert forward < 600 and backward < 4 * 2 * 4 * 16 * 16 + 600  # grad_output is sent
+
+
 def test_what_it_held_ends_with_it(near, tmp_path, rng):
     dy, x, w = operands(rng)
     match = "found an array of a region that was closed, or whose server has ended"
