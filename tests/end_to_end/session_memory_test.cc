@@ -25,7 +25,7 @@ class SessionMemory : public ::testing::Test {
   // Opens and uses sessions of `bytes`, and closes or leaves them.
   void Use(int count, int64_t bytes, bool close) {
     v1::OpenSessionRequest open;
-    open.set_lease_seconds(15);
+    open.set_lease_seconds(25);
     for (int i = 0; i < count; ++i) {
       sessions_.push_back(std::make_unique<SessionClient>(channel_, open));
       SessionClient& session = *sessions_.back();
