@@ -101,6 +101,11 @@ class Plan {
   // Bytes of the tape that Run writes or reads, where the operation has one
   // (ProgramOperation).
   virtual int64_t tape_bytes() const { return 0; }
+  // Of a program: the steps that are computed together, by their results, in
+  // the order that they are computed in. A value is rounded once, where its
+  // group writes it: each group's last one. Empty: every step is a group of its
+  // own.
+  virtual std::vector<std::vector<std::string>> groups() const { return {}; }
   // Bytes that the plan itself holds, for the plan cache's bound.
   virtual int64_t resident_bytes() const = 0;
   // What computes it, e.g. "jit:avx512_core", one name per pass, for people.

@@ -121,6 +121,7 @@ absl::StatusOr<std::shared_ptr<const ProgramOperation>> ProgramOperation::Make(
   if (request.fetched.empty() && IsForward(request.part)) {
     request.fetched = program.outputs;
   }
+  if (request.part == ProgramPart::kForward) request.recompute = false;
   request.input_gradients.resize(program.inputs.size());
   std::vector<Dims> dims;
   for (const TensorDescriptor& input : request.inputs) {
@@ -211,12 +212,13 @@ std::string ProgramOperation::text() const {
   const std::string wanted(absl::StrJoin(
       request_.input_gradients, "",
       [](std::string* out, bool is) { absl::StrAppend(out, is ? 1 : 0); }));
-  return absl::StrCat(
-      "program ", kParts[static_cast<size_t>(request_.part)], " ",
-      NameOf(request_.compute_dtype), inputs, " fetched ",
-      absl::StrJoin(request_.fetched, ","), " from ",
-      absl::StrJoin(request_.output_gradients, ","), " to ", wanted,
-      request_.parameter_gradients ? " parameters\n" : "\n", program_text_);
+  return absl::StrCat("program ", kParts[static_cast<size_t>(request_.part)],
+                      " ", NameOf(request_.compute_dtype), inputs, " fetched ",
+                      absl::StrJoin(request_.fetched, ","), " from ",
+                      absl::StrJoin(request_.output_gradients, ","), " to ",
+                      wanted, request_.parameter_gradients ? " parameters" : "",
+                      request_.recompute ? " recompute" : "",
+                      request_.fuse ? "\n" : " unfused\n", program_text_);
 }
 
 int64_t ProgramOperation::flops() const {

@@ -43,6 +43,14 @@ struct ProgramRequest {
   std::vector<bool> input_gradients;
   // Backward and train: whether trainable parameters' gradients are.
   bool parameter_gradients = true;
+  // Train and tapes: computes values again in the backward rather than keep
+  // them. Less memory, more time, the same bits. A backward has what the
+  // forward of its tape had.
+  bool recompute = false;
+  // Whether steps may be computed together, so that values between them are
+  // neither rounded nor written. Without, each value can be fetched. A backward
+  // has what the forward of its tape had.
+  bool fuse = true;
   // Of kForwardTape and kBackward: bytes of the tape, as Plan::tape_bytes()
   // says. Not part of the text, so that a plan can be asked for it first.
   int64_t tape_bytes = 0;

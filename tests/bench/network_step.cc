@@ -5,7 +5,7 @@
 //
 //   network_step --program=FILE --input=16x3x224x224 --input=16 --data=FOLDER
 //                [--part=train|forward] [--threads=2] [--block=16|8|0]
-//                [--dtype=f32|bf16] [--native_bf16]
+//                [--dtype=f32|bf16] [--native_bf16] [--recompute]
 //
 // FOLDER has the operands as operand_0, operand_1... in the order of
 // RunBuffers, as bytes; the line "write" writes result_0... there. "steps"
@@ -42,6 +42,7 @@ ABSL_FLAG(std::string, part, "train", "train or forward");
 ABSL_FLAG(int, threads, 2, "threads");
 ABSL_FLAG(int, block, 16, "channels per block; 0: channels last");
 ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16");
+ABSL_FLAG(bool, recompute, false, "compute values again in the backward");
 ABSL_FLAG(bool, native_bf16, false, "bf16 by the CPU's own instructions");
 
 namespace convgrad::bench {
@@ -70,6 +71,7 @@ ProgramRequest RequestOf(std::shared_ptr<const Program> program) {
   request.part = absl::GetFlag(FLAGS_part) == "train" ? ProgramPart::kTrain
                                                       : ProgramPart::kForward;
   request.compute_dtype = *ParseDataType(absl::GetFlag(FLAGS_dtype));
+  request.recompute = absl::GetFlag(FLAGS_recompute);
   const std::vector<std::string> inputs = absl::GetFlag(FLAGS_input);
   for (size_t i = 0; i < request.program->inputs.size(); ++i) {
     TensorDescriptor& tensor = request.inputs.emplace_back();

@@ -341,6 +341,16 @@ TEST_F(NetworkPlans, AValueWithinAGroupCannotBeFetched) {
   EXPECT_THAT(status.message(), testing::HasSubstr("s2"));
 }
 
+TEST_F(NetworkPlans, WithoutFusingEachValueCanBeFetched) {
+  ProgramRequest request = RequestFor(ProgramPart::kTrain);
+  request.fuse = false;
+  request.fetched = {"loss", "b1", "r1", "s2", "b2", "r2", "b4", "s4"};
+  ExpectAsReference(kResidual, request);
+  request.part = ProgramPart::kForward;
+  request.input_gradients = {};
+  ExpectAsReference(kResidual, request);
+}
+
 TEST_F(NetworkPlans, TurnsGiveTheBitsOfARun) {
   const auto operation =
       MakeProgramOperation(kResidual, RequestFor(ProgramPart::kTrain));

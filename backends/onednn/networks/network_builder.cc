@@ -312,4 +312,12 @@ std::vector<bool> NetworkBuilder::Wanted() const {
   return wanted;
 }
 
+std::vector<bool> NetworkBuilder::LastingParameters() const {
+  std::vector<bool> is_lasting(schedule_.buffers().size());
+  for (const auto& [name, buffer] : parameters_) {
+    is_lasting[buffer] = !statistics_.contains(name);
+  }
+  return is_lasting;
+}
+
 }  // namespace convgrad::onednn

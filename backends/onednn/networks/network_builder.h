@@ -103,6 +103,9 @@ class NetworkBuilder {
 
   // By buffer: whether the caller wants it.
   std::vector<bool> Wanted() const;
+  // By buffer: whether it is a parameter that a backward finds as the forward
+  // did, which statistics that the run updates aren't.
+  std::vector<bool> LastingParameters() const;
 
  private:
   const Program& program() const { return operation_.program(); }

@@ -84,6 +84,12 @@ GroupSteps GroupOf(const convgrad::Program& program,
   return group;
 }
 
+std::vector<GroupSteps> EachByItself(const convgrad::Program& program) {
+  std::vector<GroupSteps> groups(program.steps.size());
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].first = i;
+  return groups;
+}
+
 bool TakesConvolution(const ProgramStep& first, const ProgramShapes& shapes) {
   return IsRunningNorm(first) || first.op == Operator::kRelu ||
          first.op == Operator::kRelu6 ||
@@ -111,7 +117,16 @@ void JoinConvolutions(const convgrad::Program& program,
 
 }  // namespace
 
+std::vector<size_t> GroupSteps::members() const {
+  std::vector<size_t> all;
+  for (const size_t member : {convolution, first, add, activation}) {
+    if (member != kNone) all.push_back(member);
+  }
+  return all;
+}
+
 Fusion FusionOf(const ProgramRequest& request) {
+  if (!request.fuse) return Fusion::kNone;
   const bool is_inference = request.part == ProgramPart::kForward &&
                             request.compute_dtype == DataType::kF32;
   return is_inference ? Fusion::kOfInference : Fusion::kOfTraining;
@@ -119,6 +134,7 @@ Fusion FusionOf(const ProgramRequest& request) {
 
 std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
                                    const ProgramShapes& shapes, Fusion fusion) {
+  if (fusion == Fusion::kNone) return EachByItself(program);
   const Uses uses(program);
   std::vector<bool> is_taken(program.steps.size());
   std::vector<GroupSteps> groups;
@@ -156,13 +172,25 @@ std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
   return groups;
 }
 
+std::vector<std::vector<std::string>> NamesOf(
+    const convgrad::Program& program, const std::vector<GroupSteps>& groups) {
+  std::vector<std::vector<std::string>> names;
+  for (const GroupSteps& group : groups) {
+    std::vector<std::string>& results = names.emplace_back();
+    for (const size_t member : group.members()) {
+      results.push_back(program.steps[member].result);
+    }
+  }
+  return names;
+}
+
 std::vector<std::string> HiddenValues(const convgrad::Program& program,
                                       const ProgramShapes& shapes,
                                       Fusion fusion) {
   std::vector<std::string> hidden;
   for (const GroupSteps& group : FindGroups(program, shapes, fusion)) {
-    for (const size_t member : {group.convolution, group.first, group.add}) {
-      if (member == GroupSteps::kNone || member == group.last()) continue;
+    for (const size_t member : group.members()) {
+      if (member == group.last()) continue;
       hidden.push_back(program.steps[member].result);
     }
   }

@@ -38,6 +38,8 @@ struct GroupSteps {
   // A convolution right in front of the first one, or of one of its addends.
   size_t convolution = kNone;
 
+  // Those that there are, in the order that they are computed in.
+  std::vector<size_t> members() const;
   size_t last() const {
     return activation != kNone ? activation : add != kNone ? add : first;
   }
@@ -45,19 +47,25 @@ struct GroupSteps {
 
 // Which steps are fused.
 enum class Fusion {
+  kNone,
   // Those between which a backward needs no value.
   kOfTraining,
   // Convolutions as well, with what follows them: a batch_norm of running
   // statistics, an add, a relu or relu6.
   kOfInference,
 };
-// Returns the one of a forward without a tape in f32, and of everything else.
+// Returns kOfInference of a forward without a tape in f32, kNone where the
+// request says so, and otherwise kOfTraining.
 Fusion FusionOf(const ProgramRequest& request);
 
 // Returns the groups of a program, in an order that has each after those whose
 // results it uses. Steps are fused by the program and its shapes alone.
 std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
                                    const ProgramShapes& shapes, Fusion fusion);
+
+// Returns the groups by the results of their steps, for Plan::groups.
+std::vector<std::vector<std::string>> NamesOf(
+    const convgrad::Program& program, const std::vector<GroupSteps>& groups);
 
 // Returns the values that are never written, because they lie within a group.
 std::vector<std::string> HiddenValues(const convgrad::Program& program,

@@ -12,13 +12,34 @@ int64_t RoundUpToLine(int64_t bytes) {
 namespace {
 
 // The steps in which a buffer is in use, both included.
-struct Lifetime {
-  int first = -1;
-  int last = -1;
+struct Period {
+  int first, last;
 
-  bool is_used() const { return first >= 0; }
-  bool Meets(const Lifetime& other) const {
+  bool Meets(const Period& other) const {
     return first <= other.last && other.first <= last;
+  }
+};
+
+// A second period begins where the buffer is written again.
+struct Lifetime {
+  std::vector<Period> periods;
+  bool is_again = false;
+
+  void Use(int now) {
+    if (periods.empty()) periods.push_back({now, now});
+    periods.back().last = now;
+  }
+  void WriteAgain(int now) {
+    if (!is_again) periods.push_back({now, now});
+    is_again = true;
+  }
+  bool Meets(const Lifetime& other) const {
+    for (const Period& period : periods) {
+      for (const Period& another : other.periods) {
+        if (period.Meets(another)) return true;
+      }
+    }
+    return false;
   }
 };
 
@@ -26,11 +47,11 @@ std::vector<Lifetime> LifetimesOf(const Schedule& schedule) {
   std::vector<Lifetime> lifetimes(schedule.buffers().size());
   int now = 0;
   for (const NetworkStep& step : schedule.steps()) {
+    for (const BufferId buffer : step.writes) {
+      if (step.is_again) lifetimes[buffer].WriteAgain(now);
+    }
     for (const auto* used : {&step.reads, &step.writes}) {
-      for (const BufferId buffer : *used) {
-        if (lifetimes[buffer].first < 0) lifetimes[buffer].first = now;
-        lifetimes[buffer].last = now;
-      }
+      for (const BufferId buffer : *used) lifetimes[buffer].Use(now);
     }
     ++now;
   }
@@ -72,7 +93,7 @@ MemoryMap PlaceBuffers(const Schedule& schedule,
     if (on_tape[i]) {
       map.tape_offsets[i] = map.tape_bytes;
       map.tape_bytes += RoundUpToLine(buffers[i].bytes);
-    } else if (lifetimes[i].is_used()) {
+    } else if (!lifetimes[i].periods.empty()) {
       by_size.push_back(static_cast<BufferId>(i));
     }
   }

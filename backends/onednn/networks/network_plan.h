@@ -10,7 +10,7 @@
 #include "backends/core/backend.h"
 #include "backends/core/program_operation.h"
 #include "backends/onednn/networks/network_builder.h"
-#include "backends/onednn/networks/network_memory.h"
+#include "backends/onednn/networks/network_parts.h"
 #include "backends/onednn/networks/network_prepared.h"
 
 namespace convgrad::onednn {
@@ -18,12 +18,7 @@ namespace convgrad::onednn {
 // Made by MakeNetworkPlan, then immutable.
 class NetworkPlan final : public Plan {
  public:
-  // `schedule` has the steps to run, `memory` a place for all that they use.
-  // `tape` is where RunBuffers has the tape: kOwn says in scratch.
-  // `prepared` tells what depends on its parameters alone.
-  NetworkPlan(const NetworkOptions& options, Schedule schedule,
-              MemoryMap memory, PreparedParts prepared,
-              const NetworkBuffer& tape);
+  NetworkPlan(const NetworkOptions& options, NetworkParts parts);
 
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
   int turns() const override { return static_cast<int>(turns_.size()) - 1; }
@@ -32,6 +27,9 @@ class NetworkPlan final : public Plan {
   int64_t scratch_bytes() const override { return memory_.scratch_bytes; }
   int64_t prepared_weight_bytes() const override { return prepared_.bytes; }
   int64_t tape_bytes() const override { return memory_.tape_bytes; }
+  std::vector<std::vector<std::string>> groups() const override {
+    return groups_;
+  }
   int64_t resident_bytes() const override;
   absl::string_view implementation() const override { return "network"; }
 
@@ -52,6 +50,7 @@ class NetworkPlan final : public Plan {
   const MemoryMap memory_;
   const PreparedParts prepared_;
   const NetworkBuffer tape_;
+  const std::vector<std::vector<std::string>> groups_;
   // By step; empty where it is a function of ours.
   std::vector<dnnl::primitive> primitives_;
   // Where each turn's steps begin, and the last one's end.

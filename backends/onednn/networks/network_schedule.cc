@@ -26,6 +26,18 @@ void Schedule::RunOnlyIf(BufferId flag, size_t begin) {
   }
 }
 
+void Schedule::Insert(std::multimap<size_t, NetworkStep> steps) {
+  std::vector<NetworkStep> all;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const auto [begin, end] = steps.equal_range(i);
+    for (auto step = begin; step != end; ++step) {
+      all.push_back(std::move(step->second));
+    }
+    all.push_back(std::move(steps_[i]));
+  }
+  steps_ = std::move(all);
+}
+
 void Schedule::KeepOnly(size_t begin, size_t end, std::vector<bool> needed) {
   std::vector<NetworkStep> kept;
   for (size_t i = end; i-- > begin;) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -84,6 +85,8 @@ struct NetworkStep {
   BufferId only_if = kNoBuffer;
   // Comes first, and ends the run where what the caller sent can't be.
   std::function<absl::Status(const RunContext&)> check = {};
+  // Whether a step before it wrote the same, which nobody reads any longer.
+  bool is_again = false;
 };
 
 // Thread-compatible value.
@@ -94,6 +97,9 @@ class Schedule {
   }
   BufferId AddBuffer(const NetworkBuffer& buffer);
   void Add(NetworkStep step) { steps_.push_back(std::move(step)); }
+
+  // Inserts steps, each before the one whose index it has, in their order.
+  void Insert(std::multimap<size_t, NetworkStep> steps);
 
   const std::vector<NetworkBuffer>& buffers() const { return buffers_; }
   const std::vector<NetworkStep>& steps() const { return steps_; }

@@ -71,6 +71,29 @@ TEST(FindGroups, OfTwoBatchNormsTheLaterOneTakesTheAdd) {
   EXPECT_THAT(groups.hidden, ElementsAre("c", "d"));
 }
 
+TEST(FindGroups, WithoutFusingEachStepIsByItself) {
+  const Groups groups = GroupsOf(
+      "a = conv(x, w)\n"
+      "b = batch_norm(a, none, none, m, v)\n"
+      "c = relu(b)\n"
+      "output c\n",
+      Fusion::kNone);
+  EXPECT_THAT(groups.results, ElementsAre("a", "b", "c"));
+  EXPECT_THAT(groups.hidden, IsEmpty());
+}
+
+TEST(NamesOf, AGroupHasItsStepsInTheirOrder) {
+  const auto program = ParseProgram(
+      "input x\nparameter w [8, 8, 1, 1]\n"
+      "a = conv(x, w)\nb = batch_norm(a, training=true)\nc = add(x, b)\n"
+      "d = relu(c)\noutput d\n");
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto shapes = InferShapes(*program, {{2, 8, 4, 4}});
+  EXPECT_THAT(
+      NamesOf(*program, FindGroups(*program, *shapes, Fusion::kOfTraining)),
+      ElementsAre(ElementsAre("a"), ElementsAre("b", "c", "d")));
+}
+
 TEST(FindGroups, AnOutputIsNeverHidden) {
   const Groups groups = GroupsOf(
       "a = batch_norm(x, none, none, m, v)\n"

@@ -1,0 +1,215 @@
+#include "backends/onednn/networks/network_parts.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "backends/core/status.h"
+#include "backends/onednn/networks/network_groups.h"
+#include "backends/onednn/networks/network_guard.h"
+#include "backends/onednn/networks/network_recompute.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// A schedule of the whole forward and, if there is one, the backward.
+struct WholeSchedule {
+  Schedule schedule;
+  ForwardAndBackward parts;
+
+  // By buffer, beside the tape.
+  std::vector<bool>& wanted() { return parts.is_result; }
+};
+
+using Groups = std::vector<std::unique_ptr<NetworkGroup>>;
+
+absl::StatusOr<Groups> AddGroups(Fusion fusion, NetworkBuilder* builder) {
+  const Program& program = builder->operation().program();
+  Groups groups;
+  for (const GroupSteps& steps :
+       FindGroups(program, builder->shapes(), fusion)) {
+    groups.push_back(MakeGroup(program, builder->shapes(), steps));
+  }
+  for (const auto& group : groups) RETURN_IF_ERROR(group->Forward(builder));
+  return groups;
+}
+
+absl::Status AddForward(Fusion fusion, NetworkBuilder* builder) {
+  RETURN_IF_ERROR(AddGroups(fusion, builder).status());
+  builder->FetchValues();
+  return absl::OkStatus();
+}
+
+// Returns a forward without a backward.
+WholeSchedule ForwardOnly(Schedule schedule, std::vector<bool> wanted) {
+  const size_t end = schedule.steps().size();
+  return {std::move(schedule), {end, end, std::move(wanted), {}}};
+}
+
+// Returns the forward with more steps fused, and, where that has a condition,
+// behind it the steps that do it again without where the condition isn't met.
+absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
+                                             const NetworkOptions& options) {
+  NetworkBuilder fused(operation, options, false);
+  RETURN_IF_ERROR(AddForward(Fusion::kOfInference, &fused));
+  std::vector<bool> wanted = fused.Wanted();
+  if (!fused.may_repeat()) {
+    return ForwardOnly(std::move(fused.schedule()), std::move(wanted));
+  }
+  for (const BufferId values : fused.fetched()) {
+    fused.RepeatIf(AddFiniteCheck(values, &fused.schedule()));
+  }
+  const BufferId flag = AddAnyOf(fused.repeats_if(), &fused.schedule());
+  const size_t end = fused.schedule().steps().size();
+  NetworkBuilder plain(operation, options, false, std::move(fused.schedule()));
+  RETURN_IF_ERROR(AddForward(Fusion::kOfTraining, &plain));
+  plain.schedule().RunOnlyIf(flag, end);
+  std::vector<bool> wanted_again = plain.Wanted();
+  std::transform(wanted.begin(), wanted.end(), wanted_again.begin(),
+                 wanted_again.begin(), std::logical_or<bool>());
+  wanted_again[flag] = true;
+  return ForwardOnly(std::move(plain.schedule()), std::move(wanted_again));
+}
+
+absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
+                                            const NetworkOptions& options,
+                                            bool everything) {
+  const Fusion fusion = FusionOf(operation.request());
+  if (fusion == Fusion::kOfInference) return BuildInference(operation, options);
+  NetworkBuilder builder(operation, options, everything);
+  ASSIGN_OR_RETURN(const Groups groups, AddGroups(fusion, &builder));
+  ForwardAndBackward parts;
+  parts.forward_end = builder.schedule().steps().size();
+  builder.FetchValues();
+  parts.backward_begin = builder.schedule().steps().size();
+  if (builder.has_backward()) {
+    builder.BeginBackward();
+    for (size_t i = groups.size(); i-- > 0;) {
+      RETURN_IF_ERROR(groups[i]->Backward(&builder));
+    }
+    builder.EndBackward();
+  }
+  parts.is_result = builder.Wanted();
+  parts.is_lasting = builder.LastingParameters();
+  return WholeSchedule{std::move(builder.schedule()), std::move(parts)};
+}
+
+// Returns which buffers the forward writes and some backward reads.
+std::vector<bool> FindTape(WholeSchedule everything) {
+  const size_t backward_begin = everything.parts.backward_begin;
+  std::vector<bool> is_written(everything.schedule.buffers().size());
+  for (size_t i = 0; i < backward_begin; ++i) {
+    for (const BufferId buffer : everything.schedule.steps()[i].writes) {
+      is_written[buffer] = true;
+    }
+  }
+  everything.schedule.KeepOnly(
+      backward_begin, everything.schedule.steps().size(), everything.wanted());
+  std::vector<bool> on_tape(everything.schedule.buffers().size());
+  for (const NetworkStep& step : everything.schedule.steps()) {
+    for (const BufferId buffer : step.reads) {
+      const bool is_own =
+          everything.schedule.buffers()[buffer].area == Area::kOwn;
+      on_tape[buffer] = is_own && is_written[buffer];
+    }
+  }
+  for (const NetworkStep& step : everything.schedule.steps()) {
+    if (!step.is_again) continue;
+    for (const BufferId buffer : step.writes) on_tape[buffer] = false;
+  }
+  return on_tape;
+}
+
+// What a forward and a backward agree on that are planned apart.
+struct Agreement {
+  std::vector<bool> on_tape;
+  std::vector<RepeatedSegment> repeated;
+};
+
+absl::StatusOr<Agreement> AgreeOnTape(const ProgramOperation& operation,
+                                      const NetworkOptions& options) {
+  ASSIGN_OR_RETURN(WholeSchedule everything,
+                   BuildSchedule(operation, options, true));
+  Agreement agreement;
+  if (operation.request().recompute) {
+    agreement.repeated =
+        FindRepeatedSegments(everything.schedule, everything.parts);
+    RepeatSegments(agreement.repeated, everything.parts.backward_begin,
+                   &everything.schedule);
+  }
+  agreement.on_tape = FindTape(std::move(everything));
+  return agreement;
+}
+
+absl::StatusOr<NetworkParts> BuildForwardTape(const ProgramOperation& operation,
+                                              const NetworkOptions& options) {
+  ASSIGN_OR_RETURN(Agreement agreement, AgreeOnTape(operation, options));
+  ASSIGN_OR_RETURN(WholeSchedule whole,
+                   BuildSchedule(operation, options, true));
+  std::vector<bool>& on_tape = agreement.on_tape;
+  std::transform(on_tape.begin(), on_tape.end(), whole.wanted().begin(),
+                 whole.wanted().begin(), std::logical_or<bool>());
+  whole.schedule.KeepOnly(0, whole.parts.backward_begin, whole.wanted());
+  MemoryMap memory = PlaceBuffers(whole.schedule, on_tape);
+  return NetworkParts{std::move(whole.schedule),
+                      std::move(memory),
+                      {0, Area::kResult, operation.ResultUses().size() - 1}};
+}
+
+absl::StatusOr<NetworkParts> BuildBackward(const ProgramOperation& operation,
+                                           const NetworkOptions& options) {
+  ASSIGN_OR_RETURN(Agreement agreement, AgreeOnTape(operation, options));
+  ASSIGN_OR_RETURN(WholeSchedule whole,
+                   BuildSchedule(operation, options, false));
+  // Buffers of a forward have the same numbers, whatever backward follows.
+  agreement.on_tape.resize(whole.schedule.buffers().size());
+  const size_t begin = whole.parts.backward_begin;
+  RepeatSegments(agreement.repeated, begin, &whole.schedule);
+  whole.schedule.KeepOnly(begin, whole.schedule.steps().size(), whole.wanted());
+  MemoryMap memory = PlaceBuffers(whole.schedule, agreement.on_tape);
+  return NetworkParts{
+      std::move(whole.schedule), std::move(memory), {0, Area::kOperand, 0}};
+}
+
+absl::StatusOr<NetworkParts> BuildWithoutTape(const ProgramOperation& operation,
+                                              const NetworkOptions& options) {
+  ASSIGN_OR_RETURN(WholeSchedule whole,
+                   BuildSchedule(operation, options, false));
+  if (operation.request().recompute) {
+    RepeatSegments(FindRepeatedSegments(whole.schedule, whole.parts),
+                   whole.parts.backward_begin, &whole.schedule);
+  }
+  whole.schedule.KeepOnly(0, whole.schedule.steps().size(), whole.wanted());
+  const std::vector<bool> on_tape(whole.schedule.buffers().size());
+  MemoryMap memory = PlaceBuffers(whole.schedule, on_tape);
+  return NetworkParts{std::move(whole.schedule), std::move(memory), {}};
+}
+
+absl::StatusOr<NetworkParts> Build(const ProgramOperation& operation,
+                                   const NetworkOptions& options) {
+  switch (operation.request().part) {
+    case ProgramPart::kForwardTape:
+      return BuildForwardTape(operation, options);
+    case ProgramPart::kBackward:
+      return BuildBackward(operation, options);
+    case ProgramPart::kForward:
+    case ProgramPart::kTrain:
+      break;
+  }
+  return BuildWithoutTape(operation, options);
+}
+
+}  // namespace
+
+absl::StatusOr<NetworkParts> BuildNetworkParts(
+    const ProgramOperation& operation, const NetworkOptions& options) {
+  ASSIGN_OR_RETURN(NetworkParts parts, Build(operation, options));
+  parts.groups = NamesOf(operation.program(),
+                         FindGroups(operation.program(), operation.shapes(),
+                                    FusionOf(operation.request())));
+  parts.prepared = FindPrepared(parts.schedule, operation.weight_positions());
+  return parts;
+}
+
+}  // namespace convgrad::onednn
