@@ -90,6 +90,9 @@ v1::RunProgramRequest EncodeRun(const ProgramRun& run) {
   request.mutable_fetched()->Assign(run.fetched.begin(), run.fetched.end());
   request.set_compute_dtype(EncodeDataType(run.compute_dtype));
   request.set_tape(run.tape);
+  if (!run.fuse) request.set_fuse(false);
+  request.set_recompute(run.recompute);
+  request.set_report_groups(run.report_groups);
   if (run.backward) *request.mutable_backward() = *run.backward;
   if (run.update) *request.mutable_update() = *run.update;
   return request;

@@ -43,6 +43,14 @@ struct ProgramRun {
   // Needs such a backward: steps the parameters, too, so that one call is a
   // whole step of training, all or nothing.
   std::optional<v1::UpdateParametersRequest> update = std::nullopt;
+  // Whether values between steps that are computed together are neither rounded
+  // nor written; without, every value can be fetched.
+  bool fuse = true;
+  // Computes values again in the backward instead of keeping them: less memory,
+  // more time, the same bits.
+  bool recompute = false;
+  // Asks for the report's groups.
+  bool report_groups = false;
   // True of a run that changes the session though it has no tape and no
   // backward: a batch_norm or dropout of its program is training.
   bool is_change = false;

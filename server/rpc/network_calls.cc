@@ -23,6 +23,15 @@ absl::Status NoProgram(const std::string& path, const std::string& name) {
                     "the name of a program that the session has loaded"});
 }
 
+// Returns the plan's groups, of which each has a step at least.
+std::vector<std::vector<std::string>> GroupsOf(const Plan& plan,
+                                               const Program& program) {
+  std::vector<std::vector<std::string>> groups = plan.groups();
+  if (!groups.empty()) return groups;
+  for (const ProgramStep& step : program.steps) groups.push_back({step.result});
+  return groups;
+}
+
 }  // namespace
 
 LoadProgramCall::LoadProgramCall(const CallServices& services,
@@ -99,7 +108,7 @@ absl::StatusOr<std::shared_ptr<const Program>> ProgramCall::FindProgram(
   return found->second->program;
 }
 
-absl::Status ProgramCall::Choose(ProgramRequest request) {
+absl::Status ProgramCall::Choose(ProgramRequest request, bool report_groups) {
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
   sample()->operation = std::string(operation_->name());
   sample()->dtype = std::string(NameOf(operation_->dtype()));
@@ -107,12 +116,15 @@ absl::Status ProgramCall::Choose(ProgramRequest request) {
   ASSIGN_OR_RETURN(const Router::Choice route,
                    services().router->Route(*operation_, {"", {true, 0}}));
   backend_ = route.backend;
-  if (request.part != ProgramPart::kForwardTape) return absl::OkStatus();
+  const bool has_tape = request.part == ProgramPart::kForwardTape;
+  if (!has_tape && !report_groups) return absl::OkStatus();
   // The tape is as large as the plan says, so the plan comes first.
   const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
                    services().scheduler->PlanFor(*backend_, *operation_));
   sample()->times.plan.Add(start, absl::Now());
+  if (report_groups) groups_ = GroupsOf(*plan, *request.program);
+  if (!has_tape) return absl::OkStatus();
   request.tape_bytes = plan->tape_bytes();
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));
   return absl::OkStatus();
@@ -188,6 +200,9 @@ void ProgramCall::EncodeRunReport(const JobOutcome& outcome,
         absl::ToDoubleSeconds(time);
   }
   report->set_tape_bytes(operation_->request().tape_bytes);
+  for (const std::vector<std::string>& group : groups_) {
+    report->add_groups()->mutable_values()->Assign(group.begin(), group.end());
+  }
 }
 
 }  // namespace convgrad

@@ -45,8 +45,9 @@ class ProgramCall : public UnaryCall {
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const Program>> FindProgram(
       const std::string& name);
-  // Makes the operation and chooses who computes it.
-  absl::Status Choose(ProgramRequest request);
+  // Makes the operation and chooses who computes it. Its report has the groups
+  // of steps if `report_groups`.
+  absl::Status Choose(ProgramRequest request, bool report_groups = false);
   // Adds the places of the program's parameters.
   absl::Status PlaceParameters(std::vector<TensorPlace>* operands);
   // Adds the place of a result that goes back by message as `name`.
@@ -75,6 +76,8 @@ class ProgramCall : public UnaryCall {
     size_t position;  // among the operation's results
   };
   std::vector<Returned> returned_;
+  // By the results of their steps; empty if nobody asked.
+  std::vector<std::vector<std::string>> groups_;
 };
 
 class RunProgramCall final : public ProgramCall {

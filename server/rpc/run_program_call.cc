@@ -72,6 +72,8 @@ absl::StatusOr<ProgramRequest> RunProgramCall::DecodeRun(
                         absl::StrCat(inputs.size(), " tensors"),
                         absl::StrCat("the program's ", run.inputs.size()));
   }
+  if (head.has_fuse()) run.fuse = head.fuse();
+  run.recompute = head.recompute();
   run.fetched.assign(head.fetched().begin(), head.fetched().end());
   if (!head.tape().empty()) run.part = ProgramPart::kForwardTape;
   if (!head.has_backward()) return run;
@@ -100,7 +102,7 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
                    PlaceNamed(head.inputs(), std::move(payloads), "inputs",
                               session(), services().regions));
   ASSIGN_OR_RETURN(ProgramRequest run, DecodeRun(head, inputs));
-  RETURN_IF_ERROR(Choose(std::move(run)));
+  RETURN_IF_ERROR(Choose(std::move(run), head.report_groups()));
   const Program& program = operation_->program();
   RETURN_IF_ERROR(CheckIsChange(head, program));
   TensorPlaces places;

@@ -130,7 +130,8 @@ def drop_programs(*names: str, tapes: Iterable[str] = (),
 def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
         backward: Backward | None = None, update: Update | None = None,
-        change: bool = False, timeout: float | None = None) -> Call[Run]:
+        change: bool = False, fuse: bool = True, recompute: bool = False,
+        report_groups: bool = False, timeout: float | None = None) -> Call[Run]:
     """Runs a loaded program on inputs: arrays, or names of kept tensors.
 
     Returns the values named in `fetched`, by default the program's outputs. Under the name
@@ -139,8 +140,15 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
     parameters are stepped by them: a whole step of training, all or nothing. Each of them
     changes the session; `change=True` says so of another run, whose batch_norm or dropout
     is training (Program.is_training).
+
+    The server computes some steps together, which neither rounds nor writes the values
+    between them: `report_groups=True` has them listed in the report, and `fuse=False`, with
+    bits of its own, makes every value one that can be fetched. `recompute=True` has a
+    backward compute values again that it would keep: less memory, more time, the same bits.
     """
-    request = network_pb2.RunProgramRequest(program=program, fetched=fetched, tape=tape)
+    request = network_pb2.RunProgramRequest(
+        program=program, fetched=fetched, tape=tape, fuse=None if fuse else False,
+        recompute=recompute, report_groups=report_groups)
     request.compute_dtype = layouts.wire_dtype(
         layouts.name_of_dtype(compute_dtype, "compute_dtype", _COMPUTE_DTYPES))
     payloads = _add_tensors(request.inputs, inputs, "inputs")

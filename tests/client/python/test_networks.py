@@ -19,6 +19,48 @@ def test_programs_names_and_attributes():
         program.step("dropout", x, attributes={"p": ["a"]})
 
 
+def test_values_within_a_group_and_recomputation(client):
+    program = convgrad.Program()
+    x = program.input("x")
+    for i in range(8):
+        w = program.parameter(f"w{i}", (16, 16, 3, 3))
+        x = program.step("conv", x, w, None, name=f"a{i}", attributes={"padding": 1})
+        x = program.step("batch_norm", x, None, None, None, None, name=f"b{i}",
+                         attributes={"training": True})
+        x = program.step("relu", x, name=f"c{i}")
+    program.output(x)
+    rng = np.random.default_rng(3)
+    images = rng.normal(size=(2, 16, 8, 8)).astype(np.float32)
+    with client.session() as session:
+        session.put({f"w{i}": rng.normal(size=(16, 16, 3, 3)).astype(np.float32)
+                     for i in range(8)})
+        session.load_program("net", program)
+        fused = session.run("net", {"x": images}, report_groups=True)
+        groups = [list(group.values) for group in fused.report.groups]
+        assert [value for group in groups for value in group] == [
+            f"{value}{i}" for i in range(8) for value in "abc"]
+        hidden = [value for group in groups for value in group[:-1]]
+        assert "b0" in hidden
+        with pytest.raises(convgrad.Unimplemented, match="fetched: found b0"):
+            session.run("net", {"x": images}, fetched=["b0"])
+        apart = session.run("net", {"x": images}, fetched=["b0", "c0", "c7"], fuse=False,
+                            report_groups=True)
+        assert all(len(group.values) == 1 for group in apart.report.groups)
+        np.testing.assert_array_equal(apart.values["c0"], np.maximum(apart.values["b0"], 0))
+        np.testing.assert_allclose(apart.values["c7"], fused.values["c7"], atol=1e-4)
+        assert not session.run("net", {"x": images}).report.groups
+        given = {"c7": np.ones((2, 16, 8, 8), np.float32)}
+        found = []
+        for recompute in (False, True):
+            run = session.run("net", {"x": images}, tape="tape", recompute=recompute)
+            back = session.backward("tape", given, input_gradients=["x"])
+            weights = [session.get(f"w{i}#gradient").tobytes() for i in range(8)]
+            session.drop(*(f"w{i}#gradient" for i in range(8)))
+            found.append((run.report.tape_bytes, back.values["x#gradient"].tobytes(), weights))
+        assert found[1][1:] == found[0][1:]
+        assert found[1][0] < 0.7 * found[0][0]
+
+
 def test_a_programs_calls_without_torch(client):
     program = convgrad.Program()
     x = program.input("x")

@@ -42,7 +42,7 @@ def initial():
     return drawn | {"mean": np.zeros(8, np.float32), "var": np.ones(8, np.float32)}
 
 
-def trained(client, fetched=lambda step: ["loss"], steps=STEPS):
+def trained(client, fetched=lambda step: ["loss"], steps=STEPS, **options):
     """Returns all that the session keeps in the end, and the losses."""
     sgd = convgrad.Update("sgd", [convgrad.ParameterGroup(TRAINED, 0.05, momentum=0.9)])
     rng = np.random.default_rng(2)
@@ -54,7 +54,7 @@ def trained(client, fetched=lambda step: ["loss"], steps=STEPS):
             inputs = {"x": rng.normal(size=(6, 3, 8, 8)).astype(np.float32),
                       "target": rng.integers(0, 5, 6)}
             runs.append(session.submit(session.run, "net", inputs, fetched=fetched(step),
-                                       backward=convgrad.Backward()))
+                                       backward=convgrad.Backward(), **options))
             session.submit(session.update, sgd)
         losses = [run.result().values["loss"].tobytes() for run in runs]
         return {name: session.get(name).tobytes() for name in session.tensors()}, losses
@@ -75,6 +75,10 @@ def test_two_runs(client, expected):
 def test_other_values_that_are_fetched(client, expected):
     others = (["logits"], ["pool"], ["dropped", "logits"], [])
     assert trained(client, lambda step: ["loss", *others[step % len(others)]]) == expected
+
+
+def test_values_that_are_computed_again(client, expected):
+    assert trained(client, recompute=True) == expected
 
 
 def test_replies_that_are_lost_and_repeated(server, expected):

@@ -37,7 +37,7 @@ Tensor = torch.Tensor
 
 
 def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = torch.float32,
-           put: bool = True) -> RemoteNetwork:
+           put: bool = True, recompute: bool = False) -> RemoteNetwork:
     """Puts a model on the server, and returns what stands for it here.
 
         net = convgrad.torch.remote(model, client)
@@ -51,6 +51,8 @@ def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = t
     buffers are copied into it under their own names; `put=False` leaves those that it
     has, as after resuming it. `dtype=torch.bfloat16` computes activations in bf16, as
     autocast does for single calls; parameters and their gradients stay float32.
+    `recompute=True` has backwards compute activations again that the server would keep: less
+    memory there, more time, the same bits.
 
     Errors: Unimplemented naming module and operator for what a server can't compute, some
     of it when the network is first called; AlreadyExists if the session has such names.
@@ -61,7 +63,7 @@ def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = t
     is_own = not isinstance(server, Session)
     session = server.session() if isinstance(server, Client) else server
     try:
-        network = RemoteNetwork(model, session, dtype, is_own)
+        network = RemoteNetwork(model, session, dtype, is_own, recompute)
         if put:
             network.put_new(model)
     except BaseException:
@@ -81,12 +83,13 @@ class RemoteNetwork:
     """
 
     def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
-                 owns_session: bool) -> None:
+                 owns_session: bool, recompute: bool) -> None:
         """remote() makes them."""
         self.model = without_values(model)
         self.session = session
         self.pipeline = Pipeline(session)
         self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-")
+        self.recompute = recompute
         self._dtype = dtype
         self._owns_session = owns_session
         self._variants = Variants(self.model, self.pipeline)
@@ -254,7 +257,8 @@ class RemoteNetwork:
         trainable = variant.imported.trainable
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
-            backward=Backward(leave_parameters=not trainable), update=update)
+            backward=Backward(leave_parameters=not trainable), update=update,
+            recompute=self.recompute)
         self._note_gradients(trainable)
         return future
 
