@@ -64,7 +64,11 @@ ServerGauges ComputeEngine::gauges() const {
   gauges.sessions_expired = sessions.expired();
   gauges.session_repeats = sessions.repeats();
   gauges.session_aborts = sessions.aborts();
-  gauges.kept_tensors = sessions.tensors();
+  const SessionTable::Contents kept = sessions.contents();
+  gauges.kept_tensors = kept.tensors;
+  gauges.kept_programs = kept.programs;
+  gauges.kept_tapes = kept.tapes;
+  gauges.kept_tape_bytes = kept.tape_bytes;
   gauges.kept_bytes = sessions.memory()->used_bytes();
   gauges.kept_capacity_bytes = sessions.memory()->max_bytes();
   for (const ClientQuotas::Use& use : sessions.ClientUses()) {

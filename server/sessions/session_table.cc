@@ -247,13 +247,19 @@ int64_t SessionTable::sessions() const {
   return static_cast<int64_t>(entries_.size());
 }
 
-int64_t SessionTable::tensors() const {
+SessionTable::Contents SessionTable::contents() const {
   MutexLock lock(&mutex_);
-  int64_t tensors = 0;
+  Contents all;
   for (const auto& [id, entry] : entries_) {
-    tensors += static_cast<int64_t>(entry.session->state()->tensors.size());
+    const std::shared_ptr<const KeptState> state = entry.session->state();
+    all.tensors += static_cast<int64_t>(state->tensors.size());
+    all.programs += static_cast<int64_t>(state->programs.size());
+    all.tapes += static_cast<int64_t>(state->tapes.size());
+    for (const auto& [name, tape] : state->tapes) {
+      all.tape_bytes += tape->bytes->size();
+    }
   }
-  return tensors;
+  return all;
 }
 
 int64_t SessionTable::expired() const {

@@ -121,7 +121,14 @@ class SessionTable {
   // See ClientQuotas.
   std::vector<ClientQuotas::Use> ClientUses() const { return quotas_.Uses(); }
   int64_t sessions() const;
-  int64_t tensors() const;
+  // What all sessions keep.
+  struct Contents {
+    int64_t tensors = 0;
+    int64_t programs = 0;
+    int64_t tapes = 0;
+    int64_t tape_bytes = 0;
+  };
+  Contents contents() const;
   int64_t expired() const;  // since the start
 
  private:

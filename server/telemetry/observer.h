@@ -137,7 +137,10 @@ struct ServerGauges {
   int64_t session_repeats = 0;   // likewise
   int64_t session_aborts = 0;    // likewise
   int64_t kept_tensors = 0;
-  int64_t kept_bytes = 0;
+  int64_t kept_programs = 0;
+  int64_t kept_tapes = 0;
+  int64_t kept_tape_bytes = 0;
+  int64_t kept_bytes = 0;  // of all three, shared tensors once
   int64_t kept_capacity_bytes = 0;
   int64_t digest_hits = 0;         // since the start
   int64_t digest_saved_bytes = 0;  // likewise

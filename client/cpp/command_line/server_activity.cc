@@ -134,6 +134,9 @@ ServerActivity ActivityBetween(const MetricsText& before,
   activity.memory_capacity_bytes = after.Sum("convgrad_memory_capacity_bytes");
   activity.sessions = after.Sum("convgrad_sessions");
   activity.kept_tensors = after.Sum("convgrad_kept_tensors");
+  activity.kept_programs = after.Sum("convgrad_kept_programs");
+  activity.kept_tapes = after.Sum("convgrad_kept_tapes");
+  activity.kept_tape_bytes = after.Sum("convgrad_kept_tape_bytes");
   activity.kept_bytes = after.Sum("convgrad_kept_bytes");
   activity.kept_capacity_bytes = after.Sum("convgrad_kept_capacity_bytes");
   activity.plans = after.Sum("convgrad_plan_cache_plans");

@@ -36,8 +36,8 @@ struct ServerActivity {
   // Now.
   double queued = 0, running = 0, waiting_for_memory = 0;
   double memory_bytes = 0, memory_capacity_bytes = 0;
-  double sessions = 0, kept_tensors = 0;
-  double kept_bytes = 0, kept_capacity_bytes = 0;
+  double sessions = 0, kept_tensors = 0, kept_programs = 0, kept_tapes = 0;
+  double kept_tape_bytes = 0, kept_bytes = 0, kept_capacity_bytes = 0;
   double plans = 0, plan_bytes = 0;
   // Share of operations whose plan was there; NaN if there was none.
   double plan_hits = 0;

@@ -286,7 +286,9 @@ void TextOutput::Activity(const ServerActivity& activity) {
       "over %.1f s: %.1f MB/s received, %.1f MB/s sent, %.1f refused a second\n"
       "jobs %.0f waiting, %.0f running; %.0f calls wait for memory\n"
       "memory %.1f of %.1f MB; %.0f plans in %.1f MB, %s hits\n"
-      "sessions %.0f, with %.0f tensors in %.1f of %.1f MB\n\n",
+      "sessions %.0f, with %.0f tensors, %.0f programs and %.0f tapes (%.1f "
+      "MB) "
+      "in %.1f of %.1f MB\n\n",
       absl::ToDoubleSeconds(activity.elapsed),
       Megabytes(activity.received_rate), Megabytes(activity.sent_rate),
       activity.rejection_rate, activity.queued, activity.running,
@@ -296,8 +298,9 @@ void TextOutput::Activity(const ServerActivity& activity) {
       std::isnan(activity.plan_hits)
           ? "no"
           : absl::StrFormat("%.1f %%", 100 * activity.plan_hits),
-      activity.sessions, activity.kept_tensors, Megabytes(activity.kept_bytes),
-      Megabytes(activity.kept_capacity_bytes));
+      activity.sessions, activity.kept_tensors, activity.kept_programs,
+      activity.kept_tapes, Megabytes(activity.kept_tape_bytes),
+      Megabytes(activity.kept_bytes), Megabytes(activity.kept_capacity_bytes));
   std::cout
       << "method                   calls/s  errors/s    p50 ms    p99 ms\n";
   for (const MethodActivity& method : activity.methods) {

@@ -40,6 +40,9 @@ constexpr char kMetrics[] =
     "convgrad_memory_used_bytes 6\n"
     "convgrad_sessions 7\n"
     "convgrad_kept_tensors 8\n"
+    "convgrad_kept_programs 11\n"
+    "convgrad_kept_tapes 12\n"
+    "convgrad_kept_tape_bytes 13\n"
     "convgrad_kept_bytes 9\n"
     "convgrad_kept_capacity_bytes 10\n";
 
@@ -77,6 +80,9 @@ TEST(ServerActivity, IsRatesAndQuantilesBetweenTwoLooks) {
   EXPECT_EQ(activity.memory_bytes, 6);
   EXPECT_EQ(activity.sessions, 7);
   EXPECT_EQ(activity.kept_tensors, 8);
+  EXPECT_EQ(activity.kept_programs, 11);
+  EXPECT_EQ(activity.kept_tapes, 12);
+  EXPECT_EQ(activity.kept_tape_bytes, 13);
   EXPECT_EQ(activity.kept_bytes, 9);
   EXPECT_EQ(activity.kept_capacity_bytes, 10);
   EXPECT_TRUE(std::isnan(activity.plan_hits));

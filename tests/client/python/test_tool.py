@@ -245,7 +245,7 @@ def test_top_shows_sessions():
     server.kill()
     assert (table["sessions"], table["kept_tensors"]) == (1, 1)
     assert 4 << 20 <= table["kept_bytes"] < table["kept_capacity_bytes"]
-    assert "sessions 1, with 1 tensors in 4." in text
+    assert "sessions 1, with 1 tensors, 0 programs and 0 tapes (0.0 MB) in 4." in text
 
 
 def typed(command, keys, expected, **environment):
