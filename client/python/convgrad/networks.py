@@ -147,8 +147,10 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
     backward compute values again that it would keep: less memory, more time, the same bits.
     """
     request = network_pb2.RunProgramRequest(
-        program=program, fetched=fetched, tape=tape, fuse=None if fuse else False,
-        recompute=recompute, report_groups=report_groups)
+        program=program, fetched=fetched, tape=tape, recompute=recompute,
+        report_groups=report_groups)
+    if not fuse:
+        request.fuse = False
     request.compute_dtype = layouts.wire_dtype(
         layouts.name_of_dtype(compute_dtype, "compute_dtype", _COMPUTE_DTYPES))
     payloads = _add_tensors(request.inputs, inputs, "inputs")
