@@ -5,13 +5,9 @@ Each package but PyTorch comes with `deploy/dependencies peers`; what isn't inst
 left out of a measurement.
 """
 
-import atexit
-import functools
 import importlib.util
-import multiprocessing
 import os
 import secrets
-import socket
 import tempfile
 import threading
 
@@ -19,6 +15,7 @@ import torch
 from networks_models import make
 from networks_runners import InProcess
 from torch.distributed import rpc
+from torch_rpc_worker import start_worker
 
 
 def _exported(name, images, folder):
@@ -141,35 +138,11 @@ def _call_held(method, *arguments):
         return getattr(_held[0], method)(*arguments)
 
 
-def _join(name, rank, port):
-    rpc.init_rpc(name, rank=rank, world_size=2,
-                 rpc_backend_options=rpc.TensorPipeRpcBackendOptions(
-                     init_method=f"tcp://127.0.0.1:{port}", rpc_timeout=600))
-
-
-def _serve(port):
-    _join("worker", 1, port)
-    rpc.shutdown()  # returns once the caller is done
-
-
-@functools.cache
-def _start_worker():
-    """Starts the worker, which lives as long as this process: one that has joined a group
-    before can't join another with a process that hasn't."""
-    os.environ["TP_SOCKET_IFNAME"] = "lo"
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    multiprocessing.get_context("spawn").Process(
-        target=_serve, args=(port,), daemon=True).start()
-    _join("caller", 0, port)
-    atexit.register(rpc.shutdown)
-
-
 class TorchRpc:
     """A worker of torch RPC. Training steps are submitted without waiting."""
 
     def __init__(self, name, dtype):
-        _start_worker()
+        start_worker()
         rpc.rpc_sync("worker", _hold, (name, dtype, torch.get_num_threads()))
 
     def train(self, images, labels, steps):

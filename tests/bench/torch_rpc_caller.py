@@ -7,15 +7,13 @@ Runs it as often as each line read says ("rpc COUNT") and prints milliseconds. T
 channels last, as PyTorch computes them fastest.
 """
 
-import multiprocessing
-import os
 import re
-import socket
 import sys
 import time
 
 import torch
 from torch.distributed import rpc
+from torch_rpc_worker import start_worker
 
 
 def backward(grad_output, data, weight, settings):
@@ -24,19 +22,6 @@ def backward(grad_output, data, weight, settings):
     return torch.ops.aten.convolution_backward(
         grad_output, data, weight, [weight.shape[0]], [stride] * 2, [pad] * 2, [1, 1],
         False, [0, 0], 1, wanted)
-
-
-def join(name, rank, port):
-    os.environ["TP_SOCKET_IFNAME"] = "lo"
-    # Without the transports through shared memory, which are quicker and no network.
-    options = rpc.TensorPipeRpcBackendOptions(
-        init_method=f"tcp://127.0.0.1:{port}", _transports=["uv"], _channels=["basic"])
-    rpc.init_rpc(name, rank=rank, world_size=2, rpc_backend_options=options)
-
-
-def serve(port):
-    join("worker", 1, port)
-    rpc.shutdown()  # returns once the caller is done
 
 
 def arguments_of(problem, dtype):
@@ -56,11 +41,7 @@ def arguments_of(problem, dtype):
 
 def main():
     problem, dtype = sys.argv[1], {"f32": torch.float32, "bf16": torch.bfloat16}[sys.argv[2]]
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    worker = multiprocessing.get_context("spawn").Process(target=serve, args=(port,))
-    worker.start()
-    join("caller", 0, port)
+    start_worker()
     arguments = arguments_of(problem, dtype)
     for line in sys.stdin:
         times = []
@@ -70,7 +51,6 @@ def main():
             times.append(1e3 * (time.perf_counter() - start))
             del result
         print(*(f"{one:.4f}" for one in times), flush=True)
-    rpc.shutdown()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "tests/conformance/program_accuracy.h"
 #include "tests/conformance/program_run.h"
+#include "tests/conformance/program_update.h"
 #include "tests/conformance/random_program.h"
 
 namespace convgrad::testing_support {
@@ -100,6 +101,7 @@ void CheckAccuracy(const Backend& backend, const ProgramCase& given,
     const ProgramTruth truth = TruthOf(**operation, data);
     EXPECT_TRUE(IsAccurate(*got, truth, dtype, !is_near_kink))
         << (is_train ? "train " : "tape ") << NameOf(dtype);
+    CheckUpdate(backend, *given.program, data.values, got->gradients, seed);
     // Inference may fuse more.
     const auto inferred = RunProgram(
         backend, RequestOf(given, ProgramPart::kForward, dtype), data);

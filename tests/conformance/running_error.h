@@ -1,0 +1,61 @@
+// Arithmetic in f64 that bounds how far the same arithmetic in f32 may be off.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+namespace convgrad::testing_support {
+
+inline constexpr double kF32Roundoff = 0x1p-24;
+// Allowed for underflow, whether or not subnormal numbers are flushed to 0.
+inline constexpr double kF32Smallest = 0x1p-126;
+
+// The result of f64 arithmetic with a bound of how far f32 arithmetic on the
+// same operands may be from it. Each operation passes on what its operands are
+// off by, and adds one rounding of its own result: the standard running error
+// analysis, so that the bound follows from the formula alone. A fused
+// multiply-add rounds less often and is within it.
+struct Bounded {
+  double value = 0;
+  double error = 0;
+};
+
+// What an operand of f32 is: exact.
+inline Bounded Exact(double value) { return {value, 0}; }
+
+inline Bounded RoundedOnce(double value, double passed_on) {
+  return {value, passed_on + kF32Roundoff * (std::fabs(value) + passed_on) +
+                     kF32Smallest};
+}
+
+// A number that is rounded to f32 before it is used.
+inline Bounded Constant(double value) { return RoundedOnce(value, 0); }
+
+inline Bounded operator+(Bounded a, Bounded b) {
+  return RoundedOnce(a.value + b.value, a.error + b.error);
+}
+
+inline Bounded operator-(Bounded a, Bounded b) {
+  return a + Bounded{-b.value, b.error};
+}
+
+inline Bounded operator*(Bounded a, Bounded b) {
+  return RoundedOnce(a.value * b.value, std::fabs(a.value) * b.error +
+                                            std::fabs(b.value) * a.error +
+                                            a.error * b.error);
+}
+
+inline Bounded operator/(Bounded a, Bounded b) {
+  const double quotient = a.value / b.value;
+  return RoundedOnce(quotient, (a.error + std::fabs(quotient) * b.error) /
+                                   (std::fabs(b.value) - b.error));
+}
+
+inline Bounded Root(Bounded a) {
+  const double root = std::sqrt(a.value);
+  const double below = root - std::sqrt(std::max(a.value - a.error, 0.0));
+  const double above = std::sqrt(a.value + a.error) - root;
+  return RoundedOnce(root, std::max(below, above));
+}
+
+}  // namespace convgrad::testing_support
