@@ -12,7 +12,7 @@ import grpc.aio
 
 from convgrad import client, operations
 from convgrad.aio_sessions import Opening
-from convgrad.client import ClientBase, error_of, is_unexplained, stream_of
+from convgrad.client_base import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
 from convgrad.region import Region
 from convgrad.requests import Call
@@ -85,7 +85,7 @@ class Client(ClientBase):
 
     async def run(self, call: Call[R]) -> R:
         """Sends a prepared call, again where that may help."""
-        call = self._placed(call)
+        call = self.placed(call)
         deadline = self.deadline_of(call)
         attempts = 0
         while True:

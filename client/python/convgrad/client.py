@@ -1,227 +1,32 @@
-"""The client, and what it shares with the asyncio one."""
+"""The client."""
 
 from __future__ import annotations
 
 import functools
-import logging
-import threading
-import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
 from convgrad import operations
-from convgrad.channels import ChannelPool, Connections, Slot, Token
-from convgrad.errors import Cancelled, ConvgradError, DeadlineExceeded, from_rpc
+from convgrad.channels import Slot
+from convgrad.client_base import (
+    ClientBase,
+    error_of,
+    is_unexplained,
+    remaining,
+    stream_of,
+)
+from convgrad.errors import Cancelled, ConvgradError
 from convgrad.leases import open_session, resume_session
 from convgrad.region import Region
 from convgrad.requests import Call
-from convgrad.retries import RetryPolicy
 from convgrad.sessions import Session
 from convgrad.sharing import address_of_regions, check_region
-from convgrad.streams import Streamed
-from convgrad.tls import Tls
-
-_LOG = logging.getLogger("convgrad")
 
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C", bound="ClientBase")
-
-# What a call ends with whose job may still run at the server.
-_UNDECIDED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED,
-              grpc.StatusCode.CANCELLED)
-# As the server's --default_deadline.
-_DEFAULT_TIMEOUT_SECONDS = 600.0
-
-
-class ClientBase:
-    """Settings and connections."""
-
-    _library: Any = grpc
-    _living: ClassVar[WeakValueDictionary[str, ClientBase]] = WeakValueDictionary()
-
-    def __init__(
-        self, target: str | Sequence[str], *, tls: Tls | bool = False,
-        token: Token | None = None, connections: int = 1,
-        keepalive_seconds: float = 20.0,
-        timeout: float | None = _DEFAULT_TIMEOUT_SECONDS,
-        retry: RetryPolicy = RetryPolicy(),
-    ) -> None:
-        """Connects when first used.
-
-        `target` is "HOST:PORT" or "unix:PATH"; several are used in turn. Each
-        gets `connections` connections. `token` goes along as "Bearer": a string,
-        or what returns a fresh one. `timeout` is that of calls which name none.
-        A connection on which a call waits and nothing has come for `keepalive_seconds`
-        is asked by a ping, and given up if the answer takes as long again (20 s at most).
-        The server takes pings from every 10 s on.
-        """
-        if isinstance(tls, bool):
-            tls_options = Tls() if tls else None
-        else:
-            tls_options = tls
-        targets = (target,) if isinstance(target, str) else tuple(target)
-        self.handle = uuid.uuid4().hex
-        """Names the client, in this process, where text alone can be passed."""
-        self._living[self.handle] = self
-        self._timeout = timeout
-        self._retry = retry
-        self._closed = threading.Event()
-        self._lock = threading.Lock()
-        self._regions: WeakSet[Region] = WeakSet()
-        self._pool = ChannelPool(
-            Connections(targets, tls_options, token, connections, keepalive_seconds),
-            self._library)
-
-    @classmethod
-    def of_handle(cls, handle: str) -> ClientBase | None:
-        """Returns the client that has it, None if it is gone."""
-        return cls._living.get(handle)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A client in another process has connections of its own, and no secrets."""
-        return (_connect_again, (type(self), self._pool.connections.without_secrets(),
-                                 self._timeout, self._retry))
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> ClientBase:
-        """Copies of a model share its client."""
-        return self
-
-    def sibling(self, kind: type[C]) -> C:
-        """Returns another client of the same servers and settings."""
-        return _connect_again(kind, self._pool.connections, self._timeout, self._retry)
-
-    @property
-    def retry(self) -> RetryPolicy:
-        return self._retry
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return self._pool.connections.targets
-
-    def deadline_of(self, call: Call[Any]) -> float | None:
-        """Returns the time.monotonic() at which the call is too late."""
-        timeout = call.options.get("timeout", self._timeout)
-        return None if timeout is None else time.monotonic() + timeout
-
-    def _share(self, region: Region) -> None:
-        """Has the client's calls leave in the region what lies there."""
-        with self._lock:
-            self._regions.add(region)
-
-    def _placed(self, call: Call[R]) -> Call[R]:
-        """Returns the call with what lies in the client's regions left there."""
-        if call.place is None or not self._regions:
-            return call
-        with self._lock:
-            regions = tuple(self._regions)
-        return call.place(call, regions)
-
-    def _metadata(self, call: Call[Any]) -> tuple[tuple[str, str | bytes], ...]:
-        metadata = self._pool.connections.metadata() + call.metadata
-        if call.message is not None:
-            # With its size told a call is admitted by that, and not as the largest.
-            metadata += (("convgrad-request-bytes", str(len(call.message))),)
-        if "traceparent" in call.options:
-            metadata += (("traceparent", call.options["traceparent"]),)
-        if "priority" in call.options:
-            metadata += (("convgrad-priority", call.options["priority"]),)
-        return metadata
-
-    def _send(self, slot: Slot, call: Call[Any], deadline: float | None) -> Any:
-        """Starts an attempt. Returns the response, or a stream's iterator of them."""
-        message: Any = call.message
-        method = call.method
-        if call.frames is not None:
-            message = call.frames()
-        elif message is None:
-            message, method = stream_of(call)[0].requests(), method + "Stream"
-        return self._pool.method(slot, method)(
-            message, timeout=remaining(deadline), metadata=self._metadata(call))
-
-    def _after(self, error: ConvgradError, slot: Slot, call: Call[R], attempts: int,
-               deadline: float | None) -> tuple[Call[R], float]:
-        """Returns what to send next and in how many seconds, or raises `error`."""
-        if needs_stream(error, call):
-            return replace(call, message=None), 0.0
-        if call.loan is not None and error.code in _UNDECIDED:
-            call.loan.give_up()
-        error.attempts = attempts
-        if error.code == grpc.StatusCode.UNAVAILABLE:
-            self._pool.mark_down(slot)
-        delay = self._retry.delay(error, attempts)
-        late = deadline is not None and delay is not None and (
-            time.monotonic() + delay >= deadline)
-        if delay is None or late:
-            raise error from None
-        # A server that is full is no surprise; one that isn't there may be.
-        _LOG.log(logging.WARNING if error.code == grpc.StatusCode.UNAVAILABLE else logging.INFO,
-                 "%s at %s: %s: %s; attempt %d of %d, the next one in %.2f s", call.method,
-                 slot.target, error.code.name, error.message, attempts,
-                 self._retry.max_attempts, delay)
-        return call, delay
-
-    def _explain(self, error: ConvgradError, slot: Slot, attempts: int,
-                 deadline: float | None) -> None:
-        """Raises Unavailable, for good, where a key or certificate is to blame."""
-        seconds = float("inf") if deadline is None else deadline - time.monotonic()
-        cause = self._pool.explain(slot, seconds) if seconds > 0 else None
-        if cause is not None:
-            cause.attempts, cause.request_id = attempts, error.request_id
-            raise cause from None
-
-
-def _connect_again(cls: type[C], connections: Connections,
-                   timeout: float | None, retry: RetryPolicy) -> C:
-    return cls(connections.targets, tls=connections.tls or False,
-               token=connections.token, connections=connections.connections,
-               keepalive_seconds=connections.keepalive_seconds, timeout=timeout,
-               retry=retry)
-
-
-def remaining(deadline: float | None) -> float | None:
-    """Returns seconds for an attempt. Raises DeadlineExceeded if none are left."""
-    if deadline is None:
-        return None
-    seconds = deadline - time.monotonic()
-    if seconds > 0:
-        return seconds
-    # gRPC may let a call win against a deadline that is now.
-    raise DeadlineExceeded("the deadline was over before the call was sent")
-
-
-def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
-    """Returns the exception for a grpc.RpcError or grpc.aio.AioRpcError."""
-    error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
-    error.request_id = call.request_id
-    return error
-
-
-def is_unexplained(error: ConvgradError, slot: Slot) -> bool:
-    """Returns whether keys and certificates may be why there never was an answer."""
-    return (error.code == grpc.StatusCode.UNAVAILABLE and not error.reason
-            and not slot.has_answered)
-
-
-def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
-    """Returns whether a server says that its messages are too small (error.proto).
-
-    A stream can't check itself.
-    """
-    return (error.reason == "LIMIT_EXCEEDED" and error.field in ("request", "response")
-            and call.message is not None and call.stream is not None
-            and not call.options.get("self_check", False))
-
-
-def stream_of(call: Call[R]) -> tuple[Streamed, Callable[..., R]]:
-    assert call.stream is not None and call.result is not None
-    return call.stream, call.result
 
 
 def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
@@ -324,7 +129,7 @@ class Client(ClientBase):
 
     def run_somewhere(self, call: Call[R]) -> tuple[str, R]:
         """As run(); returns also which target has answered."""
-        call = self._placed(call)
+        call = self.placed(call)
         deadline = self.deadline_of(call)
         attempts = 0
         while True:
@@ -377,6 +182,9 @@ class Client(ClientBase):
             channel.close()
         with self._lock:
             executor, self._executor = self._executor, None
+            ends, self._at_close = self._at_close, []
+        for end in ends:
+            end()
         if executor is not None:
             executor.shutdown(wait=True, cancel_futures=True)
 

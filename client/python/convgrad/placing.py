@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from convgrad.destinations import Destinations
 from convgrad.region import Region, ended
@@ -30,6 +31,24 @@ class Loan:
         """Keeps them from further use: the server may be at work on them still."""
         for region, array in self.parts:
             region.hold([array])
+
+
+def find_places(arrays: Mapping[str, npt.NDArray[Any]],
+                regions: Iterable[Region]) -> tuple[Places, Loan]:
+    """Returns where those arrays lie that are in one of the regions, by field.
+
+    Errors: NotFound for memory of a region that isn't open.
+    """
+    found: dict[str, tensor_pb2.Tensor.Region] = {}
+    lent: list[tuple[Region, object]] = []
+    for region in regions:
+        places = {field: place for field, array in arrays.items()
+                  if (place := region.range_of(array)) is not None}
+        if places and not region.is_open:
+            raise ended(next(iter(places)))
+        found |= places
+        lent += [(region, arrays[field]) for field in places]
+    return found, Loan(tuple(lent))
 
 
 @dataclass(frozen=True)
@@ -61,15 +80,7 @@ class Request:
         arrays = {f"operation.operands.{name}": np.frombuffer(payload, np.uint8)
                   for name, payload in self.payloads.items()}
         arrays |= {f"out.{name}": array for name, array in self.destinations.out.items()}
-        found: dict[str, tensor_pb2.Tensor.Region] = {}
-        lent: list[tuple[Region, object]] = []
-        for region in regions:
-            places = {field: place for field, array in arrays.items()
-                      if (place := region.range_of(array)) is not None}
-            if places and not region.is_open:
-                raise ended(next(iter(places)))
-            found |= places
-            lent += [(region, arrays[field]) for field in places]
+        found, loan = find_places(arrays, regions)
         if not found:
             return None
         places = {field.rpartition(".")[2]: place for field, place in found.items()
@@ -82,7 +93,7 @@ class Request:
                 request.region.byte_offset = place.byte_offset
                 request.region.byte_length = place.byte_length
         answered = replace(self, destinations=replace(self.destinations, places=places))
-        return self._lent(message, payloads), answered, Loan(tuple(lent))
+        return self._lent(message, payloads), answered, loan
 
     def _with_operands(self, found: Places,
                        ) -> tuple[operation_pb2.ConvOperation, list[memoryview]]:

@@ -45,8 +45,7 @@ def _method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
     def method(self: Session, /, *args: Any, **kwargs: Any) -> R:
         call, instead = prepare(self, *args, **kwargs)
         if _is_change(call):
-            result: R = self._changes.submit(call, instead).result()
-            return result
+            return self._change(self._client.placed(call), instead)
         return self._read(call, self._changes.begin_read())
 
     method.prepare = prepare  # type: ignore[attr-defined]
@@ -157,10 +156,9 @@ class Session:
         if prepare is None or getattr(method, "__self__", None) is not self:
             raise invalid("INVALID_ENUM", "method", method, "a method of this session")
         call, instead = prepare(self, *args, **kwargs)
+        call = _with_own_bytes(call)
         if _is_change(call):
             return self._changes.submit(call, instead)
-        if call.message is not None:  # the caller's arrays are the caller's again
-            call = replace(call, message=joined(call.message), place=None)
         return self._client.submit(self._read, call, self._changes.begin_read())
 
     @_method
@@ -248,6 +246,16 @@ class Session:
         if not is_lost and not self._keep_open:
             close_session(self._client, self._opened, self._changes.epoch)
 
+    def _change(self, call: Call[R], instead: Instead | None) -> R:
+        """Sends a change, and waits until it is known what became of it."""
+        try:
+            result: R = self._changes.submit(call, instead).result()
+        except BaseException:
+            if call.loan is not None:  # an attempt may still be at work there
+                call.loan.give_up()
+            raise
+        return result
+
     def _read(self, call: Call[R], read: Read) -> R:
         return run_read(self._client, self._opened, self._changes, call, read)
 
@@ -296,6 +304,16 @@ class Session:
                                       "doesn't keep", "the name of a kept tensor"))
         self._remember({name: listed[name].descriptor})
         return listed[name].descriptor
+
+
+def _with_own_bytes(call: Call[R]) -> Call[R]:
+    """Returns the call with copies of its arrays, which are the caller's again."""
+    if call.frames is not None:
+        frames = list(call.frames())
+        return replace(call, frames=lambda: iter(frames), place=None)
+    if call.message is not None:
+        return replace(call, message=joined(call.message), place=None)
+    return call
 
 
 def _is_change(call: Call[Any]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -15,9 +15,18 @@ from convgrad.errors import ConvgradError, NotFound, bad_reply, invalid, parsing
 from convgrad.kept import array_of, describe, descriptor_of, empty_array
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.options import Options
+from convgrad.placing import Loan, find_places
+from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.v1 import session_pb2, tensor_pb2
-from convgrad.wire import FRAME_BYTES, Response, join_message, split_bytes, split_message
+from convgrad.wire import (
+    FRAME_BYTES,
+    LentMessage,
+    Response,
+    join_message,
+    split_bytes,
+    split_message,
+)
 
 R = TypeVar("R")
 
@@ -29,6 +38,8 @@ class Put:
     name: str
     descriptor: Descriptor
     payload: memoryview
+    place: tensor_pb2.Tensor.Region | None = None
+    """Where the payload lies in a region, which it is read from."""
 
     def digest(self) -> bytes:
         """As NamedPut.digest in proto/convgrad/v1/session.proto."""
@@ -64,24 +75,37 @@ class PutRequest:
 
     def size(self) -> int:
         """Returns the payload bytes that are sent."""
-        return sum(put.payload.nbytes for put in self._sent())
+        return sum(put.payload.nbytes for put in self.puts if self._is_sent(put))
 
-    def message(self) -> bytes:
-        """Returns PutTensorsRequest."""
+    def placed(self, regions: Iterable[Region]) -> tuple[PutRequest, Loan] | None:
+        """Returns the request with what lies in one of the regions left there; None if
+        nothing does.
+
+        Errors: NotFound for memory of a region that isn't open.
+        """
+        places, loan = find_places({f"tensors.{put.name}": np.frombuffer(put.payload, np.uint8)
+                                    for put in self.puts}, regions)
+        if not places:
+            return None
+        puts = [replace(put, place=places.get(f"tensors.{put.name}")) for put in self.puts]
+        return replace(self, puts=puts), loan
+
+    def message(self) -> LentMessage:
+        """Returns PutTensorsRequest, which lends the tensors' bytes."""
         payloads: list[memoryview] = []
 
-        def place(tensor: tensor_pb2.Tensor, put: Put) -> None:
+        def add(tensor: tensor_pb2.Tensor, put: Put) -> None:
             tensor.inline.payload_index = len(payloads)
             payloads.append(put.payload)
 
-        return join_message(self._head(place).SerializeToString(), payloads)
+        return LentMessage(self._head(add).SerializeToString(), payloads)
 
     def frames(self) -> Iterator[bytes]:
         """Yields the messages of PutTensorsStream."""
         head = self._head(lambda tensor, _: tensor.stream.SetInParent())
         yield session_pb2.PutTensorsStreamRequest(header=head).SerializeToString()
         for index, put in enumerate(self.puts):
-            if self._is_known(put):
+            if not self._is_sent(put):
                 continue
             for at in range(0, put.payload.nbytes, FRAME_BYTES):
                 frame = session_pb2.PutTensorsStreamRequest(
@@ -92,28 +116,39 @@ class PutRequest:
     def _is_known(self, put: Put) -> bool:
         return self.digests.get(put.name) in self.known
 
-    def _sent(self) -> Iterator[Put]:
-        return (put for put in self.puts if not self._is_known(put))
+    def _is_sent(self, put: Put) -> bool:
+        return put.place is None and not self._is_known(put)
 
-    def _head(self, place: Callable[[tensor_pb2.Tensor, Put], None],
+    def _head(self, add_source: Callable[[tensor_pb2.Tensor, Put], None],
               ) -> session_pb2.PutTensorsRequest:
         head = session_pb2.PutTensorsRequest()
         for put in self.puts:
             message = head.tensors.add(name=put.name, digest=self.digests.get(put.name, b""))
-            if not self._is_known(put):
-                describe(put.descriptor, message.tensor)
-                place(message.tensor, put)
+            if self._is_known(put):
+                continue
+            describe(put.descriptor, message.tensor)
+            if put.place is not None:
+                message.tensor.region.CopyFrom(put.place)
+            else:
+                add_source(message.tensor, put)
         return head
 
 
 def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
     """Returns the call with the request as a message of at most `limit` bytes, or in
     frames."""
+    def place(by_value: Call[None], regions: Iterable[Region]) -> Call[None]:
+        placed = request.placed(regions)
+        if placed is None:
+            return by_value
+        return replace(sent(call, placed[0], limit), place=None, loan=placed[1])
+
+    call_by_value = replace(call, place=place)
     if request.size() < limit:
         message = request.message()
         if len(message) <= limit:
-            return replace(call, message=message)
-    return replace(call, method=call.method + "Stream", frames=request.frames)
+            return replace(call_by_value, message=message)
+    return replace(call_by_value, method=call.method + "Stream", frames=request.frames)
 
 
 def all_bytes(error: ConvgradError, call: Call[None], request: PutRequest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import pathlib
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import threading
 import urllib.request
+from collections.abc import Iterator
 
 BINARY = (pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR", "build/release"))
           / "server" / "convgrad-server").resolve()
@@ -66,6 +68,12 @@ class ServerProcess:
         by SIGCONT."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        self.stand_still()
+        yield
+        self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """As a machine that loses its power."""

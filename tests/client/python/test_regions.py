@@ -48,7 +48,7 @@ def gradients_in(region, x, w):
 
 
 def sent_bytes(client, *arrays, **keywords):
-    return len(client._placed(operations.conv_backward(*arrays, **keywords)).message)
+    return len(client.placed(operations.conv_backward(*arrays, **keywords)).message)
 
 
 @pytest.mark.parametrize("layout", ["NCX", "NXC"])
@@ -118,6 +118,41 @@ def test_futures_sessions_and_asyncio(near, sharing, rng):
                     np.testing.assert_array_equal(out["grad_weight"], expected.grad_weight)
 
     asyncio.run(run())
+
+
+def test_sessions_keep_what_lies_there(sharing, rng):
+    with convgrad.Client(sharing.address) as client, client.region(2**20) as region, \
+            client.session() as session:
+        x, w = operands(rng)[1:]
+        inside, = moved(region, x)
+        sizes = []
+        send = client._start
+        client._start = lambda slot, call, seconds: (
+            sizes.append(len(call.message)), send(slot, call, seconds))[1]
+        session.put({"x": inside, "w": w}, layouts={"w": "OIX"})
+        session.put("again", inside, dedupe=True)
+        session.put("view", np.moveaxis(moved(region, np.moveaxis(x, 1, -1))[0], -1, 1))
+        y = region.empty((2, 3, 6, 5))
+        found = session.conv_forward(inside, "w", out={"output": y}, keep={}, **WINDOW)
+        session.conv_backward(y, inside, "w", keep={"grad_input": "dx"}, **WINDOW)
+        assert w.nbytes < sizes.pop(0) < w.nbytes + 300 and max(sizes) < 600
+        inside[...] = 0
+        for name in ("x", "again", "view"):
+            np.testing.assert_array_equal(session.get(name, layout="NCX"), x)
+        assert found.output is y
+        np.testing.assert_array_equal(y, client.conv_forward(x, w, **WINDOW).output)
+        np.testing.assert_array_equal(
+            session.get("dx"), client.conv_backward(y, x, w, **WINDOW).grad_input)
+        later = session.submit(session.put, "x", inside)
+        inside[...] = 1
+        later.result()
+        assert not session.get("x").any()  # submitted ones are copied at once
+    with convgrad.Client(sharing.address) as client, client.session() as session:
+        with client.region(2**20) as region:
+            inside, = moved(region, x)
+        with pytest.raises(convgrad.NotFound, match="tensors.x: found an array of a region"):
+            session.put("x", inside)
+        session.put("x", x)
 
 
 def test_memory_is_free_with_its_last_array(near):

@@ -1,9 +1,6 @@
 """Sessions against a real server: kept tensors, order, exactly once, ends."""
 
 import concurrent.futures
-import contextlib
-import pathlib
-import signal
 import threading
 import time
 from dataclasses import replace
@@ -42,15 +39,6 @@ def wait_until(condition, seconds=60):
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
-
-
-@contextlib.contextmanager
-def standing_still(server):
-    server.process.send_signal(signal.SIGSTOP)
-    status = pathlib.Path(f"/proc/{server.process.pid}/status")
-    wait_until(lambda: "T (stopped)" in status.read_text())
-    yield
-    server.process.send_signal(signal.SIGCONT)
 
 
 def test_kept_operands_give_the_bits_of_arrays(client, session):
@@ -135,7 +123,7 @@ def test_changes_are_pipelined_in_order():
                 futures.append(session.submit(session.put, "x", X + i))
 
         thread = threading.Thread(target=put_all)
-        with standing_still(server):
+        with server.standing_still():
             thread.start()
             wait_until(lambda: len(futures) == 64)
         thread.join()
@@ -228,7 +216,7 @@ def test_a_change_whose_deadline_is_over():
     server = ServerProcess()
     with convgrad.Client(server.address) as client, client.session() as session:
         session.put("x", X)
-        with standing_still(server):
+        with server.standing_still():
             late = session.submit(session.put, "late", X, timeout=0.2)
             behind = session.submit(session.put, "behind", X)
             assert isinstance(late.exception(), convgrad.DeadlineExceeded)
@@ -236,6 +224,16 @@ def test_a_change_whose_deadline_is_over():
         session.put("after", X)
         assert session.tensors().keys() - {"late", "behind"} == {"x", "after"}
     server.kill()
+
+
+def test_what_is_submitted_is_read_at_once(session):
+    """In one message, or as the stream of what no message holds."""
+    for size in (1000, 80 << 20):
+        array = np.ones(size, np.uint8)
+        future = session.submit(session.put, "x", array)
+        array[...] = 0
+        future.result()
+        assert session.get("x").min() == 1
 
 
 def test_threads_share_a_session(session):
@@ -261,6 +259,30 @@ def accumulate(session, operands, steps):
     for future in futures:
         future.result()
     return session.get("gw"), session.number
+
+
+def test_connections_that_are_cut_change_no_bit_in_shared_memory(tmp_path):
+    server = ServerProcess(f"--regions_listen=unix:{tmp_path}/regions")
+    retry = convgrad.RetryPolicy(max_attempts=10_000, max_seconds=0.05)
+    with convgrad.Client(server.address) as client, client.region(2**20) as region:
+        proxy = CuttingProxy(server.address, cuts=100, mean_bytes=4000)
+        with convgrad.Client(proxy.address, retry=retry) as cut, cut.session() as session:
+            cut._share(region)
+            x, y = region.empty(X.shape), region.empty(G.shape)
+            expected = client.conv_forward(X, W, padding=1).output
+            for i in range(1, 301):
+                x[...] = X * i
+                session.put({"x": x, "w": W}, layouts={"w": "OIX"})
+                session.conv_forward("x", "w", padding=1, out={"output": y})
+                np.testing.assert_array_equal(y, i * expected)
+                session.conv_backward(G, x, "w", padding=1, gradients="grad_weight",
+                                      add={"grad_weight": "gw"})
+            sums = session.get("gw")
+            assert session.number == 600 and proxy.cuts == 100
+        proxy.close()
+        gw = client.conv_backward(G, X, W, padding=1).grad_weight
+        np.testing.assert_array_equal(sums, gw * (300 * 301 // 2))
+    server.kill()
 
 
 def test_connections_that_are_cut_change_no_bit(server, client, rng):

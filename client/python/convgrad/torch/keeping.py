@@ -19,6 +19,7 @@ import torch
 from convgrad.client import Client
 from convgrad.kept import Kept
 from convgrad.sessions import Session
+from convgrad.torch import staging
 from convgrad.torch.tensor_store import LOST, TensorStore
 from convgrad.torch.tensors import to_array
 
@@ -123,11 +124,11 @@ class Keeper:
         sent = [tensor for tensor in operands if isinstance(tensor, _Sent)]
         if sent and len({tensor.session for tensor in sent}) == 1:
             try:
-                return getattr(sent[0].session, name)(*(
+                return staging.method_of(self._client, name, sent[0].session)(*(
                     tensor.kept if isinstance(tensor, _Sent) else tensor
                     for tensor in operands), **keywords)
             except LOST:
                 self._store.forget_lost()
-        return getattr(self._client, name)(*(
+        return staging.method_of(self._client, name)(*(
             tensor.array if isinstance(tensor, _Sent) else tensor
             for tensor in operands), **keywords)

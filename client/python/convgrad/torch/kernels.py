@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from convgrad.torch import keeping
+from convgrad.torch import keeping, staging
 from convgrad.torch.layer import Layer, client_of
 from convgrad.torch.tensors import DTYPES, is_channels_last, to_array, to_tensor
 
@@ -110,7 +110,7 @@ def _logical(tensor: Tensor, channels_last: bool) -> Tensor:
 def _method(layer: Layer, direction: str) -> Any:
     kind = ("conv_transpose" if layer.transposed else "conv" if layer.rank or layer.groups > 1
             else "linear")
-    return getattr(client_of(layer.client), f"{kind}_{direction}")
+    return staging.method_of(client_of(layer.client), f"{kind}_{direction}")
 
 
 def _window(layer: Layer) -> dict[str, Any]:
