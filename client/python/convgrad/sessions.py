@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from convgrad.attempts import Instead, Opened, Read
 from convgrad.changes import Changes
 from convgrad.errors import Cancelled, NotFound, invalid, message_of
 from convgrad.kept import Kept, listed_tensors
+from convgrad.known_tensors import KnownTensors
 from convgrad.layouts import Descriptor
 from convgrad.leases import close_session, renew_regularly
 from convgrad.options import timeout_of
@@ -60,7 +60,7 @@ def _operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
         operands = {name: self._operand(kwargs.pop(name))
                     for name in OPERANDS if name in kwargs}
         call = prepare(*map(self._operand, args), **operands, **kwargs)
-        self._remember({kept: call.results[result]
+        self._known.remember({kept: call.results[result]
                         for result, kept in call.kept_results.items()})
         return call, None
 
@@ -110,9 +110,7 @@ class Session:
         self._opened = opened
         self._keep_open = keep_open
         self._changes = Changes(client, opened)
-        self._lock = threading.Lock()
-        self._known: dict[str, Descriptor] = {}
-        self._known_failures = 0
+        self._known = KnownTensors(self._changes)
         self._max_message_bytes: int | None = None
         renew_regularly(client, opened, self._changes)
         # Who forgets to close it has it expire.
@@ -178,7 +176,7 @@ class Session:
             raise invalid("MISSING", "array", "nothing", "one beside the name")
         puts = [put_of(key, value, (layouts or {}).get(key, layout))  # type: ignore[arg-type]
                 for key, value in arrays.items()]
-        self._remember({put.name: put.descriptor for put in puts})
+        self._known.remember({put.name: put.descriptor for put in puts})
         call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
                                 options=timeout_of(timeout), is_change=True)
         limit = self._message_limit(sum(put.payload.nbytes for put in puts))
@@ -213,9 +211,7 @@ class Session:
     def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
         """Gives the names and their memory back, all or none. Without names: everything."""
         request = session_pb2.DropTensorsRequest(names=names, all=not names)
-        with self._lock:
-            for name in names or list(self._known):
-                self._known.pop(name, None)
+        self._known.forget(names)
         return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
                     options=timeout_of(timeout), is_change=True), None
 
@@ -281,28 +277,15 @@ class Session:
     def _operand(self, tensor: Any) -> Any:
         return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor
 
-    def _remember(self, tensors: Mapping[str, Descriptor]) -> None:
-        with self._lock:
-            self._forget_if_failed()
-            self._known.update(tensors)
-
-    def _forget_if_failed(self) -> None:
-        """What was submitted may not have come about."""
-        if self._known_failures != self._changes.failures:
-            self._known_failures = self._changes.failures
-            self._known.clear()
-
     def _descriptor(self, name: str) -> Descriptor:
-        with self._lock:
-            self._forget_if_failed()
-            known = self._known.get(name)
+        known = self._known.find(name)
         if known is not None:
             return known
         listed = self.tensors()
         if name not in listed:
             raise NotFound(message_of("operation.operands", f"'{name}', which the session "
                                       "doesn't keep", "the name of a kept tensor"))
-        self._remember({name: listed[name].descriptor})
+        self._known.remember({name: listed[name].descriptor})
         return listed[name].descriptor
 
 
