@@ -14,7 +14,7 @@ import convgrad.torch
 
 STEPS = 200
 LAST = 20  # steps whose mean loss is compared
-RATE = {"digits": 0.05, "resnet18": 0.001}
+RATE = {"digits": 0.05, "resnet18": 0.003}
 
 
 def digits():

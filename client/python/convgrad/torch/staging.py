@@ -21,7 +21,6 @@ import torch
 from convgrad import operations
 from convgrad.client import Client
 from convgrad.errors import ConvgradError, NotFound, ResourceExhausted
-from convgrad.layouts import DTYPES
 from convgrad.region import Region
 from convgrad.torch.tensors import to_tensor
 
