@@ -226,14 +226,17 @@ def test_a_change_whose_deadline_is_over():
     server.kill()
 
 
-def test_what_is_submitted_is_read_at_once(session):
+def test_what_is_submitted_is_read_at_once():
     """In one message, or as the stream of what no message holds."""
-    for size in (1000, 80 << 20):
-        array = np.ones(size, np.uint8)
-        future = session.submit(session.put, "x", array)
-        array[...] = 0
-        future.result()
-        assert session.get("x").min() == 1
+    server = ServerProcess("--max_message_bytes=4MiB")
+    with convgrad.Client(server.address) as client, client.session() as session:
+        for size in (1000, 64 << 20):
+            array = np.ones(size, np.uint8)
+            future = session.submit(session.put, "x", array)
+            array[...] = 0
+            future.result()
+            assert session.get("x").min() == 1
+    server.kill()
 
 
 def test_threads_share_a_session(session):
