@@ -129,6 +129,7 @@ class Client(ClientBase):
             await asyncio.to_thread(blocking.close)
         for channel in self._pool.close():
             await channel.close()
+        self._end_others()
 
     async def __aenter__(self) -> Client:
         return self

@@ -182,9 +182,7 @@ class Client(ClientBase):
             channel.close()
         with self._lock:
             executor, self._executor = self._executor, None
-            ends, self._at_close = self._at_close, []
-        for end in ends:
-            end()
+        self._end_others()
         if executor is not None:
             executor.shutdown(wait=True, cancel_futures=True)
 

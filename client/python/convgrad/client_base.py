@@ -115,6 +115,13 @@ class ClientBase:
         with self._lock:
             self._at_close.append(end)
 
+    def _end_others(self) -> None:
+        """Calls what at_close() was given."""
+        with self._lock:
+            ends, self._at_close = self._at_close, []
+        for end in ends:
+            end()
+
     def shares(self, array: npt.NDArray[Any]) -> bool:
         """Returns whether the array lies in one of the client's regions."""
         with self._lock:

@@ -129,6 +129,12 @@ class Region:
         return tensor_pb2.Tensor.Region(region_id=self._id, byte_offset=begin,
                                         byte_length=array.nbytes)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it can still be handed out: hold() was given nothing."""
+        with self._lock:
+            return not self._held
+
     def hold(self, arrays: Iterable[object]) -> None:
         """Never gives these bytes out again: a call that was given up may still use them."""
         with self._lock:

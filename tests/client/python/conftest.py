@@ -18,6 +18,21 @@ def client(server):
         yield client
 
 
+@pytest.fixture(scope="session")
+def sharing(tmp_path_factory):
+    """A server that shares memory."""
+    process = ServerProcess(f"--regions_listen=unix:{tmp_path_factory.mktemp('side')}/regions",
+                            "--max_region_bytes=256MiB")
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def near(sharing):
+    with convgrad.Client(sharing.address, timeout=60) as client:
+        yield client
+
+
 @pytest.fixture
 def rng():
     return np.random.default_rng(7)

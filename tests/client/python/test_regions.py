@@ -17,19 +17,6 @@ from convgrad import operations
 WINDOW = dict(padding=1)
 
 
-@pytest.fixture(scope="module")
-def sharing(tmp_path_factory):
-    process = ServerProcess(f"--regions_listen=unix:{tmp_path_factory.mktemp('side')}/regions")
-    yield process
-    process.kill()
-
-
-@pytest.fixture
-def near(sharing):
-    with convgrad.Client(sharing.address, timeout=60) as client:
-        yield client
-
-
 def operands(rng, dtype=np.float32):
     return [rng.integers(-3, 4, shape).astype(dtype)
             for shape in ((2, 3, 6, 5), (2, 4, 6, 5), (3, 4, 3, 3))]

@@ -11,23 +11,11 @@ torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
 
 offload = pytest.importorskip("convgrad.torch").offload
+staging = pytest.importorskip("convgrad.torch.staging")
+to_array = pytest.importorskip("convgrad.torch.tensors").to_array
 
 # Each call of its layers has more than a MiB.
 SHAPE = (8, 16, 64, 64)
-
-
-@pytest.fixture(scope="module")
-def sharing(tmp_path_factory):
-    process = ServerProcess(f"--regions_listen=unix:{tmp_path_factory.mktemp('side')}/regions",
-                            "--max_region_bytes=256MiB", "--metrics_listen=127.0.0.1:0")
-    yield process
-    process.kill()
-
-
-@pytest.fixture
-def near(sharing):
-    with convgrad.Client(sharing.address, timeout=60) as client:
-        yield client
 
 
 @pytest.fixture
@@ -94,9 +82,7 @@ def test_results_outlive_the_memory(near):
     offload(offloaded, near)
     x = torch.randn(SHAPE)
     first = step(offloaded, x)
-    kept = copy.deepcopy(first)
-    step(offloaded, 2 * x)  # in the same memory
-    assert_same(first, kept)
+    assert not any(near.shares(to_array(tensor)) for tensor in first)
     torch.testing.assert_close(first, step(local, x), rtol=1e-3, atol=1e-3)
 
 
@@ -107,16 +93,55 @@ def test_small_calls_are_sent(near, sent):
     assert [name for name, _ in sent] == ["ConvForward"] and sent[0][1] > 2 * 3 * 8 * 8 * 4
 
 
-def test_memory_of_the_callers_own_is_used_as_it_is(near, sent):
+def test_memory_of_the_callers_own_is_used_as_it_is(near, monkeypatch):
+    copied = []
+    copy_in = staging._copied
+    monkeypatch.setattr(staging, "_copied", lambda array, region: (
+        copied.append(array.shape), copy_in(array, region))[1])
     layer = nn.Conv2d(16, 16, 3, padding=1)
     offload(layer, near)
-    with near.region(2**23) as region:
+    with near.region(2**23) as region, torch.no_grad():
         x = torch.from_numpy(region.empty(SHAPE)).normal_()
-        before = region._arena.largest()
         expected = layer(x.clone())
+        assert copied == [SHAPE, tuple(layer.weight.shape), tuple(layer.bias.shape)]
         assert torch.equal(layer(x), expected)
-        assert region._arena.largest() == before
-    assert all(size < 1000 for name, size in sent if name == "ConvForward")
+        assert copied[3:] == copied[1:3]
+
+
+@pytest.mark.parametrize("moment", ["_copied", "_fresh"])
+def test_a_call_whose_region_ends_is_sent(near, monkeypatch, moment):
+    """Before it is sent, or while its results are copied."""
+    layer = nn.Conv2d(16, 16, 3, padding=1)
+    offload(layer, near)
+    with torch.no_grad():
+        expected = layer(x := torch.randn(SHAPE))
+        region, = (region for region in near._regions if region.is_open)
+        copied = getattr(staging, moment)
+
+        def end(*arguments):
+            found = copied(*arguments)
+            region.close()
+            found[...] = 0  # as it may be from now on
+            return found
+
+        monkeypatch.setattr(staging, moment, end)
+        assert torch.equal(layer(x), expected)
+
+
+def test_a_call_that_was_refused_leaves_the_memory(near, monkeypatch):
+    layer = nn.Conv2d(16, 16, 3, padding=1)
+    offload(layer, near)
+    with torch.no_grad():
+        expected = layer(x := torch.randn(SHAPE))
+        region, = near._regions
+
+        def refuse(*operands, **keywords):
+            raise convgrad.ResourceExhausted("the server is full")
+
+        with monkeypatch.context() as full, pytest.raises(convgrad.ResourceExhausted):
+            full.setattr(near, "conv_forward", refuse)
+            layer(x)
+        assert region.is_open and torch.equal(layer(x), expected)
 
 
 def test_a_call_that_is_too_large_for_it_is_sent(near, sent):

@@ -94,10 +94,12 @@ class _Stage:
         try:
             found = method(*inside, **keywords, out=out)
         except BaseException as error:
-            # A call that was given up leaves memory that can't be used again. What other
-            # threads have there is sent.
-            region.close()
-            if isinstance(error, NotFound) and not region.is_open:
+            has_ended = not region.is_open
+            if not region.is_whole:
+                # A call that was given up leaves memory that can't be used again: the next
+                # one gets a new region. What other threads have in this one is sent.
+                region.close()
+            if isinstance(error, NotFound) and has_ended:
                 return None
             raise
         copies = {name: _fresh(array) for name, array in out.items()}
