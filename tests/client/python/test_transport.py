@@ -76,7 +76,15 @@ def test_a_refused_message_may_be_large():
             client.conv_forward(x, W, timeout=20)
 
 
-def test_an_interrupt_ends_a_call():
+@pytest.fixture
+def interrupts():
+    """A shell has what it starts in the background ignore interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_ends_a_call(interrupts):
     ended = threading.Event()
 
     def answer(request, context):
