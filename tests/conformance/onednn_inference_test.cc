@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "backends/onednn/networks/network_plan.h"
 #include "backends/onednn/onednn_backend.h"
 #include "backends/onednn/onednn_cpu.h"
@@ -86,9 +87,11 @@ y = batch_norm(a, none, none, m, var, eps=1e-30)
 output y
 )";
 
-ProgramRequest RequestOf(int64_t channels, ProgramPart part) {
+ProgramRequest RequestOf(int64_t channels, ProgramPart part,
+                         DataType dtype = DataType::kF32) {
   ProgramRequest request;
   request.part = part;
+  request.compute_dtype = dtype;
   TensorDescriptor images;
   images.dims = {2, channels, 7, 7};
   request.inputs = {images};
@@ -101,22 +104,36 @@ void Set(std::vector<std::byte>* floats, size_t index, float value) {
   std::memcpy(floats->data() + index * sizeof(float), &value, sizeof(float));
 }
 
-class OnednnInference : public testing::Test {
+// In what is computed.
+struct Computation {
+  DataType dtype;
+  bool native_bf16;
+};
+
+class OnednnInference : public testing::TestWithParam<Computation> {
  protected:
-  std::vector<float> Infer(const Backend& backend, const std::string& text,
-                           int64_t channels, const Operands& operands) const {
-    const auto operation =
-        MakeProgramOperation(text, RequestOf(channels, ProgramPart::kForward));
-    return convgrad::RunProgram(backend, *operation, operands).Floats(0);
+  static ProgramOperation OperationOf(const std::string& text, int64_t channels,
+                                      ProgramPart part) {
+    return *MakeProgramOperation(text,
+                                 RequestOf(channels, part, GetParam().dtype));
+  }
+
+  std::vector<float> Infer(const std::string& text, int64_t channels,
+                           const Operands& operands) const {
+    return convgrad::RunProgram(
+               *onednn_, OperationOf(text, channels, ProgramPart::kForward),
+               operands)
+        .Floats(0);
   }
 
   // Returns what the forward with a tape gives.
   std::vector<float> ForwardWithTape(const std::string& text, int64_t channels,
                                      const Operands& operands) const {
-    ProgramRequest request = RequestOf(channels, ProgramPart::kForwardTape);
-    const auto plan =
-        onednn_->MakePlan(*MakeProgramOperation(text, request), {.threads = 2});
+    const auto plan = onednn_->MakePlan(
+        OperationOf(text, channels, ProgramPart::kForwardTape), {.threads = 2});
     EXPECT_TRUE(plan.ok()) << plan.status();
+    ProgramRequest request =
+        RequestOf(channels, ProgramPart::kForwardTape, GetParam().dtype);
     request.tape_bytes = (*plan)->tape_bytes();
     const auto forward = MakeProgramOperation(text, request);
     return convgrad::RunProgram(*onednn_, *forward, operands).Floats(0);
@@ -129,7 +146,7 @@ class OnednnInference : public testing::Test {
   }
 
   void ExpectDoneAgain(const std::string& text, const Operands& operands) {
-    const std::vector<float> got = Infer(*onednn_, text, 16, operands);
+    const std::vector<float> got = Infer(text, 16, operands);
     const std::vector<float> expected = ForwardWithTape(text, 16, operands);
     ASSERT_EQ(got.size(), expected.size());
     EXPECT_EQ(
@@ -137,7 +154,8 @@ class OnednnInference : public testing::Test {
         0);
   }
 
-  const std::unique_ptr<Backend> onednn_ = *MakeOnednnBackend();
+  const std::unique_ptr<Backend> onednn_ =
+      *MakeOnednnBackend(GetParam().native_bf16);
   const std::unique_ptr<Backend> reference_ = *MakeReferenceBackend();
 };
 
@@ -151,11 +169,13 @@ double ErrorOf(const std::vector<float>& got,
   return error;
 }
 
-TEST_F(OnednnInference, IsAsNearToTheReferenceAsWithoutFusing) {
+TEST_P(OnednnInference, IsAsNearToTheReferenceAsWithoutFusing) {
   const Operands operands = OperandsOf(kNetwork, 20);
-  const std::vector<float> got = Infer(*onednn_, kNetwork, 20, operands);
+  const std::vector<float> got = Infer(kNetwork, 20, operands);
+  const auto exact =
+      MakeProgramOperation(kNetwork, RequestOf(20, ProgramPart::kForward));
   const std::vector<float> expected =
-      Infer(*reference_, kNetwork, 20, operands);
+      convgrad::RunProgram(*reference_, *exact, operands).Floats(0);
   ASSERT_EQ(got.size(), expected.size());
   const double without =
       ErrorOf(ForwardWithTape(kNetwork, 20, operands), expected);
@@ -163,12 +183,12 @@ TEST_F(OnednnInference, IsAsNearToTheReferenceAsWithoutFusing) {
   EXPECT_LE(ErrorOf(got, expected), 4 * without);
 }
 
-TEST_F(OnednnInference, HasNoPassOverMemoryBehindAConvolution) {
-  const auto operation =
-      MakeProgramOperation(kNetwork, RequestOf(20, ProgramPart::kForward));
-  const onednn::NetworkOptions options = {1, onednn::ChannelsPerBlock(), false,
-                                          1e9};
-  const auto plan = onednn::MakeNetworkPlan(*operation, options);
+TEST_P(OnednnInference, HasNoPassOverMemoryBehindAConvolution) {
+  const ProgramOperation operation =
+      OperationOf(kNetwork, 20, ProgramPart::kForward);
+  const onednn::NetworkOptions options = {1, onednn::ChannelsPerBlock(),
+                                          GetParam().native_bf16, 1e9};
+  const auto plan = onednn::MakeNetworkPlan(operation, options);
   ASSERT_TRUE(plan.ok()) << plan.status();
   int convolutions = 0;
   for (const onednn::NetworkStep& step : (*plan)->steps()) {
@@ -179,22 +199,22 @@ TEST_F(OnednnInference, HasNoPassOverMemoryBehindAConvolution) {
   EXPECT_EQ(convolutions, 5);
 }
 
-TEST_F(OnednnInference, AReluOfMinusInfinityIsZero) {
+TEST_P(OnednnInference, AReluOfMinusInfinityIsZero) {
   Operands operands = OperandsOf(kRelu, 16);
   Set(&operands[1], 0, 1);
   Set(&operands[0], 3, -kInf);
   ExpectDoneAgain(kRelu, operands);
-  EXPECT_EQ(Infer(*onednn_, kRelu, 16, operands)[3], 0);
+  EXPECT_EQ(Infer(kRelu, 16, operands)[3], 0);
 }
 
-TEST_F(OnednnInference, ARelu6LetsNanThrough) {
+TEST_P(OnednnInference, ARelu6LetsNanThrough) {
   Operands operands = OperandsOf(kRelu6, 16);
   Set(&operands[0], 3, kNan);
   ExpectDoneAgain(kRelu6, operands);
-  EXPECT_TRUE(std::isnan(Infer(*onednn_, kRelu6, 16, operands)[3]));
+  EXPECT_TRUE(std::isnan(Infer(kRelu6, 16, operands)[3]));
 }
 
-TEST_F(OnednnInference, ARelu6LetsNanOfAnOverflowThrough) {
+TEST_P(OnednnInference, ARelu6LetsNanOfAnOverflowThrough) {
   Operands operands = OperandsOf(kTwice, 16);
   for (size_t channel = 0; channel < 16; ++channel) {
     Set(&operands[0], channel * 49, 3e38F);
@@ -203,10 +223,10 @@ TEST_F(OnednnInference, ARelu6LetsNanOfAnOverflowThrough) {
     Set(&operands[2], channel, 1);
   }
   ExpectDoneAgain(kTwice, operands);
-  EXPECT_TRUE(std::isnan(Infer(*onednn_, kTwice, 16, operands)[0]));
+  EXPECT_TRUE(std::isnan(Infer(kTwice, 16, operands)[0]));
 }
 
-TEST_F(OnednnInference, AScaleThatWeightsCannotTakeIsNotFolded) {
+TEST_P(OnednnInference, AScaleThatWeightsCannotTakeIsNotFolded) {
   Operands operands = OperandsOf(kNorm, 16);
   for (size_t channel = 0; channel < 16; ++channel) {
     Set(&operands[2], channel, 0);
@@ -217,6 +237,30 @@ TEST_F(OnednnInference, AScaleThatWeightsCannotTakeIsNotFolded) {
     Set(&operands[0], i, 1e-35F);
   }
   ExpectDoneAgain(kNorm, operands);
+}
+
+// Weights that cancel: were they scaled and then rounded to bf16, little of the
+// difference would be left.
+TEST_P(OnednnInference, WeightsAreNotRoundedAgainByTheScale) {
+  Operands operands = OperandsOf(kNorm, 16);
+  std::fill(operands[1].begin(), operands[1].end(), std::byte{});
+  for (size_t channel = 0; channel < 16; ++channel) {
+    Set(&operands[1], channel * 16, 1);
+    Set(&operands[1], channel * 16 + 1, -1 + 0x1p-7F);
+    Set(&operands[2], channel, 0);
+    Set(&operands[3], channel, static_cast<float>(channel) + 3);
+  }
+  for (size_t i = 0; i < operands[0].size() / sizeof(float); ++i) {
+    Set(&operands[0], i, 1);
+  }
+  const std::vector<float> got = Infer(kNorm, 16, operands);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const size_t channel = i / 49 % 16;
+    const double expected =
+        0x1p-7 / std::sqrt(static_cast<double>(channel) + 3);
+    // Half a unit in the last place of bf16.
+    EXPECT_NEAR(got[i], expected, expected * 0x1p-8) << i;
+  }
 }
 
 // Runs a plan with a place for what it prepares. Scratch begins as NaN.
@@ -243,21 +287,20 @@ std::vector<float> RunWith(const Plan& plan, const Operands& operands,
   return values;
 }
 
-TEST_F(OnednnInference, FindsDoneWhatDependsOnParametersAlone) {
-  const auto operation =
-      MakeProgramOperation(kNetwork, RequestOf(20, ProgramPart::kForward));
-  const auto plan = onednn_->MakePlan(*operation, {.threads = 2});
+TEST_P(OnednnInference, FindsDoneWhatDependsOnParametersAlone) {
+  const auto plan = onednn_->MakePlan(
+      OperationOf(kNetwork, 20, ProgramPart::kForward), {.threads = 2});
   ASSERT_TRUE(plan.ok()) << plan.status();
   GuardedBytes prepared((*plan)->prepared_weight_bytes());
   std::memset(prepared.data(), 0xff, prepared.size());
   Operands operands = OperandsOf(kNetwork, 20);
-  const std::vector<float> first = Infer(*onednn_, kNetwork, 20, operands);
+  const std::vector<float> first = Infer(kNetwork, 20, operands);
   EXPECT_EQ(RunWith(**plan, operands, &prepared, false, first.size()), first);
   // Other images, the same parameters.
   for (size_t i = 0; i < operands[0].size() / sizeof(float); ++i) {
     Set(&operands[0], i, static_cast<float>(i % 7) - 3);
   }
-  const std::vector<float> second = Infer(*onednn_, kNetwork, 20, operands);
+  const std::vector<float> second = Infer(kNetwork, 20, operands);
   EXPECT_NE(second, first);
   EXPECT_EQ(RunWith(**plan, operands, &prepared, true, first.size()), second);
   // The weights aren't looked at again.
@@ -266,6 +309,16 @@ TEST_F(OnednnInference, FindsDoneWhatDependsOnParametersAlone) {
   }
   EXPECT_EQ(RunWith(**plan, operands, &prepared, true, first.size()), second);
 }
+
+INSTANTIATE_TEST_SUITE_P(, OnednnInference,
+                         testing::Values(Computation{DataType::kF32, false},
+                                         Computation{DataType::kBF16, false},
+                                         Computation{DataType::kBF16, true}),
+                         [](const auto& info) {
+                           return absl::StrCat(
+                               NameOf(info.param.dtype),
+                               info.param.native_bf16 ? "_native" : "");
+                         });
 
 }  // namespace
 }  // namespace convgrad

@@ -1,16 +1,15 @@
 // A convolution by the library's primitives: forward, backward-data and
 // backward-weight, each in the network's layout where the library has a good
 // way, else in the layout that it asks for, with reorders around it.
-#include <algorithm>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/lowering.h"
 #include "backends/core/status.h"
 #include "backends/onednn/networks/network_conv_bias.h"
 #include "backends/onednn/networks/network_conv_descs.h"
+#include "backends/onednn/networks/network_conv_dtype.h"
 #include "backends/onednn/networks/network_groups.h"
 #include "backends/onednn/networks/network_library_step.h"
 #include "backends/onednn/onednn_candidates.h"
@@ -38,10 +37,14 @@ class Convolution final : public NetworkGroup {
     is_mirrored_ = problem_.transposed;
     if (is_mirrored_) problem_ = MirrorOf(problem_);
     weight_desc_ = PlainWeightDesc(problem_);
-    computes_in_ = ChooseDtype(builder);
+    computes_in_ = ConvolutionDtype(
+        problem_, is_mirrored_,
+        {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight},
+        builder->Like(x_), builder->Like(step_.result), *builder);
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
-    const NetworkTensor computed = InComputeDtype(y, builder);
+    const NetworkTensor computed =
+        ComputedIn(computes_in_, y, &builder->schedule());
     const Pass pass = is_mirrored_ ? Pass::kBackwardData : Pass::kForward;
     RETURN_IF_ERROR(AddPass(
         {pass, "conv forward", builder->Parameter(bias_)},
@@ -49,7 +52,7 @@ class Convolution final : public NetworkGroup {
     if (is_mirrored_ && !bias_.empty()) {
       AddBias(builder->Parameter(bias_), computed, &builder->schedule());
     }
-    Finish(computed, y, builder);
+    AddConversion(computed, y, &builder->schedule());
     return absl::OkStatus();
   }
 
@@ -70,12 +73,13 @@ class Convolution final : public NetworkGroup {
                 {Input(builder), dw, dy}, builder));
     NetworkTensor dx = builder->Like(x_);
     dx.buffer = builder->NewGradient(x_);
-    const NetworkTensor computed = InComputeDtype(dx, builder);
+    const NetworkTensor computed =
+        ComputedIn(computes_in_, dx, &builder->schedule());
     const Pass pass = is_mirrored_ ? Pass::kForward : Pass::kBackwardData;
     RETURN_IF_ERROR(AddPass({pass, "conv backward data", kNoBuffer},
                             {TensorOf(computed), Weight(builder), dy},
                             builder));
-    Finish(computed, dx, builder);
+    AddConversion(computed, dx, &builder->schedule());
     return absl::OkStatus();
   }
 
@@ -91,14 +95,8 @@ class Convolution final : public NetworkGroup {
     LibraryTensor input, weight, result;
   };
 
-  // Returns the weight, rounded to the activations' dtype, unless the library
-  // does that while it brings it to its own layout.
   LibraryTensor Weight(NetworkBuilder* builder) const {
-    const BufferId weight = builder->Parameter(weight_);
-    if (computes_in_ == builder->dtype()) return {weight, weight_desc_};
-    return {RoundedWeights(weight, builder->shapes().dims.at(weight_),
-                           builder->dtype(), &builder->schedule()),
-            weight_desc_};
+    return ConvolutionWeight(weight_, problem_, computes_in_, builder);
   }
 
   // Finds the input: where it is the caller's with too few channels for blocks,
@@ -121,58 +119,6 @@ class Convolution final : public NetworkGroup {
 
   static LibraryTensor TensorOf(const NetworkTensor& tensor) {
     return {tensor.buffer, DescOf(tensor)};
-  }
-
-  // Returns where a pass writes what becomes `result`, and appends what makes
-  // it that.
-  NetworkTensor InComputeDtype(NetworkTensor result,
-                               NetworkBuilder* builder) const {
-    if (result.blocks.dtype == computes_in_) return result;
-    result.blocks.dtype = computes_in_;
-    result.buffer = builder->schedule().AddBuffer(result.blocks.bytes());
-    return result;
-  }
-  void Finish(const NetworkTensor& computed, const NetworkTensor& result,
-              NetworkBuilder* builder) const {
-    if (computed.buffer == result.buffer) return;
-    AddConversion(computed, result, &builder->schedule());
-  }
-
-  // Returns in what the passes compute: bf16 where that is wanted, and all
-  // three are of a kind that the library is known to be right in (see the
-  // gotchas in backends/README.md for those where it isn't).
-  DataType ChooseDtype(NetworkBuilder* builder) const {
-    if (!builder->options().native_bf16 ||
-        builder->dtype() != DataType::kBF16) {
-      return DataType::kF32;
-    }
-    const bool is_dense =
-        std::all_of(problem_.axes.begin(), problem_.axes.end(),
-                    [](const SpatialAxis& axis) { return axis.dilation == 1; });
-    const ChannelBlocks x = builder->Like(x_).blocks;
-    const ChannelBlocks y = builder->Like(step_.result).blocks;
-    const bool is_blocked = x.block != x.channels && y.block != y.channels;
-    if (is_mirrored_ || problem_.groups != 1 || problem_.axes.size() != 2 ||
-        !is_dense || !is_blocked || HasDeadTaps()) {
-      return DataType::kF32;
-    }
-    for (const Pass pass :
-         {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight}) {
-      ConvDescs descs = {DescOf(builder->Like(x_)),
-                         WeightOf(pass, DataType::kBF16),
-                         DescOf(builder->Like(step_.result)),
-                         {}};
-      const auto found = MakePassDesc(pass, problem_, descs);
-      if (!found || IsPlainLoop(found)) return DataType::kF32;
-    }
-    return DataType::kBF16;
-  }
-
-  // Whether some taps only ever see padding.
-  bool HasDeadTaps() const {
-    const Lowering lowering(problem_);
-    return std::any_of(lowering.dead_taps().begin(), lowering.dead_taps().end(),
-                       [](const Dims& taps) { return !taps.empty(); });
   }
 
   // Returns the descriptor of a pass's weight: its gradient is always f32.

@@ -1,14 +1,16 @@
 // A convolution with the batch_norm of running statistics, the add and the
-// activation that follow it, at inference: the batch_norm is part of the
-// weights and the bias, the rest is done by the library before it writes.
+// activation that follow it, at inference. The library does all of that before
+// it writes, but for the batch_norm of a convolution in f32: its scale is part
+// of the weights and its shift is the bias, which costs nothing. In bf16 such
+// weights would be rounded to other numbers than those of the step.
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "backends/core/lowering.h"
 #include "backends/core/status.h"
-#include "backends/kernels/batch_norm.h"
 #include "backends/onednn/networks/network_conv_descs.h"
+#include "backends/onednn/networks/network_conv_dtype.h"
+#include "backends/onednn/networks/network_folded_norm.h"
 #include "backends/onednn/networks/network_groups.h"
 #include "backends/onednn/networks/network_guard.h"
 #include "backends/onednn/networks/network_library_step.h"
@@ -43,7 +45,13 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    if (AddFused(builder)) return absl::OkStatus();
+    const DataType native =
+        ConvolutionDtype(problem_, false, {Pass::kForward}, builder->Like(x()),
+                         builder->Like(convolution_.result), *builder);
+    if (AddFused(native, builder)) return absl::OkStatus();
+    if (native != DataType::kF32 && AddFused(DataType::kF32, builder)) {
+      return absl::OkStatus();
+    }
     RETURN_IF_ERROR(MakeConvolution(convolution_)->Forward(builder));
     GroupSteps others = steps_;
     others.convolution = GroupSteps::kNone;
@@ -59,13 +67,23 @@ class FusedConvolution final : public NetworkGroup {
   // of that: positions of post-ops.
   struct Epilogue {
     dnnl::post_ops post_ops;
+    int scale = -1, shift = -1;
     int addend = -1;
     int slope = -1;
   };
-  // f32, one for each channel of the result.
-  struct Factors {
-    BufferId scale = kNoBuffer;
-    BufferId shift = kNoBuffer;
+  // How the library computes it in one dtype.
+  struct Way {
+    DataType dtype;
+    // The result, without memory.
+    NetworkTensor like;
+    // Whether the weight is scaled and the shift is the bias.
+    bool scales_weight = false;
+    bool has_bias = false;
+    // The input as the caller has it, nullopt where it is a value's.
+    std::optional<LibraryTensor> callers = std::nullopt;
+    Epilogue epilogue = {};
+    ConvDescs descs = {};
+    dnnl::primitive_desc_base pass = {};
   };
 
   // The operand of an add that isn't the convolution's, or its batch_norm's.
@@ -78,91 +96,146 @@ class FusedConvolution final : public NetworkGroup {
   bool is_capped() const {
     return activation_ != nullptr && activation_->op == Operator::kRelu6;
   }
+  const std::string& x() const { return convolution_.operands[0]; }
+  // "": none.
+  std::string bias() const { return OperandAt(convolution_, 2); }
   const std::string& result() const {
     return program_.steps[steps_.last()].result;
   }
 
-  // Appends it if the library has a good way. Returns whether it did.
-  bool AddFused(NetworkBuilder* builder) const {
-    const std::optional<LibraryTensor> callers =
-        CallersInput(convolution_.operands[0], DataType::kF32, builder);
-    const LibraryTensor x =
-        callers ? *callers : TensorOf(builder->Value(convolution_.operands[0]));
-    const NetworkTensor like = builder->Like(result());
-    const Epilogue epilogue = EpilogueOn(like);
-    const memory::dims per_channel = {problem_.out_channels};
-    ConvDescs descs = {x.desc,
-                       {WeightDimsOf(problem_), memory::data_type::f32,
-                        memory::format_tag::any},
-                       DescOf(like),
-                       {}};
-    const std::string bias = OperandAt(convolution_, 2);
-    if (norm_ != nullptr || !bias.empty()) {
-      descs.bias = {per_channel, memory::data_type::f32, memory::format_tag::a};
-    }
-    descs.post_ops = epilogue.post_ops;
-    const dnnl::primitive_desc_base pass =
-        MakePassDesc(Pass::kForward, problem_, descs);
-    if (!pass || IsPlainLoop(pass)) return false;
+  // Appends it, computed in `dtype`, if the library has a good way. Returns
+  // whether it did.
+  bool AddFused(DataType dtype, NetworkBuilder* builder) const {
+    const std::optional<Way> way = WayIn(dtype, builder);
+    if (!way) return false;
     if (is_capped() && !AddRangeCheckOn(activation_->operands[0], builder)) {
       return false;
     }
-    LibraryStep step({.kind = "conv forward",
-                      .macs = static_cast<double>(MultiplyAdds(problem_)),
-                      .primitive_desc = pass},
-                     &builder->schedule());
-    const PassArguments args = ArgumentsOf(Pass::kForward);
-    step.Read(args.data, x);
-    const LibraryTensor weight = {builder->Parameter(convolution_.operands[1]),
-                                  PlainWeightDesc(problem_)};
-    if (norm_ != nullptr) {
-      const Factors factors = AddFactors(builder);
-      step.ReadScaled(
-          args.weight, weight,
-          {factors.scale, problem_.out_channels, problem_.groups > 1 ? 3 : 1});
-      step.Read(args.bias, {factors.shift, descs.bias});
-    } else {
-      step.Read(args.weight, weight);
-      if (!bias.empty()) {
-        step.Read(args.bias, {builder->Parameter(bias), descs.bias});
-      }
-    }
-    ReadPostOps(epilogue, builder, &step);
-    step.Write(args.out, TensorOf(builder->AddValue(result())));
-    step.Finish();
+    Append(*way, builder);
     builder->SetMayRepeat();
     return true;
+  }
+
+  // Returns nullopt where the library has plain loops alone.
+  std::optional<Way> WayIn(DataType dtype, NetworkBuilder* builder) const {
+    Way way = {.dtype = dtype,
+               .like = LikeIn(dtype, result(), *builder),
+               .scales_weight = norm_ != nullptr && dtype == DataType::kF32};
+    if (dtype == builder->dtype()) {
+      way.callers = CallersInput(x(), dtype, builder);
+    }
+    way.has_bias = way.scales_weight || (norm_ == nullptr && !bias().empty());
+    way.epilogue = EpilogueOn(way.like, way.scales_weight);
+    way.descs = {
+        way.callers ? way.callers->desc : DescOf(LikeIn(dtype, x(), *builder)),
+        {WeightDimsOf(problem_), TypeOf(dtype), memory::format_tag::any},
+        DescOf(way.like),
+        {},
+        way.epilogue.post_ops};
+    if (way.has_bias) {
+      way.descs.bias = {{problem_.out_channels},
+                        memory::data_type::f32,
+                        memory::format_tag::a};
+    }
+    way.pass = MakePassDesc(Pass::kForward, problem_, way.descs);
+    if (!way.pass || IsPlainLoop(way.pass)) return std::nullopt;
+    return way;
+  }
+
+  void Append(const Way& way, NetworkBuilder* builder) const {
+    Schedule& schedule = builder->schedule();
+    LibraryStep step({.kind = "conv forward",
+                      .macs = static_cast<double>(MultiplyAdds(problem_)),
+                      .primitive_desc = way.pass},
+                     &schedule);
+    const PassArguments args = ArgumentsOf(Pass::kForward);
+    step.Read(args.data, way.callers
+                             ? *way.callers
+                             : TensorOf(Converted(builder->Value(x()),
+                                                  way.dtype, &schedule)));
+    FoldedNorm norm;
+    if (norm_ != nullptr) norm = AddFoldedNorm(*norm_, bias(), builder);
+    const LibraryTensor weight = ConvolutionWeight(
+        convolution_.operands[1], problem_, way.dtype, builder);
+    if (way.scales_weight) {
+      step.ReadScaled(
+          args.weight, weight,
+          {norm.scale, problem_.out_channels, problem_.groups > 1 ? 3 : 1});
+    } else {
+      step.Read(args.weight, weight);
+    }
+    if (way.has_bias) {
+      step.Read(args.bias,
+                {way.scales_weight ? norm.shift : builder->Parameter(bias()),
+                 way.descs.bias});
+    }
+    ReadPostOps(way, norm, builder, &step);
+    const NetworkTensor y = builder->AddValue(result());
+    const NetworkTensor computed = ComputedIn(way.dtype, y, &schedule);
+    step.Write(args.out, TensorOf(computed));
+    step.Finish();
+    AddConversion(computed, y, &schedule);
   }
 
   static LibraryTensor TensorOf(const NetworkTensor& tensor) {
     return {tensor.buffer, DescOf(tensor)};
   }
+  // Returns a tensor like a value, but in `dtype`.
+  static NetworkTensor LikeIn(DataType dtype, const std::string& name,
+                              const NetworkBuilder& builder) {
+    NetworkTensor like = builder.Like(name);
+    like.blocks.dtype = dtype;
+    return like;
+  }
+  // Of what there is one number of for each channel of the result.
+  memory::desc PerChannel() const {
+    memory::dims dims(problem_.axes.size() + 2, 1);
+    dims[1] = problem_.out_channels;
+    memory::dims strides(dims.size(), 1);
+    strides[0] = problem_.out_channels;
+    return {dims, memory::data_type::f32, strides};
+  }
 
-  Epilogue EpilogueOn(const NetworkTensor& result) const {
+  Epilogue EpilogueOn(const NetworkTensor& result, bool scales_weight) const {
     Epilogue epilogue;
+    dnnl::post_ops& post_ops = epilogue.post_ops;
+    if (norm_ != nullptr && !scales_weight) {
+      epilogue.scale = post_ops.len();
+      post_ops.append_binary(dnnl::algorithm::binary_mul, PerChannel());
+      epilogue.shift = post_ops.len();
+      post_ops.append_binary(dnnl::algorithm::binary_add, PerChannel());
+    }
     if (!addend_.empty()) {
-      epilogue.addend = epilogue.post_ops.len();
-      epilogue.post_ops.append_binary(dnnl::algorithm::binary_add,
-                                      DescOf(result));
+      epilogue.addend = post_ops.len();
+      post_ops.append_binary(dnnl::algorithm::binary_add, DescOf(result));
     }
     if (activation_ == nullptr) return epilogue;
     if (is_capped()) {
-      epilogue.post_ops.append_eltwise(dnnl::algorithm::eltwise_clip, 0, 6);
+      post_ops.append_eltwise(dnnl::algorithm::eltwise_clip, 0, 6);
     } else {
       // In place of a ReLU, which would hide NaN; and + 0, which makes 0 of -0.
-      epilogue.slope = epilogue.post_ops.len();
-      epilogue.post_ops.append_prelu(0);
-      epilogue.post_ops.append_eltwise(dnnl::algorithm::eltwise_linear, 1, 0);
+      epilogue.slope = post_ops.len();
+      post_ops.append_prelu(0);
+      post_ops.append_eltwise(dnnl::algorithm::eltwise_linear, 1, 0);
     }
     return epilogue;
   }
 
-  void ReadPostOps(const Epilogue& epilogue, NetworkBuilder* builder,
-                   LibraryStep* step) const {
+  void ReadPostOps(const Way& way, const FoldedNorm& norm,
+                   NetworkBuilder* builder, LibraryStep* step) const {
+    const Epilogue& epilogue = way.epilogue;
+    const auto read = [&](int position, int argument,
+                          const LibraryTensor& tensor) {
+      if (position < 0) return;
+      step->ReadAsItLies(DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | argument,
+                         tensor);
+    };
+    read(epilogue.scale, DNNL_ARG_SRC_1, {norm.scale, PerChannel()});
+    read(epilogue.shift, DNNL_ARG_SRC_1, {norm.shift, PerChannel()});
     if (epilogue.addend >= 0) {
-      step->ReadAsItLies(
-          DNNL_ARG_ATTR_MULTIPLE_POST_OP(epilogue.addend) | DNNL_ARG_SRC_1,
-          TensorOf(builder->Value(addend_)));
+      read(epilogue.addend, DNNL_ARG_SRC_1,
+           TensorOf(Converted(builder->Value(addend_), way.dtype,
+                              &builder->schedule())));
     }
     if (epilogue.slope < 0) return;
     const BufferId zero = builder->schedule().AddBuffer(sizeof(float));
@@ -172,9 +245,8 @@ class FusedConvolution final : public NetworkGroup {
                                *context.Write<float>(zero) = 0;
                              }});
     const memory::dims ones(problem_.axes.size() + 2, 1);
-    step->ReadAsItLies(
-        DNNL_ARG_ATTR_MULTIPLE_POST_OP(epilogue.slope) | DNNL_ARG_WEIGHTS,
-        {zero, {ones, memory::data_type::f32, ones}});
+    read(epilogue.slope, DNNL_ARG_WEIGHTS,
+         {zero, {ones, memory::data_type::f32, ones}});
   }
 
   // Returns false if nothing can be known of how large `value` is.
@@ -184,53 +256,6 @@ class FusedConvolution final : public NetworkGroup {
     if (range == kNoBuffer) return false;
     builder->RepeatIf(AddRangeCheck(range, &builder->schedule()));
     return true;
-  }
-
-  // Appends what finds the batch_norm's scale, and its shift with the bias.
-  Factors AddFactors(NetworkBuilder* builder) const {
-    const int64_t channels = problem_.out_channels;
-    const int64_t bytes = channels * int64_t{sizeof(float)};
-    Schedule& schedule = builder->schedule();
-    const Factors factors = {schedule.AddBuffer(bytes),
-                             schedule.AddBuffer(bytes)};
-    const BufferId is_unsafe = schedule.AddBuffer(sizeof(int32_t));
-    builder->RepeatIf(is_unsafe);
-    const BufferId bias = builder->Parameter(OperandAt(convolution_, 2));
-    const BufferId gamma = builder->Parameter(OperandAt(*norm_, 1));
-    const BufferId beta = builder->Parameter(OperandAt(*norm_, 2));
-    const BufferId mean = builder->Parameter(OperandAt(*norm_, 3));
-    const BufferId variance = builder->Parameter(OperandAt(*norm_, 4));
-    NetworkStep step = {.kind = "batch_norm forward",
-                        .reads = {mean, variance},
-                        .writes = {is_unsafe, factors.scale, factors.shift}};
-    for (const BufferId buffer : {bias, gamma, beta}) {
-      if (buffer != kNoBuffer) step.reads.push_back(buffer);
-    }
-    step.function = [=, epsilon = FloatAttribute(*norm_, "eps")](
-                        const RunContext& context) {
-      const auto widened = [&](BufferId buffer) {
-        const auto* values = context.Read<float>(buffer);
-        return std::vector<double>(values, values + channels);
-      };
-      const std::vector<double> means = widened(mean);
-      const std::vector<double> variances = widened(variance);
-      auto* scale = context.Write<float>(factors.scale);
-      auto* shift = context.Write<float>(factors.shift);
-      FoldNorm({.blocks = {1, channels, 1, channels, DataType::kF32},
-                .gamma = context.Read<float>(gamma),
-                .beta = context.Read<float>(beta),
-                .epsilon = epsilon,
-                .mean = means.data(),
-                .variance = variances.data(),
-                .training = false,
-                .scratch = nullptr},
-               context.Read<float>(bias), scale, shift);
-      const auto count = static_cast<size_t>(channels);
-      *context.Write<int32_t>(is_unsafe) =
-          AreSafeFactors({scale, count}, {shift, count}) ? 0 : 1;
-    };
-    schedule.Add(std::move(step));
-    return factors;
   }
 
   const convgrad::Program& program_;

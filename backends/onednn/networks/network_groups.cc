@@ -127,9 +127,8 @@ std::vector<size_t> GroupSteps::members() const {
 
 Fusion FusionOf(const ProgramRequest& request) {
   if (!request.fuse) return Fusion::kNone;
-  const bool is_inference = request.part == ProgramPart::kForward &&
-                            request.compute_dtype == DataType::kF32;
-  return is_inference ? Fusion::kOfInference : Fusion::kOfTraining;
+  return request.part == ProgramPart::kForward ? Fusion::kOfInference
+                                               : Fusion::kOfTraining;
 }
 
 std::vector<GroupSteps> FindGroups(const convgrad::Program& program,

@@ -54,8 +54,8 @@ enum class Fusion {
   // statistics, an add, a relu or relu6.
   kOfInference,
 };
-// Returns kOfInference of a forward without a tape in f32, kNone where the
-// request says so, and otherwise kOfTraining.
+// Returns kOfInference of a forward without a tape, kNone where the request
+// says so, and otherwise kOfTraining.
 Fusion FusionOf(const ProgramRequest& request);
 
 // Returns the groups of a program, in an order that has each after those whose

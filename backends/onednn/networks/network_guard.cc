@@ -39,8 +39,10 @@ BufferId AddFiniteCheck(BufferId values, Schedule* schedule) {
 }
 
 BufferId AddRangeCheck(BufferId range, Schedule* schedule) {
-  // Sums of many elements are off by far less than a factor of 4.
-  constexpr double kMost = std::numeric_limits<float>::max() / 4;
+  // The range knows nothing of rounding. Sums of many elements are off by far
+  // less than a factor of 4, and bf16 may make each of a thousand steps' values
+  // and weights larger by a 256th.
+  constexpr double kMost = std::numeric_limits<float>::max() * 0x1p-20;
   return AddCondition(
       {range},
       [=](const RunContext& context) {

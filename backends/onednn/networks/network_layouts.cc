@@ -160,8 +160,17 @@ void AddExport(const NetworkTensor& from, BufferId to,
       schedule);
 }
 
+NetworkTensor ComputedIn(DataType dtype, NetworkTensor result,
+                         Schedule* schedule) {
+  if (result.blocks.dtype == dtype) return result;
+  result.blocks.dtype = dtype;
+  result.buffer = schedule->AddBuffer(result.blocks.bytes());
+  return result;
+}
+
 void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
                    Schedule* schedule) {
+  if (from.buffer == to.buffer) return;
   AddOurReorder(from.buffer, to.buffer,
                 Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
                               PhysicalLayoutOf(to), to.blocks.dtype),
@@ -170,10 +179,7 @@ void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
 
 NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,
                         Schedule* schedule) {
-  if (tensor.blocks.dtype == dtype) return tensor;
-  NetworkTensor converted = tensor;
-  converted.blocks.dtype = dtype;
-  converted.buffer = schedule->AddBuffer(converted.blocks.bytes());
+  const NetworkTensor converted = ComputedIn(dtype, tensor, schedule);
   AddConversion(tensor, converted, schedule);
   return converted;
 }

@@ -48,7 +48,12 @@ bool LiesAlike(const TensorDescriptor& descriptor, const NetworkTensor& tensor);
 // the same layout.
 NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,
                         Schedule* schedule);
-// Appends the conversion of a tensor to another one of the same layout.
+// Returns where a step that computes in `dtype` writes what AddConversion then
+// makes `result`: that itself if it has the dtype.
+NetworkTensor ComputedIn(DataType dtype, NetworkTensor result,
+                         Schedule* schedule);
+// Appends the conversion of a tensor to another one of the same layout, if it
+// isn't the same one.
 void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
                    Schedule* schedule);
 // Returns f32 weights, row-major, rounded to what `dtype` can hold.
