@@ -1,9 +1,7 @@
 #include "client/cpp/credentials.h"
 
 #include <algorithm>
-#include <fstream>
 #include <regex>
-#include <sstream>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -11,19 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
+#include "proto/pem_files.h"
 
 namespace convgrad {
 namespace {
-
-absl::StatusOr<std::string> ReadPem(absl::string_view option,
-                                    const std::string& path) {
-  if (path.empty()) return "";
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  if (absl::StrContains(text.str(), "-----BEGIN ")) return text.str();
-  return InvalidField(Reason::kOutOfRange, option, absl::StrCat("'", path, "'"),
-                      "a PEM file");
-}
 
 bool IsOnThisHost(const std::string& server) {
   constexpr absl::string_view kPrefixes[] = {"unix:", "localhost:", "127.",
@@ -86,9 +75,14 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
                         "a PEM file, as there is a cert");
   }
   grpc::SslCredentialsOptions tls;
-  ASSIGN_OR_RETURN(tls.pem_root_certs, ReadPem("ca", options.ca));
-  ASSIGN_OR_RETURN(tls.pem_cert_chain, ReadPem("cert", options.cert));
-  ASSIGN_OR_RETURN(tls.pem_private_key, ReadPem("key", options.key));
+  ASSIGN_OR_RETURN(tls.pem_root_certs, ReadCertificates({"ca", options.ca}));
+  if (!options.cert.empty()) {
+    ASSIGN_OR_RETURN(tls.pem_cert_chain,
+                     ReadCertificates({"cert", options.cert}));
+    ASSIGN_OR_RETURN(
+        tls.pem_private_key,
+        ReadPrivateKey({"key", options.key}, "cert", tls.pem_cert_chain));
+  }
   return grpc::SslCredentials(tls);
 }
 

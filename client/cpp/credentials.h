@@ -16,7 +16,7 @@ std::vector<std::string> ServersOf(const ClientOptions& options);
 
 // Returns TLS if `options` has a `ca`, plaintext otherwise.
 // Errors: kInvalidArgument naming an option that is missing or doesn't fit the
-// others, or a file that is no PEM.
+// others, or a file that isn't what it should be.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const ClientOptions& options);
 

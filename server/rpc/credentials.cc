@@ -1,37 +1,32 @@
 #include "server/rpc/credentials.h"
 
-#include <fstream>
-#include <sstream>
+#include <string>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
+#include "proto/pem_files.h"
 
 namespace convgrad {
 namespace {
 
 constexpr unsigned kRefreshSeconds = 1;
 
-// gRPC only logs a file that it can't use, and fails each handshake.
-absl::Status CheckPem(absl::string_view flag, const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  if (absl::StrContains(text.str(), "-----BEGIN ")) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, flag, absl::StrCat("'", path, "'"),
-                      "a PEM file");
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(
     const TlsFiles& files) {
   if (files.cert.empty()) return grpc::InsecureServerCredentials();
-  RETURN_IF_ERROR(CheckPem("--tls_cert", files.cert));
-  RETURN_IF_ERROR(CheckPem("--tls_key", files.key));
+  ASSIGN_OR_RETURN(const std::string certificates,
+                   ReadCertificates({"--tls_cert", files.cert}));
+  RETURN_IF_ERROR(
+      ReadPrivateKey({"--tls_key", files.key}, "--tls_cert", certificates)
+          .status());
   const bool mutual = !files.client_ca.empty();
-  if (mutual) RETURN_IF_ERROR(CheckPem("--tls_client_ca", files.client_ca));
+  if (mutual) {
+    RETURN_IF_ERROR(
+        ReadCertificates({"--tls_client_ca", files.client_ca}).status());
+  }
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
           files.key, files.cert, files.client_ca, kRefreshSeconds));

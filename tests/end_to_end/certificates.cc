@@ -41,4 +41,10 @@ void Authority::Issue(const std::string& name, int days) {
                        PathOf(name + ".cert")));
 }
 
+void Authority::Encrypt(const std::string& name) {
+  Openssl(absl::StrCat("pkey -aes256 -passout pass:secret -in ",
+                       PathOf(name + ".key"), " -out ",
+                       PathOf(name + ".encrypted")));
+}
+
 }  // namespace convgrad

@@ -14,6 +14,8 @@ class Authority {
   // Makes `name`.cert and `name`.key, for 127.0.0.1, to be valid until `days`
   // from now.
   void Issue(const std::string& name, int days = 1);
+  // Makes `name`.encrypted of `name`.key.
+  void Encrypt(const std::string& name);
 
   std::string PathOf(const std::string& file) const { return folder_ + file; }
   std::string certificate() const { return PathOf("ca.cert"); }

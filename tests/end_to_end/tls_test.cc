@@ -1,17 +1,24 @@
 // Who gets a connection, and with which certificates.
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "client/cpp/client.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/certificates.h"
 #include "tests/end_to_end/test_server.h"
 
 namespace convgrad {
 namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
 
 Config TlsConfig(const Authority& servers, const Authority* clients) {
   Config config = TestConfig();
@@ -142,6 +149,49 @@ TEST(Tls, RefusesFilesThatAreNoCertificates) {
   options.ca = authority.certificate();
   options.cert = authority.PathOf("server.cert");
   EXPECT_EQ(DetailOf(Client::Connect(options).status())->field, "key");
+}
+
+TEST(Tls, RefusesAKeyThatIsAnothersOrEncrypted) {
+  Authority authority("ca");
+  authority.Issue("server");
+  authority.Issue("other");
+  authority.Encrypt("other");
+  Config config = TlsConfig(authority, nullptr);
+  ClientOptions options;
+  options.server = "127.0.0.1:1";
+  options.ca = authority.certificate();
+  options.cert = config.tls_cert;
+  for (const auto& [name, found, expected] :
+       {std::tuple{"other.key", "another certificate's", "that of "},
+        std::tuple{"other.encrypted", "other.encrypted'", "isn't encrypted"},
+        std::tuple{"server.cert", "server.cert'", "a private key in PEM"}}) {
+    config.tls_key = options.key = authority.PathOf(name);
+    for (const absl::Status& status :
+         {Server::Start(config).status(), Client::Connect(options).status()}) {
+      const auto detail = DetailOf(status);
+      ASSERT_TRUE(detail) << status;
+      EXPECT_THAT(detail->field, AnyOf("--tls_key", "key"));
+      EXPECT_THAT(detail->found, HasSubstr(found));
+      EXPECT_THAT(detail->expected, HasSubstr(expected));
+    }
+  }
+}
+
+TEST(Tls, RefusesACertificateThatIsCutOff) {
+  Authority authority("ca");
+  authority.Issue("server");
+  const Config config = TlsConfig(authority, nullptr);
+  std::ostringstream whole;
+  whole << std::ifstream(config.tls_cert).rdbuf();
+  const std::string cut = authority.PathOf("cut");
+  std::ofstream(cut) << whole.str() << whole.str().substr(0, 200);
+  ClientOptions options;
+  options.server = "127.0.0.1:1";
+  options.ca = cut;
+  const auto detail = DetailOf(Client::Connect(options).status());
+  ASSERT_TRUE(detail);
+  EXPECT_EQ(detail->field, "ca");
+  EXPECT_EQ(detail->expected, "certificates in PEM");
 }
 
 }  // namespace

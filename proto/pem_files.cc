@@ -1,0 +1,89 @@
+#include "proto/pem_files.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+using Bio = std::unique_ptr<BIO, decltype(&BIO_free)>;
+using Certificate = std::unique_ptr<X509, decltype(&X509_free)>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+
+std::string TextOf(const std::string& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+Bio Reading(const std::string& text) {
+  return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())),
+          &BIO_free};
+}
+
+Certificate NextCertificate(const Bio& bio) {
+  return {PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free};
+}
+
+// OpenSSL would ask whoever sits before the terminal.
+int NoPassword(char* /*buffer*/, int /*size*/, int /*is_written*/,
+               void* /*user*/) {
+  return 0;
+}
+
+// gRPC finds OpenSSL's errors in the same queue.
+class ErrorsCleared {
+ public:
+  ErrorsCleared() = default;
+  ~ErrorsCleared() { ERR_clear_error(); }
+  ErrorsCleared(const ErrorsCleared&) = delete;
+  ErrorsCleared& operator=(const ErrorsCleared&) = delete;
+};
+
+absl::Status Wrong(const PemFile& file, absl::string_view expected) {
+  return InvalidField(Reason::kOutOfRange, file.option,
+                      absl::StrCat("'", file.path, "'"), expected);
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadCertificates(const PemFile& file) {
+  const ErrorsCleared errors_cleared;
+  std::string text = TextOf(file.path);
+  const Bio bio = Reading(text);
+  int count = 0;
+  while (NextCertificate(bio) != nullptr) ++count;
+  const bool is_at_end =
+      ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE;
+  if (count == 0 || !is_at_end) return Wrong(file, "certificates in PEM");
+  return text;
+}
+
+absl::StatusOr<std::string> ReadPrivateKey(const PemFile& file,
+                                           absl::string_view certificate_option,
+                                           const std::string& certificates) {
+  const ErrorsCleared errors_cleared;
+  std::string text = TextOf(file.path);
+  const PrivateKey key(PEM_read_bio_PrivateKey(Reading(text).get(), nullptr,
+                                               &NoPassword, nullptr),
+                       &EVP_PKEY_free);
+  if (key == nullptr) {
+    return Wrong(file, "a private key in PEM that isn't encrypted");
+  }
+  const Certificate certificate = NextCertificate(Reading(certificates));
+  if (X509_check_private_key(certificate.get(), key.get()) == 1) return text;
+  return InvalidField(Reason::kOutOfRange, file.option, "another certificate's",
+                      absl::StrCat("that of ", certificate_option));
+}
+
+}  // namespace convgrad
