@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 import deployed
 
 WHEELS = pathlib.Path(__file__).parents[2] / "build" / "wheels"
+REQUIREMENTS = pathlib.Path(__file__).with_name("other_pythons.txt")
 FIRST_GRADIENT = """
 import sys, numpy as np, convgrad
 x, w, g = (np.ones(shape, np.float32) for shape in
@@ -57,6 +59,38 @@ def test_from_the_wheel_to_the_first_gradient(kind, environment, server, tmp_pat
     assert found.stdout.strip() == str(kind == "manylinux"), found.stderr
     with capsys.disabled():
         print(f"\n{wheel.name}: installed in {installed - start:.1f} s, first gradient "
+              f"{time.monotonic() - installed:.1f} s later")
+
+
+def other_pythons():
+    """Returns interpreters of other versions than Debian's, newest first."""
+    candidates = []
+    for version in ("3.13", "3.12", "3.10"):
+        candidates += pathlib.Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
+        if on_path := shutil.which(f"python{version}"):
+            candidates.append(on_path)
+    return [str(it) for it in candidates
+            if subprocess.run([it, "-c", "import venv"], capture_output=True,
+                              check=False).returncode == 0]
+
+
+def test_another_python_needs_no_compiler(server, tmp_path, capsys):
+    pythons = other_pythons()
+    if not pythons:
+        pytest.skip("this machine has Debian's Python alone")
+    variables = {**os.environ, "PATH": "", "PYTHONPATH": ""}
+    start = time.monotonic()
+    subprocess.run([pythons[0], "-m", "venv", tmp_path], check=True)
+    python, wheel = tmp_path / "bin" / "python", next(WHEELS.glob("convgrad-*none-any*.whl"))
+    for what in (["--require-hashes", "-r", REQUIREMENTS], ["--no-deps", "--no-index", wheel]):
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", *what],
+                       check=True, env=variables)
+    installed = time.monotonic()
+    found = subprocess.run([python, "-c", FIRST_GRADIENT, server.address], env=variables,
+                           text=True, capture_output=True, check=False)
+    assert found.stdout.strip() == "False", found.stderr
+    with capsys.disabled():
+        print(f"\n{pythons[0]}: installed in {installed - start:.1f} s, first gradient "
               f"{time.monotonic() - installed:.1f} s later")
 
 
