@@ -24,6 +24,10 @@ bool IsPlainLoop(const dnnl::primitive_desc_base& pass) {
   return absl::StartsWith(pass.impl_info_str(), "ref");
 }
 
+dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc) {
+  return {desc.get_dims(), desc.get_data_type(), dnnl::memory::format_tag::any};
+}
+
 dnnl::memory::desc PlainWeightDesc(const ConvProblem& problem) {
   const dnnl::memory::dims dims = WeightDimsOf(problem);
   dnnl::memory::dims strides(dims.size(), 1);

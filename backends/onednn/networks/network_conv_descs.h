@@ -19,6 +19,9 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
 // Whether it is the library's plain loops, which are never fast.
 bool IsPlainLoop(const dnnl::primitive_desc_base& pass);
 
+// Returns the desc of a tensor that may lie as the library likes best.
+dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc);
+
 // Returns how the caller has a weight: f32, row-major.
 dnnl::memory::desc PlainWeightDesc(const ConvProblem& problem);
 

@@ -20,10 +20,6 @@ namespace {
 
 using dnnl::memory;
 
-memory::desc WithAnyLayout(const memory::desc& desc) {
-  return {desc.get_dims(), desc.get_data_type(), memory::format_tag::any};
-}
-
 class Convolution final : public NetworkGroup {
  public:
   explicit Convolution(const ProgramStep& step)

@@ -137,9 +137,12 @@ class FusedConvolution final : public NetworkGroup {
                         memory::data_type::f32,
                         memory::format_tag::a};
     }
-    way.pass = MakePassDesc(Pass::kForward, problem_, way.descs);
-    if (!way.pass || IsPlainLoop(way.pass)) return std::nullopt;
-    return way;
+    for (const bool as_it_lies : {true, false}) {
+      if (!as_it_lies) way.descs.data = WithAnyLayout(way.descs.data);
+      way.pass = MakePassDesc(Pass::kForward, problem_, way.descs);
+      if (way.pass && !IsPlainLoop(way.pass)) return way;
+    }
+    return std::nullopt;
   }
 
   void Append(const Way& way, NetworkBuilder* builder) const {
