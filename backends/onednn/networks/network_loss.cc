@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "backends/core/status.h"
+#include "backends/kernels/element_convert.h"
+#include "backends/kernels/softmax.h"
 #include "backends/onednn/networks/network_elements.h"
 #include "backends/onednn/networks/network_groups.h"
 
@@ -27,15 +30,21 @@ struct CrossEntropyShape {
 
   int64_t positions() const { return logits.batch * logits.spatial; }
   int64_t chunks() const { return (positions() + kChunk - 1) / kChunk; }
-  // Offsets in the logits: of a position's first channel, and from there to
-  // channel c.
+  // Offset of a position's first channel in the logits; those of the other
+  // channels of its block follow.
   int64_t Offset(int64_t position) const {
     const int64_t n = position / logits.spatial;
     const int64_t s = position % logits.spatial;
     return (n * logits.block_count() * logits.spatial + s) * logits.block;
   }
-  int64_t ChannelOffset(int64_t c) const {
-    return c / logits.block * logits.spatial * logits.block + c % logits.block;
+  // From there to the first channel of block `b`.
+  int64_t BlockOffset(int64_t b) const {
+    return b * logits.spatial * logits.block;
+  }
+  // Elements of a row of channels for Exponentiate.
+  int64_t row_size() const {
+    constexpr int64_t kLanes = kSoftmaxLanes;
+    return (logits.padded_channels() + kLanes - 1) / kLanes * kLanes;
   }
 };
 
@@ -56,11 +65,12 @@ class CrossEntropy {
         target_(context.Read<int64_t>(buffers.target)),
         weight_(context.Read<float>(buffers.weight)),
         gradient_(context.Write<float>(buffers.gradient)) {
+    const double share =
+        shape.label_smoothing / static_cast<double>(shape.logits.channels);
+    smooth_weights_.resize(shape.logits.padded_channels());
     for (int64_t c = 0; c < shape.logits.channels; ++c) {
-      weight_sum_ += WeightOf(c);
-    }
-    for (int64_t c = 0; c < shape.logits.padded_channels(); ++c) {
-      channel_offsets_.push_back(shape.ChannelOffset(c));
+      smooth_weights_[c] = share * WeightOf(c);
+      smooth_weight_sum_ += smooth_weights_[c];
     }
   }
 
@@ -73,64 +83,71 @@ class CrossEntropy {
   }
 
   // Returns the unscaled loss of a position, and writes its gradient times
-  // `scale`. `row` is for its own use, with an element for each channel.
-  double Compute(int64_t position, double scale, double* row) const {
-    const int64_t channels = shape_.logits.channels;
-    const int64_t offset = shape_.Offset(position);
-    double largest = -std::numeric_limits<double>::infinity();
-    for (int64_t c = 0; c < channels; ++c) {
-      const double x = Logit(offset, c);
-      largest = x > largest || std::isnan(x) ? x : largest;
+  // `scale`. `row` is for its own use, with row_size() elements.
+  double Compute(int64_t position, double scale, absl::Span<double> row) const {
+    LoadLogits(position, row);
+    const bool is_ignored = IsIgnored(position);
+    const double logit = is_ignored ? 0 : row[target_[position]];
+    double smooth_logits = 0;
+    if (shape_.label_smoothing != 0) {
+      for (int64_t c = 0; c < shape_.logits.channels; ++c) {
+        smooth_logits += smooth_weights_[c] * row[c];
+      }
     }
-    double sum = 0;
-    for (int64_t c = 0; c < channels; ++c) {
-      row[c] = std::exp(Logit(offset, c) - largest);
-      sum += row[c];
-    }
-    const double loss =
-        IsIgnored(position) ? 0 : Loss(position, largest + std::log(sum));
-    if (gradient_ != nullptr) WriteGradient(position, scale, sum, row);
-    return loss;
+    const SoftmaxSums sums = Exponentiate(row);
+    if (gradient_ != nullptr) WriteGradient(position, scale, sums.sum, row);
+    if (is_ignored) return 0;
+    const double log_sum = sums.largest + std::log(sums.sum);
+    return ShareOfTarget(position) * (log_sum - logit) +
+           smooth_weight_sum_ * log_sum - smooth_logits;
   }
 
  private:
-  double Logit(int64_t offset, int64_t c) const {
-    return LoadElement(shape_.logits.dtype, logits_,
-                       offset + channel_offsets_[c]);
-  }
-  double SmoothShare() const {
-    return shape_.label_smoothing / static_cast<double>(shape_.logits.channels);
+  double ShareOfTarget(int64_t position) const {
+    return (1 - shape_.label_smoothing) * TargetWeight(position);
   }
 
-  double Loss(int64_t position, double log_sum) const {
-    const int64_t target = target_[position];
+  void LoadLogits(int64_t position, absl::Span<double> row) const {
+    const ChannelBlocks& logits = shape_.logits;
     const int64_t offset = shape_.Offset(position);
-    double loss = (1 - shape_.label_smoothing) * WeightOf(target) *
-                  (log_sum - Logit(offset, target));
-    if (shape_.label_smoothing == 0) return loss;
-    for (int64_t c = 0; c < shape_.logits.channels; ++c) {
-      loss += SmoothShare() * WeightOf(c) * (log_sum - Logit(offset, c));
+    for (int64_t b = 0; b < logits.block_count(); ++b) {
+      const int64_t first = b * logits.block;
+      const int64_t from = offset + shape_.BlockOffset(b);
+      const int64_t count = std::min(logits.block, logits.channels - first);
+      for (int64_t i = 0; i < count; ++i) {
+        row[first + i] = LoadElement(logits.dtype, logits_, from + i);
+      }
     }
-    return loss;
+    std::fill(row.begin() + logits.channels, row.end(),
+              -std::numeric_limits<double>::infinity());
   }
 
   // Of the softmax exponentials / sum.
   void WriteGradient(int64_t position, double scale, double sum,
-                     const double* exponentials) const {
-    float* gradients = gradient_ + shape_.Offset(position);
+                     absl::Span<const double> exponentials) const {
+    const ChannelBlocks& logits = shape_.logits;
+    float* const gradients = gradient_ + shape_.Offset(position);
     const bool is_ignored = IsIgnored(position);
-    const double share = 1 - shape_.label_smoothing;
-    const double of_target = share * TargetWeight(position);
-    const double total = of_target + SmoothShare() * weight_sum_;
-    for (int64_t c = 0; c < shape_.logits.padded_channels(); ++c) {
-      double gradient = 0;
-      if (!is_ignored && c < shape_.logits.channels) {
-        gradient = exponentials[c] / sum * total - SmoothShare() * WeightOf(c);
-        if (c == target_[position]) gradient -= of_target;
-        gradient *= scale;
+    const double of_target = ShareOfTarget(position);
+    const double factor = (of_target + smooth_weight_sum_) / sum;
+    const auto gradient = [&](int64_t c) {
+      return exponentials[c] * factor - smooth_weights_[c];
+    };
+    for (int64_t b = 0; b < logits.block_count(); ++b) {
+      float* const block = gradients + shape_.BlockOffset(b);
+      const int64_t first = b * logits.block;
+      const int64_t count =
+          is_ignored ? 0 : std::min(logits.block, logits.channels - first);
+      for (int64_t i = 0; i < count; ++i) {
+        block[i] = static_cast<float>(gradient(first + i) * scale);
       }
-      gradients[channel_offsets_[c]] = static_cast<float>(gradient);
+      std::fill(block + count, block + logits.block, 0.0F);
     }
+    if (is_ignored) return;
+    const int64_t target = target_[position];
+    gradients[shape_.BlockOffset(target / logits.block) +
+              target % logits.block] =
+        static_cast<float>((gradient(target) - of_target) * scale);
   }
 
   const CrossEntropyShape& shape_;
@@ -138,8 +155,9 @@ class CrossEntropy {
   const int64_t* const target_;
   const float* const weight_;
   float* const gradient_;
-  double weight_sum_ = 0;
-  std::vector<int64_t> channel_offsets_;
+  // Of each channel, what label smoothing gives it; zeros without.
+  std::vector<double> smooth_weights_;
+  double smooth_weight_sum_ = 0;
 };
 
 void RunCrossEntropy(const CrossEntropyShape& shape,
@@ -150,10 +168,10 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
   const auto sum_chunks = [&](auto of_position) {
     context.ForParts(shape.chunks(), [&](int64_t chunk) {
       const int64_t end = std::min(shape.positions(), (chunk + 1) * kChunk);
-      std::vector<double> row(shape.logits.channels);
+      std::vector<double> row(shape.row_size());
       chunks[chunk] = 0;
       for (int64_t i = chunk * kChunk; i < end; ++i) {
-        chunks[chunk] += of_position(i, row.data());
+        chunks[chunk] += of_position(i, absl::MakeSpan(row));
       }
     });
     double sum = 0;
@@ -164,11 +182,11 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
   if (shape.is_mean) {
     divisor = shape.denominator != 0
                   ? shape.denominator
-                  : sum_chunks([&](int64_t i, double* /*row*/) {
+                  : sum_chunks([&](int64_t i, absl::Span<double> /*row*/) {
                       return loss.TargetWeight(i);
                     });
   }
-  const double total = sum_chunks([&](int64_t i, double* row) {
+  const double total = sum_chunks([&](int64_t i, absl::Span<double> row) {
     return loss.Compute(i, 1 / divisor, row);
   });
   *context.Write<float>(buffers.loss) = static_cast<float>(total / divisor);
@@ -242,14 +260,19 @@ class CrossEntropyGroup final : public NetworkGroup {
                       shape = shape_](const RunContext& context) {
            const float factor = *context.Read<float>(dy);
            const auto* from = context.Read<float>(gradient);
-           const int64_t channels = shape.logits.padded_channels();
+           const ChannelBlocks& logits = shape.logits;
            context.ForParts(shape.chunks(), [&](int64_t chunk) {
+             const int64_t channels = logits.padded_channels();
+             const int64_t begin = chunk * kChunk * channels;
              const int64_t end =
                  std::min(shape.positions(), (chunk + 1) * kChunk) * channels;
-             for (int64_t i = chunk * kChunk * channels; i < end; ++i) {
-               StoreElement(shape.logits.dtype, factor * from[i],
-                            context.At(dx), i);
+             std::vector<float> scaled(end - begin);
+             for (int64_t i = begin; i < end; ++i) {
+               scaled[i - begin] = factor * from[i];
              }
+             ConvertRun(DataType::kF32, scaled.data(), logits.dtype,
+                        context.At(dx) + begin * ByteSizeOf(logits.dtype),
+                        end - begin);
            });
          }});
     return absl::OkStatus();
