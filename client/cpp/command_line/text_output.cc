@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 
 #include "absl/strings/ascii.h"
@@ -9,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "client/cpp/command_line/activity_text.h"
 #include "client/cpp/command_line/measures.h"
 #include "client/cpp/command_line/output.h"
 #include "client/cpp/support_table.h"
@@ -32,11 +32,6 @@ std::string Number(const std::optional<double>& number) {
 }
 
 const char* OkOrFailed(bool ok) { return ok ? "ok" : "FAILED"; }
-
-// Returns milliseconds, "-" where nothing was observed.
-std::string Milliseconds(double seconds) {
-  return std::isnan(seconds) ? "-" : absl::StrFormat("%.3f", seconds * 1e3);
-}
 
 // What the server expected of each backend, if it had a choice.
 void PrintPredictions(const v1::Report& report) {
@@ -269,56 +264,10 @@ void TextOutput::Comparisons(const std::vector<Comparison>& comparisons) {
       refused);
 }
 
-// Prints nothing where no network has run.
-void PrintSteps(const std::vector<StepActivity>& steps) {
-  if (steps.empty()) return;
-  std::cout << "\nstep of networks            backend    ms/s\n";
-  for (const StepActivity& step : steps) {
-    std::cout << absl::StrFormat("%-27s %-10s %6.1f\n", step.step, step.backend,
-                                 1e3 * step.busy);
-  }
-}
-
 void TextOutput::Activity(const ServerActivity& activity) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   if (terminal) std::cout << "\x1b[H\x1b[2J";  // to the corner, and wipe
-  std::cout << absl::StrFormat(
-      "over %.1f s: %.1f MB/s received, %.1f MB/s sent, %.1f refused a second\n"
-      "jobs %.0f waiting, %.0f running; %.0f calls wait for memory\n"
-      "memory %.1f of %.1f MB; %.0f plans in %.1f MB, %s hits\n"
-      "sessions %.0f, with %.0f tensors, %.0f programs and %.0f tapes (%.1f "
-      "MB) "
-      "in %.1f of %.1f MB\n\n",
-      absl::ToDoubleSeconds(activity.elapsed),
-      Megabytes(activity.received_rate), Megabytes(activity.sent_rate),
-      activity.rejection_rate, activity.queued, activity.running,
-      activity.waiting_for_memory, Megabytes(activity.memory_bytes),
-      Megabytes(activity.memory_capacity_bytes), activity.plans,
-      Megabytes(activity.plan_bytes),
-      std::isnan(activity.plan_hits)
-          ? "no"
-          : absl::StrFormat("%.1f %%", 100 * activity.plan_hits),
-      activity.sessions, activity.kept_tensors, activity.kept_programs,
-      activity.kept_tapes, Megabytes(activity.kept_tape_bytes),
-      Megabytes(activity.kept_bytes), Megabytes(activity.kept_capacity_bytes));
-  std::cout
-      << "method                   calls/s  errors/s    p50 ms    p99 ms\n";
-  for (const MethodActivity& method : activity.methods) {
-    std::cout << absl::StrFormat(
-        "%-22s %9.1f %9.1f %9s %9s\n", method.method, method.rate,
-        method.error_rate, Milliseconds(method.p50), Milliseconds(method.p99));
-  }
-  std::cout << "\nop        backend    dtype     ops/s   GFLOP/s  queue p99  "
-               "compute p50  compute p99 ms\n";
-  for (const OperationActivity& operation : activity.operations) {
-    std::cout << absl::StrFormat(
-        "%-9s %-10s %-5s %9.1f %9.1f %10s %12s %12s\n", operation.op,
-        operation.backend, operation.dtype, operation.rate,
-        operation.gflops_per_second, Milliseconds(operation.queue_p99),
-        Milliseconds(operation.compute_p50),
-        Milliseconds(operation.compute_p99));
-  }
-  PrintSteps(activity.steps);
+  std::cout << TextOf(activity);
   if (!terminal) std::cout << "\n";
   std::cout << std::flush;
 }
