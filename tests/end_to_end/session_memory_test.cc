@@ -1,4 +1,5 @@
 // What sessions leave behind in the server's process: nothing.
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -95,17 +96,25 @@ class SessionMemory : public ::testing::Test {
 };
 
 TEST_F(SessionMemory, IsGivenBackWhenLeasesEnd) {
-  // What a server has once it is warm.
-  Use(kSessions, kMiB, /*close=*/true);
+  // Small pieces that live on keep pages of the heap here and there, some MiB
+  // that come and go with where they lie. So what a server has once it is warm
+  // is the most that it had after any round; what is lost with each session
+  // would be lost in every round.
   int64_t before = 0;
-  int64_t after = Settled();
-  // The heap moves by some MiB once more while gRPC's threads meet; what is
-  // lost with each session would be lost in every round.
-  for (int round = 0; round < 3 && after > before + before / 50; ++round) {
-    before = after;
+  int64_t after = 0;
+  const auto is_back = [&] { return after <= before + before / 50; };
+  for (int round = 0; round < 4 && (round < 2 || !is_back()); ++round) {
+    before = std::max(before, after);
+    Use(kSessions, kMiB, /*close=*/true);
+    after = Settled();
+    std::cout << after << " bytes once they are closed\n";
+  }
+  for (int round = 0; round < 3 && (round < 1 || !is_back()); ++round) {
+    before = std::max(before, after);
+    const int64_t at_start = after;
     Use(kSessions, kMiB, /*close=*/false);
     const int64_t during = server_.MemoryBytes("VmRSS");
-    EXPECT_GT(during, before + kSessions * kMiB * 9 / 10);
+    EXPECT_GT(during, at_start + kSessions * kMiB * 9 / 10);
     sessions_.clear();
     after = Settled();
     std::cout << before << " bytes before, " << during << " with them, "

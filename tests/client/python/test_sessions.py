@@ -97,10 +97,19 @@ def test_streams_read_what_is_kept(client, session):
     gradients = session.conv_backward(G, "x", "w", padding=1, slice_items=1)
     for one, other in zip(gradients[:3], expected[:3]):
         np.testing.assert_array_equal(one, other)
-    failing = session.submit(session.put, "no/good", X)
-    read = session.submit(session.conv_forward, X, "w", padding=1, slice_items=1)
-    assert isinstance(failing.exception(), convgrad.InvalidArgument)
-    assert isinstance(read.exception(), convgrad.EpochEnded)
+
+
+def test_a_stream_behind_a_change_that_fails_ends_with_it():
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client, client.session() as session:
+        session.put("w", W, layout="OIX")
+        # Both are on their way before the first is answered.
+        with server.standing_still():
+            failing = session.submit(session.put, "no/good", X)
+            read = session.submit(session.conv_forward, X, "w", padding=1, slice_items=1)
+        assert isinstance(failing.exception(), convgrad.InvalidArgument)
+        assert isinstance(read.exception(), convgrad.EpochEnded)
+    server.kill()
 
 
 def test_gradients_add_up(client, session):
