@@ -143,18 +143,24 @@ def test_changes_are_pipelined_in_order():
     server.kill()
 
 
-def test_what_came_behind_a_failure_fails_with_it(session):
-    session.put("before", X)
-    futures = [session.submit(session.put, name, X) for name in ("one", "no/good", "two")]
-    read = session.submit(session.get, "two")
-    assert futures[0].result() is None
-    assert isinstance(futures[1].exception(), convgrad.InvalidArgument)
-    for future in (futures[2], read):
-        assert isinstance(future.exception(), convgrad.EpochEnded)
-    assert "tensors[0].name" in str(futures[2].exception())
-    assert "a change failed that this call was to see" in str(read.exception())
-    session.put("three", X)
-    assert session.tensors().keys() == {"before", "one", "three"}
+def test_what_came_behind_a_failure_fails_with_it():
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client, client.session() as session:
+        session.put("before", X)
+        # All are on their way before one is answered.
+        with server.standing_still():
+            futures = [session.submit(session.put, name, X)
+                       for name in ("one", "no/good", "two")]
+            read = session.submit(session.get, "two")
+        assert futures[0].result() is None
+        assert isinstance(futures[1].exception(), convgrad.InvalidArgument)
+        for future in (futures[2], read):
+            assert isinstance(future.exception(), convgrad.EpochEnded)
+        assert "tensors[0].name" in str(futures[2].exception())
+        assert "a change failed that this call was to see" in str(read.exception())
+        session.put("three", X)
+        assert session.tensors().keys() == {"before", "one", "three"}
+    server.kill()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a\\b", "..\n", "\x00", "é", "n" * 10240])
