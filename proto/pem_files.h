@@ -1,5 +1,6 @@
-// Files of certificates and private keys in PEM, which gRPC takes unseen: one
-// that it can't use only shows as connections that fail.
+// Files of certificates and private keys in PEM. gRPC doesn't look at them when
+// it is given them: one that it can't use shows only in connections that fail.
+// All functions are thread-safe.
 #pragma once
 
 #include <string>

@@ -15,9 +15,9 @@ struct SoftmaxSums {
   double sum;      // of the exponentials
 };
 
-// Replaces each logit x by e^(x - largest), within a unit in the last place.
-// The sum is NaN where a logit is NaN or Inf, or all are -Inf. Requires: a
-// multiple of kSoftmaxLanes.
+// Replaces each logit x by e^(x - largest), whose relative error is at most
+// 2^-51; what is subnormal may be 0. The sum is NaN where a logit is NaN or
+// Inf, or all are -Inf. Requires: a multiple of kSoftmaxLanes. Thread-safe.
 SoftmaxSums Exponentiate(absl::Span<double> logits);
 
 }  // namespace convgrad

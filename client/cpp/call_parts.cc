@@ -12,8 +12,8 @@
 #include "proto/call_metadata.h"
 
 namespace convgrad {
-// std::random_device asks the CPU what it can do each time that one is made:
-// 30 us of a call in a virtual machine.
+// A std::random_device asks the CPU what it can do each time that one is made,
+// which takes 30 us in a virtual machine.
 std::string RandomRequestId() {
   std::string id(16, '\0');
   if (getentropy(id.data(), id.size()) != 0) std::abort();

@@ -96,14 +96,14 @@ class SessionMemory : public ::testing::Test {
 };
 
 TEST_F(SessionMemory, IsGivenBackWhenLeasesEnd) {
-  // Small pieces that live on keep pages of the heap here and there, some MiB
-  // that come and go with where they lie. So what a server has once it is warm
-  // is the most that it had after any round; what is lost with each session
-  // would be lost in every round.
+  // Small pieces that are still in use hold pages of the heap here and there:
+  // some MiB, more or less of them by where the pieces happen to lie. So each
+  // round is held against the most that the server had after those before it.
+  // What is lost with each session would be lost in every round.
   int64_t before = 0;
   int64_t after = 0;
   const auto is_back = [&] { return after <= before + before / 50; };
-  for (int round = 0; round < 4 && (round < 2 || !is_back()); ++round) {
+  for (int round = 0; round < 3 && (round < 2 || !is_back()); ++round) {
     before = std::max(before, after);
     Use(kSessions, kMiB, /*close=*/true);
     after = Settled();
