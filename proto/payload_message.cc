@@ -180,7 +180,8 @@ void PayloadView::MoveTo(void* destination) {
 }
 
 absl::StatusOr<std::vector<PayloadView>> SplitMessage(
-    grpc::ByteBuffer* message, google::protobuf::Message* head) {
+    grpc::ByteBuffer* message, google::protobuf::Message* head,
+    const AdmitHead& admit) {
   // Outlives the references below (see ReceivedSlices).
   grpc::ByteBuffer received;
   received.Swap(message);
@@ -189,6 +190,9 @@ absl::StatusOr<std::vector<PayloadView>> SplitMessage(
   if (!dumped) return Malformed(0, "bytes that don't decompress", "a message");
   MessageSplitter splitter(std::move(slices));
   RETURN_IF_ERROR(splitter.Split());
+  if (admit != nullptr) {
+    RETURN_IF_ERROR(admit(static_cast<int64_t>(splitter.head().size())));
+  }
   if (!head->ParseFromString(splitter.head())) {
     return InvalidField(Reason::kMalformed, "message",
                         "bytes that protobuf can't parse",

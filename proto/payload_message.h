@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -28,6 +29,9 @@ namespace convgrad {
 // usual. Keeps what parsing allocates in proportion to what is sent.
 inline constexpr int kMaxPayloads = 1024;
 inline constexpr int64_t kMaxHeadBytes = int64_t{1} << 20;
+// What a parsed head may take for each of its bytes: an empty element of a
+// repeated field is 2 bytes on the wire and 56 in memory (protobuf 3.21).
+inline constexpr int64_t kMemoryPerHeadByte = 32;
 
 // gRPC frames a message with 32 bits of length.
 inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << 32) - 1;
@@ -56,14 +60,19 @@ class PayloadView final : public ScatteredBytes {
   int64_t size_ = 0;
 };
 
+// Returns whether there is memory to parse a head of `bytes`.
+using AdmitHead = std::function<absl::Status(int64_t bytes)>;
+
 // Parses everything in `*message` but field `payloads` (kPayloadsField) into
 // `*head` and returns the payloads, in order. Accepts fields in any order.
 // Empties `*message` in any case.
 // Errors: kInvalidArgument, reason MALFORMED: truncated, lengths beyond the
 // message, groups, payloads of another wire type, what protobuf refuses; reason
-// LIMIT_EXCEEDED: more than kMaxPayloads or kMaxHeadBytes.
+// LIMIT_EXCEEDED: more than kMaxPayloads or kMaxHeadBytes; those of `admit`,
+// which is asked before the head is parsed, unless it is null.
 absl::StatusOr<std::vector<PayloadView>> SplitMessage(
-    grpc::ByteBuffer* message, google::protobuf::Message* head);
+    grpc::ByteBuffer* message, google::protobuf::Message* head,
+    const AdmitHead& admit = nullptr);
 
 // Returns the message of `head` followed by `payloads`, which it references
 // without a copy. Requires: the payloads field of `head` is empty.

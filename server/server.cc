@@ -13,15 +13,13 @@
 #include "server/listener_watch.h"
 #include "server/memory/region_listener.h"
 #include "server/plan_choice.h"
-#include "server/rpc/admin_service.h"
 #include "server/rpc/call.h"
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/gate.h"
-#include "server/rpc/listed_service.h"
+#include "server/rpc/listed_services.h"
 #include "server/rpc/listeners.h"
 #include "server/rpc/readiness.h"
-#include "server/rpc/session_service.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
 #include "server/token_file.h"
@@ -33,6 +31,9 @@ namespace {
 
 // How often deadlines that gRPC doesn't know, and slow clients, are looked at.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+// How often connections are looked at that may send more than they should: 40
+// MB come meanwhile at 2 GB/s.
+constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
 // How often files are looked at that may have changed.
 constexpr absl::Duration kRefresh = absl::Seconds(1);
 
@@ -76,18 +77,19 @@ class GrpcServer final : public Server {
   Gate gate_;
   ClientWatch client_watch_;
   ConnectionTraffic traffic_;
+  ArrivalWatch arrivals_{&traffic_};
   // Once calls come, the background thread's, as is the next line.
   TokenFile tokens_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
   // Serves `engine_` as executor: nothing waits for memory without calls.
   BackgroundThread background_;
+  BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
   // Null: none are offered.
   std::unique_ptr<RegionListener> region_listener_;
   Lifecycle lifecycle_;
   CallServices services_;
-  ListedService listed_service_{services_};
-  AdminService admin_service_{services_};
-  SessionService session_service_{services_};
+  const std::vector<std::unique_ptr<grpc::Service>> listed_services_ =
+      MakeListedServices();
   ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
@@ -195,6 +197,7 @@ CallServices GrpcServer::MakeServices() {
   services.lifecycle = &lifecycle_;
   services.gate = &gate_;
   services.client_watch = &client_watch_;
+  services.arrivals = &arrivals_;
   services.traffic = &traffic_;
   services.router = &engine_.router;
   services.cost_model = engine_.router.cost_model();
@@ -238,11 +241,10 @@ absl::Status GrpcServer::Listen() {
     options.max_connection_age = config_.max_connection_age;
   }
   options.reflection = config_.token_file.empty();
-  ASSIGN_OR_RETURN(
-      listeners_,
-      Listeners::Start(options,
-                       {&listed_service_, &session_service_, &admin_service_},
-                       &service_, &traffic_));
+  std::vector<grpc::Service*> listed;
+  for (const auto& service : listed_services_) listed.push_back(service.get());
+  ASSIGN_OR_RETURN(listeners_,
+                   Listeners::Start(options, listed, &service_, &traffic_));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());

@@ -236,6 +236,14 @@ void BoundTensors::BringOut(const Backend& backend, int threads) {
   }
 }
 
+int64_t BoundTensors::lent_bytes() const {
+  int64_t bytes = 0;
+  for (const BoundResult& result : results_) {
+    if (!result.place.in_memory()) bytes = SaturatingAdd(bytes, result.size);
+  }
+  return bytes;
+}
+
 std::vector<LentBytes> BoundTensors::TakeResults(Reservation* reservation) {
   std::vector<LentBytes> lent;
   for (BoundResult& result : results_) {

@@ -51,6 +51,8 @@ class BoundTensors {
   int64_t copied_bytes() const { return copied_bytes_; }
   // Of the results that a client gets, by message or in its region.
   int64_t sent_bytes() const { return sent_bytes_; }
+  // Of the results that TakeResults will hand over. Saturates.
+  int64_t lent_bytes() const;
 
   // Lets go of the operands and hands over the results that aren't in memory
   // already, in order. They give buffer and budget back when their owner is

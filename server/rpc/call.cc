@@ -30,6 +30,26 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
   return std::min(absl::FromChrono(deadline), latest);
 }
 
+// Returns gRPC's part of a call, which may be told to end after ours has gone.
+std::shared_ptr<grpc_call> HoldGrpcCall(grpc::ServerContextBase& context) {
+  grpc_call* const call = context.c_call();
+  grpc_call_ref(call);
+  return {call, grpc_call_unref};
+}
+
+absl::Status OverrunError() {
+  return InvalidField(Reason::kByteCountMismatch, "connection",
+                      "more bytes than its calls have declared",
+                      absl::StrCat("in each call's ", kRequestBytesKey,
+                                   " the bytes of its payloads, at least"));
+}
+
+// Returns what a call of a method that takes `role` takes.
+Role RoleOfCall(Role role, const grpc::ServerContextBase& context) {
+  const bool is_change = context.client_metadata().contains(kSequenceKey);
+  return is_change ? std::max(role, Role::kTrain) : role;
+}
+
 }  // namespace
 
 void Call::HandOver() {
@@ -44,7 +64,7 @@ Call::Call(const CallServices& services,
     : services_(services),
       context_(context),
       record_(services, context, method),
-      role_(role),
+      role_(RoleOfCall(role, *context)),
       deadline_(DeadlineOf(*context, services)),
       cancelled_(std::make_shared<std::atomic<bool>>(false)) {}
 
@@ -52,10 +72,16 @@ Call::~Call() { services_.client_watch->Remove(answer_wait_); }
 
 void Call::Begin() {
   absl::Status admission = record_.Enter(role_);
-  if (admission.ok()) admission = ReadPriority();
   if (!admission.ok()) return End(std::move(admission));
+  refusal_ = ReadPriority();
+  if (refusal_.ok() && IsChange() && !MayChange()) {
+    refusal_ = InvalidField(Reason::kUnsupported, kSequenceKey, "a number",
+                            "none: the method only reads");
+  }
   Start();
 }
+
+bool Call::IsChange() const { return !Metadata(kSequenceKey).empty(); }
 
 absl::Status Call::ReadPriority() {
   const absl::string_view name = Metadata(kPriorityKey);
@@ -84,11 +110,11 @@ void Call::AwaitTurn(bool prepares) {
       session_.Enter(services_.sessions, metadata, visit(),
                      /*only_computes=*/role_ == Role::kInfer);
   if (!status.ok()) return OnTurn(status);
-  if (!session_.in_session()) return OnTurn(nullptr);
+  if (!session_.in_session()) return TellTurn(nullptr);
   if (sample() != nullptr) sample()->session = session_.settings().label;
   std::function<void()> prepare;
   // Held, since the call may be over when it is told so.
-  if (prepares) {
+  if (prepares && refusal_.ok()) {
     prepare = [this, hold = std::make_shared<CallHold>(this)] { OnPrepare(); };
   }
   session_.Await(
@@ -98,12 +124,17 @@ void Call::AwaitTurn(bool prepares) {
         if (absl::IsAborted(decision.status())) {
           services_.sessions->CountAbort();
         }
-        OnTurn(decision);
+        TellTurn(decision);
       },
       std::move(prepare));
   // A cancellation that came before found nobody waiting.
   if (*cancelled_) CancelTurn();
   HandOver();
+}
+
+void Call::TellTurn(const ChangeOrder::Decision& decision) {
+  const bool would_go_on = decision.ok() && *decision == nullptr;
+  OnTurn(would_go_on && !refusal_.ok() ? refusal_ : decision);
 }
 
 bool Call::CancelTurn() {
@@ -204,13 +235,29 @@ bool Call::StopAwaitingClient() {
   return services_.client_watch->Remove(client_wait_);
 }
 
+void Call::ExpectMessage(int64_t bytes) {
+  if (overrun_ == nullptr) {
+    overrun_ = std::make_shared<std::atomic<bool>>(false);
+  }
+  arrival_ = services_.arrivals->Expect(
+      context_->peer(), bytes,
+      [owner = HoldGrpcCall(*context_), overrun = overrun_](bool is_only_one) {
+        *overrun = true;
+        // Of several calls nobody knows which one is wrong: others go again.
+        grpc_call_cancel_with_status(
+            owner.get(),
+            is_only_one ? GRPC_STATUS_INVALID_ARGUMENT
+                        : GRPC_STATUS_UNAVAILABLE,
+            std::string(OverrunError().message()).c_str(), nullptr);
+      });
+}
+
+void Call::SettleMessage() { services_.arrivals->Settle(arrival_.exchange(0)); }
+
 void Call::WatchAnswer(int64_t bytes) {
   ClientWatch& watch = *services_.client_watch;
   watch.Remove(answer_wait_);
-  // gRPC's part of the call, which may be told to end after this one has gone.
-  grpc_call* const call = context_->c_call();
-  grpc_call_ref(call);
-  const std::shared_ptr<grpc_call> owner(call, grpc_call_unref);
+  const std::shared_ptr<grpc_call> owner = HoldGrpcCall(*context_);
   answer_wait_ =
       watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
                 absl::Now() + watch.AllowedFor(bytes), CountTraffic());
@@ -226,6 +273,7 @@ void Call::Release() {
 }
 
 absl::Status Call::WhyGone() const {
+  if (overrun_ != nullptr && *overrun_) return OverrunError();
   if (deadline_ <= absl::Now()) {
     return MakeError(absl::StatusCode::kDeadlineExceeded,
                      {Reason::kDeadline, "deadline", "passed", ""});
@@ -239,6 +287,7 @@ bool Call::FailedToRead() const {
 }
 
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
+  SettleMessage();
   // Nobody will read the answer: that isn't a success to be counted.
   if (status.ok() && *cancelled_) status = WhyGone();
   Settle(status);

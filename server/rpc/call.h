@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -26,7 +27,8 @@ namespace convgrad {
 // any time beside them.
 class Call : public grpc::ServerGenericBidiReactor {
  public:
-  // `method` is the short name that is counted, `role` what it takes.
+  // `method` is the short name that is counted, `role` what it takes; a change
+  // of a session takes kTrain at least.
   Call(const CallServices& services,
        grpc::GenericCallbackServerContext* context, absl::string_view method,
        Role role);
@@ -42,6 +44,12 @@ class Call : public grpc::ServerGenericBidiReactor {
  protected:
   // Does what leads to exactly one End.
   virtual void Start() = 0;
+  // Returns whether the call may be a change of a session.
+  virtual bool MayChange() const { return true; }
+
+  // Has AwaitTurn end with `status` where the call would go on: what refuses a
+  // change counts as its failure, in its turn. To be called before AwaitTurn.
+  void RefuseInTurn(absl::Status status) { refusal_ = std::move(status); }
 
   ~Call() override;
 
@@ -105,12 +113,21 @@ class Call : public grpc::ServerGenericBidiReactor {
   // that is too late: OnSlowClient has the call, and nothing may touch it.
   bool StopAwaitingClient();
 
+  // Lets the call's connection send a message of up to `bytes` from now on. If
+  // it sends more than all of its calls may, gRPC breaks the call off. To be
+  // called before the message is read.
+  void ExpectMessage(int64_t bytes);
+  // The message has come, or won't come.
+  void SettleMessage();
+
   // Has gRPC break the call off if the client doesn't take `bytes` in time;
   // in place of what was to be taken before.
   void WatchAnswer(int64_t bytes);
 
   // Errors: kInvalidArgument if the client asks for no known priority.
   absl::Status ReadPriority();
+  // Returns whether the client says that the call is a change of a session.
+  bool IsChange() const;
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;
 
@@ -151,6 +168,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   void OnGranted(absl::StatusOr<Reservation> granted);
   // Returns what counts the bytes of the call's connection; null if unknown.
   ConnectionTraffic::Count CountTraffic() const;
+  // Tells OnTurn, or that the call is refused.
+  void TellTurn(const ChangeOrder::Decision& decision);
   // Leaves those who wait for their turn. Returns false if the call isn't one.
   bool CancelTurn();
   void OnCancel() final;
@@ -172,7 +191,13 @@ class Call : public grpc::ServerGenericBidiReactor {
   // its taking of the answer.
   std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;
+  // In the ArrivalWatch; 0 if not there.
+  std::atomic<uint64_t> arrival_{0};
+  // Set when the connection has sent too much; null before ExpectMessage.
+  std::shared_ptr<std::atomic<bool>> overrun_;
   SessionPart session_;
+  // See RefuseInTurn.
+  absl::Status refusal_;
   absl::Time wait_start_;
   Priority priority_ = Priority::kBatch;
   Reservation reservation_;

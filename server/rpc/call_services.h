@@ -9,6 +9,7 @@
 #include "convgrad/v1/capabilities.pb.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_registry.h"
+#include "server/rpc/arrival_watch.h"
 #include "server/rpc/client_watch.h"
 #include "server/rpc/connection_traffic.h"
 #include "server/rpc/gate.h"
@@ -36,6 +37,7 @@ struct CallServices {
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
   ClientWatch* client_watch = nullptr;
+  ArrivalWatch* arrivals = nullptr;
   // Null: no connection's bytes are counted.
   const ConnectionTraffic* traffic = nullptr;
   const Router* router = nullptr;

@@ -20,18 +20,24 @@ std::string WithoutScheme(absl::string_view peer) {
                              {{"%5B", "["}, {"%5D", "]"}});
 }
 
-int64_t BytesOf(int socket, const std::string& peer) {
+struct Bytes {
+  int64_t received = 0;
+  int64_t acknowledged = 0;
+};
+
+Bytes BytesOf(int socket, const std::string& peer) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
-  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
   // Kernels before 4.1 don't tell.
   if (size < offsetof(tcp_info, tcpi_bytes_received) +
                  sizeof(info.tcpi_bytes_received)) {
-    return 0;
+    return {};
   }
   // gRPC may have closed it, and the descriptor may be another connection's.
-  if (PeerOf(socket) != peer) return 0;
-  return static_cast<int64_t>(info.tcpi_bytes_received + info.tcpi_bytes_acked);
+  if (PeerOf(socket) != peer) return {};
+  return {static_cast<int64_t>(info.tcpi_bytes_received),
+          static_cast<int64_t>(info.tcpi_bytes_acked)};
 }
 
 }  // namespace
@@ -46,14 +52,30 @@ void ConnectionTraffic::Add(int socket) {
   known = std::move(peer);
 }
 
+int ConnectionTraffic::SocketOf(const std::string& name) const {
+  MutexLock lock(&mutex_);
+  const auto found = sockets_.find(name);
+  return found == sockets_.end() ? -1 : found->second;
+}
+
 ConnectionTraffic::Count ConnectionTraffic::CountOf(
     const std::string& peer) const {
   std::string name = WithoutScheme(peer);
-  MutexLock lock(&mutex_);
-  const auto found = sockets_.find(name);
-  if (found == sockets_.end()) return nullptr;
-  return [socket = found->second, name = std::move(name)] {
-    return BytesOf(socket, name);
+  const int socket = SocketOf(name);
+  if (socket < 0) return nullptr;
+  return [socket, name = std::move(name)] {
+    const Bytes bytes = BytesOf(socket, name);
+    return bytes.received + bytes.acknowledged;
+  };
+}
+
+ConnectionTraffic::Count ConnectionTraffic::ReceivedOf(
+    const std::string& peer) const {
+  std::string name = WithoutScheme(peer);
+  const int socket = SocketOf(name);
+  if (socket < 0) return nullptr;
+  return [socket, name = std::move(name)] {
+    return BytesOf(socket, name).received;
   };
 }
 

@@ -25,8 +25,13 @@ class ConnectionTraffic {
   // Returns what counts the bytes of the connection from `peer`, as gRPC names
   // it ("ipv4:10.0.0.7:41234"); null if that was never added.
   Count CountOf(const std::string& peer) const;
+  // As CountOf, without those that were sent.
+  Count ReceivedOf(const std::string& peer) const;
 
  private:
+  // Returns the socket of the peer that PeerOf names so, -1 if it has none.
+  int SocketOf(const std::string& name) const;
+
   mutable Mutex mutex_;
   // A descriptor that is used anew stands for another peer: `peers_` tells
   // which one to forget, so that there are at most as many as descriptors.

@@ -1,6 +1,5 @@
 #include "server/rpc/conv_call.h"
 
-#include <numeric>
 #include <utility>
 
 #include "backends/core/checked_math.h"
@@ -33,7 +32,7 @@ ConvCall::ConvCall(const CallServices& services,
     : UnaryCall(
           services, context,
           direction == Direction::kForward ? "ConvForward" : "ConvBackward",
-          RoleOf(*context, direction), NameOf(direction)),
+          RoleFor(direction), NameOf(direction)),
       direction_(direction) {}
 
 absl::StatusOr<UnaryCall::Request> ConvCall::Decode(grpc::ByteBuffer* message) {
@@ -46,16 +45,12 @@ template <typename Head>
 absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
     grpc::ByteBuffer* message) {
   Head head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(message, &head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   const std::vector<int64_t> sizes = SizesOf(payloads);
-  const int64_t received =
-      std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const int64_t received = sample()->bytes_received;
   if (services().cost_model != nullptr) {
     services().cost_model->OnReceived(received, receive_time());
   }
-  RETURN_IF_ERROR(CheckReceived(received));
-  RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(CallOptions options, DecodeOptions(head.options()));
   KeptPlaces kept(&session());
   RETURN_IF_ERROR(CompleteKept(&kept, head.mutable_operation()));

@@ -4,10 +4,12 @@
 
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "server/rpc/control_calls.h"
 #include "server/rpc/conv_call.h"
 #include "server/rpc/get_stream_call.h"
 #include "server/rpc/network_calls.h"
 #include "server/rpc/put_stream_call.h"
+#include "server/rpc/session_calls.h"
 #include "server/rpc/stream_call.h"
 #include "server/rpc/tensor_calls.h"
 
@@ -42,6 +44,9 @@ Call* MakeSessionCall(const CallServices& services,
   absl::string_view method = context->method();
   if (!absl::ConsumePrefix(&method, "/convgrad.v1.ConvGradSessions/")) {
     return nullptr;
+  }
+  if (Call* call = MakeSessionControlCall(method, services, context)) {
+    return call;
   }
   if (method == "PutTensors") return new PutTensorsCall(services, context);
   if (method == "PutTensorsStream") return new PutStreamCall(services, context);
@@ -86,6 +91,12 @@ Call* MakeCall(const CallServices& services,
   }
   if (context->method() == "/convgrad.v1.ConvGrad/ConvBackwardStream") {
     return new StreamCall(services, context, Direction::kBackward);
+  }
+  if (context->method() == "/convgrad.v1.ConvGrad/GetCapabilities") {
+    return MakeCapabilitiesCall(services, context);
+  }
+  if (context->method() == "/convgrad.v1.ConvGradAdmin/Warmup") {
+    return MakeWarmupCall(services, context);
   }
   return new UnknownCall(services, context);
 }

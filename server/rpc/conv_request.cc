@@ -4,15 +4,8 @@
 #include <utility>
 
 #include "backends/core/status.h"
-#include "proto/call_metadata.h"
 
 namespace convgrad {
-
-Role RoleOf(const grpc::ServerContextBase& context, Direction direction) {
-  const auto& metadata = context.client_metadata();
-  return metadata.find(kSequenceKey) == metadata.end() ? RoleFor(direction)
-                                                       : Role::kTrain;
-}
 
 absl::Status CheckLimits(const CallServices& services,
                          const ConvOperation& operation, OpSample* sample) {

@@ -18,10 +18,6 @@ struct ConvRequest {
   Router::Choice route;
 };
 
-// Returns what a call takes that computes in `direction`; a change of a session
-// takes more.
-Role RoleOf(const grpc::ServerContextBase& context, Direction direction);
-
 // Checks `operation` against the server's limits, and tells `*sample` of it.
 // Errors: those of Router::CheckLimits.
 absl::Status CheckLimits(const CallServices& services,

@@ -18,6 +18,7 @@ class GetStreamCall final : public MessageCall {
                 grpc::GenericCallbackServerContext* context);
 
  private:
+  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override;
   void OnWriteDone(bool ok) override;
   void Settle(const absl::Status& status) override;

@@ -19,19 +19,24 @@ namespace {
 // waits with its message shouldn't take much from what runs.
 constexpr int64_t kPreparedPart = 8;
 
-bool IsTurn(const std::optional<ChangeOrder::Decision>& decision) {
-  return decision && decision->ok() && **decision == nullptr;
-}
-
 }  // namespace
 
 MessageCall::MessageCall(const CallServices& services,
                          grpc::GenericCallbackServerContext* context,
                          absl::string_view method, Role role,
                          absl::string_view operation)
-    : Call(services, context, method, role) {
+    : Call(services, context, method, role),
+      max_bytes_(services.max_message_bytes),
+      is_small_(false) {
   sample_.operation = std::string(operation);
 }
+
+MessageCall::MessageCall(const CallServices& services,
+                         grpc::GenericCallbackServerContext* context,
+                         absl::string_view method, Role role, int64_t max_bytes)
+    : Call(services, context, method, role),
+      max_bytes_(max_bytes),
+      is_small_(true) {}
 
 void MessageCall::Start() {
   sample_.priority = std::string(NameOf(priority()));
@@ -40,97 +45,72 @@ void MessageCall::Start() {
       declared >= 0) {
     declared_bytes_ = declared;
   }
-  absl::Status status = CheckMessageBytes("request", declared_bytes_);
-  if (status.ok()) status = CheckArrival();
-  if (!status.ok()) return End(std::move(status));
+  absl::Status size = CheckMessageBytes("request", declared_bytes_);
+  if (!size.ok()) RefuseInTurn(std::move(size));
+  // Decides nothing: BUSY is a matter of the moment.
+  absl::Status busy = CheckArrival();
+  if (!busy.ok()) return End(std::move(busy));
   AwaitTurn(/*prepares=*/AdmissionBytes(ExpectedBytes()) <=
             services().memory->budget.capacity_bytes() / kPreparedPart);
 }
 
-void MessageCall::OnPrepare() {
-  {
-    MutexLock lock(&mutex_);
-    if (turn_) return;
-    message_ = MessageState::kAsked;
+void MessageCall::Do(MessageArrival::Next next) {
+  switch (next) {
+    case MessageArrival::Next::kAskMemory:
+      return AskForMemory();
+    case MessageArrival::Next::kProceed:
+      return Proceed();
+    case MessageArrival::Next::kCancelWait:
+      CancelWait();
+      return;
+    case MessageArrival::Next::kWithdraw:
+      // Otherwise OnTurn is about to come.
+      if (session().Withdraw()) End(arrival_.message_status());
+      return;
+    case MessageArrival::Next::kNothing:
+      return;
   }
-  AskForMemory();
 }
+
+void MessageCall::OnPrepare() { Do(arrival_.Ask()); }
 
 void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
   const CallHold hold(this);
-  MessageState message;
-  {
-    MutexLock lock(&mutex_);
-    turn_ = decision;
-    message = message_;
-    if (message == MessageState::kUnread && IsTurn(turn_)) {
-      message_ = MessageState::kAsked;
-    }
-  }
-  if (message == MessageState::kEnded) return Proceed();
-  if (message != MessageState::kUnread) {
-    GiveUpIfRefused();
-    return LetNextPrepare();
-  }
-  if (!IsTurn(decision)) return Proceed();
-  AskForMemory();
+  const MessageArrival::Next next = arrival_.TakeTurn(decision);
+  if (next != MessageArrival::Next::kNothing) return Do(next);
+  GiveUpIfRefused();
+  LetNextPrepare();
 }
 
 void MessageCall::AskForMemory() {
   const CallHold hold(this);
-  AwaitMemory(AdmissionBytes(ExpectedBytes()));
+  if (is_small_ && max_bytes_ <= kUnpaidBytes) {
+    OnMemory(absl::OkStatus());
+  } else {
+    AwaitMemory(AdmissionBytes(ExpectedBytes()));
+  }
   GiveUpIfRefused();
 }
 
 void MessageCall::GiveUpIfRefused() {
-  bool gives_up;
-  {
-    MutexLock lock(&mutex_);
-    if (!turn_ || IsTurn(turn_)) return;
-    gives_up = message_ == MessageState::kComing && StopAwaitingClient();
-    if (gives_up) message_ = MessageState::kEnded;
-  }
-  gives_up ? Proceed() : static_cast<void>(CancelWait());
+  Do(arrival_.GiveUp([this] { return StopAwaitingClient(); }));
 }
 
 void MessageCall::LetNextPrepare() {
-  if (!session().is_change()) return;
-  {
-    MutexLock lock(&mutex_);
-    if (!has_memory_ || !IsTurn(turn_)) return;
-  }
+  if (!session().is_change() || !arrival_.has_all_but_message()) return;
   session().LetNextPrepare();
 }
 
 void MessageCall::EndMessage(const absl::Status& status) {
   const CallHold hold(this);
-  bool is_decided;
-  {
-    MutexLock lock(&mutex_);
-    is_decided = turn_.has_value();
-    // Without memory it asks again in its turn.
-    message_ = has_memory_ || is_decided ? MessageState::kEnded
-                                         : MessageState::kUnread;
-    message_status_ = status;
-  }
-  if (is_decided) return Proceed();
-  const bool is_gone =
-      absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
-  // Otherwise OnTurn is about to come, or is waited for: what fails does so in
-  // its turn.
-  if (is_gone && session().Withdraw()) End(status);
+  Do(arrival_.End(status));
 }
 
 void MessageCall::Proceed() {
-  ChangeOrder::Decision decision = nullptr;
-  absl::Status status;
-  {
-    MutexLock lock(&mutex_);
-    decision = *turn_;
-    status = message_status_;
-  }
+  const ChangeOrder::Decision decision = arrival_.decision();
   if (!decision.ok()) return End(decision.status());
   if (*decision != nullptr) return Repeat(*decision);
+  absl::Status status = arrival_.message_status();
   if (!status.ok()) return End(std::move(status));
   LetNextPrepare();
   OnMessage(&request_);
@@ -141,22 +121,17 @@ void MessageCall::Settle(const absl::Status& status) {
 }
 
 int64_t MessageCall::ExpectedBytes() const {
-  return declared_bytes_ >= 0 ? declared_bytes_ : services().max_message_bytes;
+  return declared_bytes_ >= 0 ? declared_bytes_ : max_bytes_;
 }
 
 void MessageCall::OnMemory(const absl::Status& status) {
   if (!status.ok()) return EndMessage(status);
   const CallHold hold(this);
-  {
-    MutexLock lock(&mutex_);
-    has_memory_ = true;
-  }
+  arrival_.TakeMemory();
   read_start_ = absl::Now();
+  ExpectMessage(ExpectedBytes());
   AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
-  {
-    MutexLock lock(&mutex_);
-    if (message_ == MessageState::kAsked) message_ = MessageState::kComing;
-  }
+  arrival_.StartComing();
   GiveUpIfRefused();
   LetNextPrepare();
 }
@@ -176,22 +151,20 @@ void MessageCall::OnSlowClient() {
 
 void MessageCall::OnReadDone(bool ok) {
   HandOver();
+  SettleMessage();
   if (!StopAwaitingClient()) return;
   if (!ok && FailedToRead()) return EndMessage(WhyGone());
   if (!ok) {
     const CallHold hold(this);
-    {
-      // AwaitClient mustn't be given up before it has asked gRPC.
-      MutexLock lock(&mutex_);
-      message_ = MessageState::kAsked;
-    }
+    arrival_.Probe();
     // Either the client sent no message, or it has left since it half-closed,
     // upon which gRPC 1.51 drops the message. Only a call whose client is still
     // there can send.
     return AwaitClient(0, [this] { StartSendInitialMetadata(); });
   }
   sample_.times.receive.Add(read_start_, absl::Now());
-  EndMessage(absl::OkStatus());
+  const auto size = static_cast<int64_t>(request_.Length());
+  EndMessage(is_small_ ? CheckMessageBytes("request", size) : absl::OkStatus());
 }
 
 void MessageCall::OnSendInitialMetadataDone(bool ok) {
@@ -205,12 +178,22 @@ void MessageCall::OnSendInitialMetadataDone(bool ok) {
 absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
     grpc::ByteBuffer* message, google::protobuf::Message* head) {
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(message, head));
+                   SplitMessage(message, head, [this](int64_t bytes) {
+                     return AdmitHead(bytes);
+                   }));
   int64_t received = 0;
   for (const PayloadView& payload : payloads) received += payload.size();
   RETURN_IF_ERROR(CheckReceived(received));
   RETURN_IF_ERROR(CheckCriticalFields(*head));
   return payloads;
+}
+
+absl::Status MessageCall::AdmitHead(int64_t bytes) {
+  // What the call's own overhead leaves for its head.
+  constexpr int64_t kFreeBytes = kCallOverheadBytes / 2;
+  const int64_t more = bytes * kMemoryPerHeadByte - kFreeBytes;
+  if (more <= 0 || reservation()->bytes() == 0) return absl::OkStatus();
+  return reservation()->TryGrow(more);
 }
 
 void MessageCall::Finish(absl::Status status,
@@ -223,12 +206,13 @@ void MessageCall::Finish(absl::Status status,
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,
                                             int64_t bytes) const {
-  const int64_t limit = services().max_message_bytes;
-  if (bytes <= limit) return absl::OkStatus();
+  if (bytes <= max_bytes_) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kResourceExhausted,
       {Reason::kLimitExceeded, std::string(what), absl::StrCat(bytes, " bytes"),
-       absl::StrCat("at most ", limit, ", the server's --max_message_bytes")});
+       absl::StrCat("at most ", max_bytes_,
+                    is_small_ ? " in this call"
+                              : ", the server's --max_message_bytes")});
 }
 
 absl::Status MessageCall::CheckReceived(int64_t bytes) {

@@ -4,22 +4,29 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "backends/core/mutex.h"
 #include "proto/payload_message.h"
 #include "server/rpc/call.h"
+#include "server/rpc/message_arrival.h"
 
 namespace convgrad {
 
 class MessageCall : public Call {
  protected:
-  // `operation` is what its work is counted as; "" if it isn't.
+  // `operation` is what its work is counted as; "" if it isn't. The call
+  // carries tensors: its payloads may have --max_message_bytes.
   MessageCall(const CallServices& services,
               grpc::GenericCallbackServerContext* context,
               absl::string_view method, Role role, absl::string_view operation);
+  // A call without tensors, of at most `max_bytes`. Up to kUnpaidBytes take no
+  // memory of the budget, so that sessions can be closed while it is used up.
+  MessageCall(const CallServices& services,
+              grpc::GenericCallbackServerContext* context,
+              absl::string_view method, Role role, int64_t max_bytes);
+
+  static constexpr int64_t kUnpaidBytes = int64_t{32} << 10;
 
   // Does what leads to one Answer or End. The message's memory is
   // `reservation()`.
@@ -30,7 +37,8 @@ class MessageCall : public Call {
 
   // Parses all of the request but its payloads into `*head`, checks and counts
   // what came, and returns the payloads.
-  // Errors: those of SplitMessage, CheckReceived and CheckCriticalFields.
+  // Errors: those of SplitMessage, CheckReceived and CheckCriticalFields;
+  // kResourceExhausted, reason BUSY, if there is no memory to parse it.
   absl::StatusOr<std::vector<PayloadView>> Split(
       grpc::ByteBuffer* message, google::protobuf::Message* head);
   // Ends the call with `status`, or answers with `head` if that is OK.
@@ -53,13 +61,6 @@ class MessageCall : public Call {
   OpSample sample_;
 
  private:
-  enum class MessageState {
-    kUnread,  // nothing was asked for
-    kAsked,   // for memory, or of the client
-    kComing,  // gRPC reads it, which may be given up
-    kEnded,   // it is here, or won't come
-  };
-
   void Start() final;
   void OnPrepare() final;
   void OnMemory(const absl::Status& status) final;
@@ -77,6 +78,9 @@ class MessageCall : public Call {
   void GiveUpIfRefused();
   // Goes on. Requires: turn and message have both ended.
   void Proceed();
+  // Does what `arrival_` says. To be called last: the call may be gone when
+  // this returns.
+  void Do(MessageArrival::Next next);
   // Has the session's next change prepare itself if it is this one's turn and
   // the memory is there: results and scratch are taken if there is room, not
   // waited for.
@@ -84,16 +88,17 @@ class MessageCall : public Call {
 
   // What the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
+  // Takes the memory that parsing a head of `bytes` needs.
+  absl::Status AdmitHead(int64_t bytes);
 
+  const int64_t max_bytes_;
+  // Whether the call has no tensors: max_bytes_ is the whole message's.
+  const bool is_small_;
   // Payload bytes that the client declared, -1 if it didn't.
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;
   grpc::ByteBuffer request_;
-  Mutex mutex_;
-  MessageState message_ ABSL_GUARDED_BY(mutex_) = MessageState::kUnread;
-  absl::Status message_status_ ABSL_GUARDED_BY(mutex_);
-  bool has_memory_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<ChangeOrder::Decision> turn_ ABSL_GUARDED_BY(mutex_);
+  MessageArrival arrival_;
 };
 
 }  // namespace convgrad

@@ -11,8 +11,6 @@
 namespace convgrad {
 namespace {
 
-// More in one session aren't an honest use.
-constexpr size_t kMaxPrograms = 1024;
 // What a program takes in memory, over its bytes on the wire: strings, maps and
 // variants of some ten bytes each. Generous.
 constexpr int64_t kMemoryPerWireByte = 16;
@@ -58,18 +56,11 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
                       absl::StrCat("'", head.name(), "', another program's"),
                       "a free name, or DropPrograms before"});
   }
-  if (programs.size() >= kMaxPrograms) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "program",
-                      absl::StrCat(programs.size(), " programs in the session"),
-                      absl::StrCat("at most ", kMaxPrograms)});
-  }
-  TensorDescriptor memory;
-  memory.dtype = DataType::kU8;
-  memory.dims = {static_cast<int64_t>(head.ByteSizeLong()) *
-                 kMemoryPerWireByte};
+  const int64_t bytes =
+      static_cast<int64_t>(head.ByteSizeLong()) * kMemoryPerWireByte;
   auto kept = std::make_shared<KeptProgram>();
-  ASSIGN_OR_RETURN(kept->bytes, session().Take(memory, reservation()));
+  ASSIGN_OR_RETURN(kept->booking, session().table()->memory()->Book(
+                                      bytes, bytes, reservation()));
   kept->program = std::make_shared<const Program>(std::move(program));
   session().writes()->programs[head.name()] = std::move(kept);
   return session().Promise();
@@ -97,15 +88,15 @@ absl::Status DropProgramsCall::Drop(grpc::ByteBuffer* message) {
   for (const std::string& name : head.tapes()) {
     session().writes()->tapes[name] = nullptr;
   }
-  return absl::OkStatus();
+  return session().Promise();
 }
 
-absl::StatusOr<std::shared_ptr<const Program>> ProgramCall::FindProgram(
+absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
     const std::string& name) {
   const auto& programs = session().state().programs;
   const auto found = programs.find(name);
   if (found == programs.end()) return NoProgram("program", name);
-  return found->second->program;
+  return found->second;
 }
 
 absl::Status ProgramCall::Choose(ProgramRequest request, bool report_groups) {
@@ -163,9 +154,7 @@ absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<UnaryCall::Request> ProgramCall::Submit(TensorPlaces places,
-                                                       Request request) {
-  if (session().is_change()) RETURN_IF_ERROR(session().Promise());
+UnaryCall::Request ProgramCall::Submit(TensorPlaces places, Request request) {
   request.operation = operation_;
   request.places = std::move(places);
   request.backend = backend_;
@@ -186,6 +175,21 @@ void ProgramCall::EncodeValues(
     payloads->push_back(
         SliceOver(result.data, result.size, std::move(result.owner)));
   }
+}
+
+int64_t ProgramCall::ResponseHeadBytes() const {
+  // Of a name: its length, the fields around it, and those of its tensor.
+  constexpr int64_t kPerName = 160;
+  int64_t bytes = UnaryCall::ResponseHeadBytes();
+  for (const Returned& returned : returned_) {
+    bytes += static_cast<int64_t>(returned.name.size()) + kPerName;
+  }
+  for (const std::vector<std::string>& group : groups_) {
+    for (const std::string& name : group) {
+      bytes += static_cast<int64_t>(name.size()) + kPerName;
+    }
+  }
+  return bytes;
 }
 
 void ProgramCall::EncodeRunReport(const JobOutcome& outcome,

@@ -43,7 +43,7 @@ class ProgramCall : public UnaryCall {
   using UnaryCall::UnaryCall;
 
   // Errors: kNotFound.
-  absl::StatusOr<std::shared_ptr<const Program>> FindProgram(
+  absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
   // Makes the operation and chooses who computes it. Its report has the groups
   // of steps if `report_groups`.
@@ -55,9 +55,8 @@ class ProgramCall : public UnaryCall {
   // Adds the places of the gradients that a backward gives: those of inputs go
   // back by message, those of parameters are added to the session's.
   absl::Status PlaceGradients(TensorPlaces* places);
-  // Returns the request, which may have a next one, with operation and places,
-  // after everything else was checked.
-  absl::StatusOr<Request> Submit(TensorPlaces places, Request request = {});
+  // Returns the request, which may have a next one, with operation and places.
+  Request Submit(TensorPlaces places, Request request = {});
 
   // Describes the values that go back, in the order of the operation's results,
   // and adds their payloads' slices.
@@ -65,6 +64,7 @@ class ProgramCall : public UnaryCall {
                     google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
                     std::vector<grpc::Slice>* payloads) const;
   void EncodeRunReport(const JobOutcome& outcome, v1::RunReport* report) const;
+  int64_t ResponseHeadBytes() const override;
 
   std::shared_ptr<const ProgramOperation> operation_;
   const Backend* backend_ = nullptr;
@@ -103,6 +103,7 @@ class RunProgramCall final : public ProgramCall {
   absl::Status AddStep(const v1::UpdateParametersRequest& head,
                        Request* request);
 
+  std::shared_ptr<const KeptProgram> program_;
   // There if the call has an update.
   std::optional<OptimizerStep> step_;
 };

@@ -1,8 +1,8 @@
 #include "server/rpc/network_tensors.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "proto/session_codec.h"
@@ -64,6 +64,8 @@ absl::StatusOr<PlacedTensors> PlaceNamed(
   absl::StatusOr<std::vector<DecodedPut>> puts =
       DecodePuts(sent, SizesOf(payloads));
   if (!puts.ok()) return puts.status();
+  // Several may name one payload.
+  std::vector<std::shared_ptr<PayloadView>> shared(payloads.size());
   for (DecodedPut& put : *puts) {
     const std::string field = absl::StrCat(path, ".", put.name);
     PlacedTensor tensor{*put.descriptor, {}};
@@ -71,8 +73,12 @@ absl::StatusOr<PlacedTensors> PlaceNamed(
       ASSIGN_OR_RETURN(tensor.place,
                        PlaceInRegion(*put.region, field, registry));
     } else {
-      tensor.place.message =
-          std::make_shared<PayloadView>(std::move(payloads[put.payload_index]));
+      std::shared_ptr<PayloadView>& payload = shared[put.payload_index];
+      if (payload == nullptr) {
+        payload = std::make_shared<PayloadView>(
+            std::move(payloads[put.payload_index]));
+      }
+      tensor.place.message = payload;
     }
     RETURN_IF_ERROR(AddOnce(put.name, field, std::move(tensor), &placed));
   }
@@ -82,16 +88,23 @@ absl::StatusOr<PlacedTensors> PlaceNamed(
 absl::StatusOr<std::vector<bool>> InputFlags(
     const Program& program,
     const google::protobuf::RepeatedPtrField<std::string>& names) {
+  absl::flat_hash_map<absl::string_view, size_t> positions;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    positions[program.inputs[i].name] = i;
+  }
   std::vector<bool> flags(program.inputs.size());
   for (const std::string& name : names) {
-    const auto found =
-        std::find_if(program.inputs.begin(), program.inputs.end(),
-                     [&](const ProgramInput& in) { return in.name == name; });
-    if (found == program.inputs.end()) {
+    const auto found = positions.find(name);
+    if (found == positions.end()) {
       return InvalidField(Reason::kNotFound, "input_gradients", name,
                           "an input of the program");
     }
-    flags[found - program.inputs.begin()] = true;
+    if (flags[found->second]) {
+      return InvalidField(Reason::kDuplicate, "input_gradients",
+                          absl::StrCat("'", name, "' twice"),
+                          "each input once");
+    }
+    flags[found->second] = true;
   }
   return flags;
 }

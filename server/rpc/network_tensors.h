@@ -24,7 +24,7 @@ struct PlacedTensor {
 };
 using PlacedTensors = std::map<std::string, PlacedTensor>;
 
-// Returns the tensors that `message` names, each payload used by one of them.
+// Returns the tensors that `message` names; several may name one payload.
 // `path` is the field's name in errors. A null `registry` has no regions.
 // Errors: kInvalidArgument; kNotFound; kUnimplemented for other sources.
 absl::StatusOr<PlacedTensors> PlaceNamed(
@@ -33,7 +33,7 @@ absl::StatusOr<PlacedTensors> PlaceNamed(
     const SessionPart& session, const RegionRegistry* registry);
 
 // Returns for each of the program's inputs whether `names` has it.
-// Errors: kInvalidArgument for a name that is no input's.
+// Errors: kInvalidArgument for a name that is no input's, or comes twice.
 absl::StatusOr<std::vector<bool>> InputFlags(
     const Program& program,
     const google::protobuf::RepeatedPtrField<std::string>& names);

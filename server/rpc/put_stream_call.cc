@@ -54,6 +54,7 @@ void PutStreamCall::AllowClient(int64_t bytes) {
 
 void PutStreamCall::Read() {
   read_start_ = absl::Now();
+  ExpectMessage(kMaxFrameBytes);
   AwaitClientUntil(client_until_, [this] { StartRead(&message_); });
 }
 
@@ -68,6 +69,7 @@ void PutStreamCall::OnSlowClient() {
 
 void PutStreamCall::OnReadDone(bool ok) {
   HandOver();
+  SettleMessage();
   if (!StopAwaitingClient()) return;
   if (!ok) return OnHalfClose();
   const absl::Time start = absl::Now();

@@ -5,9 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/checked_math.h"
 #include "backends/core/status.h"
-#include "proto/call_metadata.h"
 #include "proto/codec.h"
 #include "proto/codec_enums.h"
 #include "server/rpc/network_calls.h"
@@ -18,12 +16,6 @@ namespace {
 // The session's randomness: I64 [2], a seed and the number of training runs
 // that have used it.
 constexpr absl::string_view kRandomness = "#randomness";
-
-Role RoleOf(const grpc::ServerContextBase& context) {
-  const auto& metadata = context.client_metadata();
-  return metadata.find(kSequenceKey) == metadata.end() ? Role::kInfer
-                                                       : Role::kTrain;
-}
 
 absl::Status CheckOptions(const v1::RunProgramRequest& head) {
   if (head.has_update() &&
@@ -51,13 +43,14 @@ absl::StatusOr<DataType> ComputeDtypeOf(v1::DataType dtype) {
 
 RunProgramCall::RunProgramCall(const CallServices& services,
                                grpc::GenericCallbackServerContext* context)
-    : ProgramCall(services, context, "RunProgram", RoleOf(*context), "run") {}
+    : ProgramCall(services, context, "RunProgram", Role::kInfer, "run") {}
 
 absl::StatusOr<ProgramRequest> RunProgramCall::DecodeRun(
     const v1::RunProgramRequest& head, const PlacedTensors& inputs) {
   RETURN_IF_ERROR(CheckOptions(head));
   ProgramRequest run;
-  ASSIGN_OR_RETURN(run.program, FindProgram(head.program()));
+  ASSIGN_OR_RETURN(program_, FindProgram(head.program()));
+  run.program = program_->program;
   ASSIGN_OR_RETURN(run.compute_dtype, ComputeDtypeOf(head.compute_dtype()));
   for (const ProgramInput& input : run.program->inputs) {
     const auto found = inputs.find(input.name);
@@ -158,14 +151,7 @@ absl::Status RunProgramCall::PlaceResults(const std::string& tape,
                                           TensorPlaces* places) {
   const ProgramRequest& run = operation_->request();
   const Program& program = operation_->program();
-  int64_t response = 0;
-  for (const std::string& name : run.fetched) {
-    TensorDescriptor value;
-    value.dims = operation_->shapes().dims.at(name);
-    response = SaturatingAdd(response, *ByteSize(value));
-    PlaceReturned(name, places);
-  }
-  RETURN_IF_ERROR(CheckMessageBytes("response", response));
+  for (const std::string& name : run.fetched) PlaceReturned(name, places);
   KeptResults kept(&session(), reservation());
   for (const size_t index : UpdatedStatistics(program)) {
     const ProgramParameter& parameter = program.parameters[index];
@@ -201,6 +187,7 @@ absl::Status RunProgramCall::PlaceTape(const std::string& tape,
   auto kept = std::make_shared<KeptTape>();
   kept->bytes = std::move(bytes);
   kept->run = operation_->request();
+  kept->program = program_;
   for (const ProgramParameter& parameter : operation_->program().parameters) {
     kept->parameter_versions.push_back(
         session().state().tensors.find(parameter.name)->second.version);

@@ -44,14 +44,11 @@ absl::Status SessionPart::Enter(SessionTable* table, const Metadata& metadata,
   if (id.empty()) return absl::OkStatus();
   table_ = table;
   const SessionCaller caller = CallerOf(visit);
-  if (is_change) {
-    RETURN_IF_ERROR(ReadChange(metadata));
-    ASSIGN_OR_RETURN(use_, table->Find(caller, id));
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(after_, NumberOf(metadata, kAfterKey, 0));
+  // Before what else the metadata says, so that refusals tell the number.
   ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id)
                                        : table->Find(caller, id));
+  if (is_change) return ReadChange(metadata);
+  ASSIGN_OR_RETURN(after_, NumberOf(metadata, kAfterKey, 0));
   return absl::OkStatus();
 }
 

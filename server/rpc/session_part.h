@@ -71,8 +71,11 @@ class SessionPart {
   // Returns the message that says where a tensor that the call writes is kept.
   v1::Tensor Describe(const TensorDescriptor& descriptor,
                       const std::string& name) const;
-  // As KeptSession::Promise, for the writes so far.
-  absl::Status Promise() { return use_->Promise(writes_); }
+  // As KeptSession::Promise, for the writes so far. `reply` is what the answer
+  // will take; the default is that of one without tensors.
+  absl::Status Promise(const ReplySize& reply = {}) {
+    return use_->Promise(writes_, reply);
+  }
   // Returns an error unless the call is a change; `path` names what needs one.
   absl::Status CheckChange(const std::string& path) const;
 

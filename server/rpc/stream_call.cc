@@ -25,7 +25,7 @@ StreamCall::StreamCall(const CallServices& services,
     : Call(services, context,
            direction == Direction::kForward ? "ConvForwardStream"
                                             : "ConvBackwardStream",
-           RoleOf(*context, direction)),
+           RoleFor(direction)),
       direction_(direction),
       strand_(std::make_shared<Strand>()),
       progress_(arrival()),
@@ -65,6 +65,7 @@ void StreamCall::OnMemory(const absl::Status& status) {
 }
 
 void StreamCall::OnReadDone(bool ok) {
+  SettleMessage();
   Step([this, ok] {
     sample_.times.receive.Add(*under_way_.read, last_event_);
     under_way_.read.reset();

@@ -114,7 +114,8 @@ absl::Status StreamCall::PlaceKept(KeptPlaces* kept,
          absl::StrCat("operation.results[", i, "].destination"), "frames",
          "kept: a change's answer is one message, which a repeat gets again"});
   }
-  return kept->Place(decoded, &places_, nullptr);
+  RETURN_IF_ERROR(kept->Place(decoded, &places_, nullptr));
+  return session().is_change() ? session().Promise() : absl::OkStatus();
 }
 
 int64_t StreamCall::NeededBytes() const {
@@ -221,6 +222,7 @@ void StreamCall::Read() {
     return;
   }
   under_way_.read = absl::Now();
+  ExpectMessage(kMaxFrameBytes);
   HandOver();
   StartRead(&message_);
 }

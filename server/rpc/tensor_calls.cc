@@ -1,5 +1,7 @@
 #include "server/rpc/tensor_calls.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +18,13 @@
 #include "server/rpc/tensor_put.h"
 
 namespace convgrad {
+namespace {
+
+// What one tensor takes in a list: names of up to 255 bytes, twice in the
+// message and twice on the wire.
+constexpr int64_t kListedBytes = 2048;
+
+}  // namespace
 
 PutTensorsCall::PutTensorsCall(const CallServices& services,
                                grpc::GenericCallbackServerContext* context)
@@ -67,8 +76,9 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
   RETURN_IF_ERROR(session().CheckId("", "session"));
   ASSIGN_OR_RETURN(const TensorGet get, TensorGet::Find(head, session()));
   RETURN_IF_ERROR(CheckMessageBytes("response", get.bytes()));
-  ASSIGN_OR_RETURN(Reservation paid,
-                   services().memory->budget.TryReserve(get.CopyCapacity()));
+  // Its client's, while gRPC sends them.
+  RETURN_IF_ERROR(reservation()->TryGrow(get.CopyCapacity()));
+  Reservation paid = reservation()->Split(get.CopyCapacity());
   v1::GetTensorsResponse response = get.Describe();
   std::vector<grpc::Slice> payloads;
   for (size_t i = 0; i < get.count(); ++i) {
@@ -104,11 +114,12 @@ absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
                         .status());
     session().writes()->tensors[head.names(i)] = std::nullopt;
   }
-  if (!head.all()) return absl::OkStatus();
-  for (const auto& [name, tensor] : session().state().tensors) {
-    session().writes()->tensors[name] = std::nullopt;
+  if (head.all()) {
+    for (const auto& [name, tensor] : session().state().tensors) {
+      session().writes()->tensors[name] = std::nullopt;
+    }
   }
-  return absl::OkStatus();
+  return session().Promise();
 }
 
 ListTensorsCall::ListTensorsCall(const CallServices& services,
@@ -116,16 +127,35 @@ ListTensorsCall::ListTensorsCall(const CallServices& services,
     : MessageCall(services, context, "ListTensors", Role::kInfer, "") {}
 
 void ListTensorsCall::OnMessage(grpc::ByteBuffer* message) {
+  const absl::StatusOr<v1::ListTensorsResponse> list = List(message);
+  Finish(list.status(), list.ok() ? *list : v1::ListTensorsResponse());
+}
+
+absl::StatusOr<v1::ListTensorsResponse> ListTensorsCall::List(
+    grpc::ByteBuffer* message) {
   v1::ListTensorsRequest head;
-  absl::Status status = Split(message, &head).status();
-  if (status.ok()) status = session().CheckId("", "session");
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(Split(message, &head).status());
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  if (head.page_size() < 0) {
+    return InvalidField(Reason::kOutOfRange, "page_size",
+                        absl::StrCat(head.page_size()), "at least 0");
+  }
+  const auto& tensors = session().state().tensors;
+  auto next = head.after().empty() ? tensors.begin()
+                                   : tensors.upper_bound(head.after());
+  int64_t count = std::distance(next, tensors.end());
+  if (head.page_size() > 0) {
+    count = std::min<int64_t>(count, head.page_size());
+  }
+  // The message and what it is made of.
+  RETURN_IF_ERROR(reservation()->TryGrow(count * kListedBytes));
   v1::ListTensorsResponse list;
   list.set_number(session().state().number);
-  for (const auto& [name, tensor] : session().state().tensors) {
-    *list.add_tensors() = InfoOf(name, tensor);
+  for (; count > 0; --count, ++next) {
+    *list.add_tensors() = InfoOf(next->first, next->second);
   }
-  Finish(absl::OkStatus(), list);
+  list.set_has_more(next != tensors.end());
+  return list;
 }
 
 }  // namespace convgrad

@@ -1,6 +1,7 @@
 // Calls that put tensors into a session, get them back, list and drop them.
 #pragma once
 
+#include "convgrad/v1/session.pb.h"
 #include "server/rpc/message_call.h"
 
 namespace convgrad {
@@ -21,6 +22,7 @@ class GetTensorsCall final : public MessageCall {
                  grpc::GenericCallbackServerContext* context);
 
  private:
+  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Get(grpc::ByteBuffer* message);
 };
@@ -41,7 +43,9 @@ class ListTensorsCall final : public MessageCall {
                   grpc::GenericCallbackServerContext* context);
 
  private:
+  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override;
+  absl::StatusOr<v1::ListTensorsResponse> List(grpc::ByteBuffer* message);
 };
 
 }  // namespace convgrad

@@ -36,13 +36,21 @@ absl::Status UnaryCall::Prepare(grpc::ByteBuffer* message) {
   sample_.flops = request.operation->flops();
   const std::unique_ptr<Request> next = std::move(request.next);
   RETURN_IF_ERROR(PrepareWork(std::move(request), reservation(), &work_));
-  if (next == nullptr) return absl::OkStatus();
+  if (next == nullptr) return PromiseResponse();
   sample_.flops += next->operation->flops();
   // Its memory is promised before anything runs, too.
   ASSIGN_OR_RETURN(next_reservation_,
                    services().memory->budget.TryReserve(kCallOverheadBytes));
   next_.emplace(services().memory);
-  return PrepareWork(std::move(*next), &next_reservation_, &*next_);
+  RETURN_IF_ERROR(PrepareWork(std::move(*next), &next_reservation_, &*next_));
+  return PromiseResponse();
+}
+
+absl::Status UnaryCall::PromiseResponse() {
+  const int64_t payload_bytes = work_.tensors.lent_bytes();
+  RETURN_IF_ERROR(CheckMessageBytes("response", payload_bytes));
+  if (!session().is_change()) return absl::OkStatus();
+  return session().Promise({payload_bytes, ResponseHeadBytes()});
 }
 
 absl::Status UnaryCall::PrepareWork(Request request, Reservation* reservation,

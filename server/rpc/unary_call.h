@@ -43,6 +43,10 @@ class UnaryCall : public MessageCall {
   virtual absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) = 0;
 
+  // Returns at least the bytes of the response beside its payloads, which are
+  // kept with it where the call is a change of a session. Requires: Decode.
+  virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
+
   // How long the request was on its way.
   absl::Duration receive_time() const { return sample_.times.receive.busy; }
 
@@ -63,6 +67,8 @@ class UnaryCall : public MessageCall {
 
   // Makes jobs of the request, which wait to be submitted.
   absl::Status Prepare(grpc::ByteBuffer* message);
+  // Checks that the response can be sent, and takes what it will keep.
+  absl::Status PromiseResponse();
   // `reservation` pays for the operation's tensors.
   absl::Status PrepareWork(Request request, Reservation* reservation,
                            Work* work);

@@ -20,7 +20,6 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
   ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(head));
-  RETURN_IF_ERROR(session().Promise());
   Request request;
   request.operation = std::move(work.operation);
   request.places = std::move(work.places);

@@ -8,6 +8,18 @@
 namespace convgrad {
 namespace {
 
+// Returns what the repeat of a committed change is answered.
+ChangeOrder::Decision AnswerFor(int64_t number,
+                                const ChangeOrder::Reply& reply) {
+  if (reply != nullptr) return reply;
+  return MakeError(
+      absl::StatusCode::kDataLoss,
+      {Reason::kNotFound, "convgrad-session-sequence",
+       absl::StrCat(number, ", committed, whose reply is no longer kept"),
+       absl::StrCat("a repeat within ",
+                    absl::FormatDuration(ChangeOrder::kReplyLifetime))});
+}
+
 absl::Status TooLate() {
   return MakeError(absl::StatusCode::kDeadlineExceeded,
                    {Reason::kDeadline, "deadline", "passed", ""});
@@ -34,7 +46,8 @@ uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now, Caller caller,
   const auto committed = replies_.find(change.sequence);
   if (committed != replies_.end() &&
       committed->second.call_id == change.call_id) {
-    notices->emplace_back(std::move(caller.decided), committed->second.reply);
+    notices->emplace_back(std::move(caller.decided),
+                          AnswerFor(change.sequence, committed->second.reply));
     return id;
   }
   Waiter waiter{id, now, std::move(caller)};
@@ -60,7 +73,10 @@ uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now, Caller caller,
 
 void ChangeOrder::Acknowledge(int64_t number) {
   acknowledged_ = std::max(acknowledged_, number);
-  replies_.erase(replies_.begin(), replies_.upper_bound(acknowledged_));
+  while (!replies_.empty() && replies_.begin()->first <= acknowledged_) {
+    reply_bytes_ -= replies_.begin()->second.bytes;
+    replies_.erase(replies_.begin());
+  }
 }
 
 uint64_t ChangeOrder::AwaitNumber(int64_t number, absl::Time now, Caller caller,
@@ -121,14 +137,17 @@ ChangeOrder::Pending ChangeOrder::EndRunning(absl::Time now) {
   return *std::exchange(running_, std::nullopt);
 }
 
-void ChangeOrder::Commit(Reply reply, absl::Time now, Notices* notices) {
+void ChangeOrder::Commit(Reply reply, int64_t reply_bytes, absl::Time now,
+                         Notices* notices) {
   Pending committed = EndRunning(now);
   ++number_;
   runs_alone_ = false;
   for (Waiter& repeat : committed.waiters) {
     notices->emplace_back(std::move(repeat.caller.decided), reply);
   }
-  replies_[number_] = {std::move(committed.call_id), std::move(reply)};
+  reply_bytes_ += reply_bytes;
+  replies_[number_] = {std::move(committed.call_id), std::move(reply),
+                       reply_bytes, now};
   Advance(notices);
 }
 
@@ -228,6 +247,11 @@ void ChangeOrder::Expire(absl::Time now, Notices* notices) {
                           is_late ? TooLate() : Missing());
     return true;
   };
+  for (auto& [number, committed] : replies_) {
+    if (committed.since + kReplyLifetime > now) break;
+    reply_bytes_ -= std::exchange(committed.bytes, 0);
+    committed.reply = nullptr;
+  }
   for (auto& [sequence, change] : waiting_) {
     std::erase_if(change.waiters,
                   [&](Waiter& waiter) { return expire(waiter, true); });
@@ -260,6 +284,7 @@ void ChangeOrder::Close(const absl::Status& why, Notices* notices) {
   }
   resuming_.clear();
   replies_.clear();
+  reply_bytes_ = 0;
 }
 
 }  // namespace convgrad

@@ -33,7 +33,8 @@ struct ChangeId {
 //    most while n+1 isn't there: then they are ABORTED.
 //  * A repeat, which has number and call id of a change that runs or was
 //    committed, gets that change's one reply, whatever its epoch. Replies are
-//    kept until they are acknowledged.
+//    kept until they are acknowledged, for kReplyLifetime at most: after that a
+//    repeat is answered DATA_LOSS.
 //  * Once n+1 says that it won't wait for anything else, n+2 may prepare
 //    itself for its turn. No other does: who is prepared holds what a change
 //    before it could lack.
@@ -52,6 +53,7 @@ class ChangeOrder {
  public:
   static constexpr int64_t kWindow = 64;
   static constexpr absl::Duration kMissingTimeout = absl::Seconds(10);
+  static constexpr absl::Duration kReplyLifetime = absl::Minutes(10);
 
   // The answer of a committed change.
   using Reply = std::shared_ptr<const void>;
@@ -74,7 +76,8 @@ class ChangeOrder {
   // If it is to run, Commit or Fail follows. Returns an id for Withdraw.
   // Errors in the decision: kFailedPrecondition, reasons TAKEN_OVER and
   // OUT_OF_ORDER; kAborted, reasons EPOCH_ENDED and OUT_OF_ORDER;
-  // kDeadlineExceeded; kResourceExhausted, reason BUSY.
+  // kDeadlineExceeded; kResourceExhausted, reason BUSY; kDataLoss if the change
+  // was committed and its reply is no longer kept.
   uint64_t Arrive(ChangeId change, absl::Time now, Caller caller,
                   Notices* notices);
 
@@ -92,8 +95,10 @@ class ChangeOrder {
   // won't wait for memory any more.
   void LetNextPrepare(const ChangeId& change, Notices* notices);
 
-  // Ends the change that runs. Commit requires that it has taken effect.
-  void Commit(Reply reply, absl::Time now, Notices* notices);
+  // Ends the change that runs. Commit requires that it has taken effect. The
+  // reply counts as `reply_bytes` while it is kept.
+  void Commit(Reply reply, int64_t reply_bytes, absl::Time now,
+              Notices* notices);
   // Fail returns what its own call is to be told: `why`, but TAKEN_OVER if
   // another epoch has begun, or its client would take that one for its next.
   absl::Status Fail(const absl::Status& why, absl::Time now, Notices* notices);
@@ -104,7 +109,8 @@ class ChangeOrder {
   // then stays until the epoch that Resume returned changes it.
   void AwaitSettled(Decided settled, Notices* notices);
 
-  // Refuses those who have waited too long. To be called regularly.
+  // Refuses those who have waited too long, and drops replies that nobody has
+  // acknowledged in time. To be called regularly.
   void Expire(absl::Time now, Notices* notices);
   // Refuses everybody who waits, and who comes later, with `why`.
   void Close(const absl::Status& why, Notices* notices);
@@ -115,6 +121,7 @@ class ChangeOrder {
   bool is_running() const { return running_.has_value(); }
   // Replies that are kept.
   int64_t replies() const { return static_cast<int64_t>(replies_.size()); }
+  int64_t reply_bytes() const { return reply_bytes_; }
 
  private:
   struct Waiter {
@@ -131,7 +138,9 @@ class ChangeOrder {
   };
   struct Committed {
     std::string call_id;
-    Reply reply;
+    Reply reply;  // null once it is no longer kept
+    int64_t bytes;
+    absl::Time since;
   };
 
   // Returns what a change is refused with, OK if it is to run or to wait.
@@ -164,6 +173,7 @@ class ChangeOrder {
   bool runs_alone_ = false;
   std::map<int64_t, Pending> waiting_;
   std::map<int64_t, Committed> replies_;
+  int64_t reply_bytes_ = 0;
   std::vector<std::pair<int64_t, Waiter>> readers_;
   std::vector<Decided> resuming_;
   // Why nobody is let in any more; OK until Close.

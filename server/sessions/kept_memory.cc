@@ -7,14 +7,19 @@
 
 namespace convgrad {
 
-KeptBytes::KeptBytes(std::shared_ptr<KeptMemory> owner, Reservation reservation,
-                     Buffer buffer)
-    : owner_(std::move(owner)),
-      id_(++owner_->last_id_),
-      reservation_(std::move(reservation)),
-      buffer_(std::move(buffer)) {}
+KeptBooking& KeptBooking::operator=(KeptBooking&& other) noexcept {
+  std::swap(owner_, other.owner_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(reservation_, other.reservation_);
+  return *this;
+}
 
-KeptBytes::~KeptBytes() { owner_->used_bytes_ -= reservation_.bytes(); }
+KeptBooking::~KeptBooking() {
+  if (owner_ != nullptr) owner_->used_bytes_ -= bytes_;
+}
+
+KeptBytes::KeptBytes(uint64_t id, KeptBooking booking, Buffer buffer)
+    : id_(id), booking_(std::move(booking)), buffer_(std::move(buffer)) {}
 
 absl::Status KeptMemory::TooMuch(Reason reason, int64_t bytes,
                                  int64_t others) const {
@@ -31,35 +36,32 @@ absl::Status KeptMemory::CheckFits(int64_t bytes) const {
   return TooMuch(Reason::kLimitExceeded, bytes, 0);
 }
 
+absl::StatusOr<KeptBooking> KeptMemory::Book(int64_t bytes, int64_t unpaid,
+                                             Reservation* paid) {
+  RETURN_IF_ERROR(CheckFits(bytes));
+  // Gives back what it has where this fails.
+  KeptBooking booking;
+  booking.owner_ = shared_from_this();
+  booking.bytes_ = bytes;
+  const int64_t others = used_bytes_.fetch_add(bytes);
+  if (others + bytes > max_bytes_) {
+    return TooMuch(Reason::kBusy, bytes, others);
+  }
+  if (paid != nullptr && paid->bytes() >= unpaid) {
+    booking.reservation_ = paid->SplitToKeep(unpaid);
+  } else {
+    ASSIGN_OR_RETURN(booking.reservation_, memory_->budget.TryReserve(unpaid));
+  }
+  return booking;
+}
+
 absl::StatusOr<std::shared_ptr<KeptBytes>> KeptMemory::Take(int64_t size,
                                                             Reservation* paid) {
   const int64_t bytes = BufferPool::CapacityFor(size);
-  RETURN_IF_ERROR(CheckFits(bytes));
-  const int64_t others = used_bytes_.fetch_add(bytes);
-  // Gives back what nobody took over.
-  absl::Status status;
-  Reservation reservation;
-  Buffer buffer;
-  if (others + bytes > max_bytes_) {
-    status = TooMuch(Reason::kBusy, bytes, others);
-  } else if (paid != nullptr && paid->bytes() >= bytes) {
-    reservation = paid->SplitToKeep(bytes);
-  } else {
-    absl::StatusOr<Reservation> taken = memory_->budget.TryReserve(bytes);
-    status = taken.status();
-    if (taken.ok()) reservation = *std::move(taken);
-  }
-  if (status.ok()) {
-    absl::StatusOr<Buffer> taken = memory_->pool.Take(size);
-    status = taken.status();
-    if (taken.ok()) buffer = *std::move(taken);
-  }
-  if (!status.ok()) {
-    used_bytes_ -= bytes;
-    return status;
-  }
-  return std::shared_ptr<KeptBytes>(new KeptBytes(
-      shared_from_this(), std::move(reservation), std::move(buffer)));
+  ASSIGN_OR_RETURN(KeptBooking booking, Book(bytes, bytes, paid));
+  ASSIGN_OR_RETURN(Buffer buffer, memory_->pool.Take(size));
+  return std::shared_ptr<KeptBytes>(
+      new KeptBytes(++last_id_, std::move(booking), std::move(buffer)));
 }
 
 }  // namespace convgrad

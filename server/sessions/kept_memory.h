@@ -15,12 +15,32 @@ namespace convgrad {
 
 class KeptMemory;
 
+// A share of what sessions may keep, for memory that lies elsewhere: names,
+// programs, replies. Given back when destroyed. Move-only; thread-compatible.
+class KeptBooking {
+ public:
+  KeptBooking() = default;
+  KeptBooking(KeptBooking&& other) noexcept { *this = std::move(other); }
+  KeptBooking& operator=(KeptBooking&& other) noexcept;
+  ~KeptBooking();
+
+  // Bytes that count as kept.
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  friend class KeptMemory;
+
+  std::shared_ptr<KeptMemory> owner_;
+  int64_t bytes_ = 0;
+  // What pays for those bytes that nothing else pays for.
+  Reservation reservation_;
+};
+
 // Bytes that a session keeps, or a change that isn't committed yet. They go
 // back when the last reader lets go of them. Written before they are shared,
 // never afterwards. Thread-safe then.
 class KeptBytes {
  public:
-  ~KeptBytes();
   KeptBytes(const KeptBytes&) = delete;
   KeptBytes& operator=(const KeptBytes&) = delete;
 
@@ -32,13 +52,11 @@ class KeptBytes {
 
  private:
   friend class KeptMemory;
-  KeptBytes(std::shared_ptr<KeptMemory> owner, Reservation reservation,
-            Buffer buffer);
+  KeptBytes(uint64_t id, KeptBooking booking, Buffer buffer);
 
-  const std::shared_ptr<KeptMemory> owner_;
   const uint64_t id_;
   // In the order that they go last.
-  const Reservation reservation_;
+  const KeptBooking booking_;
   const Buffer buffer_;
 };
 
@@ -57,6 +75,12 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   absl::StatusOr<std::shared_ptr<KeptBytes>> Take(int64_t size,
                                                   Reservation* paid);
 
+  // Counts `bytes` as kept, of which `unpaid` are taken from the budget:
+  // `*paid` pays for them as far as it has them. Requires: 0 <= unpaid <=
+  // bytes. Errors: as Take.
+  absl::StatusOr<KeptBooking> Book(int64_t bytes, int64_t unpaid,
+                                   Reservation* paid);
+
   // Returns whether `bytes`, as BufferPool::CapacityFor has them, may ever be
   // kept. Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckFits(int64_t bytes) const;
@@ -66,7 +90,7 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   const std::shared_ptr<CallMemory>& memory() const { return memory_; }
 
  private:
-  friend class KeptBytes;
+  friend class KeptBooking;
 
   absl::Status TooMuch(Reason reason, int64_t bytes, int64_t others) const;
 

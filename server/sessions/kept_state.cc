@@ -12,39 +12,75 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 255;
 
+const KeptTensor* Pointer(const std::optional<KeptTensor>& tensor) {
+  return tensor ? &*tensor : nullptr;
+}
+const KeptTensor* Pointer(const KeptTensor& tensor) { return &tensor; }
+template <typename T>
+const T* Pointer(const std::shared_ptr<const T>& kept) {
+  return kept.get();
+}
+
+int64_t EntryBytes(absl::string_view name) {
+  return kEntryBytes + static_cast<int64_t>(name.size());
+}
+
+// Counts what `writes` change of `kept` in `*totals`, and in `*count`.
+template <typename Writes, typename Kept>
+void Count(const Writes& writes, const Kept& kept, int64_t* count,
+           KeptTotals* totals) {
+  const auto add = [&](absl::string_view name, int64_t sign, int64_t bytes) {
+    *count += sign;
+    totals->entry_bytes += sign * EntryBytes(name);
+    totals->quota_bytes += sign * (EntryBytes(name) + bytes);
+  };
+  for (const auto& [name, written] : writes) {
+    const auto old = kept.find(name);
+    if (old != kept.end()) add(name, -1, Pointer(old->second)->quota_bytes());
+    const auto* now = Pointer(written);
+    if (now != nullptr) add(name, 1, now->quota_bytes());
+  }
+}
+
 // Writes `writes` into `kept`, null dropping what has the name.
 template <typename Writes, typename Kept>
-void Replace(const Writes& writes, Kept* kept, int64_t* quota_bytes) {
+void Replace(const Writes& writes, Kept* kept) {
   for (const auto& [name, written] : writes) {
-    const auto old = kept->find(name);
-    if (old != kept->end()) {
-      *quota_bytes -= old->second->quota_bytes();
-      kept->erase(old);
-    }
-    if (written == nullptr) continue;
-    kept->emplace(name, written);
-    *quota_bytes += written->quota_bytes();
+    kept->erase(name);
+    if (written != nullptr) kept->emplace(name, written);
   }
 }
 
 }  // namespace
 
+KeptTotals TotalsAfter(const KeptState& state, const KeptWrites& writes) {
+  KeptTotals totals = state.totals;
+  Count(writes.tensors, state.tensors, &totals.tensors, &totals);
+  Count(writes.programs, state.programs, &totals.programs, &totals);
+  Count(writes.tapes, state.tapes, &totals.tapes, &totals);
+  return totals;
+}
+
 KeptState After(const KeptState& state, const KeptWrites& writes) {
   KeptState after = state;
+  after.totals = TotalsAfter(state, writes);
+  after.paid = nullptr;
   ++after.number;
-  Replace(writes.programs, &after.programs, &after.quota_bytes);
-  Replace(writes.tapes, &after.tapes, &after.quota_bytes);
+  Replace(writes.programs, &after.programs);
+  Replace(writes.tapes, &after.tapes);
   for (const auto& [name, tensor] : writes.tensors) {
-    const auto old = after.tensors.find(name);
-    if (old != after.tensors.end()) {
-      after.quota_bytes -= old->second.quota_bytes();
-      after.tensors.erase(old);
-    }
+    after.tensors.erase(name);
     if (!tensor) continue;
-    KeptTensor& written = after.tensors.emplace(name, *tensor).first->second;
-    written.version = after.number;
-    after.quota_bytes += written.quota_bytes();
+    after.tensors.emplace(name, *tensor).first->second.version = after.number;
   }
+  return after;
+}
+
+KeptState WithoutTapes(const KeptState& state) {
+  KeptWrites writes;
+  for (const auto& [name, tape] : state.tapes) writes.tapes[name] = nullptr;
+  KeptState after = After(state, writes);
+  after.number = state.number;
   return after;
 }
 

@@ -18,6 +18,17 @@
 
 namespace convgrad {
 
+// Limits of one session: more names aren't an honest use, and each change
+// copies the maps.
+inline constexpr int64_t kMaxKeptTensors = 16384;
+inline constexpr int64_t kMaxKeptPrograms = 1024;
+inline constexpr int64_t kMaxKeptTapes = 1024;
+
+// What an entry of a session takes beside its bytes and its name: nodes of
+// maps, descriptor, control blocks. Measured as 410 bytes of heap for a tensor
+// of four axes; generous.
+inline constexpr int64_t kEntryBytes = 512;
+
 // Bytes and what they mean. Value type; the bytes are shared.
 struct KeptTensor {
   TensorDescriptor descriptor;
@@ -25,17 +36,17 @@ struct KeptTensor {
   // The number of the change that wrote it.
   int64_t version = 0;
 
-  // Returns what it counts in quotas.
+  // Returns what it counts in quotas, beside its entry.
   int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
 };
 
 // A program, and what pays for its memory. Immutable.
 struct KeptProgram {
   std::shared_ptr<const Program> program;
-  std::shared_ptr<const KeptBytes> bytes;
+  KeptBooking booking;
 
-  // Returns what it counts in quotas.
-  int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
+  // Returns what it counts in quotas, beside its entry.
+  int64_t quota_bytes() const { return booking.bytes(); }
 };
 
 // What one run of a program keeps for its backward. Immutable.
@@ -43,11 +54,27 @@ struct KeptTape {
   std::shared_ptr<const KeptBytes> bytes;
   // The run that wrote it: a kForwardTape.
   ProgramRequest run;
+  // Of the run. A tape outlives the name of its program, so it counts it, too.
+  std::shared_ptr<const KeptProgram> program;
   // By the program's parameter: the version that the run used.
   std::vector<int64_t> parameter_versions;
 
-  // Returns what it counts in quotas.
-  int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
+  // Returns what it counts in quotas, beside its entry.
+  int64_t quota_bytes() const {
+    return BufferPool::CapacityFor(bytes->size()) + program->quota_bytes() +
+           kEntryBytes * static_cast<int64_t>(run.inputs.size());
+  }
+};
+
+// Sizes of a session's contents. Value type.
+struct KeptTotals {
+  int64_t tensors = 0;
+  int64_t programs = 0;
+  int64_t tapes = 0;
+  // What the entries themselves take: each state has its own.
+  int64_t entry_bytes = 0;
+  // What all of it counts in quotas, entries included.
+  int64_t quota_bytes = 0;
 };
 
 // Immutable once it is a session's: a read that has one sees one number
@@ -59,8 +86,9 @@ struct KeptState {
   std::map<std::string, std::shared_ptr<const KeptProgram>, std::less<>>
       programs;
   std::map<std::string, std::shared_ptr<const KeptTape>, std::less<>> tapes;
-  // What all of them count in quotas.
-  int64_t quota_bytes = 0;
+  KeptTotals totals;
+  // Pays for the entries as long as anybody reads them.
+  std::shared_ptr<const Reservation> paid;
 };
 
 // What a change writes, by name; nullopt and null drop what has the name.
@@ -70,8 +98,14 @@ struct KeptWrites {
   std::map<std::string, std::shared_ptr<const KeptTape>> tapes;
 };
 
-// Returns `state` with `writes`, one number later.
+// Returns the totals of `state` with `writes`, without making it.
+KeptTotals TotalsAfter(const KeptState& state, const KeptWrites& writes);
+
+// Returns `state` with `writes`, one number later; nothing pays for it yet.
 KeptState After(const KeptState& state, const KeptWrites& writes);
+
+// Returns `state` without its tapes, at the same number.
+KeptState WithoutTapes(const KeptState& state);
 
 // Checks the name of a tensor or a session: 1 to 255 bytes of printable ASCII
 // without / and \, so that it can be a label, a file's name and a line of a

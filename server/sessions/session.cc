@@ -4,21 +4,49 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
 
+namespace {
+
+// About when the process was started.
+const absl::Time kStarted = absl::Now();
+
+// An answer that is kept, and what pays for it.
+struct KeptReply {
+  ChangeOrder::Reply answer;
+  KeptBooking booking;
+};
+
+absl::Status CheckCount(absl::string_view what, int64_t before, int64_t after,
+                        int64_t most) {
+  if (after <= most || after <= before) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {Reason::kLimitExceeded, "session",
+                    absl::StrCat(after, " ", what, " after this change"),
+                    absl::StrCat("at most ", most)});
+}
+
+}  // namespace
+
 absl::Status NoSuchSession() {
-  return MakeError(absl::StatusCode::kNotFound,
-                   {Reason::kNotFound, "session",
-                    "none, or one that has expired or isn't the caller's",
-                    "an open session of the caller's"});
+  return MakeError(
+      absl::StatusCode::kNotFound,
+      {Reason::kNotFound, "session",
+       "none, or one that has expired or isn't the caller's",
+       absl::StrCat("an open session of the caller's; this server has none "
+                    "from before its start at ",
+                    absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", kStarted,
+                                     absl::UTCTimeZone()))});
 }
 
 KeptSession::KeptSession(Settings settings, ClientQuotas* quotas,
-                         absl::Time now)
+                         std::shared_ptr<KeptMemory> memory, absl::Time now)
     : settings_(std::move(settings)),
       quotas_(quotas),
+      memory_(std::move(memory)),
       state_(std::make_shared<const KeptState>()),
       expires_(now + settings_.lease) {}
 
@@ -26,12 +54,13 @@ KeptSession::~KeptSession() { End(NoSuchSession()); }
 
 SessionInfo KeptSession::info() const {
   MutexLock lock(&mutex_);
-  return {settings_.name,
+  return {settings_.handle,
+          settings_.name,
           settings_.client,
           order_.epoch(),
           state_->number,
-          static_cast<int64_t>(state_->tensors.size()),
-          state_->quota_bytes,
+          state_->totals.tensors,
+          state_->totals.quota_bytes + order_.reply_bytes(),
           settings_.quota_bytes,
           settings_.lease,
           users_ > 0 ? absl::InfiniteFuture() : expires_};
@@ -59,6 +88,7 @@ uint64_t KeptSession::Arrive(ChangeId change, absl::Time now,
   {
     MutexLock lock(&mutex_);
     id = order_.Arrive(std::move(change), now, std::move(caller), &notices);
+    Recount().IgnoreError();
   }
   Tell(notices);
   return id;
@@ -115,27 +145,81 @@ void KeptSession::Expire(absl::Time now) {
   {
     MutexLock lock(&mutex_);
     order_.Expire(now, &notices);
+    Recount().IgnoreError();
   }
   Tell(notices);
 }
 
-absl::Status KeptSession::Promise(const KeptWrites& writes) {
-  MutexLock lock(&mutex_);
-  if (has_ended_) return NoSuchSession();
-  const int64_t bytes = After(*state_, writes).quota_bytes;
-  if (bytes > settings_.quota_bytes && bytes > state_->quota_bytes) {
+absl::Status KeptSession::Recount() {
+  // Who has ended counts nothing any more.
+  if (has_ended_) return absl::OkStatus();
+  const int64_t bytes =
+      state_->totals.quota_bytes + order_.reply_bytes() + promised_.bytes;
+  RETURN_IF_ERROR(quotas_->Exchange(settings_.client, counted_bytes_, bytes));
+  counted_bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+absl::Status KeptSession::CheckQuota(const KeptTotals& after,
+                                     int64_t reply_bytes) const {
+  const int64_t quota = settings_.quota_bytes;
+  const int64_t replies = order_.reply_bytes();
+  const int64_t bytes = after.quota_bytes + reply_bytes;
+  if (bytes + replies <= quota) return absl::OkStatus();
+  if (bytes <= quota) {
     return MakeError(
         absl::StatusCode::kResourceExhausted,
-        {Reason::kLimitExceeded, "session",
-         absl::StrCat(bytes, " bytes kept after this change"),
-         absl::StrCat("at most ", settings_.quota_bytes, ", its quota")});
+        {Reason::kBusy, "session",
+         absl::StrCat(bytes, " bytes kept after this change, beside ", replies,
+                      " of replies that the client hasn't acknowledged"),
+         absl::StrCat("at most ", quota, ", its quota")});
   }
-  // The old tensors stay until the commit.
-  const int64_t promised = std::max(bytes, state_->quota_bytes);
-  RETURN_IF_ERROR(
-      quotas_->Exchange(settings_.client, promised_bytes_, promised));
-  promised_bytes_ = promised;
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {Reason::kLimitExceeded, "session",
+                    absl::StrCat(bytes, " bytes kept after this change"),
+                    absl::StrCat("at most ", quota, ", its quota")});
+}
+
+absl::Status KeptSession::TakePromised(const KeptTotals& after,
+                                       const ReplySize& reply) {
+  ASSIGN_OR_RETURN(promised_.reply,
+                   memory_->Book(reply.payload_bytes + reply.head_bytes,
+                                 reply.head_bytes, nullptr));
+  ASSIGN_OR_RETURN(Reservation entries,
+                   memory_->memory()->budget.TryReserve(after.entry_bytes));
+  promised_.entries = std::make_shared<const Reservation>(std::move(entries));
   return absl::OkStatus();
+}
+
+absl::Status KeptSession::Promise(const KeptWrites& writes,
+                                  const ReplySize& reply) {
+  MutexLock lock(&mutex_);
+  if (has_ended_) return NoSuchSession();
+  const KeptTotals& before = state_->totals;
+  const KeptTotals after = TotalsAfter(*state_, writes);
+  promised_ = Promised();
+  // What gives room back mustn't fail for want of it.
+  const bool only_drops =
+      after.quota_bytes <= before.quota_bytes && reply.payload_bytes == 0;
+  const int64_t reply_bytes = reply.payload_bytes + reply.head_bytes;
+  if (!only_drops) {
+    RETURN_IF_ERROR(
+        CheckCount("tensors", before.tensors, after.tensors, kMaxKeptTensors));
+    RETURN_IF_ERROR(CheckCount("programs", before.programs, after.programs,
+                               kMaxKeptPrograms));
+    RETURN_IF_ERROR(
+        CheckCount("tapes", before.tapes, after.tapes, kMaxKeptTapes));
+    RETURN_IF_ERROR(CheckQuota(after, reply_bytes));
+  }
+  absl::Status taken = TakePromised(after, reply);
+  if (!taken.ok() && !only_drops) return taken;
+  // The old tensors stay until the commit.
+  promised_.bytes =
+      std::max(after.quota_bytes - before.quota_bytes, int64_t{0}) +
+      promised_.reply.bytes();
+  absl::Status counted = Recount();
+  if (!counted.ok() && only_drops) promised_.bytes = 0;
+  return only_drops ? absl::OkStatus() : counted;
 }
 
 absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
@@ -148,14 +232,19 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
   {
     MutexLock lock(&mutex_);
     if (has_ended_) return NoSuchSession();
-    auto after = std::make_shared<const KeptState>(After(*state_, writes));
+    Promised promised = std::exchange(promised_, Promised());
+    KeptState after = After(*state_, writes);
+    after.paid = std::move(promised.entries);
+    number = after.number;
+    old = std::exchange(state_,
+                        std::make_shared<const KeptState>(std::move(after)));
+    const int64_t reply_bytes = promised.reply.bytes();
+    const auto kept = std::make_shared<const KeptReply>(
+        KeptReply{std::move(reply), std::move(promised.reply)});
+    order_.Commit(ChangeOrder::Reply(kept, kept->answer.get()), reply_bytes,
+                  now, &notices);
     // Never more than was promised.
-    quotas_->Exchange(settings_.client, promised_bytes_, after->quota_bytes)
-        .IgnoreError();
-    promised_bytes_ = after->quota_bytes;
-    number = after->number;
-    old = std::exchange(state_, std::move(after));
-    order_.Commit(std::move(reply), now, &notices);
+    Recount().IgnoreError();
   }
   Tell(notices);
   return number;
@@ -164,17 +253,26 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
 absl::Status KeptSession::Fail(const absl::Status& why, absl::Time now) {
   ChangeOrder::Notices notices;
   absl::Status told;
+  Promised promised;
   {
     MutexLock lock(&mutex_);
-    if (!has_ended_) {
-      quotas_->Exchange(settings_.client, promised_bytes_, state_->quota_bytes)
-          .IgnoreError();
-      promised_bytes_ = state_->quota_bytes;
-    }
+    promised = std::exchange(promised_, Promised());
+    Recount().IgnoreError();
     told = order_.Fail(why, now, &notices);
   }
   Tell(notices);
   return told;
+}
+
+void KeptSession::DropTapes() {
+  std::shared_ptr<const KeptState> old;
+  MutexLock lock(&mutex_);
+  if (has_ended_ || state_->tapes.empty()) return;
+  KeptState after = WithoutTapes(*state_);
+  after.paid = state_->paid;
+  old = std::exchange(state_,
+                      std::make_shared<const KeptState>(std::move(after)));
+  Recount().IgnoreError();
 }
 
 bool KeptSession::Enter(absl::Time now) {
@@ -204,15 +302,21 @@ bool KeptSession::EndIfExpired(absl::Time now) {
 
 void KeptSession::End(const absl::Status& why) {
   ChangeOrder::Notices notices;
+  Promised promised;
   std::shared_ptr<const KeptState> old;
   {
     MutexLock lock(&mutex_);
     if (has_ended_) return;
     has_ended_ = true;
     order_.Close(why, &notices);
-    old = std::exchange(state_, std::make_shared<const KeptState>());
-    quotas_->Exchange(settings_.client, promised_bytes_, 0).IgnoreError();
-    promised_bytes_ = 0;
+    // Its number is still told.
+    KeptState empty;
+    empty.number = state_->number;
+    old = std::exchange(state_,
+                        std::make_shared<const KeptState>(std::move(empty)));
+    promised = std::exchange(promised_, Promised());
+    quotas_->Exchange(settings_.client, counted_bytes_, 0).IgnoreError();
+    counted_bytes_ = 0;
   }
   Tell(notices);
 }

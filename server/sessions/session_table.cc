@@ -14,9 +14,19 @@ namespace {
 
 constexpr size_t kIdBytes = 16;
 constexpr size_t kMaxReaders = 64;
-// What a session itself takes of the budget: its objects, and the names of its
-// tensors and readers.
+// What a session itself takes of the budget, beside its names: its objects and
+// table entries.
 constexpr int64_t kSessionBytes = 4096;
+
+// Returns what the names of a session take.
+int64_t NameBytes(const SessionTable::OpenRequest& request) {
+  // In the session, as a key, and each with a string of its own.
+  int64_t bytes = 3 * static_cast<int64_t>(request.name.size());
+  for (const std::string& reader : request.readers) {
+    bytes += static_cast<int64_t>(reader.size() + sizeof(reader));
+  }
+  return bytes;
+}
 
 std::string NewId() {
   std::string id(kIdBytes, '\0');
@@ -25,8 +35,7 @@ std::string NewId() {
 }
 
 // Returns what may be told of a session: its id is a credential.
-std::string LabelOf(const std::string& id, const std::string& name) {
-  if (!name.empty()) return name;
+std::string HandleOf(const std::string& id) {
   std::string hash(EVP_MAX_MD_SIZE, '\0');
   EVP_Digest(id.data(), id.size(),
              reinterpret_cast<unsigned char*>(hash.data()), nullptr,
@@ -100,20 +109,23 @@ absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
                       absl::StrCat("'", request.name, "', an open session"),
                       "another name, or ResumeSession"});
   }
-  ASSIGN_OR_RETURN(Reservation reservation,
-                   memory_->memory()->budget.TryReserve(kSessionBytes));
+  ASSIGN_OR_RETURN(
+      Reservation reservation,
+      memory_->memory()->budget.TryReserve(kSessionBytes + NameBytes(request)));
   RETURN_IF_ERROR(quotas_.AddSession(caller.client));
   const int64_t quota =
       request.quota_bytes == 0
           ? memory_->max_bytes()
           : std::min(request.quota_bytes, memory_->max_bytes());
   const std::string id = NewId();
+  const std::string handle = HandleOf(id);
   auto session = std::make_shared<KeptSession>(
-      KeptSession::Settings{id, request.name, LabelOf(id, request.name),
+      KeptSession::Settings{id, handle, request.name,
+                            request.name.empty() ? handle : request.name,
                             caller.client,
                             caller.has_identity ? caller.client : "",
                             request.readers, request.lease, quota},
-      &quotas_, clock_());
+      &quotas_, memory_, clock_());
   entries_[id] = {session, open_key, name_key, std::move(reservation)};
   by_open_[open_key] = id;
   if (!name_key.empty()) by_name_[name_key] = id;
@@ -180,6 +192,22 @@ absl::Status SessionTable::Close(const SessionCaller& caller,
   }
   Remove(id);
   return absl::OkStatus();
+}
+
+absl::Status SessionTable::CloseByHandle(const SessionCaller& caller,
+                                         const std::string& handle) {
+  std::string id;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [other, entry] : entries_) {
+      const KeptSession::Settings& settings = entry.session->settings();
+      // Without an identity the id alone is the right to a session.
+      const bool may = caller.is_admin ||
+                       (caller.has_identity && settings.owner == caller.client);
+      if (may && settings.handle == handle) id = other;
+    }
+  }
+  return Close(caller, id);
 }
 
 std::vector<SessionInfo> SessionTable::List(const SessionCaller& caller,

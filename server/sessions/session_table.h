@@ -92,9 +92,13 @@ class SessionTable {
   absl::StatusOr<SessionUse> FindByName(const SessionCaller& caller,
                                         const std::string& name);
 
-  // Ends the caller's session, or the one with this number in an admin's list.
+  // Ends the caller's session, or anybody's for an admin.
   // Errors: kNotFound.
   absl::Status Close(const SessionCaller& caller, const std::string& id);
+  // As Close, of the session that a list names by this handle. Takes an
+  // identity or the role admin.
+  absl::Status CloseByHandle(const SessionCaller& caller,
+                             const std::string& handle);
 
   // Returns the caller's sessions, or everybody's, an admin's right.
   std::vector<SessionInfo> List(const SessionCaller& caller,

@@ -39,7 +39,8 @@ class Order {
     return order_.AwaitNumber(number, now_, {kNever, Note(reader)}, &notices_);
   }
   void Commit(const std::string& reply) {
-    order_.Commit(std::make_shared<std::string>(reply), now_, &notices_);
+    order_.Commit(std::make_shared<std::string>(reply), /*reply_bytes=*/10, now_,
+                  &notices_);
   }
   // What runs needs no more memory.
   void LetNextPrepare(int64_t running, int64_t epoch = 1) {
@@ -431,7 +432,7 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
       const int64_t ended = std::exchange(running, 0);
       if (chance(85)) {
         effects.push_back(ended);
-        order.Commit(std::make_shared<int>(0), now, &notices);
+        order.Commit(std::make_shared<int>(0), /*reply_bytes=*/0, now, &notices);
         if (chance(70)) has_reply[ended] = true;
       } else if (chance(50)) {
         EXPECT_FALSE(order.Fail(Busy(), now, &notices).ok());

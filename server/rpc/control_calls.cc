@@ -1,0 +1,114 @@
+#include "server/rpc/control_calls.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/problem_list.h"
+#include "backends/core/status.h"
+#include "convgrad/v1/capabilities.pb.h"
+#include "proto/codec.h"
+#include "proto/codec_enums.h"
+#include "server/rpc/control_call.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kCapabilitiesBytes = int64_t{4} << 10;
+constexpr int64_t kWarmupBytes = int64_t{256} << 10;
+// Some make a plan in a minute: nobody means more than this.
+constexpr int kMaxProblems = 1000;
+
+absl::Status NoneOf(absl::string_view field, int found,
+                    absl::string_view expected) {
+  return InvalidField(Reason::kInvalidEnum, field, absl::StrCat(found),
+                      expected);
+}
+
+absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
+  if (request.problems_size() > kMaxProblems) {
+    return InvalidField(Reason::kOutOfRange, "problems",
+                        absl::StrCat(request.problems_size(), " problems"),
+                        absl::StrCat("at most ", kMaxProblems));
+  }
+  ProblemList work;
+  for (int i = 0; i < request.problems_size(); ++i) {
+    const std::string field = absl::StrCat("problems[", i, "].");
+    absl::StatusOr<ConvProblem> problem = Parse(request.problems(i));
+    if (!problem.ok()) return WithFieldPrefix(problem.status(), field);
+    RETURN_IF_ERROR(WithFieldPrefix(Validate(*problem), field));
+    work.problems.push_back(*std::move(problem));
+  }
+  if (request.dtypes_size() > 0) work.dtypes.clear();
+  for (int wire : request.dtypes()) {
+    const auto dtype = DecodeDataType(static_cast<v1::DataType>(wire));
+    if (!dtype) return NoneOf("dtypes", wire, "F32, BF16 or F16");
+    work.dtypes.push_back(*dtype);
+  }
+  if (request.layouts_size() > 0) work.layouts.clear();
+  for (int wire : request.layouts()) {
+    const auto layout = DecodeLayout(static_cast<v1::Layout>(wire));
+    if (layout != Layout::kNCX && layout != Layout::kNXC) {
+      return NoneOf("layouts", wire, "NCX or NXC");
+    }
+    work.layouts.push_back(*layout);
+  }
+  return work;
+}
+
+absl::Status Capabilities(const CallServices& services, const Visit& /*visit*/,
+                          const v1::GetCapabilitiesRequest& /*request*/,
+                          v1::GetCapabilitiesResponse* response) {
+  *response = services.capabilities();
+  return absl::OkStatus();
+}
+
+// Answers once the warm-up thread has made the plans.
+class WarmupCall final : public MessageCall {
+ public:
+  WarmupCall(const CallServices& services,
+             grpc::GenericCallbackServerContext* context)
+      : MessageCall(services, context, "Warmup", Role::kAdmin, kWarmupBytes) {}
+
+ private:
+  bool MayChange() const override { return false; }
+
+  void OnMessage(grpc::ByteBuffer* message) override {
+    v1::WarmupRequest request;
+    absl::Status status = Split(message, &request).status();
+    if (!status.ok()) return End(std::move(status));
+    absl::StatusOr<ProblemList> work = Decode(request);
+    if (!work.ok()) return End(work.status());
+    services().warm_up(
+        work->Operations(),
+        [cancelled = cancelled()] { return cancelled->load(); },
+        [this](const absl::StatusOr<WarmupOutcome>& outcome) {
+          HandOver();
+          v1::WarmupResponse response;
+          if (outcome.ok()) {
+            response.set_plans(outcome->plans);
+            response.set_made(outcome->made);
+            response.set_seconds(absl::ToDoubleSeconds(outcome->elapsed));
+          }
+          Finish(outcome.status(), response);
+        });
+  }
+};
+
+}  // namespace
+
+Call* MakeCapabilitiesCall(const CallServices& services,
+                           grpc::GenericCallbackServerContext* context) {
+  return new ControlCall<v1::GetCapabilitiesRequest,
+                         v1::GetCapabilitiesResponse>(
+      services, context, "GetCapabilities", Role::kInfer, kCapabilitiesBytes,
+      Capabilities);
+}
+
+Call* MakeWarmupCall(const CallServices& services,
+                     grpc::GenericCallbackServerContext* context) {
+  return new WarmupCall(services, context);
+}
+
+}  // namespace convgrad

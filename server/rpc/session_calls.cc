@@ -1,0 +1,208 @@
+#include "server/rpc/session_calls.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "convgrad/v1/session.pb.h"
+#include "proto/codec.h"
+#include "proto/session_codec.h"
+#include "server/rpc/control_call.h"
+#include "server/rpc/session_part.h"
+
+namespace convgrad {
+namespace {
+
+// Of a message: a name and some numbers; names of 64 readers; 4096 digests.
+constexpr int64_t kSmallBytes = int64_t{4} << 10;
+constexpr int64_t kOpenBytes = int64_t{32} << 10;
+constexpr int64_t kDigestsBytes = int64_t{256} << 10;
+
+// `epoch` is the caller's own.
+void Describe(const SessionUse& session, int64_t epoch,
+              v1::SessionResponse* response) {
+  const KeptSession::Settings& settings = session->settings();
+  response->set_session_id(settings.id);
+  response->set_number(session->state()->number);
+  response->set_epoch(epoch);
+  response->set_lease_seconds(absl::ToDoubleSeconds(settings.lease));
+  response->set_quota_bytes(settings.quota_bytes);
+  response->set_window(ChangeOrder::kWindow);
+}
+
+absl::StatusOr<SessionTable::OpenRequest> Decode(
+    const v1::OpenSessionRequest& request) {
+  if (request.durable()) {
+    return MakeError(absl::StatusCode::kUnimplemented,
+                     {Reason::kUnsupported, "durable", "true", "false"});
+  }
+  SessionTable::OpenRequest open;
+  open.open_id = request.open_id();
+  open.name = request.name();
+  open.readers.assign(request.readers().begin(), request.readers().end());
+  if (request.lease_seconds() != 0) {
+    open.lease = absl::Seconds(request.lease_seconds());
+  }
+  open.quota_bytes = request.quota_bytes();
+  return open;
+}
+
+v1::SessionInfo Encode(const SessionInfo& info, absl::Time now) {
+  v1::SessionInfo message;
+  message.set_handle(info.handle);
+  message.set_name(info.name);
+  message.set_client(info.client);
+  message.set_epoch(info.epoch);
+  message.set_number(info.number);
+  message.set_tensors(info.tensors);
+  message.set_kept_bytes(info.kept_bytes);
+  message.set_quota_bytes(info.quota_bytes);
+  message.set_lease_seconds(absl::ToDoubleSeconds(info.lease));
+  if (info.expires < absl::InfiniteFuture()) {
+    message.set_remaining_seconds(
+        std::max(0.0, absl::ToDoubleSeconds(info.expires - now)));
+  }
+  return message;
+}
+
+absl::Status Open(const CallServices& services, const Visit& visit,
+                  const v1::OpenSessionRequest& request,
+                  v1::SessionResponse* response) {
+  ASSIGN_OR_RETURN(const SessionTable::OpenRequest open, Decode(request));
+  ASSIGN_OR_RETURN(const SessionUse session,
+                   services.sessions->Open(CallerOf(visit), open));
+  Describe(session, /*epoch=*/1, response);
+  return absl::OkStatus();
+}
+
+absl::Status Renew(const CallServices& services, const Visit& visit,
+                   const v1::RenewSessionRequest& request,
+                   v1::SessionResponse* response) {
+  ASSIGN_OR_RETURN(
+      const SessionUse session,
+      services.sessions->Find(CallerOf(visit), request.session_id()));
+  Describe(session, session->epoch(), response);
+  return absl::OkStatus();
+}
+
+absl::Status Close(const CallServices& services, const Visit& visit,
+                   const v1::CloseSessionRequest& request,
+                   v1::CloseSessionResponse* /*response*/) {
+  const SessionCaller caller = CallerOf(visit);
+  if (request.handle().empty()) {
+    return services.sessions->Close(caller, request.session_id());
+  }
+  if (request.session_id().empty()) {
+    return services.sessions->CloseByHandle(caller, request.handle());
+  }
+  return InvalidField(Reason::kUnsupported, "handle", "one beside session_id",
+                      "one of them");
+}
+
+absl::Status List(const CallServices& services, const Visit& visit,
+                  const v1::ListSessionsRequest& request,
+                  v1::ListSessionsResponse* response) {
+  const SessionCaller caller = CallerOf(visit);
+  if (request.everybody() && !caller.is_admin) {
+    return MakeError(absl::StatusCode::kPermissionDenied,
+                     {Reason::kForbidden, "everybody",
+                      "true, by a client without the role admin", "false"});
+  }
+  const absl::Time now = services.sessions->now();
+  for (const SessionInfo& info :
+       services.sessions->List(caller, request.everybody())) {
+    *response->add_sessions() = Encode(info, now);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Have(const CallServices& services, const Visit& visit,
+                  const v1::HaveTensorsRequest& request,
+                  v1::HaveTensorsResponse* response) {
+  if (request.digests_size() > kMaxNamedTensors) {
+    return InvalidField(Reason::kOutOfRange, "digests",
+                        absl::StrCat(request.digests_size()),
+                        absl::StrCat("at most ", kMaxNamedTensors));
+  }
+  for (const std::string& digest : request.digests()) {
+    response->add_have(
+        services.sessions->digests()->Find(visit.client(), digest).has_value());
+  }
+  return absl::OkStatus();
+}
+
+// Answers once no change runs that began in an epoch before.
+class ResumeSessionCall final : public MessageCall {
+ public:
+  ResumeSessionCall(const CallServices& services,
+                    grpc::GenericCallbackServerContext* context)
+      : MessageCall(services, context, "ResumeSession", Role::kTrain,
+                    kSmallBytes) {}
+
+ private:
+  bool MayChange() const override { return false; }
+
+  void OnMessage(grpc::ByteBuffer* message) override {
+    absl::StatusOr<SessionUse> found = FindSession(message);
+    if (!found.ok()) return End(found.status());
+    resumed_ = *std::move(found);
+    const int64_t epoch = resumed_->StartEpoch();
+    resumed_->AwaitSettled([this, epoch](const ChangeOrder::Decision& settled) {
+      HandOver();
+      v1::SessionResponse response;
+      if (settled.ok()) {
+        resumed_->DropTapes();
+        Describe(resumed_, epoch, &response);
+      }
+      Finish(settled.status(), response);
+    });
+  }
+
+  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) {
+    v1::ResumeSessionRequest request;
+    RETURN_IF_ERROR(Split(message, &request).status());
+    const SessionCaller caller = CallerOf(visit());
+    if (request.session_id().empty()) {
+      return services().sessions->FindByName(caller, request.name());
+    }
+    return services().sessions->Find(caller, request.session_id());
+  }
+
+  // Until the call is over: it doesn't expire meanwhile.
+  SessionUse resumed_;
+};
+
+}  // namespace
+
+Call* MakeSessionControlCall(absl::string_view method,
+                             const CallServices& services,
+                             grpc::GenericCallbackServerContext* context) {
+  if (method == "OpenSession") {
+    return new ControlCall<v1::OpenSessionRequest, v1::SessionResponse>(
+        services, context, "OpenSession", Role::kTrain, kOpenBytes, Open);
+  }
+  if (method == "ResumeSession") {
+    return new ResumeSessionCall(services, context);
+  }
+  if (method == "RenewSession") {
+    return new ControlCall<v1::RenewSessionRequest, v1::SessionResponse>(
+        services, context, "RenewSession", Role::kTrain, kSmallBytes, Renew);
+  }
+  if (method == "CloseSession") {
+    return new ControlCall<v1::CloseSessionRequest, v1::CloseSessionResponse>(
+        services, context, "CloseSession", Role::kTrain, kSmallBytes, Close);
+  }
+  if (method == "ListSessions") {
+    return new ControlCall<v1::ListSessionsRequest, v1::ListSessionsResponse>(
+        services, context, "ListSessions", Role::kTrain, kSmallBytes, List);
+  }
+  if (method == "HaveTensors") {
+    return new ControlCall<v1::HaveTensorsRequest, v1::HaveTensorsResponse>(
+        services, context, "HaveTensors", Role::kTrain, kDigestsBytes, Have);
+  }
+  return nullptr;
+}
+
+}  // namespace convgrad
