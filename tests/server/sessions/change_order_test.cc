@@ -39,8 +39,8 @@ class Order {
     return order_.AwaitNumber(number, now_, {kNever, Note(reader)}, &notices_);
   }
   void Commit(const std::string& reply) {
-    order_.Commit(std::make_shared<std::string>(reply), /*reply_bytes=*/10, now_,
-                  &notices_);
+    order_.Commit(std::make_shared<std::string>(reply), /*reply_bytes=*/10,
+                  now_, &notices_);
   }
   // What runs needs no more memory.
   void LetNextPrepare(int64_t running, int64_t epoch = 1) {
@@ -432,7 +432,8 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
       const int64_t ended = std::exchange(running, 0);
       if (chance(85)) {
         effects.push_back(ended);
-        order.Commit(std::make_shared<int>(0), /*reply_bytes=*/0, now, &notices);
+        order.Commit(std::make_shared<int>(0), /*reply_bytes=*/0, now,
+                     &notices);
         if (chance(70)) has_reply[ended] = true;
       } else if (chance(50)) {
         EXPECT_FALSE(order.Fail(Busy(), now, &notices).ok());
@@ -449,6 +450,29 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
   }
   ASSERT_EQ(static_cast<int64_t>(effects.size()), kChanges);
   for (int64_t i = 0; i < kChanges; ++i) EXPECT_EQ(effects[i], i + 1);
+}
+
+TEST(ChangeOrder, RepliesAreKeptForAWhileAndCounted) {
+  Order order;
+  order.Arrive(1, "a");
+  order.Commit("A");
+  order.Arrive(2, "b");
+  order.Commit("B");
+  EXPECT_EQ(order->reply_bytes(), 20);
+  order.Pass(ChangeOrder::kReplyLifetime - absl::Seconds(1));
+  order.Told();
+  order.Arrive(1, "a");
+  EXPECT_THAT(order.Told(), ElementsAre("a reply A"));
+  order.Pass(absl::Seconds(1));
+  EXPECT_EQ(order->reply_bytes(), 0);
+  // It is committed, and doesn't run again.
+  order.Arrive(2, "b");
+  EXPECT_THAT(order.Told(), ElementsAre("b NOT_FOUND"));
+  EXPECT_NE(order.last_message().find("committed"), std::string::npos);
+  EXPECT_EQ(order->number(), 2);
+  order.Arrive(3, "c", 1, 2);
+  order.Commit("C");
+  EXPECT_EQ(order->reply_bytes(), 10);
 }
 
 }  // namespace
