@@ -129,7 +129,8 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::Finish(
 ChangeSender::Next ChangeSender::Judge(const Pending& change,
                                        const Answer& answer) {
   const absl::Status& status = answer.message.status();
-  if (status.ok()) return Next::kCommitted;
+  // kDataLoss: committed, and its reply is no longer kept.
+  if (status.ok() || absl::IsDataLoss(status)) return Next::kCommitted;
   const std::optional<ErrorDetail> detail = DetailOf(status);
   const Reason reason = detail ? detail->reason : Reason::kInternal;
   if (reason == Reason::kTakenOver ||

@@ -27,6 +27,7 @@ from convgrad.errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
+    ReplyLost,
     ResourceExhausted,
     SessionExpired,
     SessionTakenOver,
@@ -53,7 +54,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyExists", "Backward", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded",
     "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument",
-    "Kept", "NotFound", "ParameterGroup", "PermissionDenied", "Program", "Region",
+    "Kept", "NotFound", "ParameterGroup", "PermissionDenied", "Program", "Region", "ReplyLost",
     "ResourceExhausted", "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls",
     "Unauthenticated", "Unavailable", "Unimplemented", "Update", "native",
 ]

@@ -24,6 +24,7 @@ from convgrad.errors import (
     ConvgradError,
     DeadlineExceeded,
     EpochEnded,
+    ReplyLost,
     SessionExpired,
     SessionTakenOver,
     from_rpc,
@@ -174,6 +175,9 @@ class Changes:
         number = number_of(rpc)
         if isinstance(error, (SessionTakenOver, SessionExpired)):
             self.stop(error)
+        elif isinstance(error, ReplyLost):
+            change.fail(error)
+            self._commit(change, None)
         elif error.reason == "EPOCH_ENDED":
             self._end_epoch(change, None)
         elif error.reason == "OUT_OF_ORDER":

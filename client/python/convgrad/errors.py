@@ -109,6 +109,13 @@ class EpochEnded(ConvgradError):
     code = grpc.StatusCode.ABORTED
 
 
+class ReplyLost(ConvgradError):
+    """A change that is committed, whose reply the server no longer keeps: nobody
+    acknowledged it for ten minutes. It mustn't be made again."""
+
+    code = grpc.StatusCode.DATA_LOSS
+
+
 class Internal(ConvgradError):
     """The server failed, or its answer isn't one of convgrad's."""
 
