@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "grpc/grpc.h"
 #include "server/config.h"
 #include "server/descriptor_limit.h"
 #include "server/machine.h"
@@ -147,6 +148,10 @@ int Serve(const std::vector<std::string>& arguments) {
   const Config config = WithDefaults(ConfigFromFlags(), ReadMachine());
   TuneMalloc(config);
   TakeGrpcLog();
+  // Never given back: the end of gRPC's last user joins a thread that may wait
+  // in epoll_wait for another 10 s (1.51, its backup poller), which Docker
+  // answers with SIGKILL.
+  grpc_init();
   const int64_t descriptors = RaiseDescriptorLimit();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
   if (!server.ok()) {
