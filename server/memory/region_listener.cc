@@ -43,10 +43,17 @@ FileDescriptor NewSocket() {
       socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-// True if there is a socket at `address` that nobody listens on.
+bool IsSocket(const char* path) {
+  struct stat status = {};
+  return lstat(path, &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
+// Returns whether there is a socket at `address` that nobody listens on. The
+// kernel refuses a connection to a file of any other type as well.
 bool IsAbandoned(const sockaddr_un& address) {
   const FileDescriptor probe = NewSocket();
-  return connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
+  return IsSocket(address.sun_path) &&
+         connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
                  sizeof(address)) != 0 &&
          errno == ECONNREFUSED;
 }
@@ -118,7 +125,7 @@ class PollingListener final : public RegionListener {
     eventfd_write(stop_.get(), 1);
     thread_.join();
     for (const Connection& connection : connections_) End(connection);
-    unlink(options_.path.c_str());
+    if (IsSocket(options_.path.c_str())) unlink(options_.path.c_str());
   }
 
  private:

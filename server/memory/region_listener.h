@@ -29,7 +29,8 @@ struct RegionListenerOptions {
 // making a large region holds up others that are wanted, and nothing else.
 class RegionListener {
  public:
-  // Listens. A socket that a dead server left at that path is replaced.
+  // Listens. A socket that a dead server left at that path is replaced,
+  // a file of any other type is not.
   // `registry` outlives the listener.
   // Errors: kInvalidArgument for a path that can't be listened on;
   // kFailedPrecondition as CheckOvercommit.

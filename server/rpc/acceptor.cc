@@ -42,10 +42,16 @@ void Watch(int poll, int file, uint32_t events, int operation) {
   epoll_ctl(poll, operation, file, &event);
 }
 
+// What a client sends before it waits for the server: a window of HTTP/2, or
+// less of TLS. Who goes on sending isn't read any more, because the one thread
+// of the acceptor would have time for nobody else.
+constexpr int kMostUnreadPieces = 16;
+
 void Refuse(int socket, absl::string_view reason) {
   // Closing with something unread would take the answer back.
   std::array<char, 4096> unread;
-  while (recv(socket, unread.data(), unread.size(), 0) > 0) {
+  for (int i = 0; i < kMostUnreadPieces; ++i) {
+    if (recv(socket, unread.data(), unread.size(), 0) <= 0) break;
   }
   // In HTTP/1.1, which clients of HTTP/2 recognize. After a GOAWAY of HTTP/2
   // gRPC's would come again at once, without end.

@@ -2,7 +2,9 @@
 // more connections than descriptors.
 #include <sys/resource.h>
 
+#include <atomic>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -92,6 +94,29 @@ TEST(Connections, AServerThatCannotAcceptIsNotReady) {
   EXPECT_EQ(HealthOf(channel, "liveness"), kServing);
   LimitDescriptors(server, before.rlim_cur);
   AwaitHealth(channel, "readiness", kServing);
+}
+
+// Returns how many bytes of other than HTTP/2 a server takes from a connection
+// whose buffers stay full.
+size_t TakenBeforeRefusal(const ChildServer& server) {
+  RawConnection client(PortOf(server.address()));
+  // The first byte of TLS, at a server that speaks plaintext.
+  const std::string flood(size_t{64} << 20, '\x16');
+  std::atomic<size_t> sent = 0;
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 16; ++i) {
+    senders.emplace_back([&] { sent += client.Send(flood); });
+  }
+  for (std::thread& sender : senders) sender.join();
+  return sent;
+}
+
+TEST(Connections, TheServerDoesNotReadOnWhatItRefuses) {
+  const ChildServer server({});
+  for (int i = 0; i < 10; ++i) {
+    // What the kernel holds for both ends is less.
+    EXPECT_LT(TakenBeforeRefusal(server), 64 << 20);
+  }
 }
 
 TEST(Connections, ThoseThatSayNothingMakeRoom) {

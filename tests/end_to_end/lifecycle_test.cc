@@ -1,4 +1,5 @@
 // A server's life seen from outside: health, reflection, metrics, draining.
+#include <fstream>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -189,6 +190,25 @@ TEST(Lifecycle, ServesUnixSocketsBesidePorts) {
   ASSERT_EQ(server.server().addresses().size(), 2u);
   EXPECT_EQ(server.server().addresses()[1], socket);
   EXPECT_TRUE(CheckHealth(socket, absl::Minutes(1)).ok());
+}
+
+TEST(Lifecycle, LeavesAFileThatIsNoSocketWhereItIs) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/convgrad_file");
+  std::ofstream(path) << "precious";
+  for (const auto& [flag, listen, regions] :
+       {std::tuple{"--listen", absl::StrCat("unix:", path), std::string()},
+        std::tuple{"--regions_listen", TestConfig().listen,
+                   absl::StrCat("unix:", path)}}) {
+    Config config = TestConfig();
+    config.listen = listen;
+    config.regions_listen = regions;
+    const absl::Status status = Server::Start(config).status();
+    ASSERT_TRUE(DetailOf(status).has_value()) << status;
+    EXPECT_EQ(DetailOf(status)->field, flag);
+    std::string text;
+    std::ifstream(path) >> text;
+    EXPECT_EQ(text, "precious") << flag;
+  }
 }
 
 TEST(Lifecycle, RefusesAPortThatIsTaken) {

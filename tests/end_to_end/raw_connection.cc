@@ -35,8 +35,9 @@ RawConnection::~RawConnection() {
   if (file_ >= 0) close(file_);
 }
 
-void RawConnection::Send(const std::string& bytes) {
-  send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+size_t RawConnection::Send(const std::string& bytes) {
+  const ssize_t sent = send(file_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  return static_cast<size_t>(std::max<ssize_t>(sent, 0));
 }
 
 void RawConnection::EndSending() { shutdown(file_, SHUT_WR); }

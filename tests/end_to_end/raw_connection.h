@@ -15,7 +15,8 @@ class RawConnection {
   RawConnection(RawConnection&& other) noexcept;
   RawConnection& operator=(RawConnection&&) = delete;
 
-  void Send(const std::string& bytes);
+  // Returns how many bytes the kernel took before the other end closed.
+  size_t Send(const std::string& bytes);
   // Closes this end for sending; what was sent still arrives.
   void EndSending();
   // Returns what comes until the other end closes, or until nothing has come

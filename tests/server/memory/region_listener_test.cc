@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -278,6 +279,18 @@ TEST_F(RegionListenerTest, ReplacesTheSocketOfADeadServerOnly) {
   options_.path = left;
   Start();
   EXPECT_EQ(CodeOf(Connect().Ask(kPage)), absl::StatusCode::kOk);
+}
+
+TEST_F(RegionListenerTest, LeavesWhatIsNoSocket) {
+  std::ofstream(options_.path) << "precious";
+  EXPECT_EQ(RegionListener::Start(options_, &registry_).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  ASSERT_EQ(unlink(options_.path.c_str()), 0) << "the file is gone";
+  Start();
+  ASSERT_EQ(unlink(options_.path.c_str()), 0);
+  std::ofstream(options_.path) << "precious";
+  listener_.reset();
+  EXPECT_EQ(unlink(options_.path.c_str()), 0) << "the file is gone";
 }
 
 TEST_F(RegionListenerTest, RefusesPathsThatCannotBe) {
