@@ -9,16 +9,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "server/budget_check.h"
 #include "server/memory/admission.h"
 
 namespace convgrad {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-
-// What the process holds beside calls, buffers and plans: code, stacks, heap,
-// and what gRPC buffers. Measured: 32 MiB idle, 53 MiB with 64 connections.
-constexpr int64_t kProcessBytes = 64 * kMiB;
 
 // gRPC's limits are ints, and a message has a head beside its payload.
 constexpr int64_t kLargestMessage =
@@ -111,9 +108,7 @@ absl::Status CheckMemory(const Config& config) {
       CheckRange("plan_cache_bytes", config.plan_cache_bytes, 0, kMost));
   RETURN_IF_ERROR(
       CheckRange("weight_cache_bytes", config.weight_cache_bytes, 0, kMost));
-  const int64_t others = config.memory_budget_bytes - config.CallBudgetBytes();
-  RETURN_IF_ERROR(CheckRange("memory_budget_bytes", config.memory_budget_bytes,
-                             others + 2 * AdmissionBytes(64), kMost));
+  RETURN_IF_ERROR(CheckBudget(config));
   RETURN_IF_ERROR(CheckRange("max_message_bytes", config.max_message_bytes, 1,
                              kLargestMessage));
   RETURN_IF_ERROR(CheckRange("max_admission_waiters",
@@ -247,6 +242,8 @@ Config WithDefaults(Config config, const Machine& machine) {
     config.threads_per_worker =
         std::max(1, machine.usable_cores / config.workers);
   }
+  config.memory_limit.bytes = machine.memory_bytes;
+  config.memory_limit.name = machine.memory_name;
   if (config.memory_budget_bytes == 0) {
     config.memory_budget_bytes = machine.memory_bytes / 2;
   }

@@ -12,6 +12,12 @@
 
 namespace convgrad {
 
+// The memory that a budget has to fit in.
+struct MemoryLimit {
+  int64_t bytes = 0;  // 0: unknown
+  std::string name;   // for an operator
+};
+
 // Value type. Each field is the flag of that name; flags' help texts say more.
 // 0 where noted stands for what WithDefaults works out.
 struct Config {
@@ -72,6 +78,9 @@ struct Config {
   absl::Duration drain_delay = absl::ZeroDuration();
   absl::Duration drain_timeout = absl::Seconds(30);
   std::string log_level = "info";
+
+  // No flag: WithDefaults takes it from the machine.
+  MemoryLimit memory_limit;
 
   // Returns the path of `regions_listen`, empty if there is none.
   std::string RegionsPath() const;

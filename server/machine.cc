@@ -68,12 +68,14 @@ std::vector<std::string> CgroupFolders(const std::string& root,
   return folders;
 }
 
-int64_t MemoryBytes(const std::string& root) {
-  int64_t bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) *
-                  static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
-  auto limit = [&bytes](const std::string& path) {
+void ReadMemory(const std::string& root, Machine* machine) {
+  machine->memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
+  auto limit = [machine](const std::string& path) {
     const std::optional<int64_t> found = ReadNumber(path);
-    if (found && *found > 0) bytes = std::min(bytes, *found);
+    if (!found || *found <= 0 || *found >= machine->memory_bytes) return;
+    machine->memory_bytes = *found;
+    machine->memory_name = "the container's memory limit";
   };
   for (const std::string& folder : CgroupFolders(root, "")) {
     limit(folder + "/memory.max");
@@ -81,7 +83,6 @@ int64_t MemoryBytes(const std::string& root) {
   for (const std::string& folder : CgroupFolders(root, "memory")) {
     limit(folder + "/memory.limit_in_bytes");
   }
-  return bytes;
 }
 
 // Returns the cores' worth of time that quotas allow.
@@ -174,7 +175,7 @@ Machine ReadMachine(const std::string& root) {
   const double usable = std::min<double>(
       static_cast<double>(machine.cores.size()), CpuQuota(root));
   machine.usable_cores = std::max(1, static_cast<int>(usable));
-  machine.memory_bytes = MemoryBytes(root);
+  ReadMemory(root, &machine);
   ReadCpu(root, &machine);
   return machine;
 }

@@ -15,8 +15,9 @@ struct Machine {
   // Cores' worth of time that it may use: fewer than `cores` under a cgroup
   // quota. Range: >= 1.
   int usable_cores = 1;
-  // The smaller of RAM and the cgroup's limit.
+  // The smaller of RAM and the cgroup's limit, and its name for an operator.
   int64_t memory_bytes = 0;
+  std::string memory_name = "this machine's memory";
   // Vendor, family and model of the CPU, e.g. "AuthenticAMD family 25 model
   // 17". Virtual machines show these as they are, but not always the name.
   std::string cpu = "unknown";

@@ -1,5 +1,7 @@
 #include "server/config.h"
 
+#include <cstdio>
+
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 
@@ -121,11 +123,55 @@ TEST(Config, RefusesABudgetThatLeavesNothingForCalls) {
   ExpectRefused(Complete(config), "--memory_budget_bytes");
 }
 
-TEST(Config, RefusesMessagesBeyondGrpcsLimits) {
+// The kernel would end it for memory.
+TEST(Config, RefusesABudgetBeyondTheMemoryThatThereIs) {
+  Machine container = SmallMachine();
+  container.memory_name = "the container's memory limit";
   Config config;
-  config.memory_budget_bytes = 100000 * kMiB;
+  config.memory_budget_bytes = container.memory_bytes;
+  EXPECT_TRUE(WithDefaults(config, container).Validate().ok());
+  ++config.memory_budget_bytes;
+  const Config complete = WithDefaults(config, container);
+  ExpectRefused(complete, "--memory_budget_bytes");
+  EXPECT_EQ(DetailOf(complete.Validate())->expected,
+            "at most 8589934592, the container's memory limit");
+}
+
+TEST(Config, NamesTheLimitOfAContainerThatIsTooSmall) {
+  Machine container = SmallMachine();
+  container.memory_name = "the container's memory limit";
+  container.memory_bytes = 128 * kMiB;
+  // As main completes it, and the server again.
+  const Config config = WithDefaults(WithDefaults({}, container), container);
+  ExpectRefused(config, "the container's memory limit");
+}
+
+TEST(Config, WhatItSaysOfAMemoryThatIsTooSmallIsEnough) {
+  for (int64_t idle : {int64_t{-1}, 32 * kMiB}) {
+    for (int64_t bytes : {kMiB, 64 * kMiB, 128 * kMiB}) {
+      Machine container = SmallMachine();
+      container.memory_bytes = bytes;
+      Config config;
+      config.buffer_pool_idle_bytes = idle;
+      const auto detail = DetailOf(WithDefaults(config, container).Validate());
+      ASSERT_TRUE(detail);
+      ASSERT_EQ(std::sscanf(detail->expected.c_str(), "%ld bytes",
+                            &container.memory_bytes),
+                1)
+          << detail->expected;
+      const Config enough = WithDefaults(config, container);
+      EXPECT_TRUE(enough.Validate().ok()) << enough.Validate();
+    }
+  }
+}
+
+TEST(Config, RefusesMessagesBeyondGrpcsLimits) {
+  Machine machine = SmallMachine();
+  machine.memory_bytes = 100000 * kMiB;
+  Config config;
+  config.memory_budget_bytes = machine.memory_bytes;
   config.max_message_bytes = 2048 * kMiB;
-  ExpectRefused(Complete(config), "--max_message_bytes");
+  ExpectRefused(WithDefaults(config, machine), "--max_message_bytes");
 }
 
 TEST(Config, RefusesNumbersOutOfRange) {

@@ -40,6 +40,7 @@ TEST_F(MachineTest, ReadsLimitsOfVersion2) {
   Write("/sys/fs/cgroup/a/b/memory.max", "max\n");
   Write("/sys/fs/cgroup/a/b/cpu.max", "100000 100000\n");
   EXPECT_EQ(Read().memory_bytes, 400000000);
+  EXPECT_EQ(Read().memory_name, "the container's memory limit");
   EXPECT_EQ(Read().usable_cores, 1);
 }
 
@@ -61,6 +62,7 @@ TEST_F(MachineTest, IgnoresLimitsThatAreNone) {
   Write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   const Machine machine = Read();
   EXPECT_GT(machine.memory_bytes, 300000000);
+  EXPECT_EQ(machine.memory_name, "this machine's memory");
   EXPECT_EQ(machine.usable_cores, static_cast<int>(machine.cores.size()));
 }
 
