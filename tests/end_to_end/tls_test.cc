@@ -177,6 +177,27 @@ TEST(Tls, RefusesAKeyThatIsAnothersOrEncrypted) {
   }
 }
 
+TEST(Tls, SaysWhyAFileCannotBeRead) {
+  Authority authority("ca");
+  authority.Issue("server");
+  const std::string folder = testing::TempDir();
+  for (const auto& [path, reason] :
+       {std::tuple{folder, "(Is a directory)"},
+        std::tuple{authority.PathOf("missing"), "(No such file or directory)"},
+        std::tuple{std::string("/proc/self/mem"), "(Input/output error)"}}) {
+    Config config = TlsConfig(authority, nullptr);
+    config.tls_key = path;
+    const auto key = DetailOf(Server::Start(config).status());
+    ASSERT_TRUE(key);
+    EXPECT_THAT(key->found, HasSubstr(reason));
+    config.tls_cert = path;
+    const auto certificate = DetailOf(Server::Start(config).status());
+    ASSERT_TRUE(certificate);
+    EXPECT_EQ(certificate->field, "--tls_cert");
+    EXPECT_THAT(certificate->found, HasSubstr(reason));
+  }
+}
+
 TEST(Tls, RefusesACertificateThatIsCutOff) {
   Authority authority("ca");
   authority.Issue("server");
