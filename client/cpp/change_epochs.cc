@@ -154,17 +154,18 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::Read(absl::Time deadline,
     Answer answer = SendOnce(send, &context);
     absl::Status status = answer.message.status();
     if (IsEarly(status)) status = absl::UnavailableError(status.message());
-    auto delay = retries_.DelayAfter(status, attempts);
-    if (!status.ok() && delay && absl::Now() + *delay < deadline) {
-      absl::SleepFor(*delay);
-    } else {
-      delay.reset();
-    }
+    const auto delay = retries_.DelayAfter(status, attempts);
     mutex_.Lock();
     read.context = nullptr;
     result = std::move(answer.message);
     if (result.ok() || read.is_lost) break;
-    if (!delay && read.after == after) break;
+    // LoseReads has cancelled it, to have it wait for another change.
+    if (read.after != after) continue;
+    if (!delay || absl::Now() + *delay >= deadline) break;
+    const absl::Time until = absl::Now() + *delay;
+    while (!read.is_lost && !changed_.WaitUntil(&mutex_, until)) {
+    }
+    if (read.is_lost) break;
   }
   reads_.erase(&read);
   if (read.is_lost && !result.ok()) {

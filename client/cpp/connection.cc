@@ -39,6 +39,9 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
   // Retries decide when to try again; gRPC's own wait grows to 2 minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // gRPC's default of 30 s leaves clients of a rolling restart with addresses
+  // at which nobody listens any more.
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    Milliseconds(std::min(options.keepalive, kMostPingTime)));

@@ -73,7 +73,8 @@ class Client::ConnectionPool {
   auto Run(const Call& call) {
     const size_t slot = Pick();
     auto result = call(*slots_[slot].connection);
-    if (StatusOf(result).code() == absl::StatusCode::kUnavailable) {
+    const absl::Status& status = StatusOf(result);
+    if (absl::IsUnavailable(status) || absl::IsCancelled(status)) {
       LeaveOut(slot);
     }
     return result;

@@ -17,7 +17,8 @@ std::optional<absl::Duration> RetryPolicy::DelayAfter(
     const std::optional<absl::Duration> pushback = PushbackOf(status);
     if (!pushback) return std::nullopt;
     delay = std::max(delay, *pushback);
-  } else if (status.code() != absl::StatusCode::kUnavailable) {
+  } else if (status.code() != absl::StatusCode::kUnavailable &&
+             status.code() != absl::StatusCode::kCancelled) {
     return std::nullopt;
   }
   absl::BitGen random;

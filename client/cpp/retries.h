@@ -22,9 +22,11 @@ struct RetryPolicy {
   double jitter = 0.25;
 
   // Returns how long to wait after `attempts` attempts, of which the last ended
-  // with `status`; nullopt if there is to be no other: for what a repeat can't
-  // change, all but UNAVAILABLE, and RESOURCE_EXHAUSTED where the server says
-  // when to come again.
+  // with `status`; nullopt if there is to be no other. A repeat may help after
+  // UNAVAILABLE, after RESOURCE_EXHAUSTED if the server says when to come
+  // again, and after CANCELLED: a server that stops ends calls with it that
+  // arrive before the client has read GOAWAY (gRPC 1.51).
+  // Requires: the caller didn't cancel the call.
   std::optional<absl::Duration> DelayAfter(const absl::Status& status,
                                            int attempts) const;
 };

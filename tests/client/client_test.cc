@@ -292,6 +292,14 @@ TEST_F(ClientTest, SendsAgainWhatFailedForTheMoment) {
   EXPECT_EQ(ids()[0].size(), 16u);
 }
 
+// As a server that stops ends calls.
+TEST_F(ClientTest, RepeatsWhatNobodyHereCancelled) {
+  FailAtFirst(2, grpc::StatusCode::CANCELLED, "");
+  const absl::Status status = PersistentClient()->Run(call_).status();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(ids(), std::vector<std::string>(3, ids()[0]));
+}
+
 TEST_F(ClientTest, ComesAgainWhenTheServerSaysSo) {
   FailAtFirst(1, grpc::StatusCode::RESOURCE_EXHAUSTED, "120");
   const absl::Time start = absl::Now();

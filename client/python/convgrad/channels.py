@@ -84,6 +84,9 @@ class Connections:
             # Retries decide when to try again; gRPC's own wait grows to 2 minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
+            # gRPC's default of 30 s leaves clients of a rolling restart with addresses at
+            # which nobody listens any more.
+            ("grpc.dns_min_time_between_resolutions_ms", 1000),
             ("grpc.keepalive_time_ms", int(self.keepalive_seconds * 1000)),
             ("grpc.keepalive_timeout_ms", int(min(self.keepalive_seconds, 20.0) * 1000)),
             # A call may wait for longer than two pings take, and sends nothing then.

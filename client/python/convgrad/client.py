@@ -149,6 +149,8 @@ class Client(ClientBase):
                 return slot.target, result
             except grpc.RpcError as rpc:
                 error = error_of(rpc, call)
+                if isinstance(rpc, grpc.Future) and rpc.cancelled():  # a stream, by who has it
+                    raise error from None
             except grpc.FutureCancelledError:
                 raise Cancelled("the call was cancelled") from None
             except ValueError as closed:

@@ -18,7 +18,7 @@ from convgrad.channels import ChannelPool, Connections, Slot, Token
 from convgrad.errors import ConvgradError, DeadlineExceeded, from_rpc
 from convgrad.region import Region
 from convgrad.requests import Call
-from convgrad.retries import RetryPolicy
+from convgrad.retries import IS_GOING, RetryPolicy
 from convgrad.streams import Streamed
 from convgrad.tls import Tls
 
@@ -165,15 +165,16 @@ class ClientBase:
         if call.loan is not None and error.code in _UNDECIDED:
             call.loan.give_up()
         error.attempts = attempts
-        if error.code == grpc.StatusCode.UNAVAILABLE:
+        is_ended_here = error.code == grpc.StatusCode.CANCELLED and self._closed.is_set()
+        if error.code in IS_GOING:
             self._pool.mark_down(slot)
-        delay = self._retry.delay(error, attempts)
+        delay = None if is_ended_here else self._retry.delay(error, attempts)
         late = deadline is not None and delay is not None and (
             time.monotonic() + delay >= deadline)
         if delay is None or late:
             raise error from None
         # A server that is full is no surprise; one that isn't there may be.
-        _LOG.log(logging.WARNING if error.code == grpc.StatusCode.UNAVAILABLE else logging.INFO,
+        _LOG.log(logging.WARNING if error.code in IS_GOING else logging.INFO,
                  "%s at %s: %s: %s; attempt %d of %d, the next one in %.2f s", call.method,
                  slot.target, error.code.name, error.message, attempts,
                  self._retry.max_attempts, delay)

@@ -13,6 +13,9 @@ import grpc
 
 from convgrad.errors import ConvgradError
 
+# What a call ends with whose server stops or can't be reached.
+IS_GOING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -29,7 +32,11 @@ class RetryPolicy:
     """Waits are lengthened by up to this share, so that clients don't come together."""
 
     def delay(self, error: ConvgradError, attempts: int) -> float | None:
-        """Returns seconds until the next attempt, None if there is to be none."""
+        """Returns seconds until the next attempt, None if there is to be none.
+
+        A server that stops ends calls with CANCELLED that arrive before the client has read
+        GOAWAY (gRPC 1.51). Requires: the caller didn't cancel the call.
+        """
         if attempts >= self.max_attempts:
             return None
         backoff = self.backoff(attempts)
@@ -37,7 +44,7 @@ class RetryPolicy:
             if error.pushback_seconds is None:
                 return None
             backoff = max(backoff, error.pushback_seconds)
-        elif error.code != grpc.StatusCode.UNAVAILABLE:
+        elif error.code not in IS_GOING:
             return None
         return backoff * (1 + random.uniform(0, self.jitter))
 

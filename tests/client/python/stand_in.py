@@ -12,7 +12,8 @@ import grpc
 
 @contextlib.contextmanager
 def grpc_server(answer=None, credentials=None, address="127.0.0.1:0"):
-    """Serves `answer(request_bytes, context)` for every method; None: no methods."""
+    """Serves `answer(request_bytes, context)` for every method; None: no methods. Or
+    `answer` is a handler of gRPC's."""
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
@@ -20,7 +21,8 @@ def grpc_server(answer=None, credentials=None, address="127.0.0.1:0"):
                 return None
             return grpc.unary_unary_rpc_method_handler(answer)
 
-    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), [Handler()])
+    handler = answer if isinstance(answer, grpc.GenericRpcHandler) else Handler()
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(4), [handler])
     port = (server.add_insecure_port(address) if credentials is None
             else server.add_secure_port(address, credentials))
     server.start()

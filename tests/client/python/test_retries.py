@@ -63,7 +63,6 @@ def test_a_repeat_is_the_same_request(server):
     ((grpc.StatusCode.NOT_FOUND,), convgrad.NotFound),
     ((grpc.StatusCode.PERMISSION_DENIED,), convgrad.PermissionDenied),
     ((grpc.StatusCode.UNAUTHENTICATED,), convgrad.Unauthenticated),
-    ((grpc.StatusCode.CANCELLED,), convgrad.Cancelled),
     ((grpc.StatusCode.DATA_LOSS,), convgrad.ConvgradError),
 ])
 def test_the_rest_is_final(server, failure, kind):
@@ -119,6 +118,8 @@ def test_delays():
         least = min(0.05 * 2**n, 2.0)
         assert least <= delay <= 1.25 * least
     assert policy.delay(unavailable, 20) is None
+    # As a server that stops ends calls.
+    assert policy.delay(from_rpc(grpc.StatusCode.CANCELLED, "CANCELLED", []), 1) >= 0.05
     full = from_rpc(grpc.StatusCode.RESOURCE_EXHAUSTED, "",
                     [("grpc-retry-pushback-ms", "700")])
     assert 0.7 <= policy.delay(full, 1) <= 1.25 * 0.7
