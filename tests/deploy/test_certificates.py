@@ -1,5 +1,6 @@
 """What deploy/kubernetes/private-ca makes, and what the server says about it."""
 import calendar
+import os
 import re
 import subprocess
 import time
@@ -57,6 +58,49 @@ def test_a_second_call_renews_the_certificate_and_keeps_the_ca(pki):
     assert private_ca(pki, "server").returncode == 0
     assert (pki / "ca.crt").read_bytes() == ca
     assert (pki / "server" / "tls.crt").read_bytes() != before
+
+
+def test_who_has_the_folder_mounted_sees_the_renewed_certificate(pki):
+    folder = os.open(pki / "server", os.O_DIRECTORY)
+    assert private_ca(pki, "server").returncode == 0
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        with open(os.open(name, os.O_RDONLY, dir_fd=folder), "rb") as mounted:
+            assert mounted.read() == (pki / "server" / name).read_bytes()
+    os.close(folder)
+    # As kubectl's --from-file takes them: no links.
+    files = list((pki / "server" / "current").iterdir())
+    assert len(files) == 3 and not any(file.is_symlink() for file in files)
+    assert len(list((pki / "server").glob("files.*"))) == 1
+
+
+def test_renewed_files_belong_to_the_folders_owner(pki):
+    if os.geteuid() == 0:  # others can't give files away
+        os.chown(pki / "server", 10001, 10001)
+    assert private_ca(pki, "server").returncode == 0
+    owner = (pki / "server").stat().st_uid
+    for file in (pki / "server" / "current").iterdir():
+        assert file.stat().st_uid == owner
+
+
+def test_a_host_is_named_by_its_address_too(pki):
+    assert private_ca(pki, "server", "10.0.0.7", "::1", "a.test").returncode == 0
+    said = openssl("x509", "-noout", "-ext", "subjectAltName", "-in",
+                   pki / "server" / "tls.crt")[1]
+    for name in ("IP Address:10.0.0.7", "IP Address:0:0:0:0:0:0:0:1", "DNS:a.test"):
+        assert name in said
+
+
+def test_the_server_says_that_it_may_not_read_a_file(pki):
+    own = pki / "server"
+    (own / "tls.crt").chmod(0)
+    # Root may read everything.
+    other = ["setpriv", "--reuid=10001", "--clear-groups"] if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*other, deployed.SERVER, "--listen=127.0.0.1:0", "--metrics_listen=",
+         f"--tls_cert={own / 'tls.crt'}", f"--tls_key={own / 'tls.key'}"],
+        capture_output=True, text=True, check=False)
+    assert f"--tls_cert: found '{own / 'tls.crt'}' (Permission denied)" in \
+        done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("arguments", [
