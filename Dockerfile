@@ -1,4 +1,4 @@
-# The server and the command line client on Debian 12, to run without root,
+# The server, the command line client and haproxy on Debian 12, to run without root,
 # capabilities or a writable disk:
 #
 #   deploy/image
@@ -31,7 +31,7 @@ RUN install -D --strip --target-directory=/image/usr/local/bin \
     ln -s libdnnl.so.3.2 /image/usr/local/lib/libdnnl.so.3 && \
     install -D --mode=644 LICENSE /image/usr/share/doc/convgrad/LICENSE && \
     cp -r .cache/onednn/share/doc/onednn /image/usr/share/doc/ && \
-    mkdir -p /image/usr/share/convgrad && cp -r deploy/plans /image/usr/share/convgrad/
+    mkdir -p /image/usr/share/convgrad && cp -r deploy/plans deploy/haproxy /image/usr/share/convgrad/
 
 FROM debian:bookworm-slim AS runtime
 # Where opentelemetry-cpp comes from.
@@ -39,12 +39,14 @@ COPY --from=build /etc/apt/sources.list.d/convgrad-backports.list \
      /etc/apt/sources.list.d/
 RUN apt-get update && \
     apt-get install -y --no-install-recommends \
-      libcpp-httplib0.11 libgomp1 libgrpc++1.51 libhighwayhash0 libhwy1 \
+      haproxy libcpp-httplib0.11 libgomp1 libgrpc++1.51 libhighwayhash0 libhwy1 \
       libprotobuf32 \
       libspdlog1.10 libprometheus-cpp-core1.0 libprometheus-cpp-pull1.0 libzip4 \
       opentelemetry-cpp && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 COPY --from=build /image /
+# For sockets: what is mounted there gets its owner.
+RUN install -d -o 10001 -g 10001 /run/convgrad
 RUN ldconfig && ! ldd /usr/local/bin/convgrad-server /usr/local/bin/convgrad | grep 'not found'
 
 ARG VERSION=0.1.0

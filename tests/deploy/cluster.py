@@ -43,11 +43,16 @@ class Workload:
         self.template = template
         self.pod = cluster.node.pod(name)
         self.started = False
+        self.processes = []
         self.stack = cluster.stack.enter_context(contextlib.ExitStack())
 
     @property
     def container(self):
         return self.template["spec"]["containers"][0]
+
+    @property
+    def sidecars(self):
+        return self.template["spec"]["containers"][1:]
 
     def volumes(self):
         """Returns the files of each path; None if one of the sources is missing."""
@@ -56,6 +61,9 @@ class Workload:
         files = {}
         for mount in self.container.get("volumeMounts", ()):
             volume = sources[mount["name"]]
+            if "emptyDir" in volume:
+                self.pod.run("mkdir", "-p", mount["mountPath"])
+                continue
             if "secret" in volume:
                 found = self.cluster.state().get(
                     "Secret", volume["secret"]["secretName"], self.namespace)
@@ -79,16 +87,25 @@ class Workload:
 
     def start(self):
         self.stack.close()
-        self.stack.enter_context(deployed.running(
-            *self.pod.command(self.container, pods.instruction("ENTRYPOINT"))))
+        self.processes = [
+            self.stack.enter_context(deployed.running(
+                *self.pod.command(container, pods.instruction("ENTRYPOINT"))))
+            for container in self.template["spec"]["containers"]]
 
     def is_ready(self):
         """Asks as the kubelet does, from outside the pod."""
         port = self.container["readinessProbe"]["grpc"]["port"]
-        return subprocess.run(
-            [*self.cluster.node.enter(), deployed.SERVER, "--healthcheck",
-             f"--health_listen={self.pod.address}:{port}"],
-            capture_output=True, check=False).returncode == 0
+        asks = [[deployed.SERVER, "--healthcheck",
+                 f"--health_listen={self.pod.address}:{port}"]]
+        for sidecar in self.sidecars:
+            named = {port["name"]: port["containerPort"] for port in sidecar["ports"]}
+            port = named[sidecar["readinessProbe"]["tcpSocket"]["port"]]
+            asks.append([sys.executable, "-c", "import socket, sys;"
+                         "socket.create_connection((sys.argv[1], int(sys.argv[2])))",
+                         self.pod.address, str(port)])
+        return all(subprocess.run([*self.cluster.node.enter(), *words],
+                                  capture_output=True, check=False).returncode == 0
+                   for words in asks)
 
 
 class Cluster:

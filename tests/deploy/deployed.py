@@ -133,9 +133,9 @@ class Proxy:
 
 
 @contextlib.contextmanager
-def haproxy(replicas, folder):
-    """Runs the haproxy of deploy/ in front of two servers; skips the test where
-    none is installed."""
+def haproxy(replicas, folder, **variables):
+    """Runs the haproxy of deploy/ in front of a server or two; skips the test where
+    none is installed. `variables` are more of its environment."""
     need("haproxy", "openssl")
     cert, key = certificate(folder)
     pem = folder / "pem"
@@ -144,12 +144,10 @@ def haproxy(replicas, folder):
         # To haproxy they are there until a first check has failed.
         wait_until(lambda: is_ready(replica.health), "a replica that is ready")
     address = f"127.0.0.1:{free_port()}"
-    environment = {**os.environ, "LISTEN": address, "PEM": str(pem)}
+    environment = {**os.environ, "LISTEN": address, "PEM": str(pem), **variables}
     for number, replica in enumerate(replicas, start=1):
-        host, port = replica.address.rsplit(":", 1)
-        environment[f"REPLICA_{number}"] = host
-        environment[f"PORT_{number}"] = port
-        environment[f"HEALTH_{number}"] = replica.health.rsplit(":", 1)[1]
+        environment[f"REPLICA_{number}"] = replica.address
+        environment[f"HEALTH_{number}"] = replica.health
     subprocess.run(["/usr/sbin/haproxy", "-c", "-q", "-f", HAPROXY],
                    env=environment, check=True)
     with running("/usr/sbin/haproxy", "-db", "-f", HAPROXY,

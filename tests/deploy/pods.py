@@ -16,7 +16,8 @@ import deployed
 SUBNET = "10.77.0"
 # What the image's files are on this host.
 PROGRAMS = {"/usr/local/bin/convgrad-server": deployed.SERVER,
-            "/usr/local/bin/convgrad": deployed.CLIENT}
+            "/usr/local/bin/convgrad": deployed.CLIENT,
+            "/usr/share/convgrad/haproxy/run": deployed.HAPROXY.parent / "run"}
 # Root here needs no user namespace; others get one in which they are root.
 USER = [] if os.geteuid() == 0 else ["--user"]
 MAP = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
@@ -65,6 +66,8 @@ class Pod(Namespace):
         subprocess.run(["cp", "--archive", "/etc", self.etc], check=False,
                        stderr=subprocess.DEVNULL)
         self.run("mount", "--bind", self.etc, "/etc")
+        # For volumes that begin empty.
+        self.run("mount", "-t", "tmpfs", "tmpfs", "/run")
         node.run("ip", "link", "add", "name", f"pod{number}", "type", "veth",
                  "peer", "name", "eth0", "netns", self.process.pid)
         node.run("ip", "link", "set", f"pod{number}", "master", "pods", "up")
@@ -79,7 +82,9 @@ class Pod(Namespace):
                  *container.get("args", ())]
         for name, value in variables.items():
             words = [word.replace(f"$({name})", value) for word in words]
-        return [*self.enter(), PROGRAMS.get(words[0], words[0]), *words[1:]]
+        return [*self.enter(), "env", *(f"{name}={value}" for name, value in
+                                        variables.items()),
+                PROGRAMS.get(words[0], words[0]), *words[1:]]
 
     def mount(self, path, content):
         """Puts a volume's files at `path` as the kubelet does: a new folder, to

@@ -11,7 +11,7 @@ import deployed
 pytest.importorskip("yaml")
 from cluster import cluster  # noqa: E402
 from test_kubernetes import (  # noqa: E402
-    KUBERNETES, WITH_TLS, WITHOUT_TLS, render)
+    ALL, KUBERNETES, render)
 
 SERVER = "convgrad-replicas.convgrad:7070"
 TOKEN = "0123456789abcdef"
@@ -37,7 +37,7 @@ def private_ca(*arguments):
                    stdout=subprocess.DEVNULL)
 
 
-@pytest.mark.parametrize("components", [WITH_TLS, WITHOUT_TLS], ids=["TLS", "plaintext"])
+@ALL
 def test_both_clients_call_what_has_every_component(components, tmp_path):
     pki = tmp_path / "pki"
     private_ca(pki, "server")
@@ -54,7 +54,7 @@ def test_both_clients_call_what_has_every_component(components, tmp_path):
                                          in template["spec"]["containers"]]
         # In place of what cert-manager would make, for the client's sake.
         state.put(secret("convgrad-tls", {file.name: file.read_bytes()
-                                          for file in (pki / "server").iterdir()}))
+                                          for file in (pki / "server" / "current").iterdir()}))
         state.put(secret("convgrad-tokens",
                          {"tokens": f"trainer train {TOKEN}\n".encode()}))
         state.save()
@@ -63,7 +63,7 @@ def test_both_clients_call_what_has_every_component(components, tmp_path):
         files = [own / "ca.crt", own / "tls.crt", own / "tls.key"]
         flags = [f"--{flag}={file}" for flag, file in zip(
             ("ca", "cert", "key", "token"), [*files, tmp_path / "token"])]
-        with_tls = "tls" in components
+        with_tls = "plaintext" not in components
         assert ": ok" in client.run(
             deployed.CLIENT, "backward", "conv2d_n1_c4_o4_i8_k3_p1",
             f"--server={SERVER}", *(flags if with_tls else []))

@@ -1,6 +1,7 @@
 """The manifests in every choice of components, rendered by kubectl and checked
 against Kubernetes' schemas, unknown fields refused."""
 import functools
+import itertools
 import json
 import os
 import pathlib
@@ -20,12 +21,18 @@ VERSION = "1.30"
 # Of operators: no schemas here.
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "Issuer", "Certificate"}
 # For each component, those that it needs.
-NEEDS = {"tls": [], "plaintext": [], "cert-manager": ["tls"], "mtls": ["tls"],
+NEEDS = {"tls": [], "mtls": [], "plaintext": [], "cert-manager": ["tls"],
          "tokens": ["tls"], "cuda": [], "tracing": [], "monitoring": [],
          "prometheus-operator": ["monitoring"], "autoscaling": ["monitoring"]}
-WITH_TLS = [name for name in NEEDS if name != "plaintext"]
-WITHOUT_TLS = [name for name in NEEDS if name != "tls" and "tls" not in NEEDS[name]]
-CHOICES = [*([*NEEDS[name], name] for name in NEEDS), WITH_TLS, WITHOUT_TLS]
+# Who gets at the server: each in place of the others.
+FACES = ["tls", "mtls", "plaintext"]
+WITH_TLS = [name for name in NEEDS if name not in ("mtls", "plaintext")]
+WITH_MTLS = [name for name in NEEDS if name not in ("tls", "plaintext")]
+WITHOUT_TLS = [name for name in NEEDS
+               if name not in ("tls", "mtls") and "tls" not in NEEDS[name]]
+ALL = pytest.mark.parametrize("components", [WITH_TLS, WITH_MTLS, WITHOUT_TLS],
+                              ids=["TLS", "certificates", "plaintext"])
+CHOICES = [*([*NEEDS[name], name] for name in NEEDS), WITH_TLS, WITH_MTLS, WITHOUT_TLS]
 
 
 def complaints(documents, folder):
@@ -41,13 +48,17 @@ def complaints(documents, folder):
     return done.stdout + done.stderr if done.returncode else ""
 
 
-def kustomize(folder):
+def run_kustomize(folder):
     kubectl = deployed.KUBERNETES / "bin" / "kubectl"
     if not kubectl.exists():
         pytest.skip("no kubectl: deploy/dependencies test")
-    yaml = pytest.importorskip("yaml")
-    done = subprocess.run([kubectl, "kustomize", folder],
+    return subprocess.run([kubectl, "kustomize", folder],
                           capture_output=True, text=True, check=False)
+
+
+def kustomize(folder):
+    yaml = pytest.importorskip("yaml")
+    done = run_kustomize(folder)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, done.stderr
     return list(yaml.safe_load_all(done.stdout))
@@ -58,26 +69,39 @@ def render(components):
     return json.loads(rendered(tuple(components)))
 
 
+def overlay(folder, components):
+    """Makes an overlay below `folder` and returns its own folder."""
+    copy = shutil.copytree(KUBERNETES, pathlib.Path(folder) / "kubernetes")
+    (copy / "mine").mkdir()
+    (copy / "mine" / "kustomization.yaml").write_text(json.dumps({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+        "resources": ["../base"],
+        "components": [f"../components/{name}" for name in components],
+        "images": [{"name": "convgrad", "newName": "registry.test/convgrad"}]}))
+    return copy / "mine"
+
+
 @functools.lru_cache
 def rendered(components):
     with tempfile.TemporaryDirectory() as folder:
-        copy = shutil.copytree(KUBERNETES, pathlib.Path(folder) / "kubernetes")
-        (copy / "mine").mkdir()
-        (copy / "mine" / "kustomization.yaml").write_text(json.dumps({
-            "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-            "resources": ["../base"],
-            "components": [f"../components/{name}" for name in components],
-            "images": [{"name": "convgrad", "newName": "registry.test/convgrad"}]}))
-        return json.dumps(kustomize(copy / "mine"))
+        return json.dumps(kustomize(overlay(folder, components)))
 
 
 def only(documents, kind):
     return [document for document in documents if document["kind"] == kind]
 
 
+def containers(documents):
+    return only(documents, "Deployment")[0]["spec"]["template"]["spec"]["containers"]
+
+
 def container(documents):
-    return only(documents, "Deployment")[0]["spec"]["template"]["spec"][
-        "containers"][0]
+    return containers(documents)[0]
+
+
+def variables(one):
+    """Returns the environment that a container is given."""
+    return {entry["name"]: entry["value"] for entry in one.get("env", ())}
 
 
 EACH_CHOICE = pytest.mark.parametrize("components", CHOICES, ids=" ".join)
@@ -107,7 +131,7 @@ def test_selectors_and_ports_meet(components):
     documents = render(components)
     pod = only(documents, "Deployment")[0]["spec"]["template"]
     labels = pod["metadata"]["labels"].items()
-    ports = {port["name"] for port in container(documents)["ports"]}
+    ports = {port["name"] for one in containers(documents) for port in one["ports"]}
     for service in only(documents, "Service"):
         assert service["spec"]["selector"].items() <= labels
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
@@ -128,19 +152,21 @@ def without_order(value):
     return value
 
 
-@pytest.mark.parametrize("components", [WITH_TLS, WITHOUT_TLS], ids=["TLS", "plaintext"])
+@ALL
 def test_components_combine_in_any_order(components):
     assert without_order(render(components)) == \
         without_order(render(components[::-1]))
 
 
-@pytest.mark.parametrize("components", [WITH_TLS, WITHOUT_TLS], ids=["TLS", "plaintext"])
+@ALL
 def test_each_component_does_its_part_beside_the_others(components):
     together = render(components)
     flags = container(together)["args"]
     assert len(flags) == len({flag.split("=")[0] for flag in flags})
+    face = components[0]
     for name in components:
-        alone = render([*NEEDS[name], name])
+        others = [other for other in NEEDS[name] if other not in FACES]
+        alone = render(dict.fromkeys([face, *others, name]))
         assert set(container(alone)["args"]) <= set(flags), name
         kinds = [(document["kind"], document["metadata"]["name"])
                  for document in together]
@@ -151,7 +177,7 @@ def test_each_component_does_its_part_beside_the_others(components):
 @EACH_CHOICE
 def test_ports_say_what_is_spoken_there(components):
     documents = render(components)
-    speaks = {"tls": "https", "plaintext": "kubernetes.io/h2c"}
+    speaks = {"tls": "https", "mtls": "https", "plaintext": "kubernetes.io/h2c"}
     expected = next((speaks[name] for name in components if name in speaks), None)
     for service in only(documents, "Service"):
         for port in service["spec"]["ports"]:
@@ -159,7 +185,32 @@ def test_ports_say_what_is_spoken_there(components):
                 (expected if port["name"] == "grpc" else None)
     flags = container(documents)["args"]
     assert ("--insecure" in flags) == ("plaintext" in components)
-    assert ("--tls_cert=/etc/convgrad/tls/tls.crt" in flags) == ("tls" in components)
+    assert ("--tls_cert=/etc/convgrad/tls/tls.crt" in flags) == (expected == "https")
+
+
+@EACH_CHOICE
+def test_nobody_gets_at_the_bare_server_but_with_a_certificate(components):
+    documents = render(components)
+    server, *others = containers(documents)
+    listen, = (flag for flag in server["args"] if flag.startswith("--listen="))
+    if "mtls" in components:
+        assert "--tls_client_ca=/etc/convgrad/tls/ca.crt" in server["args"]
+    elif "plaintext" not in components:
+        assert listen.startswith(("--listen=unix:", "--listen=127.0.0.1:"))
+    if "tls" not in components:
+        assert not others
+        return
+    proxy, = others
+    assert proxy["command"] == ["/usr/share/convgrad/haproxy/run"]
+    assert "grpc" in [port["name"] for port in proxy["ports"]]
+    assert f"--listen={variables(proxy)['REPLICA_1'].replace('unix@', 'unix:')}" == listen
+    assert f"--drain_delay={variables(proxy)['DRAIN_SECONDS']}s" in server["args"]
+    assert f"--tls_cert={variables(proxy)['PEM']}" in server["args"]
+
+
+@pytest.mark.parametrize("faces", itertools.permutations(FACES, 2), ids=" ".join)
+def test_one_face_is_in_place_of_the_others(faces, tmp_path):
+    assert run_kustomize(overlay(tmp_path, faces)).returncode != 0
 
 
 @EACH_CHOICE
@@ -167,8 +218,8 @@ def test_images_are_those_that_the_script_builds(components):
     version = re.search(r"^project\(convgrad VERSION ([\d.]+)",
                         (deployed.ROOT / "CMakeLists.txt").read_text(), re.M)[1]
     variant = "-cuda" if "cuda" in components else ""
-    assert container(render(components))["image"] == \
-        f"registry.test/convgrad:{version}{variant}"
+    for one in containers(render(components)):
+        assert one["image"] == f"registry.test/convgrad:{version}{variant}"
 
 
 def test_a_private_ca_knows_the_names_that_cert_manager_is_told(tmp_path):
@@ -185,16 +236,14 @@ def test_a_private_ca_knows_the_names_that_cert_manager_is_told(tmp_path):
 
 
 def test_memory_and_time_add_up():
-    documents = render([])
+    documents = render(["tls"])
+    for one in containers(documents):
+        assert one["resources"]["limits"] == one["resources"]["requests"]
     server = container(documents)
     flags = dict(flag[2:].split("=", 1) for flag in server["args"]
                  if "=" in flag)
-    limit = server["resources"]["limits"]["memory"]
-    assert limit == server["resources"]["requests"]["memory"]
-    assert flags["memory_budget_bytes"] == "$(MEMORY_BUDGET_BYTES)"
-    budget = int({entry["name"]: entry["value"] for entry in server["env"]}[
-        "MEMORY_BUDGET_BYTES"])
-    assert budget <= 0.8 * int(limit.removesuffix("Gi")) * 2**30
+    # The server takes its budget from the limit, so that they can't contradict.
+    assert "memory_budget_bytes" not in flags and "env" not in server
     pod = only(documents, "Deployment")[0]["spec"]["template"]["spec"]
     drain = int(flags["drain_delay"].removesuffix("s")) + \
         60 * int(flags["drain_timeout"].removesuffix("m"))
