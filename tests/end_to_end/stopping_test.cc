@@ -16,7 +16,7 @@
 namespace convgrad {
 namespace {
 
-constexpr int kStops = 15;
+constexpr int kStops = 12;
 
 // gRPC 1.51 can wait for 10 s in its own shutdown. Nothing else in a stop takes
 // a part of that.

@@ -17,7 +17,7 @@ from convgrad import operations, transport
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
 QUICK = convgrad.RetryPolicy(max_attempts=1000, initial_seconds=0.001, max_seconds=0.02)
-STOPS = 20
+STOPS = 10
 THREADS = 8
 
 
