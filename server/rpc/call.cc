@@ -236,6 +236,7 @@ bool Call::StopAwaitingClient() {
 }
 
 void Call::ExpectMessage(int64_t bytes) {
+  if (services_.arrivals == nullptr) return;
   if (overrun_ == nullptr) {
     overrun_ = std::make_shared<std::atomic<bool>>(false);
   }
@@ -252,7 +253,10 @@ void Call::ExpectMessage(int64_t bytes) {
       });
 }
 
-void Call::SettleMessage() { services_.arrivals->Settle(arrival_.exchange(0)); }
+void Call::SettleMessage() {
+  const uint64_t arrival = arrival_.exchange(0);
+  if (arrival != 0) services_.arrivals->Settle(arrival);
+}
 
 void Call::WatchAnswer(int64_t bytes) {
   ClientWatch& watch = *services_.client_watch;

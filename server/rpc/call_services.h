@@ -37,6 +37,7 @@ struct CallServices {
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
   ClientWatch* client_watch = nullptr;
+  // Null: connections may send what they like.
   ArrivalWatch* arrivals = nullptr;
   // Null: no connection's bytes are counted.
   const ConnectionTraffic* traffic = nullptr;
