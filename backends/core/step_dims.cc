@@ -122,17 +122,20 @@ absl::StatusOr<PoolAxis> StepDims::MakePoolAxis(PoolAxis axis) const {
                         absl::StrCat(axis.dilation),
                         "at most the input's extent where it is padded");
   }
-  if (span > *padded) {
-    return InvalidField(Reason::kShapeMismatch, ".kernel_size",
-                        absl::StrCat(axis.kernel, " (", span, " with dilation ",
-                                     axis.dilation, ")"),
-                        absl::StrCat("a window not larger than the padded "
-                                     "input, ",
-                                     *padded));
-  }
   const bool ceil_mode = BoolAttribute(step_, "ceil_mode");
-  const int64_t room = *padded - span;
-  axis.out = (ceil_mode ? CeilDiv(room, axis.stride) : room / axis.stride) + 1;
+  // With ceil_mode the first window may reach beyond the padded input, too, by
+  // less than a stride.
+  const int64_t largest = ceil_mode ? *padded + axis.stride - 1 : *padded;
+  if (span > largest) {
+    return InvalidField(
+        Reason::kShapeMismatch, ".kernel_size",
+        absl::StrCat(axis.kernel, " (", span, " with dilation ", axis.dilation,
+                     ")"),
+        absl::StrCat("a window not larger than the padded "
+                     "input",
+                     ceil_mode ? " and a stride - 1" : "", ", ", largest));
+  }
+  axis.out = (largest - span) / axis.stride + 1;
   // As in PyTorch, the last window begins inside the input or the left pad.
   if ((axis.out - 1) * axis.stride >= axis.in + axis.pad_begin) --axis.out;
   axis.pad_end = std::max(axis.pad_begin, (axis.out - 1) * axis.stride + span -
@@ -162,6 +165,16 @@ absl::StatusOr<std::vector<PoolAxis>> StepDims::PoolAxes() const {
   return result;
 }
 
+// PyTorch's kernels for images look at the extents first: they copy an axis
+// that stays as long as it is, and repeat each element of one that doubles
+// (nearest), whatever the factor is.
+bool StepDims::IgnoresFactor(const UpsampleAxis& axis) const {
+  if (axes() != 2) return false;
+  if (axis.out == axis.in) return true;
+  return axis.out % 2 == 0 && axis.out / 2 == axis.in &&
+         WordAttribute(step_, "mode") == "nearest";
+}
+
 absl::StatusOr<UpsampleAxis> StepDims::MakeUpsampleAxis(UpsampleAxis axis,
                                                         double factor) const {
   const auto in = static_cast<double>(axis.in);
@@ -179,7 +192,7 @@ absl::StatusOr<UpsampleAxis> StepDims::MakeUpsampleAxis(UpsampleAxis axis,
   if (axis.align_corners) {
     axis.step = axis.out > 1 ? (in - 1) / (out - 1) : 0;
   } else {
-    axis.step = factor > 0 ? 1 / factor : in / out;
+    axis.step = factor > 0 && !IgnoresFactor(axis) ? 1 / factor : in / out;
   }
   return axis;
 }

@@ -52,6 +52,9 @@ class StepDims {
  private:
   absl::Status SetAxes(ConvProblem* problem, ShapeHints* hints) const;
   absl::StatusOr<PoolAxis> MakePoolAxis(PoolAxis axis) const;
+  // Returns whether an upsample's elements along `axis` follow from its extents
+  // alone.
+  bool IgnoresFactor(const UpsampleAxis& axis) const;
   absl::StatusOr<UpsampleAxis> MakeUpsampleAxis(UpsampleAxis axis,
                                                 double factor) const;
 

@@ -81,6 +81,21 @@ TEST(ProgramShapesTest, NoWindowBeginsInTheRightPad) {
               ElementsAre(1, 1, 2));
 }
 
+TEST(ProgramShapesTest, CeilModeHasWindowsBeyondThePaddedInput) {
+  EXPECT_THAT(*DimsOf("max_pool(x, kernel_size=3, stride=2, ceil_mode=true)",
+                      {1, 1, 2}),
+              ElementsAre(1, 1, 1));
+  EXPECT_THAT(*DimsOf("avg_pool(x, kernel_size=9, stride=7, padding=1, "
+                      "ceil_mode=true)",
+                      {1, 1, 1, 2}),
+              ElementsAre(1, 1, 1, 1));
+  // 5 + 0 - 1 < 6: PyTorch would have no window at all.
+  EXPECT_THAT(ErrorOf("max_pool(x, kernel_size=6, stride=3, ceil_mode=true)",
+                      {1, 1, 3}),
+              HasSubstr("found 6 (6 with dilation 1), expected a window not "
+                        "larger than the padded input and a stride - 1, 5"));
+}
+
 TEST(ProgramShapesTest, PoolAxesReachAsFarAsTheLastWindow) {
   const Program program = *ParseProgram(
       "input x\ny = max_pool(x, kernel_size=3, stride=2, ceil_mode=true)\n"
@@ -90,6 +105,38 @@ TEST(ProgramShapesTest, PoolAxesReachAsFarAsTheLastWindow) {
   ASSERT_EQ(axes.size(), 1);
   EXPECT_EQ(axes[0].out, 3);
   EXPECT_EQ(axes[0].pad_end, 1);
+}
+
+// Returns the first input of each output along the last axis.
+std::vector<int64_t> SourcesOf(const std::string& step, const Dims& dims) {
+  const Program program =
+      *ParseProgram("input x\ny = upsample(x, " + step + ")\noutput y\n");
+  const auto shapes = InferShapes(program, {dims});
+  const UpsampleAxis axis = UpsampleAxesOf(program.steps[0], *shapes).back();
+  const bool is_linear = WordAttribute(program.steps[0], "mode") == "bilinear";
+  std::vector<int64_t> sources;
+  for (int64_t i = 0; i < axis.out; ++i) {
+    const LinearSource linear = LinearSourceOf(axis, i);
+    sources.push_back(is_linear ? linear.low : NearestSource(axis, i));
+    if (is_linear && linear.weight != 0) sources.back() = -1;
+  }
+  return sources;
+}
+
+TEST(ProgramShapesTest, ImagesFollowTheExtentsBeforeTheFactor) {
+  EXPECT_THAT(SourcesOf("scale_factor=[2, 1.1]", {1, 2, 3, 4}),
+              ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(SourcesOf("scale_factor=2.1", {1, 2, 3, 3}),
+              ElementsAre(0, 0, 1, 1, 2, 2));
+  EXPECT_THAT(SourcesOf("scale_factor=1.1, mode=bilinear", {1, 2, 3, 4}),
+              ElementsAre(0, 1, 2, 3));
+  // Elsewhere the factor counts.
+  EXPECT_THAT(SourcesOf("scale_factor=2.5", {1, 2, 3, 3}),
+              ElementsAre(0, 0, 0, 1, 1, 2, 2));
+  EXPECT_THAT(SourcesOf("scale_factor=1.1", {1, 2, 4}),
+              ElementsAre(0, 0, 1, 2));
+  EXPECT_THAT(SourcesOf("scale_factor=1.1", {1, 2, 4, 4, 4}),
+              ElementsAre(0, 0, 1, 2));
 }
 
 TEST(ProgramShapesTest, OthersKeepOrChangeTheirDims) {
