@@ -88,6 +88,29 @@ TensorDescriptor StepDescriptor() {
   return step;
 }
 
+// Returns whether the same bytes say the same elements of both. An axis of one
+// element has no order.
+bool HaveSameOrder(const TensorDescriptor& a, const TensorDescriptor& b) {
+  if (a.dtype != b.dtype || a.dims != b.dims) return false;
+  if (!IsRowMajor(a.layout) || !IsRowMajor(b.layout)) return a == b;
+  const Dims in_a = Strides(a), in_b = Strides(b);
+  for (size_t i = 0; i < a.dims.size(); ++i) {
+    if (a.dims[i] > 1 && in_a[i] != in_b[i]) return false;
+  }
+  return true;
+}
+
+// Checks that what is kept as `name` has its elements in the order of the
+// parameter's.
+absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
+                        const TensorDescriptor& expected) {
+  if (HaveSameOrder(found, expected)) return absl::OkStatus();
+  const bool fits =
+      found.dtype == expected.dtype && found.dims == expected.dims;
+  return InvalidField(fits ? Reason::kLayoutMismatch : Reason::kShapeMismatch,
+                      name, ToString(found), ToString(expected));
+}
+
 // Returns the descriptor of the state `index` of a parameter.
 TensorDescriptor StateDescriptor(const TensorDescriptor& value, size_t index) {
   return index == 2 ? StepDescriptor() : value;
@@ -148,12 +171,8 @@ absl::Status OptimizerStep::CheckItem(const Item& item) {
     return InvalidField(Reason::kDtypeMismatch, item.name, ToString(value),
                         "a row-major parameter in f32");
   }
-  const TensorDescriptor& gradient = item.gradient.descriptor;
-  if (gradient.dtype == value.dtype && gradient.dims == value.dims) {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kShapeMismatch, NameOfKept(item.name, "gradient"),
-                      ToString(gradient), ToString(value));
+  return CheckOrder(NameOfKept(item.name, "gradient"), item.gradient.descriptor,
+                    value);
 }
 
 TensorPlace OptimizerStep::PlaceSettings(
@@ -199,6 +218,9 @@ absl::Status OptimizerStep::PlaceItem(const Item& item,
     const bool is_there = parameter->keeps_state && old != tensors.end() &&
                           old->second.descriptor.dtype == descriptor.dtype &&
                           old->second.descriptor.dims == descriptor.dims;
+    if (is_there) {
+      RETURN_IF_ERROR(CheckOrder(name, old->second.descriptor, descriptor));
+    }
     if (i == 0) parameter->has_state = is_there;
     if (is_there != parameter->has_state) {
       return InvalidField(Reason::kMissing, name, "no fitting tensor",

@@ -273,6 +273,33 @@ TEST_P(NetworkTest, SkipsAStepWhoseGradientIsNotFinite) {
   }
 }
 
+TEST_P(NetworkTest, StepsOnlyByWhatHasTheOrderOfItsParameter) {
+  const auto put = [&](const std::string& name, v1::Layout layout) {
+    const auto reply = client_.session().Put(
+        name, TensorOf(layout, {2, 2, 1, 1}), BytesOf({0, 1, 2, 3}));
+    ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  };
+  v1::UpdateParametersRequest request = SgdOf(1, 0.5);
+  request.mutable_groups(0)->clear_parameters();
+  request.mutable_groups(0)->add_parameters("k");
+  put("k", v1::LAYOUT_OIX);
+  put("k#gradient", v1::LAYOUT_XIO);
+  const auto refused = client_.Update(request);
+  EXPECT_EQ(refused.status.error_code(), grpc::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.status.error_message(),
+            "k#gradient: found f32:XIO[2,2,1,1], expected f32:OIX[2,2,1,1]");
+  EXPECT_EQ(client_.Get("k"), (Floats{0, 1, 2, 3}));
+  // Of a kernel of one element OXI is the same order.
+  put("k#gradient", v1::LAYOUT_OXI);
+  ASSERT_TRUE(client_.Update(request).status.ok());
+  EXPECT_EQ(client_.Get("k"), Floats(4, 0));
+  put("k#gradient", v1::LAYOUT_NCX);
+  put("k#momentum_buffer", v1::LAYOUT_XIO);
+  EXPECT_EQ(client_.Update(request).status.error_message(),
+            "k#momentum_buffer: found f32:XIO[2,2,1,1], "
+            "expected f32:OIX[2,2,1,1]");
+}
+
 TEST_P(NetworkTest, RefusesSettingsOutOfRange) {
   v1::UpdateParametersRequest request = SgdOf(-1);
   EXPECT_EQ(client_.Update(request).status.error_code(),
