@@ -71,9 +71,10 @@ void Add(const TensorPlace& place, int64_t size, const Backend& backend,
 BoundTensors::BoundTensors(std::shared_ptr<CallMemory> memory)
     : memory_(std::move(memory)) {}
 
-void BoundTensors::KeepOperand(size_t position, int64_t size,
+void BoundTensors::KeepOperand(size_t position, const TensorDescriptor& tensor,
                                TensorPlace place) {
-  if (place.is_usable()) {
+  const int64_t size = *ByteSize(tensor);
+  if (place.is_readable_as(tensor.dtype)) {
     constant_ids_[position] = place.constant_id;
     run_buffers_.operands[position] = place.data;
     owners_[position] = std::move(place.owner);
@@ -129,8 +130,7 @@ absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
   constant_ids_.resize(operands.size());
   for (size_t i = 0; i < operands.size(); ++i) {
     if (operands[i].tensor == nullptr) continue;
-    KeepOperand(i, *ByteSize(*operands[i].tensor),
-                std::move(places.operands[i]));
+    KeepOperand(i, *operands[i].tensor, std::move(places.operands[i]));
   }
   const TensorUses results = operation.ResultUses();
   for (size_t i = 0; i < results.size(); ++i) {

@@ -75,7 +75,8 @@ class BoundTensors {
     Buffer buffer;  // empty where `place` is usable
   };
 
-  void KeepOperand(size_t position, int64_t size, TensorPlace place);
+  void KeepOperand(size_t position, const TensorDescriptor& tensor,
+                   TensorPlace place);
   void KeepResult(int64_t size, TensorPlace place);
   // Has `*reservation` cover operands and results, and no more than that.
   absl::Status Adjust(Reservation* reservation) const;

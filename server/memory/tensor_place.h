@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "backends/core/data_type.h"
 #include "backends/core/operand_gather.h"
 
 namespace convgrad {
@@ -29,11 +30,19 @@ struct TensorPlace {
   const float* addend = nullptr;
   // Of a result: whether the server keeps it, so that no client gets it.
   bool is_kept = false;
+  // Whether a client maps the memory, too, and may write to it at any time.
+  bool is_shared = false;
 
   bool in_memory() const { return owner != nullptr; }
   // Returns whether a backend may use the bytes where they are (RunBuffers).
   bool is_usable() const {
     return in_memory() && reinterpret_cast<uintptr_t>(data) % 64 == 0;
+  }
+  // Returns whether a backend may read them there as an operand of `dtype`.
+  // Indices in shared memory are copied before a backend checks them: a client
+  // can't change the copy between the check and the use.
+  bool is_readable_as(DataType dtype) const {
+    return is_usable() && !(is_shared && dtype == DataType::kI64);
   }
 };
 

@@ -35,8 +35,11 @@ absl::StatusOr<TensorPlace> PlaceInRegion(const RegionRange& range,
                      range.byte_offset + range.byte_length),
         absl::StrCat("an end within the region's ", region->size(), " bytes"));
   }
-  std::byte* data = region->data() + range.byte_offset;
-  return TensorPlace{nullptr, std::move(region), data};
+  TensorPlace place;
+  place.data = region->data() + range.byte_offset;
+  place.owner = std::move(region);
+  place.is_shared = true;
+  return place;
 }
 
 absl::StatusOr<TensorPlaces> PlacesOf(const DecodedOperation& decoded,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/core/conv_operation.h"
+#include "backends/core/program_operation.h"
 #include "backends/registry.h"
 #include "gtest/gtest.h"
 #include "server/memory/admission.h"
@@ -225,6 +226,39 @@ TEST_F(BoundTensorsTest, UsesMemoryWhereItIsAndCopiesWhatIsNotAligned) {
     EXPECT_EQ(owns_input_, !is_usable);
     EXPECT_EQ(copied_, is_usable ? request.bytes() - std::ssize(input)
                                  : request.bytes() + size);
+  }
+}
+
+TEST_F(BoundTensorsTest, CopiesIndicesOutOfSharedMemory) {
+  ProgramRequest request;
+  request.program = std::make_shared<const Program>(
+      *ParseProgram("input x\ninput t index\ny = cross_entropy(x, t)\n"
+                    "output y\n"));
+  request.inputs.resize(2);
+  request.inputs[0].dims = {4, 3};
+  request.inputs[1].dtype = DataType::kI64;
+  request.inputs[1].dims = {4};
+  const auto operation = *ProgramOperation::Make(std::move(request));
+  for (const bool is_shared : {false, true}) {
+    const KeptMemory logits(std::string(48, '\0'), Alignment::kUsable);
+    const KeptMemory indices(std::string(32, '\0'), Alignment::kUsable);
+    TensorPlaces places;
+    places.operands = {logits.place(), indices.place()};
+    for (TensorPlace& place : places.operands) place.is_shared = is_shared;
+    places.results.resize(1);
+    auto memory = std::make_shared<CallMemory>(
+        kBudget, 0, 0, [](const auto& task) { task(); });
+    auto reservation = *memory->budget.TryReserve(kCallOverheadBytes);
+    BoundTensors tensors(memory);
+    ASSERT_TRUE(tensors.Bind(*operation, std::move(places), &reservation).ok());
+    const RunBuffers run = *tensors.BringIn(nullptr, Onednn(), 1);
+    EXPECT_EQ(run.operands[0], logits.place().data);
+    EXPECT_EQ(run.operands[1] == indices.place().data, !is_shared);
+    // What the client writes now, no run sees.
+    std::memset(indices.place().data, 0x7f, 32);
+    EXPECT_EQ(*static_cast<const std::byte*>(run.operands[1]) == std::byte(0),
+              is_shared);
+    EXPECT_EQ(tensors.copied_bytes(), is_shared ? 32 : 0);
   }
 }
 
