@@ -31,6 +31,9 @@ struct RunBuffers {
       : operands(operand_count), is_gathered(operand_count) {}
 
   // By position in Operation::OperandUses(); null where the operation has none.
+  // The bytes of I64 operands, which are indices, don't change during a run.
+  // Those of other operands and of results may: a client can write to a shared
+  // region at any time. No address and no size may follow from them.
   std::vector<const void*> operands;
   // Of them, those that aren't the operand's bytes but what the plan's gather
   // made of them.
@@ -173,6 +176,13 @@ class Backend {
   // Errors: kUnimplemented naming what is missing; kFailedPrecondition naming
   // what this machine was found to compute wrongly.
   virtual absl::Status CheckSupport(const Operation& operation) const = 0;
+
+  // Returns at least the bytes that MakePlan takes for tables whose sizes
+  // follow from the extents of tensors. A plan's resident_bytes() counts what
+  // it keeps of them. Fast. Requires: CheckSupport(operation).ok().
+  virtual int64_t planning_bytes(const Operation& /*operation*/) const {
+    return 0;
+  }
 
   // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Any
   // thread may call it.

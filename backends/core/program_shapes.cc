@@ -210,12 +210,39 @@ absl::StatusOr<int64_t> AddBytes(int64_t total, const Dims& dims,
                       "values of less than 2^63 bytes together");
 }
 
+// Returns the pairs of an output and an input in its window.
+int64_t TapsOf(const ProgramStep& step, const ProgramShapes& shapes) {
+  const Dims& result = shapes.dims.at(step.result);
+  int64_t taps = SaturatingMul(result[0], result[1]);
+  for (size_t i = 2; i < result.size(); ++i) {
+    taps = SaturatingMul(taps, MostTaps(step, shapes, i - 2));
+  }
+  return taps;
+}
+
+// Returns the multiply-adds of the forward.
+int64_t MacsOf(const ProgramStep& step, const ProgramShapes& shapes) {
+  switch (step.op) {
+    case Operator::kConv:
+    case Operator::kConvTranspose:
+    case Operator::kLinear:
+      return MultiplyAdds(ProblemOf(step, shapes));
+    case Operator::kFlatten:
+      return 0;
+    default:
+      break;
+  }
+  if (IsPooling(step.op)) return TapsOf(step, shapes);
+  // InferShapes has checked that sizes are below 2^63 bytes. A loss has an
+  // element for each of its operand.
+  const auto count = [&](const std::string& name) {
+    return CheckedProduct(shapes.dims.at(name)).value_or(0);
+  };
+  return std::max(count(step.result), count(step.operands[0]));
+}
+
 int64_t FlopsOf(const ProgramStep& step, const ProgramShapes& shapes) {
-  const bool is_convolution = step.op == Operator::kConv ||
-                              step.op == Operator::kConvTranspose ||
-                              step.op == Operator::kLinear;
-  if (!is_convolution) return 0;
-  return SaturatingMul(MultiplyAdds(ProblemOf(step, shapes)), 2);
+  return SaturatingMul(MacsOf(step, shapes), 2);
 }
 
 }  // namespace

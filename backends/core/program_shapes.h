@@ -16,8 +16,8 @@ namespace convgrad {
 struct ProgramShapes {
   // Logical dims of every value: inputs, parameters and results of steps.
   absl::flat_hash_map<std::string, Dims> dims;
-  // By step: twice the multiply-adds of the forward; 0 where that is nothing
-  // worth counting.
+  // By step: twice the multiply-adds of the forward, padded windows counted; an
+  // operator on elements counts as one for each. 0: nothing is computed.
   std::vector<int64_t> flops;
 };
 
@@ -43,6 +43,14 @@ struct PoolAxis {
 // average counts no more than (count_include_pad): see AveragedElements.
 std::vector<PoolAxis> PoolAxesOf(const ProgramStep& step,
                                  const ProgramShapes& shapes);
+
+// Returns whether the operator makes each result of a window of its operand:
+// poolings, and upsample.
+bool IsPooling(Operator op);
+// Returns at least the pairs of an output and an input in its window along the
+// spatial axis `axis`, of a step that IsPooling.
+int64_t MostTaps(const ProgramStep& step, const ProgramShapes& shapes,
+                 size_t axis);
 
 // Elements from `begin` up to `end` along one axis.
 struct AxisWindow {

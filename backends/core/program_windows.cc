@@ -7,6 +7,27 @@
 
 namespace convgrad {
 
+bool IsPooling(Operator op) {
+  return op == Operator::kMaxPool || op == Operator::kAvgPool ||
+         op == Operator::kAdaptiveAvgPool || op == Operator::kUpsample;
+}
+
+int64_t MostTaps(const ProgramStep& step, const ProgramShapes& shapes,
+                 size_t axis) {
+  const int64_t in = shapes.dims.at(step.operands[0])[axis + 2];
+  const int64_t out = shapes.dims.at(step.result)[axis + 2];
+  if (step.op == Operator::kUpsample) {
+    return WordAttribute(step, "mode") == "nearest" ? out
+                                                    : SaturatingMul(out, 2);
+  }
+  // Neighbours share one element at most.
+  if (step.op == Operator::kAdaptiveAvgPool) {
+    return in % out == 0 ? in : SaturatingAdd(in, out);
+  }
+  const PoolAxis window = PoolAxesOf(step, shapes)[axis];
+  return SaturatingMul(out, std::min(window.kernel, in));
+}
+
 AxisWindow PaddedWindow(const PoolAxis& axis, int64_t index) {
   const int64_t begin = index * axis.stride - axis.pad_begin;
   return {begin, begin + axis.kernel};

@@ -21,13 +21,24 @@ class PositionLists {
     float weight;
   };
 
-  // `lists[i]` belongs to position i; its entries lie in [0, extent).
-  PositionLists(const std::vector<std::vector<Entry>>& lists, int64_t extent);
+  // Begins `count` lists with at most `entries` entries in all, which lie in
+  // [0, extent).
+  PositionLists(int64_t extent, int64_t count, int64_t entries);
+  // Adds an entry to the next list.
+  void Add(int64_t position, double weight) {
+    entries_.push_back(
+        {static_cast<int32_t>(position), static_cast<float>(weight)});
+  }
+  void EndList() { first_.push_back(std::ssize(entries_)); }
 
   int64_t count() const { return std::ssize(first_) - 1; }
   int64_t extent() const { return extent_; }
   // Of a dilated window, all positions may lie in the padding.
   bool HasEmpty() const;
+  // Returns the number of entries of all lists.
+  int64_t entries() const { return std::ssize(entries_); }
+  // Returns the bytes of memory of `count` lists.
+  static int64_t BytesFor(int64_t count, int64_t entries);
   absl::Span<const Entry> Of(int64_t i) const {
     return absl::MakeConstSpan(entries_).subspan(first_[i],
                                                  first_[i + 1] - first_[i]);
@@ -36,7 +47,7 @@ class PositionLists {
   PositionLists Transposed() const;
 
  private:
-  std::vector<int64_t> first_ = {0};
+  std::vector<int64_t> first_;
   std::vector<Entry> entries_;
   int64_t extent_;
 };
@@ -63,12 +74,16 @@ PositionLists LinearLists(int64_t in, int64_t out, double scale,
 // By spatial axis. Value type.
 struct PoolLists {
   // Requires: 1 to 3 axes. Those in front that are missing have one position.
-  static PoolLists Of(absl::Span<const PositionLists> axes);
+  static PoolLists Of(std::vector<PositionLists> axes);
 
   std::array<PositionLists, 3> axes;
   PoolLists Transposed() const;
   int64_t in() const;   // product of the extents
   int64_t out() const;  // product of the counts
+  // Returns the entries of all results: what a plane's pooling adds up.
+  double taps() const;
+  // Returns the bytes of memory.
+  int64_t bytes() const;
 };
 
 // One pooling. blocks.spatial is lists.in(); the result has lists.out().
@@ -90,7 +105,7 @@ void PoolWeighted(const Pooling& pooling, const void* x, void* y, RunParts run);
 void PoolMax(const Pooling& pooling, const void* x, void* y, int32_t* chosen,
              RunParts run);
 
-// dx[i] = sum of dy[o] over the outputs that have chosen i. `pooling` is the
+// dx[i] = sum of dy[o] over the outputs that have chosen i. `blocks` is the
 // forward's, `transposed` its lists' Transposed().
 struct PoolMaxBackward {
   const PoolLists* transposed;
@@ -98,7 +113,7 @@ struct PoolMaxBackward {
   const void* dy;
   void* dx;
 };
-void PoolMaxGradient(const Pooling& pooling, const PoolMaxBackward& tensors,
-                     RunParts run);
+void PoolMaxGradient(const ChannelBlocks& blocks,
+                     const PoolMaxBackward& tensors, RunParts run);
 
 }  // namespace convgrad

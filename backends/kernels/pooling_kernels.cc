@@ -178,13 +178,13 @@ void Max(const Pooling& pooling, const void* x, void* y, int32_t* chosen,
   });
 }
 
-void MaxGradient(const Pooling& pooling, const PoolMaxBackward& tensors,
+void MaxGradient(const ChannelBlocks& blocks, const PoolMaxBackward& tensors,
                  int64_t index) {
-  const Part part(pooling.blocks, *tensors.transposed, index);
-  WithElements(pooling.blocks.dtype, [&](auto* element) HWY_ATTR {
+  const Part part(blocks, *tensors.transposed, index);
+  WithElements(blocks.dtype, [&](auto* element) HWY_ATTR {
     using T = std::remove_pointer_t<decltype(element)>;
     T* to = static_cast<T*>(tensors.dx) + part.result;
-    Streamed(pooling.blocks, to, [&](auto stream) HWY_ATTR {
+    Streamed(blocks, to, [&](auto stream) HWY_ATTR {
       MaxGradientRow<stream()>(part.row, tensors.chosen + part.operand,
                                static_cast<const T*>(tensors.dy) + part.operand,
                                to);
@@ -227,10 +227,10 @@ void PoolMax(const Pooling& pooling, const void* x, void* y, int32_t* chosen,
   });
 }
 
-void PoolMaxGradient(const Pooling& pooling, const PoolMaxBackward& tensors,
-                     RunParts run) {
-  run(PartCount(pooling.blocks, *tensors.transposed), [&](int64_t part) {
-    HWY_DYNAMIC_DISPATCH(MaxGradient)(pooling, tensors, part);
+void PoolMaxGradient(const ChannelBlocks& blocks,
+                     const PoolMaxBackward& tensors, RunParts run) {
+  run(PartCount(blocks, *tensors.transposed), [&](int64_t part) {
+    HWY_DYNAMIC_DISPATCH(MaxGradient)(blocks, tensors, part);
   });
 }
 

@@ -91,6 +91,11 @@ class OnednnBackend final : public ConvBackend {
     return onednn::CheckNetwork(operation);
   }
 
+  int64_t planning_bytes(const Operation& operation) const override {
+    const ProgramOperation* const program = AsProgram(operation);
+    return program == nullptr ? 0 : onednn::NetworkTableBytes(*program);
+  }
+
   absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
       const ProgramOperation& operation,
       const PlanOptions& options) const override {

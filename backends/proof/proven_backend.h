@@ -67,6 +67,9 @@ class ProvenBackend final : public ConvBackend {
   double nominal_macs_per_second(int threads) const override {
     return wrapped_->nominal_macs_per_second(threads);
   }
+  int64_t planning_bytes(const Operation& operation) const override {
+    return wrapped_->planning_bytes(operation);
+  }
   absl::Status CheckConvolution(const ConvOperation& operation) const override;
   absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,

@@ -7,6 +7,7 @@
 #include "backends/core/status.h"
 #include "proto/codec.h"
 #include "proto/program_codec.h"
+#include "server/memory/admission.h"
 
 namespace convgrad {
 namespace {
@@ -28,6 +29,25 @@ std::vector<std::vector<std::string>> GroupsOf(const Plan& plan,
   if (!groups.empty()) return groups;
   for (const ProgramStep& step : program.steps) groups.push_back({step.result});
   return groups;
+}
+
+// Checks that each value can be in memory at all, before anything is planned
+// for it. A plan holds one of them at least.
+absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
+  TensorDescriptor value;
+  value.dtype = operation.dtype();
+  const Program& program = operation.program();
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    value.dims = operation.shapes().dims.at(program.steps[i].result);
+    const int64_t bytes = CountableBytes(value);
+    if (bytes <= capacity) continue;
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {Reason::kLimitExceeded, StepPath(program, i),
+                      absl::StrCat(bytes, " bytes of ", ToString(value)),
+                      absl::StrCat("at most ", capacity,
+                                   ", the server's memory budget for calls")});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -104,6 +124,8 @@ absl::Status ProgramCall::Choose(ProgramRequest request, bool report_groups) {
   sample()->operation = std::string(operation_->name());
   sample()->dtype = std::string(NameOf(operation_->dtype()));
   RETURN_IF_ERROR(services().router->CheckLimits(*operation_));
+  RETURN_IF_ERROR(
+      CheckValues(*operation_, services().memory->budget.capacity_bytes()));
   ASSIGN_OR_RETURN(const Router::Choice route,
                    services().router->Route(*operation_, {"", {true, 0}}));
   backend_ = route.backend;

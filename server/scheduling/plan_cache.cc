@@ -16,10 +16,20 @@ std::string KeyOf(const Backend& backend, const Operation& operation,
                       options.deterministic ? "deterministic" : "timed");
 }
 
-// An exception must not leave the entry "being made" for ever.
-absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
-                                           const Operation& operation,
-                                           const PlanOptions& options) {
+}  // namespace
+
+PlanCache::PlanCache(int64_t max_bytes, MemoryBudget* budget)
+    : max_bytes_(max_bytes), budget_(budget) {}
+
+absl::StatusOr<std::unique_ptr<Plan>> PlanCache::Make(
+    const Backend& backend, const Operation& operation,
+    const PlanOptions& options) const {
+  Reservation tables;
+  if (budget_ != nullptr) {
+    ASSIGN_OR_RETURN(tables,
+                     budget_->TryReserve(backend.planning_bytes(operation)));
+  }
+  // An exception must not leave the entry "being made" for ever.
   try {
     return backend.MakePlan(operation, options);
   } catch (const std::exception& error) {
@@ -28,10 +38,6 @@ absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
         {Reason::kInternal, "backend", error.what(), "no exception"});
   }
 }
-
-}  // namespace
-
-PlanCache::PlanCache(int64_t max_bytes) : max_bytes_(max_bytes) {}
 
 absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
                                                  const Operation& operation,

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/core/mutex.h"
+#include "server/memory/memory_budget.h"
 
 namespace convgrad {
 
@@ -24,12 +25,15 @@ class PlanCache {
 
   // Keeps plans of at most `max_bytes` resident bytes, the last used ones. A
   // plan that is larger than that is handed out, but not kept.
-  explicit PlanCache(int64_t max_bytes);
+  // What making a plan takes is taken from `budget`, if there is one, which
+  // outlives this.
+  explicit PlanCache(int64_t max_bytes, MemoryBudget* budget = nullptr);
 
   // Returns the plan of `backend` for `operation`, made on this thread if it
   // isn't there. Several threads that ask for the same plan at once make it
   // once, the others wait.
-  // Errors: those of Backend::MakePlan; they aren't kept.
+  // Errors: those of Backend::MakePlan; kResourceExhausted, reason BUSY or
+  // LIMIT_EXCEEDED, if there is no memory for its tables. They aren't kept.
   absl::StatusOr<Lookup> Get(const Backend& backend, const Operation& operation,
                              const PlanOptions& options);
 
@@ -48,6 +52,9 @@ class PlanCache {
   // Shared: a waiter reads its entry after it was dropped.
   using Entries = std::list<std::shared_ptr<Entry>>;
 
+  absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
+                                             const Operation& operation,
+                                             const PlanOptions& options) const;
   void Finish(Entries::iterator position,
               absl::StatusOr<std::unique_ptr<Plan>> made);
   Lookup LookupOf(const Entry& entry, bool hit) const;
@@ -55,6 +62,7 @@ class PlanCache {
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const int64_t max_bytes_;
+  MemoryBudget* const budget_;
   mutable Mutex mutex_;
   CondVar made_;
   // Last used first.

@@ -251,7 +251,7 @@ Work MaxPoolGradient(Tensors& t) {
   const int64_t positions = pool->results.size() * 4;
   return {t.blocks.bytes() + pool->results.bytes() + positions, [&t, pool] {
             PoolMaxGradient(
-                {t.blocks, &pool->lists},
+                t.blocks,
                 {&pool->transposed, t.chosen.data(), t.b.data(), t.y.data()},
                 OneThread);
           }};

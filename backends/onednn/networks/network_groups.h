@@ -90,6 +90,10 @@ std::unique_ptr<NetworkGroup> MakeBroadcast(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeProduct(const ProgramStep& step);
 // Poolings and upsample.
 std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step);
+// Returns at least the bytes of the tables that the group makes for a step; 0
+// for other operators.
+int64_t PoolingTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
+                          bool has_backward);
 std::unique_ptr<NetworkGroup> MakeConcat(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeNormalize(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeDropout(const convgrad::Program& program,

@@ -25,6 +25,8 @@ struct NetworkParts {
   std::vector<std::vector<std::string>> groups = {};
   // What depends on the parameters alone.
   PreparedParts prepared = {};
+  // Of the operation's text, by which caches know the plan.
+  int64_t text_bytes = 0;
 };
 
 // Errors: kUnimplemented where the library lacks a convolution; kInternal.

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "backends/core/checked_math.h"
+#include "backends/onednn/networks/network_groups.h"
 #include "backends/onednn/onednn_threads.h"
 #include "backends/onednn/onednn_types.h"
 
@@ -39,7 +41,8 @@ NetworkPlan::NetworkPlan(const NetworkOptions& options, NetworkParts parts)
       memory_(std::move(parts.memory)),
       prepared_(std::move(parts.prepared)),
       tape_(parts.tape),
-      groups_(std::move(parts.groups)) {
+      groups_(std::move(parts.groups)),
+      text_bytes_(parts.text_bytes) {
   for (const NetworkStep& step : schedule_.steps()) {
     primitives_.push_back(step.function
                               ? dnnl::primitive()
@@ -72,7 +75,15 @@ void NetworkPlan::FillTapeGaps(std::byte* tape) const {
 int64_t NetworkPlan::resident_bytes() const {
   // As onednn_program.cc has it: a primitive with its generated code.
   constexpr int64_t kPrimitiveBytes = 64 << 10;
-  return static_cast<int64_t>(schedule_.steps().size()) * kPrimitiveBytes;
+  // A cache has the text in its list and in its map.
+  int64_t bytes =
+      static_cast<int64_t>(schedule_.steps().size()) * kPrimitiveBytes +
+      2 * text_bytes_;
+  for (const NetworkStep& step : schedule_.steps()) {
+    // A step that runs again shares its table with the first time.
+    if (!step.is_again) bytes += step.table_bytes;
+  }
+  return bytes;
 }
 
 std::vector<std::byte*> NetworkPlan::AddressesIn(
@@ -162,6 +173,16 @@ absl::StatusOr<RunTimes> NetworkPlan::RunTurn(const RunBuffers& buffers,
   return RunSteps(buffers, turns_[turn], turns_[turn + 1]);
 }
 
+int64_t NetworkTableBytes(const ProgramOperation& operation) {
+  const bool has_backward = operation.request().part != ProgramPart::kForward;
+  int64_t bytes = 0;
+  for (const ProgramStep& step : operation.program().steps) {
+    bytes = SaturatingAdd(
+        bytes, PoolingTableBytes(step, operation.shapes(), has_backward));
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(
     const ProgramOperation& operation, const NetworkOptions& options) {
   UseThreads(options.threads);
@@ -171,6 +192,7 @@ absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(
     absl::StatusOr<NetworkParts> parts = BuildNetworkParts(operation, options);
     status = parts.status();
     if (!status.ok()) return;
+    parts->text_bytes = static_cast<int64_t>(operation.text().size());
     plan = std::make_unique<NetworkPlan>(options, *std::move(parts));
   }));
   RETURN_IF_ERROR(status);

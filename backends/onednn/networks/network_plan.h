@@ -51,11 +51,16 @@ class NetworkPlan final : public Plan {
   const PreparedParts prepared_;
   const NetworkBuffer tape_;
   const std::vector<std::vector<std::string>> groups_;
+  const int64_t text_bytes_;
   // By step; empty where it is a function of ours.
   std::vector<dnnl::primitive> primitives_;
   // Where each turn's steps begin, and the last one's end.
   std::vector<size_t> turns_ = {0};
 };
+
+// Returns at least the bytes that planning takes for tables whose sizes follow
+// from the extents of values.
+int64_t NetworkTableBytes(const ProgramOperation& operation);
 
 // Plans the operation. Its Run fails with kInvalidArgument, reason
 // OUT_OF_RANGE, where a class index is none. Requires:

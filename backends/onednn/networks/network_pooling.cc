@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "backends/core/checked_math.h"
 #include "backends/kernels/pooling.h"
 #include "backends/onednn/networks/network_groups.h"
 
@@ -16,19 +18,26 @@ PositionLists AveragesOf(const ProgramStep& step, const PoolAxis& axis,
                          bool is_first) {
   const bool counts_pads = BoolAttribute(step, "count_include_pad");
   const int64_t divisor = IntAttribute(step, "divisor_override");
-  std::vector<std::vector<PositionLists::Entry>> lists(axis.out);
-  for (int64_t o = 0; o < axis.out; ++o) {
+  const auto window_of = [&](int64_t o) {
     const AxisWindow window = PaddedWindow(axis, o);
     const int64_t begin = std::max<int64_t>(window.begin, 0);
-    const int64_t end = std::min(window.end, axis.in);
+    return AxisWindow{begin, std::max(begin, std::min(window.end, axis.in))};
+  };
+  int64_t entries = 0;
+  for (int64_t o = 0; o < axis.out; ++o) {
+    entries += window_of(o).end - window_of(o).begin;
+  }
+  PositionLists lists(axis.in, axis.out, entries);
+  for (int64_t o = 0; o < axis.out; ++o) {
+    const auto [begin, end] = window_of(o);
     int64_t count = counts_pads ? AveragedElements(axis, o) : end - begin;
     if (divisor != 0) count = is_first ? divisor : 1;
     for (int64_t i = begin; i < end; ++i) {
-      lists[o].push_back(
-          {static_cast<int32_t>(i), 1 / static_cast<float>(count)});
+      lists.Add(i, 1 / static_cast<float>(count));
     }
+    lists.EndList();
   }
-  return {lists, axis.in};
+  return lists;
 }
 
 PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
@@ -39,7 +48,7 @@ PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
     for (size_t i = 2; i < in.size(); ++i) {
       axes.push_back(AdaptiveLists(in[i], out[i]));
     }
-    return PoolLists::Of(axes);
+    return PoolLists::Of(std::move(axes));
   }
   if (step.op == Operator::kUpsample) {
     const bool is_nearest = WordAttribute(step, "mode") == "nearest";
@@ -48,7 +57,7 @@ PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
                                 : LinearLists(axis.in, axis.out, axis.step,
                                               axis.align_corners));
     }
-    return PoolLists::Of(axes);
+    return PoolLists::Of(std::move(axes));
   }
   for (const PoolAxis& axis : PoolAxesOf(step, shapes)) {
     axes.push_back(
@@ -57,7 +66,13 @@ PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
                            axis.pad_begin, axis.pad_end, axis.out})
             : AveragesOf(step, axis, axes.empty()));
   }
-  return PoolLists::Of(axes);
+  return PoolLists::Of(std::move(axes));
+}
+
+// Returns what a plane's pooling adds up, for all planes.
+double MacsOf(const ChannelBlocks& blocks, const PoolLists& lists) {
+  return static_cast<double>(blocks.batch * blocks.padded_channels()) *
+         lists.taps();
 }
 
 class Pooling final : public NetworkGroup {
@@ -71,8 +86,11 @@ class Pooling final : public NetworkGroup {
     y_blocks_ = y.blocks;
     lists_ =
         std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
-    NetworkStep step = {
-        .kind = "pooling forward", .reads = {x.buffer}, .writes = {y.buffer}};
+    NetworkStep step = {.kind = "pooling forward",
+                        .reads = {x.buffer},
+                        .writes = {y.buffer},
+                        .macs = MacsOf(x_blocks_, *lists_),
+                        .table_bytes = lists_->bytes()};
     if (step_.op == Operator::kMaxPool && builder->has_backward()) {
       chosen_ = builder->schedule().AddBuffer(y.blocks.size() *
                                               int64_t{sizeof(int32_t)});
@@ -99,18 +117,21 @@ class Pooling final : public NetworkGroup {
     const BufferId dy = builder->GradientOf(step_.result);
     if (dy == kNoBuffer) return absl::OkStatus();
     const BufferId dx = builder->NewGradient(step_.operands[0]);
-    NetworkStep step = {
-        .kind = "pooling backward", .reads = {dy}, .writes = {dx}};
-    if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
     const auto transposed =
         std::make_shared<const PoolLists>(lists_->Transposed());
-    step.function = [=, lists = lists_, chosen = chosen_, x_blocks = x_blocks_,
+    NetworkStep step = {.kind = "pooling backward",
+                        .reads = {dy},
+                        .writes = {dx},
+                        .macs = MacsOf(x_blocks_, *lists_),
+                        .table_bytes = transposed->bytes()};
+    if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
+    step.function = [=, chosen = chosen_, x_blocks = x_blocks_,
                      y_blocks = y_blocks_](const RunContext& context) {
       const auto run = [&](int64_t count, auto part) {
         context.ForParts(count, part);
       };
       if (chosen != kNoBuffer) {
-        PoolMaxGradient({x_blocks, lists.get()},
+        PoolMaxGradient(x_blocks,
                         {transposed.get(), context.Read<int32_t>(chosen),
                          context.At(dy), context.At(dx)},
                         run);
@@ -131,6 +152,21 @@ class Pooling final : public NetworkGroup {
 };
 
 }  // namespace
+
+int64_t PoolingTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
+                          bool has_backward) {
+  if (!IsPooling(step.op)) return 0;
+  const Dims& x = shapes.dims.at(step.operands[0]);
+  const Dims& y = shapes.dims.at(step.result);
+  int64_t bytes = 0;
+  for (size_t i = 2; i < x.size(); ++i) {
+    const int64_t entries = MostTaps(step, shapes, i - 2);
+    bytes = SaturatingAdd(bytes, PositionLists::BytesFor(y[i], entries));
+    if (!has_backward) continue;
+    bytes = SaturatingAdd(bytes, PositionLists::BytesFor(x[i], entries));
+  }
+  return bytes;
+}
 
 std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step) {
   return std::make_unique<Pooling>(step);

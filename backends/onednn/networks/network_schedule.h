@@ -78,6 +78,8 @@ struct NetworkStep {
   std::vector<BufferId> reads = {};
   std::vector<BufferId> writes = {};
   double macs = 0;
+  // Of what the function holds beside code, where that follows from extents.
+  int64_t table_bytes = 0;
   dnnl::primitive_desc_base primitive_desc = {};
   std::vector<Argument> arguments = {};
   std::function<void(const RunContext&)> function = {};

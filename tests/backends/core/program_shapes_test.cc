@@ -139,6 +139,26 @@ TEST(ProgramShapesTest, ImagesFollowTheExtentsBeforeTheFactor) {
               ElementsAre(0, 0, 1, 2));
 }
 
+TEST(ProgramShapesTest, FlopsCountWindowsAndElements) {
+  const auto macs = [](const std::string& step, const Dims& x) {
+    const Program program =
+        *ParseProgram("input x\ny = " + step + "\noutput y\n");
+    return InferShapes(program, {x})->flops[0] / 2;
+  };
+  EXPECT_EQ(macs("max_pool(x, kernel_size=3, padding=1, stride=2)", {1, 2, 7}),
+            2 * 4 * 3);
+  EXPECT_EQ(macs("avg_pool(x, kernel_size=2)", {1, 2, 4, 6}), 2 * 6 * 4);
+  EXPECT_EQ(macs("max_pool(x, kernel_size=6000, stride=1)", {1, 1, 12000}),
+            6001 * 6000);
+  EXPECT_EQ(macs("adaptive_avg_pool(x, output_size=2)", {1, 3, 8, 8}), 3 * 64);
+  EXPECT_EQ(macs("adaptive_avg_pool(x, output_size=3)", {1, 1, 8}), 8 + 3);
+  EXPECT_EQ(macs("upsample(x, size=10000000)", {1, 1, 1}), 10'000'000);
+  EXPECT_EQ(macs("upsample(x, mode=bilinear, size=6)", {1, 1, 3, 3}), 36 * 4);
+  EXPECT_EQ(macs("relu(x)", {2, 3, 4}), 24);
+  EXPECT_EQ(macs("mse(x, x)", {2, 3}), 6);
+  EXPECT_EQ(macs("flatten(x)", {2, 3, 4}), 0);
+}
+
 TEST(ProgramShapesTest, OthersKeepOrChangeTheirDims) {
   EXPECT_THAT(*DimsOf("flatten(x)", {2, 3, 4, 5}), ElementsAre(2, 60));
   EXPECT_THAT(*DimsOf("concat(x, x, x)", {2, 3, 4}), ElementsAre(2, 9, 4));

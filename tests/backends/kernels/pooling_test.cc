@@ -113,8 +113,8 @@ void ExpectMax(const Windows& windows, const ChannelBlocks& blocks,
   std::vector<int32_t> chosen(results.size(), -7);
   PoolMax({blocks, &lists}, x.data(), y.data(), chosen.data(), InOrder);
   const PoolLists transposed = lists.Transposed();
-  PoolMaxGradient({blocks, &lists},
-                  {&transposed, chosen.data(), dy.data(), dx.data()}, InOrder);
+  PoolMaxGradient(blocks, {&transposed, chosen.data(), dy.data(), dx.data()},
+                  InOrder);
 
   std::vector<double> gradient(blocks.batch * blocks.channels * blocks.spatial);
   const auto index = [&](int64_t n, int64_t c, int64_t s) {
@@ -308,8 +308,8 @@ TEST(PoolingTest, LargeResultsHaveTheSameBits) {
         PoolMax({blocks, &lists}, x.data(), y, chosen.data(), InOrder);
       });
       expect_same([&](void* dx) {
-        PoolMaxGradient({blocks, &lists},
-                        {&transposed, chosen.data(), x.data(), dx}, InOrder);
+        PoolMaxGradient(blocks, {&transposed, chosen.data(), x.data(), dx},
+                        InOrder);
       });
       expect_same([&](void* y) {
         PoolWeighted({blocks, &lists}, x.data(), y, InOrder);

@@ -94,6 +94,39 @@ TEST(PlanCache, ReportsAFailureAndForgetsIt) {
   EXPECT_EQ(cache.plans(), 0);
 }
 
+// Returns the reason of an error.
+Reason ReasonOf(const absl::Status& status) {
+  const auto detail = DetailOf(status);
+  return detail ? detail->reason : Reason::kInternal;
+}
+
+TEST(PlanCache, TakesWhatPlanningTakesFromTheBudget) {
+  PuppetStrings strings;
+  PuppetTraits traits;
+  traits.planning_bytes = 600;
+  const PuppetBackend backend(&strings, traits);
+  traits.planning_bytes = 1001;
+  const PuppetBackend greedy(&strings, traits);
+  MemoryBudget budget(1000, 0);
+  PlanCache cache(1000, &budget);
+  EXPECT_EQ(ReasonOf(cache.Get(greedy, TinyOperation(2), {}).status()),
+            Reason::kLimitExceeded);
+  strings.HoldPlans();
+  std::thread maker(
+      [&] { EXPECT_TRUE(cache.Get(backend, TinyOperation(), {}).ok()); });
+  strings.AwaitPlans(1);
+  EXPECT_EQ(budget.used_bytes(), 600);
+  EXPECT_EQ(ReasonOf(cache.Get(backend, TinyOperation(2), {}).status()),
+            Reason::kBusy);
+  strings.Release();
+  maker.join();
+  EXPECT_EQ(budget.used_bytes(), 0);
+  // One that is there takes nothing.
+  const auto all = budget.TryReserve(1000);
+  EXPECT_TRUE(cache.Get(backend, TinyOperation(), {})->hit);
+  EXPECT_EQ(strings.plans(), 1);
+}
+
 TEST(PlanCache, MakesAPlanOnceForTwoThreadsAtOnce) {
   PuppetStrings strings;
   const PuppetBackend backend(&strings);

@@ -126,6 +126,7 @@ struct PuppetTraits {
   bool throws = false;
   int64_t scratch_bytes = 0;
   int64_t resident_bytes = 100;
+  int64_t planning_bytes = 0;
   double macs_per_second = 25e9;
   RunTimes run_times = {.reorder = absl::Milliseconds(2),
                         .compute = absl::Milliseconds(3),
@@ -192,6 +193,9 @@ class PuppetBackend final : public Backend {
     return {"strings", IsLost(device), 1000, 400, 0.5};
   }
   Rates rates(int) const override { return traits_.rates; }
+  int64_t planning_bytes(const Operation&) const override {
+    return traits_.planning_bytes;
+  }
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const Operation& operation, const PlanOptions& options) const override {
     strings_->OnPlan(options);
