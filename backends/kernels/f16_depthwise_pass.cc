@@ -1,6 +1,7 @@
 #include "backends/kernels/f16_depthwise_pass.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "backends/core/checked_math.h"
@@ -45,13 +46,17 @@ AxisShape BackwardShape(const SpatialAxis& axis) {
   const int64_t reach = (axis.kernel - 1) * axis.dilation / axis.stride;
   AxisShape shape = {axis.in, axis.out,         axis.stride, 1,
                      reach,   reach + axis.out, {}};
-  for (int64_t p = 0; p < axis.stride; ++p) {
+  // Those that a tap meets: a stride may be far larger than the kernel.
+  std::set<int64_t> offsets;
+  for (int64_t k = 0; k < axis.kernel; ++k) {
+    offsets.insert(k * axis.dilation % axis.stride);
+  }
+  for (const int64_t p : offsets) {
     std::vector<Tap> taps;
     for (int64_t k = 0; k < axis.kernel; ++k) {
       const int64_t steps = p - k * axis.dilation;
       if (steps % axis.stride == 0) taps.push_back({k, steps / axis.stride});
     }
-    if (taps.empty()) continue;
     // Element i * stride + p - pad_begin of the input meets the output's
     // elements i + Tap::at; those that meet none are left out.
     const int64_t begin =

@@ -192,6 +192,7 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
   *context.Write<float>(buffers.loss) = static_cast<float>(total / divisor);
 }
 
+// Checks what the run reads again: RunBuffers has it that indices don't change.
 // Errors: kInvalidArgument naming the first target that is no class.
 absl::Status CheckTargets(const ProgramStep& step,
                           const CrossEntropyShape& shape,
