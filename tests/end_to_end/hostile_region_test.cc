@@ -1,6 +1,6 @@
 // Calls whose operands lie in shared memory, while their client flips bytes of
 // it: each ends with some result or a refusal of an index, and does no harm.
-// CONVGRAD_REGION_CALLS: how many of each kind, 150 otherwise.
+// CONVGRAD_REGION_CALLS: how many of each kind, 500 otherwise.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -23,7 +23,7 @@ constexpr int64_t kClasses = 8;
 
 int64_t CallsWanted() {
   const char* const text = std::getenv("CONVGRAD_REGION_CALLS");
-  int64_t calls = 150;
+  int64_t calls = 500;
   if (text != nullptr) {
     EXPECT_TRUE(absl::SimpleAtoi(text, &calls)) << text;
   }
@@ -57,6 +57,14 @@ class Flipper {
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
+
+// Room for kept tensors beside regions.
+Config LargeConfig() {
+  Config config = TestConfig();
+  config.memory_budget_bytes = 512 * kRegionBytes;
+  config.max_message_bytes = 8 * kRegionBytes;
+  return config;
+}
 
 class HostileRegionTest : public testing::Test {
  protected:
@@ -167,7 +175,7 @@ class HostileRegionTest : public testing::Test {
   }
 
   const int64_t calls_ = CallsWanted();
-  RegionServer server_;
+  RegionServer server_{LargeConfig()};
   NetworkClient network_{server_.test_server().channel()};
   std::unique_ptr<SharedRegion> region_ = server_.NewRegion(kRegionBytes);
   int taken_ = 0;

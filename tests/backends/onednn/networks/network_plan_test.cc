@@ -20,55 +20,38 @@ std::shared_ptr<const ProgramOperation> OperationOf(const std::string& step,
   return *ProgramOperation::Make(std::move(request));
 }
 
-struct PoolingCase {
-  const char* step;
-  Dims x;
-  // Pairs of an output and an input, an axis after the other.
-  int64_t taps;
-  int64_t positions;  // outputs and inputs of all axes
-};
-
-class NetworkTables : public ::testing::TestWithParam<PoolingCase> {};
-
-INSTANTIATE_TEST_SUITE_P(
-    Poolings, NetworkTables,
-    ::testing::Values(
-        PoolingCase{"max_pool(x, kernel_size=600, stride=1)",
-                    {1, 1, 1200},
-                    601 * 600,
-                    601 + 1200},
-        PoolingCase{"avg_pool(x, kernel_size=[300, 1], stride=1)",
-                    {1, 2, 1000, 7},
-                    701 * 300 + 7,
-                    701 + 1000 + 7 + 7},
-        PoolingCase{"adaptive_avg_pool(x, output_size=50000)",
-                    {1, 1, 100000},
-                    100000,
-                    150000},
-        PoolingCase{"upsample(x, size=100000)", {1, 1, 1}, 100000, 100001},
-        PoolingCase{"upsample(x, mode=bilinear, size=[50000, 1])",
-                    {1, 1, 4, 1},
-                    100000 + 2,
-                    50000 + 4 + 2}));
-
-TEST_P(NetworkTables, AreCountedInThePlanAndBeforeIt) {
-  const PoolingCase& test = GetParam();
+// `taps`: pairs of an output and an input, an axis after the other.
+// `positions`: outputs and inputs of all axes.
+void ExpectCounted(const char* step, const Dims& x, int64_t taps,
+                   int64_t positions) {
   for (const bool trains : {false, true}) {
-    const auto operation =
-        OperationOf(test.step, test.x,
-                    trains ? ProgramPart::kTrain : ProgramPart::kForward);
+    SCOPED_TRACE(step);
+    const auto operation = OperationOf(
+        step, x, trains ? ProgramPart::kTrain : ProgramPart::kForward);
     const auto plan = MakeNetworkPlan(*operation, {});
     ASSERT_TRUE(plan.ok()) << plan.status();
+    const auto steps = static_cast<int64_t>((*plan)->steps().size());
+    const int64_t tables = (*plan)->resident_bytes() - steps * (64 << 10);
     // The backward has its own. An entry takes 8 bytes, where each position's
     // begin 8 more.
-    const int64_t taps = test.taps * (trains ? 2 : 1);
-    const int64_t tables = (*plan)->resident_bytes() -
-                           (*plan)->steps().size() * (int64_t{64} << 10);
-    EXPECT_GE(tables, 8 * taps);
-    EXPECT_LE(tables, 8 * (taps + test.positions) + 4096);
-    EXPECT_GE(NetworkTableBytes(*operation), 8 * taps);
+    const int64_t entries = taps * (trains ? 2 : 1);
+    EXPECT_GE(tables, 8 * entries);
+    EXPECT_LE(tables, 8 * (entries + positions) + 4096);
+    EXPECT_GE(NetworkTableBytes(*operation), 8 * entries);
     EXPECT_LE(NetworkTableBytes(*operation), 3 * tables);
   }
+}
+
+TEST(NetworkPlan, CountsTablesInItselfAndBeforehand) {
+  ExpectCounted("max_pool(x, kernel_size=600, stride=1)", {1, 1, 1200},
+                601 * 600, 601 + 1200);
+  ExpectCounted("avg_pool(x, kernel_size=[300, 1], stride=1)", {1, 2, 1000, 7},
+                701 * 300 + 7, 701 + 1000 + 7 + 7);
+  ExpectCounted("adaptive_avg_pool(x, output_size=50000)", {1, 1, 100000},
+                100000, 150000);
+  ExpectCounted("upsample(x, size=100000)", {1, 1, 1}, 100000, 100001);
+  ExpectCounted("upsample(x, mode=bilinear, size=[50000, 1])", {1, 1, 4, 1},
+                100000 + 2, 50000 + 4 + 2);
 }
 
 TEST(CheckNetwork, RefusesPoolingsOfTooManyPositions) {
