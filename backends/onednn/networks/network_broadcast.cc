@@ -124,6 +124,8 @@ class Broadcast final : public NetworkGroup {
         {.kind = is_product_ ? "mul" : "add",
          .reads = {x, numbers_},
          .writes = {y},
+         // Each channel's two constants.
+         .table_bytes = 2 * blocks_.padded_channels() * int64_t{sizeof(float)},
          .function = [=, blocks = blocks_, images = b_blocks_.batch,
                       numbers = numbers_, zeros = zeros_,
                       constants = constants_,

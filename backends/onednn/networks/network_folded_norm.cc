@@ -1,7 +1,7 @@
 #include "backends/onednn/networks/network_folded_norm.h"
 
+#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "backends/kernels/batch_norm.h"
 #include "backends/onednn/networks/network_guard.h"
@@ -16,34 +16,37 @@ FoldedNorm AddFoldedNorm(const ProgramStep& norm, const std::string& bias_name,
   const FoldedNorm folded = {schedule.AddBuffer(bytes),
                              schedule.AddBuffer(bytes)};
   const BufferId is_unsafe = schedule.AddBuffer(sizeof(int32_t));
+  const BufferId means = schedule.AddBuffer(2 * bytes);
+  const BufferId variances = schedule.AddBuffer(2 * bytes);
   builder->RepeatIf(is_unsafe);
   const BufferId bias = builder->Parameter(bias_name);
   const BufferId gamma = builder->Parameter(OperandAt(norm, 1));
   const BufferId beta = builder->Parameter(OperandAt(norm, 2));
   const BufferId mean = builder->Parameter(OperandAt(norm, 3));
   const BufferId variance = builder->Parameter(OperandAt(norm, 4));
-  NetworkStep step = {.kind = "batch_norm forward",
-                      .reads = {mean, variance},
-                      .writes = {is_unsafe, folded.scale, folded.shift}};
+  NetworkStep step = {
+      .kind = "batch_norm forward",
+      .reads = {mean, variance},
+      .writes = {is_unsafe, folded.scale, folded.shift, means, variances}};
   for (const BufferId buffer : {bias, gamma, beta}) {
     if (buffer != kNoBuffer) step.reads.push_back(buffer);
   }
   step.function =
       [=, epsilon = FloatAttribute(norm, "eps")](const RunContext& context) {
-        const auto widened = [&](BufferId buffer) {
-          const auto* values = context.Read<float>(buffer);
-          return std::vector<double>(values, values + channels);
+        const auto widened = [&](BufferId from, BufferId to) {
+          const auto* values = context.Read<float>(from);
+          auto* doubles = context.Write<double>(to);
+          std::copy_n(values, channels, doubles);
+          return doubles;
         };
-        const std::vector<double> means = widened(mean);
-        const std::vector<double> variances = widened(variance);
         auto* scale = context.Write<float>(folded.scale);
         auto* shift = context.Write<float>(folded.shift);
         FoldNorm({.blocks = {1, channels, 1, channels, DataType::kF32},
                   .gamma = context.Read<float>(gamma),
                   .beta = context.Read<float>(beta),
                   .epsilon = epsilon,
-                  .mean = means.data(),
-                  .variance = variances.data(),
+                  .mean = widened(mean, means),
+                  .variance = widened(variance, variances),
                   .training = false,
                   .scratch = nullptr},
                  context.Read<float>(bias), scale, shift);

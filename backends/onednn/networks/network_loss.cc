@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -30,14 +29,12 @@ struct CrossEntropyShape {
 
   int64_t positions() const { return logits.batch * logits.spatial; }
   int64_t chunks() const { return (positions() + kChunk - 1) / kChunk; }
-  // Offset of a position's first channel in the logits; those of the other
-  // channels of its block follow.
+  // Where a position's first channel is, and from there that of block `b`.
   int64_t Offset(int64_t position) const {
     const int64_t n = position / logits.spatial;
     const int64_t s = position % logits.spatial;
     return (n * logits.block_count() * logits.spatial + s) * logits.block;
   }
-  // From there to the first channel of block `b`.
   int64_t BlockOffset(int64_t b) const {
     return b * logits.spatial * logits.block;
   }
@@ -50,7 +47,9 @@ struct CrossEntropyShape {
 
 struct CrossEntropyBuffers {
   BufferId logits, target, weight;
-  BufferId chunks;  // two doubles each: loss, weight
+  BufferId chunks;  // a double each
+  BufferId rows;    // by chunk, row_size() doubles
+  BufferId smooth;  // a double for each channel
   BufferId loss;
   BufferId gradient = kNoBuffer;  // like the logits, in f32
 };
@@ -64,10 +63,10 @@ class CrossEntropy {
         logits_(context.At(buffers.logits)),
         target_(context.Read<int64_t>(buffers.target)),
         weight_(context.Read<float>(buffers.weight)),
-        gradient_(context.Write<float>(buffers.gradient)) {
+        gradient_(context.Write<float>(buffers.gradient)),
+        smooth_weights_(context.Write<double>(buffers.smooth)) {
     const double share =
         shape.label_smoothing / static_cast<double>(shape.logits.channels);
-    smooth_weights_.resize(shape.logits.padded_channels());
     for (int64_t c = 0; c < shape.logits.channels; ++c) {
       smooth_weights_[c] = share * WeightOf(c);
       smooth_weight_sum_ += smooth_weights_[c];
@@ -83,7 +82,7 @@ class CrossEntropy {
   }
 
   // Returns the unscaled loss of a position, and writes its gradient times
-  // `scale`. `row` is for its own use, with row_size() elements.
+  // `scale`. `row` is for its own use.
   double Compute(int64_t position, double scale, absl::Span<double> row) const {
     LoadLogits(position, row);
     const bool is_ignored = IsIgnored(position);
@@ -156,7 +155,7 @@ class CrossEntropy {
   const float* const weight_;
   float* const gradient_;
   // Of each channel, what label smoothing gives it; zeros without.
-  std::vector<double> smooth_weights_;
+  double* const smooth_weights_;
   double smooth_weight_sum_ = 0;
 };
 
@@ -165,26 +164,26 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
                      const RunContext& context) {
   const CrossEntropy loss(shape, buffers, context);
   auto* chunks = context.Write<double>(buffers.chunks);
+  auto* rows = context.Write<double>(buffers.rows);
   const auto sum_chunks = [&](auto of_position) {
     context.ForParts(shape.chunks(), [&](int64_t chunk) {
       const int64_t end = std::min(shape.positions(), (chunk + 1) * kChunk);
-      std::vector<double> row(shape.row_size());
+      const absl::Span<double> row(rows + chunk * shape.row_size(),
+                                   shape.row_size());
       chunks[chunk] = 0;
       for (int64_t i = chunk * kChunk; i < end; ++i) {
-        chunks[chunk] += of_position(i, absl::MakeSpan(row));
+        chunks[chunk] += of_position(i, row);
       }
     });
     double sum = 0;
     for (int64_t i = 0; i < shape.chunks(); ++i) sum += chunks[i];
     return sum;
   };
-  double divisor = 1;
-  if (shape.is_mean) {
-    divisor = shape.denominator != 0
-                  ? shape.denominator
-                  : sum_chunks([&](int64_t i, absl::Span<double> /*row*/) {
-                      return loss.TargetWeight(i);
-                    });
+  double divisor = shape.is_mean ? shape.denominator : 1;
+  if (divisor == 0) {
+    divisor = sum_chunks([&](int64_t i, absl::Span<double> /*row*/) {
+      return loss.TargetWeight(i);
+    });
   }
   const double total = sum_chunks([&](int64_t i, absl::Span<double> row) {
     return loss.Compute(i, 1 / divisor, row);
@@ -220,15 +219,21 @@ class CrossEntropyGroup final : public NetworkGroup {
               WordAttribute(step_, "reduction") == "mean",
               FloatAttribute(step_, "denominator")};
     Schedule& schedule = builder->schedule();
+    const auto doubles = [&](int64_t count) {
+      return schedule.AddBuffer(count * int64_t{sizeof(double)});
+    };
     CrossEntropyBuffers buffers = {
         .logits = logits.buffer,
         .target = builder->InputBuffer(step_.operands[1]),
         .weight = builder->Parameter(OperandAt(step_, 2)),
-        .chunks = schedule.AddBuffer(shape_.chunks() * int64_t{sizeof(double)}),
+        .chunks = doubles(shape_.chunks()),
+        .rows = doubles(shape_.chunks() * shape_.row_size()),
+        .smooth = doubles(logits.blocks.padded_channels()),
         .loss = builder->AddValue(step_.result).buffer};
-    NetworkStep step = {.kind = "loss",
-                        .reads = {buffers.logits, buffers.target},
-                        .writes = {buffers.chunks, buffers.loss}};
+    NetworkStep step = {
+        .kind = "loss",
+        .reads = {buffers.logits, buffers.target},
+        .writes = {buffers.chunks, buffers.rows, buffers.smooth, buffers.loss}};
     if (buffers.weight != kNoBuffer) step.reads.push_back(buffers.weight);
     if (builder->has_backward()) {
       gradient_ =
@@ -267,13 +272,15 @@ class CrossEntropyGroup final : public NetworkGroup {
              const int64_t begin = chunk * kChunk * channels;
              const int64_t end =
                  std::min(shape.positions(), (chunk + 1) * kChunk) * channels;
-             std::vector<float> scaled(end - begin);
-             for (int64_t i = begin; i < end; ++i) {
-               scaled[i - begin] = factor * from[i];
+             float scaled[kChunk];
+             for (int64_t at = begin; at < end; at += kChunk) {
+               const int64_t count = std::min(kChunk, end - at);
+               std::transform(from + at, from + at + count, scaled,
+                              [&](float value) { return factor * value; });
+               ConvertRun(DataType::kF32, scaled, logits.dtype,
+                          context.At(dx) + at * ByteSizeOf(logits.dtype),
+                          count);
              }
-             ConvertRun(DataType::kF32, scaled.data(), logits.dtype,
-                        context.At(dx) + begin * ByteSizeOf(logits.dtype),
-                        end - begin);
            });
          }});
     return absl::OkStatus();

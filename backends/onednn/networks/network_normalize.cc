@@ -54,6 +54,8 @@ class Normalize final : public NetworkGroup {
         {.kind = "normalize",
          .reads = {x},
          .writes = {y},
+         // Each channel's center, scale and zero.
+         .table_bytes = 3 * blocks_.padded_channels() * int64_t{sizeof(float)},
          .function = [=, blocks = blocks_, scale = scale_,
                       zeros = zeros_](const RunContext& context) {
            ScaleChannels(blocks, {center->data(), scale->data(), zeros->data()},

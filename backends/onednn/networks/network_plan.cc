@@ -33,6 +33,19 @@ double CostOf(const NetworkStep& step, const Schedule& schedule) {
   return std::max(step.macs, kMacsPerByte * bytes);
 }
 
+// Returns at least the bytes of constants for each channel that a step has.
+int64_t ChannelTableBytes(const ProgramStep& step,
+                          const ProgramShapes& shapes) {
+  constexpr int64_t kMostPadding = 15;
+  const Dims& x = shapes.dims.at(step.operands[0]);
+  const bool spreads =
+      (step.op == Operator::kAdd || step.op == Operator::kMul) &&
+      shapes.dims.at(step.operands[1]) != x;
+  if (step.op != Operator::kNormalize && !spreads) return 0;
+  return SaturatingMul(3 * int64_t{sizeof(float)},
+                       SaturatingAdd(x[1], kMostPadding));
+}
+
 }  // namespace
 
 NetworkPlan::NetworkPlan(const NetworkOptions& options, NetworkParts parts)
@@ -179,6 +192,7 @@ int64_t NetworkTableBytes(const ProgramOperation& operation) {
   for (const ProgramStep& step : operation.program().steps) {
     bytes = SaturatingAdd(
         bytes, PoolingTableBytes(step, operation.shapes(), has_backward));
+    bytes = SaturatingAdd(bytes, ChannelTableBytes(step, operation.shapes()));
   }
   return bytes;
 }

@@ -1,6 +1,7 @@
 // What plans of networks hold.
 #include "backends/onednn/networks/network_plan.h"
 
+#include "absl/strings/str_cat.h"
 #include "backends/onednn/networks/network_support.h"
 #include "gtest/gtest.h"
 
@@ -52,6 +53,26 @@ TEST(NetworkPlan, CountsTablesInItselfAndBeforehand) {
   ExpectCounted("upsample(x, size=100000)", {1, 1, 1}, 100000, 100001);
   ExpectCounted("upsample(x, mode=bilinear, size=[50000, 1])", {1, 1, 4, 1},
                 100000 + 2, 50000 + 4 + 2);
+}
+
+TEST(NetworkPlan, CountsConstantsOfChannelsInItselfAndBeforehand) {
+  for (const char* step : {"normalize(x, mean=0, std=1)", "add(x, z)"}) {
+    ProgramRequest request;
+    request.program =
+        std::make_shared<const convgrad::Program>(*ParseProgram(absl::StrCat(
+            "input x\ninput z\na = ", step, "\ny = mul(a, z)\noutput y\n")));
+    request.inputs.resize(2);
+    request.inputs[0].dims = {1, 100000, 2};
+    request.inputs[1].dims = {1, 100000, 1};
+    const auto operation = *ProgramOperation::Make(std::move(request));
+    const auto plan = MakeNetworkPlan(*operation, {});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    const auto steps = static_cast<int64_t>((*plan)->steps().size());
+    const int64_t tables = (*plan)->resident_bytes() - steps * (64 << 10);
+    // Two or three for one step, two for the other.
+    EXPECT_GE(tables, 4 * 100000 * int64_t{sizeof(float)});
+    EXPECT_GE(NetworkTableBytes(*operation), tables - 4096);
+  }
 }
 
 TEST(CheckNetwork, RefusesPoolingsOfTooManyPositions) {
