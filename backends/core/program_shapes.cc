@@ -233,8 +233,7 @@ int64_t MacsOf(const ProgramStep& step, const ProgramShapes& shapes) {
       break;
   }
   if (IsPooling(step.op)) return TapsOf(step, shapes);
-  // InferShapes has checked that sizes are below 2^63 bytes. A loss has an
-  // element for each of its operand.
+  // InferShapes has checked the sizes. A loss computes by its operand's.
   const auto count = [&](const std::string& name) {
     return CheckedProduct(shapes.dims.at(name)).value_or(0);
   };

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
