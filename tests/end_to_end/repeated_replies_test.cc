@@ -1,0 +1,200 @@
+// A reply is the reply: whatever became of earlier attempts of a change, its
+// repeats are answered alike, byte for byte, and it takes effect once.
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/network_client.h"
+#include "tests/end_to_end/tensor_stream.h"
+
+namespace convgrad {
+namespace {
+
+constexpr char kNet[] = R"(
+input x
+parameter w [2, 3]
+y = linear(x, w)
+output y
+)";
+
+// One attempt of a change, in flight. Owned by one thread.
+class Attempt {
+ public:
+  Attempt(const std::shared_ptr<grpc::Channel>& channel,
+          const std::string& method, const std::string& bytes,
+          const ChangeMetadata& change)
+      : stub_(channel) {
+    AddTo(&context_, change);
+    context_.AddMetadata(kRequestBytesKey, std::to_string(bytes.size()));
+    const grpc::Slice slice(bytes);
+    call_ = stub_.PrepareUnaryCall(&context_, "/convgrad.v1." + method,
+                                   grpc::ByteBuffer(&slice, 1), &queue_);
+    call_->StartCall();
+    call_->Finish(&response_, &status_, this);
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  // Waits for the end; to be called once. The response is its bytes.
+  SessionReply<std::string> Await() {
+    void* tag;
+    bool ok;
+    queue_.Next(&tag, &ok);
+    SessionReply<std::string> reply;
+    reply.status = status_;
+    reply.number = NumberOf(context_);
+    std::vector<grpc::Slice> slices;
+    if (response_.Valid() && response_.Dump(&slices).ok()) {
+      for (const grpc::Slice& slice : slices) {
+        reply.response.append(reinterpret_cast<const char*>(slice.begin()),
+                              slice.size());
+      }
+    }
+    return reply;
+  }
+
+ private:
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  grpc::ByteBuffer response_;
+  grpc::Status status_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
+};
+
+class RepeatedReplies : public testing::Test {
+ protected:
+  RepeatedReplies() : client_(server_.channel()) {
+    client_.Put("w", {2, 3}, {1, 2, 3, 4, 5, 6});
+    EXPECT_TRUE(client_.Load("net", kNet).status.ok());
+  }
+
+  // Makes a change whose first attempt is cancelled, or whose client doesn't
+  // wait for it, and repeats it.
+  void Expect(const std::string& method,
+              const google::protobuf::Message& request) {
+    SCOPED_TRACE(method);
+    const std::string bytes = request.SerializeAsString();
+    const ChangeMetadata change = client_.session().Next();
+    const auto attempt = [&] {
+      return std::make_unique<Attempt>(server_.channel(), method, bytes,
+                                       change);
+    };
+    // Lost before it runs, while it runs, or on the way back: nobody knows.
+    auto lost = attempt();
+    auto beside = attempt();
+    lost->Cancel();
+    lost->Await();
+    const auto first = beside->Await();
+    const auto second = attempt()->Await();
+    ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+    ASSERT_TRUE(second.status.ok()) << second.status.error_message();
+    EXPECT_EQ(first.response, second.response);
+    EXPECT_EQ(first.number, change.sequence);
+    EXPECT_EQ(second.number, change.sequence);
+    client_.session().Committed();
+  }
+
+  v1::RunProgramRequest Run(const std::string& tape) {
+    v1::RunProgramRequest request;
+    request.set_program("net");
+    request.set_tape(tape);
+    AddValue("x", {2, 3}, {1, 2, 3, 4, 5, 6}, request.mutable_inputs(),
+             &request);
+    return request;
+  }
+
+  TestServer server_;
+  NetworkClient client_;
+};
+
+TEST_F(RepeatedReplies, OfTensors) {
+  for (int round = 0; round < 10; ++round) {
+    Expect("ConvGradSessions/PutTensors",
+           SessionClient::PutOf("x", TensorOf(v1::LAYOUT_NCX, {1, 3, 3, 1}),
+                                BytesOf(std::vector<float>(9, 1))));
+    v1::ConvForwardRequest forward = SeedForward();
+    forward.mutable_operation()
+        ->mutable_results(0)
+        ->mutable_kept()
+        ->set_tensor_id("y");
+    Expect("ConvGrad/ConvForward", forward);
+    v1::ConvBackwardRequest backward = SeedBackward();
+    v1::ResultRequest* result =
+        backward.mutable_operation()->mutable_results(1);
+    result->mutable_kept()->set_tensor_id("dw");
+    // The other one goes back by message.
+    Expect("ConvGrad/ConvBackward", backward);
+    v1::DropTensorsRequest drop;
+    drop.add_names("x");
+    Expect("ConvGradSessions/DropTensors", drop);
+  }
+}
+
+TEST_F(RepeatedReplies, OfNetworks) {
+  for (int round = 0; round < 10; ++round) {
+    const std::string tape = absl::StrCat("tape", round);
+    Expect("ConvGradNetworks/RunProgram", Run(tape));
+    v1::BackwardProgramRequest backward;
+    backward.set_tape(tape);
+    AddValue("y", {2, 2}, {1, 2, 3, 4}, backward.mutable_output_gradients(),
+             &backward);
+    backward.add_input_gradients("x");
+    Expect("ConvGradNetworks/BackwardProgram", backward);
+    v1::UpdateParametersRequest update;
+    update.set_algorithm(v1::UpdateParametersRequest::ALGORITHM_SGD);
+    auto* group = update.add_groups();
+    group->set_learning_rate(0.5);
+    group->add_parameters("w");
+    Expect("ConvGradNetworks/UpdateParameters", update);
+    v1::LoadProgramRequest load;
+    load.set_name("other");
+    *load.mutable_program() = EncodeProgram(*ParseProgram(kNet));
+    Expect("ConvGradNetworks/LoadProgram", load);
+    v1::DropProgramsRequest drop;
+    drop.add_programs("other");
+    Expect("ConvGradNetworks/DropPrograms", drop);
+  }
+  // Ten steps, each once: the gradient of w is the same in all of them.
+  const std::vector<float> w = client_.Get("w");
+  // sum over the batch of dy * x, times 0.5, ten times
+  const std::vector<float> x = {1, 2, 3, 4, 5, 6}, dy = {1, 2, 3, 4};
+  for (int o = 0; o < 2; ++o) {
+    for (int i = 0; i < 3; ++i) {
+      const float gradient = dy[o] * x[i] + dy[2 + o] * x[3 + i];
+      EXPECT_EQ(w[o * 3 + i],
+                static_cast<float>(o * 3 + i + 1) - 10 * 0.5F * gradient);
+    }
+  }
+}
+
+TEST_F(RepeatedReplies, OfStreams) {
+  const std::string bytes = RandomBytes(kLarge, 1);
+  for (int frames = 0; frames <= 3; ++frames) {
+    const ChangeMetadata change = client_.session().Next();
+    const auto messages = PutOfLarge(bytes);
+    {
+      PutStream lost(server_.channel(), change);
+      for (int i = 0; i <= frames; ++i) lost.Write(messages[i]);
+      if (frames == 3) lost.HalfClose();
+      lost.Cancel();
+      lost.Await();
+    }
+    const auto first = SendAll(server_.channel(), change, messages);
+    const auto second = SendAll(server_.channel(), change, messages);
+    ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+    ASSERT_TRUE(second.status.ok()) << second.status.error_message();
+    EXPECT_EQ(first.response.SerializeAsString(),
+              second.response.SerializeAsString());
+    EXPECT_EQ(second.number, change.sequence);
+    client_.session().Committed();
+  }
+}
+
+}  // namespace
+}  // namespace convgrad
