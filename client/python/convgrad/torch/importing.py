@@ -21,8 +21,9 @@ from torch.fx.node import map_aggregate
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute, Program
 from convgrad.torch import operator_table
+from convgrad.torch.refusals import named, refuse
 from convgrad.torch.steps import TAKE_PARAMETERS, Size, Value
-from convgrad.torch.tracing import module_path, named, refuse, trace
+from convgrad.torch.tracing import module_path, trace
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Imported:
     """What the forward returns, with Output for each tensor."""
     trainable: tuple[str, ...]
     """Parameters whose gradients a backward gives."""
+    sources: tuple[frozenset[str], ...]
+    """For each output of the program, the inputs and parameters that it depends on."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,16 @@ def import_model(model: nn.Module, inputs: Sequence[str], constants: Mapping[str
     program.prune()
     message = program.message
     return Imported(program, tuple(entry.name for entry in message.inputs), structure,
-                    tuple(p.name for p in message.parameters if not p.fixed))
+                    tuple(p.name for p in message.parameters if not p.fixed),
+                    _sources_of(message))
+
+
+def _sources_of(message: Any) -> tuple[frozenset[str], ...]:
+    found = {entry.name: frozenset([entry.name])
+             for entry in (*message.inputs, *message.parameters)}
+    for step in message.steps:
+        found[step.result] = frozenset().union(*(found[name] for name in step.operands if name))
+    return tuple(found[name] for name in message.outputs)
 
 
 @dataclass(frozen=True)
@@ -123,6 +135,7 @@ class _Importer:
         self._model = model
         self._constants = constants
         self._memory = itertools.count()
+        self._branches = itertools.count(1)
         self._env: dict[torch.fx.Node, Any] = {}
         self._node: torch.fx.Node | None = None
         self.program = Program()
@@ -185,7 +198,7 @@ class _Importer:
                               str(error)) from error
         result = function(*bound.args, **bound.kwargs)
         if bound.arguments.get("inplace") or operator_table.is_in_place(node, args):
-            self._overwrite(args[1] if node.op == "call_module" else args[0], result)
+            return self._overwrite(args[1] if node.op == "call_module" else args[0], result)
         return result
 
     def _placeholder(self, name: str) -> Any:
@@ -206,13 +219,17 @@ class _Importer:
                               "a parameter or a buffer")
         return self._parameters[id(found)]
 
-    def _overwrite(self, old: Value, new: Value) -> None:
-        """Has every tensor in the old one's memory hold what the call has made."""
+    def _overwrite(self, old: Value, new: Value) -> Value:
+        """Gives all tensors that are `old` the value `new`, and returns it in old's memory."""
+        if new.name == old.name:
+            return old
+        new = replace(new, memory=old.memory, branch=old.branch)
         for node, value in self._env.items():
             if not isinstance(value, Value) or value.memory != old.memory:
                 continue
-            self._env[node] = replace(new, memory=old.memory) if value.name == old.name else (
-                Stale(value.name))
+            is_same = (value.name, value.branch) == (old.name, old.branch)
+            self._env[node] = new if is_same else Stale(value.name)
+        return new
 
     # What operator_table's functions use.
 
@@ -246,6 +263,10 @@ class _Importer:
     def copy(self, value: Value) -> Value:
         """Returns the same value in memory of its own."""
         return replace(value, memory=next(self._memory))
+
+    def branch(self, value: Value) -> Value:
+        """Returns the same value, in the same memory or in a copy."""
+        return replace(value, branch=next(self._branches))
 
     def _check_operand(self, operator: str, position: int, operand: Any) -> None:
         if operand is None:

@@ -37,12 +37,15 @@ def _transposed_module(to: Importer, m: Any, x: Value, output_size: Any = None) 
 
 
 def _batch_norm_module(to: Importer, m: Any, x: Value) -> Value:
-    is_tracking = m.running_mean is not None and m.running_var is not None
-    training = m.training or not is_tracking
-    batches = m.num_batches_tracked if training and is_tracking else None
-    return steps.batch_norm(to, x, to.parameter(m.running_mean), to.parameter(m.running_var),
-                      to.parameter(m.weight), to.parameter(m.bias), training, m.momentum,
-                      m.eps, to.parameter(batches))
+    training = m.training or m.running_mean is None and m.running_var is None
+    mean, var, batches = None, None, None
+    # Statistics that track_running_stats=False has left behind are for evaluation alone.
+    if not m.training or m.track_running_stats:
+        mean, var = m.running_mean, m.running_var
+        batches = m.num_batches_tracked if training else None
+    return steps.batch_norm(to, x, to.parameter(mean), to.parameter(var),
+                            to.parameter(m.weight), to.parameter(m.bias), training,
+                            m.momentum, m.eps, to.parameter(batches))
 
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -93,7 +96,7 @@ _FUNCTIONS: dict[Any, Function] = {
     **dict.fromkeys((torch.cat, getattr(torch, "concat", torch.cat)), steps.concat),
     **dict.fromkeys((torch.flatten, "flatten"), steps.flatten),
     **dict.fromkeys(("view", "reshape", torch.reshape), steps.view),
-    **dict.fromkeys(("clone", "contiguous", torch.clone), steps.copied),
+    **dict.fromkeys(("clone", torch.clone), steps.copied), "contiguous": steps.contiguous,
     F.linear: steps.linear, F.batch_norm: steps.batch_norm, F.relu6: steps.relu6,
     F.silu: steps.silu, F.dropout: steps.dropout, "size": steps.size,
     getattr: steps.attribute, operator.getitem: steps.item,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from convgrad.errors import invalid, unimplemented
+from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
 from convgrad.networks import ParameterGroup, Update, Updated
 from convgrad.torch.remote_parameters import RemoteParameter
 
@@ -28,6 +28,10 @@ class RemoteOptimizer(torch.optim.Optimizer):
     `clip_grad_norm` brings the norm of all gradients down to it before each step, as
     torch.nn.utils.clip_grad_norm_ does; 0: it doesn't. `gradient_scale` multiplies them
     before that. With `skip_nonfinite` a step whose gradients aren't finite only drops them.
+
+    What the server keeps for its parameters (momentum, moments, step counts) begins anew;
+    `resume=True` goes on with what the session has, as after resuming it. An optimizer made
+    earlier over one of the parameters steps no more.
     """
 
     _algorithm: str
@@ -36,7 +40,13 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Parameters, defaults: dict[str, Any], *,
                  clip_grad_norm: float = 0.0, gradient_scale: float = 1.0,
-                 skip_nonfinite: bool = False) -> None:
+                 skip_nonfinite: bool = False, resume: bool = False) -> None:
+        for name in ("lr", "weight_decay", "momentum", "eps"):
+            _check_range(name, defaults.get(name, 0), float("inf"))
+        for beta in defaults.get("betas", ()):
+            _check_range("betas", beta, 1.0)
+        self._resumes = resume
+        self._mark = object()
         self.clip_grad_norm = clip_grad_norm
         self.gradient_scale = gradient_scale
         self.skip_nonfinite = skip_nonfinite
@@ -60,6 +70,12 @@ class RemoteOptimizer(torch.optim.Optimizer):
                               "an optimizer for each network")
         for name, value in self.defaults.items():
             group.setdefault(name, value)
+        self._check_group(group, "params")
+        names = _names(group)
+        network: RemoteNetwork = self._first(group).network
+        if not self._resumes:
+            network.drop_states(names)
+        network.optimizers.update(dict.fromkeys(names, self._mark))
         self.param_groups.append(group)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -79,7 +95,13 @@ class RemoteOptimizer(torch.optim.Optimizer):
         return self.network.submit_update(self.update())
 
     def update(self, *, keep_gradients: bool = True) -> Update:
-        """Returns the step as a session takes it."""
+        """Returns the step as a session takes it.
+
+        Errors: FailedPrecondition if another optimizer has taken over.
+        """
+        self._check_owner()
+        for group in self.param_groups:
+            self._check_group(group, "param_groups")
         return Update(
             self._algorithm, [self._settings_of(group) for group in self.param_groups],
             gradient_scale=self.gradient_scale, clip_norm=self.clip_grad_norm,
@@ -89,7 +111,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         """Drops the gradients: a parameter without one isn't stepped."""
         if not set_to_none:
             raise unimplemented("zero_grad.set_to_none", set_to_none, "True")
-        self.network.zero_grad([p.name for group in self.param_groups for p in group["params"]])
+        self.network.zero_grad([name for group in self.param_groups for name in _names(group)])
 
     @property
     def network(self) -> RemoteNetwork:
@@ -98,43 +120,71 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Fetches what torch's optimizer of the same name would have."""
-        names = [p.name for group in self.param_groups for p in group["params"]]
+        self._check_owner()
+        handles = [p for group in self.param_groups for p in group["params"]]
         kept = self.network.session.tensors()
-        wanted = {(i, key): f"{name}#{key}" for i, name in enumerate(names)
-                  for key in self._state if f"{name}#{key}" in kept}
+        wanted = {(i, key): f"{p.name}#{key}" for i, p in enumerate(handles) if p.is_current
+                  for key in self._state if f"{p.name}#{key}" in kept}
         found = self.network.fetch(wanted.values())
         state: dict[int, dict[str, Any]] = {}
         for (i, key), name in wanted.items():
             state.setdefault(i, {})[key] = (
                 found[name].to(torch.float32) if key == "step" else found[name])
-        numbers = iter(range(len(names)))
+        numbers = iter(range(len(handles)))
         groups = [{**group, "params": [next(numbers) for _ in group["params"]]}
                   for group in self.param_groups]
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state_dict of this optimizer, or of torch's of the same name."""
+        """Takes a state_dict of this optimizer, or of torch's of the same name, whole: what
+        it lacks begins anew."""
+        self._check_owner()
         groups = state_dict["param_groups"]
         found = [len(group["params"]) for group in groups]
         expected = [len(group["params"]) for group in self.param_groups]
         if found != expected:
             raise invalid("SHAPE_MISMATCH", "state_dict.param_groups",
                           f"groups of {found} parameters", expected)
-        names = {i: parameter.name for group, own in zip(groups, self.param_groups)
-                 for i, parameter in zip(group["params"], own["params"])}
+        for group in groups:
+            self._check_group(group, "state_dict.param_groups")
+        handles = {i: parameter for group, own in zip(groups, self.param_groups)
+                   for i, parameter in zip(group["params"], own["params"])}
         tensors = {}
         for i, entries in state_dict["state"].items():
-            for key in self._state:
-                if entries.get(key) is not None:
-                    value = torch.as_tensor(entries[key])
-                    tensors[f"{names[i]}#{key}"] = (
+            for key, entry in entries.items():
+                if entry is None:
+                    continue
+                if key not in self._state:
+                    raise unimplemented(f"state_dict.state[{i}]", key, ", ".join(self._state))
+                value = torch.as_tensor(entry)
+                if handles[i].is_current:
+                    tensors[f"{handles[i].name}#{key}"] = (
                         value.to(torch.int64) if key == "step" else value)
         self.network.put(tensors)
+        self.network.drop_states([p.name for p in handles.values() if p.is_current], tensors)
         for group, own in zip(groups, self.param_groups):
             own.update({key: value for key, value in group.items() if key != "params"})
 
     def _settings_of(self, group: dict[str, Any]) -> ParameterGroup:
         raise NotImplementedError
+
+    def _check_group(self, group: dict[str, Any], field: str) -> None:
+        """Raises Unimplemented for settings of torch's that would be lost."""
+        if group.get("amsgrad"):
+            raise unimplemented(f"{field}.amsgrad", group["amsgrad"], "False")
+        decouples = group.get("decoupled_weight_decay")
+        if decouples is not None and decouples != (self._algorithm == "adamw"):
+            raise unimplemented(f"{field}.decoupled_weight_decay", decouples,
+                                "AdamW where it is True, Adam where it is False")
+
+    def _check_owner(self) -> None:
+        owners = self.network.optimizers
+        for group in self.param_groups:
+            for name in _names(group):
+                if owners.get(name) is not self._mark:
+                    raise FailedPrecondition(message_of(
+                        "optimizer", f"a later optimizer for '{name}'",
+                        "steps by that one, which began its state anew"))
 
     def _first(self, group: dict[str, Any]) -> RemoteParameter:
         groups = [*self.param_groups, group]
@@ -143,7 +193,14 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
 
 def _names(group: dict[str, Any]) -> list[str]:
-    return [parameter.name for parameter in group["params"]]
+    """A parameter that the network has another one in place of has no gradient any more."""
+    return [parameter.name for parameter in group["params"] if parameter.is_current]
+
+
+def _check_range(name: str, value: Any, below: float) -> None:
+    """As torch's optimizers do. NaN is out of every range."""
+    if not 0 <= value < below:
+        raise invalid("OUT_OF_RANGE", name, value, f"a number from 0 on, below {below}")
 
 
 class SGD(RemoteOptimizer):
@@ -155,6 +212,9 @@ class SGD(RemoteOptimizer):
     def __init__(self, params: Parameters, lr: float = 1e-3, momentum: float = 0.0,
                  dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
                  *, maximize: bool = False, **settings: Any) -> None:
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise invalid("OUT_OF_RANGE", "nesterov", nesterov,
+                          "False, or a momentum without dampening beside it")
         super().__init__(params, dict(lr=lr, momentum=momentum, dampening=dampening,
                                       weight_decay=weight_decay, nesterov=nesterov,
                                       maximize=maximize), **settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,14 @@ import torch
 from torch import nn
 
 from convgrad.client import Client
-from convgrad.errors import AlreadyExists, invalid, message_of
+from convgrad.errors import AlreadyExists, invalid, message_of, unimplemented
 from convgrad.networks import Backward, Run, Update, Updated, gradient_name
 from convgrad.programs import Attribute
 from convgrad.sessions import Session
+from convgrad.torch.following import Following
 from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.importing import TARGET, Loss, filled
+from convgrad.torch.kept_gradients import KeptGradients
 from convgrad.torch.pipeline import Pipeline, mapped
 from convgrad.torch.remote_parameters import RemoteParameter
 from convgrad.torch.remote_run import Forward, arrays_of
@@ -32,6 +34,10 @@ if TYPE_CHECKING:
 _DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _LOSSES = ("cross_entropy", "mse")
 
+_TORCH: Any = torch
+# From PyTorch 2.1 on.
+_is_compiling = _TORCH.compiler.is_compiling if hasattr(
+    getattr(torch, "compiler", None), "is_compiling") else bool
 
 Tensor = torch.Tensor
 
@@ -85,22 +91,33 @@ class RemoteNetwork:
     def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
                  owns_session: bool, recompute: bool) -> None:
         """remote() makes them."""
-        self.model = without_values(model)
+        self._model = without_values(model)
         self.session = session
         self.pipeline = Pipeline(session)
         self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-")
         self.recompute = recompute
         self._dtype = dtype
         self._owns_session = owns_session
-        self._variants = Variants(self.model, self.pipeline)
-        self._handles = {name: RemoteParameter(self, name, tensor)
-                         for name, tensor in self.model.named_parameters()}
-        # Whose gradients the session has, as long as no change fails; None: that isn't known.
-        self._with_gradient: set[str] | None = None
-        self._known_failures = session.failures
+        self._following = Following(self.model, self)
+        self._variants = Variants(self.model, self._following.settings, self.pipeline)
+        self._gradients = KeptGradients(self.pipeline, lambda: self._following.handles)
+        # By parameter: which optimizer's state the session has.
+        self.optimizers: dict[str, object] = {}
+
+    @property
+    def model(self) -> nn.Module:
+        return self._model
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise unimplemented("network", "a copy or a pickle of what is on a server",
+                            "net.state_dict(), which has the values")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns what the model's forward would, as float32."""
+        if _is_compiling():
+            raise unimplemented("torch.compile", "a remote network in what is compiled",
+                                "calls of it outside: the server compiles networks itself")
+        self._following.follow()
         inputs, constants = bind(self.model, args, kwargs)
         variant = self._variants.find(inputs, constants)
         outputs = Forward(self, variant, _used(inputs, variant),
@@ -136,15 +153,17 @@ class RemoteNetwork:
         """As train_step, and returns before it is done."""
         update = optimizer.update(keep_gradients=False)
         future = self._submit_loss_run(args, loss, attributes, update)
-        self._forget_gradients(update)
+        self._gradients.forget(update)
         return mapped(future, _loss_of)
 
     def parameters(self) -> Iterator[RemoteParameter]:
         """Yields a handle for each parameter."""
-        return iter(self._handles.values())
+        self._following.follow()
+        return iter(self._following.handles.values())
 
     def named_parameters(self) -> Iterator[tuple[str, RemoteParameter]]:
-        return iter(self._handles.items())
+        self._following.follow()
+        return iter(self._following.handles.items())
 
     def requires_grad_(self, requires_grad: bool = True) -> RemoteNetwork:
         self.model.requires_grad_(requires_grad)
@@ -163,26 +182,20 @@ class RemoteNetwork:
 
     def gradients(self) -> dict[str, Tensor]:
         """Fetches the gradients that there are, by the parameter's name."""
+        self._following.follow()
         kept = self.pipeline.call(self.session.tensors)
-        names = [name for name in self._handles if gradient_name(name) in kept]
+        names = [name for name in self._following.handles if gradient_name(name) in kept]
         found = self.fetch(map(gradient_name, names))
         return {name: found[gradient_name(name)] for name in names}
 
     def zero_grad(self, names: Iterable[str] | None = None) -> None:
         """Drops gradients: all, or those of the parameters named."""
-        wanted = set(self._handles if names is None else names)
-        failures = self.session.failures
-        if self._with_gradient is None or failures != self._known_failures:
-            kept = self.pipeline.call(self.session.tensors)
-            self._with_gradient = {n for n in self._handles if gradient_name(n) in kept}
-            self._known_failures = failures
-        dropped = sorted(wanted & self._with_gradient)
-        self._with_gradient -= wanted
-        if dropped:
-            self.pipeline.send(self.session.drop, *map(gradient_name, dropped))
+        self._following.follow()
+        self._gradients.drop(self._following.handles if names is None else names)
 
     def state_dict(self) -> OrderedDict[str, Tensor]:
         """Fetches parameters and buffers, as torch's state_dict of the model has them."""
+        self._following.follow()
         own = self._names_of_state()
         found = self.fetch(dict.fromkeys(own.values()))
         return OrderedDict((name, found[kept]) for name, kept in own.items())
@@ -191,6 +204,8 @@ class RemoteNetwork:
         """As torch's; also returns what is missing and what wasn't expected."""
         result = without_values(self.model).load_state_dict(
             {name: tensor.to("meta") for name, tensor in state.items()}, strict)
+        self._following.settings.forgive()
+        self._following.follow()
         own, kept = self._names_of_state(), self.model.state_dict()
         self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
                   if name in own})
@@ -220,26 +235,57 @@ class RemoteNetwork:
     # What the package's other modules use.
 
     def run_backward(self, tape: str, gradients: dict[str, Any], inputs: list[str],
-                     variant: Variant | None) -> Run | None:
+                     parameters: list[str], zero: list[str]) -> Run | None:
         """Sends a backward, and waits for it if gradients of inputs are wanted.
 
-        `variant` is that whose parameters' gradients are added to the session's, None
-        where none are.
+        Those of `parameters` are added to the session's, unless there are none. `zero` are
+        the program's other parameters: a gradient that the server makes of them is dropped.
         """
-        self._note_gradients(variant.imported.trainable if variant else ())
-        keywords: Any = dict(input_gradients=inputs, leave_parameters=variant is None,
+        made = sorted(set(zero) - self._gradients.names()) if parameters and zero else []
+        self._gradients.note(parameters)
+        keywords: Any = dict(input_gradients=inputs, leave_parameters=not parameters,
                              retain=True)
+        found = None
         if inputs:
-            return self.pipeline.call(self.session.backward, tape, gradients, **keywords)
-        self.pipeline.send(self.session.backward, tape, gradients, **keywords)
-        return None
+            found = self.pipeline.call(self.session.backward, tape, gradients, **keywords)
+        else:
+            self.pipeline.send(self.session.backward, tape, gradients, **keywords)
+        if made:
+            self.pipeline.send(self.session.drop, *map(gradient_name, made))
+        return found
+
+    def has_gradient(self, parameter: str) -> bool:
+        return parameter in self._gradients.names()
+
+    def handle(self, name: str) -> RemoteParameter | None:
+        return self._following.handles.get(name)
+
+    def drop_states(self, names: Iterable[str], but: Container[str] = ()) -> None:
+        """Drops what optimizers have the session keep for the parameters, but for the tensors
+        named."""
+        self._drop_beside(names, lambda key: key.endswith("#gradient") or key in but)
+
+    def replace(self, tensors: Mapping[str, Tensor]) -> None:
+        """Puts parameters and buffers in place of such that had the names, if any."""
+        if tensors:
+            self.put(tensors)
+            self._drop_beside(tensors, lambda key: False)
+            self._gradients.lose(tensors)
+
+    def _drop_beside(self, names: Iterable[str], stays: Callable[[str], bool]) -> None:
+        wanted = {f"{name}#" for name in names}
+        kept = self.pipeline.call(self.session.tensors)
+        dropped = [key for key in kept
+                   if key[:key.find("#") + 1] in wanted and not stays(key)]
+        if dropped:
+            self.pipeline.call(self.session.drop, *dropped)
 
     def send_update(self, update: Update) -> None:
-        self._forget_gradients(update)
+        self._gradients.forget(update)
         self.pipeline.send(self.session.update, update)
 
     def submit_update(self, update: Update) -> Future[Updated]:
-        self._forget_gradients(update)
+        self._gradients.forget(update)
         return self.pipeline.submit(self.session.update, update)
 
     def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
@@ -259,7 +305,7 @@ class RemoteNetwork:
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,
             recompute=self.recompute)
-        self._note_gradients(trainable)
+        self._gradients.note(trainable)
         return future
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
@@ -268,6 +314,7 @@ class RemoteNetwork:
         if loss not in _LOSSES:
             raise invalid("INVALID_ENUM", "loss", loss, " or ".join(_LOSSES))
         *args_of_model, target = args
+        self._following.follow()
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         variant = self._variants.find(
             inputs, constants, Loss(loss, tuple(attributes.items())))
@@ -279,18 +326,6 @@ class RemoteNetwork:
         if dtype is not None and dtype not in _DTYPES:
             raise invalid("DTYPE_MISMATCH", "autocast", dtype, "torch.bfloat16")
         return _DTYPES[dtype or self._dtype]
-
-    def _note_gradients(self, names: Iterable[str]) -> None:
-        if self._with_gradient is not None:
-            self._with_gradient.update(names)
-
-    def _forget_gradients(self, update: Update) -> None:
-        """Follows what an update does with gradients; one that may be skipped drops them."""
-        if update.skip_nonfinite:
-            self._with_gradient = None
-        elif not update.keep_gradients and self._with_gradient is not None:
-            self._with_gradient.difference_update(
-                *(group.parameters for group in update.groups))
 
     def _names_of_state(self) -> dict[str, str]:
         """Returns the names in torch's state_dict, and those in the session: a tied
@@ -308,7 +343,7 @@ class RemoteNetwork:
                 "session", f"'{min(taken)}', which it has already",
                 "a session of its own for each network, or put=False"))
         self.put({name: tensor.detach() for name, tensor in tensors.items()})
-        self._with_gradient = set()
+        self._gradients.reset()
 
 
 def _loss_of(run: Run) -> float:

@@ -21,6 +21,14 @@ class RemoteParameter:
         self.name = name
         self._tensor = tensor
 
+    def stands_for(self, tensor: torch.Tensor) -> bool:
+        return self._tensor is tensor
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the network still has the parameter, and not another one in its place."""
+        return self.network.handle(self.name) is self
+
     @property
     def shape(self) -> torch.Size:
         return self._tensor.shape

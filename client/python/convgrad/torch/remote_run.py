@@ -31,14 +31,19 @@ class Forward:
     def outputs(self) -> tuple[Tensor, ...]:
         """Returns the program's outputs, differentiable where torch would have them so."""
         trains = bool(self.variant.imported.trainable)
-        wanted = trains or any(x.requires_grad for x in self.inputs.values())
-        if not torch.is_grad_enabled() or not wanted:
+        if not torch.is_grad_enabled() or all(self.are_constant()):
             return self.run("")
         # The node of a view tells in a backward whether parameters' gradients are wanted.
         leaf = torch.empty(0, requires_grad=trains)
         outputs: tuple[Tensor, ...] = _Differentiable.apply(
             self, leaf.view_as(leaf), *self.inputs.values())
         return outputs
+
+    def are_constant(self) -> list[bool]:
+        """Returns which outputs depend on nothing that takes a gradient."""
+        wanted = {name for name, x in self.inputs.items() if x.requires_grad}
+        wanted.update(self.variant.imported.trainable)
+        return [not wanted & sources for sources in self.variant.imported.sources]
 
     def run(self, tape: str) -> tuple[Tensor, ...]:
         network = self.network
@@ -61,6 +66,8 @@ class _Differentiable(torch.autograd.Function):
         ctx.tape = call.network.tapes.new_name()
         ctx.inputs = [(name, x.dtype, x.device) for name, x in call.inputs.items()]
         outputs = call.run(ctx.tape)
+        ctx.mark_non_differentiable(
+            *(y for y, is_constant in zip(outputs, call.are_constant()) if is_constant))
         # Freed by torch when it would free what a backward of its own needs.
         ctx.save_for_backward(call.network.tapes.token(ctx.tape))
         ctx.set_materialize_grads(False)
@@ -76,19 +83,38 @@ class _Differentiable(torch.autograd.Function):
         variant: Variant = ctx.variant
         given = {name: gradient.float() for name, gradient in zip(
             variant.outputs, gradients) if gradient is not None}
+        sources = variant.sources(given)
         wanted = [name for (name, _, _), needs in zip(ctx.inputs, ctx.needs_input_grad[2:])
-                  if needs]
-        trains = ctx.needs_input_grad[1] and _TORCH._C._will_engine_execute_node(
-            ctx.next_functions[0][0])
+                  if needs and name in sources]
+        parameters: list[str] = []
+        if ctx.needs_input_grad[1] and _TORCH._C._will_engine_execute_node(
+                ctx.next_functions[0][0]):
+            parameters = _trained(network, variant, sources)
         found: list[Tensor | None] = [None] * len(ctx.inputs)
-        if given and (wanted or trains):
-            run = network.run_backward(ctx.tape, arrays_of(given), wanted,
-                                       variant if trains else None)
+        if wanted or parameters:
+            left = [name for name in variant.imported.trainable if name not in parameters]
+            run = network.run_backward(ctx.tape, arrays_of(given), wanted, parameters, left)
             for i, (name, dtype, device) in enumerate(ctx.inputs):
                 if run is not None and name in wanted:
                     like = torch.empty(0, device=device)
                     found[i] = _taken(run, gradient_name(name), like).to(dtype)
         return None, None, *found
+
+
+def _trained(network: RemoteNetwork, variant: Variant, sources: set[str]) -> list[str]:
+    """Returns the parameters among the sources whose gradients torch would add now."""
+    found = []
+    for name in variant.imported.trainable:
+        handle = network.handle(name)
+        if name not in sources:
+            continue
+        if handle is not None and handle.requires_grad:
+            found.append(name)
+        elif network.has_gradient(name):
+            raise unimplemented(
+                f"parameters.{name}.requires_grad", "False since the forward, and a gradient",
+                "requires_grad_(False) before the forward, or zero_grad() before the backward")
+    return found
 
 
 def arrays_of(tensors: dict[str, Tensor]) -> dict[str, Any]:

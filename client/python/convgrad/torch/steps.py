@@ -26,6 +26,8 @@ class Value:
     name: str
     memory: int
     """Equal for tensors that are views of one another."""
+    branch: int = 0
+    """Differs between tensors that share memory or don't, as torch's contiguous() decides."""
     is_single: bool = False
     """Whether it is known to have one element for each channel of a sample."""
     kind: str = "a result"
@@ -187,6 +189,11 @@ def same(to: Importer, x: Value) -> Value:
 
 def copied(to: Importer, x: Value, **_: Any) -> Value:
     return to.copy(x)
+
+
+def contiguous(to: Importer, x: Value, **_: Any) -> Value:
+    """Torch returns `x` itself or a copy. The layout at run time decides."""
+    return to.branch(x)
 
 
 def size(to: Importer, x: Value, dim: int | None = None) -> Size:

@@ -14,20 +14,14 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
-from convgrad.errors import Unimplemented, invalid, unimplemented
+from convgrad.errors import Unimplemented, invalid
+from convgrad.torch.effects import check_callers, forwards_of_functions, no_functions, unchanged
+from convgrad.torch.functional import autocast_dtype
+from convgrad.torch.refusals import named, refuse
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_DTYPES = (torch.float32, torch.int64)
 _MODULE = "convgrad_module"
-
-
-def named(module: nn.Module, path: str) -> str:
-    """Returns how errors call a module."""
-    return f"{path or 'the model'} ({type(module).__name__})"
-
-
-def refuse(where: str, found: object, expected: str) -> Unimplemented:
-    return unimplemented(f"model.{where}", found, expected)
 
 
 def check_model(model: nn.Module) -> None:
@@ -66,7 +60,8 @@ def trace(model: nn.Module, constants: Mapping[str, Any]) -> torch.fx.Graph:
     """
     tracer = _Tracer()
     try:
-        return tracer.trace(model, dict(constants) or None)
+        with unchanged(model), no_functions(), torch.enable_grad():
+            return tracer.trace(model, dict(constants) or None)
     except Unimplemented:
         raise
     except Exception as error:  # of torch.fx, and whatever a forward does with a Proxy
@@ -102,6 +97,8 @@ class _Tracer(torch.fx.Tracer):
     def __init__(self) -> None:
         super().__init__()
         self._paths = [""]
+        self._autocast = autocast_dtype(torch.empty(0))
+        self._forwards = forwards_of_functions()
         self.failed_path = ""
         """Of the innermost module whose forward has raised."""
 
@@ -119,9 +116,23 @@ class _Tracer(torch.fx.Tracer):
         return _Proxy(node, self)
 
     def create_node(self, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        self._check_node()
         node = super().create_node(*args, **kwargs)
         node.meta[_MODULE] = self._paths[-1]
         return node
+
+    def _check_node(self) -> None:
+        """Refuses what a forward sets for some of its calls, which no program says."""
+        check_callers(self._forwards, trace.__code__)
+        if torch.is_grad_enabled() and autocast_dtype(torch.empty(0)) == self._autocast:
+            return
+        path = self._paths[-1]
+        where = named(self.root.get_submodule(path), path)
+        if not torch.is_grad_enabled():
+            raise refuse(where, "torch.no_grad() inside a forward",
+                         "requires_grad_(False) of what isn't trained")
+        raise refuse(where, "autocast inside a forward",
+                     "autocast around the whole network, or remote(..., dtype=torch.bfloat16)")
 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[
@@ -153,9 +164,16 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 def without_values(model: nn.Module) -> nn.Module:
     """Returns a copy of the model whose tensors have shapes alone."""
     memo: dict[int, Any] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"),
-                                           parameter.requires_grad)
-    for buffer in model.buffers():
-        memo[id(buffer)] = torch.empty_like(buffer, device="meta")
+    for tensor in (*model.parameters(), *model.buffers()):
+        memo[id(tensor)] = without_value(tensor)
     return copy.deepcopy(model, memo)
+
+
+def without_value(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns a parameter or a tensor that has a shape alone."""
+    inference_mode: Any = torch.inference_mode
+    with inference_mode(False):  # in it tensors count no versions
+        empty = torch.empty_like(tensor, device="meta")
+        if isinstance(tensor, nn.Parameter):
+            return nn.Parameter(empty, tensor.requires_grad)
+        return empty

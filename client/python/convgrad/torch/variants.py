@@ -10,6 +10,8 @@ from torch import nn
 
 from convgrad.torch.importing import Imported, Loss, import_model
 from convgrad.torch.pipeline import Pipeline
+from convgrad.torch.settings import Settings
+from convgrad.torch.tracing import check_model
 
 
 @dataclass(frozen=True)
@@ -23,27 +25,30 @@ class Variant:
     def outputs(self) -> list[str]:
         return list(self.imported.program.message.outputs)
 
+    def sources(self, outputs: Iterable[str]) -> set[str]:
+        """Returns the inputs and parameters that the outputs depend on."""
+        by_name = dict(zip(self.outputs, self.imported.sources))
+        return set().union(*(by_name[name] for name in outputs))
+
 
 class Variants:
     """Imports and loads programs when they are first asked for. Owned by one thread."""
 
-    def __init__(self, model: nn.Module, pipeline: Pipeline) -> None:
+    def __init__(self, model: nn.Module, settings: Settings, pipeline: Pipeline) -> None:
         self._model = model
+        self._settings = settings
         self._pipeline = pipeline
-        self._modules = tuple(model.modules())
-        self._parameters = tuple(model.parameters())
         self._variants: dict[Any, Variant] = {}
         self._loaded: set[str] = set()
 
     def find(self, inputs: Iterable[str], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
-        """Returns the program for the modules' modes and the parameters' requires_grad, as
-        they are now; `inputs` are the names of the forward's tensors."""
+        """Returns the program for what the model was set to at the last look; `inputs` are
+        the names of the forward's tensors."""
         names = tuple(inputs)
-        key = (names, tuple(constants.items()), loss,
-               tuple(module.training for module in self._modules),
-               tuple(parameter.requires_grad for parameter in self._parameters))
+        key = (names, tuple(constants.items()), loss, self._settings.key)
         if key not in self._variants:
+            check_model(self._model)
             imported = import_model(self._model, names, constants, loss)
             name = f"program-{imported.program.digest()[:32]}"
             if name not in self._loaded:
