@@ -1,0 +1,192 @@
+"""A remote network whose model is changed after the first call: followed, or refused."""
+
+import types
+
+import pytest
+import torch
+from small_networks import integers
+from torch import nn
+
+import convgrad
+from convgrad.torch import optim
+
+X = integers(6, 2, 4, 4)
+
+
+class Plain(nn.Module):
+    """With everything that a trainer changes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(2, 4, 3, padding=1)
+        self.bn = nn.BatchNorm2d(4)
+        self.drop = nn.Dropout(0.0)
+        self.head = nn.Linear(64, 3)
+        self.options = types.SimpleNamespace(scales=[1], skips=False)
+        self.negative_slope = 0.1
+
+    def forward(self, x):
+        y = self.bn(self.conv(x))
+        y = nn.functional.leaky_relu(y, self.negative_slope)
+        if not self.options.skips:
+            y = torch.sigmoid(y)
+        for _ in self.options.scales:
+            y = y + y
+        return self.head(self.drop(y).flatten(1))
+
+
+def assert_same(net, model, x=X):
+    found, expected = net(x), model(x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    return found, expected
+
+
+def both(make_remote):
+    model = Plain()
+    net = make_remote(model)
+    assert_same(net, model)
+    return net, model
+
+
+def set_hyperparameters(m):
+    m.bn.momentum, m.bn.eps = 0.5, 0.1
+
+
+def set_head(m):
+    torch.manual_seed(3)
+    m.head = nn.Linear(64, 7)
+
+
+def set_weight(m):
+    m.head.weight = nn.Parameter(torch.full((3, 64), 0.25))
+
+
+def set_statistics(m):
+    m.bn.running_mean = torch.full((4,), 2.0)
+
+
+def set_block(m):
+    torch.manual_seed(4)
+    m.drop = nn.Sequential(nn.ReLU(), nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))
+
+
+def no_head(m):
+    m.head = nn.Identity()
+
+
+@pytest.mark.parametrize("change", [
+    set_hyperparameters, set_head, set_weight, set_statistics, no_head,
+    lambda m: setattr(m, "negative_slope", 0.5),
+    lambda m: setattr(m.options, "skips", True), lambda m: m.options.scales.append(2),
+    lambda m: setattr(m, "bn", nn.Identity()),
+    set_block,
+    lambda m: setattr(m.bn, "track_running_stats", False)])
+def test_changes_after_a_call(make_remote, change):
+    net, model = both(make_remote)
+    for one in (net.model, model):
+        change(one)
+    assert_same(net, model)
+    assert_same(net, model)
+    assert_same(net.eval(), model.eval())
+    state, expected = net.state_dict(), model.state_dict()
+    assert list(state) == list(expected)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(state[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_that_is_changed(make_remote):
+    net, _ = both(make_remote)
+    net.model.drop.p = 1.0
+    assert torch.equal(net(X), net(X * 2))  # the head's bias alone
+    net.model.drop.p = 0.0
+    assert not torch.equal(net(X), net(X * 2))
+
+
+def test_a_new_head_is_trained(make_remote):
+    """As transfer learning does it: freeze, another head, an optimizer for it."""
+    net, model = both(make_remote)
+    old = [(net, optim.SGD(net.parameters(), lr=0.1, momentum=0.9)),
+           (model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))]
+    for one, optimizer in old:
+        one(X).square().mean().backward()
+        optimizer.step()
+    for one, m in ((net, net.model), (model, model)):
+        m.requires_grad_(False)
+        set_head(m)
+        assert {n for n, p in one.named_parameters() if p.requires_grad} == {
+            "head.weight", "head.bias"}
+    new = [(net, optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1,
+                           momentum=0.9)),
+           (model, torch.optim.SGD(model.head.parameters(), lr=0.1, momentum=0.9))]
+    assert not {name for name in net.gradients() if name.startswith("head")}
+    for _ in range(3):
+        for one, optimizer in new:
+            optimizer.zero_grad()
+            one(X).square().mean().backward()
+            optimizer.step()
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_an_optimizer_whose_parameter_is_replaced(make_remote):
+    net, model = both(make_remote)
+    pairs = [(net, net.model, optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1)),
+             (model, model, torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1))]
+    for one, m, optimizer in pairs:
+        set_head(m)
+        one(X).square().mean().backward()
+        optimizer.step()
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_settings_that_come_back_are_known(make_remote):
+    net, model = both(make_remote)
+    programs = net.session.number
+    for _ in range(3):
+        for slope in (0.1, 0.7):
+            net.model.negative_slope = model.negative_slope = slope
+            with torch.no_grad():
+                assert_same(net.eval(), model.eval())
+                assert_same(net.train(), model.train())
+    # Twelve runs, six of which update statistics, and a program for each setting.
+    assert net.session.number == programs + 6 + 3
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda m: nn.init.zeros_(m.head.weight),
+     r"head\.weight: found a change in place"),
+    (lambda m: m.bn.reset_running_stats(), r"bn\.running_mean: found a change in place"),
+    (lambda m: m.conv.register_forward_hook(lambda *_: None), r"conv \(Conv2d\): found a hook"),
+    (lambda m: m.head.weight.register_hook(lambda g: g), r"head\.weight: found a hook"),
+    (lambda m: setattr(m, "head", nn.LazyLinear(3)), r"head \(LazyLinear\)"),
+    (lambda m: setattr(m, "extra", m.head) or delattr(m, "head"),
+     r"extra\.weight: found a tensor without values")])
+def test_changes_that_are_refused(make_remote, change, words):
+    net, _ = both(make_remote)
+    change(net.model)
+    for _ in range(2):
+        with pytest.raises(convgrad.Unimplemented, match=words):
+            net(X)
+
+
+def test_a_new_module_of_another_dtype(make_remote):
+    net, _ = both(make_remote)
+    net.model.head = nn.Linear(64, 3).double()
+    for _ in range(2):
+        with pytest.raises(convgrad.InvalidArgument, match=r"head\.weight\.dtype: .*float64"):
+            net(X)
+
+
+def test_values_that_are_loaded_after_a_change_in_place(make_remote):
+    net, model = both(make_remote)
+    nn.init.zeros_(net.model.head.weight)
+    net.load_state_dict(model.state_dict())
+    assert_same(net.eval(), model.eval())
+
+
+def test_the_model_itself_stays(make_remote):
+    net, _ = both(make_remote)
+    with pytest.raises(AttributeError):
+        net.model = Plain()
