@@ -103,18 +103,18 @@ class _Differentiable(torch.autograd.Function):
 
 def _trained(network: RemoteNetwork, variant: Variant, sources: set[str]) -> list[str]:
     """Returns the parameters among the sources whose gradients torch would add now."""
-    found = []
-    for name in variant.imported.trainable:
-        handle = network.handle(name)
-        if name not in sources:
-            continue
-        if handle is not None and handle.requires_grad:
-            found.append(name)
-        elif network.has_gradient(name):
-            raise unimplemented(
-                f"parameters.{name}.requires_grad", "False since the forward, and a gradient",
-                "requires_grad_(False) before the forward, or zero_grad() before the backward")
-    return found
+    reached = [name for name in variant.imported.trainable if name in sources]
+    frozen = [name for name in reached for handle in [network.handle(name)]
+              if handle is None or not handle.requires_grad]
+    trained = [name for name in reached if name not in frozen]
+    # The server adds all of them or none. What it makes anew is dropped again.
+    changed = [name for name in frozen if trained and network.has_gradient(name)]
+    if changed:
+        raise unimplemented(
+            f"parameters.{changed[0]}.requires_grad",
+            "False since the forward, beside others that get gradients, and a gradient",
+            "requires_grad_(False) before the forward, or zero_grad() before the backward")
+    return trained
 
 
 def arrays_of(tensors: dict[str, Tensor]) -> dict[str, Any]:

@@ -1,0 +1,212 @@
+"""What a forward may do in Python and in place, and which of it is refused by name."""
+
+import copy
+import pickle
+import random
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from small_networks import OfIntegers, integers, make
+from test_remote_import import Module, import_, steps_of
+from torch import nn
+
+import convgrad
+from convgrad.torch import optim
+
+
+def chain(self, x):
+    h = self.conv(x)
+    h.add_(x).relu_()
+    return h
+
+
+def longer(self, x):
+    h = self.conv(x)
+    g = F.relu(h.mul_(x), inplace=True)
+    g.add_(x).sigmoid_()
+    return h + g
+
+
+def by_operator(self, x):
+    h = g = self.conv(x)
+    g += x
+    g.relu_()
+    h *= x
+    return g
+
+
+def of_contiguous(self, x):
+    y = self.conv(x).contiguous()
+    return y.relu_().add_(x)
+
+
+@pytest.mark.parametrize("forward", [chain, longer, by_operator, of_contiguous])
+def test_calls_in_place(make_remote, forward):
+    model = Module(forward, conv=nn.Conv2d(3, 3, 1))
+    net = make_remote(model)
+    x = integers(2, 3, 4, 4)
+    with torch.no_grad():
+        torch.testing.assert_close(net(x), model(x), rtol=1e-5, atol=1e-5)
+    if forward is not chain:
+        return  # Torch has no gradients of what was changed in place after a relu.
+    for one in (net, model):
+        one(x).square().sum().backward()
+    torch.testing.assert_close(net.gradients()["conv.weight"], model.conv.weight.grad,
+                               rtol=1e-4, atol=1e-3)
+
+
+def test_what_contiguous_may_share(make_remote):
+    def change_copy(self, x):
+        h = self.conv(x)
+        y = h.contiguous()
+        y.relu_()
+        return h
+
+    def change_original(self, x):
+        h = self.conv(x)
+        y = h.contiguous()
+        h.relu_()
+        return y
+
+    for forward in (change_copy, change_original):
+        with pytest.raises(convgrad.Unimplemented, match="changed in place since"):
+            import_(Module(forward, conv=nn.Conv2d(3, 3, 1)))
+    plain = Module(lambda self, x: self.conv(x).contiguous() + self.conv(x),
+                   conv=nn.Conv2d(3, 3, 1))
+    assert [step[1] for step in steps_of(import_(plain))] == ["conv", "conv", "add"]
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_running_statistics_that_are_tracked_no_more(make_remote, momentum):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, momentum=momentum))
+    x = torch.randn(4, 3, 6, 6)
+    model(x)
+    model[1].track_running_stats = False
+    net = make_remote(model)
+    for _ in range(2):
+        torch.testing.assert_close(net(x), model(x), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net.eval()(x), model.eval()(x), rtol=1e-4, atol=1e-5)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(net.state_dict()[name], tensor), name
+
+
+class Reverse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+class Doubled(Reverse):
+    @staticmethod
+    def forward(ctx, x):
+        return x + x
+
+
+doubled = Doubled.apply
+
+
+class Counts(nn.Module):
+    def __init__(self, change):
+        super().__init__()
+        self.register_buffer("n", torch.zeros(()))
+        self.calls, self.seen = 0, []
+        self.change = change
+
+    def forward(self, x):
+        self.change(self)
+        return torch.relu(x)
+
+
+def without_gradient(self, x):
+    with torch.no_grad():
+        y = torch.relu(x)
+    return torch.sigmoid(y)
+
+
+def in_bfloat16(self, x):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return self.conv(x)
+
+
+class Frozen(nn.Module):
+    @torch.no_grad()
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def count_in_place(module):
+    module.n += 1
+
+
+def count_anew(module):
+    module.n = module.n + 1
+
+
+def count(module):
+    module.calls += 1
+
+
+@pytest.mark.parametrize("model, words", [
+    (Module(lambda self, x: torch.relu(Reverse.apply(x))), "autograd.Function Reverse"),
+    (Module(lambda self, x: torch.relu(Doubled.apply(x))), "autograd.Function Doubled"),
+    (Module(lambda self, x: torch.relu(doubled(x))), "autograd.Function Doubled"),
+    (Module(without_gradient), r"the model \(Module\): found torch\.no_grad\(\)"),
+    (Module(lambda self, x: torch.sigmoid(self.f(x)), f=Frozen()), r"f \(Frozen\): .*no_grad"),
+    (Module(in_bfloat16, conv=nn.Conv2d(3, 3, 1)), "autocast inside a forward"),
+    (nn.Sequential(Counts(count_in_place)), r"0 \(Counts\): found 'n', which its forward"),
+    (nn.Sequential(Counts(count_anew)), r"0 \(Counts\): found 'n'"),
+    (nn.Sequential(Counts(count)), r"0 \(Counts\): found 'calls'"),
+    (nn.Sequential(Counts(lambda m: m.seen.append(1))), r"0 \(Counts\): found 'seen'"),
+    (nn.Sequential(Counts(lambda m: setattr(m, "last", 1))), r"0 \(Counts\): found 'last'"),
+    (nn.Sequential(Counts(lambda m: random.random() < 0.5)), "random numbers"),
+    (nn.Sequential(Counts(lambda m: np.random.rand())), "random numbers"),
+    (nn.Sequential(Counts(lambda m: torch.rand(()).item())), "random numbers")])
+def test_what_a_program_would_not_do(model, words):
+    with pytest.raises(convgrad.Unimplemented, match=words):
+        import_(copy.deepcopy(model), ("input",) if type(model) is nn.Sequential else ("x",))
+
+
+def test_what_stays_outside_of_the_forward(make_remote):
+    """Gradient modes, autocast and Functions around a network are torch's."""
+    model, x = OfIntegers(), integers(3, 2, 6, 6, most=2)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            net = make_remote(model)
+            torch.testing.assert_close(net(x), model(x), rtol=0, atol=0)
+        x.requires_grad_()
+        y, expected = Reverse.apply(net(x)), Reverse.apply(model(x))
+        torch.testing.assert_close(y, expected, rtol=0, atol=0)
+        (gx,) = torch.autograd.grad(y.sum(), x)
+        torch.testing.assert_close(gx, torch.autograd.grad(expected.sum(), x)[0])
+        x = x.detach()
+    state = random.getstate()
+    import_(nn.Sequential(nn.ReLU(), nn.Dropout(0.5)), ("input",))
+    assert random.getstate() == state
+    own = torch.autograd.Function.__dict__.get("apply")
+    import_(Module(lambda self, x: torch.relu(x)))
+    assert torch.autograd.Function.__dict__.get("apply") is own
+
+
+def test_copies_and_pickles(make_remote):
+    net = make_remote(OfIntegers())
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    for copies in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(convgrad.Unimplemented, match=r"network: .*net\.state_dict\(\)"):
+            copies(net)
+    for one in (optimizer, next(net.parameters())):
+        with pytest.raises(convgrad.Unimplemented, match=r"network: .*net\.state_dict\(\)"):
+            copy.deepcopy(one)
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="PyTorch 1")
+def test_compiling(make_remote):
+    net = make_remote(make("Vgg"))
+    for compiled in (torch.compile(net), torch.compile(lambda x: net(x) * 2)):
+        with pytest.raises(convgrad.Unimplemented, match=r"torch\.compile: found a remote"):
+            compiled(torch.zeros(4, 3, 16, 16))

@@ -1,0 +1,146 @@
+"""What the server keeps for an optimizer: whose it is, when it begins anew, what is refused."""
+
+import copy
+
+import pytest
+import torch
+from test_remote_optim import X, Y, assert_states, model_of, step
+
+import convgrad
+from convgrad.torch import optim, remote
+
+
+def pairs(make_remote):
+    model = model_of()
+    return (make_remote(model), optim), (model, torch.optim)
+
+
+@pytest.mark.parametrize("first, second", [
+    ("SGD", "SGD"), ("Adam", "Adam"), ("Adam", "AdamW"), ("SGD", "AdamW")])
+def test_a_new_optimizer_begins_anew(make_remote, first, second):
+    ours, theirs = pairs(make_remote)
+    for net, library in (ours, theirs):
+        for kind in (first, second, first):
+            settings = dict(lr=0.1, momentum=0.9) if kind == "SGD" else dict(lr=0.01)
+            optimizer = getattr(library, kind)(net.parameters(), **settings)
+            assert not optimizer.state_dict()["state"]
+            for _ in range(3):
+                step(net, optimizer)
+    assert_states(ours[0].state_dict(), theirs[0].state_dict(), 1e-4, 1e-5)
+
+
+def test_an_optimizer_that_was_superseded(make_remote):
+    net = make_remote(model_of())
+    handles = list(net.parameters())
+    old, other = optim.SGD(handles[:2], momentum=0.9), optim.SGD(handles[2:], momentum=0.9)
+    new = optim.SGD(handles[1:2])
+    step(net, new)
+    step(net, other)
+    for use in (old.step, old.state_dict, old.submit_step,
+                lambda: old.load_state_dict(new.state_dict()),
+                lambda: net.train_step(X, Y, optimizer=old)):
+        with pytest.raises(convgrad.FailedPrecondition,
+                           match=r"a later optimizer for '0\.bias'"):
+            use()
+    step(net, new)
+
+
+@pytest.mark.parametrize("kind, settings", [
+    ("SGD", dict(lr=0.1, momentum=0.9)), ("Adam", dict(lr=0.01))])
+def test_a_resumed_training_goes_on_with_the_states(client, kind, settings):
+    torch.manual_seed(0)
+    model = model_of()
+    theirs = getattr(torch.optim, kind)(model.parameters(), **settings)
+    with client.session(keep_open=True) as session:
+        net = remote(model, session)
+        optimizer = getattr(optim, kind)(net.parameters(), **settings)
+        for _ in range(3):
+            step(net, optimizer)
+            step(model, theirs)
+        net.wait()
+    with client.session(resume=session.id) as session:
+        net = remote(model_of(seed=5), session, put=False)
+        optimizer = getattr(optim, kind)(net.parameters(), resume=True, **settings)
+        for _ in range(3):
+            step(net, optimizer)
+            step(model, theirs)
+        assert_states(net.state_dict(), model.state_dict(), 1e-4, 1e-5)
+        anew = getattr(optim, kind)(net.parameters(), **settings)
+        assert not anew.state_dict()["state"]
+
+
+def test_a_state_that_is_loaded_is_all_there_is(make_remote):
+    """As learning rate finders do it: states before the first step come back."""
+    ours, theirs = pairs(make_remote)
+    for net, library in (ours, theirs):
+        optimizer = library.Adam([{"params": [p]} for p in net.parameters()], lr=0.05)
+        fresh = copy.deepcopy(optimizer.state_dict())
+        weights = copy.deepcopy(net.state_dict())
+        for _ in range(3):
+            step(net, optimizer)
+        optimizer.load_state_dict(fresh)
+        net.load_state_dict(weights)
+        assert not optimizer.state_dict()["state"]
+        for _ in range(2):
+            step(net, optimizer)
+        part = optimizer.state_dict()
+        del part["state"][1]
+        optimizer.load_state_dict(part)
+        assert set(optimizer.state_dict()["state"]) == {0, 2, 3}
+        step(net, optimizer)
+    assert_states(ours[0].state_dict(), theirs[0].state_dict(), 1e-4, 1e-5)
+
+
+def test_a_group_that_is_added_begins_anew(make_remote):
+    ours, theirs = pairs(make_remote)
+    for net, library in (ours, theirs):
+        parameters = list(net.parameters())
+        step(net, library.SGD(parameters, lr=0.1, momentum=0.9))
+        optimizer = library.SGD(parameters[:2], lr=0.1, momentum=0.9)
+        step(net, optimizer)
+        optimizer.add_param_group({"params": parameters[2:]})
+        step(net, optimizer)
+    assert_states(ours[0].state_dict(), theirs[0].state_dict(), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("kind, settings, words", [
+    ("SGD", dict(lr=-1), "lr: found -1"), ("SGD", dict(momentum=-0.1), "momentum: found -0.1"),
+    ("SGD", dict(weight_decay=-1), "weight_decay"), ("SGD", dict(nesterov=True), "nesterov"),
+    ("SGD", dict(nesterov=True, momentum=0.9, dampening=0.1), "nesterov"),
+    ("Adam", dict(lr=-1), "lr: found -1"), ("Adam", dict(betas=(0.9, 1.0)), "betas: found 1.0"),
+    ("AdamW", dict(betas=(-0.1, 0.9)), "betas: found -0.1"), ("AdamW", dict(eps=-1), "eps")])
+def test_settings_that_torch_refuses(make_remote, kind, settings, words):
+    net = make_remote(model_of())
+    with pytest.raises(ValueError, match=words):
+        getattr(optim, kind)(net.parameters(), **settings)
+    with pytest.raises(ValueError):
+        getattr(torch.optim, kind)(model_of().parameters(), **{"lr": 0.1} | settings)
+
+
+def test_states_that_would_be_lost(make_remote):
+    net, model = make_remote(model_of()), model_of()
+    theirs = torch.optim.Adam(model.parameters(), lr=0.01, amsgrad=True)
+    step(model, theirs)
+    ours = optim.Adam(net.parameters(), lr=0.01)
+    step(net, ours)
+    before = ours.state_dict()
+    state = theirs.state_dict()
+    with pytest.raises(convgrad.Unimplemented, match="param_groups.amsgrad: found True"):
+        ours.load_state_dict(state)
+    state["param_groups"][0]["amsgrad"] = False
+    with pytest.raises(convgrad.Unimplemented, match=r"state\[0\]: found max_exp_avg_sq"):
+        ours.load_state_dict(state)
+    decoupled = copy.deepcopy(before)
+    decoupled["param_groups"][0]["decoupled_weight_decay"] = True
+    with pytest.raises(convgrad.Unimplemented, match="decoupled_weight_decay: found True"):
+        ours.load_state_dict(decoupled)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    step(model, sgd)
+    with pytest.raises(convgrad.Unimplemented, match=r"state\[0\]: found momentum_buffer"):
+        ours.load_state_dict(sgd.state_dict())
+    for i, entries in before["state"].items():
+        for name, tensor in entries.items():
+            assert torch.equal(ours.state_dict()["state"][i][name], tensor)
+    ours.param_groups[0]["amsgrad"] = True
+    with pytest.raises(convgrad.Unimplemented, match="param_groups.amsgrad"):
+        ours.step()
