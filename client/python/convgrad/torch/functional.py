@@ -25,10 +25,10 @@ torch.fx.wrap("apply")
 
 def autocast_dtype(input: Tensor) -> torch.dtype | None:
     """Returns what autocast asks for on the input's device, None where it is off."""
-    if hasattr(torch, "getautocast_dtype"):  # PyTorch 2.4; torch.compile knows no others
+    if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4; torch.compile knows no others
         modern: Any = torch
         device = "cuda" if input.is_cuda else "cpu"
-        return modern.getautocast_dtype(device) if modern.is_autocast_enabled(device) else None
+        return modern.get_autocast_dtype(device) if modern.is_autocast_enabled(device) else None
     if input.is_cuda:
         return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
     return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None

@@ -190,7 +190,6 @@ class RemoteNetwork:
 
     def zero_grad(self, names: Iterable[str] | None = None) -> None:
         """Drops gradients: all, or those of the parameters named."""
-        self._following.follow()
         self._gradients.drop(self._following.handles if names is None else names)
 
     def state_dict(self) -> OrderedDict[str, Tensor]:
