@@ -55,8 +55,8 @@ def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = t
 
     `server` is a client, which opens a session for the network, or a session. Parameters and
     buffers are copied into it under their own names; `put=False` leaves those that it
-    has, as after resuming it; an optimizer with `resume=True` goes on likewise. `dtype=torch.bfloat16` computes activations in bf16, as
-    autocast does for single calls; parameters and their gradients stay float32.
+    has, as after resuming it; an optimizer with `resume=True` goes on likewise.
+    `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single calls; parameters and their gradients stay float32.
     `recompute=True` has backwards compute activations again that the server would keep: less
     memory there, more time, the same bits.
 
@@ -84,8 +84,8 @@ class RemoteNetwork:
 
     Called as the model is. `model` is the model without its values. What is changed there
     holds for the next call: modes, requires_grad, attributes, modules. A new module's tensors
-    are put on the server then, and only their shapes stay in the module. A backward whose inputs
-    need no gradient, and an update, are sent and not waited for; what becomes of them is
+    are put on the server then, and only their shapes stay in the module. A backward whose
+    inputs need no gradient, and an update, are sent and not waited for; what becomes of them is
     raised by a later call.
     """
 
