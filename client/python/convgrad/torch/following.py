@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 
 from convgrad.torch.refusals import refuse
-from convgrad.torch.remote_parameters import RemoteParameter
 from convgrad.torch.settings import Settings
 from convgrad.torch.tracing import check_model, without_value
-
-if TYPE_CHECKING:
-    from convgrad.torch.remote_network import RemoteNetwork
 
 
 class Following:
@@ -23,19 +20,16 @@ class Following:
     and only its shape stays here.
     """
 
-    def __init__(self, model: nn.Module, network: RemoteNetwork) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.settings = Settings(model)
-        self.handles: dict[str, RemoteParameter] = {}
-        """Of the model's parameters, by name."""
+        self.parameters = dict(model.named_parameters())
+        """As of the last look, by name."""
         self._model = model
-        self._network = network
         self._on_server = _tensors_of(model)
-        self._known: dict[str, RemoteParameter] = {}
         self._is_behind = False
-        self._name_handles()
 
-    def follow(self) -> None:
-        """Takes note of what the model is now; puts tensors that it has got since.
+    def follow(self, put: Callable[[dict[str, torch.Tensor]], None]) -> None:
+        """Takes note of what the model is now; has tensors put that it has got since.
 
         Errors: Unimplemented naming the tensor or module that a server can't have.
         """
@@ -50,20 +44,12 @@ class Following:
             elif self._on_server.get(name) is not tensor:
                 raise refuse(name, "a tensor without values, from another place or model",
                              "tensors under the names that they had, or new ones with values")
-        self._network.replace(given)
+        put(given)
         _drop_values(self._model)
         self._on_server |= _tensors_of(self._model)
-        self._name_handles()
+        self.parameters = dict(self._model.named_parameters())
         self.settings.look()
         self._is_behind = False
-
-    def _name_handles(self) -> None:
-        self.handles = {
-            name: old if old and old.stands_for(tensor) else RemoteParameter(
-                self._network, name, tensor)
-            for name, tensor in self._model.named_parameters()
-            for old in [self._known.get(name)]}
-        self._known |= self.handles
 
 
 def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -56,7 +57,8 @@ def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = t
     `server` is a client, which opens a session for the network, or a session. Parameters and
     buffers are copied into it under their own names; `put=False` leaves those that it
     has, as after resuming it; an optimizer with `resume=True` goes on likewise.
-    `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single calls; parameters and their gradients stay float32.
+    `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single
+    calls; parameters and their gradients stay float32.
     `recompute=True` has backwards compute activations again that the server would keep: less
     memory there, more time, the same bits.
 
@@ -99,9 +101,11 @@ class RemoteNetwork:
         self.recompute = recompute
         self._dtype = dtype
         self._owns_session = owns_session
-        self._following = Following(self.model, self)
-        self._variants = Variants(self.model, self._following.settings, self.pipeline)
-        self._gradients = KeptGradients(self.pipeline, lambda: self._following.handles)
+        self._following = following = Following(self.model)
+        self._variants = Variants(self.model, following.settings, self.pipeline)
+        self._gradients = KeptGradients(self.pipeline, lambda: following.parameters)
+        # Handles refer to the network, and nothing refers back.
+        self._handles: WeakValueDictionary[str, RemoteParameter] = WeakValueDictionary()
         # By parameter: which optimizer's state the session has.
         self.optimizers: dict[str, object] = {}
 
@@ -118,7 +122,7 @@ class RemoteNetwork:
         if _is_compiling():
             raise unimplemented("torch.compile", "a remote network in what is compiled",
                                 "calls of it outside: the server compiles networks itself")
-        self._following.follow()
+        self._following.follow(self.replace)
         inputs, constants = bind(self.model, args, kwargs)
         variant = self._variants.find(inputs, constants)
         outputs = Forward(self, variant, _used(inputs, variant),
@@ -159,12 +163,15 @@ class RemoteNetwork:
 
     def parameters(self) -> Iterator[RemoteParameter]:
         """Yields a handle for each parameter."""
-        self._following.follow()
-        return iter(self._following.handles.values())
+        return (handle for _, handle in self.named_parameters())
 
     def named_parameters(self) -> Iterator[tuple[str, RemoteParameter]]:
-        self._following.follow()
-        return iter(self._following.handles.items())
+        self._following.follow(self.replace)
+        for name, tensor in self._following.parameters.items():
+            handle = self._handles.get(name)
+            if handle is None or not handle.stands_for(tensor):
+                handle = self._handles[name] = RemoteParameter(self, name, tensor)
+            yield name, handle
 
     def requires_grad_(self, requires_grad: bool = True) -> RemoteNetwork:
         self.model.requires_grad_(requires_grad)
@@ -183,19 +190,19 @@ class RemoteNetwork:
 
     def gradients(self) -> dict[str, Tensor]:
         """Fetches the gradients that there are, by the parameter's name."""
-        self._following.follow()
+        self._following.follow(self.replace)
         kept = self.pipeline.call(self.session.tensors)
-        names = [name for name in self._following.handles if gradient_name(name) in kept]
+        names = [name for name in self._following.parameters if gradient_name(name) in kept]
         found = self.fetch(map(gradient_name, names))
         return {name: found[gradient_name(name)] for name in names}
 
     def zero_grad(self, names: Iterable[str] | None = None) -> None:
         """Drops gradients: all, or those of the parameters named."""
-        self._gradients.drop(self._following.handles if names is None else names)
+        self._gradients.drop(self._following.parameters if names is None else names)
 
     def state_dict(self) -> OrderedDict[str, Tensor]:
         """Fetches parameters and buffers, as torch's state_dict of the model has them."""
-        self._following.follow()
+        self._following.follow(self.replace)
         own = self._names_of_state()
         found = self.fetch(dict.fromkeys(own.values()))
         return OrderedDict((name, found[kept]) for name, kept in own.items())
@@ -205,7 +212,7 @@ class RemoteNetwork:
         result = without_values(self.model).load_state_dict(
             {name: tensor.to("meta") for name, tensor in state.items()}, strict)
         self._following.settings.forgive()
-        self._following.follow()
+        self._following.follow(self.replace)
         own, kept = self._names_of_state(), self.model.state_dict()
         self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
                   if name in own})
@@ -257,8 +264,9 @@ class RemoteNetwork:
     def has_gradient(self, parameter: str) -> bool:
         return parameter in self._gradients.names()
 
-    def handle(self, name: str) -> RemoteParameter | None:
-        return self._following.handles.get(name)
+    def parameter(self, name: str) -> Tensor | None:
+        """Returns the model's parameter, which has no values."""
+        return self._following.parameters.get(name)
 
     def drop_states(self, names: Iterable[str], but: Container[str] = ()) -> None:
         """Drops what optimizers have the session keep for the parameters, but for the tensors
@@ -314,7 +322,7 @@ class RemoteNetwork:
         if loss not in _LOSSES:
             raise invalid("INVALID_ENUM", "loss", loss, " or ".join(_LOSSES))
         *args_of_model, target = args
-        self._following.follow()
+        self._following.follow(self.replace)
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         variant = self._variants.find(
             inputs, constants, Loss(loss, tuple(attributes.items())))

@@ -27,7 +27,7 @@ class RemoteParameter:
     @property
     def is_current(self) -> bool:
         """Whether the network still has the parameter, and not another one in its place."""
-        return self.network.handle(self.name) is self
+        return self.network.parameter(self.name) is self._tensor
 
     @property
     def shape(self) -> torch.Size:

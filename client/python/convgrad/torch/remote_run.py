@@ -104,8 +104,8 @@ class _Differentiable(torch.autograd.Function):
 def _trained(network: RemoteNetwork, variant: Variant, sources: set[str]) -> list[str]:
     """Returns the parameters among the sources whose gradients torch would add now."""
     reached = [name for name in variant.imported.trainable if name in sources]
-    frozen = [name for name in reached for handle in [network.handle(name)]
-              if handle is None or not handle.requires_grad]
+    frozen = [name for name in reached for parameter in [network.parameter(name)]
+              if parameter is None or not parameter.requires_grad]
     trained = [name for name in reached if name not in frozen]
     # The server adds all of them or none. What it makes anew is dropped again.
     changed = [name for name in frozen if trained and network.has_gradient(name)]
