@@ -213,6 +213,24 @@ absl::StatusOr<v1::ListSessionsResponse> Client::Sessions(bool everybody,
   });
 }
 
+absl::Status Client::CloseSession(const std::string& handle,
+                                  absl::Time deadline) {
+  using Response = v1::CloseSessionResponse;
+  return pool_
+      ->Run([&](Connection& connection) -> absl::StatusOr<Response> {
+        grpc::ClientContext context;
+        connection.Prepare(deadline, &context);
+        v1::CloseSessionRequest request;
+        request.set_handle(handle);
+        Response response;
+        const grpc::Status status =
+            connection.sessions->CloseSession(&context, request, &response);
+        RETURN_IF_ERROR(FromRpc(status, context));
+        return response;
+      })
+      .status();
+}
+
 absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(
     absl::Time deadline) {
   using Response = v1::GetCapabilitiesResponse;

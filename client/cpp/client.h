@@ -65,6 +65,10 @@ class Client {
   absl::StatusOr<v1::ListSessionsResponse> Sessions(bool everybody,
                                                     absl::Time deadline);
 
+  // Ends the session that a list names by this handle (SessionInfo.handle).
+  // Takes an identity or the role admin. Errors: as Sessions; kNotFound.
+  absl::Status CloseSession(const std::string& handle, absl::Time deadline);
+
   struct Connection;     // internal
   class ConnectionPool;  // internal
 

@@ -43,6 +43,7 @@ absl::Span<const FlagEntry> AllFlags() {
       {"out", kFiles},
       {"json", kSwitch},
       {"everybody", kSwitch},
+      {"close"},
       {"check", kSwitch},
       {"self_check", kSwitch},
       {"count_nonfinite", kSwitch},

@@ -93,6 +93,11 @@ absl::Status RunCapabilities(const CommandContext& context) {
 }
 
 absl::Status RunSessions(const CommandContext& context) {
+  const std::string handle = absl::GetFlag(FLAGS_close);
+  if (!handle.empty()) {
+    RETURN_IF_ERROR(context.client->CloseSession(
+        handle, absl::Now() + context.settings.timeout));
+  }
   ASSIGN_OR_RETURN(
       const v1::ListSessionsResponse response,
       context.client->Sessions(absl::GetFlag(FLAGS_everybody),

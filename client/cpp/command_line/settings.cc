@@ -79,6 +79,8 @@ ABSL_FLAG(int, repeat, 20, "timed calls of bench");
 ABSL_FLAG(int, warmup, 3, "calls before the timed ones of bench");
 ABSL_FLAG(bool, everybody, false,
           "sessions: everybody's, which takes the role admin");
+ABSL_FLAG(std::string, close, "",
+          "sessions: end the one with this handle before they are listed");
 ABSL_FLAG(bool, json, false,
           "print one JSON object, of top one a line; errors, too");
 ABSL_FLAG(std::string, metrics, "127.0.0.1:9464",

@@ -15,6 +15,7 @@
 
 ABSL_DECLARE_FLAG(bool, json);
 ABSL_DECLARE_FLAG(bool, everybody);
+ABSL_DECLARE_FLAG(std::string, close);
 
 namespace convgrad {
 

@@ -179,20 +179,20 @@ void TextOutput::Bench(const ConvOperation& operation,
 }
 
 void TextOutput::Sessions(const v1::ListSessionsResponse& response) {
-  std::cout << absl::StrFormat("%-20s %-20s %7s %9s %7s %10s %10s %9s\n",
-                               "session", "client", "epoch", "change",
+  std::cout << absl::StrFormat("%-20s %-16s %-20s %7s %9s %7s %10s %10s %9s\n",
+                               "session", "handle", "client", "epoch", "change",
                                "tensors", "MB", "quota MB", "ends in");
   for (const v1::SessionInfo& session : response.sessions()) {
     const std::string rest =
         session.remaining_seconds() > 0
             ? absl::StrFormat("%.0f s", session.remaining_seconds())
             : "in use";
-    std::cout << absl::StrFormat("%-20s %-20s %7d %9d %7d %10.2f %10.2f %9s\n",
-                                 session.name().empty() ? "-" : session.name(),
-                                 session.client(), session.epoch(),
-                                 session.number(), session.tensors(),
-                                 Megabytes(session.kept_bytes()),
-                                 Megabytes(session.quota_bytes()), rest);
+    std::cout << absl::StrFormat(
+        "%-20s %-16s %-20s %7d %9d %7d %10.2f %10.2f %9s\n",
+        session.name().empty() ? "-" : session.name(), session.handle(),
+        session.client(), session.epoch(), session.number(), session.tensors(),
+        Megabytes(session.kept_bytes()), Megabytes(session.quota_bytes()),
+        rest);
   }
 }
 

@@ -248,6 +248,20 @@ def test_top_shows_sessions():
     assert "sessions 1, with 1 tensors, 0 programs and 0 tapes (0.0 MB) in 4." in text
 
 
+def test_sessions_are_closed_by_their_handle():
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client:
+        session = client.session()
+        address = f"--server={server.address}"
+        listed = json.loads(run("sessions", address, "--json"))["sessions"]
+        assert len(listed) == 1 and listed[0]["handle"] in run("sessions", address)
+        run("sessions", address, f"--close={listed[0]['handle']}")
+        assert "sessions" not in json.loads(run("sessions", address, "--json"))
+        with pytest.raises(convgrad.SessionExpired):
+            session.put("x", np.ones((1, 4), np.float32))
+    server.kill()
+
+
 def typed(command, keys, expected, **environment):
     """Runs a program on a terminal, types keys, and waits until it shows `expected`."""
     pid, terminal = pty.fork()
