@@ -67,6 +67,7 @@ class Client(ClientBase):
 
     def _session_client(self) -> client.Client:
         """Returns the client that sessions use, whose calls wait on threads."""
+        self.check_process()
         with self._lock:
             if self._closed.is_set():
                 raise Cancelled("the client is closed")
@@ -85,6 +86,7 @@ class Client(ClientBase):
 
     async def run(self, call: Call[R]) -> R:
         """Sends a prepared call, again where that may help."""
+        self.check_process()
         call = self.placed(call)
         deadline = self.deadline_of(call)
         attempts = 0
@@ -121,7 +123,9 @@ class Client(ClientBase):
         return result(*reply.finish())
 
     async def close(self) -> None:
-        """Ends calls that are under way, then the connections."""
+        """Ends calls that are under way, then the connections. As convgrad.Client.close()."""
+        if not self.is_at_home:
+            return
         with self._lock:
             self._closed.set()
             blocking, self._blocking = self._blocking, None

@@ -18,6 +18,7 @@ def _awaited(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
 
     @functools.wraps(method)
     async def awaited(self: Session, /, *args: Any, **kwargs: Any) -> R:
+        self._session.check_process()
         bound: Callable[..., R] = getattr(self._session, awaited.__name__)
         future: Future[R] = await self._in_turn(
             functools.partial(self._session.submit, bound, *args, **kwargs))
@@ -83,14 +84,19 @@ class Session:
         return self._session.quota_bytes
 
     async def close(self) -> None:
-        """Drops everything, once it is known what became of each change under way."""
-        await self._in_turn(self._session.close)
+        """Drops everything, once it is known what became of each change under way.
+
+        So it does with `keep_open`, too.
+        """
+        if self._session.is_at_home:
+            await self._in_turn(self._session.close)
 
     async def __aenter__(self) -> Session:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        await self._in_turn(functools.partial(self._session.__exit__, *exception))
+        if self._session.is_at_home:
+            await self._in_turn(functools.partial(self._session.__exit__, *exception))
 
     async def _in_turn(self, function: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)

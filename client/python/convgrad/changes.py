@@ -123,6 +123,8 @@ class Changes:
 
     def stop(self, why: ConvgradError) -> None:
         """Ends what is under way with `why`, and whatever is submitted after that."""
+        if not self._client.is_at_home:  # a fork, whose lock may be taken for ever
+            return
         with self._condition:
             if self._broken is not None:
                 return

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from convgrad.errors import Cancelled, Unauthenticated, Unavailable, invalid
+from convgrad.processes import Home
 from convgrad.tls import Tls, TlsProbe
 from convgrad.transport import native_channel
 from convgrad.wire import joined
@@ -136,6 +137,7 @@ class ChannelPool:
     def __init__(self, connections: Connections, library: Any) -> None:
         connections.check()
         self.connections = connections
+        self.home = Home()
         self._library = library
         self._probe = TlsProbe(connections.tls)
         self._credentials = connections.tls.credentials() if connections.tls else None
@@ -170,6 +172,7 @@ class ChannelPool:
         with self._lock:
             if self._closed:
                 raise Cancelled("the client is closed")
+            self.home.settle()
             if name not in slot.methods:
                 path = _PACKAGE + (name if "/" in name else _SERVICE + name)
                 slot.methods[name] = (

@@ -62,6 +62,7 @@ class Client(ClientBase):
 
             future = client.submit(client.conv_backward, grad_output, input, weight)
         """
+        self.check_process()
         with self._lock:
             if self._closed.is_set():
                 raise Cancelled("the client is closed")
@@ -113,6 +114,7 @@ class Client(ClientBase):
 
         Raises Cancelled after close().
         """
+        self.check_process()
         try:
             return self._start(self._pool.pick(call.target), call, seconds)
         except ValueError:  # of a channel that is closed meanwhile
@@ -129,6 +131,7 @@ class Client(ClientBase):
 
     def run_somewhere(self, call: Call[R]) -> tuple[str, R]:
         """As run(); returns also which target has answered."""
+        self.check_process()
         call = self.placed(call)
         deadline = self.deadline_of(call)
         attempts = 0
@@ -178,7 +181,12 @@ class Client(ClientBase):
         return result(*reply.finish())
 
     def close(self) -> None:
-        """Ends calls that are under way (Cancelled), then the connections."""
+        """Ends calls that are under way (Cancelled), then the connections.
+
+        Does nothing in a process that was forked since: they are its parent's.
+        """
+        if not self.is_at_home:
+            return
         self._closed.set()
         for channel in self._pool.close():
             channel.close()

@@ -100,6 +100,15 @@ class ClientBase:
     def targets(self) -> tuple[str, ...]:
         return self._pool.connections.targets
 
+    @property
+    def is_at_home(self) -> bool:
+        """Whether this process may use the connections: none that forked off may."""
+        return self._pool.home.is_here
+
+    def check_process(self) -> None:
+        """Raises FailedPrecondition where not. Precedes every lock: a fork may find it taken."""
+        self._pool.home.check()
+
     def deadline_of(self, call: Call[Any]) -> float | None:
         """Returns the time.monotonic() at which the call is too late."""
         timeout = call.options.get("timeout", self._timeout)

@@ -43,6 +43,7 @@ def _method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
 
     @functools.wraps(prepare)
     def method(self: Session, /, *args: Any, **kwargs: Any) -> R:
+        self.check_process()
         call, instead = prepare(self, *args, **kwargs)
         if _is_change(call):
             return self._change(self._client.placed(call), instead)
@@ -153,6 +154,7 @@ class Session:
         prepare = getattr(method, "prepare", None)
         if prepare is None or getattr(method, "__self__", None) is not self:
             raise invalid("INVALID_ENUM", "method", method, "a method of this session")
+        self.check_process()
         call, instead = prepare(self, *args, **kwargs)
         call = _with_own_bytes(call)
         if _is_change(call):
@@ -221,25 +223,37 @@ class Session:
         return Call(_SERVICE + "ListTensors", b"", listed_tensors,
                     options=timeout_of(timeout)), None
 
+    @property
+    def is_at_home(self) -> bool:
+        """Whether this process may use the session: none that forked off since may."""
+        return self._client.is_at_home
+
+    def check_process(self) -> None:
+        """Raises FailedPrecondition where not."""
+        self._client.check_process()
+
     def close(self) -> None:
-        """Drops everything, once it is known what became of each change under way."""
-        if self._stop.alive:
-            self._changes.flush()
-            self._end()
+        """Drops everything, once it is known what became of each change under way.
+
+        So it does with `keep_open`, too. Does nothing in a process that was forked since:
+        the session is its parent's.
+        """
+        self._close(keep_open=False)
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
-            self.close()
-        elif self._stop.alive:
-            self._end()
+        self._close(self._keep_open, awaits_changes=kind is None)
 
-    def _end(self) -> None:
+    def _close(self, keep_open: bool, awaits_changes: bool = True) -> None:
+        if not self._stop.alive or not self.is_at_home:
+            return
+        if awaits_changes:
+            self._changes.flush()
         is_lost = self._changes.is_stopped
         self._stop()
-        if not is_lost and not self._keep_open:
+        if not is_lost and not keep_open:
             close_session(self._client, self._opened, self._changes.epoch)
 
     def _change(self, call: Call[R], instead: Instead | None) -> R:

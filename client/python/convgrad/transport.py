@@ -21,6 +21,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from convgrad.processes import Home
 from convgrad.wire import Message, Response, parts_of
 
 _VARIABLE = "CONVGRAD_TRANSPORT"
@@ -43,6 +44,8 @@ def _import_native() -> Any:
 
 _native = _import_native()
 NATIVE = _native is not None
+# Of gRPC's threads and epoll set, which all channels of the module share.
+_home = Home()
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 Metadata = Sequence[tuple[str, "str | bytes"]]
@@ -165,7 +168,7 @@ class _Completions:
 
     def _stop(self) -> None:
         thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is not None and _home.is_here:
             _native.wake()
             thread.join()
 
@@ -217,6 +220,7 @@ class NativeChannel:
 
     def __init__(self, target: str, options: Sequence[tuple[str, int | str]],
                  pems: Pems | None) -> None:
+        _home.settle()
         self._channel = _native.Channel(target, list(options), pems)
 
     def unary_unary(self, path: str, request_serializer: object = None) -> Any:

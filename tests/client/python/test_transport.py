@@ -22,10 +22,10 @@ native_only = pytest.mark.skipif(
 X, W = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
 
 
-def python(code, transport="", **settings):
+def python(code, transport="", arguments=(), **settings):
     """Runs it in a fresh interpreter and returns what came of it."""
     environment = {**os.environ, "CONVGRAD_TRANSPORT": transport}
-    return subprocess.run([sys.executable, "-c", code], env=environment, text=True,
+    return subprocess.run([sys.executable, "-c", code, *arguments], env=environment, text=True,
                           capture_output=True, timeout=60, **settings)
 
 

@@ -14,9 +14,11 @@ from torch import nn
 
 from convgrad.client import Client
 from convgrad.errors import AlreadyExists, invalid, message_of, unimplemented
+from convgrad.events import EventThread
 from convgrad.networks import Backward, Run, Update, Updated, gradient_name
 from convgrad.programs import Attribute
 from convgrad.sessions import Session
+from convgrad.torch.endings import end_with
 from convgrad.torch.following import Following
 from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.importing import TARGET, Loss, filled
@@ -97,7 +99,9 @@ class RemoteNetwork:
         self._model = without_values(model)
         self.session = session
         self.pipeline = Pipeline(session)
-        self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-")
+        thread = EventThread("convgrad-network")
+        self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-", thread)
+        end_with(self, (session,) if owns_session else (), thread)
         self.recompute = recompute
         self._dtype = dtype
         self._owns_session = owns_session

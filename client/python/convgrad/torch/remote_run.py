@@ -63,13 +63,13 @@ class _Differentiable(torch.autograd.Function):
     def forward(ctx: Any, call: Forward, token: Tensor,
                 *inputs: Tensor) -> tuple[Tensor, ...]:
         ctx.network, ctx.variant = call.network, call.variant
-        ctx.tape = call.network.tapes.new_name()
+        tape = call.network.tapes.new_name()
         ctx.inputs = [(name, x.dtype, x.device) for name, x in call.inputs.items()]
-        outputs = call.run(ctx.tape)
+        outputs = call.run(tape)
         ctx.mark_non_differentiable(
             *(y for y, is_constant in zip(outputs, call.are_constant()) if is_constant))
         # Freed by torch when it would free what a backward of its own needs.
-        ctx.save_for_backward(call.network.tapes.token(ctx.tape))
+        ctx.save_for_backward(call.network.tapes.token(tape, call.variant))
         ctx.set_materialize_grads(False)
         return outputs
 
@@ -78,9 +78,11 @@ class _Differentiable(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise unimplemented("create_graph", "derivatives of a remote network's gradients",
                                 "create_graph=False, or convgrad.torch.offload")
-        _ = ctx.saved_tensors  # raises torch's error after a backward without retain_graph
+        # Raises torch's error after a backward without retain_graph.
+        (token,) = ctx.saved_tensors
         network: RemoteNetwork = ctx.network
         variant: Variant = ctx.variant
+        tape = network.tapes.find(token, variant)
         given = {name: gradient.float() for name, gradient in zip(
             variant.outputs, gradients) if gradient is not None}
         sources = variant.sources(given)
@@ -93,7 +95,7 @@ class _Differentiable(torch.autograd.Function):
         found: list[Tensor | None] = [None] * len(ctx.inputs)
         if wanted or parameters:
             left = [name for name in variant.imported.trainable if name not in parameters]
-            run = network.run_backward(ctx.tape, arrays_of(given), wanted, parameters, left)
+            run = network.run_backward(tape, arrays_of(given), wanted, parameters, left)
             for i, (name, dtype, device) in enumerate(ctx.inputs):
                 if run is not None and name in wanted:
                     like = torch.empty(0, device=device)

@@ -29,6 +29,7 @@ from convgrad.errors import (
 from convgrad.events import EventThread
 from convgrad.kept import Kept
 from convgrad.sessions import Session
+from convgrad.torch.endings import end_with
 from convgrad.transfers import put_of
 
 Tensor = torch.Tensor
@@ -77,7 +78,7 @@ class TensorStore:
         self._drops: list[tuple[Future[None], list[_Entry]]] = []
         self._numbers = itertools.count()
         self._thread = EventThread("convgrad-keeper")
-        weakref.finalize(self, _end, self._thread, self._sessions).atexit = False
+        end_with(self, self._sessions, self._thread)
 
     def find(self, role: str, tensor: Tensor, array: npt.NDArray[Any],
              is_forward: bool) -> tuple[Session, Kept] | None:
@@ -193,16 +194,6 @@ class TensorStore:
         with self._lock, contextlib.suppress(ConvgradError):
             self._collect()
             self._send_drops()
-
-
-def _end(thread: EventThread, sessions: list[Session]) -> None:
-    """Closes the session of a store that is gone, on a thread that may wait for it."""
-    def end() -> None:
-        for session in sessions:
-            session.close()
-        thread.stop()
-
-    thread.later(0, end)
 
 
 def _drop_soon(store: weakref.ref[TensorStore], _: object) -> None:

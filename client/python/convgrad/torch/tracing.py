@@ -15,6 +15,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
 from convgrad.errors import Unimplemented, invalid
+from convgrad.torch.absent import absent_parameter, absent_tensor
 from convgrad.torch.effects import check_callers, forwards_of_functions, no_functions, unchanged
 from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.refusals import named, refuse
@@ -173,7 +174,6 @@ def without_value(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a parameter or a tensor that has a shape alone."""
     inference_mode: Any = torch.inference_mode
     with inference_mode(False):  # in it tensors count no versions
-        empty = torch.empty_like(tensor, device="meta")
         if isinstance(tensor, nn.Parameter):
-            return nn.Parameter(empty, tensor.requires_grad)
-        return empty
+            return absent_parameter(tensor)
+        return absent_tensor(tensor)

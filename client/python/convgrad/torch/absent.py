@@ -1,0 +1,47 @@
+"""Parameters and buffers whose values are on a server: shapes alone, which can't be saved."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from convgrad.errors import unimplemented
+
+
+class _Absent:
+    """What both have in common: pickle refuses them, and so does torch.save."""
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise unimplemented("net.model", "a tensor whose values are on the server",
+                            "net.state_dict(), which fetches them")
+
+
+class AbsentTensor(_Absent, torch.Tensor):
+    """A buffer, or what a state_dict() has of either."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def detach(self) -> AbsentTensor:
+        return absent_tensor(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AbsentTensor:
+        return absent_tensor(self)
+
+
+class AbsentParameter(_Absent, nn.Parameter):
+    """A parameter."""
+
+    def detach(self) -> AbsentTensor:
+        return absent_tensor(self)
+
+
+def absent_tensor(like: torch.Tensor) -> AbsentTensor:
+    found: AbsentTensor = torch.Tensor._make_subclass(
+        AbsentTensor, torch.empty_like(like, device="meta"))
+    return found
+
+
+def absent_parameter(like: torch.Tensor) -> AbsentParameter:
+    return AbsentParameter(torch.empty_like(like, device="meta"), like.requires_grad)
