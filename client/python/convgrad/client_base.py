@@ -106,7 +106,7 @@ class ClientBase:
         return self._pool.home.is_here
 
     def check_process(self) -> None:
-        """Raises FailedPrecondition where not. Precedes every lock: a fork may find it taken."""
+        """Raises FailedPrecondition where not. Precedes locks: a fork may find them taken."""
         self._pool.home.check()
 
     def deadline_of(self, call: Call[Any]) -> float | None:

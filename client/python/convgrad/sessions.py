@@ -119,6 +119,11 @@ class Session:
                                       Cancelled("the session is closed"))
 
     @property
+    def client(self) -> Client:
+        """The client that has opened it."""
+        return self._client
+
+    @property
     def id(self) -> bytes:
         """A secret: who has it may use the session."""
         return self._opened.answer.session_id

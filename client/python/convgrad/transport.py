@@ -150,9 +150,6 @@ class _Completions:
                 self._thread = threading.Thread(target=self._run, name="convgrad-calls",
                                                 daemon=True)
                 self._thread.start()
-                # A thread that asks for the interpreter's lock at its end would be killed
-                # inside the native module.
-                atexit.register(self._stop)
             return notice
 
     def drop(self, notice: int) -> None:
@@ -166,7 +163,7 @@ class _Completions:
             if future is not None:
                 future.end()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None and _home.is_here:
             _native.wake()
@@ -174,6 +171,9 @@ class _Completions:
 
 
 _completions = _Completions()
+# A thread that asks for the interpreter's lock at its end would be killed inside the native
+# module. Registered before the handlers of whoever calls, which may wait for calls.
+atexit.register(_completions.stop)
 
 
 class NativeMethod:

@@ -98,7 +98,8 @@ def _hook(training) -> None:
 
 CHANGES = {
     "modes": (0.3, _modes), "requires_grad": (0.15, _requires_grad),
-    "another optimizer": (0.15, _new_optimizer), "the optimizer's state": (0.1, _load_optimizer),
+    "another optimizer": (0.15, _new_optimizer),
+    "the optimizer's state": (0.1, _load_optimizer),
     "load_state_dict": (0.1, _load_values), "attributes": (0.1, _attributes),
     "track_running_stats": (0.02, _statistics_off), "another head": (0.03, _another_head),
     "a write": (0.03, _write), "a hook": (0.02, _hook),

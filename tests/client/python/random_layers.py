@@ -110,9 +110,9 @@ class Layers:
             kernel, padding = self.each(kernel)[0], padding[0]
         elif self.chance(0.2):
             settings["divisor_override"] = rng.randint(1, 7)
-        return AVERAGE_POOLS[self._axes - 1](
-            kernel, rng.choice((None, self.ints(1, 3) if self._axes > 1 else rng.randint(1, 3))),
-            padding, **settings)
+        stride = self.ints(1, 3) if self._axes > 1 else rng.randint(1, 3)
+        return AVERAGE_POOLS[self._axes - 1](kernel, rng.choice((None, stride)), padding,
+                                             **settings)
 
     def adaptive_pool(self, sizes=None) -> nn.Module:
         return ADAPTIVE_POOLS[self._axes - 1](sizes or self.ints(1, 6))

@@ -74,7 +74,7 @@ class Optimizers:
 
     def _compare_states(self) -> None:
         compare = self._training.comparison
-        found, double, single = (_tensors(o.state_dict()["state"]) for o in self._all())
+        double, single, found = (_tensors(o.state_dict()["state"]) for o in self._all())
         compare.equal("optimizer's state", sorted(found), sorted(double))
         for key in found.keys() & double.keys():
             compare.tensor(f"optimizer's state {key}", found[key], double[key], single[key])

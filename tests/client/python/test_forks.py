@@ -10,14 +10,16 @@ import numpy as np
 import convgrad
 from convgrad import aio
 
-address, X, W = sys.argv[1], np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
+address = sys.argv[1]
+X, W = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
 
 def told(action):
     try:
         action()
         print("worked")
     except convgrad.FailedPrecondition as error:
-        print("refused", f"process {os.getpid()}, forked from process {os.getppid()}" in str(error))
+        names = f"process {os.getpid()}, forked from process {os.getppid()}"
+        print("refused", names in str(error))
 
 def child(*actions):
     sys.stdout.flush()

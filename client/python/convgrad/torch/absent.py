@@ -38,8 +38,8 @@ class AbsentParameter(_Absent, nn.Parameter):
 
 
 def absent_tensor(like: torch.Tensor) -> AbsentTensor:
-    found: AbsentTensor = torch.Tensor._make_subclass(
-        AbsentTensor, torch.empty_like(like, device="meta"))
+    make: Any = torch.Tensor._make_subclass
+    found: AbsentTensor = make(AbsentTensor, torch.empty_like(like, device="meta"))
     return found
 
 

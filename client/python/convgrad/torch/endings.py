@@ -18,8 +18,8 @@ from convgrad.sessions import Session
 _EXIT_SECONDS = 5.0
 
 _numbers = itertools.count()
-_finalizers: dict[int, weakref.finalize] = {}
-_under_way: set[threading.Event] = set()
+_finalizers: dict[int, weakref.finalize[..., object]] = {}
+_under_way: dict[threading.Event, Sequence[Session]] = {}
 
 
 def end_with(owner: object, sessions: Sequence[Session], thread: EventThread) -> None:
@@ -49,9 +49,9 @@ def _begin(number: int, sessions: Sequence[Session], thread: EventThread) -> Non
         finally:
             thread.stop()
             over.set()
-            _under_way.discard(over)
+            _under_way.pop(over)
 
-    _under_way.add(over)
+    _under_way[over] = sessions
     thread.later(0, end)
 
 
@@ -59,8 +59,14 @@ def _end_all() -> None:
     for finalizer in _finalizers.copy().values():
         finalizer()
     until = time.monotonic() + _EXIT_SECONDS
-    for over in _under_way.copy():
-        over.wait(max(until - time.monotonic(), 0))
+    for over, sessions in _under_way.copy().items():
+        if not over.wait(max(until - time.monotonic(), 0)):
+            # A thread that is inside the native module then would end the process.
+            for session in sessions:
+                session.client.close()
+            over.wait(_EXIT_SECONDS)
 
 
+# Handlers that were registered later come first. weakref's stops sessions.
+weakref.finalize(end_with, int).atexit = False
 atexit.register(_end_all)
