@@ -66,7 +66,7 @@ CALLS = {
     "detached": lambda x: x.detach() + x,
 }
 # Those that a client may refuse by name instead of computing what torch does.
-MAY_BE_REFUSED = ("halved", "no_grad", "detached", "counts", "calls", "chance")
+MAY_BE_REFUSED = ("contiguous", "halved", "no_grad", "detached", "counts", "calls", "chance")
 
 
 @dataclass(frozen=True)
