@@ -6,11 +6,11 @@ seed alone; `data` gives the same training other numbers.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import copy
 import math
 import random
-import threading
 
 import torch
 import torch.nn.functional as F
@@ -168,14 +168,12 @@ class Training:
                 return checkpoint(model, *given.values(), use_reentrant=False)
             return model(**given)
 
-        results = []
         if manner == "thread":
-            thread = threading.Thread(target=lambda: results.append(call()))
-            thread.start()
-            thread.join()
+            with concurrent.futures.ThreadPoolExecutor(1) as another:
+                found = another.submit(call).result()
         else:
-            results.append(call())
-        return results[0] if isinstance(results[0], tuple) else (results[0],)
+            found = call()
+        return found if isinstance(found, tuple) else (found,)
 
     def _compare_outputs(self, outputs) -> None:
         for i, (double, single, found) in enumerate(zip(*outputs)):

@@ -74,10 +74,10 @@ def _of_step(operator, change):
     def broken(monkeypatch):
         step = convgrad.Program.step
 
-        def other(self, name, *operands, attributes=None, **keywords):
-            if name == operator:
+        def other(self, kind, /, *operands, attributes=None, **keywords):
+            if kind == operator:
                 attributes = {**(attributes or {}), **change}
-            return step(self, name, *operands, attributes=attributes, **keywords)
+            return step(self, kind, *operands, attributes=attributes, **keywords)
 
         monkeypatch.setattr(convgrad.Program, "step", other)
 
@@ -93,7 +93,7 @@ BREAKAGES = {
     "dampening": _of_group(dict(dampening=0.0)),
     "epsilon": _of_step("batch_norm", dict(eps=2e-5)),
     "slope": _of_step("leaky_relu", dict(negative_slope=0.02)),
-    "stride": _of_step("avg_pool", dict(count_include_pad=True)),
+    "count_include_pad": _of_step("avg_pool", dict(count_include_pad=True)),
     "zero_grad": _zero_grad_forgets,
 }
 
