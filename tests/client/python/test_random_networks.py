@@ -49,7 +49,7 @@ def test_trainings_are_those_of_torch(server):
     kinds = Counter(verdict.text.partition(":")[0] for verdict in verdicts)
     print(kinds)
     # Few enough are refused, or on different sides of a ReLU's zero.
-    assert kinds["same"] > 0.8 * len(verdicts)
+    assert kinds["same"] > 0.6 * len(verdicts)
     assert len(verdicts) - kinds["same"] - kinds["refused"] <= 0.03 * len(verdicts)
 
 
