@@ -107,7 +107,7 @@ ConvOperation WholeOperation(const ConvProblem& problem, Direction direction,
 Dims DimsOf(const ConvProblem& problem, Operand operand);
 Dims DimsOf(const ConvProblem& problem, Result result);
 
-// Returns whether the operation reads `operand` at all (contract, section 2).
+// Returns whether the operation reads `operand` (proto/single_calls.md).
 bool IsNeeded(const ConvOperation& operation, Operand operand);
 
 // Checks the problem and everything that descriptors can show: operands

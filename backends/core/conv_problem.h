@@ -59,13 +59,13 @@ struct ShapeHints {
 };
 
 // Returns `problem` with pads, output_padding and `out` of every axis worked
-// out (operator contract, section 1), and validated.
+// out (proto/single_calls.md, "Shapes"), and validated.
 // Errors: kInvalidArgument naming field, found and expected.
 absl::StatusOr<ConvProblem> Resolve(ConvProblem problem,
                                     const ShapeHints& hints);
 
-// Checks every rule of the contract's sections 1 and 5 that needs no data; OK
-// means that all sizes below are exact in 63 bits.
+// Checks every rule of proto/single_calls.md that needs no data; OK means that
+// all sizes below are exact in 63 bits.
 // Errors: kInvalidArgument naming field, found and expected.
 absl::Status Validate(const ConvProblem& problem);
 

@@ -1,4 +1,4 @@
-// How far a result may be from the exact one (operator contract, section 6).
+// The error that proto/correctness.md, "Single results", allows a result.
 #pragma once
 
 #include "backends/core/conv_operation.h"

@@ -1,5 +1,5 @@
 // FRACTAL_Z_3D and the row-major weight layouts as physical layouts, group by
-// group (operator contract, section 4).
+// group (proto/layouts.md, "FRACTAL_Z_3D").
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// The derived extents of a FRACTAL_Z_3D weight; names as in the contract.
+// The derived extents of a FRACTAL_Z_3D weight; names as there.
 inline constexpr int64_t kFractalBlock = 16;  // output channels
 
 struct FractalExtents {

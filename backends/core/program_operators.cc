@@ -164,7 +164,7 @@ const std::vector<OperatorSpec>& Table() {
   return table;
 }
 
-// Of networks.md section 4.
+// Refused as UNIMPLEMENTED, unlike names that mean nothing.
 constexpr std::array<absl::string_view, 4> kLaterOperators = {
     "gelu", "hardsigmoid", "hardswish", "tanh"};
 

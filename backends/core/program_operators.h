@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// Closed list. Formulas: networks.md section 4 and PyTorch's documentation.
+// Closed list. Formulas: proto/networks.md, "Operators", and PyTorch's.
 enum class Operator {
   kConv,             // x, weight, bias?
   kConvTranspose,    // x, weight, bias?
@@ -77,8 +77,8 @@ const OperatorSpec& SpecOf(Operator op);
 absl::string_view NameOf(Operator op);
 // Returns nullopt for an unknown name.
 std::optional<Operator> ParseOperator(absl::string_view name);
-// Returns whether the contract has an operator of this name that isn't built
-// ("gelu", "hardswish", ...).
+// Returns whether `name` is a planned operator that isn't built ("gelu",
+// "hardswish", ...).
 bool IsLaterOperator(absl::string_view name);
 
 }  // namespace convgrad

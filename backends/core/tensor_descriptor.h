@@ -1,5 +1,5 @@
 // How a tensor lies in memory: element type, layout and logical dims. The
-// logical dims never change with the layout (operator contract, sections 1, 4):
+// logical dims never change with the layout (proto/layouts.md):
 // activations are (N, C, spatial...), weights are (O, C/groups, kernel...), or
 // (C, O/groups, kernel...) for a transposed convolution.
 #pragma once

@@ -37,7 +37,7 @@ void SetStrides(const Dims& strides, int64_t outer, TensorMap* map) {
   }
 }
 
-// Operator contract, section 4.
+// proto/layouts.md, "FRACTAL_Z_3D".
 TensorMap FractalMap(const TensorDescriptor& tensor, const Extents& extents) {
   const FractalExtents f = FractalExtentsOf(tensor);
   const int64_t row = f.n1 * kFractalBlock * tensor.c0;

@@ -1,4 +1,4 @@
-// The oracle and the last resort: the whole operator contract and whole
+// The oracle and the last resort: the whole of proto/single_calls.md, and whole
 // programs in plain loops, summed in double and rounded once.
 #pragma once
 

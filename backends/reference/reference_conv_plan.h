@@ -6,7 +6,7 @@
 
 namespace convgrad {
 
-// Does the whole operator contract. Allocates doubles for the operands and
+// Does all of proto/single_calls.md. Allocates doubles for the operands and
 // results of each Run, and uses no scratch.
 class ReferenceConvPlan : public Plan {
  public:

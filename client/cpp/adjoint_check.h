@@ -1,6 +1,6 @@
 // Checks results without a second implementation: a convolution's two gradients
 // are its adjoints, so <conv(x,w), g> = <x, grad_input> = <w, grad_weight> for
-// every g (operator contract, section 6).
+// every g (proto/correctness.md, "Single results").
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 """Generates the stubs of proto/ while the package is built, and builds the native module
-if CONVGRAD_NATIVE is ON, or AUTO (default) and CMake and nanobind are there."""
+if CONVGRAD_NATIVE is ON, or AUTO (default) and CMake, Ninja and nanobind are there."""
 
 import importlib.util
 import os
@@ -22,8 +22,8 @@ def wants_native() -> bool:
     if setting not in ("ON", "OFF", "AUTO"):
         raise SystemExit(f"CONVGRAD_NATIVE: found {setting!r}, expected ON, OFF or AUTO")
     if setting == "AUTO":
-        return shutil.which("cmake") is not None and (
-            importlib.util.find_spec("nanobind") is not None)
+        return (shutil.which("cmake") is not None and shutil.which("ninja") is not None
+                and importlib.util.find_spec("nanobind") is not None)
     return setting == "ON"
 
 
@@ -34,9 +34,10 @@ def build_native(target: Path) -> None:
     """Builds convgrad._native into the folder."""
     folder = HERE / "build" / "native"
     shutil.rmtree(folder, ignore_errors=True)
-    subprocess.run(["cmake", "-S", HERE / "native", "-B", folder,
+    # Ninja, because the presets name it too: a machine need not have make.
+    subprocess.run(["cmake", "-S", HERE / "native", "-B", folder, "-G", "Ninja",
                     f"-DPython_EXECUTABLE={sys.executable}"], check=True)
-    subprocess.run(["cmake", "--build", folder, f"-j{os.cpu_count()}"], check=True)
+    subprocess.run(["cmake", "--build", folder], check=True)
     subprocess.run(["cmake", "--install", folder, "--prefix", target, "--strip"], check=True)
 
 

@@ -71,7 +71,8 @@ def losses_on_server(task, client):
 
 
 def judge(task, theirs, ours):
-    """Prints the mean of the last losses, and whether it is within networks.md's bound."""
+    """Prints the mean of the last losses, and whether it is within the bound of
+    proto/correctness.md, "Networks"."""
     means = [statistics.fmean(series[-LAST:]) for series in theirs.values()]
     for setting, mean in zip(theirs, means):
         print(f"{task}: PyTorch, {setting}: mean of the last {LAST} losses {mean:.6f}")

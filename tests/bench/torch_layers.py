@@ -5,7 +5,7 @@
 
 For each layer and dtype: milliseconds of forward and backward together, local and
 remote, what of the remote ones the server computed, and the worst gradient element as a
-share of its bound (operator.md, section 6). Ends with 1 if a bound is broken.
+share of its bound (proto/correctness.md, "Single results"). Ends with 1 if a bound is broken.
 """
 
 import argparse

@@ -1,5 +1,6 @@
-// What "correct" means (operator contract, section 6), as functions on logical
-// values. Each returns a failure that names result, index, got and expected.
+// What "correct" means (proto/correctness.md, "Single results"), as functions
+// on logical values. Each returns a failure that names result, index, got and
+// expected.
 #pragma once
 
 #include <vector>

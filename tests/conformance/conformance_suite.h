@@ -40,7 +40,8 @@ testing::internal::ParamGenerator<ConformanceCase> RandomCasesOf(
 // Returns the problem string, which is a valid test name.
 std::string NameOfCase(const testing::TestParamInfo<ConformanceCase>& info);
 
-// Asks of one problem all that the operator contract promises of results.
+// Checks every promise of proto/correctness.md, "Single results", for a
+// problem.
 class ConformanceTest : public testing::TestWithParam<ConformanceCase> {
  protected:
   void SetUp() override;

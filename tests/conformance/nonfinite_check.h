@@ -1,6 +1,6 @@
-// What Inf in one operand element does to results (operator contract, section
-// 3): it reaches every sum that contains it, and no other, but for sums that
-// meet it only as a product with padding.
+// What Inf in one operand element does to results (proto/single_calls.md,
+// "Data types"): it reaches every sum that contains it, and no other, but for
+// sums that meet it only as a product with padding.
 #pragma once
 
 #include "backends/core/backend.h"

@@ -41,7 +41,7 @@ testing::internal::ParamGenerator<ProgramConformanceCase> ProgramCasesOf(
 std::string NameOfProgram(
     const testing::TestParamInfo<ProgramConformanceCase>& info);
 
-// Asks of one program all that networks.md promises of results.
+// Checks every promise of proto/correctness.md, "Networks", for one program.
 class ProgramConformanceTest
     : public testing::TestWithParam<ProgramConformanceCase> {
  protected:

@@ -23,7 +23,7 @@ constexpr int64_t kSliceItems[] = {1, 2, 3, 7, 0};
 const std::vector<Result> kAllGradients = {
     Result::kGradInput, Result::kGradWeight, Result::kGradBias};
 
-// Returns `bytes` with +0 for -0. Those are equal (operator contract): a
+// Returns `bytes` with +0 for -0, which are equal (proto/correctness.md): a
 // negative scale gives one or the other where nothing is summed.
 std::string PositiveZeros(const ResultRequest& request, std::string bytes) {
   const auto width = static_cast<size_t>(ByteSizeOf(request.descriptor.dtype));

@@ -1,5 +1,5 @@
-// A server's results against those of its reference backend, as the operator
-// contract measures them (section 6).
+// A server's results against those of its reference backend, measured as in
+// proto/correctness.md, "Single results".
 #pragma once
 
 #include <string>

@@ -56,7 +56,7 @@ def share_of_bound(found: torch.Tensor, exact: torch.Tensor, spread: torch.Tenso
 
     Allowed is 1.01 u |exact| + 4 sqrt(products + 2) 2^-24 spread, where the spread of
     independent zero-mean operands is the larger of |exact| and the root of the same sum
-    over squares (operator contract, section 6).
+    over squares (proto/correctness.md, "Single results").
     """
     allowed = (1.01 * UNIT[found.dtype] * exact.abs()
                + 4 * (products + 2) ** 0.5 * 2.0**-24 * spread + 2.0**-126)

@@ -1,4 +1,5 @@
-"""torchvision's networks on the server, held against PyTorch's own errors (networks.md 6)."""
+"""torchvision's networks on the server, held against PyTorch's own errors: "Whole network" in
+proto/correctness.md, "Networks"."""
 
 import copy
 import importlib.util
