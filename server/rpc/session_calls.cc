@@ -58,6 +58,7 @@ v1::SessionInfo Encode(const SessionInfo& info, absl::Time now) {
   message.set_number(info.number);
   message.set_tensors(info.tensors);
   message.set_kept_bytes(info.kept_bytes);
+  message.set_reply_bytes(info.reply_bytes);
   message.set_quota_bytes(info.quota_bytes);
   message.set_lease_seconds(absl::ToDoubleSeconds(info.lease));
   if (info.expires < absl::InfiniteFuture()) {

@@ -60,7 +60,8 @@ SessionInfo KeptSession::info() const {
           order_.epoch(),
           state_->number,
           state_->totals.tensors,
-          state_->totals.quota_bytes + order_.reply_bytes(),
+          state_->totals.quota_bytes,
+          order_.reply_bytes(),
           settings_.quota_bytes,
           settings_.lease,
           users_ > 0 ? absl::InfiniteFuture() : expires_};

@@ -23,7 +23,8 @@ struct SessionInfo {
   int64_t epoch = 0;
   int64_t number = 0;
   int64_t tensors = 0;
-  int64_t kept_bytes = 0;  // as quotas count them
+  int64_t kept_bytes = 0;   // as quotas count them
+  int64_t reply_bytes = 0;  // which quotas count as well
   int64_t quota_bytes = 0;
   absl::Duration lease;
   absl::Time expires;  // infinite while a call uses it

@@ -35,6 +35,10 @@ from convgrad.transfers import put_of
 Tensor = torch.Tensor
 
 # A process that is gone leaves its tensors on the server for so long.
+# What quotas count beside a tensor's bytes: its entry with its name, and the reply of its
+# put until that is acknowledged.
+_ENTRY_BYTES = 512 + 32
+_REPLY_BYTES = 1024
 _LEASE_SECONDS = 60.0
 # What is freed within this time is dropped by one call.
 _DROP_SECONDS = 0.05
@@ -150,7 +154,7 @@ class TensorStore:
         if not self._sessions:
             self._sessions.append(self._client.session(lease=_LEASE_SECONDS,
                                                        quota=self._quota_bytes))
-            self._limit_bytes = self._sessions[0].quota_bytes
+            self._limit_bytes = self._sessions[0].quota_bytes - _REPLY_BYTES
         return self._sessions[0]
 
     def _make_room(self, size: int) -> bool:
@@ -209,9 +213,9 @@ def _drop_dead(store: weakref.ref[TensorStore]) -> None:
 
 
 def _kept_size(size: int) -> int:
-    """Returns what quotas count: as BufferPool::CapacityFor in the server."""
+    """Returns what quotas count: as BufferPool::CapacityFor in the server, and the entry."""
     step = max(64, 2 ** (size.bit_length() - 1) // 8)
-    return -(-size // step) * step
+    return -(-size // step) * step + _ENTRY_BYTES
 
 
 def _memory(array: npt.NDArray[Any]) -> Any:
