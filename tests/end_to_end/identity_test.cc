@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -108,6 +109,11 @@ class IdentityServer : public grpc::CallbackGenericService {
   ~IdentityServer() override {
     server_->Shutdown();
     lifecycle_.AwaitIdle(absl::InfiniteFuture());
+    // gRPC lets go of a response's bytes some time after its client has them.
+    const absl::Time limit = absl::Now() + absl::Seconds(60);
+    while (memory_->pool.outstanding() > 0 && absl::Now() < limit) {
+      absl::SleepFor(absl::Milliseconds(10));
+    }
     EXPECT_EQ(memory_->budget.used_bytes(), 0);
     EXPECT_EQ(memory_->pool.outstanding(), 0);
   }
