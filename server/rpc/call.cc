@@ -30,20 +30,6 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
   return std::min(absl::FromChrono(deadline), latest);
 }
 
-// Returns gRPC's part of a call, which may be told to end after ours has gone.
-std::shared_ptr<grpc_call> HoldGrpcCall(grpc::ServerContextBase& context) {
-  grpc_call* const call = context.c_call();
-  grpc_call_ref(call);
-  return {call, grpc_call_unref};
-}
-
-absl::Status OverrunError() {
-  return InvalidField(Reason::kByteCountMismatch, "connection",
-                      "more bytes than its calls have declared",
-                      absl::StrCat("in each call's ", kRequestBytesKey,
-                                   " the bytes of its payloads, at least"));
-}
-
 // Returns what a call of a method that takes `role` takes.
 Role RoleOfCall(Role role, const grpc::ServerContextBase& context) {
   const bool is_change = context.client_metadata().contains(kSequenceKey);
@@ -209,64 +195,6 @@ void Call::OnCancel() {
   HandOver();
 }
 
-ConnectionTraffic::Count Call::CountTraffic() const {
-  if (services_.traffic == nullptr) return nullptr;
-  return services_.traffic->CountOf(context_->peer());
-}
-
-void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
-  AwaitClientUntil(absl::Now() + services_.client_watch->AllowedFor(bytes),
-                   start);
-}
-
-void Call::AwaitClientUntil(absl::Time until,
-                            const std::function<void()>& start) {
-  ClientWatch& watch = *services_.client_watch;
-  const uint64_t id = watch.Add([this] { OnSlowClient(); },
-                                absl::InfiniteFuture(), CountTraffic());
-  client_wait_ = id;
-  HandOver();
-  start();
-  // Not before: OnSlowClient mustn't end a call for which gRPC is still asked.
-  watch.SetLimit(id, std::min(until, deadline_));
-}
-
-bool Call::StopAwaitingClient() {
-  return services_.client_watch->Remove(client_wait_);
-}
-
-void Call::ExpectMessage(int64_t bytes) {
-  if (services_.arrivals == nullptr) return;
-  if (overrun_ == nullptr) {
-    overrun_ = std::make_shared<std::atomic<bool>>(false);
-  }
-  arrival_ = services_.arrivals->Expect(
-      context_->peer(), bytes,
-      [owner = HoldGrpcCall(*context_), overrun = overrun_](bool is_only_one) {
-        *overrun = true;
-        // Of several calls nobody knows which one is wrong: others go again.
-        grpc_call_cancel_with_status(
-            owner.get(),
-            is_only_one ? GRPC_STATUS_INVALID_ARGUMENT
-                        : GRPC_STATUS_UNAVAILABLE,
-            std::string(OverrunError().message()).c_str(), nullptr);
-      });
-}
-
-void Call::SettleMessage() {
-  const uint64_t arrival = arrival_.exchange(0);
-  if (arrival != 0) services_.arrivals->Settle(arrival);
-}
-
-void Call::WatchAnswer(int64_t bytes) {
-  ClientWatch& watch = *services_.client_watch;
-  watch.Remove(answer_wait_);
-  const std::shared_ptr<grpc_call> owner = HoldGrpcCall(*context_);
-  answer_wait_ =
-      watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
-                absl::Now() + watch.AllowedFor(bytes), CountTraffic());
-}
-
 void Call::OnDone() {
   HandOver();
   Release();
@@ -274,20 +202,6 @@ void Call::OnDone() {
 
 void Call::Release() {
   if (--holders_ == 0) delete this;
-}
-
-absl::Status Call::WhyGone() const {
-  if (overrun_ != nullptr && *overrun_) return OverrunError();
-  if (deadline_ <= absl::Now()) {
-    return MakeError(absl::StatusCode::kDeadlineExceeded,
-                     {Reason::kDeadline, "deadline", "passed", ""});
-  }
-  return MakeError(absl::StatusCode::kCancelled,
-                   {Reason::kCancelled, "call", "cancelled by its client", ""});
-}
-
-bool Call::FailedToRead() const {
-  return grpc_call_failed_before_recv_message(context_->c_call()) != 0;
 }
 
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {

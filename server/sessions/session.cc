@@ -1,6 +1,5 @@
 #include "server/sessions/session.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +7,6 @@
 #include "backends/core/status.h"
 
 namespace convgrad {
-
 namespace {
 
 // About when the process was started.
@@ -19,15 +17,6 @@ struct KeptReply {
   ChangeOrder::Reply answer;
   KeptBooking booking;
 };
-
-absl::Status CheckCount(absl::string_view what, int64_t before, int64_t after,
-                        int64_t most) {
-  if (after <= most || after <= before) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kLimitExceeded, "session",
-                    absl::StrCat(after, " ", what, " after this change"),
-                    absl::StrCat("at most ", most)});
-}
 
 }  // namespace
 
@@ -149,78 +138,6 @@ void KeptSession::Expire(absl::Time now) {
     Recount().IgnoreError();
   }
   Tell(notices);
-}
-
-absl::Status KeptSession::Recount() {
-  // Who has ended counts nothing any more.
-  if (has_ended_) return absl::OkStatus();
-  const int64_t bytes =
-      state_->totals.quota_bytes + order_.reply_bytes() + promised_.bytes;
-  RETURN_IF_ERROR(quotas_->Exchange(settings_.client, counted_bytes_, bytes));
-  counted_bytes_ = bytes;
-  return absl::OkStatus();
-}
-
-absl::Status KeptSession::CheckQuota(const KeptTotals& after,
-                                     int64_t reply_bytes) const {
-  const int64_t quota = settings_.quota_bytes;
-  const int64_t replies = order_.reply_bytes();
-  const int64_t bytes = after.quota_bytes + reply_bytes;
-  if (bytes + replies <= quota) return absl::OkStatus();
-  if (bytes <= quota) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted,
-        {Reason::kBusy, "session",
-         absl::StrCat(bytes, " bytes kept after this change, beside ", replies,
-                      " of replies that the client hasn't acknowledged"),
-         absl::StrCat("at most ", quota, ", its quota")});
-  }
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kLimitExceeded, "session",
-                    absl::StrCat(bytes, " bytes kept after this change"),
-                    absl::StrCat("at most ", quota, ", its quota")});
-}
-
-absl::Status KeptSession::TakePromised(const KeptTotals& after,
-                                       const ReplySize& reply) {
-  ASSIGN_OR_RETURN(promised_.reply,
-                   memory_->Book(reply.payload_bytes + reply.head_bytes,
-                                 reply.head_bytes, nullptr));
-  ASSIGN_OR_RETURN(Reservation entries,
-                   memory_->memory()->budget.TryReserve(after.entry_bytes));
-  promised_.entries = std::make_shared<const Reservation>(std::move(entries));
-  return absl::OkStatus();
-}
-
-absl::Status KeptSession::Promise(const KeptWrites& writes,
-                                  const ReplySize& reply) {
-  MutexLock lock(&mutex_);
-  if (has_ended_) return NoSuchSession();
-  const KeptTotals& before = state_->totals;
-  const KeptTotals after = TotalsAfter(*state_, writes);
-  promised_ = Promised();
-  // What gives room back mustn't fail for want of it.
-  const bool only_drops =
-      after.quota_bytes <= before.quota_bytes && reply.payload_bytes == 0;
-  const int64_t reply_bytes = reply.payload_bytes + reply.head_bytes;
-  if (!only_drops) {
-    RETURN_IF_ERROR(
-        CheckCount("tensors", before.tensors, after.tensors, kMaxKeptTensors));
-    RETURN_IF_ERROR(CheckCount("programs", before.programs, after.programs,
-                               kMaxKeptPrograms));
-    RETURN_IF_ERROR(
-        CheckCount("tapes", before.tapes, after.tapes, kMaxKeptTapes));
-    RETURN_IF_ERROR(CheckQuota(after, reply_bytes));
-  }
-  absl::Status taken = TakePromised(after, reply);
-  if (!taken.ok() && !only_drops) return taken;
-  // The old tensors stay until the commit.
-  promised_.bytes =
-      std::max(after.quota_bytes - before.quota_bytes, int64_t{0}) +
-      promised_.reply.bytes();
-  absl::Status counted = Recount();
-  if (!counted.ok() && only_drops) promised_.bytes = 0;
-  return only_drops ? absl::OkStatus() : counted;
 }
 
 absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
