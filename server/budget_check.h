@@ -1,4 +1,4 @@
-// Whether a budget fits the process, and the machine or container.
+// Checks that a budget fits the process, and the machine or container.
 #pragma once
 
 #include <cstdint>

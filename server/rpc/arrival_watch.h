@@ -1,4 +1,4 @@
-// How much each connection may still send.
+// `ArrivalWatch` bounds what each connection may still send.
 #pragma once
 
 #include <cstdint>

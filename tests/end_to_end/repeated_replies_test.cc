@@ -1,15 +1,13 @@
 // A reply is the reply: whatever became of earlier attempts of a change, its
 // repeats are answered alike, byte for byte, and it takes effect once.
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/network_client.h"
+#include "tests/end_to_end/session_call.h"
 #include "tests/end_to_end/tensor_stream.h"
 
 namespace convgrad {
@@ -21,51 +19,6 @@ parameter w [2, 3]
 y = linear(x, w)
 output y
 )";
-
-// One attempt of a change, in flight. Owned by one thread.
-class Attempt {
- public:
-  Attempt(const std::shared_ptr<grpc::Channel>& channel,
-          const std::string& method, const std::string& bytes,
-          const ChangeMetadata& change)
-      : stub_(channel) {
-    AddTo(&context_, change);
-    context_.AddMetadata(kRequestBytesKey, std::to_string(bytes.size()));
-    const grpc::Slice slice(bytes);
-    call_ = stub_.PrepareUnaryCall(&context_, "/convgrad.v1." + method,
-                                   grpc::ByteBuffer(&slice, 1), &queue_);
-    call_->StartCall();
-    call_->Finish(&response_, &status_, this);
-  }
-
-  void Cancel() { context_.TryCancel(); }
-
-  // Waits for the end; to be called once. The response is its bytes.
-  SessionReply<std::string> Await() {
-    void* tag;
-    bool ok;
-    queue_.Next(&tag, &ok);
-    SessionReply<std::string> reply;
-    reply.status = status_;
-    reply.number = NumberOf(context_);
-    std::vector<grpc::Slice> slices;
-    if (response_.Valid() && response_.Dump(&slices).ok()) {
-      for (const grpc::Slice& slice : slices) {
-        reply.response.append(reinterpret_cast<const char*>(slice.begin()),
-                              slice.size());
-      }
-    }
-    return reply;
-  }
-
- private:
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  grpc::CompletionQueue queue_;
-  grpc::ByteBuffer response_;
-  grpc::Status status_;
-  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
-};
 
 class RepeatedReplies : public testing::Test {
  protected:
@@ -88,8 +41,8 @@ class RepeatedReplies : public testing::Test {
     const std::string bytes = request.SerializeAsString();
     ChangeMetadata change = client_.session().Next();
     const auto attempt = [&] {
-      return std::make_unique<Attempt>(server_.channel(), method, bytes,
-                                       change);
+      return std::make_unique<SessionCall>(
+          server_.channel(), "/convgrad.v1." + method, bytes, change);
     };
     {
       // Lost before it runs, while it runs, or on the way back: nobody knows.

@@ -42,15 +42,21 @@ class SessionCall {
   SessionCall(const std::shared_ptr<grpc::Channel>& channel,
               const Request& request, const ChangeMetadata& change,
               absl::Duration timeout = absl::Minutes(2), int64_t after = 0)
+      : SessionCall(channel, PathOf(request), request.SerializeAsString(),
+                    change, timeout, after) {}
+  // Sends the message `bytes` to `path`.
+  SessionCall(const std::shared_ptr<grpc::Channel>& channel,
+              const std::string& path, const std::string& bytes,
+              const ChangeMetadata& change,
+              absl::Duration timeout = absl::Minutes(2), int64_t after = 0)
       : stub_(channel) {
-    const std::string bytes = request.SerializeAsString();
     AddTo(&context_, change);
     if (after > 0) context_.AddMetadata(kAfterKey, std::to_string(after));
     context_.AddMetadata(kRequestBytesKey, std::to_string(bytes.size()));
     context_.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     const grpc::Slice slice(bytes);
-    call_ = stub_.PrepareUnaryCall(&context_, PathOf(request),
-                                   grpc::ByteBuffer(&slice, 1), &queue_);
+    call_ = stub_.PrepareUnaryCall(&context_, path, grpc::ByteBuffer(&slice, 1),
+                                   &queue_);
     call_->StartCall();
     call_->Finish(&response_, &status_, this);
   }
