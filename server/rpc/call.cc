@@ -12,6 +12,7 @@
 #include "backends/core/thread_order.h"
 #include "grpc/grpc.h"
 #include "proto/call_metadata.h"
+#include "server/memory/admission.h"
 #include "server/rpc/report.h"
 #include "server/rpc/status_conversion.h"
 
@@ -164,6 +165,16 @@ void Call::AwaitMemory(int64_t bytes) {
   // A cancellation that came before the line above found nobody waiting.
   if (*cancelled_) CancelWait();
   HandOver();
+}
+
+AdmitHead Call::AdmitsHead() {
+  return [this](int64_t bytes) -> absl::Status {
+    // What the call's own overhead leaves for its head.
+    constexpr int64_t kFreeBytes = kCallOverheadBytes / 2;
+    const int64_t more = bytes * kMemoryPerHeadByte - kFreeBytes;
+    if (more <= 0 || reservation_.bytes() == 0) return absl::OkStatus();
+    return reservation_.TryGrow(more);
+  };
 }
 
 void Call::OnGranted(absl::StatusOr<Reservation> granted) {

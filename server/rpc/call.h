@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "proto/payload_message.h"
 #include "server/rpc/call_record.h"
 #include "server/rpc/lifecycle.h"
 #include "server/rpc/session_part.h"
@@ -76,6 +77,11 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Leaves the budget's queue; OnMemory is told. Returns false if the call
   // isn't in it.
   bool CancelWait();
+
+  // Returns what takes the memory to parse a message's head, in addition to
+  // what the call has; a call without memory parses small messages only, and
+  // takes none. Errors of what is returned: those of Reservation::TryGrow.
+  AdmitHead AdmitsHead();
 
   // OK: `reservation()` has the bytes. Otherwise End is still to come.
   virtual void OnMemory(const absl::Status& /*status*/) {}

@@ -27,7 +27,8 @@ absl::StatusOr<grpc::ByteBuffer> GetStreamCall::Begin(
   RETURN_IF_ERROR(Split(message, &request).status());
   RETURN_IF_ERROR(session().CheckId("", "session"));
   ASSIGN_OR_RETURN(get_, TensorGet::Find(request, session()));
-  RETURN_IF_ERROR(reservation()->TryGrow(get_->CopyCapacity()));
+  RETURN_IF_ERROR(
+      reservation()->TryGrow(get_->CopyCapacity() + get_->ListedBytes()));
   paid_ = reservation()->Split(get_->CopyCapacity());
   v1::GetTensorsStreamResponse head;
   *head.mutable_header() = get_->Describe();

@@ -46,10 +46,13 @@ void MessageCall::Start() {
     declared_bytes_ = declared;
   }
   absl::Status size = CheckMessageBytes("request", declared_bytes_);
-  if (!size.ok()) RefuseInTurn(std::move(size));
-  // Decides nothing: BUSY is a matter of the moment.
-  absl::Status busy = CheckArrival();
-  if (!busy.ok()) return End(std::move(busy));
+  if (size.ok()) {
+    // Decides nothing for a change: BUSY is a matter of the moment.
+    absl::Status busy = CheckArrival();
+    if (!busy.ok()) return End(std::move(busy));
+  } else {
+    RefuseInTurn(std::move(size));
+  }
   AwaitTurn(/*prepares=*/AdmissionBytes(ExpectedBytes()) <=
             services().memory->budget.capacity_bytes() / kPreparedPart);
 }
@@ -178,22 +181,12 @@ void MessageCall::OnSendInitialMetadataDone(bool ok) {
 absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
     grpc::ByteBuffer* message, google::protobuf::Message* head) {
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(message, head, [this](int64_t bytes) {
-                     return AdmitHead(bytes);
-                   }));
+                   SplitMessage(message, head, AdmitsHead()));
   int64_t received = 0;
   for (const PayloadView& payload : payloads) received += payload.size();
   RETURN_IF_ERROR(CheckReceived(received));
   RETURN_IF_ERROR(CheckCriticalFields(*head));
   return payloads;
-}
-
-absl::Status MessageCall::AdmitHead(int64_t bytes) {
-  // What the call's own overhead leaves for its head.
-  constexpr int64_t kFreeBytes = kCallOverheadBytes / 2;
-  const int64_t more = bytes * kMemoryPerHeadByte - kFreeBytes;
-  if (more <= 0 || reservation()->bytes() == 0) return absl::OkStatus();
-  return reservation()->TryGrow(more);
 }
 
 void MessageCall::Finish(absl::Status status,

@@ -88,8 +88,6 @@ class MessageCall : public Call {
 
   // What the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
-  // Takes the memory that parsing a head of `bytes` needs.
-  absl::Status AdmitHead(int64_t bytes);
 
   const int64_t max_bytes_;
   // Whether the call has no tensors: max_bytes_ is the whole message's.

@@ -85,7 +85,7 @@ void PutStreamCall::OnReadDone(bool ok) {
 absl::Status PutStreamCall::TakeHeader() {
   v1::PutTensorsStreamRequest head;
   ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
-                   SplitMessage(&message_, &head));
+                   SplitMessage(&message_, &head, AdmitsHead()));
   RETURN_IF_ERROR(CheckCriticalFields(head));
   RETURN_IF_ERROR(session().CheckId("", "session"));
   RETURN_IF_ERROR(session().CheckChange("session"));
@@ -119,7 +119,7 @@ void PutStreamCall::SkipWhatIsThere() {
 absl::Status PutStreamCall::TakeFrame() {
   v1::PutTensorsStreamRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(&message_, &head));
+                   SplitMessage(&message_, &head, AdmitsHead()));
   RETURN_IF_ERROR(CheckCriticalFields(head));
   const auto tensor = static_cast<size_t>(next_.tensor());
   if (tensor == put_->puts().size()) {

@@ -59,7 +59,7 @@ void StreamCall::OnHalfClose() {
 absl::Status StreamCall::Open() {
   v1::ConvStreamRequest head;
   ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
-                   SplitMessage(&message_, &head));
+                   SplitMessage(&message_, &head, AdmitsHead()));
   RETURN_IF_ERROR(CheckCriticalFields(head));
   KeptPlaces kept(&session());
   if (head.has_header()) {
@@ -140,7 +140,7 @@ absl::Status StreamCall::CheckFits() const {
 absl::Status StreamCall::TakeFrame() {
   v1::ConvStreamRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(&message_, &head));
+                   SplitMessage(&message_, &head, AdmitsHead()));
   const std::vector<int64_t> sizes = SizesOf(payloads);
   sample_.bytes_received +=
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0});

@@ -18,14 +18,6 @@
 #include "server/rpc/tensor_put.h"
 
 namespace convgrad {
-namespace {
-
-// What one tensor takes in a list: names of up to 255 bytes, twice in the
-// message and twice on the wire.
-constexpr int64_t kListedBytes = 2048;
-
-}  // namespace
-
 PutTensorsCall::PutTensorsCall(const CallServices& services,
                                grpc::GenericCallbackServerContext* context)
     : MessageCall(services, context, "PutTensors", Role::kTrain, "put") {}
@@ -77,7 +69,8 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
   ASSIGN_OR_RETURN(const TensorGet get, TensorGet::Find(head, session()));
   RETURN_IF_ERROR(CheckMessageBytes("response", get.bytes()));
   // Its client's, while gRPC sends them.
-  RETURN_IF_ERROR(reservation()->TryGrow(get.CopyCapacity()));
+  RETURN_IF_ERROR(
+      reservation()->TryGrow(get.CopyCapacity() + get.ListedBytes()));
   Reservation paid = reservation()->Split(get.CopyCapacity());
   v1::GetTensorsResponse response = get.Describe();
   std::vector<grpc::Slice> payloads;

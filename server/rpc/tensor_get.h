@@ -14,6 +14,10 @@
 
 namespace convgrad {
 
+// What a message takes for each tensor that it describes: names of up to 255
+// bytes, twice in the message and twice on the wire.
+inline constexpr int64_t kListedBytes = 2048;
+
 // Returns the message that says what `tensor` is and that it is kept.
 v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor);
 
@@ -26,6 +30,10 @@ class TensorGet {
                                         const SessionPart& session);
 
   size_t count() const { return found_.size(); }
+  // What the message that describes them takes.
+  int64_t ListedBytes() const {
+    return static_cast<int64_t>(count()) * kListedBytes;
+  }
   // Of all tensors as they are wanted.
   int64_t bytes() const { return bytes_; }
   const TensorDescriptor& descriptor(size_t i) const {

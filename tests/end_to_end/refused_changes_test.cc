@@ -125,7 +125,7 @@ TEST(RefusedChanges, AChangeTakesTheRoleTrain) {
   EXPECT_EQ(list(kTrain, 1), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-// Two bytes on the wire are 56 in memory: nothing is parsed for a stranger.
+// What is parsed takes 29 times its bytes: nothing is parsed for a stranger.
 TEST(RefusedChanges, AStrangersMessageIsNotParsed) {
   ChildServer server({"--memory_budget_bytes=256MiB",
                       absl::StrCat("--token_file=", TokenFile())});

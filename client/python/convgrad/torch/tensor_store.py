@@ -37,7 +37,7 @@ Tensor = torch.Tensor
 # A process that is gone leaves its tensors on the server for so long.
 # What quotas count beside a tensor's bytes: its entry with its name, and the reply of its
 # put until that is acknowledged.
-_ENTRY_BYTES = 512 + 32
+_ENTRY_BYTES = 640 + 32
 _REPLY_BYTES = 1024
 _LEASE_SECONDS = 60.0
 # What is freed within this time is dropped by one call.
