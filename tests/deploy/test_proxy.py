@@ -30,14 +30,14 @@ def make_certificate(folder):
 
 
 @contextlib.contextmanager
-def proxied(folder, *flags, **variables):
+def proxied(folder, *flags, stderr=None, **variables):
     """Gives the address of a proxy, its process, and the server behind it."""
     deployed.need("haproxy", "openssl")
     path = folder / "socket"
     address = f"127.0.0.1:{deployed.free_port()}"
     with deployed.server(f"--listen=unix:{path}", *flags) as server, deployed.running(
-            RUN, env={**os.environ, "LISTEN": address, "REPLICA_1": f"unix@{path}",
-                      **variables}) as proxy:
+            RUN, stderr=stderr, env={**os.environ, "LISTEN": address,
+                                     "REPLICA_1": f"unix@{path}", **variables}) as proxy:
         try:
             deployed.wait_until(lambda: deployed.accepts(address), "haproxy that listens")
             yield address, proxy, server
@@ -78,6 +78,18 @@ def test_a_stop_lets_calls_finish(tmp_path):
         assert watch.is_active()
         watch.cancel()
         assert proxy.wait(60) == 0
+
+
+def test_a_stop_while_a_worker_starts(tmp_path):
+    """haproxy loses a signal that comes then."""
+    for round_ in range(2):
+        folder = tmp_path / str(round_)
+        folder.mkdir()
+        with proxied(folder, MAX_AGE="1", stderr=subprocess.PIPE) as (_, proxy, _):
+            assert any(b"Reloading" in line for line in proxy.stderr)
+            proxy.send_signal(signal.SIGTERM)
+            proxy.communicate(timeout=60)
+            assert proxy.returncode == 0
 
 
 def awaits_goaway(connection):

@@ -6,7 +6,7 @@ different sides. The same training from other values tells: a fault differs agai
 
 from __future__ import annotations
 
-import threading
+import concurrent.futures
 from dataclasses import dataclass
 
 from random_trainings import Training
@@ -49,11 +49,8 @@ def judge_beside(seeds: list[int], client) -> list[Verdict]:
     """Judges the seeds at the same time, each in a thread of its own."""
     # What is drawn comes from one generator of torch's.
     trainings = [Training(seed, client) for seed in seeds]
-    threads = [threading.Thread(target=training.run) for training in trainings]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(len(trainings)) as pool:
+        list(pool.map(Training.run, trainings))
     # One that differs is judged again, alone.
     return [judge(t.seed, client) if t.comparison.differences else Verdict(t.seed)
             for t in trainings]

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -191,6 +192,21 @@ def test_what_stays_outside_of_the_forward(make_remote):
     own = torch.autograd.Function.__dict__.get("apply")
     import_(Module(lambda self, x: torch.relu(x)))
     assert torch.autograd.Function.__dict__.get("apply") is own
+
+
+def test_modules_of_other_threads_while_a_forward_is_followed():
+    """torch.fx has all modules ask its tracer then."""
+    other, x, results = OfIntegers(), integers(3, 2, 6, 6, most=2), []
+
+    def forward(self, x):
+        thread = threading.Thread(target=lambda: results.append(other(given)))
+        thread.start()
+        thread.join()
+        return torch.relu(x)
+
+    given, expected = x, other(x)
+    import_(Module(forward))
+    torch.testing.assert_close(results, [expected], rtol=0, atol=0)
 
 
 def test_copies_and_pickles(make_remote):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -93,17 +94,29 @@ for _name in ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "
 
 
 class _Tracer(torch.fx.Tracer):
-    """Notes for each call in which module's forward it is."""
+    """Notes for each call in which module's forward it is.
+
+    While it follows a forward, torch.fx has every thread's modules ask it; those of other
+    threads do what they always do.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self._thread = threading.get_ident()
         self._paths = [""]
         self._autocast = autocast_dtype(torch.empty(0))
         self._forwards = forwards_of_functions()
         self.failed_path = ""
         """Of the innermost module whose forward has raised."""
 
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return attr_val
+        return super().getattr(attr, attr_val, parameter_proxy_cache)
+
     def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
         self._paths.append(self.path_of_module(m))
         try:
             return super().call_module(m, forward, args, kwargs)
