@@ -18,7 +18,7 @@ constexpr char kInfer[] = "infer-infer-infer-infer";
 constexpr char kTrain[] = "train-train-train-train";
 
 std::string TokenFile() {
-  const std::string path = testing::TempDir() + "/refused_changes.tokens";
+  std::string path = testing::TempDir() + "/refused_changes.tokens";
   std::ofstream(path) << "ada infer " << kInfer << "\nada train " << kTrain
                       << "\n";
   return path;
