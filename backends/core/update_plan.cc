@@ -86,13 +86,21 @@ struct Adam {
         fresh_mean(static_cast<float>(1 - settings.beta1)),
         fresh_square(static_cast<float>(1 - settings.beta2)) {}
 
+  // From the nearer end, as torch.lerp: where the new one has most of the
+  // weight, an old one that is far larger must not round it off.
+  float MeanOf(float old_mean, float gradient) const {
+    const float change = gradient - old_mean;
+    return fresh_mean < 0.5F ? old_mean + fresh_mean * change
+                             : gradient - (1 - fresh_mean) * change;
+  }
+
   void Run(const Tensors& at, int64_t begin, int64_t end) const {
     for (int64_t i = begin; i < end; ++i) {
       float gradient = at.gradient[i] * scale;
       if (weight_decay != 0) gradient += weight_decay * at.value[i];
       const float old_mean = at.states[0] == nullptr ? 0 : at.states[0][i];
       const float old_square = at.states[1] == nullptr ? 0 : at.states[1][i];
-      const float mean = old_mean + fresh_mean * (gradient - old_mean);
+      const float mean = MeanOf(old_mean, gradient);
       const float square =
           beta2 * old_square + fresh_square * gradient * gradient;
       at.new_states[0][i] = mean;

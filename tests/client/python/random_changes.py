@@ -19,7 +19,7 @@ def _modes(training) -> None:
 
 
 def _requires_grad(training) -> None:
-    names = [name for name, _ in training.drawn.net.named_parameters()]
+    names = [name for name, _ in training.double.named_parameters()]
     wanted = {name: training.chance(0.85) for name in names}
     for model in training.models[:2]:
         for name, parameter in model.named_parameters():
