@@ -23,6 +23,9 @@ namespace {
 constexpr int kMostThreads = 128;
 
 constexpr int kRenewalsPerLease = 3;
+// What lies between client and server forgets connections that are silent for
+// minutes. A call goes all the way, where a ping would end at a proxy.
+constexpr absl::Duration kLongestSilence = absl::Seconds(30);
 // The session's end waits for a renewal under way.
 constexpr absl::Duration kRenewalTime = absl::Seconds(5);
 
@@ -62,7 +65,9 @@ Session::Session(std::unique_ptr<SessionWire> wire,
                                               wire_->VoidSender())),
       threads_(std::make_unique<CallThreads>(kMostThreads)),
       lease_keeper_(std::make_unique<LeaseKeeper>(
-          absl::Seconds(opened.lease_seconds()) / kRenewalsPerLease, [this] {
+          std::min(absl::Seconds(opened.lease_seconds()) / kRenewalsPerLease,
+                   kLongestSilence),
+          [this] {
             const absl::Status renewed = Renew(absl::Now() + kRenewalTime);
             if (absl::IsNotFound(renewed)) changes_->Stop(renewed);
             return !absl::IsNotFound(renewed);

@@ -87,7 +87,7 @@ class Session {
   int64_t number() const;
 
   // Lengthens the lease, as every other call does. A thread of the session's
-  // does so in any case, three times in each lease.
+  // does so in any case, three times in each lease and every 30 s.
   absl::Status Renew();
   // Ends the session: the server forgets it at once. kNotFound may mean that an
   // attempt has done so whose reply was lost.

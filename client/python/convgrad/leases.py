@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _SERVICE = "ConvGradSessions/"
 _RENEWALS_PER_LEASE = 3
+# What lies between client and server forgets connections that are silent for minutes. A
+# call goes all the way, where a ping would end at a proxy.
+_LONGEST_SILENCE_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
 
 
@@ -57,7 +60,7 @@ def renew_regularly(client: Client, opened: Opened, changes: Changes) -> None:
     """Has the session's thread renew it until that stops."""
     request = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
     call = call_of("RenewSession", request, target=opened.target)
-    seconds = opened.answer.lease_seconds / _RENEWALS_PER_LEASE
+    seconds = min(opened.answer.lease_seconds / _RENEWALS_PER_LEASE, _LONGEST_SILENCE_SECONDS)
 
     def renew() -> None:
         with contextlib.suppress(Cancelled):

@@ -11,10 +11,14 @@ import threading
 class CuttingProxy:
     """Forwards to `address`, and cuts each connection after some bytes of either way.
 
-    How many is drawn from `mean_bytes`, until `cuts` connections were cut.
+    How many is drawn from `mean_bytes`, until `cuts` connections were cut. One on which
+    nothing comes for `silence` seconds is cut, too, and counted in `silent`.
     """
 
-    def __init__(self, address: str, cuts: int, mean_bytes: float, seed: int = 0) -> None:
+    def __init__(self, address: str, cuts: int = 0, mean_bytes: float = 1, seed: int = 0,
+                 silence: float | None = None) -> None:
+        self._silence = silence
+        self.silent = 0
         host, port = address.rsplit(":", 1)
         self._server = (host, int(port))
         self._random = random.Random(seed)
@@ -40,7 +44,7 @@ class CuttingProxy:
 
     def _forward(self, source: socket.socket, sink: socket.socket, left: list[float]) -> None:
         with contextlib.suppress(OSError):
-            while data := source.recv(4096):
+            while data := self._receive(source):
                 with self._lock:
                     left[0] -= len(data)
                     is_cut = left[0] < 0 and self.cuts < self._wanted
@@ -53,6 +57,14 @@ class CuttingProxy:
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+
+    def _receive(self, source: socket.socket) -> bytes:
+        source.settimeout(self._silence)
+        try:
+            return source.recv(4096)
+        except TimeoutError:
+            self.silent += 1
+            raise
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

@@ -11,7 +11,7 @@ from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
 
 import convgrad
-from convgrad import operations
+from convgrad import leases, operations
 from convgrad.kept import Kept
 from convgrad.layouts import Descriptor
 from convgrad.requests import Call
@@ -374,6 +374,19 @@ def test_a_server_that_is_gone_for_longer_than_the_lease():
             session.put("x", X, timeout=0.1)
         with pytest.raises(convgrad.SessionExpired, match="couldn't be reached"):
             session.put("x", X)
+
+
+def test_connections_of_sessions_are_never_silent_for_long(server, monkeypatch):
+    monkeypatch.setattr(leases, "_LONGEST_SILENCE_SECONDS", 0.2)
+    of_session, of_calls = (CuttingProxy(server.address, silence=2) for _ in range(2))
+    with convgrad.Client(of_session.address) as client, client.session() as session, \
+            convgrad.Client(of_calls.address) as other:
+        session.put("x", X)
+        sessions_of(other)
+        wait_until(lambda: of_calls.silent >= 2)  # gRPC connects again
+        assert not of_session.silent
+    of_session.close()
+    of_calls.close()
 
 
 def test_a_forgotten_session_isnt_renewed():
