@@ -108,6 +108,41 @@ def test_clipping_and_scaling(make_remote):
     assert_states(net.state_dict(), model.state_dict())
 
 
+def test_clipping_by_a_call(make_remote):
+    model = model_of()
+    net = make_remote(model)
+    ours = optim.SGD(net.parameters(), lr=0.5)
+    theirs = torch.optim.SGD(model.parameters(), lr=0.5)
+    for clips in (True, False):
+        ours.zero_grad()
+        F.cross_entropy(net(X), Y).backward()
+        theirs.zero_grad()
+        F.cross_entropy(model(X), Y).backward()
+        if clips:
+            net.clip_grad_norm_(0.1)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        ours.step()
+        theirs.step()
+        assert_states(net.state_dict(), model.state_dict())
+    net.clip_grad_norm_(0.1)
+    with pytest.raises(convgrad.Unimplemented, match="a step without '0.weight'"):
+        optim.SGD(list(net.parameters())[1:], lr=0.5).step()
+
+
+def test_zeros_for_gradients(make_remote):
+    """By which momentum and weight decay go on, as without a gradient they don't."""
+    model = model_of()
+    net = make_remote(model)
+    settings = dict(lr=0.1, momentum=0.9, weight_decay=0.1, foreach=False)
+    ours = optim.SGD(net.parameters(), fused=None, **settings)
+    theirs = torch.optim.SGD(model.parameters(), **settings)
+    for one, optimizer in ((net, ours), (model, theirs)):
+        step(one, optimizer)
+        optimizer.zero_grad(set_to_none=False)
+        optimizer.step()
+    assert_states(net.state_dict(), model.state_dict())
+
+
 def test_steps_that_are_skipped(make_remote):
     net = make_remote(model_of())
     optimizer = optim.Adam(net.parameters(), skip_nonfinite=True)
@@ -285,8 +320,15 @@ def test_what_is_refused(make_remote):
         with pytest.raises(convgrad.InvalidArgument, match=words):
             optim.SGD(params, lr=0.1)
     optimizer = optim.Adam(handles)
-    with pytest.raises(convgrad.Unimplemented, match="set_to_none"):
-        optimizer.zero_grad(set_to_none=False)
+    with pytest.raises(convgrad.Unimplemented, match="differentiable"):
+        optim.SGD(handles, differentiable=True)
+    with pytest.raises(convgrad.Unimplemented, match="amsgrad"):
+        optim.Adam(handles, amsgrad=True)
+    with pytest.raises(convgrad.Unimplemented, match="norm_type"):
+        net.clip_grad_norm_(1.0, 1.0)
+    with pytest.raises(convgrad.InvalidArgument, match="max_norm: found 0"):
+        net.clip_grad_norm_(0)
+    optimizer = optim.Adam(handles)
     with pytest.raises(convgrad.InvalidArgument, match=r"groups of \[1\] parameters"):
         optimizer.load_state_dict({"state": {}, "param_groups": [{"params": [0]}]})
     with pytest.raises(convgrad.InvalidArgument, match="loss: found hinge"):

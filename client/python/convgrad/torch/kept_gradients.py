@@ -17,6 +17,8 @@ class KeptGradients:
         # As long as no change fails; None: that isn't known.
         self._names: set[str] | None = None
         self._failures = pipeline.session.failures
+        self.clip_norm = 0.0
+        """What the next update brings their norm down to; 0: nothing."""
 
     def reset(self) -> None:
         """Takes note that there are none."""
@@ -38,6 +40,7 @@ class KeptGradients:
 
     def forget(self, update: Update) -> None:
         """Follows an update; one that may be skipped drops them."""
+        self.clip_norm = 0.0
         if update.skip_nonfinite:
             self._names = None
         elif not update.keep_gradients and self._names is not None:

@@ -32,6 +32,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
     What the server keeps for its parameters (momentum, moments, step counts) begins anew;
     `resume=True` goes on with what the session has, as after resuming it. An optimizer made
     earlier over one of the parameters steps no more.
+
+    `foreach`, `fused` and `capturable`, which say how torch computes, change nothing.
     """
 
     _algorithm: str
@@ -40,7 +42,11 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     def __init__(self, params: Parameters, defaults: dict[str, Any], *,
                  clip_grad_norm: float = 0.0, gradient_scale: float = 1.0,
-                 skip_nonfinite: bool = False, resume: bool = False) -> None:
+                 skip_nonfinite: bool = False, resume: bool = False,
+                 foreach: bool | None = None, fused: bool | None = None,
+                 capturable: bool = False, differentiable: bool = False) -> None:
+        if differentiable:
+            raise unimplemented("differentiable", differentiable, "False")
         for name in ("lr", "weight_decay", "momentum", "eps"):
             _check_range(name, defaults.get(name, 0), float("inf"))
         for beta in defaults.get("betas", ()):
@@ -102,16 +108,19 @@ class RemoteOptimizer(torch.optim.Optimizer):
         self._check_owner()
         for group in self.param_groups:
             self._check_group(group, "param_groups")
+        asked = self.network.clip_norm_of(
+            name for group in self.param_groups for name in _names(group))
+        clip_norms = [norm for norm in (asked, self.clip_grad_norm) if norm]
         return Update(
             self._algorithm, [self._settings_of(group) for group in self.param_groups],
-            gradient_scale=self.gradient_scale, clip_norm=self.clip_grad_norm,
+            gradient_scale=self.gradient_scale, clip_norm=min(clip_norms, default=0.0),
             skip_nonfinite=self.skip_nonfinite, keep_gradients=keep_gradients)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops the gradients: a parameter without one isn't stepped."""
-        if not set_to_none:
-            raise unimplemented("zero_grad.set_to_none", set_to_none, "True")
-        self.network.zero_grad([name for group in self.param_groups for name in _names(group)])
+        """Drops the gradients: a parameter without one isn't stepped. `set_to_none=False` has
+        zeros in their place, by which it is."""
+        self.network.zero_grad([name for group in self.param_groups for name in _names(group)],
+                               set_to_none)
 
     @property
     def network(self) -> RemoteNetwork:
@@ -233,10 +242,10 @@ class Adam(RemoteOptimizer):
 
     def __init__(self, params: Parameters, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 0.0, *, maximize: bool = False,
-                 **settings: Any) -> None:
+                 weight_decay: float = 0.0, amsgrad: bool = False, *,
+                 maximize: bool = False, **settings: Any) -> None:
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
-                                      maximize=maximize), **settings)
+                                      amsgrad=amsgrad, maximize=maximize), **settings)
 
     def _settings_of(self, group: dict[str, Any]) -> ParameterGroup:
         return ParameterGroup(

@@ -200,9 +200,29 @@ class RemoteNetwork:
         found = self.fetch(map(gradient_name, names))
         return {name: found[gradient_name(name)] for name in names}
 
-    def zero_grad(self, names: Iterable[str] | None = None) -> None:
-        """Drops gradients: all, or those of the parameters named."""
-        self._gradients.drop(self._following.parameters if names is None else names)
+    def zero_grad(self, names: Iterable[str] | None = None, set_to_none: bool = True) -> None:
+        """Drops gradients: all, or those of the parameters named.
+
+        `set_to_none=False` puts zeros in their place, by which optimizers step.
+        """
+        wanted = self._following.parameters if names is None else names
+        if set_to_none:
+            self._gradients.drop(wanted)
+        else:
+            self.put({gradient_name(name): torch.zeros(self._following.parameters[name].shape)
+                      for name in self._gradients.names().intersection(wanted)})
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> None:
+        """Has the next step of an optimizer bring the norm of all gradients down to `max_norm`
+        first. It gives the norm: submit_step() of convgrad.torch.optim.
+
+        Errors: Unimplemented for another norm; InvalidArgument.
+        """
+        if norm_type != 2.0:
+            raise unimplemented("clip_grad_norm_.norm_type", norm_type, "2.0")
+        if not 0 < max_norm < float("inf"):
+            raise invalid("OUT_OF_RANGE", "max_norm", max_norm, "a number above 0")
+        self._gradients.clip_norm = float(max_norm)
 
     def state_dict(self) -> OrderedDict[str, Tensor]:
         """Fetches parameters and buffers, as torch's state_dict of the model has them."""
@@ -267,6 +287,18 @@ class RemoteNetwork:
 
     def has_gradient(self, parameter: str) -> bool:
         return parameter in self._gradients.names()
+
+    def clip_norm_of(self, names: Iterable[str]) -> float:
+        """Returns what a step of the parameters named is to bring the norm down to; 0: nothing.
+
+        Errors: Unimplemented if others have gradients, which count in the norm, too.
+        """
+        clip_norm = self._gradients.clip_norm
+        left = self._gradients.names().difference(names) if clip_norm else set()
+        if left:
+            raise unimplemented("clip_grad_norm_", f"a step without '{min(left)}'",
+                                "one optimizer for all parameters that have gradients")
+        return clip_norm
 
     def parameter(self, name: str) -> Tensor | None:
         """Returns the model's parameter, which has no values."""

@@ -54,7 +54,7 @@ class RemoteParameter:
         GradScaler, too."""
         raise unimplemented(
             f"parameters.{self.name}.grad", "a parameter that is on the server",
-            "net.gradients() for all gradients, or convgrad.torch.optim with clip_grad_norm")
+            "net.gradients() for all gradients, net.clip_grad_norm_() to clip them")
 
     def __getattr__(self, name: str) -> Any:
         if name == "__qualname__":
