@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
@@ -19,6 +21,9 @@ namespace {
 constexpr int64_t kSmallBytes = int64_t{4} << 10;
 constexpr int64_t kOpenBytes = int64_t{32} << 10;
 constexpr int64_t kDigestsBytes = int64_t{256} << 10;
+
+// As many sessions as a refusal names.
+constexpr size_t kNamedSessions = 5;
 
 // `epoch` is the caller's own.
 void Describe(const SessionUse& session, int64_t epoch,
@@ -68,13 +73,59 @@ v1::SessionInfo Encode(const SessionInfo& info, absl::Time now) {
   return message;
 }
 
+// Adds the client's largest sessions to a refusal: who is to make room must
+// know where.
+absl::Status WithSessions(const absl::Status& refusal,
+                          std::vector<SessionInfo> sessions, absl::Time now) {
+  if (sessions.empty()) return refusal;
+  std::sort(sessions.begin(), sessions.end(),
+            [](const SessionInfo& one, const SessionInfo& other) {
+              return std::tie(other.kept_bytes, one.handle) <
+                     std::tie(one.kept_bytes, other.handle);
+            });
+  std::string text(refusal.message());
+  const char* separator = "; open: ";
+  for (size_t i = 0; i < std::min(kNamedSessions, sessions.size()); ++i) {
+    const SessionInfo& info = sessions[i];
+    absl::StrAppend(&text, separator, info.handle);
+    if (!info.name.empty()) absl::StrAppend(&text, " '", info.name, "'");
+    absl::StrAppend(&text, " with ", info.kept_bytes, " bytes, ");
+    if (info.expires == absl::InfiniteFuture()) {
+      absl::StrAppend(&text, "in use");
+    } else {
+      absl::StrAppend(
+          &text, "until ",
+          std::max(int64_t{0}, absl::ToInt64Seconds(info.expires - now)),
+          " s from now");
+    }
+    separator = "; ";
+  }
+  if (sessions.size() > kNamedSessions) {
+    absl::StrAppend(&text, "; and ", sessions.size() - kNamedSessions, " more");
+  }
+  absl::StrAppend(&text, "; CloseSession ends one by its handle");
+  absl::Status named(refusal.code(), text);
+  refusal.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) {
+        named.SetPayload(type, payload);
+      });
+  return named;
+}
+
 absl::Status Open(const CallServices& services, const Visit& visit,
                   const v1::OpenSessionRequest& request,
                   v1::SessionResponse* response) {
   ASSIGN_OR_RETURN(const SessionTable::OpenRequest open, Decode(request));
-  ASSIGN_OR_RETURN(const SessionUse session,
-                   services.sessions->Open(CallerOf(visit), open));
-  Describe(session, /*epoch=*/1, response);
+  const SessionCaller caller = CallerOf(visit);
+  const absl::StatusOr<SessionUse> session =
+      services.sessions->Open(caller, open);
+  if (absl::IsResourceExhausted(session.status())) {
+    return WithSessions(session.status(),
+                        services.sessions->List(caller, /*everybody=*/false),
+                        services.sessions->now());
+  }
+  RETURN_IF_ERROR(session.status());
+  Describe(*session, /*epoch=*/1, response);
   return absl::OkStatus();
 }
 

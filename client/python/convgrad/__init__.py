@@ -36,6 +36,7 @@ from convgrad.errors import (
     Unimplemented,
 )
 from convgrad.kept import Kept
+from convgrad.leases import OpenSession
 from convgrad.networks import Backward, ParameterGroup, Update
 from convgrad.programs import Program
 from convgrad.region import Region
@@ -54,9 +55,10 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyExists", "Backward", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded",
     "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument",
-    "Kept", "NotFound", "ParameterGroup", "PermissionDenied", "Program", "Region", "ReplyLost",
-    "ResourceExhausted", "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls",
-    "Unauthenticated", "Unavailable", "Unimplemented", "Update", "native",
+    "Kept", "NotFound", "OpenSession", "ParameterGroup", "PermissionDenied", "Program", "Region",
+    "ReplyLost", "ResourceExhausted", "RetryPolicy", "Session", "SessionExpired",
+    "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable", "Unimplemented", "Update",
+    "native",
 ]
 
 

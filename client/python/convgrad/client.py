@@ -19,7 +19,13 @@ from convgrad.client_base import (
     stream_of,
 )
 from convgrad.errors import Cancelled, ConvgradError
-from convgrad.leases import open_session, resume_session
+from convgrad.leases import (
+    OpenSession,
+    close_listed,
+    list_sessions,
+    open_session,
+    resume_session,
+)
 from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions import Session
@@ -91,6 +97,19 @@ class Client(ClientBase):
         else:
             opened = open_session(self, name, lease, quota, readers)
         return Session(self, opened, keep_open)
+
+    def sessions(self, *, everybody: bool = False) -> list[OpenSession]:
+        """Lists the sessions that this client has open: of its token or certificate, or, where
+        servers know no names, of its host. An admin may ask for everybody's."""
+        return list_sessions(self, everybody)
+
+    def close_session(self, handle: str) -> None:
+        """Ends a session of sessions(); all that it keeps is dropped.
+
+        Errors: SessionExpired if there is none, or it is another client's and this one is no
+        admin.
+        """
+        close_listed(self, handle)
 
     def region(self, nbytes: int) -> Region:
         """Gets memory that is shared with the server, see Region.

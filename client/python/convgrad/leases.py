@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -25,6 +26,29 @@ _RENEWALS_PER_LEASE = 3
 # call goes all the way, where a ping would end at a proxy.
 _LONGEST_SILENCE_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """A session that a server has, as Client.sessions() lists it."""
+
+    handle: str
+    """Stands for it in Client.close_session(), and is no right to use it."""
+    name: str
+    client: str
+    """Whose it is."""
+    number: int
+    """Of changes that it has committed."""
+    tensors: int
+    kept_bytes: int
+    """As quotas count them, beside `reply_bytes`."""
+    reply_bytes: int
+    quota_bytes: int
+    lease_seconds: float
+    remaining_seconds: float
+    """Until it ends, if nobody calls; 0 while a call uses it."""
+    target: str
+    """The server that has it."""
 
 
 def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
@@ -76,6 +100,34 @@ def renew_regularly(client: Client, opened: Opened, changes: Changes) -> None:
             changes.thread.later(seconds, renew)
 
     changes.thread.later(seconds, renew)
+
+
+def list_sessions(client: Client, everybody: bool) -> list[OpenSession]:
+    """Asks each of the client's servers."""
+    message = session_pb2.ListSessionsRequest(everybody=everybody).SerializeToString()
+    found = []
+    for target in client.targets:
+        listed = client.run(Call(_SERVICE + "ListSessions", message,
+                                 session_pb2.ListSessionsResponse.FromString, target=target))
+        found += [OpenSession(
+            one.handle, one.name, one.client, one.number, one.tensors, one.kept_bytes,
+            one.reply_bytes, one.quota_bytes, one.lease_seconds, one.remaining_seconds,
+            target) for one in listed.sessions]
+    return found
+
+
+def close_listed(client: Client, handle: str) -> None:
+    """Closes the session on whichever of the client's servers has it."""
+    request = session_pb2.CloseSessionRequest(handle=handle)
+    unknown: SessionExpired | None = None
+    for target in client.targets:
+        try:
+            client.run(call_of("CloseSession", request, target=target))
+            return
+        except SessionExpired as error:
+            unknown = error
+    assert unknown is not None
+    raise unknown
 
 
 def close_session(client: Client, opened: Opened, epoch: int) -> None:

@@ -1,6 +1,8 @@
 """Sessions against a real server: kept tensors, order, exactly once, ends."""
 
 import concurrent.futures
+import contextlib
+import re
 import threading
 import time
 from dataclasses import replace
@@ -374,6 +376,37 @@ def test_a_server_that_is_gone_for_longer_than_the_lease():
             session.put("x", X, timeout=0.1)
         with pytest.raises(convgrad.SessionExpired, match="couldn't be reached"):
             session.put("x", X)
+
+
+def test_sessions_are_listed_and_closed(client):
+    before = {one.handle for one in client.sessions()}
+    with client.session("of mine") as session:
+        session.put("x", X)
+        found, = (one for one in client.sessions() if one.handle not in before)
+        assert (found.name, found.number, found.tensors) == ("of mine", 1, 1)
+        assert found.kept_bytes >= X.nbytes and 0 <= found.remaining_seconds <= 600
+        assert found.target == client.targets[0]
+        client.close_session(found.handle)
+        assert found.handle not in {one.handle for one in client.sessions()}
+        with pytest.raises(convgrad.SessionExpired):
+            client.close_session(found.handle)
+        with pytest.raises(convgrad.SessionExpired):
+            session.put("y", X)
+    with client.session("another") as session:  # without tokens everybody is an admin
+        assert "another" in {one.name for one in client.sessions(everybody=True)}
+
+
+def test_a_refusal_names_the_sessions_that_are_open():
+    server = ServerProcess("--max_client_sessions=6")
+    with convgrad.Client(server.address) as client, contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(client.session(f"number {i}")) for i in range(6)]
+        sessions[4].put("x", X)
+        handles = {one.name: one.handle for one in client.sessions()}
+        with pytest.raises(convgrad.ResourceExhausted, match=re.escape(
+                f"; open: {handles['number 4']} 'number 4' with ")) as refusal:
+            client.session()
+        assert "; and 1 more; CloseSession ends one" in str(refusal.value)
+    server.kill()
 
 
 def test_connections_of_sessions_are_never_silent_for_long(server, monkeypatch):
