@@ -55,8 +55,8 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyExists", "Backward", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded",
     "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument",
-    "Kept", "NotFound", "OpenSession", "ParameterGroup", "PermissionDenied", "Program", "Region",
-    "ReplyLost", "ResourceExhausted", "RetryPolicy", "Session", "SessionExpired",
+    "Kept", "NotFound", "OpenSession", "ParameterGroup", "PermissionDenied", "Program",
+    "Region", "ReplyLost", "ResourceExhausted", "RetryPolicy", "Session", "SessionExpired",
     "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable", "Unimplemented", "Update",
     "native",
 ]

@@ -15,6 +15,7 @@ from convgrad.errors import invalid
 from convgrad.torch import modules
 from convgrad.torch.keeping import Keeper
 from convgrad.torch.layer import make_layer
+from convgrad.torch.remote_module import RemoteModule
 
 _LOG = logging.getLogger("convgrad")
 
@@ -62,6 +63,9 @@ def offload(model: nn.Module, client: Client, *, forward: str = "remote",
         if keep < 1:
             raise invalid("OUT_OF_RANGE", "keep", keep, "a bool, or at least 1 byte")
         used = Keeper(client, None if keep is True else keep)
+    if isinstance(model, RemoteModule):
+        raise invalid("INVALID_ENUM", "model", "a network that is on a server already",
+                      "a model whose values are here")
     swaps = _CONVOLUTIONS | (_LINEAR if linear else {})
     taken, left = [], {}
     for name, module in model.named_modules():

@@ -119,8 +119,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients: a parameter without one isn't stepped. `set_to_none=False` has
         zeros in their place, by which it is."""
-        self.network.zero_grad([name for group in self.param_groups for name in _names(group)],
-                               set_to_none)
+        self.network.zero_grad(
+            set_to_none, [name for group in self.param_groups for name in _names(group)])
 
     @property
     def network(self) -> RemoteNetwork:

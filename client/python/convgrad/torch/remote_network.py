@@ -24,6 +24,7 @@ from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.importing import TARGET, Loss, filled
 from convgrad.torch.kept_gradients import KeptGradients
 from convgrad.torch.pipeline import Pipeline, mapped
+from convgrad.torch.remote_module import RemoteModule
 from convgrad.torch.remote_parameters import RemoteParameter
 from convgrad.torch.remote_run import Forward, arrays_of
 from convgrad.torch.tapes import Tapes
@@ -83,7 +84,7 @@ def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = t
     return network
 
 
-class RemoteNetwork:
+class RemoteNetwork(RemoteModule):
     """A model whose parameters, activations and optimizer are on a server. One thread's.
 
     Called as the model is. `model` is the model without its values. What is changed there
@@ -96,7 +97,7 @@ class RemoteNetwork:
     def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
                  owns_session: bool, recompute: bool) -> None:
         """remote() makes them."""
-        self._model = without_values(model)
+        super().__init__(without_values(model))
         self.session = session
         self.pipeline = Pipeline(session)
         thread = EventThread("convgrad-network")
@@ -113,19 +114,14 @@ class RemoteNetwork:
         # By parameter: which optimizer's state the session has.
         self.optimizers: dict[str, object] = {}
 
-    @property
-    def model(self) -> nn.Module:
-        return self._model
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        raise unimplemented("network", "a copy or a pickle of what is on a server",
-                            "net.state_dict(), which has the values")
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns what the model's forward would, as float32."""
         if _is_compiling():
             raise unimplemented("torch.compile", "a remote network in what is compiled",
                                 "calls of it outside: the server compiles networks itself")
+        return super().__call__(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, args, kwargs)
         variant = self._variants.find(inputs, constants)
@@ -165,32 +161,16 @@ class RemoteNetwork:
         self._gradients.forget(update)
         return mapped(future, _loss_of)
 
-    def parameters(self) -> Iterator[RemoteParameter]:
+    def named_parameters(  # type: ignore[override]
+            self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, RemoteParameter]]:
         """Yields a handle for each parameter."""
-        return (handle for _, handle in self.named_parameters())
-
-    def named_parameters(self) -> Iterator[tuple[str, RemoteParameter]]:
         self._following.follow(self.replace)
         for name, tensor in self._following.parameters.items():
             handle = self._handles.get(name)
             if handle is None or not handle.stands_for(tensor):
                 handle = self._handles[name] = RemoteParameter(self, name, tensor)
-            yield name, handle
-
-    def requires_grad_(self, requires_grad: bool = True) -> RemoteNetwork:
-        self.model.requires_grad_(requires_grad)
-        return self
-
-    def train(self, mode: bool = True) -> RemoteNetwork:
-        self.model.train(mode)
-        return self
-
-    def eval(self) -> RemoteNetwork:
-        return self.train(False)
-
-    @property
-    def training(self) -> bool:
-        return self.model.training
+            yield f"{prefix}.{name}" if prefix else name, handle
 
     def gradients(self) -> dict[str, Tensor]:
         """Fetches the gradients that there are, by the parameter's name."""
@@ -200,7 +180,7 @@ class RemoteNetwork:
         found = self.fetch(map(gradient_name, names))
         return {name: found[gradient_name(name)] for name in names}
 
-    def zero_grad(self, names: Iterable[str] | None = None, set_to_none: bool = True) -> None:
+    def zero_grad(self, set_to_none: bool = True, names: Iterable[str] | None = None) -> None:
         """Drops gradients: all, or those of the parameters named.
 
         `set_to_none=False` puts zeros in their place, by which optimizers step.
@@ -224,15 +204,13 @@ class RemoteNetwork:
             raise invalid("OUT_OF_RANGE", "max_norm", max_norm, "a number above 0")
         self._gradients.clip_norm = float(max_norm)
 
-    def state_dict(self) -> OrderedDict[str, Tensor]:
-        """Fetches parameters and buffers, as torch's state_dict of the model has them."""
+    def _fetched_state(self) -> OrderedDict[str, Tensor]:
         self._following.follow(self.replace)
         own = self._names_of_state()
         found = self.fetch(dict.fromkeys(own.values()))
         return OrderedDict((name, found[kept]) for name, kept in own.items())
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        """As torch's; also returns what is missing and what wasn't expected."""
         result = without_values(self.model).load_state_dict(
             {name: tensor.to("meta") for name, tensor in state.items()}, strict)
         self._following.settings.forgive()

@@ -20,6 +20,7 @@ from convgrad.torch.absent import absent_parameter, absent_tensor
 from convgrad.torch.effects import check_callers, forwards_of_functions, no_functions, unchanged
 from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.refusals import named, refuse
+from convgrad.torch.remote_module import RemoteModule
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_DTYPES = (torch.float32, torch.int64)
@@ -32,6 +33,9 @@ def check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise invalid("INVALID_ENUM", "model", type(model).__name__, "a torch.nn.Module")
     for path, module in model.named_modules():
+        if isinstance(module, RemoteModule):
+            raise refuse(named(module, path), "a network that is on a server already",
+                         "a model whose values are here")
         if any(isinstance(p, UninitializedParameter) for p in module.parameters(False)):
             raise refuse(named(module, path), "parameters without a shape",
                          "a model through which a batch went")
