@@ -224,6 +224,8 @@ absl::Status Config::Validate() const {
   RETURN_IF_ERROR(CheckMemory(*this));
   RETURN_IF_ERROR(CheckRegions(*this));
   RETURN_IF_ERROR(CheckSessions(*this));
+  RETURN_IF_ERROR(CheckRange("exit_with_parent", exit_with_parent, 0,
+                             std::numeric_limits<int>::max()));
   constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error",
                                            "off"};
   if (!absl::c_linear_search(kLevels, log_level)) {

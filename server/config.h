@@ -78,6 +78,8 @@ struct Config {
   absl::Duration drain_delay = absl::ZeroDuration();
   absl::Duration drain_timeout = absl::Seconds(30);
   std::string log_level = "info";
+  int exit_with_parent = 0;   // process id; 0: the server outlives its parent
+  std::string remove_at_end;  // a folder; empty: none
 
   // No flag: WithDefaults takes it from the machine.
   MemoryLimit memory_limit;

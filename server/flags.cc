@@ -159,6 +159,12 @@ ABSL_FLAG(absl::Duration, drain_timeout, convgrad::Config().drain_timeout,
           "wait for their clients have nine tenths of it");
 ABSL_FLAG(std::string, log_level, convgrad::Config().log_level,
           "debug, info, warning, error or off");
+ABSL_FLAG(int, exit_with_parent, convgrad::Config().exit_with_parent,
+          "process id of who started the server: when that process has ended, "
+          "however it did, the server stops as at SIGTERM; 0: it outlives it");
+ABSL_FLAG(std::string, remove_at_end, convgrad::Config().remove_at_end,
+          "folder, made for this server's sockets, that is removed with them "
+          "when the server stops, unless something else is in it; empty: none");
 ABSL_FLAG(bool, healthcheck, false,
           "ask the server at --health_listen, or else at the first --listen "
           "address, in plaintext whether it is serving; exit 0 if so, 1 if "
@@ -236,6 +242,8 @@ Config ConfigFromFlags() {
   config.drain_delay = absl::GetFlag(FLAGS_drain_delay);
   config.drain_timeout = absl::GetFlag(FLAGS_drain_timeout);
   config.log_level = absl::GetFlag(FLAGS_log_level);
+  config.exit_with_parent = absl::GetFlag(FLAGS_exit_with_parent);
+  config.remove_at_end = absl::GetFlag(FLAGS_remove_at_end);
   return config;
 }
 

@@ -26,6 +26,7 @@
 #include "server/descriptor_limit.h"
 #include "server/machine.h"
 #include "server/openmp_spinning.h"
+#include "server/parent.h"
 #include "server/rpc/health_check.h"
 #include "server/rpc/tls_failures.h"
 #include "server/self_test.h"
@@ -96,6 +97,7 @@ int RunHealthCheck() {
 
 // Returns the exit status of a server that was told to stop.
 int StopGracefully(std::unique_ptr<Server> server) {
+  const std::string folder = server->config().remove_at_end;
   spdlog::info("draining");
   // Who asks twice doesn't want to wait.
   std::thread([] {
@@ -109,9 +111,11 @@ int StopGracefully(std::unique_ptr<Server> server) {
     // What still runs can't be interrupted, and the process mustn't wait for
     // it.
     spdlog::error("work was left after --drain_timeout");
+    RemoveSocketFolder(folder);
     _exit(1);
   }
   server.reset();
+  RemoveSocketFolder(folder);
   spdlog::info("stopped");
   return 0;
 }
@@ -156,6 +160,7 @@ int Serve(const std::vector<std::string>& arguments) {
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
+    RemoveSocketFolder(config.remove_at_end);
     return 2;
   }
   spdlog::set_level(spdlog::level::from_str(config.log_level));
@@ -177,9 +182,8 @@ int Serve(const std::vector<std::string>& arguments) {
                  complete.max_region_bytes >> 20);
   }
   spdlog::info("listening on {}", absl::StrJoin((*server)->addresses(), ","));
-  int signal = 0;
-  const sigset_t signals = AllSignals();
-  while (sigwait(&signals, &signal) != 0 || signal == SIGHUP) {
+  while (WaitForSignalOrParent(AllSignals(), complete.exit_with_parent) ==
+         SIGHUP) {
     Reload(arguments, server->get());
   }
   return StopGracefully(*std::move(server));
