@@ -37,6 +37,7 @@ from convgrad.errors import (
 )
 from convgrad.kept import Kept
 from convgrad.leases import OpenSession
+from convgrad.local_server import LocalServer
 from convgrad.networks import Backward, ParameterGroup, Update
 from convgrad.programs import Program
 from convgrad.region import Region
@@ -54,11 +55,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists", "Backward", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded",
-    "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal", "InvalidArgument",
-    "Kept", "NotFound", "OpenSession", "ParameterGroup", "PermissionDenied", "Program",
-    "Region", "ReplyLost", "ResourceExhausted", "RetryPolicy", "Session", "SessionExpired",
-    "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable", "Unimplemented", "Update",
-    "native",
+    "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal",
+    "InvalidArgument", "Kept", "LocalServer", "NotFound", "OpenSession", "ParameterGroup",
+    "PermissionDenied", "Program", "Region", "ReplyLost", "ResourceExhausted",
+    "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Update", "native",
 ]
 
 

@@ -105,6 +105,10 @@ class ClientBase:
         """Whether this process may use the connections: none that forked off may."""
         return self._pool.home.is_here
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
     def check_process(self) -> None:
         """Raises FailedPrecondition where not. Precedes locks: a fork may find them taken."""
         self._pool.home.check()

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 
 from convgrad.client import Client
 from convgrad.errors import invalid
+from convgrad.local_server import default_client
 from convgrad.torch import modules
 from convgrad.torch.keeping import Keeper
 from convgrad.torch.layer import make_layer
@@ -43,10 +44,11 @@ class Offloaded:
         return "\n".join(lines)
 
 
-def offload(model: nn.Module, client: Client, *, forward: str = "remote",
+def offload(model: nn.Module, client: Client | None = None, *, forward: str = "remote",
             linear: bool = False, keep: bool | int = False) -> Offloaded:
     """Has the model's convolutions, and its linear layers if asked, done by the server.
 
+    Without a client it is this process's own server, see convgrad.LocalServer.
     With `keep` weights and inputs stay there in a session: they are sent once, weights
     again when they change, inputs for their forward and its backward. It may keep `keep`
     bytes; True: as many as the server lets it. No bit changes by it.
@@ -57,6 +59,8 @@ def offload(model: nn.Module, client: Client, *, forward: str = "remote",
 
     Errors: InvalidArgument for a client that is none, before anything is changed.
     """
+    if client is None:
+        client = default_client()
     make_layer(client, forward, rank=0)  # checks both
     used: Any = client
     if keep is not False:

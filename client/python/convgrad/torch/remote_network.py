@@ -15,6 +15,7 @@ from torch import nn
 from convgrad.client import Client
 from convgrad.errors import AlreadyExists, invalid, message_of, unimplemented
 from convgrad.events import EventThread
+from convgrad.local_server import default_client
 from convgrad.networks import Backward, Run, Update, Updated, gradient_name
 from convgrad.programs import Attribute
 from convgrad.sessions import Session
@@ -46,8 +47,9 @@ _is_compiling = _TORCH.compiler.is_compiling if hasattr(
 Tensor = torch.Tensor
 
 
-def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = torch.float32,
-           put: bool = True, recompute: bool = False) -> RemoteNetwork:
+def remote(model: nn.Module, server: Client | Session | None = None, *,
+           dtype: torch.dtype = torch.float32, put: bool = True,
+           recompute: bool = False) -> RemoteNetwork:
     """Puts a model on the server, and returns what stands for it here.
 
         net = convgrad.torch.remote(model, client)
@@ -57,7 +59,8 @@ def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = t
             F.cross_entropy(net(x), y).backward()
             optimizer.step()
 
-    `server` is a client, which opens a session for the network, or a session. Parameters and
+    `server` is a client, which opens a session for the network, or a session; without one it
+    is this process's own server on this machine, see convgrad.LocalServer. Parameters and
     buffers are copied into it under their own names; `put=False` leaves those that it
     has, as after resuming it; an optimizer with `resume=True` goes on likewise.
     `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single
@@ -71,6 +74,8 @@ def remote(model: nn.Module, server: Client | Session, *, dtype: torch.dtype = t
     check_model(model)
     if dtype not in _DTYPES:
         raise invalid("DTYPE_MISMATCH", "dtype", dtype, "torch.float32 or torch.bfloat16")
+    if server is None:
+        server = default_client()
     is_own = not isinstance(server, Session)
     session = server.session() if isinstance(server, Client) else server
     try:

@@ -1,0 +1,80 @@
+"""Where convgrad's programs are, and `python -m convgrad`, which runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from convgrad.errors import FailedPrecondition, message_of
+
+_SERVER = "convgrad-server"
+_TOOL = "convgrad"
+_REMEDY = 'what pip install "convgrad[server]" installs'
+
+
+def server_program() -> Path:
+    """Returns convgrad-server: the one that CONVGRAD_SERVER names, else that of the
+    distribution convgrad-server, else the first in PATH.
+
+    Errors: FailedPrecondition if there is none.
+    """
+    named = os.environ.get("CONVGRAD_SERVER")
+    if named:
+        if not os.access(named, os.X_OK) or os.path.isdir(named):
+            raise FailedPrecondition(message_of(
+                "CONVGRAD_SERVER", f"'{named}'", "the path of a convgrad-server program"))
+        return Path(named).absolute()
+    return _program(_SERVER)
+
+
+def _program(name: str) -> Path:
+    bundled = _bundled(name)
+    if bundled is not None:
+        return bundled
+    # This script, where pip has put it beside Python, would find itself.
+    own = Path(sys.argv[0]).resolve() if sys.argv and sys.argv[0] else None
+    found = shutil.which(name)
+    if found is None or Path(found).resolve() == own or _is_script(found):
+        raise FailedPrecondition(message_of(
+            f"program {name}", "none", f"{_REMEDY}, or a path in CONVGRAD_SERVER"
+            if name == _SERVER else _REMEDY))
+    return Path(found)
+
+
+def _bundled(name: str) -> Path | None:
+    """Returns the program in the distribution convgrad-server, None where it has none."""
+    package = importlib.util.find_spec("convgrad_server")
+    for folder in package.submodule_search_locations or () if package else ():
+        program = Path(folder) / "bin" / name
+        if os.access(program, os.X_OK):
+            return program
+    return None
+
+
+def _is_script(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
+
+
+def serve() -> None:
+    """Becomes convgrad-server with this process's arguments."""
+    _become(server_program, sys.argv[1:])
+
+
+def main() -> None:
+    """Becomes the tool `convgrad` with this process's arguments; `serve` is the server."""
+    if sys.argv[1:2] == ["serve"]:
+        _become(server_program, sys.argv[2:])
+    _become(lambda: _program(_TOOL), sys.argv[1:])
+
+
+def _become(find: object, arguments: list[str]) -> None:
+    try:
+        program = find()  # type: ignore[operator]
+    except FailedPrecondition as error:
+        sys.exit(f"convgrad: {error.message}")
+    sys.stdout.flush()
+    os.execv(program, [str(program), *arguments])
