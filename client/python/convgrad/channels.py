@@ -56,6 +56,11 @@ class Connections:
             return replace(self, token=_secrets_left_out)
         return self
 
+    @property
+    def stay_here(self) -> bool:
+        """Whether all servers are on this host, as far as their addresses say."""
+        return all(target.startswith(_THIS_HOST) for target in self.targets)
+
     def check(self) -> None:
         if not self.targets or not all(self.targets):
             raise invalid("MISSING", "server", "nothing", "HOST:PORT or unix:PATH")
@@ -66,8 +71,7 @@ class Connections:
         if not self.keepalive_seconds >= 1:
             raise invalid("OUT_OF_RANGE", "keepalive_seconds", self.keepalive_seconds,
                           "at least 1")
-        stays_here = all(target.startswith(_THIS_HOST) for target in self.targets)
-        if self.token is not None and self.tls is None and not stays_here:
+        if self.token is not None and self.tls is None and not self.stay_here:
             raise invalid("OUT_OF_RANGE", "token", "a plaintext connection",
                           "tls or a server on this host, a token is a secret")
 

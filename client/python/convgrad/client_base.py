@@ -101,6 +101,11 @@ class ClientBase:
         return self._pool.connections.targets
 
     @property
+    def stays_here(self) -> bool:
+        """Whether its servers are on this host, whose cores they share with this process."""
+        return self._pool.connections.stay_here
+
+    @property
     def is_at_home(self) -> bool:
         """Whether this process may use the connections: none that forked off may."""
         return self._pool.home.is_here

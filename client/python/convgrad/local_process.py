@@ -29,6 +29,7 @@ _MOST_PATH_BYTES = 107
 _PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
+_ANSWER_SECONDS = 5.0
 _TAIL_LINES = 5
 # Of the memory that is left: the rest is this process's, for batches and the like.
 _MEMORY_SHARE = 0.75
@@ -131,13 +132,15 @@ class LocalProcess:
 
 
 def listens(path: str) -> bool:
-    """Returns whether a server of this user takes connections at the path."""
+    """Returns whether a server of this user takes calls at the path."""
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_ANSWER_SECONDS)
         try:
             probe.connect(path)
+            # gRPC speaks first, once it serves.
+            return bool(probe.recv(1)) and os.stat(path).st_uid == os.getuid()
         except OSError:
             return False
-        return os.stat(path).st_uid == os.getuid()
 
 
 def _arguments(settings: Settings, folder: str) -> list[str]:

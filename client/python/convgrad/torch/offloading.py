@@ -14,6 +14,7 @@ from convgrad.client import Client
 from convgrad.errors import invalid
 from convgrad.local_server import default_client
 from convgrad.torch import modules
+from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.keeping import Keeper
 from convgrad.torch.layer import make_layer
 from convgrad.torch.remote_module import RemoteModule
@@ -62,6 +63,8 @@ def offload(model: nn.Module, client: Client | None = None, *, forward: str = "r
     if client is None:
         client = default_client()
     make_layer(client, forward, rank=0)  # checks both
+    if isinstance(client, Client):
+        quieten_for(client)
     used: Any = client
     if keep is not False:
         if keep < 1:

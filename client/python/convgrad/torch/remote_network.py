@@ -22,6 +22,7 @@ from convgrad.sessions import Session
 from convgrad.torch.endings import end_with
 from convgrad.torch.following import Following
 from convgrad.torch.functional import autocast_dtype
+from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.importing import TARGET, Loss, filled
 from convgrad.torch.kept_gradients import KeptGradients
 from convgrad.torch.pipeline import Pipeline, mapped
@@ -78,6 +79,7 @@ def remote(model: nn.Module, server: Client | Session | None = None, *,
         server = default_client()
     is_own = not isinstance(server, Session)
     session = server.session() if isinstance(server, Client) else server
+    quieten_for(session.client)
     try:
         network = RemoteNetwork(model, session, dtype, is_own, recompute)
         if put:
