@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from convgrad.errors import FailedPrecondition, message_of
@@ -34,10 +35,8 @@ def _program(name: str) -> Path:
     bundled = _bundled(name)
     if bundled is not None:
         return bundled
-    # This script, where pip has put it beside Python, would find itself.
-    own = Path(sys.argv[0]).resolve() if sys.argv and sys.argv[0] else None
     found = shutil.which(name)
-    if found is None or Path(found).resolve() == own or _is_script(found):
+    if found is None:
         raise FailedPrecondition(message_of(
             f"program {name}", "none", f"{_REMEDY}, or a path in CONVGRAD_SERVER"
             if name == _SERVER else _REMEDY))
@@ -54,16 +53,6 @@ def _bundled(name: str) -> Path | None:
     return None
 
 
-def _is_script(path: str) -> bool:
-    with open(path, "rb") as file:
-        return file.read(2) == b"#!"
-
-
-def serve() -> None:
-    """Becomes convgrad-server with this process's arguments."""
-    _become(server_program, sys.argv[1:])
-
-
 def main() -> None:
     """Becomes the tool `convgrad` with this process's arguments; `serve` is the server."""
     if sys.argv[1:2] == ["serve"]:
@@ -71,9 +60,9 @@ def main() -> None:
     _become(lambda: _program(_TOOL), sys.argv[1:])
 
 
-def _become(find: object, arguments: list[str]) -> None:
+def _become(find: Callable[[], Path], arguments: list[str]) -> None:
     try:
-        program = find()  # type: ignore[operator]
+        program = find()
     except FailedPrecondition as error:
         sys.exit(f"convgrad: {error.message}")
     sys.stdout.flush()
