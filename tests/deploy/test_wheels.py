@@ -23,6 +23,18 @@ with convgrad.Client(sys.argv[1]) as client:
 assert (found == 72).all()
 print(convgrad.native)
 """
+FIRST_STEP = """
+import torch, convgrad
+from torch import nn
+net = convgrad.torch.remote(nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(),
+                                          nn.Linear(8 * 36, 10)))
+optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=0.1)
+loss = nn.functional.cross_entropy(net(torch.randn(4, 3, 8, 8)), torch.arange(4))
+loss.backward()
+optimizer.step()
+net.wait()
+print(loss.item() > 0)
+"""
 
 
 @pytest.fixture
@@ -60,6 +72,47 @@ def test_from_the_wheel_to_the_first_gradient(kind, environment, server, tmp_pat
     with capsys.disabled():
         print(f"\n{wheel.name}: installed in {installed - start:.1f} s, first gradient "
               f"{time.monotonic() - installed:.1f} s later")
+
+
+def mebibytes(folder):
+    return sum(path.lstat().st_size for path in folder.rglob("*")) / 2**20
+
+
+def test_from_the_wheels_to_the_first_step_without_a_server(environment, capsys):
+    """The server comes out of its wheel; so do the programs of the command line."""
+    python, variables = environment
+    server, = WHEELS.glob("convgrad_server-*-py3-none-manylinux*.whl")
+    client, = WHEELS.glob("convgrad-*manylinux*.whl")
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    before, start = mebibytes(python.parents[1]), time.monotonic()
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--no-index",
+                    "--ignore-installed", client, server], check=True)
+    installed, size = time.monotonic(), mebibytes(python.parents[1]) - before
+    found = subprocess.run([python, "-c", FIRST_STEP], env=variables, text=True,
+                           capture_output=True, check=False)
+    assert found.stdout.strip() == "True", found.stderr
+    with capsys.disabled():
+        print(f"\n{server.name}: {(server.stat().st_size + client.stat().st_size) / 2**20:.0f}"
+              f" MiB with the client, {size:.0f} MiB installed in {installed - start:.1f} s, "
+              f"first training step {time.monotonic() - installed:.1f} s later")
+    for command in (["convgrad", "serve"], ["convgrad-server"], ["convgrad"],
+                    ["python", "-m", "convgrad"], ["python", "-m", "convgrad", "serve"]):
+        said = subprocess.run([python.with_name(command[0]), *command[1:], "--version"],
+                              env=variables, text=True, capture_output=True, check=True).stdout
+        assert said.split()[-1] == server.name.split("-")[1]
+    subprocess.run([*pip, "uninstall", "--quiet", "--yes", "convgrad", "convgrad-server"],
+                   check=True)
+    assert not [*python.parents[1].rglob("convgrad*")]
+
+
+def test_the_servers_wheel_has_the_licenses_of_what_it_carries():
+    wheel, = WHEELS.glob("convgrad_server-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    licenses = {name.rpartition("/")[2] for name in names if "/licenses/" in name}
+    assert {"onednn", "libgrpc29", "libprotobuf32", "libssl3", "libgomp1"} <= licenses
+    assert any("libdnnl" in name for name in names)
+    # Those of the system that it is installed on.
+    assert not any(name in "".join(names) for name in (".libs/libc.", ".libs/libstdc++"))
 
 
 def other_pythons():

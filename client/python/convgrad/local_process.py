@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from convgrad.errors import FailedPrecondition, message_of
-from convgrad.machine import memory_left, on_cores, usable_cores
+from convgrad.machine import memory_left, number_in, on_cores, usable_cores
 from convgrad.server_programs import server_program
 
 # Of sockaddr_un.sun_path, with the 0 that ends it.
@@ -124,7 +124,7 @@ class LocalProcess:
             if end is None and time.monotonic() > deadline:
                 self._process.kill()
                 self._process.wait()
-                end = f"no answer in {_START_SECONDS:.0f} s, and its log ends with: {self.tail()}"
+                end = f"no answer in {_START_SECONDS:.0f} s; its log ends with: {self.tail()}"
             if end is not None:
                 shutil.rmtree(os.path.dirname(self._path), ignore_errors=True)
                 raise FailedPrecondition(message_of("local server", end, "one that runs"))
@@ -146,11 +146,12 @@ def listens(path: str) -> bool:
 def _arguments(settings: Settings, folder: str) -> list[str]:
     memory = settings.memory_bytes or int(memory_left() * _MEMORY_SHARE)
     arguments = [
-        f"--listen=unix:{folder}/calls", "--metrics_listen=", f"--exit_with_parent={os.getpid()}",
-        f"--remove_at_end={folder}", "--drain_timeout=10s", f"--memory_budget_bytes={memory}",
+        f"--listen=unix:{folder}/calls", "--metrics_listen=", "--drain_timeout=10s",
+        f"--exit_with_parent={os.getpid()}", f"--remove_at_end={folder}",
+        f"--memory_budget_bytes={memory}",
         # Its one client is this process.
         "--max_client_sessions=0", "--max_client_share=1"]
-    if Path("/proc/sys/vm/overcommit_memory").read_text().strip() != "2":
+    if number_in(Path("/proc/sys/vm/overcommit_memory")) != 2:  # where there are no regions
         arguments.append(f"--regions_listen=unix:{folder}/regions")
     if settings.threads is not None:
         arguments += ["--workers=1", f"--threads_per_worker={settings.threads}"]
@@ -204,9 +205,10 @@ def _make_folder(parent: str) -> tuple[str, int]:
     prefix = f"convgrad-{os.getuid()}-"
     # As mkdtemp's names are, and the longer socket's.
     longest = len(f"{parent}/{prefix}12345678/regions")
-    if longest > _MOST_PATH_BYTES or not _PLAIN.fullmatch(parent):
-        raise OSError(f"a path of up to {longest} characters for a socket, which may have "
-                      f"{_MOST_PATH_BYTES}" if _PLAIN.fullmatch(parent) else "special characters")
+    if not _PLAIN.fullmatch(parent):
+        raise OSError("special characters")
+    if longest > _MOST_PATH_BYTES:
+        raise OSError(f"{longest} bytes with a socket's name, at most {_MOST_PATH_BYTES}")
     _remove_abandoned(parent, prefix)
     while True:
         folder = tempfile.mkdtemp(prefix=prefix, dir=parent)

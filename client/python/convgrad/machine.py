@@ -15,11 +15,17 @@ def memory_left(root: Path = _ROOT) -> int:
     this process leaves, its file cache counted as free."""
     left = [_host_left(root)]
     for folder, used, limit, cache in _cgroups(root):
-        most = _number(folder / limit)
+        most = number_in(folder / limit)
         if most is not None:
             spare = _field(folder / "memory.stat", cache) or 0
-            left.append(most - (_number(folder / used) or 0) + spare)
+            left.append(most - (number_in(folder / used) or 0) + spare)
     return max(min(left), 0)
+
+
+def number_in(path: Path) -> int | None:
+    """Returns the file's number, None if there is none ("max", no file)."""
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else None
 
 
 def usable_cores() -> set[int]:
@@ -76,12 +82,6 @@ def _text(path: Path) -> str:
         return path.read_text("ascii", "replace")
     except OSError:
         return ""
-
-
-def _number(path: Path) -> int | None:
-    """Returns the file's number, None if there is none ("max", no file)."""
-    text = _text(path).strip()
-    return int(text) if text.isdigit() else None
 
 
 def _field(path: Path, name: str) -> int | None:
