@@ -36,3 +36,8 @@ def test_the_version_is_the_projects():
     project = re.search(r"project\(convgrad VERSION ([\d.]+)",
                         (ROOT / "CMakeLists.txt").read_text())
     assert convgrad.__version__ == project[1]
+
+
+def test_the_extra_server_is_of_the_same_version():
+    project = (ROOT / "client/python/pyproject.toml").read_text()
+    assert f'"convgrad-server=={convgrad.__version__};' in project
