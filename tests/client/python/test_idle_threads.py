@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 CODE = """
 import ctypes, os, sys
 import torch, convgrad
