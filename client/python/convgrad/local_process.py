@@ -54,6 +54,7 @@ class LocalProcess:
         Errors: FailedPrecondition in one line, with what the server said last.
         """
         program = server_program()
+        self._process: subprocess.Popen[bytes] | None = None
         self.settings = settings
         self.owner = os.getpid()
         self._log, self.log_path = _open_log(settings.log)
@@ -64,18 +65,21 @@ class LocalProcess:
                 self.address = f"unix:{self._path}"
                 self._process = self._start(program, folder, lock)
             self._await()
-        except BaseException:
-            os.close(self._log)
+        except BaseException:  # Ctrl-C, too
+            self._abandon()
             raise
 
     @property
     def pid(self) -> int:
+        assert self._process is not None
         return self._process.pid
 
     @property
     def end(self) -> str | None:
         """Returns how the server has ended, None while it runs. Only its owner knows."""
-        status = self._process.poll() if os.getpid() == self.owner else None
+        if self._process is None or os.getpid() != self.owner:
+            return None
+        status = self._process.poll()
         if status is None:
             return None
         how = (f"killed by {signal.Signals(-status).name}" if status < 0
@@ -93,7 +97,7 @@ class LocalProcess:
 
     def stop(self) -> None:
         """Ends the server, and waits for it."""
-        if os.getpid() != self.owner:
+        if self._process is None or os.getpid() != self.owner:
             return
         self._process.terminate()
         try:
@@ -117,16 +121,21 @@ class LocalProcess:
                 "local server", f"'{program}': {error.strerror}",
                 "a program that this machine runs")) from None
 
+    def _abandon(self) -> None:
+        """Leaves nothing of a server that hasn't come up."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            shutil.rmtree(os.path.dirname(self._path), ignore_errors=True)
+        os.close(self._log)
+
     def _await(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while not listens(self._path):
             end = self.end
             if end is None and time.monotonic() > deadline:
-                self._process.kill()
-                self._process.wait()
                 end = f"no answer in {_START_SECONDS:.0f} s; its log ends with: {self.tail()}"
             if end is not None:
-                shutil.rmtree(os.path.dirname(self._path), ignore_errors=True)
                 raise FailedPrecondition(message_of("local server", end, "one that runs"))
             time.sleep(0.003)
 
@@ -181,8 +190,7 @@ def _socket_folder() -> Iterator[tuple[str, int]]:
     """Makes a folder for sockets, of this user's alone, and locks it for as long as the
     block, or a process that has the descriptor, lasts. Removes it where the block fails."""
     tried = []
-    for parent in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/dev/shm",
-                                 os.environ.get("XDG_RUNTIME_DIR", "/tmp"))):
+    for parent in _parents():
         try:
             folder, lock = _make_folder(parent)
         except OSError as error:
@@ -199,6 +207,14 @@ def _socket_folder() -> Iterator[tuple[str, int]]:
     raise FailedPrecondition(message_of(
         "local server: folder for sockets", ", ".join(tried),
         "one that can be written, whose path is short and plain"))
+
+
+def _parents() -> Iterator[str]:
+    """Yields where a folder may be made, the best first."""
+    with contextlib.suppress(OSError):  # no folder at all can be written
+        yield tempfile.gettempdir()
+    yield from ("/tmp", "/dev/shm")
+    yield os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
 
 
 def _make_folder(parent: str) -> tuple[str, int]:

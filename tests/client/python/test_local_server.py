@@ -270,6 +270,36 @@ with convgrad.LocalServer() as server, server.client() as client:
     assert not os.listdir(f"{folder}/{name}")
 
 
+def test_no_folder_at_all(run):
+    """In one line, as where everything is mounted read-only."""
+    (line,) = run("""
+import tempfile
+from convgrad import local_process
+local_process._parents = lambda: iter(["/proc", "/nowhere"])
+try:
+    convgrad.LocalServer()
+except convgrad.FailedPrecondition as error:
+    print(error.message)
+""")
+    assert line.startswith("local server: folder for sockets: found '/proc' (")
+    assert line.endswith("'/nowhere' (No such file or directory), expected one that can be "
+                         "written, whose path is short and plain")
+
+
+def test_ctrl_c_while_it_starts(run, folder):
+    run("""
+from convgrad import local_process
+def interrupted(path): raise KeyboardInterrupt
+local_process.listens = interrupted
+try:
+    convgrad.LocalServer()
+except KeyboardInterrupt:
+    sys.exit(0)
+sys.exit(1)
+""")
+    check_nothing_is_left([], folder)
+
+
 def test_a_home_that_cant_be_written(run):
     assert run("with convgrad.LocalServer() as server: print(server.is_running)",
                HOME="/proc") == ["True"]
