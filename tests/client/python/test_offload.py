@@ -111,10 +111,10 @@ class NoClient:
 def test_a_client_that_is_none_is_refused_at_once(wrong, found):
     model = nn.Sequential(nn.Conv2d(1, 1, 1))
     x, w = torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
-    attempts = [lambda: offload(model, wrong), lambda: offload(nn.Flatten(), wrong),
-                lambda: convgrad.torch.conv2d(x, w, client=wrong)]
-    if wrong is not None:  # which may be set later
-        attempts.append(lambda: convgrad.torch.Conv2d(1, 1, 1, client=wrong))
+    attempts = [lambda: convgrad.torch.conv2d(x, w, client=wrong)]
+    if wrong is not None:  # to offload() a server of its own, and to a layer one set later
+        attempts += [lambda: offload(model, wrong), lambda: offload(nn.Flatten(), wrong),
+                     lambda: convgrad.torch.Conv2d(1, 1, 1, client=wrong)]
     for attempt in attempts:
         with pytest.raises(convgrad.InvalidArgument) as caught:
             attempt()
