@@ -88,16 +88,11 @@ struct Known {
   int64_t number = 0;
   int64_t epoch = 1;
   int pending = 0;
-  // The last change that came to its end.
+  // The last change that came to its end, if its reply is still there.
   std::string path;
   std::string request;
   CallMetadata metadata;
   Reply reply;
-};
-
-struct Waiting {
-  std::unique_ptr<PendingCall> call;
-  std::string session;
 };
 
 class Sequence {
@@ -130,7 +125,14 @@ class Sequence {
                    Known* session);
   void Repeat(Known* session);
   void PutByStream(const v1::PutTensorsRequest& put,
-                   const CallMetadata& metadata);
+                   const CallMetadata& metadata, int timeout_ms);
+  void GetByStream(const v1::GetTensorsRequest& get,
+                   const CallMetadata& metadata, int timeout_ms);
+  // Returns how long to wait for a call.
+  static int TimeoutOf(const CallMetadata& metadata, const Known& session) {
+    const bool waits = metadata.sequence > session.number + 1;
+    return waits || session.pending > 0 ? kWaitMs : kPatienceMs;
+  }
   void CheckLimits() const {
     const ServerGauges gauges = subject_.server->gauges();
     Require(gauges.kept_bytes <= gauges.kept_capacity_bytes,
@@ -148,12 +150,13 @@ class Sequence {
 
   Subject& subject_;
   std::vector<std::unique_ptr<Known>> sessions_;
-  std::vector<Waiting> waiting_;
+  std::vector<std::unique_ptr<PendingCall>> waiting_;
 };
 
 CallMetadata Sequence::MetadataOf(const Calls::Call& call, bool is_change,
                                   const Known& session) const {
-  CallMetadata metadata{session.id};
+  CallMetadata metadata;
+  metadata.session = session.id;
   if (!is_change) return metadata;
   metadata.epoch = session.epoch + call.epochs_ahead() % 4;
   metadata.sequence = session.number + 1 + call.ahead() % 70;
@@ -164,6 +167,8 @@ CallMetadata Sequence::MetadataOf(const Calls::Call& call, bool is_change,
 
 void Sequence::Open(v1::OpenSessionRequest request, bool as_it_is) {
   if (!as_it_is) request.set_open_id(NewId());
+  // The session mustn't end before it is closed.
+  if (request.lease_seconds() < 600) request.clear_lease_seconds();
   const Reply reply = Control("OpenSession", request);
   v1::SessionResponse response;
   if (!reply.status.ok()) return;
@@ -227,18 +232,16 @@ void Sequence::Repeat(Known* session) {
 void Sequence::Change(const Calls::Call& call, const std::string& path,
                       const std::string& request, Known* session) {
   const CallMetadata metadata = MetadataOf(call, true, *session);
-  const bool waits = metadata.sequence > session->number + 1;
+  // The reply of the change before may be forgotten from now on.
+  session->path.clear();
   if (call.is_pending() && waiting_.size() < 8) {
-    waiting_.push_back(
-        {std::make_unique<PendingCall>(subject_.channel, path, request,
-                                       metadata, 10 * kWaitMs),
-         session->id});
+    waiting_.push_back(std::make_unique<PendingCall>(
+        subject_.channel, path, request, metadata, 10 * kWaitMs));
     ++session->pending;
     return;
   }
   const Reply reply =
-      Send(path, request, metadata,
-           waits || session->pending > 0 ? kWaitMs : kPatienceMs);
+      Send(path, request, metadata, TimeoutOf(metadata, *session));
   const bool is_next = metadata.sequence == session->number + 1;
   CheckChange(metadata, reply, session);
   if (!is_next) return;
@@ -249,10 +252,10 @@ void Sequence::Change(const Calls::Call& call, const std::string& path,
 }
 
 void Sequence::PutByStream(const v1::PutTensorsRequest& put,
-                           const CallMetadata& metadata) {
+                           const CallMetadata& metadata, int timeout_ms) {
   const auto stub = v1::ConvGradSessions::NewStub(subject_.channel);
   grpc::ClientContext context;
-  AddTo(&context, metadata, kPatienceMs);
+  AddTo(&context, metadata, timeout_ms);
   v1::PutTensorsResponse response;
   const auto stream = stub->PutTensorsStream(&context, &response);
   v1::PutTensorsStreamRequest message;
@@ -277,6 +280,17 @@ void Sequence::PutByStream(const v1::PutTensorsRequest& put,
   ReplyOf("PutTensorsStream", context, status, "");
 }
 
+void Sequence::GetByStream(const v1::GetTensorsRequest& get,
+                           const CallMetadata& metadata, int timeout_ms) {
+  const auto stub = v1::ConvGradSessions::NewStub(subject_.channel);
+  grpc::ClientContext context;
+  AddTo(&context, metadata, timeout_ms);
+  const auto stream = stub->GetTensorsStream(&context, get);
+  v1::GetTensorsStreamResponse message;
+  while (stream->Read(&message)) continue;
+  ReplyOf("GetTensorsStream", context, stream->Finish(), "");
+}
+
 void Sequence::Make(const Calls::Call& call) {
   if (call.has_open()) return Open(call.open(), call.as_it_is());
   if (sessions_.empty()) Open({}, false);
@@ -292,19 +306,17 @@ void Sequence::Make(const Calls::Call& call) {
     return Renew(session);
   }
   if (call.has_put_stream()) {
+    session->path.clear();
     v1::PutTensorsRequest put = call.put_stream();
     FitPayloads(&put);
-    PutByStream(put, MetadataOf(call, !call.other_kind(), *session));
+    const auto metadata = MetadataOf(call, !call.other_kind(), *session);
+    PutByStream(put, metadata, TimeoutOf(metadata, *session));
     return Renew(session);
   }
   if (call.has_get_stream()) {
-    const auto stub = v1::ConvGradSessions::NewStub(subject_.channel);
-    grpc::ClientContext context;
-    AddTo(&context, MetadataOf(call, call.other_kind(), *session), kPatienceMs);
-    const auto stream = stub->GetTensorsStream(&context, call.get_stream());
-    v1::GetTensorsStreamResponse message;
-    while (stream->Read(&message)) continue;
-    ReplyOf("GetTensorsStream", context, stream->Finish(), "");
+    session->path.clear();
+    const auto metadata = MetadataOf(call, call.other_kind(), *session);
+    GetByStream(call.get_stream(), metadata, TimeoutOf(metadata, *session));
     return Renew(session);
   }
   const Target target = TargetOf(call);
@@ -313,7 +325,8 @@ void Sequence::Make(const Calls::Call& call) {
   if (target.is_change != call.other_kind()) {
     Change(call, target.path, bytes, session);
   } else {
-    const Reply reply = Send(target.path, bytes, {session->id}, kPatienceMs);
+    const Reply reply = Send(target.path, bytes,
+                             MetadataOf(call, false, *session), kPatienceMs);
     Require(reply.status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED,
             "a read is answered");
   }
@@ -321,7 +334,7 @@ void Sequence::Make(const Calls::Call& call) {
 }
 
 void Sequence::Finish() {
-  for (const Waiting& waiting : waiting_) waiting.call->Await();
+  for (const auto& call : waiting_) call->Await();
   Require(Control("ListSessions", v1::ListSessionsRequest()).status.ok(),
           "the server goes on");
   while (!sessions_.empty()) Close(sessions_.back().get());
