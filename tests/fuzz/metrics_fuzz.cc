@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 
@@ -40,8 +41,10 @@ std::string Exchange(int port, absl::string_view bytes) {
   std::string answer;
   char buffer[4096];
   ssize_t got;
-  while ((got = recv(file.get(), buffer, sizeof(buffer), 0)) > 0) {
-    answer.append(buffer, static_cast<size_t>(got));
+  // libFuzzer's alarms interrupt.
+  while ((got = recv(file.get(), buffer, sizeof(buffer), 0)) > 0 ||
+         (got < 0 && errno == EINTR)) {
+    if (got > 0) answer.append(buffer, static_cast<size_t>(got));
   }
   Require(got == 0 || errno == ECONNRESET, "a connection ends");
   return answer;
