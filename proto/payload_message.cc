@@ -138,13 +138,12 @@ class MessageSplitter {
 PayloadView::PayloadView(std::vector<grpc::Slice> pieces)
     : pieces_(std::move(pieces)) {
   for (size_t i = 0; i < pieces_.count(); ++i) {
-    size_ += static_cast<int64_t>(pieces_[i].size());
-    ends_.push_back(size_);
+    ends_.push_back(size() + static_cast<int64_t>(pieces_[i].size()));
   }
 }
 
 void PayloadView::CopyTo(void* destination) const {
-  CopyRange(0, absl::MakeSpan(static_cast<std::byte*>(destination), size_));
+  CopyRange(0, absl::MakeSpan(static_cast<std::byte*>(destination), size()));
 }
 
 void PayloadView::CopyRange(int64_t offset, absl::Span<std::byte> to) const {
@@ -171,10 +170,10 @@ void PayloadView::MoveTo(void* destination) {
   // What a message and its copy take beyond the message's bytes.
   constexpr int64_t kStepBytes = int64_t{1} << 20;
   auto* const out = static_cast<std::byte*>(destination);
-  for (int64_t at = 0; at < size_; at += kStepBytes) {
+  for (int64_t at = 0; at < size(); at += kStepBytes) {
     Release(at);
     CopyRange(
-        at, {out + at, static_cast<size_t>(std::min(kStepBytes, size_ - at))});
+        at, {out + at, static_cast<size_t>(std::min(kStepBytes, size() - at))});
   }
   *this = PayloadView();
 }

@@ -43,7 +43,8 @@ class PayloadView final : public ScatteredBytes {
   PayloadView() = default;
   explicit PayloadView(std::vector<grpc::Slice> pieces);
 
-  int64_t size() const override { return size_; }
+  // 0 once it was moved from.
+  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
 
   // Copies all size() bytes to `destination`.
   void CopyTo(void* destination) const;
@@ -57,7 +58,6 @@ class PayloadView final : public ScatteredBytes {
   // In order, neither aligned nor of equal length.
   ReceivedSlices pieces_;
   std::vector<int64_t> ends_;  // of each, in the payload
-  int64_t size_ = 0;
 };
 
 // Returns whether there is memory to parse a head of `bytes`.

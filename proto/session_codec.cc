@@ -1,5 +1,7 @@
 #include "proto/session_codec.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
@@ -92,7 +94,9 @@ absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
                         absl::StrCat("a slice of ", ToString(kept)),
                         "a tensor whose first axis is the outermost");
   }
-  const int64_t left = kept.dims[0] - request.first_item();
+  // The smallest number can't be subtracted.
+  const int64_t left =
+      kept.dims[0] - std::max<int64_t>(request.first_item(), 0);
   if (request.first_item() < 0 || left < 0 || request.items() < 0 ||
       request.items() > left) {
     return InvalidField(

@@ -50,6 +50,7 @@ SEES = {
         (CORE, REGISTRY, "proto/region_handshake.", "server/memory/"),
     "tests/gpu/": (CORE, BACKENDS),
     "tests/end_to_end/": ANYTHING,
+    "tests/fuzz/": ANYTHING,
     "tests/bench/": ANYTHING,
     "tests/cases/": ANYTHING,
 }
@@ -68,7 +69,7 @@ FAMILIES = {
     "test": (r"(gtest|gmock|benchmark)/", ("tests/",)),
 }
 # Tests of whole programs see the wire as a client does.
-WHOLE = ("tests/end_to_end/", "tests/bench/", "tests/cases/")
+WHOLE = ("tests/end_to_end/", "tests/fuzz/", "tests/bench/", "tests/cases/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
 

@@ -152,6 +152,18 @@ TEST(PayloadMessageTest, MovesAPayloadOutAndLetsItsSlicesGo) {
   EXPECT_TRUE(released);
 }
 
+TEST(PayloadMessageTest, NothingIsLeftOfAPayloadThatWasMovedFrom) {
+  auto payloads = Split(kPayloadTag + "\x03" + "abc");
+  ASSERT_TRUE(payloads.ok());
+  PayloadView moved = std::move(payloads->front());
+  EXPECT_EQ(Text(moved), "abc");
+  EXPECT_EQ(payloads->front().size(), 0);
+  PayloadView assigned;
+  assigned = std::move(moved);
+  EXPECT_EQ(Text(assigned), "abc");
+  EXPECT_EQ(moved.size(), 0);  // NOLINT(bugprone-use-after-move)
+}
+
 TEST(PayloadMessageTest, TakesAnEmptyMessage) {
   const auto payloads = Split("");
   ASSERT_TRUE(payloads.ok());

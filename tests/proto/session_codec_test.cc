@@ -89,9 +89,18 @@ TEST(DecodeWanted, BringsLayoutsAndSlices) {
 TEST(DecodeWanted, NamesWhatIsWrong) {
   const TensorDescriptor kept{DataType::kF32, Layout::kOIX, {8, 3, 4}};
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
   v1::NamedGet get;
-  for (const auto& [first, items] : std::vector<std::pair<int64_t, int64_t>>{
-           {-1, 1}, {0, 9}, {9, 0}, {8, 1}, {1, -1}, {kMost, 1}, {1, kMost}}) {
+  for (const auto& [first, items] :
+       std::vector<std::pair<int64_t, int64_t>>{{-1, 1},
+                                                {0, 9},
+                                                {9, 0},
+                                                {8, 1},
+                                                {1, -1},
+                                                {kMost, 1},
+                                                {1, kMost},
+                                                {kLeast, 1},
+                                                {1, kLeast}}) {
     get.set_first_item(first);
     get.set_items(items);
     ExpectInvalid(DecodeWanted(get, kept, "t").status(), Reason::kOutOfRange,

@@ -1,0 +1,23 @@
+// Where a call of session_fuzz goes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "google/protobuf/message.h"
+#include "tests/fuzz/inputs.pb.h"
+
+namespace convgrad::fuzz {
+
+// A request, and whether it is a change by its nature.
+struct Target {
+  std::string path;
+  std::unique_ptr<google::protobuf::Message> request;
+  bool is_change = false;
+};
+
+// Returns it for a unary call that isn't about sessions themselves;
+// ListSessions where `call` has no request.
+Target TargetOf(const Calls::Call& call);
+
+}  // namespace convgrad::fuzz

@@ -1,0 +1,19 @@
+// What a structure-aware fuzzer defines: message_fuzzer.cc is the rest of it.
+#pragma once
+
+#include <memory>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "google/protobuf/message.h"
+
+namespace convgrad::fuzz {
+
+// Returns an empty input.
+std::unique_ptr<google::protobuf::Message> NewInput();
+// Returns texts worth trying.
+absl::Span<const absl::string_view> Words();
+// Tries an input, of the type that NewInput has.
+void Try(const google::protobuf::Message& input);
+
+}  // namespace convgrad::fuzz
