@@ -36,9 +36,8 @@ SteppedElement AdamOf(const ParameterSettings& own, bool is_decoupled,
   } else if (own.weight_decay != 0) {
     gradient = gradient + Constant(own.weight_decay) * value;
   }
-  mean = own.beta1 > 0.5
-             ? mean + Constant(1 - own.beta1) * (gradient - mean)
-             : gradient - Constant(own.beta1) * (gradient - mean);
+  mean = own.beta1 > 0.5 ? mean + Constant(1 - own.beta1) * (gradient - mean)
+                         : gradient - Constant(own.beta1) * (gradient - mean);
   square = Constant(own.beta2) * square +
            Constant(1 - own.beta2) * gradient * gradient;
   const auto t = static_cast<double>(step);
