@@ -74,6 +74,12 @@ def settings_of(layer: Layer, kernel: Sequence[int]) -> tuple[Any, ...]:
             layer.dilation, layer.output_padding, layer.groups)
 
 
+def check_forward(forward: str) -> None:
+    """Raises InvalidArgument unless it says who computes forwards."""
+    if forward not in ("remote", "local"):
+        raise invalid("INVALID_ENUM", "forward", forward, "remote or local")
+
+
 def make_layer(client: object, forward: str, rank: int, *, stride: Ints = 1,
                padding: str | Ints = 0, dilation: Ints = 1, output_padding: Ints = 0,
                groups: int = 1, transposed: bool = False) -> Layer:
@@ -81,8 +87,7 @@ def make_layer(client: object, forward: str, rank: int, *, stride: Ints = 1,
 
     Raises InvalidArgument naming what isn't right.
     """
-    if forward not in ("remote", "local"):
-        raise invalid("INVALID_ENUM", "forward", forward, "remote or local")
+    check_forward(forward)
     strides = _each("stride", stride, rank)
     if padding == "same" and any(s != 1 for s in strides):
         # As torch, where the server would do it TensorFlow's way.

@@ -16,7 +16,7 @@ from convgrad.local_server import default_client
 from convgrad.torch import modules
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.keeping import Keeper
-from convgrad.torch.layer import make_layer
+from convgrad.torch.layer import check_forward, make_layer
 from convgrad.torch.remote_module import RemoteModule
 
 _LOG = logging.getLogger("convgrad")
@@ -60,6 +60,7 @@ def offload(model: nn.Module, client: Client | None = None, *, forward: str = "r
 
     Errors: InvalidArgument for a client that is none, before anything is changed.
     """
+    check_forward(forward)
     if client is None:
         client = default_client()
     make_layer(client, forward, rank=0)  # checks both
