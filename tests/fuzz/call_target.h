@@ -1,4 +1,4 @@
-// Where a call of session_fuzz goes.
+// Finds the method and the request of a call that session_fuzz makes.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Requests through their decoders, with what must hold of whatever comes out.
+// Has requests decoded, and checks what must hold of every result.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Payloads that fit what a request says of them.
+// Gives requests payloads of the sizes that they name.
 #pragma once
 
 #include "google/protobuf/message.h"

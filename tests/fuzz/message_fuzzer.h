@@ -1,4 +1,5 @@
-// What a structure-aware fuzzer defines: message_fuzzer.cc is the rest of it.
+// Each structure-aware fuzzer defines these functions; message_fuzzer.cc calls
+// them for libFuzzer.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// How a fuzzer says that something must never be.
+// Ends a fuzzer's process where something doesn't hold that always must.
 #pragma once
 
 #include <cstdio>

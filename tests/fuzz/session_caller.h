@@ -1,4 +1,4 @@
-// Calls of sessions over a real socket, and what a client knows of a session.
+// Makes calls of sessions over a real socket.
 #pragma once
 
 #include <cstdint>

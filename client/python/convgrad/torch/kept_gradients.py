@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from convgrad.errors import unimplemented
 from convgrad.networks import Update, gradient_name
 from convgrad.torch.pipeline import Pipeline
 
@@ -34,9 +35,17 @@ class KeptGradients:
         return self._names
 
     def note(self, names: Iterable[str]) -> None:
-        """Follows a backward."""
+        """Follows a backward that is about to be sent.
+
+        Errors: Unimplemented between clip_grad_norm_() and the step, where torch clips
+        what was there before alone.
+        """
+        added = set(names)
+        if self.clip_norm and added:
+            raise unimplemented("clip_grad_norm_", "a backward between it and the step",
+                                "clip_grad_norm_() behind the last backward")
         if self._names is not None:
-            self._names.update(names)
+            self._names.update(added)
 
     def forget(self, update: Update) -> None:
         """Follows an update; one that may be skipped drops them."""
@@ -53,6 +62,7 @@ class KeptGradients:
 
     def drop(self, wanted: Iterable[str]) -> None:
         """Sends that those of the parameters which have a gradient have none."""
+        self.clip_norm = 0.0
         names = self.names()
         dropped = sorted(names & set(wanted))
         names.difference_update(dropped)

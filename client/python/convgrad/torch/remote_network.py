@@ -196,6 +196,7 @@ class RemoteNetwork(RemoteModule):
         if set_to_none:
             self._gradients.drop(wanted)
         else:
+            self._gradients.clip_norm = 0.0
             self.put({gradient_name(name): torch.zeros(self._following.parameters[name].shape)
                       for name in self._gradients.names().intersection(wanted)})
 
@@ -330,12 +331,11 @@ class RemoteNetwork(RemoteModule):
                          update: Update | None) -> Future[Run]:
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
-        future = self.pipeline.submit(
+        self._gradients.note(trainable)
+        return self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,
             recompute=self.recompute)
-        self._gradients.note(trainable)
-        return future
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
                   attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:
