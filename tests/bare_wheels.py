@@ -74,15 +74,18 @@ def main(environment, wheels):
         sys.exit(f"bare_wheels.py: found {compilers or 'root'}, expected no compiler, no root")
     run(sys.executable, "-m", "venv", "--system-site-packages", environment)
     python = environment / "bin" / "python"
+    # A PyTorch before 2.3 can't use NumPy 2, which ml_dtypes would bring.
+    old = run(python, "-c", "import torch; print(torch.__version__ < '2.3')").strip() == "True"
     before, start = mebibytes(environment), time.monotonic()
     said = run(python, "-m", "pip", "install", "--no-cache-dir", "--only-binary=:all:",
-               "--progress-bar=off", "--find-links", wheels, "convgrad[server]")
+               "--progress-bar=off", "--find-links", wheels, "convgrad[server]",
+               *["numpy<2"] * old)
     installed = time.monotonic()
     fetched = re.findall(r"\(([\d.]+) (kB|MB)\)", said)
     megabytes = sum(float(size) / (1000 if unit == "kB" else 1) for size, unit in fetched)
     ours = sum(path.stat().st_size for path in wheels.iterdir()
                if path.name in said) / 1e6
-    print(f"pip install: {installed - start:.1f} s, {ours:.0f} MB of ours and {megabytes:.0f} MB "
+    print(f"pip install convgrad[server]{' numpy<2' * old}: {installed - start:.1f} s, {ours:.0f} MB of ours and {megabytes:.0f} MB "
           f"from the index, {mebibytes(environment) - before:.0f} MiB installed")
     print(run(python, "-c", RESNET18).rstrip())
     print(f"first step of ResNet-18, batch 16, 224x224: {time.monotonic() - start:.1f} s "

@@ -23,6 +23,17 @@ prometheus::Family<prometheus::Histogram>& AddHistograms(
   return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry);
 }
 
+// Seconds. Each label set has three histograms, which are most lines of the
+// page, so these buckets are coarser than LatencyBuckets.
+const prometheus::Histogram::BucketBoundaries& StageBuckets() {
+  static const auto* const kBuckets =
+      new prometheus::Histogram::BucketBoundaries{
+          0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005,
+          0.01,    0.02,   0.05,   0.1,    0.2,   0.5,   1,
+          2,       5,      10,     20,     50,    100};
+  return *kBuckets;
+}
+
 // Returns the label "dtype" of a sample.
 std::string DtypeLabel(const OpSample& sample) {
   const auto is_it = [&](DataType dtype) {
@@ -108,8 +119,7 @@ void OperationMetrics::AddPriorities(prometheus::Registry* registry) {
                   "Operations that were refused, but may be tried again.");
   for (const char* name : {"batch", "interactive"}) {
     const prometheus::Labels labels = {{"priority", name}};
-    priorities_[name] = {&queue.Add(labels, LatencyBuckets()),
-                         &busy.Add(labels)};
+    priorities_[name] = {&queue.Add(labels, StageBuckets()), &busy.Add(labels)};
   }
 }
 
@@ -119,25 +129,33 @@ std::string OperationMetrics::BackendLabel(const OpSample& sample) const {
   return found == backends_.end() ? "none" : *found;
 }
 
-const OperationMetrics::Cell& OperationMetrics::CellOf(const OpSample& sample) {
+OperationMetrics::Cell OperationMetrics::CellOf(const OpSample& sample) {
   const std::string code(CodeLabel(sample.code));
   const std::string backend = BackendLabel(sample);
   const std::string dtype = DtypeLabel(sample);
   const std::string key =
       absl::StrCat(sample.operation, " ", backend, " ", dtype, " ", code);
+  const auto labels = [&] {
+    return prometheus::Labels{{"op", sample.operation},
+                              {"backend", backend},
+                              {"dtype", dtype},
+                              {"code", code}};
+  };
   MutexLock lock(&mutex_);
-  std::unique_ptr<const Cell>& cell = cells_[key];
-  if (cell != nullptr) return *cell;
-  const prometheus::Labels labels = {{"op", sample.operation},
-                                     {"backend", backend},
-                                     {"dtype", dtype},
-                                     {"code", code}};
-  cell.reset(new Cell{
-      &requests_.Add(labels), &queue_.Add(labels, LatencyBuckets()),
-      &reorder_.Add(labels, LatencyBuckets()),
-      &compute_.Add(labels, LatencyBuckets()), &flops_.Add(labels),
-      &received_.Add(labels), &sent_.Add(labels), &copied_.Add(labels)});
-  return *cell;
+  Cell& cell = cells_[key];
+  if (cell.requests == nullptr) {
+    cell = {&requests_.Add(labels()), &flops_.Add(labels()),
+            &received_.Add(labels()), &sent_.Add(labels()),
+            &copied_.Add(labels())};
+  }
+  if (sample.queued && cell.queue == nullptr) {
+    cell.queue = &queue_.Add(labels(), StageBuckets());
+  }
+  if (sample.ran && cell.compute == nullptr) {
+    cell.reorder = &reorder_.Add(labels(), StageBuckets());
+    cell.compute = &compute_.Add(labels(), StageBuckets());
+  }
+  return cell;
 }
 
 void OperationMetrics::OnPriority(const OpSample& sample) {
@@ -153,7 +171,7 @@ void OperationMetrics::OnPriority(const OpSample& sample) {
 
 void OperationMetrics::OnOperation(const OpSample& sample) {
   OnPriority(sample);
-  const Cell& cell = CellOf(sample);
+  const Cell cell = CellOf(sample);
   cell.requests->Increment();
   if (sample.queued) {
     cell.queue->Observe(absl::ToDoubleSeconds(sample.times.Waiting()));

@@ -2,7 +2,6 @@
 // code.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,9 +18,9 @@ namespace convgrad {
 // Thread-safe.
 class OperationMetrics {
  public:
-  // `backends` are the values of the label "backend", beside "none". The series
-  // of successes of `operations` are there from the start, so that a rate sees
-  // the first one.
+  // `backends` are the values of the label "backend", beside "none". The
+  // counters of successful `operations` exist from the start, so that a rate
+  // sees the first one.
   OperationMetrics(prometheus::Registry* registry,
                    const std::vector<std::string>& backends,
                    const std::vector<std::string>& operations);
@@ -33,14 +32,15 @@ class OperationMetrics {
   using Histograms = prometheus::Family<prometheus::Histogram>;
   // The series of one label set.
   struct Cell {
-    prometheus::Counter* requests;
-    prometheus::Histogram* queue;
-    prometheus::Histogram* reorder;
-    prometheus::Histogram* compute;
-    prometheus::Counter* flops;
-    prometheus::Counter* received;
-    prometheus::Counter* sent;
-    prometheus::Counter* copied;
+    prometheus::Counter* requests = nullptr;
+    prometheus::Counter* flops = nullptr;
+    prometheus::Counter* received = nullptr;
+    prometheus::Counter* sent = nullptr;
+    prometheus::Counter* copied = nullptr;
+    // Null until a sample has such times.
+    prometheus::Histogram* queue = nullptr;
+    prometheus::Histogram* reorder = nullptr;
+    prometheus::Histogram* compute = nullptr;
   };
 
   // The series of one priority.
@@ -54,9 +54,9 @@ class OperationMetrics {
   void OnPriority(const OpSample& sample);
   // Returns the label "backend" of a sample.
   std::string BackendLabel(const OpSample& sample) const;
-  // Returns the cell of a label set, made on first use: all of them would be
-  // some 70,000 lines of histograms that stay at 0.
-  const Cell& CellOf(const OpSample& sample);
+  // Returns the series of a sample, made on first use. Histograms wait for the
+  // first time that is counted, because they are most lines of the page.
+  Cell CellOf(const OpSample& sample);
 
   const std::vector<std::string> backends_;
   Counters& requests_;
@@ -78,8 +78,7 @@ class OperationMetrics {
   absl::flat_hash_map<std::string, PriorityCell> priorities_;
   Mutex mutex_;
   // By the label set's values.
-  absl::flat_hash_map<std::string, std::unique_ptr<const Cell>> cells_
-      ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Cell> cells_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

@@ -18,9 +18,12 @@ std::string Milliseconds(double seconds) {
 
 // Returns nothing where no network has run.
 std::string StepsText(const std::vector<StepActivity>& steps) {
-  if (steps.empty()) return "";
-  std::string text = "\nstep of networks            backend    ms/s\n";
+  std::string text;
   for (const StepActivity& step : steps) {
+    if (step.busy == 0) continue;
+    if (text.empty()) {
+      text = "\nstep of networks            backend    ms/s\n";
+    }
     absl::StrAppendFormat(&text, "%-27s %-10s %6.1f\n", step.step, step.backend,
                           1e3 * step.busy);
   }
@@ -53,6 +56,7 @@ std::string TextOf(const ServerActivity& activity) {
       &text,
       "method                   calls/s  errors/s    p50 ms    p99 ms\n");
   for (const MethodActivity& method : activity.methods) {
+    if (method.rate == 0) continue;
     absl::StrAppendFormat(&text, "%-22s %9.1f %9.1f %9s %9s\n", method.method,
                           method.rate, method.error_rate,
                           Milliseconds(method.p50), Milliseconds(method.p99));
@@ -62,6 +66,7 @@ std::string TextOf(const ServerActivity& activity) {
       "\nop        backend    dtype     ops/s   GFLOP/s  queue p99  "
       "compute p50  compute p99 ms\n");
   for (const OperationActivity& operation : activity.operations) {
+    if (operation.rate == 0) continue;
     absl::StrAppendFormat(&text, "%-9s %-10s %-5s %9.1f %9.1f %10s %12s %12s\n",
                           operation.op, operation.backend, operation.dtype,
                           operation.rate, operation.gflops_per_second,

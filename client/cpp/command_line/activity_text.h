@@ -1,4 +1,4 @@
-// What `convgrad top` shows.
+// Prints what `convgrad top` shows.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace convgrad {
 
-// Returns lines of totals, then tables of methods, operations and, where
-// networks have run, their steps.
+// Returns lines of totals, then tables of methods, operations and steps of
+// networks. Leaves out rows whose rate is 0.
 std::string TextOf(const ServerActivity& activity);
 
 }  // namespace convgrad

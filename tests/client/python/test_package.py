@@ -41,3 +41,16 @@ def test_the_version_is_the_projects():
 def test_the_extra_server_is_of_the_same_version():
     project = (ROOT / "client/python/pyproject.toml").read_text()
     assert f'"convgrad-server=={convgrad.__version__};' in project
+
+
+def test_a_pytorch_that_is_too_old_for_numpy_is_named(monkeypatch):
+    torch = pytest.importorskip("torch")
+
+    def refuse(tensor):
+        raise RuntimeError("Numpy is not available")
+
+    from convgrad.torch import numpy_check
+    numpy_check.check()
+    monkeypatch.setattr(torch.Tensor, "numpy", refuse)
+    with pytest.raises(ImportError, match=r"PyTorch \S+ can't use NumPy \S+ .*'numpy<2'"):
+        numpy_check.check()

@@ -216,6 +216,9 @@ def test_top():
         tables = [json.loads(line) for line in
                   run(*look, "--count=2", "--json").splitlines()]
         text = run(*look, "--count=1")
+        done.set()
+        caller.join()
+        idle = run(*look, "--count=1")
     finally:
         done.set()
         caller.join()
@@ -233,6 +236,7 @@ def test_top():
     assert 0 < table["plans"] and 0 <= table["memory_bytes"] < table["memory_capacity_bytes"]
     assert "ConvForward" in text and "forward   onednn     f32" in text
     assert "100.0 % hits" in text
+    assert "ConvForward" not in idle and "onednn" not in idle
 
 
 def test_top_shows_sessions():

@@ -109,6 +109,21 @@ TEST(Metrics, CountsCalls) {
             "0");
 }
 
+TEST(Metrics, HasHistogramsOfWhatHasRunAlone) {
+  const auto endpoint = MustStart();
+  const std::string name = "convgrad_compute_seconds_bucket";
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_requests_total", SampleLabels()), "0");
+  EXPECT_FALSE(absl::StrContains(endpoint->Text(), name));
+  OpSample refused = Sample();
+  refused.ran = false;
+  endpoint->observer()->OnOperation(refused);
+  EXPECT_FALSE(absl::StrContains(endpoint->Text(), name));
+  endpoint->observer()->OnOperation(Sample());
+  std::vector<std::string> labels = SampleLabels();
+  labels.push_back("le=\"0.05\"");
+  EXPECT_EQ(ValueOf(*endpoint, name, labels), "1");
+}
+
 TEST(Metrics, CountsMethodsThatDoNotExistTogether) {
   const auto endpoint = MustStart();
   endpoint->observer()->OnStarted("whatever a client writes");
@@ -146,8 +161,8 @@ TEST(Metrics, CountsARefusalWithoutTimesItDidNotSpend) {
                                            "dtype=\"none\"",
                                            "code=\"ResourceExhausted\""};
   EXPECT_EQ(ValueOf(*endpoint, "convgrad_requests_total", labels), "1");
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_queue_seconds_count", labels), "0");
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_compute_seconds_count", labels), "0");
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_queue_seconds_count", labels), "");
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_compute_seconds_count", labels), "");
   EXPECT_EQ(
       ValueOf(*endpoint, "convgrad_rejections_total", {"reason=\"BUSY\""}),
       "1");

@@ -9,7 +9,7 @@ Derivatives of any order are the server's. A ReLU is never fused: torch's gradie
 is another one.
 """
 
-from convgrad.torch import optim
+from convgrad.torch import numpy_check, optim
 from convgrad.torch.functional import (
     conv1d,
     conv2d,
@@ -38,3 +38,5 @@ __all__ = [
     "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "linear", "offload", "optim", "remote", "restore",
 ]
+
+numpy_check.check()
