@@ -260,13 +260,15 @@ Config WithDefaults(Config config, const Machine& machine) {
     config.weight_cache_bytes = config.memory_budget_bytes / 16;
   }
   if (config.max_message_bytes == 0) {
-    config.max_message_bytes =
-        std::min(1024 * kMiB, LargestAdmissible(config.CallBudgetBytes() / 2));
+    // Regions and sessions share what one message leaves.
+    const int64_t share =
+        config.CallBudgetBytes() / (config.regions_listen.empty() ? 2 : 4);
+    config.max_message_bytes = std::min(1024 * kMiB, LargestAdmissible(share));
   }
   if (config.max_region_bytes == 0) {
-    const int64_t budget = config.CallBudgetBytes();
     config.max_region_bytes =
-        std::min(budget / 2, budget - AdmissionBytes(config.max_message_bytes));
+        (config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes)) /
+        2;
   }
   if (config.max_kept_bytes == -1) {
     const int64_t budget = config.CallBudgetBytes();

@@ -67,18 +67,21 @@ TEST(Config, KeepsWhatIsSet) {
   EXPECT_EQ(config.threads_per_worker, 7);
 }
 
-TEST(Config, RegionsLeaveRoomForOneMessage) {
+TEST(Config, RegionsLeaveRoomForOneMessageAndSessions) {
   Config config;
   config.regions_listen = "unix:/run/regions";
   EXPECT_EQ(config.RegionsPath(), "/run/regions");
   const Config complete = Complete(config);
   EXPECT_TRUE(complete.Validate().ok()) << complete.Validate();
-  EXPECT_EQ(complete.max_region_bytes, complete.CallBudgetBytes() / 2);
+  EXPECT_GE(complete.max_region_bytes, complete.CallBudgetBytes() / 3);
+  EXPECT_GE(complete.max_kept_bytes, complete.CallBudgetBytes() / 3);
+  EXPECT_GE(complete.max_message_bytes, complete.CallBudgetBytes() / 9);
   config.max_message_bytes = 1500 * kMiB;
   const Config large = Complete(config);
   EXPECT_TRUE(large.Validate().ok()) << large.Validate();
   EXPECT_LT(large.max_region_bytes, large.CallBudgetBytes() / 4);
-  config.max_region_bytes = large.max_region_bytes + 1;
+  EXPECT_GE(large.max_kept_bytes, large.max_region_bytes);
+  config.max_region_bytes = large.max_region_bytes + large.max_kept_bytes + 2;
   ExpectRefused(Complete(config), "--max_region_bytes");
 }
 

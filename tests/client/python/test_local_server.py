@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -358,6 +359,33 @@ print(json.dumps([ours, theirs, both, len(offloaded.taken),
     assert ours == pytest.approx(theirs, rel=1e-4)
     assert both == pytest.approx(theirs, rel=1e-4)
     assert taken == 2 and is_same
+
+
+def test_a_small_memory_is_shared_by_regions_and_sessions(run):
+    """One tensor fits; one that doesn't is refused at once, with what would."""
+    (line,) = run("""
+import numpy as np
+with convgrad.LocalServer(memory_bytes=256 << 20) as server, server.client() as client:
+    with client.session() as session:
+        session.put("x", np.ones((1, 10 << 20), np.float32))
+        try: session.put("y", np.ones((1, 100 << 20), np.float32))
+        except convgrad.ResourceExhausted as error: print(error)
+""")
+    assert re.search(r"kept bytes: found 4\d{8} beside 0 .*, expected at most [456]\d{7}, ", line)
+
+
+@pytest.mark.parametrize("variables", [
+    {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    {"ONEDNN_MAX_CPU_ISA": "SSE41"},
+])
+def test_a_locale_without_utf8_and_an_older_cpu(folder, variables):
+    found = subprocess.run([sys.executable, "-c", """
+import convgrad, numpy as np
+x, w = np.ones((2, 3, 8, 8), np.float32), np.ones((4, 3, 3, 3), np.float32)
+with convgrad.LocalServer() as server, server.client() as client:
+    print(client.conv_forward(x, w).output[0, 0, 0, 0])
+"""], env=environment(folder, **variables), text=True, capture_output=True, check=False)
+    assert found.stdout == "27.0\n", found.stderr
 
 
 def test_the_programs_of_the_command_line(run):
