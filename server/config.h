@@ -67,7 +67,6 @@ struct Config {
   absl::Duration stream_idle_timeout = absl::Minutes(1);
   // Share of backwards that the server checks of its own accord, 0 to 1.
   double self_check_ratio = 0;
-  std::string plan_file;  // empty: none; auto: see FollowPlanFile
   int64_t max_macs = 10'000'000'000'000;
   int64_t max_reference_macs = 1'000'000'000;
 
@@ -119,9 +118,5 @@ bool IsHealthCheck();
 
 // True if the process is to prove its backends instead of serving.
 bool IsSelfTest();
-
-// Returns the file of problems that the process is to time instead of serving;
-// empty if there is none.
-std::string TuningProblemsPath();
 
 }  // namespace convgrad

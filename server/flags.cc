@@ -125,14 +125,6 @@ ABSL_FLAG(
     double, self_check_ratio, convgrad::Config().self_check_ratio,
     "share of backwards, 0 to 1, whose gradients the server checks; each check "
     "costs two forward passes");
-ABSL_FLAG(std::string, plan_file, convgrad::Config().plan_file,
-          "follow what --tune wrote to this file; auto for the one of "
-          "/usr/share/convgrad/plans that was timed on this kind of machine, "
-          "auto:FOLDER for the one there; empty for the built-in heuristics "
-          "alone");
-ABSL_FLAG(std::string, tune, "",
-          "don't serve: time the problems of this file, one problem string a "
-          "line, as a worker would run them, and write --plan_file");
 ABSL_FLAG(int64_t, max_macs, convgrad::Config().max_macs,
           "multiply-adds of one operation");
 ABSL_FLAG(int64_t, max_reference_macs, convgrad::Config().max_reference_macs,
@@ -233,7 +225,6 @@ Config ConfigFromFlags() {
   config.unary_idle_timeout = absl::GetFlag(FLAGS_unary_idle_timeout);
   config.stream_idle_timeout = absl::GetFlag(FLAGS_stream_idle_timeout);
   config.self_check_ratio = absl::GetFlag(FLAGS_self_check_ratio);
-  config.plan_file = absl::GetFlag(FLAGS_plan_file);
   config.max_macs = absl::GetFlag(FLAGS_max_macs);
   config.max_reference_macs = absl::GetFlag(FLAGS_max_reference_macs);
   config.warmup_file = absl::GetFlag(FLAGS_warmup_file);
@@ -262,8 +253,6 @@ absl::Status RereadFlagFiles(const std::vector<std::string>& arguments) {
 }
 
 bool IsSelfTest() { return absl::GetFlag(FLAGS_selftest); }
-
-std::string TuningProblemsPath() { return absl::GetFlag(FLAGS_tune); }
 
 bool IsHealthCheck() { return absl::GetFlag(FLAGS_healthcheck); }
 

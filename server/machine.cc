@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -142,23 +140,6 @@ void SortByNode(const std::string& root, Machine* machine) {
   machine->nodes = std::max(nodes, 1);
 }
 
-// Reads what /proc says of the first processor, as far as it does.
-void ReadCpu(const std::string& root, Machine* machine) {
-  std::ifstream file(root + "/proc/cpuinfo");
-  std::map<std::string, std::string> values;
-  for (std::string line; std::getline(file, line) && !line.empty();) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(line, absl::MaxSplits(':', 1));
-    values[std::string(absl::StripAsciiWhitespace(parts.first))] =
-        std::string(absl::StripAsciiWhitespace(parts.second));
-  }
-  if (!values["model name"].empty()) machine->cpu_name = values["model name"];
-  const std::string& vendor = values["vendor_id"];
-  if (vendor.empty()) return;
-  machine->cpu = absl::StrCat(vendor, " family ", values["cpu family"],
-                              " model ", values["model"]);
-}
-
 }  // namespace
 
 Machine ReadMachine(const std::string& root) {
@@ -176,7 +157,6 @@ Machine ReadMachine(const std::string& root) {
       static_cast<double>(machine.cores.size()), CpuQuota(root));
   machine.usable_cores = std::max(1, static_cast<int>(usable));
   ReadMemory(root, &machine);
-  ReadCpu(root, &machine);
   return machine;
 }
 

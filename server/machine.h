@@ -18,14 +18,10 @@ struct Machine {
   // The smaller of RAM and the cgroup's limit, and its name for an operator.
   int64_t memory_bytes = 0;
   std::string memory_name = "this machine's memory";
-  // Vendor, family and model of the CPU, e.g. "AuthenticAMD family 25 model
-  // 17". Virtual machines show these as they are, but not always the name.
-  std::string cpu = "unknown";
-  std::string cpu_name = "unknown";
 };
 
-// Reads affinity, NUMA nodes, RAM, the cgroup (version 1 or 2) of the process
-// and the CPU. `root` is put before the paths of /proc and /sys.
+// Reads affinity, NUMA nodes, RAM and the cgroup (version 1 or 2) of the
+// process. `root` is put before the paths of /proc and /sys.
 Machine ReadMachine(const std::string& root = "");
 
 // Returns a core set per worker, of `threads` cores each, as far as there are

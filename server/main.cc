@@ -31,7 +31,6 @@
 #include "server/rpc/tls_failures.h"
 #include "server/self_test.h"
 #include "server/server.h"
-#include "server/tuning_run.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -120,14 +119,6 @@ int StopGracefully(std::unique_ptr<Server> server) {
   return 0;
 }
 
-int TuneInstead() {
-  const absl::Status status = RunTuning(
-      WithDefaults(ConfigFromFlags(), ReadMachine()), TuningProblemsPath());
-  if (status.ok()) return 0;
-  spdlog::error("{}", std::string(status.message()));
-  return 2;
-}
-
 int SelfTestInstead() {
   const absl::StatusOr<bool> passed =
       RunSelfTest(WithDefaults(ConfigFromFlags(), ReadMachine()), std::cout);
@@ -202,11 +193,10 @@ int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::vector<std::string> arguments(argv, argv + argc);
   convgrad::ParseFlags(argc, argv);
-  const bool tunes = !convgrad::TuningProblemsPath().empty();
-  if (tunes || convgrad::IsSelfTest()) {
+  if (convgrad::IsSelfTest()) {
     // Nothing to drain: a signal ends it.
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    return tunes ? convgrad::TuneInstead() : convgrad::SelfTestInstead();
+    return convgrad::SelfTestInstead();
   }
   return convgrad::IsHealthCheck() ? convgrad::RunHealthCheck()
                                    : convgrad::Serve(arguments);

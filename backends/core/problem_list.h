@@ -1,4 +1,4 @@
-// Convolutions that somebody expects, for tuning and for plans in advance.
+// Convolutions that somebody expects, for plans in advance.
 #pragma once
 
 #include <memory>

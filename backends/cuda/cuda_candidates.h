@@ -26,8 +26,6 @@ struct PassSpec {
 struct GraphPlanner {
   const GraphTarget& target;
   int64_t max_workspace_bytes = 0;
-  // Returns a name for GraphSpec::engine. Null: heuristics alone.
-  std::function<std::string(const GraphSpec&)> engine_for;
 };
 
 // A graph, and the tensors that it works on: dense, and padded beforehand where

@@ -7,9 +7,9 @@
 namespace convgrad::onednn {
 namespace {
 
-// All numbers but where it says so: fitted to 6110 timings (convgrad-server
-// --tune) of the layers of ResNet-50 and MobileNet v1 to v3 at batch 1 and 16,
-// oneDNN 3.2.0, two cores of an EPYC 9004. Only their ratios matter.
+// All numbers but where it says so: fitted to 6110 timings of the layers of
+// ResNet-50 and MobileNet v1 to v3 at batch 1 and 16, oneDNN 3.2.0, two cores
+// of an EPYC 9004. Only their ratios matter.
 
 // Of one core in f32; 16-bit operands count twice.
 constexpr double kPeakFlops = 120e9;

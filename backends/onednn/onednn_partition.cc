@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/checked_math.h"
 
@@ -265,34 +263,6 @@ Partition PredictPartition(const ConvOperation& operation,
     best = partition;
   }
   return best;
-}
-
-std::string KeyOf(const ConvOperation& operation, int threads) {
-  ConvProblem problem = operation.problem;
-  problem.bias.reset();
-  problem.relu = problem.residual = false;
-  std::vector<std::string> results;
-  Layout in = Layout::kNCX, out = Layout::kNCX;
-  for (Operand which : kAllOperands) {
-    const auto& operand = operation.operand(which);
-    if (!operand) continue;
-    if (which == Operand::kInput) in = operand->layout;
-    if (which == Operand::kGradOutput) out = operand->layout;
-  }
-  for (const ResultRequest& request : operation.results) {
-    if (request.which == Result::kOutput) out = request.descriptor.layout;
-    if (request.which == Result::kGradInput) in = request.descriptor.layout;
-    if (request.which == Result::kGradBias ||
-        request.which == Result::kGradResidual) {
-      continue;
-    }
-    results.emplace_back(NameOf(request.which));
-  }
-  std::sort(results.begin(), results.end());
-  return absl::AsciiStrToLower(absl::StrCat(
-      NameOf(operation.direction), " ", ToString(problem), " ",
-      NameOf(operation.dtype()), " in=", NameOf(in), " out=", NameOf(out),
-      " -> ", absl::StrJoin(results, ","), " threads=", threads));
 }
 
 }  // namespace convgrad::onednn

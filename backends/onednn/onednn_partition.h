@@ -52,8 +52,4 @@ std::vector<Partition> PartitionsOf(const ConvOperation& operation,
 Partition PredictPartition(const ConvOperation& operation,
                            const std::vector<Partition>& possible, int threads);
 
-// Returns what a choice of partition is made for, e.g. "backward conv2d_n16_...
-// f32 in=ncx out=ncx -> grad_input,grad_weight threads=2".
-std::string KeyOf(const ConvOperation& operation, int threads);
-
 }  // namespace convgrad::onednn

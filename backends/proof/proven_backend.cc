@@ -132,7 +132,6 @@ absl::StatusOr<ProvenBackend::Proof> ProvenBackend::Prove(
     const ConvOperation& operation, PlanOptions options,
     const Plan& plan) const {
   if (IsCheap(operation)) return ProveOn(operation, plan);
-  options.deterministic = true;
   options.like = plan.implementation();
   // Takes the same code as `plan`, but that only one of the two is cut.
   std::unique_ptr<Plan> similar;

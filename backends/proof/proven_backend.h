@@ -89,10 +89,6 @@ class ProvenBackend final : public ConvBackend {
     wrapped_->ParallelFor(threads, count, body);
   }
   Rates rates(int threads) const override { return wrapped_->rates(threads); }
-  std::string tuning() const override { return wrapped_->tuning(); }
-  absl::Status LoadTuning(absl::string_view tuning) override {
-    return wrapped_->LoadTuning(tuning);
-  }
 
  private:
   // What came of proving a way: unmet if there was no problem to do it on.

@@ -71,7 +71,6 @@ absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
   result_regions_ = std::move(decoded.regions.results);
   kept_results_ = std::move(decoded.kept_results);
   return Request{request_.operation, std::move(places), request_.route.backend,
-                 request_.options.deterministic,
                  InspectionFor(request_.options)};
 }
 

@@ -86,7 +86,6 @@ absl::Status StreamCall::Open() {
   RETURN_IF_ERROR(backend.CheckSupport(*slices_->SliceOperation(0)));
   job_.operation = request_.operation;
   job_.backend = &backend;
-  job_.deterministic = request_.options.deterministic;
   job_.inspection.count_nonfinite = request_.options.count_nonfinite;
   job_.keeps_weights = true;
   const uint64_t weight_id =

@@ -60,7 +60,6 @@ absl::Status UnaryCall::PrepareWork(Request request, Reservation* reservation,
   Job job;
   job.operation = request.operation;
   job.backend = request.backend;
-  job.deterministic = request.deterministic;
   job.inspection = request.inspection;
   job.tensors = &work->tensors;
   job.priority = priority();

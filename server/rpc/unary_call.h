@@ -21,7 +21,6 @@ class UnaryCall : public MessageCall {
     std::shared_ptr<const Operation> operation;
     TensorPlaces places;
     const Backend* backend = nullptr;
-    bool deterministic = true;
     InspectionRequest inspection;
     // What is computed once this is done, as part of the same call; its
     // operands may be this one's results. May be null; has no next one.

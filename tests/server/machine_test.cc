@@ -88,22 +88,6 @@ TEST_F(MachineTest, IsOneNodeWhereTheKernelNamesNone) {
   EXPECT_EQ(Read().nodes, 1);
 }
 
-TEST_F(MachineTest, NumbersTheCpuAsItsMakerDoes) {
-  Write("/proc/cpuinfo",
-        "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 25\n"
-        "model\t\t: 17\nmodel name\t: AMD EPYC 9R14 96-Core Processor\n"
-        "power management:\n\nprocessor\t: 1\nmodel\t\t: 18\n");
-  EXPECT_EQ(Read().cpu, "AuthenticAMD family 25 model 17");
-  EXPECT_EQ(Read().cpu_name, "AMD EPYC 9R14 96-Core Processor");
-}
-
-TEST_F(MachineTest, DoesNotKnowACpuThatTheKernelDoesNotNumber) {
-  EXPECT_EQ(Read().cpu, "unknown");
-  Write("/proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n");
-  EXPECT_EQ(Read().cpu, "unknown");
-  EXPECT_EQ(Read().cpu_name, "unknown");
-}
-
 Machine MachineOf(std::vector<int> cores, int usable) {
   Machine machine;
   machine.cores = std::move(cores);

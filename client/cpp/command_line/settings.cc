@@ -30,7 +30,8 @@ ABSL_FLAG(std::string, backend, "auto", convgrad::AlternativesOf("backend"));
 ABSL_FLAG(bool, self_check, false, "let the server check the results, too");
 ABSL_FLAG(bool, count_nonfinite, false, "count Inf and NaN in the results");
 ABSL_FLAG(bool, deterministic, true,
-          "plans from heuristics and the server's plan file only");
+          "the same bits whatever the load: never choose a backend by speed "
+          "measured");
 ABSL_FLAG(
     int64_t, slice_items, 0,
     "stream the operation in slices of so many items of the batch; -1: as "

@@ -27,10 +27,6 @@ using convgrad::testing_support::RunChecked;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-const Preferences kNoPreferences = {
-    [](const PassSpec&) { return std::nullopt; },
-    [](const ConvOperation&, int) { return std::nullopt; }};
-
 // Computes everything in pieces.
 class CuttingBackend final : public ConvBackend {
  public:
@@ -45,7 +41,7 @@ class CuttingBackend final : public ConvBackend {
     const ComputeOptions options = {threads_, /*native_bf16=*/true};
     return MakePartitionedPlan(
         operation, partition_, options, [&](const ConvOperation& piece) {
-          return MakeConvPlan(piece, OneThread(options), kNoPreferences);
+          return MakeConvPlan(piece, OneThread(options), /*like=*/"");
         });
   }
 
@@ -182,15 +178,6 @@ TEST(OnednnPartition, NothingIsCutThatCantBe) {
   EXPECT_THAT(
       PartitionsOf(backward("conv2d_n3_c8_o8_i8_k3_b1x8x6x1", Layout::kNCX), 2),
       IsEmpty());
-}
-
-TEST(OnednnPartition, AKeySaysWhatMattersForSpeed) {
-  const ConvOperation operation =
-      WholeOperation(*Parse("conv2d_n1_c32_o16_i8_k3_p1_b_relu"),
-                     Direction::kBackward, DataType::kF16, Layout::kNXC);
-  EXPECT_EQ(KeyOf(operation, 2),
-            "backward conv2d_n1_c32_o16_i8x8_k3x3_p1x1 f16 in=nxc out=nxc -> "
-            "grad_input,grad_weight threads=2");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "backends/cuda/cuda_tuning.h"
+#include "tests/gpu/engine_timing.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,13 +7,24 @@
 
 #include "backends/core/status.h"
 
-namespace convgrad::cuda {
+namespace convgrad {
 namespace {
+
+using cuda::AllocateDevice;
+using cuda::ConvGraph;
+using cuda::CreateEvent;
+using cuda::CreateStream;
+using cuda::Device;
+using cuda::DeviceBuffer;
+using cuda::DeviceCalls;
+using cuda::Event;
+using cuda::GraphBuffers;
+using cuda::GraphSpec;
+using cuda::GraphTarget;
+using cuda::Stream;
 
 constexpr int kMostEngines = 8;
 constexpr int kRuns = 5;  // after one that warms up
-// Within this share two engines are as fast as each other.
-constexpr double kNoise = 0.02;
 
 // What a graph's engines work on; of undefined contents, which don't change
 // times.
@@ -25,7 +36,7 @@ struct GraphMemory {
 absl::StatusOr<DeviceBuffer> AllocateFor(const ConvProblem& problem, Role role,
                                          Device* device) {
   return AllocateDevice(device, *ByteSize({DataType::kF32, Layout::kNCX,
-                                           DimsFor(problem, role)}));
+                                           cuda::DimsFor(problem, role)}));
 }
 
 absl::StatusOr<GraphMemory> Allocate(const ConvProblem& problem,
@@ -67,29 +78,6 @@ absl::StatusOr<absl::Duration> TimeRuns(const ConvGraph& graph,
   return best;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> FastestEngine(absl::Span<const std::string> engines,
-                                          const EngineTimer& time) {
-  std::string fastest;
-  absl::Duration least = absl::InfiniteDuration();
-  absl::Status failure = MakeError(
-      absl::StatusCode::kUnimplemented,
-      {Reason::kUnsupported, "cuDNN engines", "none", "at least one"});
-  for (const std::string& engine : engines) {
-    const absl::StatusOr<absl::Duration> took = time(engine);
-    if (absl::IsUnavailable(took.status())) return took.status();
-    if (!took.ok()) {
-      if (fastest.empty()) failure = took.status();
-    } else if (fastest.empty() || *took < least * (1 - kNoise)) {
-      fastest = engine;
-      least = *took;
-    }
-  }
-  if (fastest.empty()) return failure;
-  return fastest;
-}
-
 absl::StatusOr<absl::Duration> TimeGraph(const GraphSpec& spec,
                                          const GraphTarget& target,
                                          Device* device) {
@@ -104,16 +92,27 @@ absl::StatusOr<absl::Duration> TimeGraph(const GraphSpec& spec,
                   device);
 }
 
-absl::StatusOr<std::string> TuneGraph(const GraphSpec& spec,
-                                      const GraphTarget& target,
-                                      Device* device) {
+}  // namespace
+
+absl::StatusOr<absl::Duration> TimeFastestEngine(GraphSpec spec,
+                                                 const GraphTarget& target,
+                                                 Device* device) {
   ASSIGN_OR_RETURN(const std::vector<std::string> engines,
                    ConvGraph::ListEngines(spec, target, kMostEngines));
-  return FastestEngine(engines, [&](const std::string& engine) {
-    GraphSpec with_engine = spec;
-    with_engine.engine = engine;
-    return TimeGraph(with_engine, target, device);
-  });
+  absl::Duration least = absl::InfiniteDuration();
+  absl::Status failure;
+  for (const std::string& engine : engines) {
+    spec.engine = engine;
+    const auto took = TimeGraph(spec, target, device);
+    if (absl::IsUnavailable(took.status())) return took.status();
+    if (took.ok()) {
+      least = std::min(least, *took);
+    } else {
+      failure = took.status();
+    }
+  }
+  if (least == absl::InfiniteDuration()) return failure;
+  return least;
 }
 
-}  // namespace convgrad::cuda
+}  // namespace convgrad
