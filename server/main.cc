@@ -22,13 +22,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "grpc/grpc.h"
-#include "server/config.h"
-#include "server/descriptor_limit.h"
-#include "server/machine.h"
-#include "server/openmp_spinning.h"
-#include "server/parent.h"
+#include "server/flags/config.h"
+#include "server/machine/descriptor_limit.h"
+#include "server/machine/machine.h"
+#include "server/machine/openmp_spinning.h"
+#include "server/machine/parent.h"
 #include "server/rpc/health_check.h"
-#include "server/rpc/tls_failures.h"
+#include "server/rpc/transport/tls_failures.h"
 #include "server/self_test.h"
 #include "server/server.h"
 #include "spdlog/spdlog.h"
@@ -70,7 +70,7 @@ void ParseFlags(int argc, char** argv) {
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return absl::StrCat(Version(), "\n"); };
   usage.contains_helpshort_flags = [](absl::string_view file) {
-    return absl::StrContains(file, "server/flags.cc");
+    return absl::StrContains(file, "server/flags/flags.cc");
   };
   usage.contains_help_flags = usage.contains_helpshort_flags;
   absl::SetFlagsUsageConfig(usage);

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/conv_backend.h"
+#include "backends/core/program/conv_backend.h"
 #include "backends/core/status.h"
 #include "backends/cuda/cuda_conv_plan.h"
-#include "backends/cuda/cuda_device.h"
-#include "backends/cuda/cuda_nvml.h"
-#include "backends/cuda/cuda_pinner.h"
+#include "backends/cuda/device/cuda_device.h"
+#include "backends/cuda/device/cuda_nvml.h"
+#include "backends/cuda/device/cuda_pinner.h"
 
 namespace convgrad {
 namespace {

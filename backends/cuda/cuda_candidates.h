@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "backends/core/lowering.h"
+#include "backends/core/convolution/lowering.h"
 #include "backends/cuda/cuda_graph.h"
 #include "backends/cuda/cuda_tensor_map.h"
 

@@ -7,10 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "backends/core/mutex.h"
 #include "backends/cuda/cuda_graph.h"
-#include "backends/cuda/cuda_lane.h"
+#include "backends/cuda/device/cuda_lane.h"
 
 namespace convgrad::cuda {
 

@@ -1,14 +1,14 @@
 #include "backends/onednn/onednn_backend.h"
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/conv_backend.h"
+#include "backends/core/program/conv_backend.h"
+#include "backends/onednn/convolutions/onednn_conv_plan.h"
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_cpu.h"
+#include "backends/onednn/library/onednn_threads.h"
+#include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/network_plan.h"
 #include "backends/onednn/networks/network_support.h"
-#include "backends/onednn/onednn_candidates.h"
-#include "backends/onednn/onednn_conv_plan.h"
-#include "backends/onednn/onednn_cpu.h"
-#include "backends/onednn/onednn_threads.h"
-#include "backends/onednn/onednn_types.h"
 
 namespace convgrad {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "backends/core/conv_backend.h"
 #include "backends/core/mutex.h"
+#include "backends/core/program/conv_backend.h"
 
 namespace convgrad {
 

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/child_server.h"
-#include "tests/end_to_end/raw_http2.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/peers/raw_http2.h"
+#include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "backends/core/lowering.h"
+#include "backends/core/convolution/lowering.h"
 #include "backends/core/status.h"
 #include "tests/gpu/engine_timing.h"
 

@@ -3,8 +3,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "backends/cuda/cuda_device.h"
 #include "backends/cuda/cuda_graph.h"
+#include "backends/cuda/device/cuda_device.h"
 
 namespace convgrad {
 
