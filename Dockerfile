@@ -31,7 +31,7 @@ RUN install -D --strip --target-directory=/image/usr/local/bin \
     ln -s libdnnl.so.3.2 /image/usr/local/lib/libdnnl.so.3 && \
     install -D --mode=644 LICENSE /image/usr/share/doc/convgrad/LICENSE && \
     cp -r .cache/onednn/share/doc/onednn /image/usr/share/doc/ && \
-    mkdir -p /image/usr/share/convgrad && cp -r deploy/plans deploy/haproxy /image/usr/share/convgrad/
+    mkdir -p /image/usr/share/convgrad && cp -r deploy/haproxy /image/usr/share/convgrad/
 
 FROM debian:bookworm-slim AS runtime
 # Where opentelemetry-cpp comes from.
@@ -64,7 +64,7 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["/usr/local/bin/convgrad-server", "--health_listen=127.0.0.1:7071", "--healthcheck"]
 # Whatever the command, which may name other values behind these.
-ENTRYPOINT ["/usr/local/bin/convgrad-server", "--plan_file=auto", "--health_listen=127.0.0.1:7071"]
+ENTRYPOINT ["/usr/local/bin/convgrad-server", "--health_listen=127.0.0.1:7071"]
 CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464", "--insecure"]
 
 # Toolkit and cuDNN come as wheels, so that no other image is needed.

@@ -6,9 +6,9 @@
 
 #include "absl/time/time.h"
 #include "backends/registry.h"
-#include "server/config.h"
-#include "server/idle_heap.h"
-#include "server/machine.h"
+#include "server/flags/config.h"
+#include "server/machine/idle_heap.h"
+#include "server/machine/machine.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_registry.h"
 #include "server/proofs.h"

@@ -10,7 +10,7 @@
 
 #include "backends/registry.h"
 #include "server/background_thread.h"
-#include "server/rpc/readiness.h"
+#include "server/rpc/transport/readiness.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"
 #include "server/telemetry/observer.h"

@@ -10,7 +10,7 @@
 
 #include "absl/time/time.h"
 #include "server/background_thread.h"
-#include "server/rpc/readiness.h"
+#include "server/rpc/transport/readiness.h"
 
 namespace convgrad {
 

@@ -22,16 +22,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "grpc/grpc.h"
-#include "server/config.h"
-#include "server/descriptor_limit.h"
-#include "server/machine.h"
-#include "server/openmp_spinning.h"
-#include "server/parent.h"
+#include "server/flags/config.h"
+#include "server/machine/descriptor_limit.h"
+#include "server/machine/machine.h"
+#include "server/machine/openmp_spinning.h"
+#include "server/machine/parent.h"
 #include "server/rpc/health_check.h"
-#include "server/rpc/tls_failures.h"
+#include "server/rpc/transport/tls_failures.h"
 #include "server/self_test.h"
 #include "server/server.h"
-#include "server/tuning_run.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -71,7 +70,7 @@ void ParseFlags(int argc, char** argv) {
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return absl::StrCat(Version(), "\n"); };
   usage.contains_helpshort_flags = [](absl::string_view file) {
-    return absl::StrContains(file, "server/flags.cc");
+    return absl::StrContains(file, "server/flags/flags.cc");
   };
   usage.contains_help_flags = usage.contains_helpshort_flags;
   absl::SetFlagsUsageConfig(usage);
@@ -118,14 +117,6 @@ int StopGracefully(std::unique_ptr<Server> server) {
   RemoveSocketFolder(folder);
   spdlog::info("stopped");
   return 0;
-}
-
-int TuneInstead() {
-  const absl::Status status = RunTuning(
-      WithDefaults(ConfigFromFlags(), ReadMachine()), TuningProblemsPath());
-  if (status.ok()) return 0;
-  spdlog::error("{}", std::string(status.message()));
-  return 2;
 }
 
 int SelfTestInstead() {
@@ -202,11 +193,10 @@ int main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::vector<std::string> arguments(argv, argv + argc);
   convgrad::ParseFlags(argc, argv);
-  const bool tunes = !convgrad::TuningProblemsPath().empty();
-  if (tunes || convgrad::IsSelfTest()) {
+  if (convgrad::IsSelfTest()) {
     // Nothing to drain: a signal ends it.
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    return tunes ? convgrad::TuneInstead() : convgrad::SelfTestInstead();
+    return convgrad::SelfTestInstead();
   }
   return convgrad::IsHealthCheck() ? convgrad::RunHealthCheck()
                                    : convgrad::Serve(arguments);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backends/registry.h"
-#include "server/rpc/readiness.h"
+#include "server/rpc/transport/readiness.h"
 #include "server/telemetry/observer.h"
 
 namespace convgrad {

@@ -8,7 +8,7 @@
 #include "backends/core/status.h"
 #include "backends/proof/families.h"
 #include "backends/registry.h"
-#include "server/machine.h"
+#include "server/machine/machine.h"
 #include "server/proofs.h"
 #include "server/scheduling/pin_thread.h"
 

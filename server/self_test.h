@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "absl/status/statusor.h"
-#include "server/config.h"
+#include "server/flags/config.h"
 
 namespace convgrad {
 

@@ -12,14 +12,13 @@
 #include "server/devices.h"
 #include "server/listener_watch.h"
 #include "server/memory/region_listener.h"
-#include "server/plan_choice.h"
-#include "server/rpc/call.h"
+#include "server/rpc/calls/call.h"
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
-#include "server/rpc/gate.h"
 #include "server/rpc/listed_services.h"
-#include "server/rpc/listeners.h"
-#include "server/rpc/readiness.h"
+#include "server/rpc/transport/gate.h"
+#include "server/rpc/transport/listeners.h"
+#include "server/rpc/transport/readiness.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
 #include "server/token_file.h"
@@ -297,9 +296,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(
   RETURN_IF_ERROR(complete.Validate());
   ASSIGN_OR_RETURN(std::vector<RegisteredBackend> selected,
                    SelectBackends(std::move(backends), complete.backends));
-  RETURN_IF_ERROR(FollowPlanFile(
-      complete.plan_file,
-      OriginHere(machine, complete.threads_per_worker, selected), selected));
   auto server =
       std::make_unique<GrpcServer>(complete, machine, std::move(selected));
   RETURN_IF_ERROR(server->Start());

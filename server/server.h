@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/registry.h"
-#include "server/config.h"
+#include "server/flags/config.h"
 #include "server/telemetry/observer.h"
 
 namespace convgrad {

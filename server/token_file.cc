@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "backends/core/status.h"
-#include "server/text_file.h"
+#include "server/flags/text_file.h"
 
 namespace convgrad {
 

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "backends/core/mutex.h"
-#include "server/rpc/gate.h"
+#include "server/rpc/transport/gate.h"
 
 namespace convgrad {
 

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "backends/core/problem_list.h"
+#include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
-#include "server/text_file.h"
+#include "server/flags/text_file.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {

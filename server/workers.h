@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "backends/registry.h"
-#include "server/config.h"
-#include "server/machine.h"
+#include "server/flags/config.h"
+#include "server/machine/machine.h"
 #include "server/scheduling/cost_model.h"
 #include "server/scheduling/scheduler.h"
 

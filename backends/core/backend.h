@@ -119,12 +119,6 @@ struct PlanOptions {
   // Threads that will run the plan; part of its identity, since the split of a
   // reduction follows from it. Range: >= 1.
   int threads = 1;
-  // True: choose by heuristics and the loaded tuning only, so that the same
-  // request gives the same bits on every machine of this model. False: may also
-  // time alternatives.
-  bool deterministic = true;
-  // Memory that timing may take while it lasts; what needs more isn't timed.
-  int64_t timing_bytes = 0;
   // Which of the backend's devices will run the plan; 0 if it has none.
   int device = 0;
   // Whether 16-bit tensors shall be converted and computed in f32, even where
@@ -213,17 +207,6 @@ class Backend {
 
   // Returns what to expect of it, with `threads` per worker. Fast.
   virtual Rates rates(int /*threads*/) const { return {}; }
-
-  // What was timed so far, by MakePlan with deterministic = false: one "WHAT =
-  // CHOICE" a line, for LoadTuning. Empty if the backend has nothing to choose.
-  virtual std::string tuning() const { return ""; }
-
-  // Has all later plans follow `tuning`, which came from this kind of machine;
-  // lines that fit no plan do no harm. Not thread-safe: before the first plan.
-  // Errors: kInvalidArgument naming the line.
-  virtual absl::Status LoadTuning(absl::string_view /*tuning*/) {
-    return absl::OkStatus();
-  }
 };
 
 // Returns whether the backend has devices and all of them are lost.

@@ -5,14 +5,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/conv_backend.h"
+#include "backends/core/program/conv_backend.h"
 #include "backends/core/status.h"
 #include "backends/cuda/cuda_conv_plan.h"
-#include "backends/cuda/cuda_device.h"
-#include "backends/cuda/cuda_engine_choices.h"
-#include "backends/cuda/cuda_nvml.h"
-#include "backends/cuda/cuda_pinner.h"
-#include "backends/cuda/cuda_tuning.h"
+#include "backends/cuda/device/cuda_device.h"
+#include "backends/cuda/device/cuda_nvml.h"
+#include "backends/cuda/device/cuda_pinner.h"
 
 namespace convgrad {
 namespace {
@@ -82,12 +80,7 @@ class CudaBackend final : public ConvBackend {
       const PlanOptions& options) const override {
     DeviceUnit& unit = *units_[options.device];
     RETURN_IF_ERROR(unit.Select());
-    return cuda::MakeConvPlan(operation,
-                              {kMaxWorkspaceBytes,
-                               [&](const cuda::GraphSpec& spec) {
-                                 return EngineFor(spec, options, &unit);
-                               }},
-                              &unit.worker);
+    return cuda::MakeConvPlan(operation, kMaxWorkspaceBytes, &unit.worker);
   }
 
   int device_count() const override { return static_cast<int>(units_.size()); }
@@ -105,32 +98,8 @@ class CudaBackend final : public ConvBackend {
   }
   Rates rates(int /*threads*/) const override { return units_[0]->info.rates; }
 
-  std::string tuning() const override { return timed_.ToText(); }
-  absl::Status LoadTuning(absl::string_view tuning) override {
-    return loaded_.AddText(tuning);
-  }
-
  private:
-  // What can't be timed is left to the heuristics. Called by the thread that
-  // has the unit's target.
-  std::string EngineFor(const cuda::GraphSpec& spec, const PlanOptions& options,
-                        DeviceUnit* unit) const {
-    const std::string key = KeyOf(spec, unit->info.description);
-    if (!options.deterministic) {
-      const std::optional<std::string> known = timed_.Find(key);
-      if (known) return *known;
-      const auto fastest = cuda::TuneGraph(spec, *unit->target, &unit->device);
-      if (fastest.ok()) {
-        timed_.Put(key, *fastest);
-        return *fastest;
-      }
-    }
-    return loaded_.Find(key).value_or("");
-  }
-
   const std::unique_ptr<cuda::Nvml> nvml_ = cuda::Nvml::Load();
-  cuda::EngineChoices loaded_;
-  mutable cuda::EngineChoices timed_;
   std::vector<std::unique_ptr<DeviceUnit>> units_;
 };
 

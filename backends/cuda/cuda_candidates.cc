@@ -63,7 +63,6 @@ absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
                                           const GraphPlanner& planner) {
   absl::Status refusal;
   for (GraphSpec& graph : SpecsFor(spec, planner.max_workspace_bytes)) {
-    if (planner.engine_for) graph.engine = planner.engine_for(graph);
     absl::StatusOr<std::unique_ptr<ConvGraph>> made =
         ConvGraph::Make(graph, planner.target);
     if (made.ok()) {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "backends/core/lowering.h"
+#include "backends/core/convolution/lowering.h"
 #include "backends/cuda/cuda_graph.h"
 #include "backends/cuda/cuda_tensor_map.h"
 
@@ -26,8 +26,6 @@ struct PassSpec {
 struct GraphPlanner {
   const GraphTarget& target;
   int64_t max_workspace_bytes = 0;
-  // Returns a name for GraphSpec::engine. Null: heuristics alone.
-  std::function<std::string(const GraphSpec&)> engine_for;
 };
 
 // A graph, and the tensors that it works on: dense, and padded beforehand where

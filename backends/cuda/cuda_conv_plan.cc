@@ -71,7 +71,7 @@ class SlicedPlan final : public Plan {
     shape_.slices = slices;
   }
 
-  absl::Status Build(const ConvPlanOptions& options);
+  absl::Status Build(int64_t max_workspace_bytes);
 
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
   // On the host; the device's is the lane's.
@@ -97,13 +97,12 @@ class SlicedPlan final : public Plan {
   std::string implementation_;
 };
 
-absl::Status SlicedPlan::Build(const ConvPlanOptions& options) {
+absl::Status SlicedPlan::Build(int64_t max_workspace_bytes) {
   const ConvOperation slice =
       shape_.slices == 1 ? operation_ : SliceOf(operation_, shape_.slices);
   {
     MutexLock lock(&worker_->mutex);
-    const GraphPlanner planner{*worker_->target, options.max_workspace_bytes,
-                               options.engine_for};
+    const GraphPlanner planner{*worker_->target, max_workspace_bytes};
     ASSIGN_OR_RETURN(ConvProgram made, MakeConvProgram(slice, planner));
     program_ = std::move(made.program);
     implementation_ = std::move(made.implementation);
@@ -273,14 +272,14 @@ ConvOperation SliceOf(const ConvOperation& operation, int64_t slices) {
 }
 
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
-    const ConvOperation& operation, const ConvPlanOptions& options,
+    const ConvOperation& operation, int64_t max_workspace_bytes,
     Worker* worker) {
   if (operation.problem.batch == 0) {
     return std::make_unique<ZeroPlan>(operation);
   }
   auto plan =
       std::make_unique<SlicedPlan>(operation, SliceCount(operation), worker);
-  RETURN_IF_ERROR(plan->Build(options));
+  RETURN_IF_ERROR(plan->Build(max_workspace_bytes));
   return plan;
 }
 

@@ -2,16 +2,15 @@
 // with each other's work.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "backends/core/mutex.h"
 #include "backends/cuda/cuda_graph.h"
-#include "backends/cuda/cuda_lane.h"
+#include "backends/cuda/device/cuda_lane.h"
 
 namespace convgrad::cuda {
 
@@ -24,17 +23,11 @@ struct Worker {
   GraphTarget* target ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
-struct ConvPlanOptions {
-  int64_t max_workspace_bytes = 0;
-  // As GraphPlanner has it.
-  std::function<std::string(const GraphSpec&)> engine_for;
-};
-
 // Plans for the worker, which must outlive the plan; the plan of a worker
 // without device and lane can't be run.
 // Errors: kUnimplemented, kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
-    const ConvOperation& operation, const ConvPlanOptions& options,
+    const ConvOperation& operation, int64_t max_workspace_bytes,
     Worker* worker);
 
 // How a batch is cut: into equal slices, few enough that each is worth its

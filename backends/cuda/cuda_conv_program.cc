@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/conv_steps.h"
+#include "backends/core/convolution/conv_steps.h"
 #include "backends/core/status.h"
 #include "backends/cuda/cuda_kernel_steps.h"
 

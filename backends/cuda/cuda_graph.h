@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "backends/core/lowering.h"
+#include "backends/core/convolution/lowering.h"
 #include "backends/cuda/cuda_graph_shapes.h"
 
 struct CUstream_st;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "backends/core/lowering.h"
+#include "backends/core/convolution/lowering.h"
 
 namespace convgrad::cuda {
 

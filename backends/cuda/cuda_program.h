@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "backends/cuda/cuda_device.h"
 #include "backends/cuda/cuda_graph.h"
 #include "backends/cuda/cuda_kernels.h"
-#include "backends/cuda/cuda_lane.h"
+#include "backends/cuda/device/cuda_device.h"
+#include "backends/cuda/device/cuda_lane.h"
 
 namespace convgrad::cuda {
 

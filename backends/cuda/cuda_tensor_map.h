@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "backends/core/lowering.h"
+#include "backends/core/convolution/lowering.h"
 
 namespace convgrad::cuda {
 

@@ -1,16 +1,14 @@
 #include "backends/onednn/onednn_backend.h"
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/conv_backend.h"
+#include "backends/core/program/conv_backend.h"
+#include "backends/onednn/convolutions/onednn_conv_plan.h"
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_cpu.h"
+#include "backends/onednn/library/onednn_threads.h"
+#include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/network_plan.h"
 #include "backends/onednn/networks/network_support.h"
-#include "backends/onednn/onednn_candidates.h"
-#include "backends/onednn/onednn_choices.h"
-#include "backends/onednn/onednn_conv_plan.h"
-#include "backends/onednn/onednn_cpu.h"
-#include "backends/onednn/onednn_threads.h"
-#include "backends/onednn/onednn_tuning.h"
-#include "backends/onednn/onednn_types.h"
 
 namespace convgrad {
 namespace {
@@ -57,34 +55,7 @@ class OnednnBackend final : public ConvBackend {
       const PlanOptions& options) const override {
     const onednn::ComputeOptions compute = {
         options.threads, native_bf16_ && !options.compute_in_f32};
-    if (!options.like.empty()) {
-      return onednn::MakeConvPlan(operation, compute,
-                                  onednn::PreferencesLike(options.like));
-    }
-    if (!options.deterministic) {
-      RETURN_IF_ERROR(
-          onednn::Tune(operation, compute, options.timing_bytes, &timed_));
-    }
-    // Timed on the spot counts for those who asked for it only.
-    const auto find = [&](auto find_in) {
-      if (!options.deterministic) {
-        if (auto timed = find_in(timed_)) return timed;
-      }
-      return find_in(loaded_);
-    };
-    return onednn::MakeConvPlan(
-        operation, compute,
-        {[&](const onednn::PassSpec& pass) {
-           return find([key = KeyOf(pass)](const onednn::Choices& choices) {
-             return choices.FindFormat(key);
-           });
-         },
-         [&](const ConvOperation& whole, int threads) {
-           return find([key = onednn::KeyOf(whole, threads)](
-                           const onednn::Choices& choices) {
-             return choices.FindPartition(key);
-           });
-         }});
+    return onednn::MakeConvPlan(operation, compute, options.like);
   }
 
   absl::Status CheckProgram(const ProgramOperation& operation) const override {
@@ -121,15 +92,8 @@ class OnednnBackend final : public ConvBackend {
         {f32, native_bf16_ ? 2 * f32 : f32, f32}, 0, absl::Microseconds(50)};
   }
 
-  std::string tuning() const override { return timed_.ToText(); }
-  absl::Status LoadTuning(absl::string_view tuning) override {
-    return loaded_.AddText(tuning);
-  }
-
  private:
   const bool native_bf16_;
-  onednn::Choices loaded_;
-  mutable onednn::Choices timed_;
 };
 
 }  // namespace

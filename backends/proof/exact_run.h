@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad {
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/proof/program_families.h"
 
 namespace convgrad {
 namespace {
@@ -119,6 +120,15 @@ ProofRun ProveFamilies(const ProvenBackend& backend, int threads,
             .status();
     if (absl::IsUnimplemented(made)) continue;
     run.families.push_back({family.name, family.operation.dtype(), remedy});
+  }
+  for (const ProgramFamily& family : ProgramFamilies()) {
+    if (give_up()) break;
+    const absl::StatusOr<Remedy> remedy = backend.ProveProgram(
+        family.op, *family.operation, {.threads = threads});
+    if (absl::IsUnimplemented(remedy.status())) continue;
+    run.families.push_back({absl::StrCat("network ", family.name),
+                            family.operation->dtype(),
+                            remedy.value_or(Remedy::kRefused)});
   }
   run.elapsed = absl::Now() - start;
   return run;

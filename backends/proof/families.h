@@ -30,12 +30,14 @@ struct FamilyProof {
 };
 
 struct ProofRun {
-  std::vector<FamilyProof> families;  // in the order of Families()
+  // In the order of Families(), then of ProgramFamilies().
+  std::vector<FamilyProof> families;
   absl::Duration elapsed;
 };
 
-// Proves them on this thread with a team of `threads`, as far as `backend`
-// supports them, until `give_up` says so.
+// Proves them and then the operators of networks (ProgramFamilies) on this
+// thread with a team of `threads`, as far as `backend` supports them, until
+// `give_up` says so.
 ProofRun ProveFamilies(const ProvenBackend& backend, int threads,
                        const std::function<bool()>& give_up);
 

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "backends/proof/exact_run.h"
+#include "backends/proof/program_families.h"
 #include "backends/proof/small_problems.h"
 #include "backends/proof/way.h"
 
@@ -132,7 +133,6 @@ absl::StatusOr<ProvenBackend::Proof> ProvenBackend::Prove(
     const ConvOperation& operation, PlanOptions options,
     const Plan& plan) const {
   if (IsCheap(operation)) return ProveOn(operation, plan);
-  options.deterministic = true;
   options.like = plan.implementation();
   // Takes the same code as `plan`, but that only one of the two is cut.
   std::unique_ptr<Plan> similar;
@@ -165,18 +165,60 @@ absl::StatusOr<ProvenBackend::Proof> ProvenBackend::ProveOn(
 void ProvenBackend::Note(const ConvOperation& operation, const Proof& proof,
                          Remedy remedy) const {
   for (Result which : proof.wrong) {
-    const std::string family = FamilyOf(operation, which);
-    {
-      MutexLock lock(&mutex_);
-      Remedy& noted = failed_[family];
-      // What is refused once stays so.
-      if (noted == Remedy::kRefused || noted == remedy) continue;
-      noted = remedy;
-      counts_.families = static_cast<int64_t>(failed_.size());
-    }
-    listener_.on_failed(
-        {PhraseOf(family, remedy), proof.implementation, proof.problem});
+    NoteFamily(FamilyOf(operation, which), remedy, proof.implementation,
+               proof.problem);
   }
+}
+
+void ProvenBackend::NoteFamily(const std::string& family, Remedy remedy,
+                               absl::string_view implementation,
+                               absl::string_view problem) const {
+  {
+    MutexLock lock(&mutex_);
+    Remedy& noted = failed_[family];
+    // What is refused once stays so.
+    if (noted == Remedy::kRefused || noted == remedy) return;
+    noted = remedy;
+    counts_.families = static_cast<int64_t>(failed_.size());
+  }
+  listener_.on_failed({PhraseOf(family, remedy), std::string(implementation),
+                       std::string(problem)});
+}
+
+absl::StatusOr<Remedy> ProvenBackend::ProveProgram(
+    Operator op, const ProgramOperation& operation,
+    const PlanOptions& options) const {
+  RETURN_IF_ERROR(wrapped_->CheckSupport(operation));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Plan> plan,
+                   wrapped_->MakePlan(operation, options));
+  ASSIGN_OR_RETURN(const bool is_right,
+                   AgreesWithReference(operation, *plan, *reference_));
+  {
+    MutexLock lock(&mutex_);
+    ++(is_right ? counts_.passed : counts_.failed);
+  }
+  if (is_right) return Remedy::kNone;
+  NoteFamily(FamilyOf(op, operation.dtype()), Remedy::kRefused,
+             plan->implementation(), operation.text());
+  return Remedy::kRefused;
+}
+
+absl::Status ProvenBackend::CheckProgram(
+    const ProgramOperation& operation) const {
+  RETURN_IF_ERROR(wrapped_->CheckSupport(operation));
+  MutexLock lock(&mutex_);
+  if (failed_.empty()) return absl::OkStatus();
+  for (const ProgramStep& step : operation.program().steps) {
+    const auto found = failed_.find(FamilyOf(step.op, operation.dtype()));
+    if (found != failed_.end()) return Refusal(found->first);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> ProvenBackend::PlanProgram(
+    const ProgramOperation& operation, const PlanOptions& options) const {
+  RETURN_IF_ERROR(CheckProgram(operation));
+  return wrapped_->MakePlan(operation, options);
 }
 
 }  // namespace convgrad

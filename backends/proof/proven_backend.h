@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "backends/core/conv_backend.h"
 #include "backends/core/mutex.h"
+#include "backends/core/program/conv_backend.h"
 
 namespace convgrad {
 
@@ -60,6 +60,13 @@ class ProvenBackend final : public ConvBackend {
       const ConvOperation& operation, const PlanOptions& options,
       Remedy* remedy) const;
 
+  // Proves a small program of one operator on this thread. If it is computed
+  // wrongly, programs with this operator and compute dtype are refused from now
+  // on. Errors: as MakePlan; those of the reference.
+  absl::StatusOr<Remedy> ProveProgram(Operator op,
+                                      const ProgramOperation& operation,
+                                      const PlanOptions& options) const;
+
   ProofCounts counts() const;
 
   absl::string_view name() const override { return wrapped_->name(); }
@@ -74,25 +81,17 @@ class ProvenBackend final : public ConvBackend {
   absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,
       const PlanOptions& options) const override;
-  // Programs are planned as they are: nothing of theirs is proven here.
-  absl::Status CheckProgram(const ProgramOperation& operation) const override {
-    return wrapped_->CheckSupport(operation);
-  }
+  // Programs are proven by their operators, with ProveProgram alone.
+  absl::Status CheckProgram(const ProgramOperation& operation) const override;
   absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
       const ProgramOperation& operation,
-      const PlanOptions& options) const override {
-    return wrapped_->MakePlan(operation, options);
-  }
+      const PlanOptions& options) const override;
   void ParallelFor(
       int threads, int64_t count,
       absl::FunctionRef<void(int64_t begin, int64_t end)> body) const override {
     wrapped_->ParallelFor(threads, count, body);
   }
   Rates rates(int threads) const override { return wrapped_->rates(threads); }
-  std::string tuning() const override { return wrapped_->tuning(); }
-  absl::Status LoadTuning(absl::string_view tuning) override {
-    return wrapped_->LoadTuning(tuning);
-  }
 
  private:
   // What came of proving a way: unmet if there was no problem to do it on.
@@ -113,6 +112,9 @@ class ProvenBackend final : public ConvBackend {
                                 const Plan& plan) const;
   void Note(const ConvOperation& operation, const Proof& proof,
             Remedy remedy) const;
+  void NoteFamily(const std::string& family, Remedy remedy,
+                  absl::string_view implementation,
+                  absl::string_view problem) const;
   absl::Status Refusal(absl::string_view family) const;
 
   const std::unique_ptr<Backend> wrapped_;

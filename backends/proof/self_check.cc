@@ -6,7 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "backends/kernels/nonfinite.h"
+#include "backends/kernels/operators/nonfinite.h"
 #include "backends/proof/self_check_elements.h"
 
 namespace convgrad {

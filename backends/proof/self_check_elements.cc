@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backends/core/error_bound.h"
-#include "backends/kernels/element_convert.h"
-#include "backends/kernels/reorder.h"
+#include "backends/core/convolution/error_bound.h"
+#include "backends/kernels/copies/element_convert.h"
+#include "backends/kernels/copies/reorder.h"
 
 namespace convgrad {
 namespace {

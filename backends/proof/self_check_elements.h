@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/types/span.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad {
 

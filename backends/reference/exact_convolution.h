@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad {
 

@@ -1,5 +1,5 @@
 // conv, conv_transpose and linear as steps of a program.
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "backends/reference/exact_convolution.h"
 #include "backends/reference/exact_operators.h"
 

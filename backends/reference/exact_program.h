@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "backends/core/program_operation.h"
+#include "backends/core/program/program_operation.h"
 #include "backends/reference/program_step_data.h"
 
 namespace convgrad {

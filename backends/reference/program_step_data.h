@@ -7,9 +7,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "backends/core/philox.h"
-#include "backends/core/program.h"
-#include "backends/core/program_shapes.h"
+#include "backends/core/program/philox.h"
+#include "backends/core/program/program.h"
+#include "backends/core/program/program_shapes.h"
 
 namespace convgrad {
 

@@ -1,6 +1,6 @@
 #include "backends/reference/reference_backend.h"
 
-#include "backends/core/conv_backend.h"
+#include "backends/core/program/conv_backend.h"
 #include "backends/reference/reference_conv_plan.h"
 #include "backends/reference/reference_program_plan.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "backends/core/backend.h"
-#include "backends/core/program_operation.h"
+#include "backends/core/program/program_operation.h"
 
 namespace convgrad {
 

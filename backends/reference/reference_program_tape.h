@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "backends/core/philox.h"
-#include "backends/core/program_operation.h"
+#include "backends/core/program/philox.h"
+#include "backends/core/program/program_operation.h"
 #include "backends/reference/exact_program.h"
 
 namespace convgrad {

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/client.h"
-#include "proto/codec.h"
+#include "proto/codec/codec.h"
 
 namespace convgrad {
 

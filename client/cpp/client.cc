@@ -10,14 +10,14 @@
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_parts.h"
-#include "client/cpp/call_threads.h"
+#include "client/cpp/calls/call_threads.h"
+#include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/connection.h"
 #include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
-#include "client/cpp/rpc_status.h"
 #include "client/cpp/streamed_run.h"
 #include "proto/call_metadata.h"
-#include "proto/payload_message.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad {
 namespace {

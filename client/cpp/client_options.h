@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "client/cpp/retries.h"
+#include "client/cpp/calls/retries.h"
 
 namespace convgrad {
 

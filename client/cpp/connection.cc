@@ -7,8 +7,8 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_parts.h"
+#include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/credentials.h"
-#include "client/cpp/rpc_status.h"
 #include "grpcpp/create_channel.h"
 #include "proto/call_metadata.h"
 

@@ -3,13 +3,16 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(parts core messages codec client)
+set(parts convolution core optimizer program messages wire codec client_calls
+    client_operations client_sessions client)
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/convgrad)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/convgrad)
 
 foreach(part IN LISTS parts)
   set_target_properties(convgrad_${part} PROPERTIES EXPORT_NAME ${part})
-  target_include_directories(convgrad_${part} PUBLIC $<INSTALL_INTERFACE:${headers}>)
+  if(NOT part STREQUAL "client")
+    target_include_directories(convgrad_${part} PUBLIC $<INSTALL_INTERFACE:${headers}>)
+  endif()
   install(TARGETS convgrad_${part} EXPORT convgrad
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT client)
 endforeach()

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/types/span.h"
-#include "proto/payload_message.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad {
 

@@ -10,11 +10,11 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "client/cpp/aligned_buffer.h"
 #include "client/cpp/shared_region.h"
 #include "convgrad/v1/service.pb.h"
-#include "proto/kept_tensors.h"
+#include "proto/codec/kept_tensors.h"
 
 namespace convgrad {
 

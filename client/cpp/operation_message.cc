@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_parts.h"
-#include "proto/codec.h"
-#include "proto/decode_operation.h"
-#include "proto/payload_message.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/decode_operation.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_parts.h"
-#include "client/cpp/rpc_status.h"
-#include "proto/payload_message.h"
+#include "client/cpp/calls/rpc_status.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad {
 namespace {

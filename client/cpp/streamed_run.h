@@ -17,7 +17,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/client_callback.h"
-#include "proto/stream_codec.h"
+#include "proto/codec/stream_codec.h"
 #include "proto/stream_slices.h"
 
 namespace convgrad {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "backends/core/status.h"
-#include "backends/kernels/element_convert.h"
-#include "backends/kernels/reorder.h"
+#include "backends/kernels/copies/element_convert.h"
+#include "backends/kernels/copies/reorder.h"
 #include "server/memory/admission.h"
 
 namespace convgrad {

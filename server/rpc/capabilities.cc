@@ -1,6 +1,6 @@
 #include "server/rpc/capabilities.h"
 
-#include "proto/codec.h"
+#include "proto/codec/codec.h"
 
 namespace convgrad {
 

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/problem_list.h"
+#include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
 #include "convgrad/v1/capabilities.pb.h"
-#include "proto/codec.h"
-#include "proto/codec_enums.h"
-#include "server/rpc/control_call.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/codec_enums.h"
+#include "server/rpc/calls/control_call.h"
 
 namespace convgrad {
 namespace {

@@ -2,7 +2,7 @@
 // convgrad.v1.ConvGrad, and Warmup of convgrad.v1.ConvGradAdmin.
 #pragma once
 
-#include "server/rpc/call.h"
+#include "server/rpc/calls/call.h"
 
 namespace convgrad {
 

@@ -5,13 +5,13 @@
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
 #include "server/rpc/control_calls.h"
-#include "server/rpc/conv_call.h"
-#include "server/rpc/get_stream_call.h"
-#include "server/rpc/network_calls.h"
-#include "server/rpc/put_stream_call.h"
+#include "server/rpc/convolutions/conv_call.h"
+#include "server/rpc/convolutions/stream_call.h"
+#include "server/rpc/networks/network_calls.h"
 #include "server/rpc/session_calls.h"
-#include "server/rpc/stream_call.h"
-#include "server/rpc/tensor_calls.h"
+#include "server/rpc/tensors/get_stream_call.h"
+#include "server/rpc/tensors/put_stream_call.h"
+#include "server/rpc/tensors/tensor_calls.h"
 
 namespace convgrad {
 namespace {

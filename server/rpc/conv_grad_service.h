@@ -4,7 +4,7 @@
 #pragma once
 
 #include "grpcpp/generic/async_generic_service.h"
-#include "server/rpc/call_services.h"
+#include "server/rpc/calls/call_services.h"
 
 namespace convgrad {
 

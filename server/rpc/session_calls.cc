@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "convgrad/v1/session.pb.h"
-#include "proto/codec.h"
-#include "proto/session_codec.h"
-#include "server/rpc/control_call.h"
-#include "server/rpc/session_part.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/session_codec.h"
+#include "server/rpc/calls/control_call.h"
+#include "server/rpc/calls/session_part.h"
 
 namespace convgrad {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/strings/string_view.h"
-#include "server/rpc/call.h"
+#include "server/rpc/calls/call.h"
 
 namespace convgrad {
 

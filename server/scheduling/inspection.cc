@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "backends/core/status.h"
-#include "backends/kernels/nonfinite.h"
+#include "backends/kernels/operators/nonfinite.h"
 
 namespace convgrad {
 namespace {

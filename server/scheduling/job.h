@@ -37,7 +37,6 @@ struct Job {
   std::shared_ptr<const Operation> operation;
   // Chosen by Router::Route; outlives the scheduler.
   const Backend* backend = nullptr;
-  bool deterministic = true;
   InspectionRequest inspection;
   // All but scratch, which the worker provides. Lent until `done` is called.
   RunBuffers buffers;

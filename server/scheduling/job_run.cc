@@ -12,7 +12,6 @@ namespace convgrad {
 namespace {
 
 // Share of the calls' memory that timing a plan may take for a moment.
-constexpr int64_t kTimingShare = 4;
 
 }  // namespace
 
@@ -81,17 +80,8 @@ absl::Status JobRun::BeginSlice(int device,
 }
 
 absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan(int device) {
-  PlanOptions options{.threads = means_.threads,
-                      .deterministic = job_.deterministic,
-                      .device = device};
-  absl::StatusOr<Reservation> reservation = Reservation();
-  if (!job_.deterministic) {
-    const int64_t bytes = means_.memory->budget.capacity_bytes() / kTimingShare;
-    reservation = means_.memory->budget.TryReserve(bytes);
-    // A server that is short of memory plans without timing.
-    if (reservation.ok()) options.timing_bytes = bytes;
-  }
-  return means_.plans->Get(*job_.backend, *next_operation_, options);
+  return means_.plans->Get(*job_.backend, *next_operation_,
+                           {.threads = means_.threads, .device = device});
 }
 
 absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
@@ -170,10 +160,8 @@ absl::Status JobRun::Inspect(int device, JobOutcome* outcome) {
   ASSIGN_OR_RETURN(
       outcome->findings,
       convgrad::Inspect(job_.inspection, *job_.backend, *job_.operation,
-                        {.threads = means_.threads,
-                         .deterministic = job_.deterministic,
-                         .device = device},
-                        whole_, means_.memory));
+                        {.threads = means_.threads, .device = device}, whole_,
+                        means_.memory));
   return absl::OkStatus();
 }
 

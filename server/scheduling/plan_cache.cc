@@ -12,8 +12,7 @@ namespace {
 std::string KeyOf(const Backend& backend, const Operation& operation,
                   const PlanOptions& options) {
   return absl::StrCat(operation.text(), "|", backend.name(), "|",
-                      options.threads, "|", options.device, "|",
-                      options.deterministic ? "deterministic" : "timed");
+                      options.threads, "|", options.device);
 }
 
 }  // namespace

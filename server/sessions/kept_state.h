@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "backends/core/program_operation.h"
+#include "backends/core/program/program_operation.h"
 #include "backends/core/tensor_descriptor.h"
 #include "server/memory/buffer_pool.h"
 #include "server/sessions/kept_memory.h"

@@ -19,13 +19,13 @@ SCALED = "conv2d_n{}_c64_o64_i56_k3_p1"
 class Server:
     """A convgrad-server on every kind of listener, in `folder`."""
 
-    def __init__(self, build, folder, flags=(), prefix=()):
+    def __init__(self, build, folder, prefix=()):
         self.unix = f"unix:{folder}/call"
         self.regions = f"unix:{folder}/regions"
         self.process = subprocess.Popen(
             [*prefix, f"{build}/server/convgrad-server",
              f"--listen=127.0.0.1:0,{self.unix}",
-             f"--regions_listen={self.regions}", "--metrics_listen=", *flags],
+             f"--regions_listen={self.regions}", "--metrics_listen="],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for line in self.process.stdout:
             found = re.search(r"127\.0\.0\.1:(\d+)", line)

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad::bench {
 

@@ -2,8 +2,7 @@
 // oneDNN called directly for the same operation, layouts, threads and pinning,
 // interleaved.
 //
-//   compute_ratio [--server=HOST:PORT] [--plan_file=FILE] [--tuned]
-//                 [--dtype=f32,bf16,f16]
+//   compute_ratio [--server=HOST:PORT] [--dtype=f32,bf16,f16]
 //                 [--layout=NCX,NXC] [--threads=N] [--repeat=21]
 //                 [--direction=backward] [--problems=FILE] PROBLEM...
 //
@@ -26,14 +25,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/registry.h"
-#include "server/machine.h"
-#include "server/plan_choice.h"
 #include "tests/bench/direct_onednn.h"
 #include "tests/bench/subject.h"
 
 ABSL_FLAG(std::string, server, "", "measure this server, not the backend");
-ABSL_FLAG(std::string, plan_file, "", "as the server's: a path or auto:FOLDER");
-ABSL_FLAG(bool, tuned, false, "also measure plans that were timed when made");
 ABSL_FLAG(std::vector<std::string>, dtype,
           std::vector<std::string>({"f32", "bf16"}), "operand dtypes");
 ABSL_FLAG(std::vector<std::string>, layout,
@@ -75,7 +70,6 @@ double Milliseconds(std::vector<absl::Duration> times) {
 struct Row {
   double ours = 0;
   double ours_reorders = 0;
-  double tuned = 0;  // 0: not measured
   double any_without_reorders = 0;
   double direct[3] = {};  // 0: the library has none
   std::string implementation;
@@ -111,12 +105,6 @@ struct Summary {
   std::string worst_problem;
 };
 
-// Who is measured beside the library.
-struct Contestants {
-  Subject* ours;
-  Subject* tuned;  // may be null
-};
-
 ConvOperation InF32(ConvOperation op) {
   for (auto& operand : op.operands) {
     if (operand) operand->dtype = DataType::kF32;
@@ -138,8 +126,7 @@ std::vector<std::unique_ptr<DirectOnednn>> MakeDirect(const ConvOperation& op,
   return direct;
 }
 
-Row MeasureRow(const ConvOperation& op, int threads,
-               const Contestants& contestants) {
+Row MeasureRow(const ConvOperation& op, int threads, Subject* subject) {
   const ConvOperation in_f32 = InF32(op);
   auto direct =
       MakeDirect(absl::GetFlag(FLAGS_against_f32) ? in_f32 : op, threads);
@@ -152,16 +139,13 @@ Row MeasureRow(const ConvOperation& op, int threads,
   const auto pause = [&] {
     if (apart) absl::SleepFor(absl::Milliseconds(20));
   };
-  Measured ours, tuned, direct_times[3];
+  Measured ours, direct_times[3];
   const absl::Time start = absl::Now();
   for (int i = apart ? -2 : -1; i < absl::GetFlag(FLAGS_repeat); ++i) {
     if (i >= 3 && absl::Now() - start > absl::GetFlag(FLAGS_patience)) break;
     pause();
-    contestants.ours->Run(i < 0 ? nullptr : &ours);
+    subject->Run(i < 0 ? nullptr : &ours);
     pause();
-    if (contestants.tuned != nullptr) {
-      contestants.tuned->Run(i < 0 ? nullptr : &tuned);
-    }
     for (size_t f = 0; f < direct.size(); ++f) {
       if (direct[f] == nullptr) continue;
       const absl::Time begin = absl::Now();
@@ -174,13 +158,10 @@ Row MeasureRow(const ConvOperation& op, int threads,
   Row row;
   row.ours = Milliseconds(ours.total);
   row.ours_reorders = Milliseconds(ours.reorder);
-  row.tuned = Milliseconds(tuned.total);
   row.any_without_reorders = Milliseconds(direct_times[0].compute);
   for (int f = 0; f < 3; ++f)
     row.direct[f] = Milliseconds(direct_times[f].total);
-  row.implementation =
-      (contestants.tuned != nullptr ? contestants.tuned : contestants.ours)
-          ->implementation();
+  row.implementation = subject->implementation();
   return row;
 }
 
@@ -199,10 +180,9 @@ class Table {
     std::printf(
         "Milliseconds of the %s, median of up to %d, %d threads; in brackets: "
         "of it reorders.\n\n"
-        "| problem | dtype | layout | ours | tuned | any, no reorders | any | "
-        "nxc | ncx | / best | tuned / best | / any, no reorders | "
-        "implementation |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+        "| problem | dtype | layout | ours | any, no reorders | any | nxc | "
+        "ncx | / best | / any, no reorders | implementation |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|\n",
         client_ != nullptr ? "server" : "backend", absl::GetFlag(FLAGS_repeat),
         threads_);
   }
@@ -232,28 +212,18 @@ class Table {
         client_ != nullptr
             ? MakeServerSubject(client_, op)
             : MakeBackendSubject(backend_, op, {.threads = threads_});
-    std::unique_ptr<Subject> tuned;
-    if (absl::GetFlag(FLAGS_tuned)) {
-      tuned = MakeBackendSubject(
-          backend_, op,
-          {.threads = threads_,
-           .deterministic = false,
-           .timing_bytes = std::numeric_limits<int64_t>::max()});
-    }
-    const Row row = MeasureRow(op, threads_, {ours.get(), tuned.get()});
+    const Row row = MeasureRow(op, threads_, ours.get());
     const std::string text = ToString(op.problem);
     std::printf(
-        "| %s | %s | %s | %.2f (%.2f) | %.2f | %.2f | %.2f | %.2f | %.2f | "
-        "%.3f | %.3f | %.3f | %s |\n",
+        "| %s | %s | %s | %.2f (%.2f) | %.2f | %.2f | %.2f | %.2f | %.3f | "
+        "%.3f | %s |\n",
         text.c_str(), dtype.c_str(), layout.c_str(), row.ours,
-        row.ours_reorders, row.tuned, row.any_without_reorders, row.direct[0],
+        row.ours_reorders, row.any_without_reorders, row.direct[0],
         row.direct[1], row.direct[2], row.ours / row.best(),
-        row.tuned / row.best(), row.ours / row.any_without_reorders,
-        row.implementation.c_str());
+        row.ours / row.any_without_reorders, row.implementation.c_str());
     std::fflush(stdout);
     const std::string group = absl::StrCat(dtype, " ", layout);
     summaries_[group].Add(row.ours / row.best(), text);
-    summaries_[group + ", tuned"].Add(row.tuned / row.best(), text);
   }
 
   const Backend& backend_;
@@ -278,10 +248,6 @@ int Main(int argc, char** argv) {
   const int threads = absl::GetFlag(FLAGS_threads) > 0
                           ? absl::GetFlag(FLAGS_threads)
                           : UsableCores();
-  const absl::Status followed =
-      FollowPlanFile(absl::GetFlag(FLAGS_plan_file),
-                     OriginHere(ReadMachine(), threads, *backends), *backends);
-  if (!followed.ok()) Fail(followed);
   std::unique_ptr<Client> client;
   if (!absl::GetFlag(FLAGS_server).empty()) {
     auto connected = Client::Connect({absl::GetFlag(FLAGS_server)});

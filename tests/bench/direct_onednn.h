@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad::bench {
 

@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "backends/kernels/batch_norm.h"
-#include "backends/kernels/channel_layout.h"
-#include "backends/kernels/image_normalize.h"
-#include "backends/kernels/pointwise.h"
-#include "backends/kernels/pooling.h"
-#include "backends/kernels/reorder.h"
+#include "backends/kernels/copies/reorder.h"
+#include "backends/kernels/operators/batch_norm.h"
+#include "backends/kernels/operators/channel_layout.h"
+#include "backends/kernels/operators/image_normalize.h"
+#include "backends/kernels/operators/pointwise.h"
+#include "backends/kernels/operators/pooling.h"
 #include "benchmark/benchmark.h"
 
 namespace convgrad {

@@ -25,7 +25,7 @@ from convgrad.torch.importing import Loss, import_model
 
 
 def text_of(program):
-    """The text form of backends/core/program.h."""
+    """The text form of backends/core/program/program.h."""
 
     def value(attribute):
         kind = attribute.WhichOneof("value")

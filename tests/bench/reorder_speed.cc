@@ -20,7 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "backends/core/physical_layout.h"
 #include "backends/core/tensor_descriptor.h"
-#include "backends/kernels/reorder.h"
+#include "backends/kernels/copies/reorder.h"
 
 namespace convgrad {
 namespace {

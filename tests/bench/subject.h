@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "client/cpp/client.h"
 
 namespace convgrad::bench {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "backends/core/status.h"
+#include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/placed_call.h"
-#include "client/cpp/rpc_status.h"
 #include "convgrad/v1/service.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "backends/reference/exact_convolution.h"
 
 namespace convgrad::testing_support {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "server/machine.h"
+#include "server/machine/machine.h"
 
 namespace convgrad::testing_support {
 namespace {

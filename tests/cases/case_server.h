@@ -8,7 +8,7 @@
 #include "server/server.h"
 #include "tests/cases/call_path.h"
 #include "tests/cases/case_target.h"
-#include "tests/end_to_end/temporary_folder.h"
+#include "tests/end_to_end/peers/temporary_folder.h"
 
 namespace convgrad::testing_support {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "tests/cases/table_fill.h"
 
 namespace convgrad::testing_support {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/error_bound.h"
+#include "backends/core/convolution/error_bound.h"
 
 namespace convgrad::testing_support {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backends/core/error_bound.h"
+#include "backends/core/convolution/error_bound.h"
 
 namespace convgrad::testing_support {
 namespace {

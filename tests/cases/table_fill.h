@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "client/cpp/aligned_buffer.h"
 
 namespace convgrad::testing_support {

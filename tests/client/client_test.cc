@@ -15,7 +15,7 @@
 #include "grpcpp/server_builder.h"
 #include "grpcpp/server_context.h"
 #include "gtest/gtest.h"
-#include "proto/codec.h"
+#include "proto/codec/codec.h"
 
 namespace convgrad {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "backends/reference/exact_convolution.h"
 #include "tests/conformance/tensor_fill.h"
 

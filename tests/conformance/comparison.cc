@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "backends/core/error_bound.h"
+#include "backends/core/convolution/error_bound.h"
 #include "backends/core/logical_tensor.h"
 
 namespace convgrad::testing_support {

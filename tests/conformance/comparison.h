@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "backends/reference/exact_convolution.h"
 #include "gtest/gtest.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <random>
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad::testing_support {
 

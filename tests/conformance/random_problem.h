@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "backends/core/conv_problem.h"
+#include "backends/core/convolution/conv_problem.h"
 
 namespace convgrad::testing_support {
 

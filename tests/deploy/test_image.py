@@ -77,12 +77,6 @@ def test_computes_without_root_and_without_a_writable_disk(container):
     assert docker("diff", container) == ""
 
 
-def test_looks_for_the_plan_file_of_its_machine(container):
-    said = docker("logs", container)
-    assert "plans follow" in said
-    assert "no plan file is looked for" not in said
-
-
 def test_says_what_it_lacks_for_cuda(container, each_image):
     refused = call(container, "--backend=cuda")
     assert refused.returncode == 1

@@ -5,7 +5,7 @@
 #include "client/cpp/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/pending_call.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/pending_call.h"
+#include "tests/end_to_end/peers/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {

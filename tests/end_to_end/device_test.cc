@@ -2,8 +2,8 @@
 // puppet's.
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/health_of.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/health_of.h"
+#include "tests/end_to_end/peers/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
 namespace {

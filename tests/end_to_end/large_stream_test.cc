@@ -5,7 +5,7 @@
 
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/child_server.h"
+#include "tests/end_to_end/peers/child_server.h"
 
 namespace convgrad {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/child_server.h"
-#include "tests/end_to_end/network_client.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/sessions/network_client.h"
 
 namespace convgrad {
 namespace {

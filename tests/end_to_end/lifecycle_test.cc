@@ -8,7 +8,7 @@
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "server/rpc/health_check.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {

@@ -4,9 +4,9 @@
 
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/pending_call.h"
-#include "tests/end_to_end/region_server.h"
-#include "tests/end_to_end/streamed_operation.h"
+#include "tests/end_to_end/peers/pending_call.h"
+#include "tests/end_to_end/peers/region_server.h"
+#include "tests/end_to_end/peers/streamed_operation.h"
 #include "tests/server/scheduling/puppet_backend.h"
 #include "tests/server/scheduling/slow_backend.h"
 

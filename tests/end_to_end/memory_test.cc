@@ -8,9 +8,9 @@
 #include "absl/time/clock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
-#include "proto/payload_message.h"
-#include "tests/end_to_end/child_server.h"
-#include "tests/end_to_end/test_server.h"
+#include "proto/codec/payload_message.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
 namespace {

@@ -17,10 +17,10 @@
 #include "backends/core/status.h"
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/child_server.h"
-#include "tests/end_to_end/region_server.h"
-#include "tests/end_to_end/streamed_operation.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/peers/region_server.h"
+#include "tests/end_to_end/peers/streamed_operation.h"
+#include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
 namespace {

@@ -1,19 +1,15 @@
 // The program: flags, signals, exit statuses.
 #include <signal.h>
 
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/child_server.h"
-#include "tests/end_to_end/raw_http2.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/peers/raw_http2.h"
+#include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
 namespace {
@@ -114,101 +110,12 @@ TEST(Process, ReadsAConfigFile) {
   EXPECT_EQ(response.limits().max_message_bytes(), 1000);
 }
 
-// Returns the formats of a backward's passes, as a server reports them.
-std::vector<std::string> FormatsOf(const std::string& address,
-                                   const char* problem) {
-  OperationCall call;
-  call.operation = WholeOperation(*Parse(problem), Direction::kBackward,
-                                  DataType::kF32, Layout::kNCX);
-  std::vector<std::string> memory;
-  memory.reserve(kOperandCount);  // spans into it stay
-  for (Operand which : kAllOperands) {
-    const auto& tensor = call.operation.operand(which);
-    if (!tensor) continue;
-    memory.emplace_back(*ByteSize(*tensor), '\0');
-    call.operands[static_cast<size_t>(which)] = absl::MakeConstSpan(
-        reinterpret_cast<const std::byte*>(memory.back().data()),
-        memory.back().size());
-  }
-  const auto client = Client::Connect({address});
-  const auto reply = (*client)->Run(call);
-  EXPECT_TRUE(reply.ok()) << reply.status();
-  if (!reply.ok()) return {};
-  std::vector<std::string> formats;
-  for (absl::string_view pass :
-       absl::StrSplit(reply->report.implementation(), ' ')) {
-    formats.emplace_back(pass.substr(pass.rfind('/') + 1));
-  }
-  return formats;
-}
-
-TEST(Process, TunesAndFollowsThePlanFile) {
-  const std::string problems = absl::StrCat(testing::TempDir(), "/problems");
-  const std::string plans = absl::StrCat(testing::TempDir(), "/plans");
-  std::ofstream(problems) << "# two\n\nconv2d_n1_c8_o8_i8_k3_p1\n"
-                          << "convtranspose1d_n2_c4_o6_i7_k2_s2\n";
-  const std::string file = absl::StrCat("--plan_file=", plans);
-  const Exit tuned = RunServer({absl::StrCat("--tune=", problems), file});
-  EXPECT_EQ(tuned.code, 0) << tuned.output;
-  EXPECT_TRUE(absl::StrContains(tuned.output, "2 of 2")) << tuned.output;
-  std::ostringstream text;
-  text << std::ifstream(plans).rdbuf();
-  EXPECT_TRUE(absl::StrContains(text.str(), "onednn: backward_weight "))
-      << text.str();
-  // A choice that the heuristics wouldn't make for both passes shows that the
-  // file counts.
-  for (const char* format : {"ncx", "nxc"}) {
-    const std::string choice = absl::StrCat(" = ", format);
-    std::ofstream(plans) << absl::StrReplaceAll(
-        text.str(),
-        {{" = any", choice}, {" = nxc", choice}, {" = ncx", choice}});
-    ChildServer server({file});
-    EXPECT_EQ(FormatsOf(server.address(), "conv2d_n1_c8_o8_i8_k3_p1"),
-              std::vector<std::string>({format, format}));
-  }
-}
-
-TEST(Process, FindsThePlanFileOfItsMachine) {
-  const std::string folder = absl::StrCat(testing::TempDir(), "/own_plans");
-  std::filesystem::create_directories(folder);
-  const std::string problems = absl::StrCat(folder, "/problems");
-  const std::string plans = absl::StrCat(folder, "/own.plan");
-  std::ofstream(problems) << "conv2d_n1_c8_o8_i8_k3_p1\n";
-  const Exit tuned = RunServer({absl::StrCat("--tune=", problems),
-                                absl::StrCat("--plan_file=", plans),
-                                "--threads_per_worker=1"});
-  ASSERT_EQ(tuned.code, 0) << tuned.output;
-  const std::string found = absl::StrCat("--plan_file=auto:", folder);
-  const Exit unnamed = RunServer({absl::StrCat("--tune=", problems), found});
-  EXPECT_EQ(unnamed.code, 2);
-  EXPECT_TRUE(absl::StrContains(unnamed.output, "the file that --tune"))
-      << unnamed.output;
-  for (const auto& [threads, said] :
-       {std::pair("--threads_per_worker=1", absl::StrCat("follow ", plans)),
-        std::pair("--threads_per_worker=2",
-                  absl::StrCat(folder, " has no plan file for "))}) {
-    ChildServer server({found, threads});
-    server.Signal(SIGTERM);
-    const Exit exit = server.Await();
-    EXPECT_TRUE(absl::StrContains(exit.output, said)) << exit.output;
-    EXPECT_FALSE(absl::StrContains(exit.output, "warning")) << exit.output;
-  }
-}
-
-TEST(Process, RefusesBadTuningInOneLine) {
-  const std::string bad = absl::StrCat(testing::TempDir(), "/bad");
-  std::ofstream(bad) << "conv2d_nine\n";
-  const std::string plans = absl::StrCat("--plan_file=", bad);
-  for (const std::vector<std::string>& flags :
-       {std::vector<std::string>{"--tune=/nowhere", plans},
-        {absl::StrCat("--tune=", bad)},
-        {absl::StrCat("--tune=", bad), absl::StrCat(plans, ".out")},
-        {"--plan_file=/nowhere"},
-        {"--plan_file=/"},
-        {plans}}) {
-    const Exit exit = RunServer(flags);
-    EXPECT_EQ(exit.code, 2) << exit.output;
-    EXPECT_TRUE(absl::StrContains(exit.output, "expected")) << exit.output;
+TEST(Process, RefusesAFlagThatDoesNotExist) {
+  for (const char* flag : {"--tune=/nowhere", "--plan_file=auto", "--blah"}) {
+    const Exit exit = RunServer({flag});
+    EXPECT_EQ(exit.code, 1) << exit.output;
+    EXPECT_TRUE(absl::StrContains(exit.output, "Unknown command line flag"))
+        << exit.output;
   }
 }
 

@@ -11,9 +11,9 @@
 #include "spdlog/sinks/ostream_sink.h"
 #include "spdlog/spdlog.h"
 #include "tests/backends/proof/breaking_backend.h"
-#include "tests/end_to_end/child_server.h"
-#include "tests/end_to_end/health_of.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/peers/health_of.h"
+#include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/child_server.h"
-#include "tests/end_to_end/health_of.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/peers/health_of.h"
+#include "tests/end_to_end/peers/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {

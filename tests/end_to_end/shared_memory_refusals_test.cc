@@ -3,7 +3,7 @@
 #include "absl/strings/match.h"
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/region_server.h"
+#include "tests/end_to_end/peers/region_server.h"
 
 namespace convgrad {
 namespace {

@@ -13,7 +13,7 @@
 #include "client/cpp/client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/region_server.h"
+#include "tests/end_to_end/peers/region_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {

@@ -6,8 +6,8 @@
 #include "tests/conformance/comparison.h"
 #include "tests/conformance/operation_spec.h"
 #include "tests/conformance/random_operation.h"
-#include "tests/end_to_end/streamed_operation.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/streamed_operation.h"
+#include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
 namespace {

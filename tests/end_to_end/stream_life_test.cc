@@ -5,8 +5,8 @@
 #include <thread>
 
 #include "gtest/gtest.h"
-#include "tests/end_to_end/raw_stream.h"
-#include "tests/end_to_end/test_server.h"
+#include "tests/end_to_end/peers/raw_stream.h"
+#include "tests/end_to_end/peers/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
 namespace convgrad {

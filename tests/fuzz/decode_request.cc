@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "convgrad/v1/network.pb.h"
-#include "proto/codec.h"
-#include "proto/kept_tensors.h"
-#include "proto/program_codec.h"
-#include "proto/session_codec.h"
-#include "proto/stream_codec.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/kept_tensors.h"
+#include "proto/codec/program_codec.h"
+#include "proto/codec/session_codec.h"
+#include "proto/codec/stream_codec.h"
 #include "tests/fuzz/require.h"
 
 namespace convgrad::fuzz {

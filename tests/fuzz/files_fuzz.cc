@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/pem_files.h"
-#include "server/rpc/token_table.h"
+#include "server/rpc/transport/token_table.h"
 #include "tests/fuzz/require.h"
 
 namespace convgrad::fuzz {

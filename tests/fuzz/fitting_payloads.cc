@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "proto/codec.h"
-#include "proto/payload_message.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad::fuzz {
 namespace {

@@ -9,8 +9,8 @@
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/stubs/logging.h"
-#include "proto/codec.h"
-#include "proto/payload_message.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/payload_message.h"
 #include "tests/fuzz/decode_request.h"
 #include "tests/fuzz/require.h"
 

@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "backends/core/program_operation.h"
-#include "proto/codec.h"
-#include "proto/program_codec.h"
+#include "backends/core/program/program_operation.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/program_codec.h"
 #include "tests/fuzz/inputs.pb.h"
 #include "tests/fuzz/message_fuzzer.h"
 #include "tests/fuzz/require.h"

@@ -18,7 +18,7 @@
 #include "proto/file_descriptor.h"
 #include "proto/region_handshake.h"
 #include "server/memory/region_listener.h"
-#include "tests/end_to_end/temporary_folder.h"
+#include "tests/end_to_end/peers/temporary_folder.h"
 #include "tests/fuzz/require.h"
 
 namespace convgrad::fuzz {

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "proto/stream_codec.h"
-#include "server/rpc/stream_input.h"
+#include "proto/codec/stream_codec.h"
+#include "server/rpc/convolutions/stream_input.h"
 #include "tests/fuzz/inputs.pb.h"
 #include "tests/fuzz/message_fuzzer.h"
 #include "tests/fuzz/require.h"

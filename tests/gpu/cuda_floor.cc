@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "backends/core/lowering.h"
+#include "backends/core/convolution/lowering.h"
 #include "backends/core/status.h"
-#include "backends/cuda/cuda_tuning.h"
+#include "tests/gpu/engine_timing.h"
 
 namespace convgrad {
 namespace {
@@ -45,23 +45,20 @@ absl::StatusOr<absl::Duration> CudaFloor::TimeGraphs(
     absl::Duration least = absl::InfiniteDuration();
     absl::Status refusal;
     for (cuda::Format format : {cuda::Format::kNXC, cuda::Format::kNCX}) {
-      cuda::GraphSpec spec{PassFor(operation.problem, request.which),
-                           lowering.problem(),
-                           operation.dtype(),
-                           request.descriptor.dtype,
-                           format,
-                           /*bias=*/false,
-                           kMaxWorkspaceBytes,
-                           ""};
-      auto engine = cuda::TuneGraph(spec, target_, device_.get());
-      if (!engine.ok()) {
-        refusal = engine.status();
-        continue;
+      const cuda::GraphSpec spec{PassFor(operation.problem, request.which),
+                                 lowering.problem(),
+                                 operation.dtype(),
+                                 request.descriptor.dtype,
+                                 format,
+                                 /*bias=*/false,
+                                 kMaxWorkspaceBytes,
+                                 ""};
+      const auto took = TimeFastestEngine(spec, target_, device_.get());
+      if (took.ok()) {
+        least = std::min(least, *took);
+      } else {
+        refusal = took.status();
       }
-      spec.engine = *std::move(engine);
-      ASSIGN_OR_RETURN(const absl::Duration took,
-                       cuda::TimeGraph(spec, target_, device_.get()));
-      least = std::min(least, took);
     }
     if (least == absl::InfiniteDuration()) return refusal;
     sum += least;

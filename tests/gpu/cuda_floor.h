@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "backends/core/conv_operation.h"
-#include "backends/cuda/cuda_device.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "backends/cuda/cuda_graph.h"
+#include "backends/cuda/device/cuda_device.h"
 
 namespace convgrad {
 

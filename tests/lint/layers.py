@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Fails on an include that crosses the layers of the source tree.
+"""Fails on an include that crosses the layers of the source tree, and on a
+folder with more than 30 files.
 
-    layers.py [FILE...]    checks these, or every source file of the tree
+    layers.py [FILE...]    checks these, or the whole tree
     layers.py --self-test  checks that forged violations are reported
 """
+import collections
 import pathlib
 import re
 import sys
@@ -12,23 +14,53 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HOUSE = ("backends", "client", "proto", "server", "tests")
 
 CORE = "backends/core/"
+CONTRACT = "backends/core/*"
 KERNELS = "backends/kernels/"
+ONEDNN = "backends/onednn/"
 PROOF = "backends/proof/"
 REGISTRY = "backends/registry."
 BACKENDS = "backends/"
+SERVER = tuple(f"server/{room}/" for room in (
+    "flags", "machine", "memory", "rpc", "scheduling", "sessions", "telemetry"))
+CALLS = (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
+         "server/scheduling/", "server/sessions/", "server/telemetry/",
+         "server/rpc/transport/")
+CLIENT = (CORE, "proto/", "client/cpp/*", "client/cpp/calls/")
 ANYTHING = (BACKENDS, "proto/", "server/", "client/")
 
-# What each place may include besides its own folder; the longest prefix of a
-# path decides. A prefix ending in "." means the file of that name, .h or .cc.
+# The rooms: what the files of each may include besides each other. The longest
+# key that a path begins with is its room. In a value "a/b/" means that room and
+# the rooms in it, "a/b/*" that room alone, "a/b." the files b.h and b.cc.
 SEES = {
     "backends/core/": (),
+    "backends/core/convolution/": (CONTRACT,),
+    "backends/core/optimizer/": (CONTRACT,),
+    "backends/core/program/":
+        (CONTRACT, CORE + "convolution/", CORE + "optimizer/"),
     "backends/reference/": (CORE,),
-    "backends/kernels/": (CORE,),
+    "backends/kernels/copies/": (CONTRACT,),
+    "backends/kernels/operators/": (CONTRACT, KERNELS + "copies/"),
+    "backends/kernels/convolutions/":
+        (CONTRACT, CORE + "convolution/", KERNELS + "copies/"),
     "backends/proof/": (CORE, KERNELS),
     # The folder of any other backend: siblings never see each other.
     BACKENDS: (CORE, KERNELS),
+    "backends/onednn/": (CORE, KERNELS, ONEDNN),
+    "backends/onednn/library/": (CORE, KERNELS),
+    "backends/onednn/convolutions/": (CORE, KERNELS, ONEDNN + "library/"),
+    "backends/onednn/networks/":
+        (CORE, KERNELS, ONEDNN + "library/", ONEDNN + "networks/"),
+    "backends/onednn/networks/schedule/":
+        (CORE, KERNELS, ONEDNN + "library/"),
+    "backends/onednn/networks/steps/":
+        (CORE, KERNELS, ONEDNN + "library/", ONEDNN + "networks/schedule/"),
+    "backends/cuda/": (CORE, KERNELS, "backends/cuda/"),
+    "backends/cuda/device/": (CONTRACT,),
     "backends/registry.": (BACKENDS,),
-    "proto/": (CORE,),
+    "proto/": (CONTRACT, CORE + "convolution/"),
+    "proto/codec/": (CORE, "proto/*"),
+    "server/machine/": (CONTRACT,),
+    "server/flags/": (CONTRACT, "server/machine/", "server/memory/"),
     # The side socket and what is said there are the wire's; no protobuf in it.
     "server/memory/":
         (CORE, KERNELS, "proto/file_descriptor.", "proto/region_handshake."),
@@ -37,17 +69,35 @@ SEES = {
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
          "server/telemetry/"),
     "server/sessions/": (CORE, "server/memory/"),
-    "server/rpc/": (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
-                    "server/scheduling/", "server/sessions/",
-                    "server/telemetry/"),
-    "server/": (CORE, REGISTRY, PROOF, "proto/"),
+    "server/rpc/transport/": (CONTRACT, "proto/"),
+    "server/rpc/calls/": CALLS,
+    "server/rpc/tensors/": CALLS + ("server/rpc/calls/",),
+    "server/rpc/convolutions/":
+        CALLS + ("server/rpc/calls/", "server/rpc/tensors/"),
+    "server/rpc/networks/":
+        CALLS + ("server/rpc/calls/", "server/rpc/tensors/"),
+    "server/rpc/": CALLS + ("server/rpc/",),
+    "server/": (CORE, REGISTRY, PROOF, "proto/") + SERVER,
     "client/": (CORE, "proto/"),
+    "client/cpp/calls/": (CONTRACT, "proto/*"),
+    "client/cpp/": (CORE, "proto/", "client/cpp/calls/"),
+    "client/cpp/sessions/": CLIENT,
+    "client/cpp/examples/": (CORE, "proto/", "client/cpp/"),
+    "client/cpp/command_line/": (CORE, "proto/", "client/cpp/"),
+    "client/cpp/command_line/activity/": (CONTRACT,),
+    "client/cpp/command_line/settings/": CLIENT,
+    "client/cpp/command_line/files/":
+        CLIENT + ("client/cpp/command_line/settings/",),
+    "client/cpp/command_line/checks/":
+        CLIENT + ("client/cpp/command_line/settings/",
+                  "client/cpp/command_line/files/"),
     # Whole programs and the one suite for all backends.
     "tests/conformance/": (CORE, BACKENDS),
     "tests/backends/proof/": (CORE, BACKENDS),
     # Its tensors are computed with.
     "tests/server/memory/":
         (CORE, REGISTRY, "proto/region_handshake.", "server/memory/"),
+    "tests/client/": (CORE, "proto/", "client/"),
     "tests/gpu/": (CORE, BACKENDS),
     "tests/end_to_end/": ANYTHING,
     "tests/fuzz/": ANYTHING,
@@ -71,33 +121,48 @@ FAMILIES = {
 # Tests of whole programs see the wire as a client does.
 WHOLE = ("tests/end_to_end/", "tests/fuzz/", "tests/bench/", "tests/cases/")
 
+# A folder with more files is full: it wants rooms.
+MOST_FILES = 30
+# Folders that may have more, and why.
+FULL = {
+    "client/python/convgrad": "users import its modules by these names",
+    "client/python/convgrad/torch": "users import its modules by these names",
+}
+# What is made there, and not committed.
+MADE = ("__pycache__", "build", "v1")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
 
 
-def matches(path, prefix):
-    return path.startswith(prefix) or path + "/" == prefix
+def room_of(path):
+    """Returns the longest key of SEES that `path` begins with, or None."""
+    return max(filter(path.startswith, SEES), key=len, default=None)
 
 
-def rule_of(path):
-    """Returns the longest key of SEES that `path` lies under, or None."""
-    keys = [key for key in SEES if matches(path, key)]
-    return max(keys, key=len, default=None)
+def matches(header, entry):
+    """Returns whether `header` is one of those that an entry of SEES means."""
+    if entry.endswith("/*"):
+        return room_of(header) == entry[:-1]
+    return header.startswith(entry)
 
 
 def visible(path):
-    """Returns the prefixes that the source at `path` may include."""
-    if path.startswith("tests/") and rule_of(path) is None:
+    """Returns the entries that say what the source at `path` may include."""
+    room = room_of(path)
+    if path.startswith("tests/"):
+        if room is not None:
+            return ("tests/",) + SEES[room]
         # tests/a/b_test.cc sees a/, what a/ sees, core, and test doubles.
         return (CORE, "tests/") + visible(path.removeprefix("tests/"))
-    rule = rule_of(path)
-    if rule is None:
+    if room is None:
         return (str(pathlib.PurePosixPath(path).parent) + "/",)
-    own = rule if rule.endswith("/") else BACKENDS
-    if rule == BACKENDS:
+    if room == "backends/registry.":
+        own = BACKENDS
+    elif room == BACKENDS:
         own = "/".join(path.split("/")[:2]) + "/"
-    if path.startswith("tests/"):
-        own = "tests/"
-    return (own,) + SEES[rule]
+    else:
+        own = room + "*"
+    return (own,) + SEES[room]
 
 
 def complaints(path, text):
@@ -125,51 +190,123 @@ def complaints(path, text):
             yield f"{path}:{line}: write the path from the top: {header}"
 
 
+def full_folders(counts):
+    """Yields one line for each folder of `counts` with too many files."""
+    for folder, count in sorted(counts.items()):
+        if count > MOST_FILES and folder not in FULL:
+            yield f"{folder}: {count} files, {MOST_FILES} at most"
+
+
+def file_counts():
+    """Returns how many files each folder of the sources has by itself."""
+    counts = collections.Counter()
+    for top in ("backends", "client", "proto", "server"):
+        for file in (ROOT / top).rglob("*"):
+            folder = file.parent.relative_to(ROOT)
+            if file.is_file() and not set(folder.parts) & set(MADE):
+                counts[folder.as_posix()] += 1
+    return counts
+
+
 def self_test():
     bad = {
         "backends/core/data_type.h": ["backends/reference/reference_backend.h",
-                                      "google/protobuf/message.h", "dnnl.hpp"],
+                                      "google/protobuf/message.h", "dnnl.hpp",
+                                      "backends/core/convolution/a.h"],
+        "backends/core/convolution/a.h": ["backends/core/program/a.h",
+                                          "backends/core/optimizer/a.h"],
+        "backends/core/optimizer/a.h": ["backends/core/convolution/a.h"],
+        "backends/kernels/copies/a.cc": ["backends/kernels/operators/a.h",
+                                         "backends/core/convolution/a.h"],
+        "backends/kernels/operators/a.cc": ["backends/core/program/a.h",
+                                            "backends/kernels/convolutions/a.h"],
         "backends/reference/a.cc": ["backends/onednn/onednn_backend.h",
                                     "backends/registry.h", "omp.h"],
         "backends/some_new_backend/a.cc": ["backends/onednn/a.h",
                                            "backends/registry.h",
                                            "backends/proof/a.h"],
-        "backends/onednn/a.cc": ["server/config.h", "cudnn.h", "a.h"],
+        "backends/onednn/a.cc": ["server/flags/config.h", "cudnn.h", "a.h"],
+        "backends/onednn/library/a.cc": ["backends/onednn/convolutions/a.h",
+                                         "backends/onednn/networks/a.h",
+                                         "backends/onednn/a.h"],
+        "backends/onednn/networks/a.cc": ["backends/onednn/convolutions/a.h"],
+        "backends/onednn/networks/schedule/a.cc":
+            ["backends/onednn/networks/steps/a.h"],
+        "backends/onednn/networks/steps/a.cc": ["backends/onednn/networks/a.h"],
+        "backends/cuda/device/a.cc": ["backends/cuda/cuda_graph.h"],
         "backends/proof/a.cc": ["backends/reference/reference_backend.h"],
-        "backends/registry.cc": ["proto/codec.h"],
-        "proto/codec.cc": ["server/config.h", "backends/registry.h",
-                           "spdlog/spdlog.h", "client/cpp/client.h"],
+        "backends/registry.cc": ["proto/codec/codec.h"],
+        "proto/pem_files.cc": ["proto/codec/codec.h",
+                               "backends/core/program/a.h"],
+        "proto/codec/codec.cc": ["server/flags/config.h",
+                                 "backends/registry.h", "spdlog/spdlog.h",
+                                 "client/cpp/client.h"],
         "server/memory/a.h": ["server/rpc/a.h", "server/scheduling/job.h",
                               "grpcpp/grpcpp.h", "hwy/highway.h",
-                           "proto/codec.h"],
+                              "proto/codec/codec.h"],
         "server/telemetry/a.cc": ["server/scheduling/job.h",
                                   "proto/convgrad/v1/convgrad.pb.h"],
         "server/scheduling/a.h": ["server/rpc/a.h", "prometheus/counter.h",
-                                  "proto/codec.h", "backends/onednn/a.h"],
+                                  "proto/codec/codec.h",
+                                  "backends/onednn/a.h"],
         "server/rpc/a.cc": ["backends/reference/reference_backend.h",
                             "prometheus/counter.h", "gtest/gtest.h"],
-        "server/config.h": ["grpcpp/grpcpp.h", "client/cpp/client.h"],
-        "client/cpp/client.h": ["server/config.h", "backends/registry.h"],
-        "tests/backends/core/a_test.cc": ["server/config.h", "dnnl.hpp"],
+        "server/rpc/transport/a.cc": ["server/rpc/calls/a.h",
+                                      "server/scheduling/job.h"],
+        "server/rpc/calls/a.cc": ["server/rpc/tensors/a.h", "server/rpc/a.h"],
+        "server/rpc/tensors/a.cc": ["server/rpc/networks/a.h"],
+        "server/rpc/networks/a.cc": ["server/rpc/convolutions/a.h"],
+        "server/rpc/convolutions/a.cc": ["server/rpc/networks/a.h"],
+        "server/machine/a.cc": ["server/flags/config.h"],
+        "server/flags/config.h": ["grpcpp/grpcpp.h", "client/cpp/client.h",
+                                  "server/server.h"],
+        "client/cpp/client.h": ["server/flags/config.h", "backends/registry.h",
+                                "client/cpp/sessions/session.h"],
+        "client/cpp/calls/a.cc": ["client/cpp/client.h"],
+        "client/cpp/sessions/a.cc": ["client/cpp/command_line/output.h"],
+        "client/cpp/command_line/files/a.cc":
+            ["client/cpp/command_line/checks/a.h"],
+        "tests/backends/core/a_test.cc": ["server/flags/config.h", "dnnl.hpp"],
         "tests/server/memory/a_test.cc": ["server/rpc/a.h"],
+        "tests/server/rpc/calls/a_test.cc": ["server/rpc/networks/a.h"],
     }
     good = {
         "backends/core/a.cc": ["absl/status/status.h", "backends/core/a.h"],
-        "backends/kernels/a.cc": ["backends/core/a.h", "hwy/highway.h"],
-        "backends/onednn/a.cc": ["oneapi/dnnl/dnnl.hpp", "omp.h",
-                                 "backends/core/backend.h"],
+        "backends/core/program/a.cc": ["backends/core/convolution/a.h",
+                                       "backends/core/optimizer/a.h",
+                                       "backends/core/a.h"],
+        "backends/kernels/operators/a.cc": ["backends/core/a.h",
+                                            "hwy/highway.h",
+                                            "backends/kernels/copies/a.h"],
+        "backends/onednn/library/a.cc": ["oneapi/dnnl/dnnl.hpp", "omp.h",
+                                         "backends/core/backend.h"],
+        "backends/onednn/networks/a.cc":
+            ["backends/onednn/networks/steps/a.h",
+             "backends/onednn/library/a.h"],
         "backends/some_new_backend/a.cc": ["backends/some_new_backend/a.h",
-                                           "backends/kernels/a.h"],
+                                           "backends/some_new_backend/b/a.h",
+                                           "backends/kernels/copies/a.h"],
         "backends/registry.cc": ["backends/onednn/onednn_backend.h"],
-        "proto/codec.cc": ["proto/convgrad/v1/convgrad.pb.h"],
+        "proto/codec/codec.cc": ["proto/convgrad/v1/convgrad.pb.h",
+                                 "proto/received_slices.h"],
         "server/scheduling/a.h": ["server/memory/buffer_pool.h",
                                   "backends/registry.h"],
-        "server/main.cc": ["server/rpc/a.h", "grpcpp/grpcpp.h"],
+        "server/rpc/networks/a.cc": ["server/rpc/networks/a.h",
+                                     "server/rpc/tensors/a.h",
+                                     "server/rpc/calls/a.h"],
+        "server/rpc/a.cc": ["server/rpc/networks/a.h"],
+        "server/main.cc": ["server/rpc/a.h", "grpcpp/grpcpp.h",
+                           "server/server.h"],
         "server/telemetry/a.cc": ["prometheus/counter.h"],
-        "client/cpp/main.cc": ["proto/codec.h", "grpcpp/channel.h"],
-        "tests/server/rpc/a_test.cc": ["gtest/gtest.h", "grpcpp/grpcpp.h",
-                                       "tests/server/puppet_backend.h",
-                                       "server/rpc/a.h"],
+        "client/cpp/a.cc": ["proto/codec/codec.h", "grpcpp/channel.h"],
+        "client/cpp/command_line/main.cc":
+            ["client/cpp/command_line/settings/usage.h"],
+        "tests/server/rpc/calls/a_test.cc": ["gtest/gtest.h",
+                                             "grpcpp/grpcpp.h",
+                                             "tests/server/puppet_backend.h",
+                                             "server/rpc/calls/a.h"],
+        "tests/client/command_line/files/a_test.cc":
+            ["client/cpp/command_line/files/npy.h"],
         "tests/conformance/a_test.cc": ["backends/onednn/onednn_backend.h"],
         "tests/end_to_end/a_test.cc": ["server/server.h", "grpcpp/grpcpp.h"],
     }
@@ -181,6 +318,10 @@ def self_test():
                 if bool(found) != is_bad:
                     verdict = "not reported" if is_bad else found[0]
                     wrong.append(f"self-test: {path}, {header}: {verdict}")
+    some = {"backends/a": MOST_FILES, "backends/b": MOST_FILES + 1,
+            next(iter(FULL)): MOST_FILES + 1}
+    if list(full_folders(some)) != ["backends/b: 31 files, 30 at most"]:
+        wrong.append("self-test: full folders: not as they are")
     return wrong
 
 
@@ -198,6 +339,8 @@ def main(arguments):
         files = [pathlib.Path(a).resolve() for a in arguments] or sources()
         found = [line for file in files for line in complaints(
             file.relative_to(ROOT).as_posix(), file.read_text())]
+        if not arguments:
+            found += full_folders(file_counts())
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad {
 

@@ -1,6 +1,6 @@
 #include "proto/stream_slices.h"
 
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "gtest/gtest.h"
 
 namespace convgrad {

@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "backends/core/status.h"
-#include "backends/onednn/networks/network_groups.h"
-#include "backends/onednn/networks/network_guard.h"
 #include "backends/onednn/networks/network_recompute.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/schedule/network_guard.h"
+#include "backends/onednn/networks/steps/network_steps.h"
 
 namespace convgrad::onednn {
 namespace {

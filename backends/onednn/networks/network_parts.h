@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "backends/core/program_operation.h"
-#include "backends/onednn/networks/network_builder.h"
+#include "backends/core/program/program_operation.h"
 #include "backends/onednn/networks/network_memory.h"
 #include "backends/onednn/networks/network_prepared.h"
-#include "backends/onednn/networks/network_schedule.h"
+#include "backends/onednn/networks/schedule/network_builder.h"
+#include "backends/onednn/networks/schedule/network_schedule.h"
 
 namespace convgrad::onednn {
 

@@ -8,9 +8,9 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/checked_math.h"
-#include "backends/onednn/networks/network_groups.h"
-#include "backends/onednn/onednn_threads.h"
-#include "backends/onednn/onednn_types.h"
+#include "backends/onednn/library/onednn_threads.h"
+#include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/steps/network_steps.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
-#include "backends/core/program_operation.h"
-#include "backends/onednn/networks/network_builder.h"
+#include "backends/core/program/program_operation.h"
 #include "backends/onednn/networks/network_parts.h"
 #include "backends/onednn/networks/network_prepared.h"
+#include "backends/onednn/networks/schedule/network_builder.h"
 
 namespace convgrad::onednn {
 

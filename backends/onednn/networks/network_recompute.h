@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "backends/onednn/networks/network_schedule.h"
+#include "backends/onednn/networks/schedule/network_schedule.h"
 
 namespace convgrad::onednn {
 

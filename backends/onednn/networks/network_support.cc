@@ -7,7 +7,7 @@
 
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
-#include "backends/onednn/networks/network_groups.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "backends/core/program_operation.h"
+#include "backends/core/program/program_operation.h"
 
 namespace convgrad::onednn {
 

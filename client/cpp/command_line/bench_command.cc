@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/commands.h"
-#include "client/cpp/command_line/operands.h"
+#include "client/cpp/command_line/files/operands.h"
 #include "client/cpp/command_line/progress.h"
 
 namespace convgrad {

@@ -3,10 +3,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "client/cpp/command_line/checks/reference_check.h"
+#include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/progress.h"
-#include "client/cpp/command_line/reference_check.h"
-#include "client/cpp/command_line/result_check.h"
 
 namespace convgrad {
 namespace {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "backends/core/conv_problem.h"
+#include "backends/core/convolution/conv_problem.h"
 #include "client/cpp/client.h"
 #include "client/cpp/command_line/output.h"
-#include "client/cpp/command_line/settings.h"
+#include "client/cpp/command_line/settings/settings.h"
 
 namespace convgrad {
 

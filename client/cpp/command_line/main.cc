@@ -18,8 +18,8 @@
 #include "client/cpp/command_line/output.h"
 #include "client/cpp/command_line/program_table.h"
 #include "client/cpp/command_line/progress.h"
-#include "client/cpp/command_line/settings.h"
-#include "client/cpp/command_line/usage.h"
+#include "client/cpp/command_line/settings/settings.h"
+#include "client/cpp/command_line/settings/usage.h"
 
 namespace convgrad {
 namespace {

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "client/cpp/client.h"
+#include "client/cpp/command_line/activity/server_activity.h"
+#include "client/cpp/command_line/checks/reference_check.h"
+#include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/program_table.h"
-#include "client/cpp/command_line/reference_check.h"
-#include "client/cpp/command_line/result_check.h"
-#include "client/cpp/command_line/server_activity.h"
 
 namespace convgrad {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "backends/core/program_shapes.h"
+#include "backends/core/program/program_shapes.h"
 
 namespace convgrad {
 

@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "backends/core/status.h"
+#include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/commands.h"
-#include "client/cpp/command_line/operands.h"
+#include "client/cpp/command_line/files/operands.h"
+#include "client/cpp/command_line/files/tensor_files.h"
 #include "client/cpp/command_line/progress.h"
-#include "client/cpp/command_line/result_check.h"
-#include "client/cpp/command_line/tensor_files.h"
 
 namespace convgrad {
 

@@ -8,11 +8,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "client/cpp/command_line/activity_text.h"
+#include "client/cpp/command_line/activity/activity_text.h"
 #include "client/cpp/command_line/measures.h"
 #include "client/cpp/command_line/output.h"
-#include "client/cpp/support_table.h"
-#include "proto/codec.h"
+#include "client/cpp/command_line/support_table.h"
+#include "proto/codec/codec.h"
 
 namespace convgrad {
 namespace {

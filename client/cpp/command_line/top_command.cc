@@ -3,9 +3,9 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "client/cpp/command_line/activity/metrics_text.h"
+#include "client/cpp/command_line/activity/server_activity.h"
 #include "client/cpp/command_line/commands.h"
-#include "client/cpp/command_line/metrics_text.h"
-#include "client/cpp/command_line/server_activity.h"
 
 namespace convgrad {
 namespace {

@@ -18,8 +18,8 @@
 #include <string>
 #include <vector>
 
-#include "client/cpp/networks.h"
-#include "client/cpp/session.h"
+#include "client/cpp/sessions/networks.h"
+#include "client/cpp/sessions/session.h"
 
 namespace {
 

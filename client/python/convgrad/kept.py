@@ -16,7 +16,7 @@ from convgrad.problem import Dims
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import Payload, receive
 
-# As kMaxNamedTensors in proto/session_codec.h.
+# As kMaxNamedTensors in proto/codec/session_codec.h.
 MAX_TENSORS = 4096
 
 

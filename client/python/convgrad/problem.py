@@ -1,7 +1,7 @@
 """A convolution without its data, worked out and checked as the server does it.
 
-Follows backends/core/conv_problem.cc and proto/decode_problem.cc word for word:
-tests/client/python/test_validation.py holds both to the same messages.
+Follows backends/core/convolution/conv_problem.cc and proto/codec/decode_problem.cc word
+for word: tests/client/python/test_validation.py holds both to the same messages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Programs: whole networks as lists of steps, for sessions to load and run.
 
-proto/convgrad/v1/network.proto has the message, backends/core/program_operators.h the
+proto/convgrad/v1/network.proto has the message, backends/core/program/program_operators.h the
 operators with their operands and attributes, which are PyTorch's.
 """
 

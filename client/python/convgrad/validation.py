@@ -1,6 +1,7 @@
 """A request checked before anything is sent, in the server's order and words.
 
-Follows proto/decode_operation.cc and backends/core/conv_operation_validation.cc.
+Follows proto/codec/decode_operation.cc and
+backends/core/convolution/conv_operation_validation.cc.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/cuda_device.h"
+#include "backends/cuda/device/cuda_device.h"
 
 namespace convgrad::cuda::testing_support {
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "backends/core/conv_backend.h"
 #include "backends/core/logical_tensor.h"
+#include "backends/core/program/conv_backend.h"
 #include "backends/core/status.h"
 
 namespace convgrad {

@@ -10,7 +10,7 @@
 #include "backends/core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/conformance/program_list.h"
+#include "tests/conformance/programs/program_list.h"
 
 namespace convgrad::testing_support {
 namespace {

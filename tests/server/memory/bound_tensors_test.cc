@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "backends/core/conv_operation.h"
-#include "backends/core/program_operation.h"
+#include "backends/core/convolution/conv_operation.h"
+#include "backends/core/program/program_operation.h"
 #include "backends/registry.h"
 #include "gtest/gtest.h"
 #include "server/memory/admission.h"

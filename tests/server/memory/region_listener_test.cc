@@ -18,7 +18,7 @@
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "proto/region_handshake.h"
-#include "tests/end_to_end/temporary_folder.h"
+#include "tests/end_to_end/peers/temporary_folder.h"
 
 namespace convgrad {
 namespace {

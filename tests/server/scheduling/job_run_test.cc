@@ -241,32 +241,5 @@ TEST_F(JobMemoryTest, RefusesScratchBeyondTheBudget) {
   EXPECT_EQ(ending.AwaitReason(), Reason::kLimitExceeded);
 }
 
-TEST_F(JobMemoryTest, LendsMemoryForTimingToJobsThatAllowIt) {
-  Start();
-  Ending deterministic;
-  Submit(&deterministic);
-  EXPECT_EQ(deterministic.AwaitCode(), absl::StatusCode::kOk);
-  EXPECT_EQ(strings_.plan_options().timing_bytes, 0);
-
-  Ending timed;
-  Job job = MakeJob(&timed);
-  job.deterministic = false;
-  scheduler_->Submit(std::move(job));
-  EXPECT_EQ(timed.AwaitCode(), absl::StatusCode::kOk);
-  EXPECT_GT(strings_.plan_options().timing_bytes, 0);
-  EXPECT_EQ(memory_.budget.used_bytes(), 0);
-
-  // Who is short of memory plans without timing.
-  const auto taken = memory_.budget.TryReserve(1 << 20);
-  ASSERT_TRUE(taken.ok());
-  Ending poor;
-  job = MakeJob(&poor);
-  job.operation = std::make_shared<ConvOperation>(TinyOperation(2));
-  job.deterministic = false;
-  scheduler_->Submit(std::move(job));
-  EXPECT_EQ(poor.AwaitCode(), absl::StatusCode::kOk);
-  EXPECT_EQ(strings_.plan_options().timing_bytes, 0);
-}
-
 }  // namespace
 }  // namespace convgrad

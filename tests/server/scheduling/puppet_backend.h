@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "backends/core/backend.h"
-#include "backends/core/conv_operation.h"
+#include "backends/core/convolution/conv_operation.h"
 #include "backends/core/mutex.h"
 #include "backends/core/status.h"
 #include "backends/registry.h"

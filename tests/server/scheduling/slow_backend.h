@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "backends/core/conv_backend.h"
+#include "backends/core/program/conv_backend.h"
 #include "backends/registry.h"
 
 namespace convgrad {

@@ -1,6 +1,6 @@
 #include "server/scheduling/warmup.h"
 
-#include "backends/core/problem_list.h"
+#include "backends/core/convolution/problem_list.h"
 #include "gtest/gtest.h"
 #include "tests/server/scheduling/puppet_backend.h"
 

@@ -1,0 +1,29 @@
+// Convolutions that somebody expects, for plans in advance.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "backends/core/convolution/conv_operation.h"
+
+namespace convgrad {
+
+// Returns the problems of a text with one problem string a line. Empty lines
+// and those that begin with # don't count.
+// Errors: kInvalidArgument naming the line and what is wrong with it.
+absl::StatusOr<std::vector<ConvProblem>> ParseProblems(absl::string_view text);
+
+// Every problem in each dtype and layout of activations. Value type.
+struct ProblemList {
+  std::vector<ConvProblem> problems;
+  std::vector<DataType> dtypes = {DataType::kF32, DataType::kBF16,
+                                  DataType::kF16};
+  std::vector<Layout> layouts = {Layout::kNCX, Layout::kNXC};
+
+  // Returns the forward and the whole backward of each.
+  std::vector<std::shared_ptr<const Operation>> Operations() const;
+};
+
+}  // namespace convgrad

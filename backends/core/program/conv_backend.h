@@ -1,0 +1,40 @@
+// A backend that computes convolutions, programs if it says so, and steps of
+// optimizers if it has no device.
+#pragma once
+
+#include <memory>
+
+#include "backends/core/backend.h"
+#include "backends/core/convolution/conv_operation.h"
+#include "backends/core/program/program_operation.h"
+
+namespace convgrad {
+
+// Gives each kind of operation to the function that plans it, and refuses all
+// others. Thread-safe.
+class ConvBackend : public Backend {
+ public:
+  absl::Status CheckSupport(const Operation& operation) const final;
+  absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
+      const Operation& operation, const PlanOptions& options) const final;
+
+ protected:
+  // Returns the capabilities of a backend that computes every convolution: all
+  // results, dtypes and layouts.
+  static BackendCapabilities EveryConvolution();
+
+  // As CheckSupport and MakePlan.
+  virtual absl::Status CheckConvolution(
+      const ConvOperation& /*operation*/) const {
+    return absl::OkStatus();
+  }
+  virtual absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
+      const ConvOperation& operation, const PlanOptions& options) const = 0;
+
+  // Likewise; a backend that has none of its own refuses programs.
+  virtual absl::Status CheckProgram(const ProgramOperation& operation) const;
+  virtual absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
+      const ProgramOperation& operation, const PlanOptions& options) const;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,153 @@
+// A program: a whole network as an immutable list of steps, from inputs and
+// kept parameters to outputs. It has no shapes of activations and no batch
+// size; those follow from the inputs of each run (program_shapes.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "backends/core/program/program_operators.h"
+#include "backends/core/tensor_descriptor.h"
+
+namespace convgrad {
+
+// What a run is given. Its dtype is what the caller sends: any floating type
+// for activations, U8 for images, I64 for class indices.
+struct ProgramInput {
+  std::string name;
+  bool is_index = false;  // class indices: I64
+
+  friend bool operator==(const ProgramInput&, const ProgramInput&) = default;
+};
+
+// A kept tensor that steps use: a weight, or a running statistic, which a
+// training batch_norm writes. F32, but for num_batches_tracked, which is I64
+// [].
+struct ProgramParameter {
+  std::string name;
+  Dims dims;
+  DataType dtype = DataType::kF32;
+  // Whether a backward gives its gradient. Statistics are never trainable.
+  bool trainable = true;
+
+  friend bool operator==(const ProgramParameter&,
+                         const ProgramParameter&) = default;
+};
+
+// An attribute's value: `stride=2` and `stride=[2, 2]` are different values of
+// one meaning, which stay as they were written.
+using AttributeValue = std::variant<bool, int64_t, double, std::string,
+                                    std::vector<int64_t>, std::vector<double>>;
+
+// Steps of one program, at most.
+inline constexpr size_t kMaxProgramSteps = 10'000;
+
+// One operator of a program.
+struct ProgramStep {
+  // The value that it makes. Each name is assigned once, and is no input's and
+  // no parameter's.
+  std::string result;
+  Operator op = Operator::kRelu;
+  // In the order of the operator's operands: parameters where it takes
+  // parameters, else inputs and results of earlier steps; "" where an optional
+  // one is left out.
+  std::vector<std::string> operands;
+  // Those that differ from the operator's defaults, or are given anyway.
+  std::map<std::string, AttributeValue> attributes;
+
+  friend bool operator==(const ProgramStep&, const ProgramStep&) = default;
+};
+
+// Value type.
+struct Program {
+  std::vector<ProgramInput> inputs;
+  std::vector<ProgramParameter> parameters;
+  std::vector<ProgramStep> steps;
+  // Results of steps, none twice; at least one. Where the program has its own
+  // loss, the first one is a scalar.
+  std::vector<std::string> outputs;
+
+  friend bool operator==(const Program&, const Program&) = default;
+};
+
+// Checks everything that needs no input shapes: names, operands, attributes,
+// parameter ranks, that each value is assigned once and before its use, and
+// that an output needs it. A name is 1 to 255 bytes of printable ASCII without
+// spaces and any of / \ , ( ) = #, and isn't "none".
+// A loss, which is a scalar, is no operand; an index input is the target of
+// cross_entropy and nothing else. A batch_norm that isn't training has running
+// statistics. One that is training updates those that it has: they are fixed,
+// and no batch_norm that isn't training has them, too; where several steps
+// update the same ones, they do so in their order.
+// Errors: kInvalidArgument naming step ("steps[3] (conv1)"), operand or
+// attribute, found and expected; kUnimplemented naming an operator of the
+// contract that isn't built.
+absl::Status Validate(const Program& program);
+
+// Returns the text form, one declaration or step a line:
+//
+//   input x
+//   input target index
+//   parameter conv1.weight [64, 3, 7, 7]
+//   parameter bn1.running_mean [64] fixed
+//   parameter bn1.num_batches_tracked [] i64 fixed
+//   a = conv(x, conv1.weight, stride=2, padding=3)
+//   b = batch_norm(a, none, none, bn1.running_mean, ..., training=true)
+//   output b
+//
+// where `none` is an operand that is left out. Attributes are sorted by name;
+// words are bare, lists are in brackets, and a floating number has a point or
+// an exponent, so that 1 and 1.0 stay what they are.
+// ParseProgram(ToString(p)) == p for every valid p.
+std::string ToString(const Program& program);
+
+// Reads the text form; "#" starts a comment, empty lines are skipped. The
+// result is validated. Errors: kInvalidArgument naming line and token.
+absl::StatusOr<Program> ParseProgram(absl::string_view text);
+
+// Returns what a kept tensor has to be for it: its dtype and dims, row-major
+// (NCX; OIX has the same bytes).
+TensorDescriptor ParameterDescriptor(const ProgramParameter& parameter);
+
+// Returns the parameter `name`, null if there is none.
+const ProgramParameter* FindParameter(const Program& program,
+                                      absl::string_view name);
+
+// Returns e.g. "steps[3] (conv1)", as errors name a step.
+std::string StepPath(const Program& program, size_t step);
+
+// Typed access to a step's attributes, the operator's default where the step
+// gives none. Requires: Validate(program).ok().
+bool BoolAttribute(const ProgramStep& step, absl::string_view name);
+// 0 if the attribute has no default and isn't given.
+int64_t IntAttribute(const ProgramStep& step, absl::string_view name);
+// Likewise, and where it is a word.
+double FloatAttribute(const ProgramStep& step, absl::string_view name);
+// "" where it isn't a word, but a number, as `padding` may be.
+std::string WordAttribute(const ProgramStep& step, absl::string_view name);
+// One number stands for all `axes` axes. Empty if the attribute is a word, or
+// has no default and isn't given.
+std::vector<int64_t> IntsAttribute(const ProgramStep& step,
+                                   absl::string_view name, size_t axes);
+// One number is a list of one. Empty as above.
+std::vector<double> FloatsAttribute(const ProgramStep& step,
+                                    absl::string_view name);
+// Returns whether the step gives the attribute.
+bool HasAttribute(const ProgramStep& step, absl::string_view name);
+
+// Returns the operand at `position`, "" where it is left out.
+const std::string& OperandAt(const ProgramStep& step, size_t position);
+
+// Returns the parameters that a run writes, by index into
+// Program::parameters, ascending: the statistics of batch_norms that have
+// `training` set.
+std::vector<size_t> UpdatedStatistics(const Program& program);
+
+}  // namespace convgrad

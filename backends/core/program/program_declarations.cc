@@ -1,0 +1,66 @@
+#include "backends/core/program/program_declarations.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+constexpr size_t kMaxNameBytes = 255;
+constexpr size_t kMaxRank = 5;
+
+}  // namespace
+
+absl::Status CheckProgramName(absl::string_view name, absl::string_view field) {
+  if (name.empty() || name.size() > kMaxNameBytes) {
+    return InvalidField(Reason::kOutOfRange, field,
+                        absl::StrCat("a name of ", name.size(), " bytes"),
+                        absl::StrCat("1 to ", kMaxNameBytes, " bytes"));
+  }
+  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isgraph(c) &&
+           absl::string_view("/\\,()=#").find(c) == absl::string_view::npos;
+  });
+  if (is_plain && name != "none") return absl::OkStatus();
+  return InvalidField(Reason::kMalformed, field,
+                      absl::StrCat("'", absl::CHexEscape(name), "'"),
+                      "printable ASCII without spaces and / \\ , ( ) = #, and "
+                      "not none");
+}
+
+absl::Status CheckParameter(const ProgramParameter& parameter,
+                            const std::string& path) {
+  const auto bytes = CheckedProduct(parameter.dims);
+  if (parameter.dims.size() > kMaxRank) {
+    return InvalidField(Reason::kShapeMismatch, path + ".dims",
+                        absl::StrCat("rank ", parameter.dims.size()),
+                        absl::StrCat("rank ", kMaxRank, " at most"));
+  }
+  for (const int64_t extent : parameter.dims) {
+    if (extent >= 1) continue;
+    return InvalidField(Reason::kOutOfRange, path + ".dims",
+                        ToString(absl::MakeConstSpan(parameter.dims)),
+                        "extents of at least 1");
+  }
+  if (!bytes || !CheckedMul(*bytes, 8)) {
+    return InvalidField(Reason::kOverflow, path + ".dims",
+                        ToString(absl::MakeConstSpan(parameter.dims)),
+                        "sizes below 2^63 bytes");
+  }
+  const bool is_count = parameter.dtype == DataType::kI64 &&
+                        parameter.dims.empty() && !parameter.trainable;
+  if (parameter.dtype == DataType::kF32 || is_count) return absl::OkStatus();
+  return InvalidField(
+      Reason::kDtypeMismatch, path + ".dtype",
+      absl::StrCat(NameOf(parameter.dtype), " ",
+                   ToString(absl::MakeConstSpan(parameter.dims)),
+                   parameter.trainable ? "" : " fixed"),
+      "f32, or i64 [] fixed of num_batches_tracked");
+}
+
+}  // namespace convgrad

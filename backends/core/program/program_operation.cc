@@ -1,0 +1,275 @@
+#include "backends/core/program/program_operation.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+bool IsForward(ProgramPart part) { return part != ProgramPart::kBackward; }
+
+TensorDescriptor RowMajor(DataType dtype, const Dims& dims, Layout layout) {
+  TensorDescriptor tensor;
+  tensor.dtype = dtype;
+  tensor.layout = layout;
+  tensor.dims = dims;
+  return tensor;
+}
+
+bool HasTrainingDropout(const Program& program) {
+  return std::any_of(
+      program.steps.begin(), program.steps.end(), [](const ProgramStep& step) {
+        return step.op == Operator::kDropout && BoolAttribute(step, "training");
+      });
+}
+
+absl::Status CheckInputs(const ProgramRequest& request) {
+  const Program& program = *request.program;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const TensorDescriptor& tensor = request.inputs[i];
+    const std::string path = absl::StrCat("inputs.", program.inputs[i].name);
+    const bool is_index = program.inputs[i].is_index;
+    if (is_index != (tensor.dtype == DataType::kI64)) {
+      return InvalidField(Reason::kDtypeMismatch, path + ".dtype",
+                          NameOf(tensor.dtype),
+                          is_index ? "i64" : "f32, bf16, f16 or u8");
+    }
+    const bool fits = tensor.layout == Layout::kNCX ||
+                      (tensor.layout == Layout::kNXC && !is_index);
+    if (!fits) {
+      return InvalidField(Reason::kLayoutMismatch, path + ".layout",
+                          NameOf(tensor.layout),
+                          is_index ? "NCX" : "NCX or NXC");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Checks that `names` are among `known`, none twice.
+absl::Status CheckKnown(absl::string_view field,
+                        const std::vector<std::string>& names,
+                        absl::flat_hash_set<absl::string_view> known,
+                        absl::string_view expected) {
+  for (const std::string& name : names) {
+    if (known.erase(name) == 1) continue;
+    return InvalidField(Reason::kNotFound, field, name,
+                        absl::StrCat(expected, ", each once"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckComputeDtype(DataType dtype) {
+  if (dtype == DataType::kF32 || dtype == DataType::kBF16) {
+    return absl::OkStatus();
+  }
+  return MakeError(IsFloating(dtype) ? absl::StatusCode::kUnimplemented
+                                     : absl::StatusCode::kInvalidArgument,
+                   {Reason::kUnsupported, "compute_dtype",
+                    std::string(NameOf(dtype)), "f32 or bf16"});
+}
+
+absl::Status CheckNames(const ProgramRequest& request,
+                        const ProgramShapes& shapes) {
+  const Program& program = *request.program;
+  absl::flat_hash_set<absl::string_view> results;
+  for (const ProgramStep& step : program.steps) results.insert(step.result);
+  RETURN_IF_ERROR(CheckKnown("fetched", request.fetched, std::move(results),
+                             "the result of a step"));
+  RETURN_IF_ERROR(CheckKnown(
+      "output_gradients", request.output_gradients,
+      {program.outputs.begin(), program.outputs.end()},
+      absl::StrCat("an output: ", absl::StrJoin(program.outputs, ", "))));
+  if (request.part == ProgramPart::kBackward &&
+      request.output_gradients.empty()) {
+    return InvalidField(Reason::kMissing, "output_gradients", "none",
+                        "the gradient of at least one output");
+  }
+  for (size_t i = 0; i < request.input_gradients.size(); ++i) {
+    if (!request.input_gradients[i] || !program.inputs[i].is_index) continue;
+    return InvalidField(Reason::kUnsupported, "input_gradients",
+                        program.inputs[i].name, "an input that isn't an index");
+  }
+  const Dims& first = shapes.dims.at(program.outputs[0]);
+  if (request.part == ProgramPart::kTrain && !first.empty()) {
+    return InvalidField(Reason::kShapeMismatch, "backward",
+                        absl::StrCat(program.outputs[0], " ",
+                                     ToString(absl::MakeConstSpan(first))),
+                        "a scalar as the program's first output, its loss");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const ProgramOperation>> ProgramOperation::Make(
+    ProgramRequest request) {
+  const Program& program = *request.program;
+  if (request.inputs.size() != program.inputs.size()) {
+    return InvalidField(Reason::kMissing, "inputs",
+                        absl::StrCat(request.inputs.size(), " tensors"),
+                        absl::StrCat(program.inputs.size()));
+  }
+  RETURN_IF_ERROR(CheckComputeDtype(request.compute_dtype));
+  RETURN_IF_ERROR(CheckInputs(request));
+  if (request.fetched.empty() && IsForward(request.part)) {
+    request.fetched = program.outputs;
+  }
+  if (request.part == ProgramPart::kForward) request.recompute = false;
+  request.input_gradients.resize(program.inputs.size());
+  std::vector<Dims> dims;
+  for (const TensorDescriptor& input : request.inputs) {
+    dims.push_back(input.dims);
+  }
+  std::shared_ptr<ProgramOperation> operation(new ProgramOperation);
+  ASSIGN_OR_RETURN(operation->shapes_, InferShapes(program, dims));
+  RETURN_IF_ERROR(CheckNames(request, operation->shapes_));
+  operation->request_ = std::move(request);
+  operation->program_text_ = ToString(program);
+  if (HasTrainingDropout(program)) {
+    operation->randomness_ = RowMajor(DataType::kI64, {2}, Layout::kNCX);
+  }
+  operation->SetOperands();
+  operation->SetResults();
+  return operation;
+}
+
+void ProgramOperation::SetOperands() {
+  if (request_.part == ProgramPart::kBackward) {
+    operands_.push_back(
+        RowMajor(DataType::kU8, {request_.tape_bytes}, Layout::kNCX));
+    for (const std::string& name : request_.output_gradients) {
+      operands_.push_back(
+          RowMajor(DataType::kF32, shapes_.dims.at(name), Layout::kNCX));
+    }
+  } else {
+    operands_ = request_.inputs;
+  }
+  for (const ProgramParameter& parameter : program().parameters) {
+    operands_.push_back(ParameterDescriptor(parameter));
+  }
+  if (IsForward(request_.part) && randomness_) {
+    operands_.push_back(*randomness_);
+  }
+}
+
+void ProgramOperation::SetResults() {
+  const ProgramPart part = request_.part;
+  if (IsForward(part)) {
+    for (const std::string& name : request_.fetched) {
+      results_.push_back(
+          RowMajor(DataType::kF32, shapes_.dims.at(name), Layout::kNCX));
+    }
+    for (const size_t index : UpdatedStatistics(program())) {
+      results_.push_back(ParameterDescriptor(program().parameters[index]));
+    }
+  }
+  if (part == ProgramPart::kForwardTape) {
+    results_.push_back(
+        RowMajor(DataType::kU8, {request_.tape_bytes}, Layout::kNCX));
+  }
+  if (part == ProgramPart::kForward || part == ProgramPart::kForwardTape) {
+    return;
+  }
+  for (size_t i = 0; i < request_.input_gradients.size(); ++i) {
+    if (!request_.input_gradients[i]) continue;
+    results_.push_back(
+        RowMajor(DataType::kF32, request_.inputs[i].dims, Layout::kNCX));
+  }
+  if (!request_.parameter_gradients) return;
+  for (const ProgramParameter& parameter : program().parameters) {
+    if (!parameter.trainable) continue;
+    results_.push_back(ParameterDescriptor(parameter));
+  }
+}
+
+absl::string_view ProgramOperation::name() const {
+  switch (request_.part) {
+    case ProgramPart::kForward:
+    case ProgramPart::kForwardTape:
+      return "run";
+    case ProgramPart::kBackward:
+      return "backward_program";
+    case ProgramPart::kTrain:
+      break;
+  }
+  return "train";
+}
+
+std::string ProgramOperation::text() const {
+  constexpr absl::string_view kParts[] = {"forward", "forward_tape", "backward",
+                                          "train"};
+  std::string inputs;
+  for (const TensorDescriptor& input : request_.inputs) {
+    absl::StrAppend(&inputs, " ", ToString(input));
+  }
+  const std::string wanted(absl::StrJoin(
+      request_.input_gradients, "",
+      [](std::string* out, bool is) { absl::StrAppend(out, is ? 1 : 0); }));
+  return absl::StrCat("program ", kParts[static_cast<size_t>(request_.part)],
+                      " ", NameOf(request_.compute_dtype), inputs, " fetched ",
+                      absl::StrJoin(request_.fetched, ","), " from ",
+                      absl::StrJoin(request_.output_gradients, ","), " to ",
+                      wanted, request_.parameter_gradients ? " parameters" : "",
+                      request_.recompute ? " recompute" : "",
+                      request_.fuse ? "\n" : " unfused\n", program_text_);
+}
+
+int64_t ProgramOperation::flops() const {
+  int64_t forward = 0;
+  for (const int64_t flops : shapes_.flops) {
+    forward = SaturatingAdd(forward, flops);
+  }
+  switch (request_.part) {
+    case ProgramPart::kForward:
+    case ProgramPart::kForwardTape:
+      return forward;
+    case ProgramPart::kBackward:
+      return SaturatingMul(forward, 2);
+    case ProgramPart::kTrain:
+      break;
+  }
+  return SaturatingMul(forward, 3);
+}
+
+TensorUses ProgramOperation::OperandUses() const {
+  TensorUses uses;
+  for (const TensorDescriptor& operand : operands_) uses.push_back({&operand});
+  return uses;
+}
+
+TensorUses ProgramOperation::ResultUses() const {
+  TensorUses uses;
+  for (const TensorDescriptor& result : results_) uses.push_back({&result});
+  return uses;
+}
+
+std::vector<size_t> ProgramOperation::weight_positions() const {
+  if (request_.part != ProgramPart::kForward) return {};
+  std::vector<size_t> positions(program().parameters.size());
+  std::iota(positions.begin(), positions.end(), program().inputs.size());
+  return positions;
+}
+
+std::unique_ptr<const Operation> ProgramOperation::WithBatch(int64_t) const {
+  std::unique_ptr<ProgramOperation> same(new ProgramOperation);
+  same->request_ = request_;
+  same->shapes_ = shapes_;
+  same->program_text_ = program_text_;
+  same->randomness_ = randomness_;
+  same->operands_ = operands_;
+  same->results_ = results_;
+  return same;
+}
+
+const ProgramOperation* AsProgram(const Operation& operation) {
+  return dynamic_cast<const ProgramOperation*>(&operation);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,88 @@
+// Carries an operation's bytes to the device and back while it computes: three
+// streams, two slots of everything that is cut along the batch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "backends/core/mutex.h"
+#include "backends/cuda/device/cuda_device.h"
+
+namespace convgrad::cuda {
+
+// A tensor that crosses between host and device. Units: bytes.
+struct Crossing {
+  int64_t bytes = 0;    // of all slices
+  bool is_cut = false;  // equal slices, one after the other; else whole
+};
+
+struct LaneShape {
+  int64_t slices = 1;
+  std::vector<Crossing> operands;
+  std::vector<Crossing> results;
+  int64_t scratch_bytes = 0;  // on the device
+};
+
+// Where one slice's tensors and the scratch lie on the device.
+struct DeviceMemory {
+  std::vector<void*> operands;
+  std::vector<void*> results;
+  std::byte* scratch = nullptr;
+};
+
+// Enqueues the work of a slice. Scratch and uncut tensors are the same for all.
+using SliceWork = std::function<absl::Status(int64_t slice, const DeviceMemory&,
+                                             cudaStream_t)>;
+
+// Host memory, of any kind, in the order of LaneShape.
+struct HostMemory {
+  std::vector<const void*> operands;
+  std::vector<void*> results;
+};
+
+// One at a time runs on a lane; others wait. Thread-safe.
+class Lane {
+ public:
+  // Errors: as Device::Check.
+  static absl::StatusOr<std::unique_ptr<Lane>> Make(Device* device);
+
+  // Runs all slices; the results are complete when it returns OK. After an
+  // error nothing of the lane touches host memory any more. What lies in pinned
+  // memory crosses from there, the rest by way of the lane's own. Returns the
+  // time that the work took on the device.
+  // Errors: kResourceExhausted if memory runs out (the lane lives on),
+  // kUnavailable after a sticky error, kInternal; those of `work`.
+  absl::StatusOr<absl::Duration> Run(const LaneShape& shape,
+                                     const HostMemory& host,
+                                     const SliceWork& work);
+
+ private:
+  static constexpr int kSlots = 2;
+  class Slices;
+
+  struct Slot {
+    Event uploaded, started, computed, downloaded;
+  };
+
+  explicit Lane(Device* device) : device_(device) {}
+  absl::Status Reserve(int64_t device_bytes, int64_t pinned_bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Device* const device_;
+  Mutex mutex_;
+  Stream upload_, compute_, download_;
+  std::array<Slot, kSlots> slots_;
+  DeviceBuffer device_memory_ ABSL_GUARDED_BY(mutex_);
+  PinnedBuffer pinned_memory_ ABSL_GUARDED_BY(mutex_);
+  int64_t device_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t pinned_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace convgrad::cuda

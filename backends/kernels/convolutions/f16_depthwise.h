@@ -1,0 +1,98 @@
+// Depthwise convolutions of f16 activations, one filter per channel. CPUs
+// without native f16 would otherwise spend more time on copies in f32 than on
+// the convolution.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "backends/core/convolution/conv_problem.h"
+#include "backends/core/tensor_descriptor.h"
+#include "backends/kernels/convolutions/f16_depthwise_block.h"
+#include "backends/kernels/convolutions/f16_depthwise_pass.h"
+
+namespace convgrad {
+
+// A convolution prepared once and run often, in items that a team of threads
+// may share. Sums are kept in f32 and rounded once. Immutable and thread-safe.
+//
+// Activations are dense, kNCX or kNXC; weights and their gradients f32, kernel,
+// C. Buffers need no alignment and must not overlap.
+class F16Depthwise {
+ public:
+  // An activation: f16 where it is read, f16 or f32 where it is written.
+  struct Operand {
+    const void* data = nullptr;
+    Layout layout = Layout::kNXC;
+  };
+  struct Result {
+    void* data = nullptr;
+    Layout layout = Layout::kNXC;
+    DataType dtype = DataType::kF16;
+  };
+  struct ForwardTensors {
+    Operand data;
+    const float* weight;
+    const float* bias;  // one per channel, or null
+    Result out;
+  };
+  // What isn't asked for is null: grad_data, or sums.
+  struct BackwardTensors {
+    Operand grad;
+    const float* weight = nullptr;  // needed for grad_data
+    Result grad_data;
+    Operand data;           // needed for sums
+    float* sums = nullptr;  // added to: the weight's gradient, then the bias's
+  };
+
+  // Returns nullopt unless `problem` is ordinary, of one or two axes and with
+  // as many groups as input and output channels, and rows of it fit a core's
+  // caches. Its bias and ReLU are ignored.
+  static std::optional<F16Depthwise> Make(const ConvProblem& problem);
+
+  // Number of independent items of each pass; sums are of all its items.
+  int64_t forward_items() const { return forward_.bands() * batch_ * blocks_; }
+  int64_t backward_items() const {
+    return backward_.bands() * batch_ * blocks_;
+  }
+  // What a call works in, aligned to 64 bytes.
+  int64_t scratch_bytes() const;
+  // Floats in BackwardTensors::sums.
+  int64_t sum_count() const { return (taps_ + 1) * channels_; }
+
+  // Run the items [begin, end).
+  void Forward(const ForwardTensors& tensors, void* scratch, int64_t begin,
+               int64_t end) const;
+  void Backward(const BackwardTensors& tensors, void* scratch, int64_t begin,
+                int64_t end) const;
+
+ private:
+  struct Item;
+  struct Scratch;
+
+  F16Depthwise() = default;
+  Item ItemAt(const f16_depthwise::Pass& pass, int64_t index) const;
+  Scratch Divide(void* scratch) const;
+
+  // Each for one item.
+  f16_depthwise::BlockRange RangeOf(const Item& item, Layout layout,
+                                    const f16_depthwise::Range& rows,
+                                    int64_t height, int64_t width) const;
+  void LoadSource(const f16_depthwise::Pass& pass, const Item& item,
+                  const Operand& source, const Scratch& scratch) const;
+  void LoadWeight(const Item& item, const float* weight,
+                  const Scratch& scratch) const;
+  void RunItem(const f16_depthwise::Pass& pass, const Item& item,
+               const float* start, const f16_depthwise::ResultBlock& result,
+               const f16_depthwise::DataBlock& data,
+               const Scratch& scratch) const;
+  void AddSums(const Item& item, const Scratch& scratch, float* sums) const;
+
+  int64_t batch_ = 0, channels_ = 0, blocks_ = 0;
+  int64_t taps_ = 0, kernel_width_ = 0;
+  f16_depthwise::Pass forward_, backward_;
+  // Elements in an item's arrays, at most.
+  int64_t source_ = 0, band_ = 0;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,161 @@
+#include "backends/kernels/copies/reorder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "backends/core/checked_math.h"
+#include "backends/core/fractal_layout.h"
+#include "backends/kernels/copies/element_convert.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kPartBytes = 64 << 10;
+
+// A result this large doesn't stay in the caches of today's CPUs anyway.
+constexpr int64_t kStreamBytes = 16 << 20;
+
+// Returns one past the last element that the boxes read or write.
+int64_t EndOf(const std::vector<Box>& boxes, bool of_source) {
+  int64_t end = 0;
+  for (const Box& box : boxes) {
+    int64_t last = of_source ? box.source_offset : box.destination_offset;
+    bool is_empty = false;
+    for (const BoxAxis& axis : box.axes) {
+      const int64_t extent = of_source ? axis.extent : axis.padded;
+      is_empty |= extent == 0;
+      last += (extent - 1) *
+              (of_source ? axis.source_stride : axis.destination_stride);
+    }
+    if (!is_empty) end = std::max(end, last + 1);
+  }
+  return end;
+}
+
+// Returns how many consecutive groups recur as one block on both sides.
+int64_t CommonFusion(const GroupedWeight& from, const GroupedWeight& to,
+                     int64_t groups) {
+  return std::min(std::lcm(from.fused_groups(), to.fused_groups()), groups);
+}
+
+}  // namespace
+
+Reorder Reorder::Make(const TensorDescriptor& from,
+                      const TensorDescriptor& to) {
+  if (ElementCount(from) == 0) return Reorder();
+  if (from.layout == Layout::kFractalZ3D || to.layout == Layout::kFractalZ3D) {
+    return MakeWeight(from, to);
+  }
+  return Make(PhysicalLayoutOf(from), from.dtype, PhysicalLayoutOf(to),
+              to.dtype);
+}
+
+Reorder Reorder::Make(const PhysicalLayout& from, DataType from_dtype,
+                      const PhysicalLayout& to, DataType to_dtype) {
+  Reorder reorder;
+  for (const PhysicalAxis& axis : from.axes) {
+    if (axis.extent == 0) return reorder;
+  }
+  std::vector<Box> boxes;
+  AppendBoxes(Box(), from, to, &boxes);
+  reorder.AddBoxes(std::move(boxes), {from_dtype, to_dtype});
+  return reorder;
+}
+
+// A box for every group of a super-group, each with the super-groups as its
+// first axis.
+Reorder Reorder::MakeWeight(const TensorDescriptor& from,
+                            const TensorDescriptor& to) {
+  const int64_t groups =
+      to.layout == Layout::kFractalZ3D ? to.groups : from.groups;
+  const GroupedWeight source(from, groups), destination(to, groups);
+  const int64_t fused = CommonFusion(source, destination, groups);
+  const int64_t source_step =
+      CeilDiv(fused, source.fused_groups()) * source.super_group_stride();
+  const int64_t destination_step = CeilDiv(fused, destination.fused_groups()) *
+                                   destination.super_group_stride();
+  std::vector<Box> boxes;
+  for (int64_t e = 0; e < fused; ++e) {
+    const int64_t count = CeilDiv(groups - e, fused);
+    const Box origin = {
+        {{count, count, source_step, destination_step}},
+        e / source.fused_groups() * source.super_group_stride(),
+        e / destination.fused_groups() * destination.super_group_stride()};
+    AppendBoxes(origin, source.Group(e % source.fused_groups()),
+                destination.Group(e % destination.fused_groups()), &boxes);
+  }
+  Reorder reorder;
+  if (destination.fused_groups() > 1) {
+    reorder.chunks_.count = CeilDiv(groups, fused);
+    reorder.chunks_.size = destination_step;
+    reorder.chunks_.total = *ByteSize(to) / ByteSizeOf(to.dtype);
+  }
+  reorder.AddBoxes(std::move(boxes), {from.dtype, to.dtype});
+  return reorder;
+}
+
+void Reorder::AddBoxes(std::vector<Box> boxes, TileOptions options) {
+  destination_element_bytes_ = ByteSizeOf(options.to);
+  options.readable = EndOf(boxes, true);
+  options.pin_first = chunks_.count > 0;
+  stream_ = !options.pin_first &&
+            EndOf(boxes, false) * destination_element_bytes_ >= kStreamBytes;
+  options.stream = stream_;
+  for (Box& box : boxes) {
+    TiledBox tiled(std::move(box), options);
+    const int64_t tile_bytes = tiled.tile_size() * destination_element_bytes_;
+    const int64_t tiles = std::max<int64_t>(kPartBytes / tile_bytes, 1);
+    const int64_t parts = CeilDiv(tiled.tile_count(), tiles);
+    boxes_.push_back({std::move(tiled), tiles, part_count_});
+    part_count_ += parts;
+  }
+  if (options.pin_first) {
+    chunks_.per_part = std::max<int64_t>(
+        kPartBytes / (chunks_.size * destination_element_bytes_), 1);
+    part_count_ = CeilDiv(chunks_.count, chunks_.per_part);
+  }
+}
+
+void Reorder::Run(const void* source, void* destination, int64_t begin,
+                  int64_t end) const {
+  for (int64_t part = begin; part < end; ++part) {
+    if (chunks_.count > 0) {
+      RunChunks(source, destination, part);
+    } else {
+      RunTiles(source, destination, part);
+    }
+  }
+  if (stream_) FinishStreaming();
+}
+
+void Reorder::RunChunks(const void* source, void* destination,
+                        int64_t part) const {
+  const int64_t begin = part * chunks_.per_part;
+  const int64_t end = std::min(begin + chunks_.per_part, chunks_.count);
+  const int64_t first = begin * chunks_.size;
+  const int64_t last = std::min(end * chunks_.size, chunks_.total);
+  std::memset(
+      static_cast<char*>(destination) + first * destination_element_bytes_, 0,
+      (last - first) * destination_element_bytes_);
+  for (const PartedBox& parted : boxes_) {
+    const TiledBox& box = parted.box;
+    box.Run(source, destination, begin * box.tiles_per_step(),
+            std::min(end, box.pinned_extent()) * box.tiles_per_step());
+  }
+}
+
+void Reorder::RunTiles(const void* source, void* destination,
+                       int64_t part) const {
+  const auto after = std::upper_bound(
+      boxes_.begin(), boxes_.end(), part,
+      [](int64_t p, const PartedBox& box) { return p < box.first_part; });
+  const PartedBox& parted = *(after - 1);
+  const int64_t begin = (part - parted.first_part) * parted.tiles_per_part;
+  parted.box.Run(
+      source, destination, begin,
+      std::min(begin + parted.tiles_per_part, parted.box.tile_count()));
+}
+
+}  // namespace convgrad

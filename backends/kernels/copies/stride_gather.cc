@@ -1,0 +1,166 @@
+#include "backends/kernels/copies/stride_gather.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/kernels/copies/stride_gather.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A pair of elements is a number of twice the width, whose lower half is the
+// first one on little-endian machines.
+template <class D>
+using Single = hn::Rebind<hwy::MakeNarrow<hn::TFromD<D>>, D>;
+
+// Moves a row by vectors; the last one overlaps the one before.
+template <class Move>
+HWY_INLINE void CoverRow(int64_t columns, int64_t lanes, const Move& move) {
+  int64_t i = 0;
+  for (; i + lanes <= columns; i += lanes) move(i);
+  if (i < columns) move(columns - lanes);
+}
+
+template <class D>
+HWY_INLINE void GatherRow(D pairs, const char* whole, int64_t columns,
+                          char* dense) {
+  const Single<D> singles;
+  const auto* from = reinterpret_cast<const hn::TFromD<D>*>(whole);
+  auto* to = reinterpret_cast<hn::TFromD<Single<D>>*>(dense);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(pairs));
+  const auto move = [&](int64_t i) HWY_ATTR {
+    hn::StoreU(hn::TruncateTo(singles, hn::LoadU(pairs, from + i)), singles,
+               to + i);
+  };
+  CoverRow(columns, lanes, move);
+}
+
+template <class D>
+HWY_INLINE void SpreadRow(D pairs, const char* dense, int64_t columns,
+                          char* whole) {
+  const Single<D> singles;
+  const auto* from = reinterpret_cast<const hn::TFromD<Single<D>>*>(dense);
+  auto* to = reinterpret_cast<hn::TFromD<D>*>(whole);
+  const auto lanes = static_cast<int64_t>(hn::Lanes(pairs));
+  const auto move = [&](int64_t i) HWY_ATTR {
+    hn::StoreU(hn::PromoteTo(pairs, hn::LoadU(singles, from + i)), pairs,
+               to + i);
+  };
+  CoverRow(columns, lanes, move);
+}
+
+template <class D>
+void GatherRows(D pairs, const SpacedRows& rows, const char* whole,
+                char* dense) {
+  for (int64_t row : rows.dense_rows) {
+    if (row >= 0) {
+      GatherRow(pairs, whole, rows.columns, dense + row * rows.dense_pitch());
+    }
+    whole += 2 * rows.dense_pitch();
+  }
+}
+
+template <class D>
+void SpreadRows(D pairs, const SpacedRows& rows, const char* dense,
+                char* whole) {
+  const int64_t pitch = 2 * rows.dense_pitch();
+  for (int64_t row : rows.dense_rows) {
+    if (row >= 0) {
+      SpreadRow(pairs, dense + row * rows.dense_pitch(), rows.columns, whole);
+    } else {
+      std::memset(whole, 0, pitch);
+    }
+    whole += pitch;
+  }
+}
+
+// Calls body with the widest vector of pairs that a row fills.
+template <class Body>
+void WithVector(const SpacedRows& rows, const Body& body) {
+  const auto choose = [&](auto pair) HWY_ATTR {
+    using Pair = decltype(pair);
+    if (rows.columns >= 16) return body(hn::CappedTag<Pair, 16>());
+    if (rows.columns >= 8) return body(hn::CappedTag<Pair, 8>());
+    if (rows.columns >= 4) return body(hn::CappedTag<Pair, 4>());
+    return body(hn::CappedTag<Pair, 1>());
+  };
+  rows.element_bytes == 2 ? choose(uint32_t{}) : choose(uint64_t{});
+}
+
+void GatherPlane(const SpacedRows& rows, const char* whole, char* dense) {
+  WithVector(rows, [&](auto pairs)
+                       HWY_ATTR { GatherRows(pairs, rows, whole, dense); });
+}
+
+void SpreadPlane(const SpacedRows& rows, const char* dense, char* whole) {
+  WithVector(rows, [&](auto pairs)
+                       HWY_ATTR { SpreadRows(pairs, rows, dense, whole); });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convgrad {
+namespace {
+HWY_EXPORT(GatherPlane);
+HWY_EXPORT(SpreadPlane);
+}  // namespace
+
+std::optional<StrideGather> StrideGather::Make(DataType dtype,
+                                               const Dims& whole,
+                                               const Dims& steps) {
+  if (steps.empty() || steps.back() != 2) return std::nullopt;
+  const size_t last = steps.size() - 1;
+  for (size_t i = 0; i <= last; ++i) {
+    if (whole[i + 2] % steps[i] != 0) return std::nullopt;
+  }
+  StrideGather every;
+  every.planes_ = whole[0] * whole[1];
+  every.rows_.element_bytes = ByteSizeOf(dtype);
+  every.rows_.columns = whole.back() / 2;
+  every.rows_.dense_rows = {0};
+  for (size_t i = 0; i < last; ++i) {
+    const int64_t extent = whole[i + 2], step = steps[i];
+    Dims rows;
+    for (int64_t outer : every.rows_.dense_rows) {
+      for (int64_t x = 0; x < extent; ++x) {
+        rows.push_back(outer < 0 || x % step > 0
+                           ? -1
+                           : outer * (extent / step) + x / step);
+      }
+    }
+    every.rows_.dense_rows = std::move(rows);
+    every.rows_.dense_row_count *= extent / step;
+  }
+  return every;
+}
+
+void StrideGather::Gather(const void* whole, void* dense, int64_t begin,
+                          int64_t end) const {
+  for (int64_t plane = begin; plane < end; ++plane) {
+    HWY_DYNAMIC_DISPATCH(GatherPlane)
+    (rows_, static_cast<const char*>(whole) + plane * rows_.whole_bytes(),
+     static_cast<char*>(dense) + plane * rows_.dense_bytes());
+  }
+}
+
+void StrideGather::Spread(const void* dense, void* whole, int64_t begin,
+                          int64_t end) const {
+  for (int64_t plane = begin; plane < end; ++plane) {
+    HWY_DYNAMIC_DISPATCH(SpreadPlane)
+    (rows_, static_cast<const char*>(dense) + plane * rows_.dense_bytes(),
+     static_cast<char*>(whole) + plane * rows_.whole_bytes());
+  }
+}
+
+}  // namespace convgrad
+#endif  // HWY_ONCE

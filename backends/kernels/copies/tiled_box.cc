@@ -1,0 +1,278 @@
+#include "backends/kernels/copies/tiled_box.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "backends/kernels/copies/element_convert.h"
+#include "backends/kernels/copies/transpose_tile.h"
+
+namespace convgrad {
+namespace {
+
+// What a transposition may read beyond a tile's end.
+constexpr int64_t kSlackBytes = 64;
+
+// Shorter runs are moved by strided copies, and are not streamed.
+constexpr int64_t kShortRun = 32;  // elements
+
+// From this many bytes on, runs are moved from source to destination directly.
+constexpr int64_t kDirectRunBytes = 256;
+
+// Returns the strides of a dense array of `extents`, the last of `order`
+// innermost.
+template <typename Extents, typename Order>
+Extents DenseStrides(const Extents& extents, const Order& order) {
+  Extents strides(extents.size(), 1);
+  int64_t stride = 1;
+  for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
+    strides[*axis] = stride;
+    stride *= extents[*axis];
+  }
+  return strides;
+}
+
+// Converts or copies along merged loops, whose innermost should be a long run.
+void MoveRuns(DataType from, const char* source, DataType to, char* destination,
+              const StridedLoops& loops, bool stream) {
+  absl::Span<const StridedLoop> outer = loops;
+  int64_t length = 1;
+  if (!outer.empty()) {
+    length = outer.back().extent;
+    outer.remove_suffix(1);
+  }
+  const auto move = stream ? StreamRun : ConvertRun;
+  ForEachStep(outer, 0, 0, [&](int64_t at, int64_t target) {
+    move(from, source + at * ByteSizeOf(from), to,
+         destination + target * ByteSizeOf(to), length);
+  });
+}
+
+bool IsRun(const StridedLoop& loop) {
+  return loop.source_stride == 1 && loop.destination_stride == 1;
+}
+
+bool HasLongRuns(const StridedLoops& loops) {
+  return !loops.empty() && IsRun(loops.back()) &&
+         loops.back().extent >= kShortRun;
+}
+
+int64_t Product(absl::Span<const int64_t> factors) {
+  return std::accumulate(factors.begin(), factors.end(), int64_t{1},
+                         std::multiplies<>());
+}
+
+}  // namespace
+
+struct TiledBox::Tile {
+  Extents size;   // of the destination, pads included
+  Extents valid;  // of the source
+  int64_t source = 0, destination = 0;
+  bool is_empty = false;  // nothing but pads
+};
+
+struct TiledBox::Buffers {
+  alignas(64) char gathered[kNarrowTileElements * 2 + kSlackBytes];
+  alignas(64) char packed[kNarrowTileElements * 2];
+  alignas(64) char wide[kNarrowTileElements * 2];
+};
+
+TiledBox::TiledBox(Box box, const TileOptions& options)
+    : options_(options),
+      narrow_(ByteSizeOf(options.from) < ByteSizeOf(options.to) ? options.from
+                                                                : options.to),
+      source_offset_(box.source_offset),
+      destination_offset_(box.destination_offset),
+      tiling_(ChooseTiling(std::move(box), options)) {
+  const auto& axes = tiling_.axes;
+  const BoxAxis& inner = axes.back();
+  is_direct_ = inner.source_stride == 1 && inner.destination_stride == 1 &&
+               tiling_.tile.back() * ByteSizeOf(narrow_) >= kDirectRunBytes &&
+               std::all_of(axes.begin(), axes.end(), [](const BoxAxis& axis) {
+                 return axis.padded == axis.extent;
+               });
+}
+
+int64_t TiledBox::tile_size() const { return Product(tiling_.tile); }
+
+TiledBox::Tile TiledBox::TileAt(int64_t index) const {
+  Tile tile;
+  const size_t rank = tiling_.axes.size();
+  tile.size.resize(rank);
+  tile.valid.resize(rank);
+  tile.source = source_offset_;
+  tile.destination = destination_offset_;
+  for (size_t k = rank; k-- > 0;) {
+    const int i = tiling_.walk[k];
+    const BoxAxis& axis = tiling_.axes[i];
+    const int64_t start = index % tiling_.tile_counts[i] * tiling_.tile[i];
+    index /= tiling_.tile_counts[i];
+    tile.size[i] = std::min(tiling_.tile[i], axis.padded - start);
+    tile.valid[i] = std::clamp<int64_t>(axis.extent - start, 0, tile.size[i]);
+    tile.is_empty |= tile.valid[i] == 0;
+    tile.source += start * axis.source_stride;
+    tile.destination += start * axis.destination_stride;
+  }
+  return tile;
+}
+
+void TiledBox::Run(const void* source, void* destination, int64_t begin,
+                   int64_t end) const {
+  if (begin >= end) return;
+  const auto* from = static_cast<const char*>(source);
+  auto* const to = static_cast<char*>(destination);
+  Tile tile = TileAt(begin);
+  for (int64_t index = begin + 1; index < end; ++index) {
+    Tile next = TileAt(index);
+    MoveTile(tile, from, to, &next);
+    tile = std::move(next);
+  }
+  MoveTile(tile, from, to, nullptr);
+}
+
+void TiledBox::Prefetch(const Tile& tile, const char* source, int first) const {
+  const int64_t element = ByteSizeOf(options_.from);
+  StridedLoops loops;
+  for (int axis : tiling_.by_source) {
+    loops.push_back({tile.valid[axis], tiling_.axes[axis].source_stride,
+                     tiling_.axes[axis].source_stride});
+  }
+  MergeLoops(&loops);
+  if (loops.empty()) return;
+  const StridedLoop inner = loops.back();
+  absl::Span<const StridedLoop> outer = loops;
+  outer.remove_suffix(1);
+  const char* start = source + tile.source * element;
+  const int64_t bytes = inner.extent * inner.source_stride * element;
+  ForEachStep(outer, 0, 0, [&](int64_t at, int64_t) {
+    const char* line = start + at * element;
+    for (int64_t i = first * 64; i < bytes; i += 2 * 64) {
+      __builtin_prefetch(line + i, 0, 2);
+    }
+  });
+}
+
+void TiledBox::MoveTile(const Tile& tile, const char* source, char* destination,
+                        const Tile* next) const {
+  char* to = destination + tile.destination * ByteSizeOf(options_.to);
+  const char* from = source + tile.source * ByteSizeOf(options_.from);
+  if (is_direct_) {
+    StridedLoops loops;
+    for (size_t i = 0; i < tiling_.axes.size(); ++i) {
+      loops.push_back({tile.size[i], tiling_.axes[i].source_stride,
+                       tiling_.axes[i].destination_stride});
+    }
+    MergeLoops(&loops);
+    return MoveRuns(options_.from, from, options_.to, to, loops,
+                    options_.stream);
+  }
+  Buffers buffers;
+  // In two helpings, for memory to be busy while both halves of the work go on.
+  if (next != nullptr) Prefetch(*next, source, 0);
+  if (tile.is_empty) {
+    std::memset(buffers.packed, 0, Product(tile.size) * ByteSizeOf(narrow_));
+  } else {
+    StridedLoops loops;
+    int64_t readable;
+    const char* gathered = Gather(tile, from, &loops, &readable, &buffers);
+    Permute(tile, gathered, loops, readable, buffers.packed);
+  }
+  if (next != nullptr) Prefetch(*next, source, 1);
+  Scatter(tile, &buffers, to);
+}
+
+// Brings the tile to the narrow type. Sets `loops`, in destination order, to
+// go from there to the packed tile.
+const char* TiledBox::Gather(const Tile& tile, const char* source,
+                             StridedLoops* loops, int64_t* readable,
+                             Buffers* buffers) const {
+  Extents by_destination(tiling_.axes.size());
+  std::iota(by_destination.begin(), by_destination.end(), 0);
+  const Extents packed = DenseStrides(tile.size, by_destination);
+  const bool converts = options_.from != narrow_;
+  const Extents dense =
+      converts ? DenseStrides(tile.valid, tiling_.by_source) : Extents();
+  for (size_t i = 0; i < tiling_.axes.size(); ++i) {
+    loops->push_back({tile.valid[i],
+                      converts ? dense[i] : tiling_.axes[i].source_stride,
+                      packed[i]});
+  }
+  *readable = options_.readable - tile.source;
+  if (!converts) return source;
+
+  StridedLoops gather;
+  for (int axis : tiling_.by_source) {
+    gather.push_back(
+        {tile.valid[axis], tiling_.axes[axis].source_stride, dense[axis]});
+  }
+  MergeLoops(&gather);
+  if (HasLongRuns(gather)) {
+    MoveRuns(options_.from, source, narrow_, buffers->gathered, gather, false);
+  } else {
+    CopyStrided(ByteSizeOf(options_.from), gather, source, buffers->wide);
+    ConvertRun(options_.from, buffers->wide, narrow_, buffers->gathered,
+               Product(tile.valid));
+  }
+  *readable = kNarrowTileElements + kSlackBytes / 2;
+  return buffers->gathered;
+}
+
+void TiledBox::Permute(const Tile& tile, const char* source,
+                       const StridedLoops& loops, int64_t readable,
+                       char* packed) const {
+  int column = -1, row = -1;
+  for (int i = 0; i < static_cast<int>(loops.size()); ++i) {
+    if (loops[i].source_stride == 1 && loops[i].extent > 1) column = i;
+    if (loops[i].destination_stride == 1 && tile.size[i] > 1) row = i;
+  }
+  const int element = static_cast<int>(ByteSizeOf(narrow_));
+  const bool transposes = column >= 0 && row >= 0 && column != row;
+  StridedLoops others;
+  bool has_other_pads = false;
+  for (int i = 0; i < static_cast<int>(loops.size()); ++i) {
+    if (transposes && i == row) continue;
+    has_other_pads |= tile.valid[i] < tile.size[i];
+    if (!transposes || i != column) others.push_back(loops[i]);
+  }
+  if (has_other_pads) std::memset(packed, 0, Product(tile.size) * element);
+  MergeLoops(&others);
+  if (!transposes) return CopyStrided(element, others, source, packed);
+  TransposeTile transposition;
+  transposition.element_bytes = element;
+  transposition.rows = loops[row].extent;
+  transposition.padded_rows = tile.size[row];
+  transposition.columns = loops[column].extent;
+  transposition.row_pitch = loops[row].source_stride;
+  transposition.column_pitch = loops[column].destination_stride;
+  transposition.outer = others;
+  transposition.readable = readable;
+  Transpose(transposition, source, packed);
+}
+
+void TiledBox::Scatter(const Tile& tile, Buffers* buffers,
+                       char* destination) const {
+  Extents order(tiling_.axes.size());
+  std::iota(order.begin(), order.end(), 0);
+  const Extents packed = DenseStrides(tile.size, order);
+  StridedLoops loops;
+  for (size_t i = 0; i < tiling_.axes.size(); ++i) {
+    loops.push_back(
+        {tile.size[i], packed[i], tiling_.axes[i].destination_stride});
+  }
+  MergeLoops(&loops);
+  if (HasLongRuns(loops)) {
+    return MoveRuns(narrow_, buffers->packed, options_.to, destination, loops,
+                    options_.stream);
+  }
+  const char* source = buffers->packed;
+  if (options_.to != narrow_) {
+    ConvertRun(narrow_, source, options_.to, buffers->wide, Product(tile.size));
+    source = buffers->wide;
+  }
+  CopyStrided(ByteSizeOf(options_.to), loops, source, destination);
+}
+
+}  // namespace convgrad

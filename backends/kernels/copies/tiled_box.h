@@ -1,0 +1,55 @@
+// Moves one box of a reorder, tile by tile: each tile passes through buffers
+// that fit the first-level cache, so that both sides see contiguous runs.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/core/data_type.h"
+#include "backends/kernels/copies/box_tiling.h"
+#include "backends/kernels/copies/reorder_box.h"
+#include "backends/kernels/copies/strided_copy.h"
+
+namespace convgrad {
+
+class TiledBox {
+ public:
+  TiledBox(Box box, const TileOptions& options);
+
+  int64_t tile_count() const { return tiling_.tile_count; }
+  // Returns how many steps the pinned axis makes, and its tiles per step.
+  int64_t pinned_extent() const { return tiling_.axes.front().extent; }
+  int64_t tiles_per_step() const {
+    return tiling_.tile_count / tiling_.tile_counts.front();
+  }
+  // Units: elements, pads included.
+  int64_t tile_size() const;
+
+  // Moves the tiles [begin, end). Tiles write disjoint parts of the
+  // destination. Thread-safe.
+  void Run(const void* source, void* destination, int64_t begin,
+           int64_t end) const;
+
+ private:
+  using Extents = BoxTiling::Extents;
+  struct Tile;
+  struct Buffers;
+
+  Tile TileAt(int64_t index) const;
+  // Every second cache line of the tile's source, from line `first` on.
+  void Prefetch(const Tile& tile, const char* source, int first) const;
+  void MoveTile(const Tile& tile, const char* source, char* destination,
+                const Tile* next) const;
+  const char* Gather(const Tile& tile, const char* source, StridedLoops* loops,
+                     int64_t* readable, Buffers* buffers) const;
+  void Permute(const Tile& tile, const char* source, const StridedLoops& loops,
+               int64_t readable, char* packed) const;
+  void Scatter(const Tile& tile, Buffers* buffers, char* destination) const;
+
+  TileOptions options_;
+  DataType narrow_;  // what tiles are buffered in
+  int64_t source_offset_, destination_offset_;
+  BoxTiling tiling_;
+  bool is_direct_;
+};
+
+}  // namespace convgrad

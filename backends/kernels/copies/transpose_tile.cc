@@ -1,0 +1,299 @@
+#include "backends/kernels/copies/transpose_tile.h"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/kernels/copies/transpose_tile.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Rows and columns of the squares that are transposed in registers.
+#if HWY_TARGET == HWY_SCALAR
+template <class T>
+constexpr int kSide = 1;
+#else
+template <class T>
+constexpr int kSide = sizeof(T) == 4 && HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX2
+                          ? 8
+                          : 16 / sizeof(T);
+#endif
+
+// One row or column of a square.
+template <class T>
+using Tag = hn::CappedTag<T, kSide<T>>;
+
+#if HWY_TARGET != HWY_SCALAR
+template <class Wide, class D, class V>
+HWY_INLINE void Interleave(D d, const V& a, const V& b, V* low, V* high) {
+  const hn::Repartition<Wide, D> wide;
+  const auto x = hn::BitCast(wide, a), y = hn::BitCast(wide, b);
+  *low = hn::BitCast(d, hn::InterleaveLower(wide, x, y));
+  *high = hn::BitCast(d, hn::InterleaveUpper(wide, x, y));
+}
+
+// Transposes 4 x 4 in each 128-bit block.
+template <class D, class V>
+HWY_INLINE void TransposeBlocks(D d, V* v) {
+  V low01, high01, low23, high23;
+  Interleave<uint32_t>(d, v[0], v[1], &low01, &high01);
+  Interleave<uint32_t>(d, v[2], v[3], &low23, &high23);
+  Interleave<uint64_t>(d, low01, low23, &v[0], &v[1]);
+  Interleave<uint64_t>(d, high01, high23, &v[2], &v[3]);
+}
+
+template <class V>
+HWY_INLINE void Transpose32(Tag<uint32_t> d, V* v) {
+  TransposeBlocks(d, v);
+  if constexpr (kSide<uint32_t> == 8) {
+    TransposeBlocks(d, v + 4);
+    for (int i = 0; i < 4; ++i) {
+      const V low = hn::ConcatLowerLower(d, v[i + 4], v[i]);
+      v[i + 4] = hn::ConcatUpperUpper(d, v[i + 4], v[i]);
+      v[i] = low;
+    }
+  }
+}
+
+// Transposes 8 x 8 in each 128-bit block.
+template <class D, class V>
+HWY_INLINE void Transpose16(D d, V* v) {
+  V pairs[8], quads[8];
+  // pairs[2i], [2i+1]: columns 0..3 and 4..7 of rows 2i and 2i+1.
+  for (int i = 0; i < 4; ++i) {
+    Interleave<uint16_t>(d, v[2 * i], v[2 * i + 1], &pairs[2 * i],
+                         &pairs[2 * i + 1]);
+  }
+  // quads[4h + j]: columns 2j and 2j+1 of rows 4h..4h+3.
+  for (int h = 0; h < 2; ++h) {
+    for (int j = 0; j < 2; ++j) {
+      Interleave<uint32_t>(d, pairs[4 * h + j], pairs[4 * h + 2 + j],
+                           &quads[4 * h + 2 * j], &quads[4 * h + 2 * j + 1]);
+    }
+  }
+  for (int j = 0; j < 4; ++j) {
+    Interleave<uint64_t>(d, quads[j], quads[4 + j], &v[2 * j], &v[2 * j + 1]);
+  }
+}
+#endif
+
+template <class D, class V>
+HWY_INLINE void TransposeSquare([[maybe_unused]] D d, [[maybe_unused]] V* v) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    Transpose32(d, v);
+  } else {
+    Transpose16(d, v);
+  }
+#endif
+}
+
+// The arguments of one transposition, in registers where it counts.
+template <class T>
+struct Matrix {
+  const T* source;
+  T* destination;
+  int64_t row_pitch, column_pitch;
+};
+
+// Transposes kSide columns, of which `columns` are stored; rows from `rows` on
+// count as zeros.
+template <class T, bool kWhole>
+HWY_INLINE void RunSquare(const Matrix<T>& m, int rows, int columns) {
+  const Tag<T> d;
+  hn::Vec<Tag<T>> v[kSide<T>];
+  const T* from = m.source;
+  for (int i = 0; i < kSide<T>; ++i) {
+    v[i] = kWhole || i < rows ? hn::LoadU(d, from) : hn::Zero(d);
+    from += m.row_pitch;
+  }
+  TransposeSquare(d, v);
+  T* to = m.destination;
+  for (int i = 0; i < kSide<T>; ++i) {
+    if (kWhole || i < columns) hn::StoreU(v[i], d, to);
+    to += m.column_pitch;
+  }
+}
+
+// Two 16-bit squares at once, one in each half of the vectors.
+constexpr bool kHasPairs = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+using PairTag = hn::CappedTag<uint16_t, 16>;
+
+// 16 rows, of which those from `rows` on count as zeros.
+template <bool kWhole>
+HWY_INLINE void RunRowPair(const Matrix<uint16_t>& m, int rows, int columns) {
+  const Tag<uint16_t> half;
+  const PairTag d;
+  const auto load = [&](int row) HWY_ATTR {
+    return kWhole || row < rows ? hn::LoadU(half, m.source + row * m.row_pitch)
+                                : hn::Zero(half);
+  };
+  hn::Vec<PairTag> v[8];
+  for (int i = 0; i < 8; ++i) v[i] = hn::Combine(d, load(i + 8), load(i));
+  TransposeSquare(d, v);
+  uint16_t* to = m.destination;
+  for (int i = 0; i < 8; ++i) {
+    if (kWhole || i < columns) hn::StoreU(v[i], d, to);
+    to += m.column_pitch;
+  }
+}
+
+// 8 rows, 16 columns.
+HWY_INLINE void RunColumnPair(const Matrix<uint16_t>& m) {
+  const Tag<uint16_t> half;
+  const PairTag d;
+  hn::Vec<PairTag> v[8];
+  for (int i = 0; i < 8; ++i) v[i] = hn::LoadU(d, m.source + i * m.row_pitch);
+  TransposeSquare(d, v);
+  uint16_t* to = m.destination;
+  for (int i = 0; i < 8; ++i) {
+    hn::StoreU(hn::LowerHalf(half, v[i]), half, to);
+    hn::StoreU(hn::UpperHalf(half, v[i]), half, to + 8 * m.column_pitch);
+    to += m.column_pitch;
+  }
+}
+#else
+template <bool kWhole>
+void RunRowPair(const Matrix<uint16_t>&, int, int) {}
+[[maybe_unused]] void RunColumnPair(const Matrix<uint16_t>&) {}
+#endif
+
+// Element by element, `stored` rows of which those from `rows` on are zeros.
+template <class T>
+HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
+                          int64_t columns) {
+  for (int64_t c = 0; c < columns; ++c) {
+    T* to = m.destination + c * m.column_pitch;
+    const T* from = m.source + c;
+    for (int64_t r = 0; r < stored; ++r) {
+      T value = 0;
+      if (r < rows) std::memcpy(&value, from + r * m.row_pitch, sizeof(T));
+      std::memcpy(to + r, &value, sizeof(T));
+    }
+  }
+}
+
+// So few rows or columns are faster one by one.
+constexpr int64_t kFew = 2;
+
+// Transposes kRows rows, kSide or 16; those from `rows` on are zeros. From
+// m.source on, `readable` elements may be read.
+template <class T, int kRows>
+HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
+                         int64_t readable) {
+  constexpr int kStep = kSide<T>;
+  constexpr bool kPair = kRows > kStep;
+  const bool is_whole = rows == kRows;
+  const auto advance = [&](int64_t step) HWY_ATTR {
+    m.source += step;
+    m.destination += step * m.column_pitch;
+    readable -= step;
+    columns -= step;
+  };
+  if constexpr (sizeof(T) == 2 && kHasPairs && !kPair) {
+    // NOLINTNEXTLINE(bugprone-infinite-loop): `advance` counts the columns
+    while (is_whole && columns >= 16) {
+      RunColumnPair(m);
+      advance(16);
+    }
+  }
+  while (columns >= kStep) {
+    if constexpr (kPair) {
+      is_whole ? RunRowPair<true>(m, rows, kStep)
+               : RunRowPair<false>(m, rows, kStep);
+    } else {
+      is_whole ? RunSquare<T, true>(m, rows, kStep)
+               : RunSquare<T, false>(m, rows, kStep);
+    }
+    advance(kStep);
+  }
+  if (columns == 0) return;
+  const int64_t end = rows == 0 ? 0 : (rows - 1) * m.row_pitch + kStep;
+  if (end > readable || (!kPair && columns <= kFew)) {
+    RunScalar(m, rows, kRows, columns);
+  } else if constexpr (kPair) {
+    RunRowPair<false>(m, rows, static_cast<int>(columns));
+  } else {
+    RunSquare<T, false>(m, rows, static_cast<int>(columns));
+  }
+}
+
+template <class T>
+HWY_INLINE void RunMatrix(const TransposeTile& tile, const Matrix<T>& matrix,
+                          int64_t readable) {
+  constexpr int kStep = kSide<T>;
+  const int64_t width = tile.padded_rows;
+  const auto below = [&](int64_t row) HWY_ATTR {
+    return Matrix<T>{matrix.source + row * matrix.row_pitch,
+                     matrix.destination + row, matrix.row_pitch,
+                     matrix.column_pitch};
+  };
+  const auto present = [&](int64_t row, int64_t rows) HWY_ATTR {
+    return static_cast<int>(std::clamp<int64_t>(tile.rows - row, 0, rows));
+  };
+  int64_t row = 0;
+  if constexpr (sizeof(T) == 2 && kHasPairs) {
+    for (; row + 16 <= width; row += 16) {
+      RunStrip<T, 16>(below(row), present(row, 16), tile.columns,
+                      readable - row * tile.row_pitch);
+    }
+  }
+  for (; row < width; row += kStep) {
+    const int64_t rest = width - row;
+    if (rest < kStep && (rest <= kFew || width < kStep)) {
+      return RunScalar(below(row), present(row, rest), rest, tile.columns);
+    }
+    // The last strip may overlap the one before.
+    row = std::min(row, width - kStep);
+    RunStrip<T, kStep>(below(row), present(row, kStep), tile.columns,
+                       readable - row * tile.row_pitch);
+  }
+}
+
+template <class T>
+void TransposeAll(const TransposeTile& tile, const void* source,
+                  void* destination) {
+  ForEachStep(tile.outer, 0, 0, [&](int64_t source_offset, int64_t offset) {
+    const Matrix<T> matrix = {static_cast<const T*>(source) + source_offset,
+                              static_cast<T*>(destination) + offset,
+                              tile.row_pitch, tile.column_pitch};
+    RunMatrix(tile, matrix, tile.readable - source_offset);
+  });
+}
+
+void TransposeElements(const TransposeTile& tile, const void* source,
+                       void* destination) {
+  if (tile.element_bytes == 4) {
+    TransposeAll<uint32_t>(tile, source, destination);
+  } else {
+    TransposeAll<uint16_t>(tile, source, destination);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convgrad {
+namespace {
+HWY_EXPORT(TransposeElements);
+}  // namespace
+
+void Transpose(const TransposeTile& tile, const void* source,
+               void* destination) {
+  HWY_DYNAMIC_DISPATCH(TransposeElements)(tile, source, destination);
+}
+
+}  // namespace convgrad
+#endif  // HWY_ONCE

@@ -1,0 +1,28 @@
+// What a batch_norm does to each channel, as numbers that a kernel multiplies
+// and adds.
+#pragma once
+
+#include "backends/kernels/operators/batch_norm.h"
+#include "backends/kernels/operators/channel_scale.h"
+
+namespace convgrad {
+
+// Writes center, scale and shift of the forward, in f32, to 3 *
+// padded_channels() floats and returns where they are. The center is subtracted
+// before anything is multiplied, so that a mean far from zero costs no
+// precision; what the center's rounding leaves is part of the shift.
+ChannelScale ForwardFactors(const BatchNorm& norm, float* numbers);
+
+// dx = scale * dy + slope * (x - center) + shift.
+struct GradientFactors {
+  const float* scale;
+  const float* slope;
+  const float* center;
+  const float* shift;
+};
+// Likewise, to 4 * padded_channels() floats. Slope and shift are zero unless
+// `norm.training`.
+GradientFactors InputGradientFactors(const BatchNorm& norm,
+                                     const BatchNormSums& sums, float* numbers);
+
+}  // namespace convgrad

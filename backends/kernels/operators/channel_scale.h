@@ -1,0 +1,46 @@
+// Arithmetic of an activation with one number per channel, or per image and
+// channel: broadcast operands of add and mul, and what is left of a batch_norm
+// at inference.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/kernels/operators/channel_blocks.h"
+#include "backends/kernels/operators/pointwise.h"
+
+namespace convgrad {
+
+// y = activation((x - center) * scale + shift + addend). Image n takes its
+// numbers from n * image_stride on: 0, the same for all images; or
+// padded_channels(). Those of padding must be zeros.
+struct ChannelScale {
+  const float* center;
+  const float* scale;
+  const float* shift;
+  int64_t image_stride = 0;
+};
+
+struct ChannelScaleTensors {
+  const void* x;
+  const void* addend = nullptr;               // like x; null: none
+  Activation activation = Activation::kNone;  // or kRelu, kRelu6
+  void* y;                                    // may be x or addend
+};
+
+// With center 0 and shift -0 the product alone, with center 0 and scale 1 the
+// sum alone, bit for bit. Thread-safe.
+void ScaleChannels(const ChannelBlocks& blocks, const ChannelScale& numbers,
+                   const ChannelScaleTensors& tensors, RunParts run);
+
+// Writes sum[c] = the sum of a over images and positions, and product[c] = that
+// of a * b (of a * a if `b` is null), in double, padded_channels() each: the
+// gradients of broadcast operands (one image at a time where these have a
+// number per image). `scratch` has BatchNormScratch(blocks) elements.
+struct ChannelSums {
+  double* sum;
+  double* product;
+};
+void SumChannels(const ChannelBlocks& blocks, const void* a, const void* b,
+                 double* scratch, RunParts run, ChannelSums sums);
+
+}  // namespace convgrad

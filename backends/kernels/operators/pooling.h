@@ -1,0 +1,119 @@
+// Pooling and upsampling of activations in blocks of channels: what an output
+// position sees of the input is said axis by axis, in lists made once.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <iterator>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "backends/kernels/operators/channel_blocks.h"
+
+namespace convgrad {
+
+// Which positions of one axis belong to each position of another one, with a
+// weight. Value type.
+class PositionLists {
+ public:
+  struct Entry {
+    int32_t position;
+    float weight;
+  };
+
+  // Begins `count` lists with at most `entries` entries in all, which lie in
+  // [0, extent).
+  PositionLists(int64_t extent, int64_t count, int64_t entries);
+  // Adds an entry to the next list.
+  void Add(int64_t position, double weight) {
+    entries_.push_back(
+        {static_cast<int32_t>(position), static_cast<float>(weight)});
+  }
+  void EndList() { first_.push_back(std::ssize(entries_)); }
+
+  int64_t count() const { return std::ssize(first_) - 1; }
+  int64_t extent() const { return extent_; }
+  // Of a dilated window, all positions may lie in the padding.
+  bool HasEmpty() const;
+  // Returns the number of entries of all lists.
+  int64_t entries() const { return std::ssize(entries_); }
+  // Returns the bytes of memory of `count` lists.
+  static int64_t BytesFor(int64_t count, int64_t entries);
+  absl::Span<const Entry> Of(int64_t i) const {
+    return absl::MakeConstSpan(entries_).subspan(first_[i],
+                                                 first_[i + 1] - first_[i]);
+  }
+  // Entry (j, w) of list i becomes entry (i, w) of list j.
+  PositionLists Transposed() const;
+
+ private:
+  std::vector<int64_t> first_;
+  std::vector<Entry> entries_;
+  int64_t extent_;
+};
+
+// A window of a pooling along one axis. Requires: kernel, stride, dilation
+// >= 1.
+struct PoolWindow {
+  int64_t in, kernel, stride, dilation, pad_begin, pad_end, out;
+};
+// By output: the inputs in its window, padding left out. Weights are 1.
+PositionLists WindowLists(const PoolWindow& window);
+// Weights are 1 / the window's length, with the padding that lies in the padded
+// input (`include_pad`) or without.
+PositionLists AverageLists(const PoolWindow& window, bool include_pad);
+// PyTorch's adaptive windows: [floor(o * in / out), ceil((o + 1) * in / out)).
+PositionLists AdaptiveLists(int64_t in, int64_t out);
+// Upsampling. `scale` is input positions per output position: in / out, or 1 /
+// the scale_factor that was given; not used where corners are aligned. Nearest
+// positions are computed in f32, as in PyTorch, so that they are the same ones.
+PositionLists NearestLists(int64_t in, int64_t out, double scale);
+PositionLists LinearLists(int64_t in, int64_t out, double scale,
+                          bool align_corners);
+
+// By spatial axis. Value type.
+struct PoolLists {
+  // Requires: 1 to 3 axes. Those in front that are missing have one position.
+  static PoolLists Of(std::vector<PositionLists> axes);
+
+  std::array<PositionLists, 3> axes;
+  PoolLists Transposed() const;
+  int64_t in() const;   // product of the extents
+  int64_t out() const;  // product of the counts
+  // Returns the entries of all results: what a plane's pooling adds up.
+  double taps() const;
+  // Returns the bytes of memory.
+  int64_t bytes() const;
+};
+
+// One pooling. blocks.spatial is lists.in(); the result has lists.out().
+// Requires: blocks.spatial < 2^31.
+struct Pooling {
+  ChannelBlocks blocks;
+  const PoolLists* lists;
+};
+
+// y[o] = sum of weight * x[i] over the entries of o; weights of axes multiply.
+// Average pooling and upsampling; with Transposed() lists, and the result's
+// shape in `blocks`, their gradients.
+void PoolWeighted(const Pooling& pooling, const void* x, void* y, RunParts run);
+
+// y[o] = the largest x[i], the first one of equals; NaN is larger than
+// anything, the last one wins. An empty window gives -Inf. `chosen` (null: not
+// wanted) has an int32 for each element of y: the position in the input's
+// image, -1 of an empty window.
+void PoolMax(const Pooling& pooling, const void* x, void* y, int32_t* chosen,
+             RunParts run);
+
+// dx[i] = sum of dy[o] over the outputs that have chosen i. `blocks` is the
+// forward's, `transposed` its lists' Transposed().
+struct PoolMaxBackward {
+  const PoolLists* transposed;
+  const int32_t* chosen;
+  const void* dy;
+  void* dx;
+};
+void PoolMaxGradient(const ChannelBlocks& blocks,
+                     const PoolMaxBackward& tensors, RunParts run);
+
+}  // namespace convgrad

@@ -1,0 +1,186 @@
+#include "backends/onednn/convolutions/onednn_f16_depthwise_steps.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "backends/kernels/copies/element_convert.h"
+#include "backends/onednn/library/onednn_threads.h"
+#include "backends/onednn/library/onednn_types.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using Depthwise = std::shared_ptr<const F16Depthwise>;
+
+// Returns `tensor`, or place for it in a layout that F16Depthwise knows.
+Tensor RowMajor(const Tensor& tensor, Program* program) {
+  const TensorDescriptor& descriptor = tensor.descriptor;
+  if (IsRowMajor(descriptor.layout)) return tensor;
+  return program->Allocate(PlainDescriptor(descriptor, descriptor.dtype));
+}
+
+// Does nothing if `to` is `from`.
+void AddMove(const Tensor& from, const Tensor& to, Program* program) {
+  if (from.location != to.location) AddReorder(from, to, program);
+}
+
+Tensor ReadRowMajor(const Tensor& tensor, Program* program) {
+  Tensor row_major = RowMajor(tensor, program);
+  AddMove(tensor, row_major, program);
+  return row_major;
+}
+
+// Kernel, then channels: what F16Depthwise reads and sums.
+TensorDescriptor KernelFirst(const Tensor& weight) {
+  return {DataType::kF32, Layout::kXIO, weight.descriptor.dims};
+}
+
+Tensor ReadKernelFirst(const Tensor& weight, Program* program) {
+  Tensor copy = program->Allocate(KernelFirst(weight));
+  AddReorder(weight, copy, program);
+  return copy;
+}
+
+F16Depthwise::Operand Read(const StepContext& context, const Tensor& tensor) {
+  return {context.Read(tensor.location), tensor.descriptor.layout};
+}
+
+F16Depthwise::Result Write(const StepContext& context, const Tensor& tensor) {
+  const TensorDescriptor& descriptor = tensor.descriptor;
+  return {context.Write(tensor.location), descriptor.layout, descriptor.dtype};
+}
+
+const float* ReadFloats(const StepContext& context, const Tensor& tensor) {
+  return static_cast<const float*>(context.Read(tensor.location));
+}
+
+void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
+                Program* program) {
+  const Tensor weight = ReadKernelFirst(pass.weight, program);
+  const Tensor data = ReadRowMajor(pass.data, program);
+  const Tensor out = RowMajor(pass.out, program);
+  const int64_t items = depthwise->forward_items();
+  const int64_t own_bytes = depthwise->scratch_bytes();
+  const Location scratch =
+      program->Allocate(PartCount(program->threads(), items, 1) * own_bytes);
+  const auto run = [=, bias = pass.bias](const StepContext& context) {
+    const F16Depthwise::ForwardTensors all = {
+        .data = Read(context, data),
+        .weight = ReadFloats(context, weight),
+        .bias = bias ? ReadFloats(context, *bias) : nullptr,
+        .out = Write(context, out)};
+    auto* own = static_cast<std::byte*>(context.Write(scratch));
+    ParallelFor(context.threads(), items, 1,
+                [&](int part, int64_t begin, int64_t end) {
+                  depthwise->Forward(all, own + part * own_bytes, begin, end);
+                });
+  };
+  program->Add({.is_compute = true, .reads = {data.location}, .function = run});
+  AddMove(out, pass.out, program);
+}
+
+// Where the backward passes find their tensors. What a pass needs that isn't
+// asked for is absent.
+struct BackwardPlaces {
+  Tensor grad;
+  std::optional<Tensor> weight, grad_data;  // for the data's gradient
+  std::optional<Tensor> data, sums;         // for the weight's; sums by part
+  Location scratch;
+  int parts;
+};
+
+void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
+                 const StepContext& context) {
+  F16Depthwise::BackwardTensors all;
+  all.grad = Read(context, at.grad);
+  if (at.grad_data) {
+    all.weight = ReadFloats(context, *at.weight);
+    all.grad_data = Write(context, *at.grad_data);
+  }
+  if (at.sums) {
+    all.data = Read(context, *at.data);
+    all.sums = static_cast<float*>(context.Write(at.sums->location));
+  }
+  auto* own = static_cast<std::byte*>(context.Write(at.scratch));
+  const int64_t count = depthwise.sum_count();
+  ParallelFor(context.threads(), depthwise.backward_items(), 1,
+              [&](int part, int64_t begin, int64_t end) {
+                F16Depthwise::BackwardTensors mine = all;
+                if (at.sums) {
+                  mine.sums += part * count;
+                  std::fill_n(mine.sums, count, 0.0f);
+                }
+                depthwise.Backward(mine, own + part * depthwise.scratch_bytes(),
+                                   begin, end);
+              });
+  if (!at.sums) return;
+  for (int part = 1; part < at.parts; ++part) {
+    const float* more = all.sums + part * count;
+    for (int64_t i = 0; i < count; ++i) all.sums[i] += more[i];
+  }
+}
+
+// Appends the conversion of a bias's gradient from the f32 at `sums`.
+void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
+  program->Add({}, [=](const StepContext& context) {
+    ConvertRun(DataType::kF32, context.Read(sums), bias.descriptor.dtype,
+               context.Write(bias.location), ElementCount(bias.descriptor));
+  });
+}
+
+// A pass that isn't asked for is null.
+void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
+                 const PlacedPass* weight_pass, Program* program) {
+  BackwardPlaces at;
+  at.grad = ReadRowMajor((data_pass ? data_pass : weight_pass)->out, program);
+  at.parts = PartCount(program->threads(), depthwise->backward_items(), 1);
+  at.scratch = program->Allocate(at.parts * depthwise->scratch_bytes());
+  std::vector<Location> reads = {at.grad.location};
+  if (data_pass != nullptr) {
+    at.weight = ReadKernelFirst(data_pass->weight, program);
+    at.grad_data = RowMajor(data_pass->data, program);
+  }
+  if (weight_pass != nullptr) {
+    at.data = ReadRowMajor(weight_pass->data, program);
+    reads.push_back(at.data->location);
+    const auto bytes = static_cast<int64_t>(sizeof(float));
+    at.sums =
+        Tensor{KernelFirst(weight_pass->weight),
+               program->Allocate(at.parts * depthwise->sum_count() * bytes)};
+  }
+  program->Add({.is_compute = true,
+                .reads = std::move(reads),
+                .function = [=](const StepContext& context) {
+                  RunBackward(*depthwise, at, context);
+                }});
+  if (data_pass != nullptr) AddMove(*at.grad_data, data_pass->data, program);
+  if (weight_pass == nullptr) return;
+  AddMove(*at.sums, weight_pass->weight, program);
+  if (!weight_pass->bias) return;
+  AddConversion(at.sums->location.At(*ByteSize(at.sums->descriptor)),
+                *weight_pass->bias, program);
+}
+
+}  // namespace
+
+void AddF16Depthwise(const F16Depthwise& depthwise,
+                     absl::Span<const PlacedPass> passes, Program* program) {
+  const auto shared = std::make_shared<const F16Depthwise>(depthwise);
+  const auto find = [&](Pass pass) {
+    const auto found =
+        std::find_if(passes.begin(), passes.end(),
+                     [&](const PlacedPass& p) { return p.pass == pass; });
+    return found == passes.end() ? nullptr : &*found;
+  };
+  if (const PlacedPass* forward = find(Pass::kForward)) {
+    AddForward(shared, *forward, program);
+    return;
+  }
+  AddBackward(shared, find(Pass::kBackwardData), find(Pass::kBackwardWeight),
+              program);
+}
+
+}  // namespace convgrad::onednn

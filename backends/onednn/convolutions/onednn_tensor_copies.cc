@@ -1,0 +1,184 @@
+#include "backends/onednn/convolutions/onednn_tensor_copies.h"
+
+#include <memory>
+#include <utility>
+
+#include "backends/onednn/library/onednn_threads.h"
+#include "backends/onednn/library/onednn_types.h"
+
+namespace convgrad::onednn {
+
+using dnnl::memory;
+
+Tensor TensorCopies::Plain(const Tensor& tensor, DataType dtype) {
+  if (IsPlain(tensor.descriptor, dtype)) return tensor;
+  for (const auto& [source, plain] : plains_) {
+    if (source == tensor.location && plain.descriptor.dtype == dtype) {
+      return plain;
+    }
+  }
+  Tensor plain = {PlainDescriptor(tensor.descriptor, dtype), {}};
+  plain.location = AllocateCopy(tensor, PhysicalLayoutOf(plain.descriptor),
+                                dtype, *ByteSize(plain.descriptor));
+  AddReorder(tensor, plain, &program_);
+  plains_.emplace_back(tensor.location, plain);
+  return plain;
+}
+
+Tensor TensorCopies::RowMajor(const Tensor& tensor) {
+  for (const auto& [source, plain] : plains_) {
+    if (source == tensor.location) return plain;
+  }
+  return Plain(tensor, tensor.descriptor.dtype);
+}
+
+Location TensorCopies::AllocateCopy(const Tensor& tensor,
+                                    const PhysicalLayout& layout,
+                                    DataType dtype, int64_t bytes) {
+  const auto operand = static_cast<Operand>(tensor.location.index);
+  if (tensor.location.area == Location::Area::kOperand &&
+      !program_.HasGather(operand)) {
+    auto gather =
+        ScatteredReorder::Make(PhysicalLayoutOf(tensor.descriptor),
+                               tensor.descriptor.dtype, layout, dtype);
+    if (gather && gather->destination_bytes() == bytes) {
+      return program_.AllocateGathered(operand, *std::move(gather));
+    }
+  }
+  return program_.Allocate(bytes);
+}
+
+Location TensorCopies::ReadWeight(const LoweredTensor& weight,
+                                  const memory::desc& wanted) {
+  const Tensor& tensor = weight.tensor();
+  const auto prepare = [this](int64_t bytes) {
+    return program_.AllocatePreparedWeight(bytes);
+  };
+  Tensor plain = {PlainDescriptor(tensor.descriptor, DtypeOf(wanted)),
+                  tensor.location};
+  if (plain.descriptor != tensor.descriptor) {
+    const int64_t bytes = *ByteSize(plain.descriptor);
+    plain.location = weight.SeenIn(plain).desc == wanted
+                         ? prepare(bytes)
+                         : program_.Allocate(bytes);
+    AddReorder(tensor, plain, &program_,
+               Location{Location::Area::kPreparedWeight});
+  }
+  const LibraryTensor seen = weight.SeenIn(plain);
+  if (seen.desc == wanted) return seen.location;
+  const Location prepared = prepare(static_cast<int64_t>(wanted.get_size()));
+  AddReorder(seen, {wanted, prepared}, &program_);
+  return prepared;
+}
+
+Location TensorCopies::Read(const LoweredTensor& tensor,
+                            const memory::desc& wanted) {
+  if (tensor.role() == Role::kWeight) return ReadWeight(tensor, wanted);
+  const Location& caller = tensor.tensor().location;
+  for (const auto& [source, made] : copies_) {
+    if (source == caller && made.desc == wanted) return made.location;
+  }
+  const auto known = tensor.KnownLayout(wanted);
+  const bool is_ours =
+      known && tensor.PrefersOurReorder(wanted) && !tensor.IsMadePlain(wanted);
+  const DataType dtype = DtypeOf(wanted);
+  const Tensor source =
+      is_ours ? tensor.tensor() : Plain(tensor.tensor(), dtype);
+  LibraryTensor seen;
+  if (!is_ours) {
+    seen = tensor.SeenIn(source);
+    if (seen.desc == wanted) return seen.location;
+  }
+  const auto bytes = static_cast<int64_t>(wanted.get_size());
+  const Location location = known && !tensor.crops()
+                                ? AllocateCopy(source, *known, dtype, bytes)
+                                : program_.Allocate(bytes);
+  if (is_ours) {
+    AddRead(tensor, {*known, dtype, location});
+  } else {
+    AddReorder(seen, {wanted, location}, &program_);
+  }
+  copies_.push_back({caller, {wanted, location}});
+  return location;
+}
+
+Location TensorCopies::Write(const LoweredTensor& tensor,
+                             const memory::desc& wanted,
+                             std::function<void()>* finish) {
+  const Tensor& result = tensor.tensor();
+  const DataType dtype = DtypeOf(wanted);
+  const auto allocate = [&] {
+    return program_.Allocate(static_cast<int64_t>(wanted.get_size()));
+  };
+  if (tensor.PrefersOurReorder(wanted)) {
+    if (const auto known = tensor.KnownLayout(wanted)) {
+      const Location written = allocate();
+      *finish = [=, this] { AddWrite({*known, dtype, written}, tensor); };
+      return written;
+    }
+  }
+  const bool is_plain = IsPlain(result.descriptor, dtype);
+  const Tensor plain =
+      is_plain ? result
+               : program_.Allocate(PlainDescriptor(result.descriptor, dtype));
+  if (tensor.crops()) AddZero(plain, &program_);
+  const LibraryTensor seen = tensor.SeenIn(plain);
+  const Location written = wanted == seen.desc ? seen.location : allocate();
+  *finish = [=, this] {
+    if (wanted != seen.desc) AddReorder({wanted, written}, seen, &program_);
+    if (tensor.role() == Role::kWeight &&
+        tensor.lowering().has_dead_inner_taps()) {
+      AddZeroDeadTaps(tensor.lowering(), plain, &program_);
+    }
+    if (!is_plain) AddReorder(plain, tensor.tensor(), &program_);
+  };
+  return written;
+}
+
+void TensorCopies::AddRead(const LoweredTensor& tensor, const Elements& to) {
+  const auto gather = tensor.Gather();
+  if (gather == nullptr) {
+    AddReorder(tensor.Part(), to, &program_);
+    return;
+  }
+  const Tensor dense = program_.Allocate(tensor.DensePart());
+  const Location whole = tensor.tensor().location, part = dense.location;
+  program_.Add({whole}, [=](const StepContext& at) {
+    ParallelFor(at.threads(), gather->planes(), 1,
+                [&](int, int64_t begin, int64_t end) {
+                  gather->Gather(at.Read(whole), at.Write(part), begin, end);
+                });
+  });
+  AddReorder(ElementsOf(dense), to, &program_);
+}
+
+void TensorCopies::AddWrite(Elements from, const LoweredTensor& tensor) {
+  if (const auto gather = tensor.Gather()) {
+    const Tensor dense = program_.Allocate(tensor.DensePart());
+    const Location whole = tensor.tensor().location, part = dense.location;
+    AddReorder(from, ElementsOf(dense), &program_);
+    program_.Add({}, [=](const StepContext& at) {
+      ParallelFor(at.threads(), gather->planes(), 1,
+                  [&](int, int64_t begin, int64_t end) {
+                    gather->Spread(at.Read(part), at.Write(whole), begin, end);
+                  });
+    });
+    return;
+  }
+  Elements to = tensor.Part();
+  if (tensor.HasStepsOnly()) {
+    // Between the elements of the view lie axes of their own, of zeros but for
+    // the first step.
+    const Dims& steps = tensor.lowering().data_steps();
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const int64_t stride = to.layout.axes[i + 2].stride / steps[i];
+      from.layout.axes.push_back({1, stride});
+      to.layout.axes.push_back({1, stride, 0, 0, 0, steps[i]});
+    }
+  } else if (tensor.crops()) {
+    AddZero(tensor.tensor(), &program_);
+  }
+  AddReorder(from, to, &program_);
+}
+
+}  // namespace convgrad::onednn

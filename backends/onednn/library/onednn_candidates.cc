@@ -1,0 +1,178 @@
+#include "backends/onednn/library/onednn_candidates.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/match.h"
+#include "backends/onednn/library/onednn_cost_model.h"
+#include "backends/onednn/library/onednn_pass_desc.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using dnnl::memory;
+
+ConvDescs DescsFor(const PassSpec& spec, Format format) {
+  ConvDescs descs;
+  descs.data = FormatDesc(ActivationDims(spec.data), spec.data.dtype, format);
+  descs.out = FormatDesc(ActivationDims(spec.out), spec.out.dtype, format);
+  descs.weight =
+      memory::desc(WeightDimsOf(spec.problem), TypeOf(spec.weight.dtype),
+                   memory::format_tag::any);
+  if (spec.bias) {
+    descs.bias = memory::desc({spec.problem.out_channels}, TypeOf(*spec.bias),
+                              memory::format_tag::any);
+  }
+  return descs;
+}
+
+// The forward that a backward must name: same shapes, operands' dtype.
+ConvDescs ForwardDescsFor(const PassSpec& spec, Format format) {
+  PassSpec forward = spec;
+  forward.data.dtype = forward.weight.dtype = forward.out.dtype =
+      spec.operand_dtype;
+  forward.bias.reset();
+  return DescsFor(forward, format);
+}
+
+memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
+                          int arg) {
+  return primitive_desc.query_md(dnnl::query::exec_arg_md, arg);
+}
+
+// Implementations that are wrong for a class of problems (see the gotchas in
+// backends/README.md).
+
+// oneDNN 3.2.0's bf16 backward-weight in channels last reads out of bounds and
+// gives wrong values if dilated with channels per group that don't fill its
+// vectors.
+bool ReadsOutOfBounds(const PassSpec& spec, Format format,
+                      absl::string_view implementation) {
+  if (spec.pass != Pass::kBackwardWeight || format != Format::kNXC ||
+      spec.operand_dtype != DataType::kBF16 ||
+      !absl::StrContains(implementation, "jit_bf16")) {
+    return false;
+  }
+  const ConvProblem& problem = spec.problem;
+  const bool dilated =
+      std::any_of(problem.axes.begin(), problem.axes.end(),
+                  [](const SpatialAxis& axis) { return axis.dilation > 1; });
+  return dilated && (LaneShare(problem.in_channels / problem.groups) < 1 ||
+                     LaneShare(problem.out_channels / problem.groups) < 1);
+}
+
+Candidate DescribeCandidate(const PassSpec& spec, Format format,
+                            dnnl::primitive_desc_base primitive_desc) {
+  const PassArguments args = ArgumentsOf(spec.pass);
+  Candidate candidate;
+  candidate.format = format;
+  candidate.data = ArgumentDesc(primitive_desc, args.data);
+  candidate.weight = ArgumentDesc(primitive_desc, args.weight);
+  candidate.out = ArgumentDesc(primitive_desc, args.out);
+  if (spec.bias) candidate.bias = ArgumentDesc(primitive_desc, args.bias);
+  candidate.scratchpad = ArgumentDesc(primitive_desc, DNNL_ARG_SCRATCHPAD);
+  candidate.implementation = primitive_desc.impl_info_str();
+  candidate.primitive_desc = std::move(primitive_desc);
+  candidate.predicted_seconds = PredictSeconds(spec, candidate);
+  return candidate;
+}
+
+// Whether Inf or NaN in one operand reaches sums that don't contain it. The
+// library's bf16 instructions take channels in pairs: of an odd number of them
+// per group, the last one is paired with its neighbour in memory, times 0. That
+// neighbour is another group's channel or another position's, unless channels
+// are padded with zeros. Depthwise kernels take none in pairs.
+bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
+  if (spec.operand_dtype != DataType::kBF16 ||
+      spec.pass == Pass::kBackwardWeight ||
+      absl::StrContains(candidate.implementation, "dw")) {
+    return false;
+  }
+  const bool is_forward = spec.pass == Pass::kForward;
+  const int64_t groups = spec.problem.groups;
+  const int64_t channels =
+      is_forward ? spec.problem.in_channels : spec.problem.out_channels;
+  const memory::desc& summed = is_forward ? candidate.data : candidate.out;
+  const bool is_padded = groups == 1 && summed.get_padded_dims()[1] % 2 == 0;
+  return channels / groups % 2 == 1 && !is_padded;
+}
+
+}  // namespace
+
+bool WritesBeyondScratch(const ConvProblem& problem,
+                         absl::string_view implementation) {
+  constexpr int64_t kLanes = 8;
+  const bool strided =
+      std::any_of(problem.axes.begin(), problem.axes.end(),
+                  [](const SpatialAxis& axis) { return axis.stride > 1; });
+  return strided && problem.in_channels / problem.groups % kLanes != 0 &&
+         absl::StrContains(implementation, "jit_1x1") &&
+         !absl::StrContains(implementation, "avx512");
+}
+
+PassArguments ArgumentsOf(Pass pass) {
+  switch (pass) {
+    case Pass::kForward:
+      return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+    case Pass::kBackwardData:
+      return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST,
+              DNNL_ARG_BIAS};
+    case Pass::kBackwardWeight:
+      break;
+  }
+  return {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST,
+          DNNL_ARG_DIFF_BIAS};
+}
+
+PassSpec InF32(PassSpec spec) {
+  const auto convert = [](StridedView* view, bool* is_copied) {
+    *is_copied |= view->dtype != DataType::kF32;
+    view->dtype = DataType::kF32;
+  };
+  convert(&spec.data, &spec.copies_data);
+  convert(&spec.out, &spec.copies_out);
+  spec.weight.dtype = spec.operand_dtype = DataType::kF32;
+  return spec;
+}
+
+absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
+                                                       Format format) {
+  std::optional<Candidate> candidate;
+  RETURN_IF_ERROR(Guard("planning", [&] {
+    // The first choice or none: the formats are alternatives enough.
+    dnnl::primitive_desc_base primitive_desc = MakePassDesc(
+        spec.pass, spec.problem, DescsFor(spec, format),
+        ForwardDescsFor(spec, format), [](absl::string_view) { return false; });
+    if (!primitive_desc) return;
+    const char* const implementation = primitive_desc.impl_info_str();
+    if (ReadsOutOfBounds(spec, format, implementation) ||
+        (format == Format::kNXC &&
+         WritesBeyondScratch(spec.problem, implementation))) {
+      return;
+    }
+    candidate = DescribeCandidate(spec, format, std::move(primitive_desc));
+    if (MixesNeighbours(spec, *candidate)) candidate.reset();
+  }));
+  return candidate;
+}
+
+absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {
+  std::vector<Candidate> candidates;
+  for (Format format : {Format::kAny, Format::kNXC, Format::kNCX}) {
+    ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
+                     MakeCandidate(spec, format));
+    if (candidate) candidates.push_back(*std::move(candidate));
+  }
+  const auto is_plain_loop = [](const Candidate& candidate) {
+    return absl::StartsWith(candidate.implementation, "ref");
+  };
+  if (spec.operand_dtype != DataType::kF32 ||
+      !std::all_of(candidates.begin(), candidates.end(), is_plain_loop)) {
+    candidates.erase(
+        std::remove_if(candidates.begin(), candidates.end(), is_plain_loop),
+        candidates.end());
+  }
+  return candidates;
+}
+
+}  // namespace convgrad::onednn

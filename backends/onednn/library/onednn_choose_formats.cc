@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_cost_model.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// No valid operation comes to this: every pass has plain loops in f32, and of
+// f32's ways none but a pointwise kernel in channels last is ever left out.
+absl::Status NoImplementation(const PassSpec& spec) {
+  return MakeError(
+      absl::StatusCode::kInternal,
+      {Reason::kInternal, "oneDNN planning",
+       absl::StrCat("no implementation of ", NameOf(spec.pass), " ",
+                    ToString(spec.problem), " in ", NameOf(spec.operand_dtype)),
+       "one in f32"});
+}
+
+// What one pass may be computed in: the preferred format alone, if there is
+// one. Has the pass computed in f32 where the library has no way as it is.
+absl::StatusOr<std::vector<Candidate>> Eligible(
+    const FormatPreference& preference, PassSpec* spec) {
+  ASSIGN_OR_RETURN(std::vector<Candidate> candidates, ListCandidates(*spec));
+  if (candidates.empty() && spec->operand_dtype != DataType::kF32) {
+    *spec = InF32(std::move(*spec));
+    ASSIGN_OR_RETURN(candidates, ListCandidates(*spec));
+  }
+  if (candidates.empty()) return NoImplementation(*spec);
+  const std::optional<Format> preferred = preference(*spec);
+  for (Candidate& candidate : candidates) {
+    if (candidate.format == preferred) {
+      return std::vector<Candidate>{std::move(candidate)};
+    }
+  }
+  return candidates;
+}
+
+const dnnl::memory::desc& SharedDesc(const PassSpec& spec,
+                                     const Candidate& candidate) {
+  return spec.shared == Shared::kData ? candidate.data : candidate.out;
+}
+
+// Of a second pass after the first.
+double SavedSeconds(const PassSpec& spec, const Candidate& first,
+                    const Candidate& second) {
+  return SharedDesc(spec, first) == SharedDesc(spec, second)
+             ? PredictSharedSeconds(spec, second)
+             : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
+    std::vector<PassSpec> specs, const FormatPreference& preference) {
+  std::vector<std::vector<Candidate>> eligible;
+  std::vector<ChosenPass> chosen;
+  for (PassSpec& spec : specs) {
+    ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
+                     Eligible(preference, &spec));
+    const Format format =
+        std::min_element(candidates.begin(), candidates.end(),
+                         [](const Candidate& a, const Candidate& b) {
+                           return a.predicted_seconds < b.predicted_seconds;
+                         })
+            ->format;
+    eligible.push_back(std::move(candidates));
+    chosen.push_back({std::move(spec), format});
+  }
+  if (chosen.size() != 2 || chosen[0].spec.shared == Shared::kNothing) {
+    return chosen;
+  }
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const Candidate& first : eligible[0]) {
+    for (const Candidate& second : eligible[1]) {
+      const double seconds = first.predicted_seconds +
+                             second.predicted_seconds -
+                             SavedSeconds(chosen[1].spec, first, second);
+      if (seconds >= fastest) continue;
+      fastest = seconds;
+      chosen[0].format = first.format;
+      chosen[1].format = second.format;
+    }
+  }
+  return chosen;
+}
+
+}  // namespace convgrad::onednn

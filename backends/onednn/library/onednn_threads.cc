@@ -1,0 +1,69 @@
+#include "backends/onednn/library/onednn_threads.h"
+
+#include <algorithm>
+
+#include "backends/core/thread_order.h"
+
+// The two libgomp entry points used here. Declared, not included: clang has no
+// omp.h of libgomp, and with -fopenmp it would bring a second runtime.
+// GOMP_parallel is what g++ emits for "omp parallel"
+// (gcc.gnu.org/onlinedocs/libgomp, "Implementing PARALLEL construct").
+// NOLINTBEGIN(readability-identifier-naming): names of libgomp's
+extern "C" {
+void omp_set_num_threads(int threads);
+int omp_get_thread_num();
+int omp_get_num_threads();
+void GOMP_parallel(void (*body)(void*), void* data, unsigned threads,
+                   unsigned flags);
+}
+// NOLINTEND(readability-identifier-naming)
+
+namespace convgrad::onednn {
+namespace {
+
+struct Loop {
+  int64_t count;
+  int64_t part_size;
+  absl::FunctionRef<void(int, int64_t, int64_t)> body;
+};
+
+void RunParts(void* data) {
+  HandedOver(data);
+  const auto& loop = *static_cast<const Loop*>(data);
+  // The runtime may give fewer threads than asked for; the parts stay.
+  for (int part = omp_get_thread_num();; part += omp_get_num_threads()) {
+    const int64_t begin = part * loop.part_size;
+    if (begin >= loop.count) break;
+    loop.body(part, begin, std::min(begin + loop.part_size, loop.count));
+  }
+  HandedOver(data);
+}
+
+int64_t PartSize(int threads, int64_t count, int64_t grain) {
+  return std::max(grain, (count + threads - 1) / threads);
+}
+
+}  // namespace
+
+void UseThreads(int threads) { omp_set_num_threads(threads); }
+
+int PartCount(int threads, int64_t count, int64_t grain) {
+  const int64_t size = PartSize(threads, count, grain);
+  return static_cast<int>((count + size - 1) / size);
+}
+
+void ParallelFor(int threads, int64_t count, int64_t grain,
+                 absl::FunctionRef<void(int, int64_t, int64_t)> body) {
+  if (count <= 0) return;
+  if (PartCount(threads, count, grain) == 1) {
+    body(0, 0, count);
+    return;
+  }
+  Loop loop{count, PartSize(threads, count, grain), body};
+  // Always the whole team: libgomp makes threads anew when the size changes.
+  HandedOver(&loop);
+  GOMP_parallel(&RunParts, &loop, static_cast<unsigned>(threads), 0);
+  HandedOver(&loop);
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,323 @@
+#include "backends/onednn/networks/schedule/network_builder.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backends/kernels/operators/pointwise.h"
+
+namespace convgrad::onednn {
+namespace {
+
+TensorDescriptor RowMajorF32(const Dims& dims) {
+  TensorDescriptor descriptor;
+  descriptor.dims = dims;
+  return descriptor;
+}
+
+int64_t BytesOf(const ProgramParameter& parameter) {
+  return *ByteSize(ParameterDescriptor(parameter));
+}
+
+}  // namespace
+
+NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
+                               const NetworkOptions& options, bool everything,
+                               Schedule schedule)
+    : operation_(operation),
+      options_(options),
+      part_(operation.request().part),
+      everything_(everything),
+      schedule_(std::move(schedule)) {
+  size_t next = FirstParameterOperand();
+  for (const ProgramParameter& parameter : program().parameters) {
+    parameters_[parameter.name] =
+        schedule_.AddBuffer({BytesOf(parameter), Area::kOperand, next++});
+  }
+  for (const ProgramStep& step : program().steps) {
+    for (const std::string& operand : step.operands) ++uses_[operand];
+  }
+  PlaceResults();
+}
+
+size_t NetworkBuilder::FirstParameterOperand() const {
+  return part_ == ProgramPart::kBackward
+             ? 1 + operation_.request().output_gradients.size()
+             : program().inputs.size();
+}
+
+BufferId NetworkBuilder::ResultBuffer(bool exists, int64_t bytes,
+                                      size_t* next) {
+  const BufferId buffer =
+      exists ? schedule_.AddBuffer({bytes, Area::kResult, (*next)++})
+             : schedule_.AddBuffer(bytes);
+  if (exists || everything_) wanted_.push_back(buffer);
+  return buffer;
+}
+
+// In the order of the table in program_operation.h.
+void NetworkBuilder::PlaceResults() {
+  const ProgramRequest& request = operation_.request();
+  const bool has_forward = part_ != ProgramPart::kBackward;
+  const bool has_gradients =
+      part_ == ProgramPart::kBackward || part_ == ProgramPart::kTrain;
+  size_t next = 0;
+  for (const std::string& name : request.fetched) {
+    if (!has_forward) continue;
+    const int64_t bytes = *ByteSize(RowMajorF32(shapes().dims.at(name)));
+    fetched_.push_back(ResultBuffer(true, bytes, &next));
+  }
+  for (const size_t index : UpdatedStatistics(program())) {
+    const ProgramParameter& parameter = program().parameters[index];
+    statistics_[parameter.name] =
+        ResultBuffer(has_forward, BytesOf(parameter), &next);
+  }
+  if (part_ == ProgramPart::kForward) return;
+  // Buffers for all of them, so that a forward's buffers have the same numbers
+  // whatever is wanted of the backward.
+  for (size_t i = 0; i < program().inputs.size(); ++i) {
+    const bool is_wanted = has_gradients && request.input_gradients[i];
+    const BufferId result = ResultBuffer(
+        is_wanted, *ByteSize(RowMajorF32(request.inputs[i].dims)), &next);
+    if (program().inputs[i].is_index || !(is_wanted || everything_)) continue;
+    input_gradient_results_[program().inputs[i].name] = result;
+  }
+  for (const ProgramParameter& parameter : program().parameters) {
+    const bool is_wanted =
+        has_gradients && request.parameter_gradients && parameter.trainable;
+    const BufferId result = ResultBuffer(is_wanted, BytesOf(parameter), &next);
+    if (!parameter.trainable || !(is_wanted || everything_)) continue;
+    parameter_gradient_results_[parameter.name] = result;
+  }
+}
+
+NetworkTensor NetworkBuilder::Like(const std::string& name) const {
+  const Dims& dims = shapes().dims.at(name);
+  const DataType dtype = dims.empty() ? DataType::kF32 : this->dtype();
+  return {dims, BlocksOf(dims, dtype, options_.block), kNoBuffer};
+}
+
+NetworkTensor NetworkBuilder::AddValue(const std::string& name) {
+  return AddValue(name, schedule_.AddBuffer(Like(name).blocks.bytes()));
+}
+
+NetworkTensor NetworkBuilder::AddValue(const std::string& name,
+                                       BufferId buffer) {
+  NetworkTensor tensor = Like(name);
+  tensor.buffer = buffer;
+  return values_[name] = tensor;
+}
+
+NetworkTensor NetworkBuilder::Value(const std::string& name) {
+  const auto found = values_.find(name);
+  if (found != values_.end()) return found->second;
+  const TensorDescriptor& descriptor = *InputDescriptor(name);
+  const NetworkTensor like = Like(name);
+  if (LiesAlike(descriptor, like)) return AddValue(name, InputBuffer(name));
+  NetworkTensor tensor = AddValue(name);
+  // From the caller's bytes, even where a copy of them is kept for a backward.
+  AddImport(schedule_.AddBuffer(
+                {*ByteSize(descriptor), Area::kOperand, InputIndex(name)}),
+            descriptor, tensor, &schedule_);
+  return tensor;
+}
+
+const TensorDescriptor* NetworkBuilder::InputDescriptor(
+    const std::string& name) const {
+  const size_t index = InputIndex(name);
+  return index < program().inputs.size() ? &operation_.request().inputs[index]
+                                         : nullptr;
+}
+
+size_t NetworkBuilder::InputIndex(const std::string& name) const {
+  size_t index = 0;
+  while (index < program().inputs.size() &&
+         program().inputs[index].name != name) {
+    ++index;
+  }
+  return index;
+}
+
+BufferId NetworkBuilder::InputBuffer(const std::string& name) {
+  const auto found = inputs_.find(name);
+  if (found != inputs_.end()) return found->second;
+  const size_t index = InputIndex(name);
+  const int64_t bytes = *ByteSize(operation_.request().inputs[index]);
+  BufferId buffer = schedule_.AddBuffer({bytes, Area::kOperand, index});
+  const bool has_tape =
+      part_ == ProgramPart::kForwardTape || part_ == ProgramPart::kBackward;
+  if (has_tape) {
+    const BufferId kept = schedule_.AddBuffer(bytes);
+    AddCopy(buffer, kept, bytes, &schedule_);
+    buffer = kept;
+  }
+  return inputs_[name] = buffer;
+}
+
+BufferId NetworkBuilder::Parameter(const std::string& name) {
+  return name.empty() ? kNoBuffer : parameters_.at(name);
+}
+
+BufferId NetworkBuilder::Randomness() {
+  const size_t index = program().inputs.size() + program().parameters.size();
+  return schedule_.AddBuffer({2 * sizeof(int64_t), Area::kOperand, index});
+}
+
+BufferId NetworkBuilder::NewStatistic(const std::string& name) {
+  return parameters_[name] = statistics_.at(name);
+}
+
+BufferId NetworkBuilder::NewGradient(const std::string& value) {
+  const BufferId buffer = schedule_.AddBuffer(Like(value).blocks.bytes());
+  AddGradient(value, buffer);
+  return buffer;
+}
+
+void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer) {
+  gradients_[value].push_back(buffer);
+}
+
+BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
+  const auto result = parameter_gradient_results_.find(name);
+  const bool is_result =
+      result != parameter_gradient_results_.end() && uses_.at(name) == 1;
+  const BufferId buffer =
+      is_result ? result->second
+                : schedule_.AddBuffer(BytesOf(*FindParameter(program(), name)));
+  parameter_gradients_[name].push_back(buffer);
+  return buffer;
+}
+
+void NetworkBuilder::SumInto(BufferId sum, const std::vector<BufferId>& addends,
+                             const ChannelBlocks& blocks) {
+  if (addends.size() == 1) {
+    AddCopy(addends[0], sum, blocks.bytes(), &schedule_);
+    return;
+  }
+  for (size_t i = 1; i < addends.size(); ++i) {
+    const BufferId first = i == 1 ? addends[0] : sum;
+    const BufferId second = addends[i];
+    schedule_.Add(
+        {.kind = "gradient sum",
+         .reads = {first, second},
+         .writes = {sum},
+         .function = [=](const RunContext& context) {
+           Add(blocks, {},
+               {context.At(first), context.At(second), context.At(sum)},
+               [&](int64_t count, auto part) {
+                 context.ForParts(count, part);
+               });
+         }});
+  }
+}
+
+BufferId NetworkBuilder::GradientOf(const std::string& value) {
+  std::vector<BufferId>& addends = gradients_[value];
+  if (addends.empty()) return kNoBuffer;
+  if (addends.size() > 1) {
+    const ChannelBlocks blocks = Like(value).blocks;
+    const BufferId sum = schedule_.AddBuffer(blocks.bytes());
+    SumInto(sum, addends, blocks);
+    addends = {sum};
+  }
+  return addends[0];
+}
+
+std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
+    const std::string& value) {
+  const std::vector<BufferId>& addends = gradients_[value];
+  if (addends.size() == 2) return {addends[0], addends[1]};
+  return {GradientOf(value), kNoBuffer};
+}
+
+void NetworkBuilder::FetchValues() {
+  const std::vector<std::string>& names = operation_.request().fetched;
+  for (size_t i = 0; i < fetched_.size(); ++i) {
+    AddExport(Value(names[i]), fetched_[i],
+              RowMajorF32(shapes().dims.at(names[i])), &schedule_);
+  }
+}
+
+void NetworkBuilder::SeedGradient(const std::string& output,
+                                  BufferId gradient) {
+  NetworkTensor tensor = Like(output);
+  const TensorDescriptor descriptor = RowMajorF32(tensor.dims);
+  if (!LiesAlike(descriptor, tensor)) {
+    tensor.buffer = schedule_.AddBuffer(tensor.blocks.bytes());
+    AddImport(gradient, descriptor, tensor, &schedule_);
+    gradient = tensor.buffer;
+  }
+  AddGradient(output, gradient);
+}
+
+void NetworkBuilder::BeginBackward() {
+  const auto bytes_of = [&](const std::string& name) {
+    return *ByteSize(RowMajorF32(shapes().dims.at(name)));
+  };
+  if (everything_) {
+    for (const std::string& name : program().outputs) {
+      SeedGradient(name, schedule_.AddBuffer(bytes_of(name)));
+    }
+    return;
+  }
+  if (part_ == ProgramPart::kTrain) {
+    const BufferId one = schedule_.AddBuffer(sizeof(float));
+    schedule_.Add({.kind = "loss",
+                   .writes = {one},
+                   .function = [one](const RunContext& context) {
+                     *context.Write<float>(one) = 1;
+                   }});
+    AddGradient(program().outputs[0], one);
+    return;
+  }
+  const auto& names = operation_.request().output_gradients;
+  for (size_t i = 0; i < names.size(); ++i) {
+    SeedGradient(names[i], schedule_.AddBuffer(
+                               {bytes_of(names[i]), Area::kOperand, 1 + i}));
+  }
+}
+
+void NetworkBuilder::EndBackward() {
+  const auto zero = [&](BufferId buffer) {
+    const int64_t bytes = schedule_.buffers()[buffer].bytes;
+    schedule_.Add({.kind = "gradient sum",
+                   .writes = {buffer},
+                   .function = [=](const RunContext& context) {
+                     std::memset(context.At(buffer), 0, bytes);
+                   }});
+  };
+  for (const auto& [name, result] : input_gradient_results_) {
+    NetworkTensor gradient = Like(name);
+    gradient.buffer = GradientOf(name);
+    if (gradient.buffer == kNoBuffer) {
+      zero(result);
+    } else {
+      AddExport(gradient, result, RowMajorF32(gradient.dims), &schedule_);
+    }
+  }
+  for (const auto& [name, result] : parameter_gradient_results_) {
+    const std::vector<BufferId>& addends = parameter_gradients_[name];
+    if (addends.empty()) {
+      zero(result);
+    } else if (addends[0] != result) {
+      const int64_t count =
+          schedule_.buffers()[result].bytes / int64_t{sizeof(float)};
+      SumInto(result, addends, {1, count, 1, count, DataType::kF32});
+    }
+  }
+}
+
+std::vector<bool> NetworkBuilder::Wanted() const {
+  std::vector<bool> wanted(schedule_.buffers().size());
+  for (const BufferId buffer : wanted_) wanted[buffer] = true;
+  return wanted;
+}
+
+std::vector<bool> NetworkBuilder::LastingParameters() const {
+  std::vector<bool> is_lasting(schedule_.buffers().size());
+  for (const auto& [name, buffer] : parameters_) {
+    is_lasting[buffer] = !statistics_.contains(name);
+  }
+  return is_lasting;
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,199 @@
+#include "backends/onednn/networks/schedule/network_groups.h"
+
+#include <algorithm>
+#include <map>
+
+namespace convgrad::onednn {
+namespace {
+
+// Who uses each value, by index into the program's steps.
+class Uses {
+ public:
+  explicit Uses(const convgrad::Program& program) : program_(program) {
+    for (size_t i = 0; i < program.steps.size(); ++i) {
+      for (const std::string& operand : program.steps[i].operands) {
+        users_[operand].push_back(i);
+      }
+    }
+    for (const std::string& output : program.outputs) {
+      users_[output].push_back(GroupSteps::kNone);
+    }
+  }
+
+  // Returns the last step before `step` that is a convolution, and whose result
+  // only `step` uses, once; kNone if there is none.
+  size_t OnlyConvolutionFor(size_t step) const {
+    for (size_t i = step; i-- > 0;) {
+      if (OnlyUserOf(i) == step && program_.steps[i].op == Operator::kConv) {
+        return i;
+      }
+    }
+    return GroupSteps::kNone;
+  }
+
+  // Returns the only step that uses the result of `step`, if it is a `op`.
+  size_t OnlyUser(size_t step, Operator op) const {
+    const size_t user = OnlyUserOf(step);
+    const bool fits =
+        user != GroupSteps::kNone && program_.steps[user].op == op;
+    return fits ? user : GroupSteps::kNone;
+  }
+
+ private:
+  size_t OnlyUserOf(size_t step) const {
+    const auto found = users_.find(program_.steps[step].result);
+    return found == users_.end() || found->second.size() != 1
+               ? GroupSteps::kNone
+               : found->second[0];
+  }
+
+  const convgrad::Program& program_;
+  std::map<std::string, std::vector<size_t>> users_;
+};
+
+bool IsRunningNorm(const ProgramStep& step) {
+  return step.op == Operator::kBatchNorm && !BoolAttribute(step, "training");
+}
+
+GroupSteps GroupOf(const convgrad::Program& program,
+                   const ProgramShapes& shapes, const Uses& uses,
+                   const std::vector<bool>& is_taken, size_t first) {
+  GroupSteps group = {first};
+  const Operator op = program.steps[first].op;
+  if (op == Operator::kBatchNorm) {
+    const size_t add = uses.OnlyUser(first, Operator::kAdd);
+    const bool fuses = add != GroupSteps::kNone && !is_taken[add] &&
+                       HasEqualShapes(program.steps[add], shapes);
+    if (fuses) group.add = add;
+  }
+  const bool may_end_in_relu =
+      op == Operator::kBatchNorm ||
+      (op == Operator::kAdd && HasEqualShapes(program.steps[first], shapes));
+  if (may_end_in_relu) {
+    group.activation = uses.OnlyUser(group.last(), Operator::kRelu);
+  }
+  const bool may_end_in_relu6 =
+      op == Operator::kBatchNorm && group.last() == first;
+  if (may_end_in_relu6) {
+    group.activation = uses.OnlyUser(first, Operator::kRelu6);
+  }
+  return group;
+}
+
+std::vector<GroupSteps> EachByItself(const convgrad::Program& program) {
+  std::vector<GroupSteps> groups(program.steps.size());
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].first = i;
+  return groups;
+}
+
+bool TakesConvolution(const ProgramStep& first, const ProgramShapes& shapes) {
+  return IsRunningNorm(first) || first.op == Operator::kRelu ||
+         first.op == Operator::kRelu6 ||
+         (first.op == Operator::kAdd && HasEqualShapes(first, shapes));
+}
+
+// Joins the convolutions with the groups that follow them.
+void JoinConvolutions(const convgrad::Program& program,
+                      const ProgramShapes& shapes, const Uses& uses,
+                      std::vector<GroupSteps>* groups) {
+  std::vector<bool> is_taken(program.steps.size());
+  for (GroupSteps& group : *groups) {
+    if (!TakesConvolution(program.steps[group.first], shapes)) continue;
+    group.convolution = uses.OnlyConvolutionFor(group.first);
+    if (group.convolution != GroupSteps::kNone) {
+      is_taken[group.convolution] = true;
+    }
+  }
+  groups->erase(std::remove_if(groups->begin(), groups->end(),
+                               [&](const GroupSteps& group) {
+                                 return is_taken[group.first];
+                               }),
+                groups->end());
+}
+
+}  // namespace
+
+bool HasEqualShapes(const ProgramStep& step, const ProgramShapes& shapes) {
+  return shapes.dims.at(step.operands[0]) == shapes.dims.at(step.operands[1]);
+}
+
+std::vector<size_t> GroupSteps::members() const {
+  std::vector<size_t> all;
+  for (const size_t member : {convolution, first, add, activation}) {
+    if (member != kNone) all.push_back(member);
+  }
+  return all;
+}
+
+Fusion FusionOf(const ProgramRequest& request) {
+  if (!request.fuse) return Fusion::kNone;
+  return request.part == ProgramPart::kForward ? Fusion::kOfInference
+                                               : Fusion::kOfTraining;
+}
+
+std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
+                                   const ProgramShapes& shapes, Fusion fusion) {
+  if (fusion == Fusion::kNone) return EachByItself(program);
+  const Uses uses(program);
+  std::vector<bool> is_taken(program.steps.size());
+  std::vector<GroupSteps> groups;
+  // From the last step on, so that of two batch_norms before an add the later
+  // one takes it: what the earlier one writes is there by then. A batch_norm
+  // comes before what it takes, so no step is met before its group is known,
+  // but an add or an activation that a batch_norm further up will take.
+  std::vector<size_t> batch_norms_first;
+  for (size_t i = program.steps.size(); i-- > 0;) {
+    if (program.steps[i].op == Operator::kBatchNorm) {
+      batch_norms_first.push_back(i);
+    }
+  }
+  for (size_t i = program.steps.size(); i-- > 0;) {
+    if (program.steps[i].op == Operator::kAdd) batch_norms_first.push_back(i);
+  }
+  for (size_t i = program.steps.size(); i-- > 0;) {
+    batch_norms_first.push_back(i);
+  }
+  for (const size_t i : batch_norms_first) {
+    if (is_taken[i]) continue;
+    const GroupSteps group = GroupOf(program, shapes, uses, is_taken, i);
+    for (const size_t member : {group.first, group.add, group.activation}) {
+      if (member != GroupSteps::kNone) is_taken[member] = true;
+    }
+    groups.push_back(group);
+  }
+  std::sort(groups.begin(), groups.end(),
+            [](const GroupSteps& a, const GroupSteps& b) {
+              return a.last() < b.last();
+            });
+  if (fusion == Fusion::kOfInference) {
+    JoinConvolutions(program, shapes, uses, &groups);
+  }
+  return groups;
+}
+
+std::vector<std::vector<std::string>> NamesOf(
+    const convgrad::Program& program, const std::vector<GroupSteps>& groups) {
+  std::vector<std::vector<std::string>> names;
+  for (const GroupSteps& group : groups) {
+    std::vector<std::string>& results = names.emplace_back();
+    for (const size_t member : group.members()) {
+      results.push_back(program.steps[member].result);
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> HiddenValues(const convgrad::Program& program,
+                                      const ProgramShapes& shapes,
+                                      Fusion fusion) {
+  std::vector<std::string> hidden;
+  for (const GroupSteps& group : FindGroups(program, shapes, fusion)) {
+    for (const size_t member : group.members()) {
+      if (member == group.last()) continue;
+      hidden.push_back(program.steps[member].result);
+    }
+  }
+  return hidden;
+}
+
+}  // namespace convgrad::onednn

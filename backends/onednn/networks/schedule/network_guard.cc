@@ -1,0 +1,80 @@
+#include "backends/onednn/networks/schedule/network_guard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "backends/kernels/operators/nonfinite.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// Appends a step that writes whether `holds` to an I32, which is returned.
+BufferId AddCondition(std::vector<BufferId> reads,
+                      std::function<bool(const RunContext&)> holds,
+                      Schedule* schedule) {
+  const BufferId condition = schedule->AddBuffer(sizeof(int32_t));
+  schedule->Add({.kind = "fusion checks",
+                 .reads = std::move(reads),
+                 .writes = {condition},
+                 .function = [=](const RunContext& context) {
+                   *context.Write<int32_t>(condition) = holds(context) ? 1 : 0;
+                 }});
+  return condition;
+}
+
+}  // namespace
+
+BufferId AddFiniteCheck(BufferId values, Schedule* schedule) {
+  const int64_t count =
+      schedule->buffers()[values].bytes / int64_t{sizeof(float)};
+  return AddCondition(
+      {values},
+      [=](const RunContext& context) {
+        return CountNonfinite(DataType::kF32, context.At(values), count) > 0;
+      },
+      schedule);
+}
+
+BufferId AddRangeCheck(BufferId range, Schedule* schedule) {
+  // The range knows nothing of rounding. Sums of many elements are off by far
+  // less than a factor of 4, and bf16 may make each of a thousand steps' values
+  // and weights larger by a 256th.
+  constexpr double kMost = std::numeric_limits<float>::max() * 0x1p-20;
+  return AddCondition(
+      {range},
+      [=](const RunContext& context) {
+        const bool is_safe = *context.Read<double>(range) < kMost;
+        return !is_safe;
+      },
+      schedule);
+}
+
+BufferId AddAnyOf(const std::vector<BufferId>& conditions, Schedule* schedule) {
+  return AddCondition(
+      conditions,
+      [=](const RunContext& context) {
+        return std::any_of(conditions.begin(), conditions.end(),
+                           [&](BufferId condition) {
+                             return *context.Read<int32_t>(condition) != 0;
+                           });
+      },
+      schedule);
+}
+
+bool AreSafeFactors(absl::Span<const float> scales,
+                    absl::Span<const float> shifts) {
+  constexpr float kLeast = 0x1p-40F, kMost = 0x1p40F;
+  return std::all_of(scales.begin(), scales.end(),
+                     [](float scale) {
+                       const float magnitude = std::abs(scale);
+                       return scale == 0 ||
+                              (magnitude >= kLeast && magnitude <= kMost);
+                     }) &&
+         std::all_of(shifts.begin(), shifts.end(),
+                     [](float shift) { return std::isfinite(shift); });
+}
+
+}  // namespace convgrad::onednn

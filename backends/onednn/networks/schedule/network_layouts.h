@@ -1,0 +1,84 @@
+// How a network's activations lie between its steps, and the steps that bring
+// tensors of the caller there and back.
+#pragma once
+
+#include <cstdint>
+
+#include "backends/core/physical_layout.h"
+#include "backends/core/tensor_descriptor.h"
+#include "backends/kernels/operators/channel_blocks.h"
+#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace convgrad::onednn {
+
+// Instead of the channels per block.
+inline constexpr int64_t kChannelsLast = 0;
+
+// What has no more channels than this is never in blocks, which would be mostly
+// padding: images, and what becomes of them before the first convolution.
+inline constexpr int64_t kFewChannels = 4;
+
+// An activation as a plan has it. Of rank 2 it is rows of channels; a scalar is
+// one channel.
+struct NetworkTensor {
+  Dims dims;
+  ChannelBlocks blocks;
+  BufferId buffer = kNoBuffer;
+};
+
+// Returns how an activation of these dims lies. `block` is 8, 16 or
+// kChannelsLast.
+ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, int64_t block);
+
+// Returns the same for the library, and for our Reorder. Requires: rank >= 2.
+dnnl::memory::desc DescOf(const NetworkTensor& tensor);
+PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor);
+
+// Appends steps that bring `from`, a row-major tensor of the caller or for it,
+// to `to.buffer`, or the other way around.
+void AddImport(BufferId from, const TensorDescriptor& descriptor,
+               const NetworkTensor& to, Schedule* schedule);
+void AddExport(const NetworkTensor& from, BufferId to,
+               const TensorDescriptor& descriptor, Schedule* schedule);
+// Whether the bytes are the same in both.
+bool LiesAlike(const TensorDescriptor& descriptor, const NetworkTensor& tensor);
+
+// Returns the tensor if it has that dtype, else one that a step makes of it in
+// the same layout.
+NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,
+                        Schedule* schedule);
+// Returns where a step that computes in `dtype` writes what AddConversion then
+// makes `result`: that itself if it has the dtype.
+NetworkTensor ComputedIn(DataType dtype, NetworkTensor result,
+                         Schedule* schedule);
+// Appends the conversion of a tensor to another one of the same layout, if it
+// isn't the same one.
+void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
+                   Schedule* schedule);
+// Returns f32 weights, row-major, rounded to what `dtype` can hold.
+BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
+                        Schedule* schedule);
+
+// Returns `buffer` if both layouts are equal, else a new one that a step of the
+// library's fills with the same elements.
+BufferId Reordered(BufferId buffer, const dnnl::memory::desc& from,
+                   const dnnl::memory::desc& to, Schedule* schedule);
+// What each element is multiplied with by the way.
+struct ReorderScales {
+  BufferId scales;  // f32
+  int64_t count;
+  // Bit i: there is one for each index of dim i.
+  int mask;
+};
+// Appends the library's step that brings `from` to `to`; null scales are ones.
+void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
+                       BufferId to, const dnnl::memory::desc& to_desc,
+                       Schedule* schedule,
+                       const ReorderScales* scales = nullptr);
+// Whether a step of this kind only changes layouts and dtypes.
+bool IsLayoutKind(absl::string_view kind);
+// Appends a copy of bytes.
+void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule);
+
+}  // namespace convgrad::onednn

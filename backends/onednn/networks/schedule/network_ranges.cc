@@ -1,0 +1,230 @@
+#include "backends/onednn/networks/schedule/network_ranges.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "backends/kernels/operators/magnitude.h"
+
+namespace convgrad::onednn {
+namespace {
+
+constexpr absl::string_view kKind = "fusion checks";
+
+// Appends a step that computes a range of others.
+BufferId AddRange(std::vector<BufferId> reads,
+                  std::function<double(const RunContext&)> range,
+                  NetworkBuilder* builder) {
+  const BufferId result = builder->schedule().AddBuffer(sizeof(double));
+  builder->schedule().Add({.kind = kKind,
+                           .reads = std::move(reads),
+                           .writes = {result},
+                           .function = [=](const RunContext& context) {
+                             *context.Write<double>(result) = range(context);
+                           }});
+  return result;
+}
+
+BufferId AddConstant(double value, NetworkBuilder* builder) {
+  return AddRange(
+      {}, [=](const RunContext&) { return value; }, builder);
+}
+
+// Rows of f32, one behind the other.
+struct Rows {
+  BufferId buffer;
+  int64_t count;
+  int64_t length;
+};
+
+// Appends what finds the largest of the rows' sums of magnitudes, or the
+// largest magnitude if they have one element each.
+BufferId AddLargestSum(const Rows& rows, NetworkBuilder* builder) {
+  const BufferId sums =
+      builder->schedule().AddBuffer(rows.count * int64_t{sizeof(float)});
+  const BufferId result = builder->schedule().AddBuffer(sizeof(double));
+  builder->schedule().Add(
+      {.kind = kKind,
+       .reads = {rows.buffer},
+       .writes = {result, sums},
+       .function = [=](const RunContext& context) {
+         auto* sum = context.Write<float>(sums);
+         const auto* elements = context.Read<float>(rows.buffer);
+         const auto sum_row = [&](int64_t row) {
+           sum[row] = SumOfMagnitudes({elements + row * rows.length,
+                                       static_cast<size_t>(rows.length)});
+         };
+         // Waking the team takes as long as summing so many.
+         constexpr int64_t kSmall = 1 << 16;
+         if (rows.count * rows.length > kSmall) {
+           context.ForParts(rows.count, sum_row);
+         } else {
+           for (int64_t row = 0; row < rows.count; ++row) sum_row(row);
+         }
+         *context.Write<double>(result) =
+             LargestMagnitude({sum, static_cast<size_t>(rows.count)});
+       }});
+  return result;
+}
+
+// Not below 1, so that products with it bound what they are made of.
+BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
+  const TensorDescriptor& input = *builder->InputDescriptor(name);
+  if (input.dtype == DataType::kU8) return AddConstant(255, builder);
+  if (input.dtype != DataType::kF32) return kNoBuffer;
+  const BufferId values = builder->InputBuffer(name);
+  const int64_t count = *ByteSize(input) / int64_t{sizeof(float)};
+  const int64_t parts = MagnitudeParts(count);
+  const BufferId largest =
+      builder->schedule().AddBuffer(parts * int64_t{sizeof(float)});
+  const BufferId result = builder->schedule().AddBuffer(sizeof(double));
+  builder->schedule().Add(
+      {.kind = kKind,
+       .reads = {values},
+       .writes = {result, largest},
+       .function = [=](const RunContext& context) {
+         const float magnitude = LargestMagnitude(
+             {context.Read<float>(values), static_cast<size_t>(count)},
+             [&](int64_t n, auto part) { context.ForParts(n, part); },
+             context.Write<float>(largest));
+         *context.Write<double>(result) = std::max(magnitude, 1.0F);
+       }});
+  return result;
+}
+
+BufferId ConvolutionRange(const ProgramStep& step, NetworkBuilder* builder) {
+  const BufferId x = RangeOf(step.operands[0], builder);
+  if (x == kNoBuffer) return kNoBuffer;
+  const Dims& weight = builder->shapes().dims.at(step.operands[1]);
+  int64_t length = 1;
+  for (size_t i = 1; i < weight.size(); ++i) length *= weight[i];
+  const BufferId sum = AddLargestSum(
+      {builder->Parameter(step.operands[1]), weight[0], length}, builder);
+  const std::string bias = OperandAt(step, 2);
+  std::vector<BufferId> reads = {x, sum};
+  BufferId shift = kNoBuffer;
+  if (!bias.empty()) {
+    shift = AddLargestSum({builder->Parameter(bias), weight[0], 1}, builder);
+    reads.push_back(shift);
+  }
+  return AddRange(
+      reads,
+      [=](const RunContext& context) {
+        const double more =
+            shift == kNoBuffer ? 0 : *context.Read<double>(shift);
+        return *context.Read<double>(sum) * *context.Read<double>(x) + more;
+      },
+      builder);
+}
+
+// Of running statistics.
+BufferId NormRange(const ProgramStep& step, NetworkBuilder* builder) {
+  const BufferId x = RangeOf(step.operands[0], builder);
+  if (x == kNoBuffer) return kNoBuffer;
+  const int64_t channels = builder->shapes().dims.at(step.operands[0])[1];
+  std::vector<BufferId> parameters, reads = {x};
+  for (size_t operand = 1; operand <= 4; ++operand) {
+    parameters.push_back(builder->Parameter(OperandAt(step, operand)));
+    if (parameters.back() != kNoBuffer) reads.push_back(parameters.back());
+  }
+  const double epsilon = FloatAttribute(step, "eps");
+  return AddRange(
+      reads,
+      [=](const RunContext& context) {
+        const auto at = [&](size_t i, int64_t c, double otherwise) -> double {
+          return parameters[i] == kNoBuffer
+                     ? otherwise
+                     : context.Read<float>(parameters[i])[c];
+        };
+        double largest = 1;
+        for (int64_t c = 0; c < channels; ++c) {
+          const double scale = at(0, c, 1) / std::sqrt(at(3, c, 1) + epsilon);
+          // Its scale times the operand, too, is within the range.
+          const double range = std::abs(scale) * (*context.Read<double>(x) +
+                                                  std::abs(at(2, c, 0))) +
+                               std::abs(at(1, c, 0));
+          largest = range <= largest ? largest : range;
+          if (std::isnan(range)) return range;
+        }
+        return largest;
+      },
+      builder);
+}
+
+// Of the sum of the operands' ranges, or of the largest.
+BufferId CombinedRange(const ProgramStep& step, bool is_sum,
+                       NetworkBuilder* builder) {
+  std::vector<BufferId> ranges;
+  for (const std::string& operand : step.operands) {
+    if (FindParameter(builder->operation().program(), operand) != nullptr) {
+      return kNoBuffer;
+    }
+    ranges.push_back(RangeOf(operand, builder));
+    if (ranges.back() == kNoBuffer) return kNoBuffer;
+  }
+  return AddRange(
+      ranges,
+      [=](const RunContext& context) {
+        double range = 0;
+        for (const BufferId buffer : ranges) {
+          const double more = *context.Read<double>(buffer);
+          if (std::isnan(more)) return more;
+          range = is_sum ? range + more : std::max(range, more);
+        }
+        return range;
+      },
+      builder);
+}
+
+BufferId ResultRange(const ProgramStep& step, NetworkBuilder* builder) {
+  switch (step.op) {
+    case Operator::kConv:
+      return ConvolutionRange(step, builder);
+    case Operator::kBatchNorm:
+      return BoolAttribute(step, "training") ? kNoBuffer
+                                             : NormRange(step, builder);
+    case Operator::kRelu6:
+      return AddConstant(6, builder);
+    case Operator::kAdd:
+      return CombinedRange(step, true, builder);
+    case Operator::kConcat:
+      return CombinedRange(step, false, builder);
+    case Operator::kAvgPool:
+      // A divisor of its own may make a mean larger than what it is of.
+      return HasAttribute(step, "divisor_override")
+                 ? kNoBuffer
+                 : RangeOf(step.operands[0], builder);
+    case Operator::kDropout:
+      return BoolAttribute(step, "training")
+                 ? kNoBuffer
+                 : RangeOf(step.operands[0], builder);
+    case Operator::kRelu:
+    case Operator::kMaxPool:
+    case Operator::kAdaptiveAvgPool:
+    case Operator::kFlatten:
+    case Operator::kUpsample:
+      return RangeOf(step.operands[0], builder);
+    default:
+      return kNoBuffer;
+  }
+}
+
+}  // namespace
+
+BufferId RangeOf(const std::string& name, NetworkBuilder* builder) {
+  const auto found = builder->ranges().find(name);
+  if (found != builder->ranges().end()) return found->second;
+  BufferId range = kNoBuffer;
+  if (builder->InputDescriptor(name) != nullptr) {
+    range = InputRange(name, builder);
+  } else {
+    for (const ProgramStep& step : builder->operation().program().steps) {
+      if (step.result == name) range = ResultRange(step, builder);
+    }
+  }
+  return builder->ranges()[name] = range;
+}
+
+}  // namespace convgrad::onednn

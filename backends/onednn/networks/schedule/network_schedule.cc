@@ -1,0 +1,56 @@
+#include "backends/onednn/networks/schedule/network_schedule.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "backends/onednn/library/onednn_threads.h"
+
+namespace convgrad::onednn {
+
+void RunContext::ForParts(int64_t count,
+                          absl::FunctionRef<void(int64_t)> part) const {
+  ParallelFor(threads_, count, 1, [&](int, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) part(i);
+  });
+}
+
+BufferId Schedule::AddBuffer(const NetworkBuffer& buffer) {
+  buffers_.push_back(buffer);
+  return static_cast<BufferId>(buffers_.size()) - 1;
+}
+
+void Schedule::RunOnlyIf(BufferId flag, size_t begin) {
+  for (size_t i = begin; i < steps_.size(); ++i) {
+    steps_[i].only_if = flag;
+    steps_[i].reads.push_back(flag);
+  }
+}
+
+void Schedule::Insert(std::multimap<size_t, NetworkStep> steps) {
+  std::vector<NetworkStep> all;
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const auto [begin, end] = steps.equal_range(i);
+    for (auto step = begin; step != end; ++step) {
+      all.push_back(std::move(step->second));
+    }
+    all.push_back(std::move(steps_[i]));
+  }
+  steps_ = std::move(all);
+}
+
+void Schedule::KeepOnly(size_t begin, size_t end, std::vector<bool> needed) {
+  std::vector<NetworkStep> kept;
+  for (size_t i = end; i-- > begin;) {
+    NetworkStep& step = steps_[i];
+    const bool is_needed =
+        std::any_of(step.writes.begin(), step.writes.end(),
+                    [&](BufferId buffer) { return needed[buffer]; });
+    if (!is_needed) continue;
+    for (const BufferId buffer : step.reads) needed[buffer] = true;
+    kept.push_back(std::move(step));
+  }
+  std::reverse(kept.begin(), kept.end());
+  steps_ = std::move(kept);
+}
+
+}  // namespace convgrad::onednn

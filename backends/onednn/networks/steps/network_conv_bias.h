@@ -1,0 +1,16 @@
+// What a convolution's bias needs beside the library's passes.
+#pragma once
+
+#include "backends/onednn/networks/schedule/network_layouts.h"
+#include "backends/onednn/networks/schedule/network_schedule.h"
+
+namespace convgrad::onednn {
+
+// Append what adds a bias, f32, to `result`, as a transposed convolution needs
+// it; and what sums its gradient over the channels of `dy`, in double, where
+// the library's sums are in f32.
+void AddBias(BufferId bias, const NetworkTensor& result, Schedule* schedule);
+void AddBiasGradient(const NetworkTensor& dy, BufferId gradient,
+                     Schedule* schedule);
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,283 @@
+#include "backends/proof/program_families.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/logical_tensor.h"
+#include "backends/core/status.h"
+#include "backends/proof/proof_data.h"
+
+namespace convgrad {
+namespace {
+
+// A program whose step `y` has the operator. `target` has the dims of y, which
+// is held against it by a mean squared error; empty: the step is a loss itself.
+struct Row {
+  const char* name;
+  Operator op;
+  std::vector<Dims> inputs;
+  Dims target;
+  const char* text;
+};
+
+constexpr char kInputX[] = "input x\n";
+
+// 19 and 35 channels: whole vectors of 16 and a rest.
+const std::vector<Row>& Rows() {
+  static const auto* const kRows = new std::vector<Row>{
+      {"conv",
+       Operator::kConv,
+       {{2, 19, 7, 6}},
+       {2, 35, 7, 6},
+       "parameter w [35, 19, 3, 3]\nparameter b [35]\n"
+       "y = conv(x, w, b, padding=1)\n"},
+      {"conv depthwise",
+       Operator::kConv,
+       {{2, 32, 7, 6}},
+       {2, 32, 7, 6},
+       "parameter w [32, 1, 3, 3]\ny = conv(x, w, groups=32, padding=1)\n"},
+      {"conv_transpose",
+       Operator::kConvTranspose,
+       {{2, 19, 4, 5}},
+       {2, 16, 8, 10},
+       "parameter w [19, 16, 3, 3]\nparameter b [16]\n"
+       "y = conv_transpose(x, w, b, output_padding=1, padding=1, stride=2)\n"},
+      {"linear",
+       Operator::kLinear,
+       {{6, 37}},
+       {6, 21},
+       "parameter w [21, 37]\nparameter b [21]\ny = linear(x, w, b)\n"},
+      {"batch_norm training",
+       Operator::kBatchNorm,
+       {{3, 19, 5, 4}},
+       {3, 19, 5, 4},
+       "parameter gamma [19]\nparameter beta [19]\n"
+       "parameter mean [19] fixed\nparameter var [19] fixed\n"
+       "parameter count [] i64 fixed\n"
+       "y = batch_norm(x, gamma, beta, mean, var, count, training=true)\n"},
+      {"batch_norm",
+       Operator::kBatchNorm,
+       {{3, 19, 5, 4}},
+       {3, 19, 5, 4},
+       "parameter gamma [19]\nparameter beta [19]\n"
+       "parameter mean [19] fixed\nparameter var [19] fixed\n"
+       "y = batch_norm(x, gamma, beta, mean, var)\n"},
+      {"max_pool",
+       Operator::kMaxPool,
+       {{2, 19, 7, 9}},
+       {2, 19, 4, 5},
+       "y = max_pool(x, kernel_size=3, padding=1, stride=2)\n"},
+      {"avg_pool",
+       Operator::kAvgPool,
+       {{2, 19, 7, 9}},
+       {2, 19, 4, 5},
+       "y = avg_pool(x, kernel_size=3, padding=1, stride=2)\n"},
+      {"adaptive_avg_pool",
+       Operator::kAdaptiveAvgPool,
+       {{2, 19, 7, 9}},
+       {2, 19, 3, 4},
+       "y = adaptive_avg_pool(x, output_size=[3, 4])\n"},
+      {"relu",
+       Operator::kRelu,
+       {{2, 19, 3, 5}},
+       {2, 19, 3, 5},
+       "y = relu(x)\n"},
+      {"relu6",
+       Operator::kRelu6,
+       {{2, 19, 3, 5}},
+       {2, 19, 3, 5},
+       "y = relu6(x)\n"},
+      {"leaky_relu",
+       Operator::kLeakyRelu,
+       {{2, 19, 3, 5}},
+       {2, 19, 3, 5},
+       "y = leaky_relu(x, negative_slope=0.125)\n"},
+      {"sigmoid",
+       Operator::kSigmoid,
+       {{2, 19, 3, 5}},
+       {2, 19, 3, 5},
+       "y = sigmoid(x)\n"},
+      {"silu",
+       Operator::kSilu,
+       {{2, 19, 3, 5}},
+       {2, 19, 3, 5},
+       "y = silu(x)\n"},
+      {"add",
+       Operator::kAdd,
+       {{2, 19, 3, 5}, {2, 19, 3, 5}},
+       {2, 19, 3, 5},
+       "input z\ny = add(x, z)\n"},
+      {"mul",
+       Operator::kMul,
+       {{2, 19, 3, 5}, {2, 19, 1, 1}},
+       {2, 19, 3, 5},
+       "input z\ny = mul(x, z)\n"},
+      {"concat",
+       Operator::kConcat,
+       {{2, 19, 3, 5}, {2, 16, 3, 5}},
+       {2, 35, 3, 5},
+       "input z\ny = concat(x, z)\n"},
+      {"flatten",
+       Operator::kFlatten,
+       {{2, 19, 3, 5}},
+       {2, 285},
+       "y = flatten(x)\n"},
+      {"upsample nearest",
+       Operator::kUpsample,
+       {{2, 19, 3, 5}},
+       {2, 19, 6, 10},
+       "y = upsample(x, scale_factor=2)\n"},
+      {"upsample bilinear",
+       Operator::kUpsample,
+       {{2, 19, 3, 5}},
+       {2, 19, 6, 10},
+       "y = upsample(x, mode=bilinear, scale_factor=2)\n"},
+      {"normalize",
+       Operator::kNormalize,
+       {{2, 3, 6, 5}},
+       {2, 3, 6, 5},
+       "y = normalize(x, mean=[0.5, 0.25, 0.75], std=[0.5, 0.25, 2.0])\n"},
+      {"dropout",
+       Operator::kDropout,
+       {{3, 19, 5, 5}},
+       {3, 19, 5, 5},
+       "y = dropout(x, p=0.25, training=true)\n"},
+      {"cross_entropy",
+       Operator::kCrossEntropy,
+       {{6, 19}, {6}},
+       {},
+       "input z index\ny = cross_entropy(x, z)\n"},
+      {"mse",
+       Operator::kMse,
+       {{6, 19}, {6, 19}},
+       {},
+       "input z\ny = mse(x, z)\n"},
+  };
+  return *kRows;
+}
+
+ProgramRequest RequestOf(const Row& row, DataType compute_dtype) {
+  std::string text = absl::StrCat(kInputX, row.text);
+  std::vector<Dims> inputs = row.inputs;
+  if (row.target.empty()) {
+    absl::StrAppend(&text, "output y\n");
+  } else {
+    inputs.push_back(row.target);
+    absl::StrAppend(&text, "loss = mse(y, target)\noutput loss\noutput y\n");
+    text = absl::StrCat("input target\n", text);
+    std::rotate(inputs.begin(), inputs.end() - 1, inputs.end());
+  }
+  ProgramRequest request;
+  request.program = std::make_shared<Program>(*ParseProgram(text));
+  request.part = ProgramPart::kTrain;
+  request.compute_dtype = compute_dtype;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_index = request.program->inputs[i].is_index;
+    request.inputs.push_back(
+        {is_index ? DataType::kI64 : DataType::kF32, Layout::kNCX, inputs[i]});
+    request.input_gradients.push_back(!is_index);
+  }
+  return request;
+}
+
+// Returns the names of operands, by position.
+std::vector<std::string> NamesOf(const ProgramOperation& operation) {
+  std::vector<std::string> names;
+  for (const auto& input : operation.program().inputs) {
+    names.push_back(input.name);
+  }
+  for (const auto& parameter : operation.program().parameters) {
+    names.push_back(parameter.name);
+  }
+  if (operation.has_randomness()) names.push_back("randomness");
+  return names;
+}
+
+// Returns quarters of -4 to 4; variances above 0, classes, and counts.
+std::vector<double> ValuesOf(const std::string& name,
+                             const TensorDescriptor& tensor, uint64_t seed) {
+  std::vector<double> values(static_cast<size_t>(ElementCount(tensor)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double integer = IntegerAt(seed, i);
+    values[i] = tensor.dtype == DataType::kI64 || name == "var"
+                    ? std::fabs(integer) + 1
+                    : integer / 4;
+  }
+  return values;
+}
+
+bool AreClose(const TensorDescriptor& tensor, const NanBuffer& got,
+              const NanBuffer& wanted, double tolerance) {
+  const std::vector<double> a = LoadLogical(tensor, got.data());
+  const std::vector<double> b = LoadLogical(tensor, wanted.data());
+  double most = 1e-3;
+  for (double value : b) most = std::max(most, std::fabs(value));
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!(std::fabs(a[i] - b[i]) <= tolerance * most)) return false;
+  }
+  return true;
+}
+
+std::vector<NanBuffer> ResultsOf(const ProgramOperation& operation,
+                                 RunBuffers* buffers) {
+  std::vector<NanBuffer> results;
+  buffers->results.clear();
+  for (const TensorUse& use : operation.ResultUses()) {
+    results.emplace_back(*ByteSize(*use.tensor));
+    buffers->results.push_back(results.back().data());
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<ProgramFamily> ProgramFamilies() {
+  std::vector<ProgramFamily> families;
+  for (const Row& row : Rows()) {
+    for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+      families.push_back(
+          {row.name, row.op, *ProgramOperation::Make(RequestOf(row, dtype))});
+    }
+  }
+  return families;
+}
+
+std::string FamilyOf(Operator op, DataType compute_dtype) {
+  return absl::StrCat(NameOf(compute_dtype), " ", NameOf(op), " of networks");
+}
+
+absl::StatusOr<bool> AgreesWithReference(const ProgramOperation& operation,
+                                         const Plan& plan,
+                                         const Backend& reference) {
+  const TensorUses uses = operation.OperandUses();
+  const std::vector<std::string> names = NamesOf(operation);
+  std::vector<NanBuffer> operands;
+  RunBuffers buffers(uses.size());
+  for (size_t i = 0; i < uses.size(); ++i) {
+    const TensorDescriptor& tensor = *uses[i].tensor;
+    operands.emplace_back(*ByteSize(tensor));
+    StoreLogical(tensor, ValuesOf(names[i], tensor, i), operands[i].data());
+    buffers.operands[i] = operands[i].data();
+  }
+  const std::vector<NanBuffer> wanted = ResultsOf(operation, &buffers);
+  ASSIGN_OR_RETURN(const auto exact, reference.MakePlan(operation, {}));
+  const NanBuffer exact_scratch(exact->scratch_bytes());
+  buffers.scratch = exact_scratch.span();
+  RETURN_IF_ERROR(exact->Run(buffers).status());
+  const std::vector<NanBuffer> got = ResultsOf(operation, &buffers);
+  const NanBuffer scratch(plan.scratch_bytes());
+  buffers.scratch = scratch.span();
+  if (!plan.Run(buffers).ok()) return false;
+  const double tolerance =
+      operation.dtype() == DataType::kF32 ? 1e-4 : 1.0 / 16;
+  const TensorUses results = operation.ResultUses();
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!AreClose(*results[i].tensor, got[i], wanted[i], tolerance)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace convgrad

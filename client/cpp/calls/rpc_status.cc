@@ -1,0 +1,106 @@
+#include "client/cpp/calls/rpc_status.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "convgrad/v1/error.pb.h"
+#include "proto/call_metadata.h"
+
+namespace convgrad {
+namespace {
+
+constexpr char kPushbackPayload[] = "convgrad/retry-pushback-ms";
+
+// Returns kInternal for names that this client doesn't know.
+Reason ParseReason(const std::string& name) {
+  for (int i = 0; i < static_cast<int>(Reason::kInternal); ++i) {
+    if (ReasonName(static_cast<Reason>(i)) == name) {
+      return static_cast<Reason>(i);
+    }
+  }
+  return Reason::kInternal;
+}
+
+std::optional<ErrorDetail> DetailOf(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto trailer = trailers.find(kErrorTrailer);
+  if (trailer == trailers.end()) return std::nullopt;
+  v1::ErrorDetail message;
+  if (!message.ParseFromArray(trailer->second.data(),
+                              static_cast<int>(trailer->second.size()))) {
+    return std::nullopt;
+  }
+  return ErrorDetail{ParseReason(message.reason()), message.field(),
+                     message.found(), message.expected()};
+}
+
+struct Advice {
+  const char* said;  // in a message of gRPC 1.51 or OpenSSL 3
+  const char* meant;
+};
+
+// What keeps a client from having a connection at all.
+constexpr Advice kAdvice[] = {
+    {"http1.x server",
+     "the server may speak TLS, which needs a ca, or isn't gRPC"},
+    {"wrong version number", "the server speaks plaintext, which needs no ca"},
+    {"certificate verify failed",
+     "the server's certificate has expired or isn't from an authority in ca"},
+    {"is not in peer certificate",
+     "the server's certificate is for another name: server_name says which is "
+     "expected"},
+    {"Socket closed",
+     "a server that asks for certificates ends connections like this where "
+     "cert is missing, has expired or isn't from its authority; its log says "
+     "which"},
+};
+
+// Returns `message` with what it means, if it tells of no connection.
+std::string Explained(const std::string& message) {
+  if (!absl::StrContains(message, "last error: ")) return message;
+  for (const Advice& advice : kAdvice) {
+    if (!absl::StrContains(message, advice.said)) continue;
+    return absl::StrCat(message, " (", advice.meant, ")");
+  }
+  return message;
+}
+
+}  // namespace
+
+absl::Status FromRpc(const grpc::Status& status,
+                     const grpc::ClientContext& context) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
+                         Explained(status.error_message()));
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto pushback = trailers.find(kPushbackTrailer);
+  if (pushback != trailers.end()) {
+    converted.SetPayload(kPushbackPayload, absl::Cord(absl::string_view(
+                                               pushback->second.data(),
+                                               pushback->second.size())));
+  }
+  const std::optional<ErrorDetail> detail = DetailOf(context);
+  if (!detail) return converted;
+  MakeError(converted.code(), *detail)
+      .ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+        converted.SetPayload(url, payload);
+      });
+  return converted;
+}
+
+std::optional<absl::Duration> PushbackOf(const absl::Status& status) {
+  const auto payload = status.GetPayload(kPushbackPayload);
+  int64_t milliseconds = 0;
+  if (!payload || !absl::SimpleAtoi(std::string(*payload), &milliseconds) ||
+      milliseconds < 0) {
+    return std::nullopt;
+  }
+  return absl::Milliseconds(milliseconds);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,14 @@
+// Prints what `convgrad top` shows.
+#pragma once
+
+#include <string>
+
+#include "client/cpp/command_line/activity/server_activity.h"
+
+namespace convgrad {
+
+// Returns lines of totals, then tables of methods, operations and steps of
+// networks. Leaves out rows whose rate is 0.
+std::string TextOf(const ServerActivity& activity);
+
+}  // namespace convgrad

@@ -1,0 +1,210 @@
+#include "client/cpp/command_line/checks/result_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "backends/core/logical_tensor.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+const LocalTensor& OperandOf(const FinishedCall& call, Operand operand) {
+  return *call.tensors[PositionOf(operand)];
+}
+
+const OperationResult* Find(const OperationReply& reply, Result which) {
+  for (const OperationResult& result : reply.results) {
+    if (result.which == which) return &result;
+  }
+  return nullptr;
+}
+
+// Returns the result's values as they would be with a scale of 1.
+std::vector<double> UnscaledValuesOf(const FinishedCall& call,
+                                     const OperationResult& result) {
+  std::vector<double> values = ValuesOf(result);
+  const double scale = call.operation.result(result.which)->scale;
+  for (double& value : values) value /= scale;
+  return values;
+}
+
+// The convolution alone: no bias, residual or ReLU.
+ConvProblem Plain(ConvProblem problem) {
+  problem.bias.reset();
+  problem.residual = false;
+  problem.relu = false;
+  return problem;
+}
+
+// Returns the settings for a call that only serves a check.
+Settings CheckSettings(Settings settings, std::vector<Result> gradients) {
+  settings.result_dtypes.fill(DataType::kF32);
+  settings.result_layouts.fill(std::nullopt);
+  settings.scales.fill(std::nullopt);
+  settings.gradients = std::move(gradients);
+  // Asked for of the operation, not of the one that checks it.
+  settings.self_check = settings.count_nonfinite = false;
+  return settings;
+}
+
+double LargestRoundoff(const OperationReply& reply) {
+  double largest = UnitRoundoff(DataType::kF32);
+  for (const OperationResult& result : reply.results) {
+    largest = std::max(largest, UnitRoundoff(result.descriptor.dtype));
+  }
+  return largest;
+}
+
+// True if no tensor came from a file.
+bool AllRandom(const Settings& settings) {
+  return settings.operands.empty() &&
+         std::all_of(settings.files.begin(), settings.files.end(),
+                     [](const std::string& file) { return file.empty(); });
+}
+
+BiasSumCheck CheckGradBias(const FinishedCall& call,
+                           const OperationResult& grad_bias,
+                           const std::vector<double>& grad_output) {
+  BiasSumCheck check;
+  double scale = 0;
+  for (double value : UnscaledValuesOf(call, grad_bias)) check.found += value;
+  for (double value : grad_output) {
+    check.expected += value;
+    scale += std::abs(value);
+  }
+  constexpr double kSlack = 1e-6;
+  check.bound = (kSlack + UnitRoundoff(grad_bias.descriptor.dtype)) * scale;
+  return check;
+}
+
+absl::StatusOr<ResultCheck> CheckBackward(const FinishedCall& call,
+                                          const Settings& own, Client* client) {
+  std::vector<double> grad_output =
+      OperandOf(call, Operand::kGradOutput).Values();
+  if (call.operation.problem.relu) {
+    grad_output =
+        MaskByOutput(grad_output, OperandOf(call, Operand::kOutput).Values());
+  }
+  ResultCheck check;
+  if (const OperationResult* bias = Find(call.reply, Result::kGradBias)) {
+    check.grad_bias = CheckGradBias(call, *bias, grad_output);
+  }
+  std::vector<double> input, weight, output, grad_input, grad_weight;
+  AdjointValues values{&input,
+                       &weight,
+                       &grad_output,
+                       &output,
+                       nullptr,
+                       nullptr,
+                       LargestRoundoff(call.reply),
+                       0};
+  if (const OperationResult* result = Find(call.reply, Result::kGradInput)) {
+    grad_input = UnscaledValuesOf(call, *result);
+    values.grad_input = &grad_input;
+  }
+  if (const OperationResult* result = Find(call.reply, Result::kGradWeight)) {
+    grad_weight = UnscaledValuesOf(call, *result);
+    values.grad_weight = &grad_weight;
+  }
+  if (!values.grad_input && !values.grad_weight) return check;
+
+  const ConvProblem plain = Plain(call.operation.problem);
+  const Settings settings = CheckSettings(own, {});
+  ASSIGN_OR_RETURN(const ConvOperation forward,
+                   MakeOperation(Direction::kForward, plain, settings));
+  ASSIGN_OR_RETURN(const PlacedCall placed,
+                   Place(CallFor(forward, call.tensors, settings), settings));
+  ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));
+  input = OperandOf(call, Operand::kInput).Values();
+  weight = OperandOf(call, Operand::kWeight).Values();
+  output = ValuesOf(checking.results[0]);
+  check.adjoint = CheckAdjoint(plain, values);
+  return check;
+}
+
+// Returns, for each output, what bias and residual added before the ReLU.
+std::vector<double> AddedValues(const FinishedCall& call) {
+  const ConvProblem& problem = call.operation.problem;
+  const Dims dims = OutputDims(problem);
+  std::vector<double> added;
+  if (problem.residual) added = OperandOf(call, Operand::kResidual).Values();
+  added.resize(ElementCount({DataType::kF32, Layout::kNCX, dims, 0, 1}), 0);
+  if (!problem.bias) return added;
+  const std::vector<double> bias = OperandOf(call, Operand::kBias).Values();
+  const Dims shape = BroadcastBiasDims(problem, *problem.bias);
+  for (size_t i = 0; i < added.size(); ++i) {
+    int64_t flat = static_cast<int64_t>(i), at = 0, stride = 1;
+    for (size_t axis = dims.size(); axis-- > 0; flat /= dims[axis]) {
+      if (shape[axis] != 1) at += flat % dims[axis] * stride;
+      stride *= shape[axis];
+    }
+    added[i] += bias[at];
+  }
+  return added;
+}
+
+// Sends a random grad_output through the convolution's adjoints.
+absl::StatusOr<ResultCheck> CheckForward(const FinishedCall& call,
+                                         const Settings& own, Client* client) {
+  const ConvProblem plain = Plain(call.operation.problem);
+  const Settings settings =
+      CheckSettings(own, {Result::kGradInput, Result::kGradWeight});
+  ASSIGN_OR_RETURN(const ConvOperation backward,
+                   MakeOperation(Direction::kBackward, plain, settings));
+  std::vector<double> output = UnscaledValuesOf(call, call.reply.results[0]);
+  const int salt = static_cast<int>(Operand::kGradOutput);
+  ASSIGN_OR_RETURN(
+      LocalTensor drawn,
+      RandomTensor(*backward.operand(Operand::kGradOutput), settings, salt));
+  std::vector<double> grad_output = drawn.Values();
+  if (call.operation.problem.relu) {
+    grad_output = MaskByOutput(grad_output, output);
+    StoreLogical(drawn.descriptor, grad_output, drawn.data.data());
+  }
+  double added_scale = 0;
+  const std::vector<double> added = AddedValues(call);
+  for (size_t i = 0; i < output.size(); ++i) {
+    output[i] -= added[i];
+    added_scale += std::abs(grad_output[i] * added[i]);
+  }
+
+  OperationCall backward_call = CallFor(backward, call.tensors, settings);
+  backward_call.operands[PositionOf(Operand::kGradOutput)] = drawn.data.bytes();
+  ASSIGN_OR_RETURN(const PlacedCall placed,
+                   Place(std::move(backward_call), settings));
+  ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));
+  const std::vector<double> input = OperandOf(call, Operand::kInput).Values();
+  const std::vector<double> weight = OperandOf(call, Operand::kWeight).Values();
+  const std::vector<double> grad_input = ValuesOf(checking.results[0]);
+  const std::vector<double> grad_weight = ValuesOf(checking.results[1]);
+  ResultCheck check;
+  check.adjoint = CheckAdjoint(
+      plain, {&input, &weight, &grad_output, &output, &grad_input, &grad_weight,
+              LargestRoundoff(call.reply), AllRandom(own), added_scale});
+  return check;
+}
+
+}  // namespace
+
+bool BiasSumCheck::ok() const { return std::abs(found - expected) <= bound; }
+
+bool ResultCheck::ok() const {
+  return (!grad_bias || grad_bias->ok()) && (!adjoint || adjoint->ok());
+}
+
+absl::Status Verdict(bool ok) {
+  if (ok) return absl::OkStatus();
+  return absl::DataLossError("a check of the results failed");
+}
+
+absl::StatusOr<ResultCheck> CheckResults(const FinishedCall& call,
+                                         const Settings& settings,
+                                         Client* client) {
+  return call.operation.direction == Direction::kForward
+             ? CheckForward(call, settings, client)
+             : CheckBackward(call, settings, client);
+}
+
+}  // namespace convgrad

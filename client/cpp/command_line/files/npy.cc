@@ -1,0 +1,195 @@
+#include "client/cpp/command_line/files/npy.h"
+
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+constexpr absl::string_view kMagic("\x93NUMPY", 6);
+// The data starts at a multiple of this.
+constexpr size_t kDataAlignment = 64;
+
+absl::Status BadNpy(absl::string_view name, absl::string_view found,
+                    absl::string_view expected) {
+  return InvalidField(Reason::kMalformed, name, found, expected);
+}
+
+uint32_t LittleEndian(absl::string_view bytes) {
+  uint32_t value = 0;
+  for (size_t i = bytes.size(); i-- > 0;) {
+    value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  }
+  return value;
+}
+
+// Splits off the header, a Python dict literal, and leaves the data.
+absl::StatusOr<absl::string_view> TakeHeader(absl::string_view* bytes,
+                                             const std::string& name) {
+  if (!absl::ConsumePrefix(bytes, kMagic) || bytes->size() < 2) {
+    return BadNpy(name, "no NumPy magic", "a .npy file");
+  }
+  const int version = static_cast<unsigned char>((*bytes)[0]);
+  if (version < 1 || version > 3) {
+    return BadNpy(name, absl::StrCat(".npy version ", version), "1, 2 or 3");
+  }
+  const size_t width = version == 1 ? 2 : 4;
+  bytes->remove_prefix(2);
+  if (bytes->size() < width) return BadNpy(name, "a cut header", "a length");
+  const size_t length = LittleEndian(bytes->substr(0, width));
+  bytes->remove_prefix(width);
+  if (bytes->size() < length) {
+    return BadNpy(name, "a cut header", absl::StrCat(length, " bytes of it"));
+  }
+  const absl::string_view header = bytes->substr(0, length);
+  bytes->remove_prefix(length);
+  return header;
+}
+
+// Returns what follows 'key': in the header.
+absl::StatusOr<absl::string_view> ValueOf(absl::string_view header,
+                                          absl::string_view key,
+                                          const std::string& name) {
+  const std::string quoted = absl::StrCat("'", key, "':");
+  const size_t at = header.find(quoted);
+  if (at == absl::string_view::npos) {
+    return BadNpy(name, "a header without it", quoted);
+  }
+  return absl::StripLeadingAsciiWhitespace(header.substr(at + quoted.size()));
+}
+
+absl::StatusOr<DataType> ParseDescr(absl::string_view header,
+                                    const std::string& name) {
+  ASSIGN_OR_RETURN(const absl::string_view value,
+                   ValueOf(header, "descr", name));
+  const absl::string_view descr = value.substr(0, value.find_first_of(",}"));
+  if (descr == "'<f4'") return DataType::kF32;
+  if (descr == "'<f2'") return DataType::kF16;
+  if (descr == "'|u1'") return DataType::kU8;
+  if (descr == "'<i8'") return DataType::kI64;
+  if (descr == "'|V2'" || descr == "'<V2'" || descr == "'<u2'") {
+    return DataType::kBF16;
+  }
+  return BadNpy(name, absl::StrCat("dtype ", descr),
+                "'<f4' (f32), '<f2' (f16), '|V2' or '<u2' (bf16), '|u1' (u8), "
+                "'<i8' (i64)");
+}
+
+absl::StatusOr<std::vector<int64_t>> ParseShape(absl::string_view header,
+                                                const std::string& name) {
+  ASSIGN_OR_RETURN(absl::string_view value, ValueOf(header, "shape", name));
+  const size_t end = value.find(')');
+  if (!absl::ConsumePrefix(&value, "(") || end == absl::string_view::npos) {
+    return BadNpy(name, "a header without it", "'shape': (...)");
+  }
+  std::vector<int64_t> shape;
+  for (absl::string_view part :
+       absl::StrSplit(value.substr(0, end - 1), ',', absl::SkipWhitespace())) {
+    part = absl::StripAsciiWhitespace(part);
+    int64_t extent;
+    if (!absl::SimpleAtoi(part, &extent) || extent < 0) {
+      return BadNpy(name, absl::StrCat("extent ", part), "a number >= 0");
+    }
+    shape.push_back(extent);
+  }
+  return shape;
+}
+
+std::string DescrOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kF32:
+      return "<f4";
+    case DataType::kF16:
+      return "<f2";
+    case DataType::kBF16:
+      return "|V2";
+    case DataType::kU8:
+      return "|u1";
+    case DataType::kI64:
+      return "<i8";
+  }
+  return "";
+}
+
+// Returns e.g. "(2, 3)", "(2,)" or "()".
+std::string PythonTuple(const std::vector<int64_t>& shape) {
+  return absl::StrCat("(", absl::StrJoin(shape, ", "),
+                      shape.size() == 1 ? ",)" : ")");
+}
+
+}  // namespace
+
+absl::StatusOr<NpyArray> ParseNpy(absl::string_view bytes,
+                                  const std::string& name) {
+  ASSIGN_OR_RETURN(const absl::string_view header, TakeHeader(&bytes, name));
+  NpyArray array;
+  ASSIGN_OR_RETURN(array.dtype, ParseDescr(header, name));
+  ASSIGN_OR_RETURN(array.shape, ParseShape(header, name));
+  ASSIGN_OR_RETURN(const absl::string_view order,
+                   ValueOf(header, "fortran_order", name));
+  if (!absl::StartsWith(order, "False") && array.shape.size() > 1) {
+    return BadNpy(name, "Fortran order",
+                  "C order; numpy.ascontiguousarray makes it");
+  }
+  auto expected = CheckedProduct(array.shape);
+  if (expected) expected = CheckedMul(*expected, ByteSizeOf(array.dtype));
+  if (!expected || static_cast<uint64_t>(*expected) != bytes.size()) {
+    return BadNpy(
+        name, absl::StrCat(bytes.size(), " bytes of data"),
+        expected ? absl::StrCat(*expected) : "a shape that fits in memory");
+  }
+  array.data.assign(bytes.data(), bytes.size());
+  return array;
+}
+
+std::string SerializeNpy(const NpyArray& array) {
+  std::string header = absl::StrCat(
+      "{'descr': '", DescrOf(array.dtype),
+      "', 'fortran_order': False, 'shape': ", PythonTuple(array.shape), ", }");
+  // Magic, two version bytes, two bytes of length; the header ends in a
+  // newline.
+  constexpr size_t kPreamble = 10;
+  while ((kPreamble + header.size() + 1) % kDataAlignment != 0) header += ' ';
+  header += '\n';
+  std::string bytes(kMagic);
+  bytes += '\x01';
+  bytes += '\x00';
+  bytes += static_cast<char>(header.size() & 0xff);
+  bytes += static_cast<char>(header.size() >> 8);
+  return absl::StrCat(bytes, header, array.data);
+}
+
+absl::StatusOr<NpyArray> ReadNpy(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return MakeError(
+        absl::StatusCode::kNotFound,
+        {Reason::kMissing, path, "no readable file", "a .npy file"});
+  }
+  const std::string bytes{std::istreambuf_iterator<char>(file),
+                          std::istreambuf_iterator<char>()};
+  return ParseNpy(bytes, path);
+}
+
+absl::Status WriteNpy(const std::string& path, const NpyArray& array) {
+  std::ofstream file(path, std::ios::binary);
+  file << SerializeNpy(array);
+  if (file.flush()) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInternal,
+                   {Reason::kInternal, path, "a file that can't be written",
+                    "a directory with room and permission"});
+}
+
+}  // namespace convgrad

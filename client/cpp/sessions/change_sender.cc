@@ -1,0 +1,209 @@
+#include "client/cpp/sessions/change_sender.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
+#include "client/cpp/calls/rpc_status.h"
+#include "proto/call_metadata.h"
+
+namespace convgrad {
+
+namespace {
+
+// Stands for `why` where a repeat may help.
+absl::Status Passing(const absl::Status& why) {
+  return PushbackOf(why) ? why : absl::UnavailableError(why.message());
+}
+
+bool LeavesUnknown(const absl::Status& status) {
+  return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsUnavailable(status) || absl::IsInternal(status) ||
+         absl::IsUnknown(status);
+}
+
+}  // namespace
+
+ChangeSender::ChangeSender(const v1::SessionResponse& opened,
+                           const RetryPolicy& retries, Send send_void)
+    : id_(opened.session_id()),
+      window_(std::max<int64_t>(1, opened.window())),
+      lease_(absl::Seconds(opened.lease_seconds())),
+      retries_(retries),
+      send_void_(std::move(send_void)),
+      epoch_(opened.epoch()),
+      next_(opened.number() + 1),
+      void_threads_(static_cast<int>(window_)) {}
+
+ChangeSender::~ChangeSender() {
+  MutexLock lock(&mutex_);
+  const auto is_waited_for = [](const auto& change) {
+    return !change.second->void_since;
+  };
+  while (std::any_of(pending_.begin(), pending_.end(), is_waited_for)) {
+    changed_.Wait(&mutex_);
+  }
+  StopLocked(absl::CancelledError("the session is gone"));
+}
+
+int64_t ChangeSender::Acknowledged() const {
+  return (pending_.empty() ? next_ : pending_.begin()->first) - 1;
+}
+
+int64_t ChangeSender::number() const {
+  MutexLock lock(&mutex_);
+  return Acknowledged();
+}
+
+absl::StatusOr<std::shared_ptr<ChangeSender::Pending>> ChangeSender::Begin(
+    absl::Time deadline, Instead instead) {
+  MutexLock lock(&mutex_);
+  while (stopped_.ok() && (has_ended_ || next_ - Acknowledged() > window_)) {
+    if (!changed_.WaitUntil(&mutex_, deadline)) continue;
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded,
+        {Reason::kDeadline, "deadline",
+         absl::StrCat("passed behind ", pending_.size(), " changes"), ""});
+  }
+  RETURN_IF_ERROR(stopped_);
+  auto change = std::make_shared<Pending>();
+  change->sequence = next_++;
+  change->deadline = deadline;
+  change->instead = std::move(instead);
+  change->call_id = RandomRequestId();
+  pending_[change->sequence] = change;
+  return change;
+}
+
+absl::StatusOr<grpc::ByteBuffer> ChangeSender::Change(absl::Time deadline,
+                                                      const Send& send) {
+  ASSIGN_OR_RETURN(const auto change, Begin(deadline));
+  return Finish(change, send);
+}
+
+ChangeSender::Answer ChangeSender::SendOnce(
+    const Send& send, grpc::ClientContext* context) const {
+  context->AddMetadata(kSessionKey, id_);
+  Answer answer{send(context)};
+  const auto& trailers = context->GetServerTrailingMetadata();
+  const auto found = trailers.find(kNumberTrailer);
+  if (found == trailers.end() ||
+      !absl::SimpleAtoi(
+          absl::string_view(found->second.data(), found->second.size()),
+          &answer.number)) {
+    answer.number = -1;
+  }
+  return answer;
+}
+
+bool ChangeSender::BeginAttempt(Pending* change, grpc::ClientContext* context) {
+  MutexLock lock(&mutex_);
+  if (change->outcome) return false;
+  ++change->attempts;
+  change->context = context;
+  context->AddMetadata(kEpochKey, absl::StrCat(epoch_));
+  context->AddMetadata(kSequenceKey, absl::StrCat(change->sequence));
+  context->AddMetadata(kCallIdKey, change->call_id);
+  context->AddMetadata(kAcknowledgedKey, absl::StrCat(Acknowledged()));
+  return true;
+}
+
+absl::StatusOr<grpc::ByteBuffer> ChangeSender::Finish(
+    const std::shared_ptr<Pending>& change, const Send& send) {
+  auto then = Then::kAgain;
+  while (then == Then::kAgain) {
+    grpc::ClientContext context;
+    if (!BeginAttempt(change.get(), &context)) break;
+    Answer answer = SendOnce(send, &context);
+    then = Learn(change, answer);
+    if (then == Then::kAnswer) return std::move(answer.message);
+  }
+  MutexLock lock(&mutex_);
+  return *change->outcome;
+}
+
+ChangeSender::Next ChangeSender::Judge(const Pending& change,
+                                       const Answer& answer) {
+  const absl::Status& status = answer.message.status();
+  // kDataLoss: committed, and its reply is no longer kept.
+  if (status.ok() || absl::IsDataLoss(status)) return Next::kCommitted;
+  const std::optional<ErrorDetail> detail = DetailOf(status);
+  const Reason reason = detail ? detail->reason : Reason::kInternal;
+  if (reason == Reason::kTakenOver ||
+      (absl::IsNotFound(status) && detail && detail->field == "session")) {
+    return Next::kStopped;
+  }
+  if (reason == Reason::kEpochEnded) return Next::kEpochEnded;
+  if (reason == Reason::kOutOfOrder) {
+    if (absl::IsAborted(status)) return Next::kRepeat;
+    if (!change.void_since) return Next::kStopped;
+    // It was committed before its caller gave it up, or still runs.
+    return answer.number >= change.sequence ? Next::kCommitted : Next::kRepeat;
+  }
+  const bool is_gone =
+      absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+  if (answer.number >= 0 && !is_gone) return Next::kEpochEnded;
+  if (LeavesUnknown(status) || PushbackOf(status)) return Next::kRepeat;
+  return change.void_since ? Next::kStopped : Next::kGivenUp;
+}
+
+ChangeSender::Then ChangeSender::Learn(const std::shared_ptr<Pending>& change,
+                                       const Answer& answer) {
+  const absl::Status& status = answer.message.status();
+  MutexLock lock(&mutex_);
+  change->context = nullptr;
+  if (change->outcome) return status.ok() ? Then::kAnswer : Then::kOutcome;
+  switch (Judge(*change, answer)) {
+    case Next::kCommitted:
+      change->outcome = absl::OkStatus();
+      pending_.erase(change->sequence);
+      SettleVoidsBefore(change->sequence);
+      changed_.NotifyAll();
+      RecoverIfSettled();
+      return Then::kAnswer;
+    case Next::kStopped:
+      StopLocked(status);
+      return Then::kAnswer;
+    case Next::kGivenUp:
+      GiveUp(change);
+      return Then::kAnswer;
+    case Next::kEpochEnded: {
+      const auto detail = DetailOf(status);
+      const bool is_lost = detail && detail->reason == Reason::kEpochEnded;
+      change->error = is_lost ? absl::OkStatus() : status;
+      change->is_over = true;
+      has_ended_ = true;
+      RecoverIfSettled();
+      while (change->is_over && !change->outcome) changed_.Wait(&mutex_);
+      break;
+    }
+    case Next::kRepeat:
+      break;
+  }
+  if (change->outcome) return Then::kOutcome;
+  if (std::exchange(change->goes_at_once, false)) return Then::kAgain;
+  if (AwaitAttempt(*change, Passing(status))) return Then::kAgain;
+  GiveUp(change);
+  return Then::kAnswer;
+}
+
+bool ChangeSender::AwaitAttempt(const Pending& change,
+                                const absl::Status& passing) {
+  const bool is_void = change.void_since.has_value();
+  const auto delay =
+      retries_.DelayAfter(passing, is_void ? 1 : change.attempts);
+  const absl::Time limit =
+      is_void ? *change.void_since + lease_ : change.deadline;
+  if (!delay) return false;
+  const absl::Time until = absl::Now() + *delay;
+  if (until >= limit) return false;
+  while (!change.outcome && !changed_.WaitUntil(&mutex_, until)) {
+  }
+  return true;
+}
+
+}  // namespace convgrad

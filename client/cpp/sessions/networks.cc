@@ -1,0 +1,187 @@
+#include "client/cpp/sessions/networks.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
+#include "client/cpp/loan.h"
+#include "client/cpp/sessions/session_wire.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/payload_message.h"
+#include "proto/codec/program_codec.h"
+
+namespace convgrad {
+namespace {
+
+std::string MethodNamed(absl::string_view name) {
+  return absl::StrCat("/convgrad.v1.ConvGradNetworks/", name);
+}
+
+// Adds `values` to the field of a request, and the bytes of those that aren't
+// kept to `payloads`. Errors: kInvalidArgument naming `field`.
+absl::Status AddValues(
+    absl::Span<const ProgramValue> values, absl::string_view field,
+    const Loan& loan, google::protobuf::RepeatedPtrField<v1::NamedValue>* named,
+    std::vector<grpc::Slice>* payloads) {
+  for (const ProgramValue& value : values) {
+    v1::NamedValue* message = named->Add();
+    message->set_name(value.name);
+    if (!value.kept.empty()) {
+      message->mutable_tensor()->mutable_kept()->set_tensor_id(value.kept);
+      continue;
+    }
+    const int64_t expected = ByteSize(value.descriptor).value_or(-1);
+    if (std::ssize(value.bytes) != expected) {
+      return InvalidField(
+          Reason::kByteCountMismatch, absl::StrCat(field, ".", value.name),
+          absl::StrCat(value.bytes.size(), " bytes"),
+          absl::StrCat(expected, " bytes, ", ToString(value.descriptor)));
+    }
+    *message->mutable_tensor() =
+        EncodeTensor(value.descriptor, static_cast<int>(payloads->size()));
+    payloads->push_back(loan.SliceOf(value.bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NamedResult> DecodeValue(const v1::NamedValue& message,
+                                        absl::Span<PayloadView> payloads) {
+  NamedResult value;
+  value.name = message.name();
+  const std::string field = absl::StrCat("reply.values.", value.name);
+  ASSIGN_OR_RETURN(value.descriptor, DecodeTensor(message.tensor(), 1, field));
+  const int64_t index = message.tensor().inline_().payload_index();
+  if (index < 0 || index >= std::ssize(payloads)) {
+    return BadReply(field, absl::StrCat("payload ", index),
+                    absl::StrCat(payloads.size(), " payloads"));
+  }
+  PayloadView& payload = payloads[index];
+  const int64_t expected = ByteSize(value.descriptor).value_or(-1);
+  if (payload.size() != expected) {
+    return BadReply(field, absl::StrCat(payload.size(), " bytes"),
+                    absl::StrCat(expected));
+  }
+  ASSIGN_OR_RETURN(value.data, AlignedBuffer::Allocate(expected));
+  payload.MoveTo(value.data.data());
+  return value;
+}
+
+template <typename Response>
+absl::StatusOr<ProgramReply> DecodeValues(grpc::ByteBuffer* message,
+                                          Response* response) {
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                   SplitReply(message, response));
+  ProgramReply reply;
+  for (const v1::NamedValue& value : response->values()) {
+    ASSIGN_OR_RETURN(NamedResult decoded,
+                     DecodeValue(value, absl::MakeSpan(payloads)));
+    reply.values.push_back(std::move(decoded));
+  }
+  reply.report = std::move(*response->mutable_report());
+  return reply;
+}
+
+// Encodes everything but the inputs.
+v1::RunProgramRequest EncodeRun(const ProgramRun& run) {
+  v1::RunProgramRequest request;
+  request.set_program(run.program);
+  request.mutable_fetched()->Assign(run.fetched.begin(), run.fetched.end());
+  request.set_compute_dtype(EncodeDataType(run.compute_dtype));
+  request.set_tape(run.tape);
+  if (!run.fuse) request.set_fuse(false);
+  request.set_recompute(run.recompute);
+  request.set_report_groups(run.report_groups);
+  if (run.backward) *request.mutable_backward() = *run.backward;
+  if (run.update) *request.mutable_update() = *run.update;
+  return request;
+}
+
+v1::BackwardProgramRequest EncodeBackward(const ProgramBackward& backward) {
+  v1::BackwardProgramRequest request;
+  request.set_tape(backward.tape);
+  request.mutable_input_gradients()->Assign(backward.input_gradients.begin(),
+                                            backward.input_gradients.end());
+  request.set_leave_parameters(backward.leave_parameters);
+  request.set_retain(backward.retain);
+  return request;
+}
+
+}  // namespace
+
+absl::Status Networks::Load(const std::string& name, const Program& program) {
+  RETURN_IF_ERROR(Validate(program));
+  v1::LoadProgramRequest request;
+  request.set_name(name);
+  *request.mutable_program() = EncodeProgram(program);
+  return session_
+      .Send(MethodNamed("LoadProgram"), request, {}, Session::Access::kChange,
+            absl::InfiniteFuture())
+      .status();
+}
+
+absl::Status Networks::Drop(absl::Span<const std::string> programs,
+                            absl::Span<const std::string> tapes) {
+  v1::DropProgramsRequest request;
+  request.mutable_programs()->Assign(programs.begin(), programs.end());
+  request.mutable_tapes()->Assign(tapes.begin(), tapes.end());
+  return session_
+      .Send(MethodNamed("DropPrograms"), request, {}, Session::Access::kChange,
+            absl::InfiniteFuture())
+      .status();
+}
+
+absl::StatusOr<ProgramReply> Networks::Run(const ProgramRun& run) {
+  v1::RunProgramRequest request = EncodeRun(run);
+  const bool is_change = run.is_change || !run.tape.empty() || run.backward;
+  Loan loan;
+  const auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
+    std::vector<grpc::Slice> payloads;
+    RETURN_IF_ERROR(AddValues(run.inputs, "inputs", loan,
+                              request.mutable_inputs(), &payloads));
+    return session_.Send(
+        MethodNamed("RunProgram"), request, std::move(payloads),
+        is_change ? Session::Access::kChange : Session::Access::kRead,
+        run.deadline);
+  };
+  absl::StatusOr<grpc::ByteBuffer> message = send();
+  loan.AwaitReturn();
+  RETURN_IF_ERROR(message.status());
+  v1::RunProgramResponse response;
+  ASSIGN_OR_RETURN(ProgramReply reply, DecodeValues(&*message, &response));
+  if (response.has_update()) reply.update = response.update();
+  return reply;
+}
+
+absl::StatusOr<ProgramReply> Networks::Backward(
+    const ProgramBackward& backward) {
+  v1::BackwardProgramRequest request = EncodeBackward(backward);
+  Loan loan;
+  const auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
+    std::vector<grpc::Slice> payloads;
+    RETURN_IF_ERROR(AddValues(backward.output_gradients, "output_gradients",
+                              loan, request.mutable_output_gradients(),
+                              &payloads));
+    return session_.Send(MethodNamed("BackwardProgram"), request,
+                         std::move(payloads), Session::Access::kChange,
+                         backward.deadline);
+  };
+  absl::StatusOr<grpc::ByteBuffer> message = send();
+  loan.AwaitReturn();
+  RETURN_IF_ERROR(message.status());
+  v1::BackwardProgramResponse response;
+  return DecodeValues(&*message, &response);
+}
+
+absl::StatusOr<v1::UpdateParametersResponse> Networks::Update(
+    const v1::UpdateParametersRequest& update, absl::Time deadline) {
+  ASSIGN_OR_RETURN(grpc::ByteBuffer message,
+                   session_.Send(MethodNamed("UpdateParameters"), update, {},
+                                 Session::Access::kChange, deadline));
+  v1::UpdateParametersResponse response;
+  RETURN_IF_ERROR(SplitReply(&message, &response).status());
+  return response;
+}
+
+}  // namespace convgrad

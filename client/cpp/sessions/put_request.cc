@@ -1,0 +1,163 @@
+#include "client/cpp/sessions/put_request.h"
+
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/payload_message.h"
+#include "proto/stream_slices.h"
+#include "proto/tensor_digest.h"
+
+namespace convgrad {
+
+absl::StatusOr<PutRequest> PutRequest::Make(std::vector<TensorToPut> tensors,
+                                            const SharedRegion* region) {
+  std::vector<Tensor> checked;
+  for (TensorToPut& put : tensors) {
+    const int64_t expected = ByteSize(put.descriptor).value_or(-1);
+    if (std::ssize(put.bytes) != expected) {
+      return InvalidField(
+          Reason::kByteCountMismatch, absl::StrCat("'", put.name, "'"),
+          absl::StrCat(put.bytes.size(), " bytes"),
+          absl::StrCat(expected, " bytes, ", ToString(put.descriptor)));
+    }
+    std::optional<RegionRange> range;
+    if (region != nullptr) range = region->RangeOf(put.bytes);
+    checked.push_back({.put = std::move(put), .range = std::move(range)});
+  }
+  return PutRequest(std::move(checked));
+}
+
+v1::HaveTensorsRequest PutRequest::AddDigests() {
+  v1::HaveTensorsRequest question;
+  for (Tensor& tensor : tensors_) {
+    const absl::Span<const std::byte> bytes = tensor.put.bytes;
+    tensor.digest =
+        DigestOf(tensor.put.descriptor,
+                 {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    question.add_digests(tensor.digest);
+  }
+  return question;
+}
+
+absl::Status PutRequest::LeaveOut(const v1::HaveTensorsResponse& answer) {
+  if (answer.have_size() != std::ssize(tensors_)) {
+    return BadReply("have", absl::StrCat(answer.have_size()),
+                    absl::StrCat(tensors_.size()));
+  }
+  for (int i = 0; i < answer.have_size(); ++i) {
+    tensors_[i].is_known = answer.have(i);
+  }
+  return absl::OkStatus();
+}
+
+bool PutRequest::SendAllAfter(const absl::Status& refusal) {
+  const std::optional<ErrorDetail> detail = DetailOf(refusal);
+  const bool names_digest = absl::IsNotFound(refusal) && detail &&
+                            absl::EndsWith(detail->field, ".digest");
+  if (!names_digest) return false;
+  bool were_left_out = false;
+  for (Tensor& tensor : tensors_) {
+    were_left_out |= std::exchange(tensor.is_known, false);
+  }
+  return were_left_out;
+}
+
+int64_t PutRequest::sent_bytes() const {
+  int64_t bytes = 0;
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.is_sent()) bytes += std::ssize(tensor.put.bytes);
+  }
+  return bytes;
+}
+
+int64_t PutRequest::all_bytes() const {
+  int64_t bytes = 0;
+  for (const Tensor& tensor : tensors_) {
+    if (!tensor.range) bytes += std::ssize(tensor.put.bytes);
+  }
+  return bytes;
+}
+
+v1::NamedPut PutRequest::HeadOf(const Tensor& tensor) {
+  v1::NamedPut head;
+  head.set_name(tensor.put.name);
+  head.set_digest(tensor.digest);
+  if (tensor.is_known) return head;
+  const TensorDescriptor& descriptor = tensor.put.descriptor;
+  *head.mutable_tensor() = tensor.range
+                               ? EncodeTensor(descriptor, *tensor.range)
+                               : EncodeDescriptor(descriptor);
+  head.set_groups(descriptor.groups);
+  return head;
+}
+
+absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(const Loan& loan) const {
+  v1::PutTensorsRequest request;
+  std::vector<grpc::Slice> payloads;
+  for (const Tensor& tensor : tensors_) {
+    v1::NamedPut* head = request.add_tensors();
+    *head = HeadOf(tensor);
+    if (!tensor.is_sent()) continue;
+    head->mutable_tensor()->mutable_inline_()->set_payload_index(
+        static_cast<int>(payloads.size()));
+    payloads.push_back(loan.SliceOf(tensor.put.bytes));
+  }
+  return JoinMessage(request, std::move(payloads));
+}
+
+// The messages of one PutTensorsStream.
+class PutRequest::FrameSequence {
+ public:
+  FrameSequence(absl::Span<const Tensor> tensors, const Loan& loan)
+      : tensors_(tensors), loan_(loan) {}
+
+  std::optional<grpc::ByteBuffer> Next() {
+    if (!std::exchange(has_begun_, true)) return Header();
+    while (tensor_ < tensors_.size() && IsThrough(tensors_[tensor_])) {
+      ++tensor_;
+      offset_ = 0;
+    }
+    if (tensor_ == tensors_.size()) return std::nullopt;
+    const absl::Span<const std::byte> all = tensors_[tensor_].put.bytes;
+    const ByteRange range = FrameAt({0, std::ssize(all)}, offset_);
+    v1::PutTensorsStreamRequest message;
+    message.mutable_frame()->set_tensor(static_cast<int32_t>(tensor_));
+    message.mutable_frame()->set_byte_offset(offset_);
+    offset_ = range.end;
+    return *JoinMessage(
+        message, {loan_.SliceOf(all.subspan(range.begin, range.size()))});
+  }
+
+ private:
+  bool IsThrough(const Tensor& tensor) const {
+    return !tensor.is_sent() || offset_ == std::ssize(tensor.put.bytes);
+  }
+
+  std::optional<grpc::ByteBuffer> Header() const {
+    v1::PutTensorsStreamRequest message;
+    for (const Tensor& tensor : tensors_) {
+      v1::NamedPut* head = message.mutable_header()->add_tensors();
+      *head = HeadOf(tensor);
+      if (tensor.is_sent()) head->mutable_tensor()->mutable_stream();
+    }
+    return *JoinMessage(message, {});
+  }
+
+  const absl::Span<const Tensor> tensors_;
+  const Loan& loan_;
+  bool has_begun_ = false;
+  size_t tensor_ = 0;
+  int64_t offset_ = 0;
+};
+
+Client::Connection::Messages PutRequest::Frames(const Loan& loan) const {
+  return [frames = std::make_shared<FrameSequence>(tensors_, loan)] {
+    return frames->Next();
+  };
+}
+
+}  // namespace convgrad

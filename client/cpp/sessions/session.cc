@@ -1,0 +1,271 @@
+#include "client/cpp/sessions/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
+#include "client/cpp/calls/call_threads.h"
+#include "client/cpp/loan.h"
+#include "client/cpp/operation_message.h"
+#include "client/cpp/sessions/change_sender.h"
+#include "client/cpp/sessions/lease_keeper.h"
+#include "client/cpp/sessions/put_request.h"
+#include "client/cpp/sessions/session_wire.h"
+#include "proto/codec/payload_message.h"
+
+namespace convgrad {
+namespace {
+
+// As many as a session's window, and what reads beside.
+constexpr int kMostThreads = 128;
+
+constexpr int kRenewalsPerLease = 3;
+// What lies between client and server forgets connections that are silent for
+// minutes. A call goes all the way, where a ping would end at a proxy.
+constexpr absl::Duration kLongestSilence = absl::Seconds(30);
+// The session's end waits for a renewal under way.
+constexpr absl::Duration kRenewalTime = absl::Seconds(5);
+
+bool KeepsResults(const OperationCall& call) {
+  return std::any_of(call.kept_results.begin(), call.kept_results.end(),
+                     [](const auto& kept) { return kept.has_value(); });
+}
+
+}  // namespace
+
+// A put: its tensors, and how it is sent.
+struct Session::PreparedPut {
+  PutRequest request;
+  absl::Time deadline;
+  int64_t message_limit = 0;  // in payload bytes
+  Loan loan = {};
+  grpc::ByteBuffer message = {};
+  ChangeSender::Send send = {};
+  std::shared_ptr<ChangeSender::Pending> change = {};
+};
+
+// An operation, likewise.
+struct Session::PreparedRun {
+  OperationCall call;
+  absl::Time start = absl::Now();
+  RegionPlaces places;
+  Loan loan;
+  grpc::ByteBuffer message;
+  // Null: it is a read.
+  std::shared_ptr<ChangeSender::Pending> change;
+};
+
+Session::Session(std::unique_ptr<SessionWire> wire,
+                 const v1::SessionResponse& opened)
+    : wire_(std::move(wire)),
+      changes_(std::make_unique<ChangeSender>(opened, wire_->retries(),
+                                              wire_->VoidSender())),
+      threads_(std::make_unique<CallThreads>(kMostThreads)),
+      lease_keeper_(std::make_unique<LeaseKeeper>(
+          std::min(absl::Seconds(opened.lease_seconds()) / kRenewalsPerLease,
+                   kLongestSilence),
+          [this] {
+            const absl::Status renewed = Renew(absl::Now() + kRenewalTime);
+            if (absl::IsNotFound(renewed)) changes_->Stop(renewed);
+            return !absl::IsNotFound(renewed);
+          })) {}
+
+Session::~Session() = default;
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Open(
+    const ClientOptions& client, const SessionOptions& options) {
+  ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
+  v1::OpenSessionRequest request;
+  request.set_open_id(RandomRequestId());
+  request.set_name(options.name);
+  request.set_lease_seconds(absl::ToDoubleSeconds(options.lease));
+  request.set_quota_bytes(options.quota_bytes);
+  request.mutable_readers()->Assign(options.readers.begin(),
+                                    options.readers.end());
+  v1::SessionResponse opened;
+  RETURN_IF_ERROR(wire->Call(absl::StrCat(kSessionService, "OpenSession"),
+                             request, &opened));
+  return std::unique_ptr<Session>(new Session(std::move(wire), opened));
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Resume(
+    const ClientOptions& client, const std::string& id,
+    const std::string& name) {
+  ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
+  v1::ResumeSessionRequest request;
+  request.set_session_id(id);
+  request.set_name(name);
+  v1::SessionResponse resumed;
+  RETURN_IF_ERROR(wire->Call(absl::StrCat(kSessionService, "ResumeSession"),
+                             request, &resumed));
+  return std::unique_ptr<Session>(new Session(std::move(wire), resumed));
+}
+
+const std::string& Session::id() const { return changes_->id(); }
+
+int64_t Session::number() const { return changes_->number(); }
+
+absl::Status Session::Renew() { return Renew(absl::InfiniteFuture()); }
+
+absl::Status Session::Renew(absl::Time deadline) {
+  v1::RenewSessionRequest request;
+  request.set_session_id(id());
+  v1::SessionResponse response;
+  return wire_->Call(absl::StrCat(kSessionService, "RenewSession"), request,
+                     &response, deadline);
+}
+
+absl::Status Session::Close() {
+  v1::CloseSessionRequest request;
+  request.set_session_id(id());
+  v1::CloseSessionResponse response;
+  return wire_->Call(absl::StrCat(kSessionService, "CloseSession"), request,
+                     &response);
+}
+
+absl::StatusOr<grpc::ByteBuffer> Session::Send(
+    const std::string& method, const google::protobuf::Message& request,
+    std::vector<grpc::Slice> payloads, Access access, absl::Time deadline) {
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer message,
+                   JoinMessage(request, std::move(payloads)));
+  const ChangeSender::Send send = wire_->Sender(method, message, deadline);
+  return access == Access::kChange ? changes_->Change(deadline, send)
+                                   : changes_->Read(deadline, send);
+}
+
+absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
+    std::vector<TensorToPut> tensors, const PutOptions& options) {
+  ASSIGN_OR_RETURN(PutRequest request,
+                   PutRequest::Make(std::move(tensors), options.region));
+  // Made in place: what is lent to gRPC refers to it.
+  const std::shared_ptr<PreparedPut> put(new PreparedPut{
+      .request = std::move(request), .deadline = options.deadline});
+  ASSIGN_OR_RETURN(
+      put->message_limit,
+      wire_->MessageLimit(put->request.all_bytes(), put->deadline));
+  ChangeSender::Instead instead;
+  if (options.dedupe) {
+    RETURN_IF_ERROR(LeaveOutKnown(put.get()));
+    // Bytes that the server had when it was asked may have gone since.
+    instead = [this, put = put.get()](const absl::Status& refusal) {
+      return put->request.SendAllAfter(refusal) && Encode(put).ok();
+    };
+  }
+  RETURN_IF_ERROR(Encode(put.get()));
+  ASSIGN_OR_RETURN(put->change,
+                   changes_->Begin(put->deadline, std::move(instead)));
+  return put;
+}
+
+absl::Status Session::LeaveOutKnown(PreparedPut* put) {
+  v1::HaveTensorsResponse answer;
+  RETURN_IF_ERROR(wire_->Call(absl::StrCat(kSessionService, "HaveTensors"),
+                              put->request.AddDigests(), &answer,
+                              put->deadline));
+  return put->request.LeaveOut(answer);
+}
+
+absl::Status Session::Encode(PreparedPut* put) {
+  const std::string method = absl::StrCat(kSessionService, "PutTensors");
+  if (put->request.sent_bytes() > put->message_limit) {
+    put->send =
+        wire_->Streamer(absl::StrCat(method, "Stream"), put->deadline,
+                        [put] { return put->request.Frames(put->loan); });
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(put->message, put->request.Message(put->loan));
+  put->send = wire_->Sender(method, put->message, put->deadline);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> Session::Finish(PreparedPut* put) {
+  absl::StatusOr<grpc::ByteBuffer> reply =
+      changes_->Finish(put->change, put->send);
+  put->message.Clear();
+  put->loan.AwaitReturn();
+  RETURN_IF_ERROR(reply.status());
+  v1::PutTensorsResponse response;
+  RETURN_IF_ERROR(SplitReply(&*reply, &response).status());
+  return response.version();
+}
+
+template <typename Result, typename Prepared>
+std::future<absl::StatusOr<Result>> Session::Submit(
+    absl::StatusOr<std::shared_ptr<Prepared>> prepared) {
+  auto promise = std::make_shared<std::promise<absl::StatusOr<Result>>>();
+  std::future<absl::StatusOr<Result>> future = promise->get_future();
+  if (!prepared.ok()) {
+    promise->set_value(prepared.status());
+    return future;
+  }
+  // What has begun is finished even at the session's end.
+  threads_->Post([this, promise, prepared = *prepared](bool /*cancelled*/) {
+    promise->set_value(Finish(prepared.get()));
+  });
+  return future;
+}
+
+std::future<absl::StatusOr<int64_t>> Session::SubmitPut(
+    std::vector<TensorToPut> tensors, const PutOptions& options) {
+  return Submit<int64_t>(Prepare(std::move(tensors), options));
+}
+
+absl::StatusOr<int64_t> Session::Put(absl::Span<const TensorToPut> tensors,
+                                     const PutOptions& options) {
+  ASSIGN_OR_RETURN(const auto put,
+                   Prepare({tensors.begin(), tensors.end()}, options));
+  return Finish(put.get());
+}
+
+absl::StatusOr<int64_t> Session::Put(const std::string& name,
+                                     const TensorDescriptor& descriptor,
+                                     absl::Span<const std::byte> bytes) {
+  return Put({{name, descriptor, bytes}});
+}
+
+absl::StatusOr<std::shared_ptr<Session::PreparedRun>> Session::Prepare(
+    OperationCall call) {
+  auto run = std::make_shared<PreparedRun>();
+  run->call = std::move(call);
+  RETURN_IF_ERROR(Validate(run->call.operation));
+  RETURN_IF_ERROR(CheckMetadata(run->call));
+  ASSIGN_OR_RETURN(run->places, PlacesOf(run->call));
+  ASSIGN_OR_RETURN(
+      run->message,
+      EncodeRequest(run->call, run->places,
+                    PayloadsOf(run->call, run->places, run->loan)));
+  if (!KeepsResults(run->call)) return run;
+  ASSIGN_OR_RETURN(run->change, changes_->Begin(run->call.deadline));
+  return run;
+}
+
+absl::StatusOr<OperationReply> Session::Finish(PreparedRun* run) {
+  const auto sent_bytes = static_cast<int64_t>(run->message.Length());
+  const ChangeSender::Send send = wire_->Sender(run->call, run->message);
+  absl::StatusOr<grpc::ByteBuffer> message =
+      run->change ? changes_->Finish(run->change, send)
+                  : changes_->Read(run->call.deadline, send);
+  run->message.Clear();
+  run->loan.AwaitReturn();
+  RETURN_IF_ERROR(message.status());
+  ASSIGN_OR_RETURN(OperationReply reply,
+                   DecodeReply(run->call, run->places, &*message));
+  reply.sent_bytes = sent_bytes;
+  reply.elapsed = absl::Now() - run->start;
+  return reply;
+}
+
+std::future<absl::StatusOr<OperationReply>> Session::SubmitRun(
+    OperationCall call) {
+  return Submit<OperationReply>(Prepare(std::move(call)));
+}
+
+absl::StatusOr<OperationReply> Session::Run(const OperationCall& call) {
+  ASSIGN_OR_RETURN(const auto run, Prepare(call));
+  return Finish(run.get());
+}
+
+}  // namespace convgrad

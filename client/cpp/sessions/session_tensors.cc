@@ -1,0 +1,82 @@
+// How a session gets, drops and lists what it keeps.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "client/cpp/sessions/change_sender.h"
+#include "client/cpp/sessions/fetched_tensor.h"
+#include "client/cpp/sessions/session.h"
+#include "client/cpp/sessions/session_wire.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/payload_message.h"
+
+namespace convgrad {
+
+absl::StatusOr<FetchedTensor> Session::Get(const std::string& name,
+                                           absl::Time deadline) {
+  v1::NamedGet wanted;
+  wanted.set_name(name);
+  return Fetch(wanted, deadline);
+}
+
+absl::StatusOr<FetchedTensor> Session::GetAs(const std::string& name,
+                                             DataType dtype, Layout layout,
+                                             absl::Time deadline) {
+  v1::NamedGet wanted;
+  wanted.set_name(name);
+  wanted.set_dtype(EncodeDataType(dtype));
+  wanted.set_layout(EncodeLayout(layout));
+  return Fetch(wanted, deadline);
+}
+
+absl::StatusOr<FetchedTensor> Session::Fetch(const v1::NamedGet& wanted,
+                                             absl::Time deadline) {
+  v1::GetTensorsRequest request;
+  *request.add_tensors() = wanted;
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
+  const std::string method = absl::StrCat(kSessionService, "GetTensors");
+  absl::StatusOr<grpc::ByteBuffer> reply =
+      changes_->Read(deadline, wire_->Sender(method, message, deadline));
+  if (reply.ok()) return DecodeFetched(wanted, &*reply);
+  if (!IsTooLarge(reply.status())) return reply.status();
+  FetchedFrames frames(wanted);
+  RETURN_IF_ERROR(
+      changes_
+          ->Read(deadline, wire_->Streamer(absl::StrCat(method, "Stream"),
+                                           deadline, message, &frames))
+          .status());
+  return frames.Take();
+}
+
+absl::Status Session::Drop(absl::Span<const std::string> names) {
+  v1::DropTensorsRequest request;
+  request.mutable_names()->Assign(names.begin(), names.end());
+  return Drop(request);
+}
+
+absl::Status Session::DropAll() {
+  v1::DropTensorsRequest request;
+  request.set_all(true);
+  return Drop(request);
+}
+
+absl::Status Session::Drop(const v1::DropTensorsRequest& request) {
+  return Send(absl::StrCat(kSessionService, "DropTensors"), request, {},
+              Access::kChange, absl::InfiniteFuture())
+      .status();
+}
+
+absl::StatusOr<std::vector<v1::KeptTensorInfo>> Session::List() {
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
+                   Send(absl::StrCat(kSessionService, "ListTensors"),
+                        v1::ListTensorsRequest(), {}, Access::kRead,
+                        absl::InfiniteFuture()));
+  v1::ListTensorsResponse response;
+  RETURN_IF_ERROR(SplitReply(&reply, &response).status());
+  return std::vector<v1::KeptTensorInfo>(response.tensors().begin(),
+                                         response.tensors().end());
+}
+
+}  // namespace convgrad

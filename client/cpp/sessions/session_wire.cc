@@ -1,0 +1,161 @@
+#include "client/cpp/sessions/session_wire.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_parts.h"
+#include "client/cpp/credentials.h"
+#include "convgrad/v1/capabilities.pb.h"
+
+namespace convgrad {
+namespace {
+
+// What every server's messages hold: not asked for.
+constexpr int64_t kUnaskedBytes = int64_t{64} << 10;
+// gRPC counts a message's bytes in 31 bits, and a head comes beside the
+// payload.
+constexpr int64_t kMaxPayloadBytes = (int64_t{1} << 31) - 1 - 2 * kMaxHeadBytes;
+
+// For an attempt that only finds out what became of a change.
+constexpr absl::Duration kVoidTime = absl::Seconds(10);
+
+}  // namespace
+
+absl::StatusOr<std::vector<PayloadView>> SplitReply(
+    grpc::ByteBuffer* message, google::protobuf::Message* response) {
+  absl::StatusOr<std::vector<PayloadView>> payloads =
+      SplitMessage(message, response);
+  if (payloads.ok()) return payloads;
+  return BadReply("message", payloads.status().message(), "a response");
+}
+
+absl::StatusOr<std::unique_ptr<SessionWire>> SessionWire::Make(
+    ClientOptions options) {
+  if (ServersOf(options).size() != 1) {
+    return InvalidField(Reason::kOutOfRange, "server",
+                        absl::StrCat("'", options.server, "'"),
+                        "one server, which keeps the session");
+  }
+  options.connections = 1;
+  // The server that keeps the session, and not its replicas.
+  ASSIGN_OR_RETURN(auto pool,
+                   Client::ConnectionPool::Make(
+                       options, Client::ConnectionPool::Addresses::kOne));
+  return std::unique_ptr<SessionWire>(new SessionWire(
+      std::move(pool), options.retries.value_or(RetryPolicy())));
+}
+
+ChangeSender::Send SessionWire::Sender(const std::string& method,
+                                       const grpc::ByteBuffer& request,
+                                       absl::Time deadline) {
+  return [this, method, &request, deadline](grpc::ClientContext* context) {
+    return pool_->Run([&](Client::Connection& connection) {
+      connection.Prepare(deadline, context);
+      return connection.Send(method, request, context);
+    });
+  };
+}
+
+ChangeSender::Send SessionWire::Sender(const OperationCall& call,
+                                       const grpc::ByteBuffer& request) {
+  return [this, &call, &request](grpc::ClientContext* context) {
+    return pool_->Run([&](Client::Connection& connection) {
+      connection.Prepare(call, context);
+      return connection.Send(MethodOf(call.operation), request, context);
+    });
+  };
+}
+
+ChangeSender::Send SessionWire::Streamer(
+    const std::string& method, absl::Time deadline,
+    const std::function<Client::Connection::Messages()>& begin) {
+  return [this, method, deadline, begin](grpc::ClientContext* context) {
+    return pool_->Run([&](Client::Connection& connection)
+                          -> absl::StatusOr<grpc::ByteBuffer> {
+      connection.Prepare(deadline, context);
+      std::optional<grpc::ByteBuffer> reply;
+      RETURN_IF_ERROR(connection.Exchange(
+          method, begin(),
+          [&reply](grpc::ByteBuffer* message) {
+            reply.emplace().Swap(message);
+            return absl::OkStatus();
+          },
+          context));
+      if (!reply) return BadReply("message", "none", "one");
+      return *std::move(reply);
+    });
+  };
+}
+
+ChangeSender::Send SessionWire::Streamer(const std::string& method,
+                                         absl::Time deadline,
+                                         const grpc::ByteBuffer& request,
+                                         FetchedFrames* frames) {
+  return [this, method, deadline, &request,
+          frames](grpc::ClientContext* context) {
+    return pool_->Run([&](Client::Connection& connection)
+                          -> absl::StatusOr<grpc::ByteBuffer> {
+      connection.Prepare(deadline, context);
+      frames->Begin();
+      std::optional<grpc::ByteBuffer> message = request;
+      RETURN_IF_ERROR(connection.Exchange(
+          method, [&message] { return std::exchange(message, std::nullopt); },
+          [frames](grpc::ByteBuffer* reply) { return frames->Add(reply); },
+          context));
+      return grpc::ByteBuffer();
+    });
+  };
+}
+
+ChangeSender::Send SessionWire::VoidSender() {
+  return [this](
+             grpc::ClientContext* context) -> absl::StatusOr<grpc::ByteBuffer> {
+    v1::DropTensorsRequest request;
+    request.add_names("");
+    ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
+    return Sender(absl::StrCat(kSessionService, "DropTensors"), message,
+                  absl::Now() + kVoidTime)(context);
+  };
+}
+
+absl::StatusOr<int64_t> SessionWire::MessageLimit(int64_t bytes,
+                                                  absl::Time deadline) {
+  if (bytes <= kUnaskedBytes) return bytes;
+  if (max_message_bytes_ == 0) {
+    v1::GetCapabilitiesResponse capabilities;
+    RETURN_IF_ERROR(Call("/convgrad.v1.ConvGrad/GetCapabilities",
+                         v1::GetCapabilitiesRequest(), &capabilities,
+                         deadline));
+    // A message's head counts, too.
+    max_message_bytes_ = std::clamp<int64_t>(
+        capabilities.limits().max_message_bytes() - kMaxHeadBytes,
+        kUnaskedBytes, kMaxPayloadBytes);
+  }
+  return max_message_bytes_.load();
+}
+
+absl::Status SessionWire::Call(const std::string& method,
+                               const google::protobuf::Message& request,
+                               google::protobuf::Message* response,
+                               absl::Time deadline) {
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
+                   Persist(Sender(method, message, deadline), deadline));
+  return SplitReply(&reply, response).status();
+}
+
+absl::StatusOr<grpc::ByteBuffer> SessionWire::Persist(
+    const ChangeSender::Send& send, absl::Time deadline) {
+  for (int attempts = 1;; ++attempts) {
+    grpc::ClientContext context;
+    absl::StatusOr<grpc::ByteBuffer> reply = send(&context);
+    if (reply.ok()) return reply;
+    const auto delay = retries_.DelayAfter(reply.status(), attempts);
+    if (!delay || absl::Now() + *delay >= deadline) return reply;
+    absl::SleepFor(*delay);
+  }
+}
+
+}  // namespace convgrad

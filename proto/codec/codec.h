@@ -1,0 +1,122 @@
+// Between the wire's messages and the core's types, both ways. All validation
+// of untrusted bytes happens here and in the core functions it calls: what
+// comes out of Decode is safe to size, route and plan.
+//
+// Thread-safe: free functions without state.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "backends/core/convolution/conv_operation.h"
+#include "convgrad/v1/operation.pb.h"
+#include "convgrad/v1/service.pb.h"
+#include "google/protobuf/descriptor.h"
+#include "proto/codec/kept_tensors.h"
+#include "proto/region_places.h"
+
+namespace convgrad {
+
+// The field number of `payloads` in every request and response.
+inline constexpr int kPayloadsField = 536870911;
+
+// The caller's wishes beside the operation.
+struct CallOptions {
+  std::string backend;  // "" is auto, otherwise a backend's name
+  bool deterministic = true;
+  std::string request_id;  // empty or 16 bytes
+  bool self_check = false;
+  bool count_nonfinite = false;
+};
+
+struct DecodedOperation {
+  // Validated; all operands of the request still there (see DropUnneeded).
+  ConvOperation operation;
+  // Indexed by Operand: which payload holds it, -1 where none does.
+  std::array<int, kOperandCount> payload_index;
+  // Ids of the right length, ranges of the tensors' sizes that don't wrap; a
+  // result's overlaps nothing else. Whether there are such regions isn't known
+  // here. `results` has an entry for each result.
+  RegionPlaces regions;
+  // Names of those that a session keeps, unchecked: "" for operands that aren't
+  // kept. `kept_results` has an entry for each result.
+  std::array<std::string, kOperandCount> kept_operands;
+  std::vector<std::optional<KeptResult>> kept_results;
+  // OK, or kUnimplemented if the request uses a source, destination or store
+  // that this version doesn't build. Apart, because limits are checked before.
+  absl::Status support;
+};
+
+// Returns an error if `message`, or any message in it, holds an unknown field
+// numbered 1 to 99.
+// Errors: kUnimplemented naming the message and the number.
+absl::Status CheckCriticalFields(const google::protobuf::Message& message);
+
+// Checks enums, then shapes, then byte counts, in that order over the whole
+// request, and returns the core's operation. `payload_bytes` are the sizes of
+// the request's payloads, in order.
+// Errors: kInvalidArgument naming field ("operation.operands.weight.dims"),
+// found and expected.
+absl::StatusOr<DecodedOperation> DecodeOperation(
+    const v1::ConvOperation& message, Direction direction,
+    absl::Span<const int64_t> payload_bytes);
+
+// As DecodeOperation, for the operation in a stream's header: its operands'
+// bytes come in frames.
+absl::StatusOr<DecodedOperation> DecodeStreamOperation(
+    const v1::ConvOperation& message, Direction direction);
+
+// Returns the name of an enum's value without its type's prefix, e.g. "F32" for
+// DATA_TYPE_F32; "" for a number that the type doesn't have.
+std::string ShortName(const google::protobuf::EnumDescriptor& type, int number);
+
+// Returns what a client may ask for as its backend: "auto", then the names of
+// the backends that BackendChoice has, in its order.
+std::vector<std::string> BackendNames();
+
+// Errors: kInvalidArgument.
+absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message);
+
+// Returns the message for `operation`, what isn't in `regions` inline: the i-th
+// such operand gets payload i, in Operand's order. Everything explicit: pads,
+// output dims, result dtypes and layouts. Requires: Validate(operation).ok().
+v1::ConvOperation EncodeOperation(const ConvOperation& operation,
+                                  const RegionPlaces& regions = {});
+// Requires: options.backend is "" or a name that BackendChoice has.
+v1::Options EncodeOptions(const CallOptions& options);
+
+// Returns `tensor` as a message that doesn't say where its bytes are.
+v1::Tensor EncodeDescriptor(const TensorDescriptor& tensor);
+
+// Returns `tensor` as a message whose bytes are payload `payload_index`, or lie
+// in a region.
+v1::Tensor EncodeTensor(const TensorDescriptor& tensor, int payload_index);
+v1::Tensor EncodeTensor(const TensorDescriptor& tensor,
+                        const RegionRange& range);
+
+// Returns what a message says of a region, unchecked.
+RegionRange DecodeRegion(const v1::Tensor::Region& message);
+
+// Returns the descriptor in `message`. `groups` is the problem's, `role` names
+// the field in errors.
+// Errors: kInvalidArgument.
+absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,
+                                              int64_t groups,
+                                              absl::string_view role);
+
+v1::Operand EncodeOperand(Operand which);
+// Returns nullopt for OPERAND_UNSPECIFIED and unknown values.
+std::optional<Operand> DecodeOperand(v1::Operand which);
+v1::Result EncodeResult(Result which);
+// Returns nullopt for RESULT_UNSPECIFIED and unknown values.
+std::optional<Result> DecodeResult(v1::Result which);
+v1::DataType EncodeDataType(DataType dtype);
+v1::Layout EncodeLayout(Layout layout);
+
+}  // namespace convgrad

@@ -1,0 +1,274 @@
+// Where a request's tensors say that their bytes are: in its payloads, in a
+// region, or in places that this version doesn't build.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+#include "proto/codec/decode_operation.h"
+
+namespace convgrad {
+namespace {
+
+std::string Bytes(int64_t bytes) { return absl::StrCat(bytes, " bytes"); }
+
+absl::Status Unsupported(const std::string& path, absl::string_view found) {
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, path, std::string(found),
+                    "inline, region or kept"});
+}
+
+// Returns a destination as the source that it would be.
+v1::Tensor::Region SourceOf(
+    const v1::ResultRequest::RegionDestination& destination) {
+  v1::Tensor::Region source;
+  source.set_region_id(destination.region_id());
+  source.set_byte_offset(destination.byte_offset());
+  source.set_byte_length(destination.byte_length());
+  return source;
+}
+
+bool Overlap(const RegionRange& a, const RegionRange& b) {
+  return a.region_id == b.region_id &&
+         a.byte_offset < b.byte_offset + b.byte_length &&
+         b.byte_offset < a.byte_offset + a.byte_length && a.byte_length > 0 &&
+         b.byte_length > 0;
+}
+
+// What brings the bytes of a request's operands.
+enum class Carrier { kMessage, kStream };
+
+// Walks over a request's tensors and keeps what they say about their bytes.
+class ByteChecker {
+ public:
+  ByteChecker(Carrier carrier, absl::Span<const int64_t> payload_bytes,
+              DecodedOperation* decoded)
+      : carrier_(carrier),
+        payload_bytes_(payload_bytes),
+        named_(payload_bytes.size(), false),
+        decoded_(*decoded) {
+    decoded->regions.results.resize(decoded->operation.results.size());
+    decoded->kept_results.resize(decoded->operation.results.size());
+  }
+
+  absl::Status CheckOperand(const v1::Tensor& tensor, Operand operand) {
+    const std::string path = OperandPath(operand);
+    const auto place = PositionOf(operand);
+    const TensorDescriptor& descriptor = *decoded_.operation.operand(operand);
+    switch (tensor.source_case()) {
+      case v1::Tensor::kInline:
+        if (carrier_ == Carrier::kStream) {
+          return WrongSource(path, "inline", "stream: its bytes are in frames");
+        }
+        decoded_.payload_index[place] = tensor.inline_().payload_index();
+        return CheckPayload(tensor.inline_().payload_index(), descriptor, path);
+      case v1::Tensor::kRegion: {
+        ASSIGN_OR_RETURN(
+            decoded_.regions.operands[place],
+            DecodeRange(tensor.region(), ByteSize(descriptor).value_or(0),
+                        path + ".region"));
+        NoteRegion(path);
+        return absl::OkStatus();
+      }
+      case v1::Tensor::kKept:
+        decoded_.kept_operands[place] = tensor.kept().tensor_id();
+        return absl::OkStatus();
+      case v1::Tensor::kStepResult:
+        NoteUnsupported(Unsupported(path + ".step_result", ""));
+        return absl::OkStatus();
+      case v1::Tensor::kStream:
+        if (carrier_ == Carrier::kStream) return absl::OkStatus();
+        return WrongSource(path, "stream", "inline: this is no stream");
+      case v1::Tensor::SOURCE_NOT_SET:
+        break;
+    }
+    return InvalidField(Reason::kMissing, path, "no source",
+                        "inline, region, kept, step_result or stream");
+  }
+
+  // Requires: the operands and the results before it were checked.
+  absl::Status CheckResult(const v1::ResultRequest& request, int index) {
+    const std::string path = ResultPath(index);
+    const bool adds = request.store() == v1::ResultRequest::STORE_ADD;
+    if (request.has_kept()) return KeepResult(request, index, adds);
+    if (adds) {
+      NoteUnsupported(
+          MakeError(absl::StatusCode::kUnimplemented,
+                    {Reason::kUnsupported, path + ".store", "STORE_ADD",
+                     "STORE_OVERWRITE, unless the destination is kept"}));
+    }
+    if (!request.has_region()) return absl::OkStatus();
+    const int64_t bytes =
+        ByteSize(decoded_.operation.results[index].descriptor).value_or(0);
+    ASSIGN_OR_RETURN(
+        const RegionRange range,
+        DecodeRange(SourceOf(request.region()), bytes, path + ".region"));
+    for (Operand operand : kAllOperands) {
+      const auto place = PositionOf(operand);
+      RETURN_IF_ERROR(CheckApart(range, decoded_.regions.operands[place], path,
+                                 OperandPath(operand)));
+    }
+    for (int i = 0; i < index; ++i) {
+      RETURN_IF_ERROR(
+          CheckApart(range, decoded_.regions.results[i], path, ResultPath(i)));
+    }
+    NoteRegion(path);
+    decoded_.regions.results[index] = range;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckAllNamed() const {
+    for (size_t i = 0; i < named_.size(); ++i) {
+      if (named_[i]) continue;
+      return InvalidField(
+          Reason::kMalformed, absl::StrCat("payloads[", i, "]"),
+          absl::StrCat(payload_bytes_[i], " bytes that no tensor names"),
+          absl::StrCat("a tensor with inline.payload_index ", i));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status WrongSource(const std::string& path,
+                                  absl::string_view found,
+                                  absl::string_view expected) {
+    return InvalidField(Reason::kMalformed, path + ".source", found, expected);
+  }
+
+  absl::Status CheckPayload(int32_t index, const TensorDescriptor& descriptor,
+                            const std::string& path) {
+    const int64_t count = static_cast<int64_t>(payload_bytes_.size());
+    if (index < 0 || index >= count) {
+      return InvalidField(
+          Reason::kOutOfRange, path + ".inline.payload_index",
+          absl::StrCat(index),
+          absl::StrCat("an index into the ", count, " payloads"));
+    }
+    named_[index] = true;
+    const int64_t expected = ByteSize(descriptor).value_or(0);
+    if (payload_bytes_[index] == expected) return absl::OkStatus();
+    return InvalidField(Reason::kByteCountMismatch,
+                        absl::StrCat("payloads[", index, "]"),
+                        Bytes(payload_bytes_[index]),
+                        absl::StrCat(Bytes(expected), " for ", path, ", ",
+                                     ToString(descriptor)));
+  }
+
+  // Plans need results that overlap nothing.
+  static absl::Status CheckApart(const RegionRange& result,
+                                 const std::optional<RegionRange>& other,
+                                 const std::string& path,
+                                 const std::string& other_path) {
+    if (!other || !Overlap(result, *other)) return absl::OkStatus();
+    return InvalidField(
+        Reason::kOutOfRange, path + ".region",
+        absl::StrCat("bytes ", result.byte_offset, " to ",
+                     result.byte_offset + result.byte_length),
+        absl::StrCat("none of ", other_path, ", which has ", other->byte_offset,
+                     " to ", other->byte_offset + other->byte_length));
+  }
+
+  absl::Status KeepResult(const v1::ResultRequest& request, int index,
+                          bool adds) {
+    const std::string path = ResultPath(index) + ".kept";
+    const KeptResult kept{request.kept().tensor_id(), adds};
+    for (int i = 0; i < index; ++i) {
+      const auto& other = decoded_.kept_results[i];
+      if (!other || other->name != kept.name) continue;
+      return InvalidField(
+          Reason::kDuplicate, path + ".tensor_id",
+          absl::StrCat("'", kept.name, "', as in ", ResultPath(i)),
+          "a name of its own");
+    }
+    const DataType dtype = decoded_.operation.results[index].descriptor.dtype;
+    if (adds && dtype != DataType::kF32) {
+      return InvalidField(Reason::kDtypeMismatch, ResultPath(index) + ".dtype",
+                          NameOf(dtype), "f32, which sums are kept in");
+    }
+    decoded_.kept_results[index] = kept;
+    return absl::OkStatus();
+  }
+
+  void NoteRegion(const std::string& path) {
+    if (carrier_ != Carrier::kStream) return;
+    NoteUnsupported(MakeError(absl::StatusCode::kUnimplemented,
+                              {Reason::kUnsupported, path + ".region",
+                               "a region of a stream", "frames, or kept"}));
+  }
+
+  void NoteUnsupported(absl::Status status) {
+    if (decoded_.support.ok()) decoded_.support = std::move(status);
+  }
+
+  const Carrier carrier_;
+  const absl::Span<const int64_t> payload_bytes_;
+  std::vector<bool> named_;
+  DecodedOperation& decoded_;
+};
+
+absl::Status CheckTensors(const v1::ConvOperation& message,
+                          ByteChecker* checker) {
+  for (Operand operand : kAllOperands) {
+    const v1::Tensor* tensor = FindTensor(message.operands(), operand);
+    if (tensor == nullptr) continue;
+    RETURN_IF_ERROR(checker->CheckOperand(*tensor, operand));
+  }
+  for (int i = 0; i < message.results_size(); ++i) {
+    RETURN_IF_ERROR(checker->CheckResult(message.results(i), i));
+  }
+  return checker->CheckAllNamed();
+}
+
+}  // namespace
+
+absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
+                               size_t expected) {
+  if (payload_bytes.size() == expected) return absl::OkStatus();
+  return InvalidField(Reason::kMalformed, "payloads",
+                      absl::StrCat(payload_bytes.size()),
+                      absl::StrCat(expected));
+}
+
+absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
+                                        int64_t bytes,
+                                        const std::string& path) {
+  const size_t id_bytes = region.region_id().size();
+  if (id_bytes != kRegionIdBytes) {
+    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".region_id"),
+                        Bytes(static_cast<int64_t>(id_bytes)),
+                        Bytes(kRegionIdBytes));
+  }
+  if (region.byte_offset() < 0) {
+    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".byte_offset"),
+                        absl::StrCat(region.byte_offset()), "at least 0");
+  }
+  if (region.byte_length() != bytes) {
+    return InvalidField(Reason::kByteCountMismatch,
+                        absl::StrCat(path, ".byte_length"),
+                        Bytes(region.byte_length()), Bytes(bytes));
+  }
+  if (!CheckedAdd(region.byte_offset(), region.byte_length())) {
+    return InvalidField(Reason::kOverflow, absl::StrCat(path, ".byte_offset"),
+                        absl::StrCat(region.byte_offset()),
+                        "an end below 2^63 bytes");
+  }
+  return RegionRange{region.region_id(), region.byte_offset(),
+                     region.byte_length()};
+}
+
+absl::Status DecodeBytes(const v1::ConvOperation& message,
+                         absl::Span<const int64_t> payload_bytes,
+                         DecodedOperation* decoded) {
+  ByteChecker checker(Carrier::kMessage, payload_bytes, decoded);
+  return CheckTensors(message, &checker);
+}
+
+absl::Status DecodeStreamSources(const v1::ConvOperation& message,
+                                 DecodedOperation* decoded) {
+  ByteChecker checker(Carrier::kStream, {}, decoded);
+  return CheckTensors(message, &checker);
+}
+
+}  // namespace convgrad

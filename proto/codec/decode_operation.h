@@ -1,0 +1,64 @@
+// The stages of DecodeOperation, and what other requests are decoded by, too.
+// Internal to the codec.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "backends/core/convolution/conv_operation.h"
+#include "convgrad/v1/operation.pb.h"
+#include "proto/codec/codec.h"
+
+namespace convgrad {
+
+// Longest list of dims: batch, channels and three spatial axes.
+inline constexpr int kMaxDims = 5;
+
+// Returns the tensor of `operand`, nullptr if the request has none.
+const v1::Tensor* FindTensor(const v1::Operands& operands, Operand operand);
+v1::Tensor* MutableTensor(v1::Operands* operands, Operand operand);
+
+// Return e.g. "operation.operands.weight" and "operation.results[1]".
+std::string OperandPath(Operand operand);
+std::string ResultPath(int index);
+
+// Returns `dims` if there are at most kMaxDims; `path` names them in errors.
+// Errors: kInvalidArgument, reason OUT_OF_RANGE.
+absl::StatusOr<Dims> DecodeDims(
+    const google::protobuf::RepeatedField<int64_t>& dims,
+    const std::string& path);
+
+// Returns OK if `c0` is 0 or a block that a blocked layout may have.
+// Errors: kInvalidArgument, reason OUT_OF_RANGE.
+absl::Status CheckC0Known(int32_t c0, const std::string& path);
+
+// Returns the range that a source names, whose size must be `bytes`; its end
+// doesn't overflow. `path` names it in errors.
+// Errors: kInvalidArgument.
+absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
+                                        int64_t bytes, const std::string& path);
+
+// Returns OK if a message has `expected` payloads.
+// Errors: kInvalidArgument, reason MALFORMED.
+absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
+                               size_t expected);
+
+// Returns the problem, resolved and validated, without bias and residual.
+// Fields in errors start with "operation.problem". Requires: CheckEnums was OK.
+absl::StatusOr<ConvProblem> DecodeProblem(const v1::ConvProblem& message);
+
+// Checks where the tensors' bytes are against what `decoded->operation` says
+// they are, and sets payload_index, regions and support. Requires:
+// Validate(decoded->operation).ok().
+absl::Status DecodeBytes(const v1::ConvOperation& message,
+                         absl::Span<const int64_t> payload_bytes,
+                         DecodedOperation* decoded);
+
+// As DecodeBytes, for tensors whose bytes come in a stream's frames.
+absl::Status DecodeStreamSources(const v1::ConvOperation& message,
+                                 DecodedOperation* decoded);
+
+}  // namespace convgrad

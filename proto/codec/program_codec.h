@@ -1,0 +1,23 @@
+// Between the wire's message of a program and the core's type, both ways. All
+// validation of untrusted programs happens here and in the core functions it
+// calls.
+//
+// Thread-safe: free functions without state.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "backends/core/program/program.h"
+#include "convgrad/v1/network.pb.h"
+
+namespace convgrad {
+
+// Returns the program, validated. Fields in errors begin with "program.".
+// Errors: kInvalidArgument naming field, found and expected; kUnimplemented for
+// a critical unknown field and for an operator of the contract that isn't
+// built.
+absl::StatusOr<Program> DecodeProgram(const v1::Program& message);
+
+// DecodeProgram(EncodeProgram(p)) == p for every valid p.
+v1::Program EncodeProgram(const Program& program);
+
+}  // namespace convgrad

@@ -1,0 +1,229 @@
+#include "proto/codec/session_codec.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/codec_enums.h"
+#include "proto/codec/decode_operation.h"
+
+namespace convgrad {
+namespace {
+
+absl::Status CheckPayload(const DecodedPut& put,
+                          absl::Span<const int64_t> payload_bytes,
+                          const std::string& path) {
+  const auto count = static_cast<int64_t>(payload_bytes.size());
+  if (put.payload_index < 0 || put.payload_index >= count) {
+    return InvalidField(Reason::kOutOfRange, path + ".inline.payload_index",
+                        absl::StrCat(put.payload_index),
+                        absl::StrCat("an index into the ", count, " payloads"));
+  }
+  const int64_t expected = *ByteSize(*put.descriptor);
+  if (payload_bytes[put.payload_index] == expected) return absl::OkStatus();
+  return InvalidField(Reason::kByteCountMismatch,
+                      absl::StrCat("payloads[", put.payload_index, "]"),
+                      absl::StrCat(payload_bytes[put.payload_index], " bytes"),
+                      absl::StrCat(expected, " bytes for ", path, ", ",
+                                   ToString(*put.descriptor)));
+}
+
+// Where a put's bytes may come, beside regions.
+enum class ComeBy { kMessage, kStream };
+
+absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
+                                     absl::Span<const int64_t> payload_bytes,
+                                     const std::string& path) {
+  DecodedPut put;
+  put.name = message.name();
+  put.digest = message.digest();
+  if (!put.digest.empty() && put.digest.size() != 32) {
+    return InvalidField(Reason::kOutOfRange, path + ".digest",
+                        absl::StrCat(put.digest.size(), " bytes"),
+                        "0 or 32 bytes");
+  }
+  const v1::Tensor& tensor = message.tensor();
+  const std::string tensor_path = path + ".tensor";
+  if (tensor.source_case() == v1::Tensor::SOURCE_NOT_SET) {
+    if (!put.digest.empty()) return put;
+    return InvalidField(Reason::kMissing, tensor_path, "no source, no digest",
+                        "inline, region, or the digest of what was put before");
+  }
+  if (message.groups() < 0) {
+    return InvalidField(Reason::kOutOfRange, path + ".groups",
+                        absl::StrCat(message.groups()), "at least 0");
+  }
+  ASSIGN_OR_RETURN(
+      put.descriptor,
+      DecodeTensor(tensor, message.groups() == 0 ? 1 : message.groups(),
+                   tensor_path));
+  if (way == ComeBy::kStream && tensor.has_stream()) {
+    put.is_streamed = true;
+    return put;
+  }
+  if (way == ComeBy::kMessage && tensor.has_inline_()) {
+    put.payload_index = tensor.inline_().payload_index();
+    RETURN_IF_ERROR(CheckPayload(put, payload_bytes, tensor_path));
+    return put;
+  }
+  if (tensor.has_region()) {
+    ASSIGN_OR_RETURN(put.region,
+                     DecodeRange(tensor.region(), *ByteSize(*put.descriptor),
+                                 tensor_path + ".region"));
+    return put;
+  }
+  return MakeError(
+      absl::StatusCode::kUnimplemented,
+      {Reason::kUnsupported, tensor_path + ".source", "another source",
+       absl::StrCat(way == ComeBy::kStream ? "stream" : "inline",
+                    ", region, or a digest alone")});
+}
+
+// Sets what part of a kept tensor is wanted.
+absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
+                     const std::string& path, WantedTensor* wanted) {
+  wanted->part = kept;
+  if (request.first_item() == 0 && request.items() == 0) {
+    return absl::OkStatus();
+  }
+  if (kept.dims.empty() || kept.layout == Layout::kXIO ||
+      kept.layout == Layout::kFractalZ3D) {
+    return InvalidField(Reason::kLayoutMismatch, path + ".items",
+                        absl::StrCat("a slice of ", ToString(kept)),
+                        "a tensor whose first axis is the outermost");
+  }
+  // The smallest number can't be subtracted.
+  const int64_t left =
+      kept.dims[0] - std::max<int64_t>(request.first_item(), 0);
+  if (request.first_item() < 0 || left < 0 || request.items() < 0 ||
+      request.items() > left) {
+    return InvalidField(
+        Reason::kOutOfRange, path + ".items",
+        absl::StrCat(request.items(), " from ", request.first_item()),
+        absl::StrCat("items within the ", kept.dims[0], " that there are"));
+  }
+  TensorDescriptor before = kept;
+  before.dims[0] = request.first_item();
+  wanted->first_byte = *ByteSize(before);
+  wanted->part.dims[0] = request.items() == 0 ? left : request.items();
+  return absl::OkStatus();
+}
+
+// Returns whether a Reorder can make `to` of `from`.
+bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
+  if (to == from) return true;
+  if (!IsFloating(from.dtype) || !IsFloating(to.dtype)) return false;
+  if (to.layout == from.layout && IsRowMajor(from.layout)) return true;
+  const bool same_groups = to.layout != Layout::kFractalZ3D ||
+                           from.layout != Layout::kFractalZ3D ||
+                           to.groups == from.groups;
+  return IsWeightLayout(to.layout) == IsWeightLayout(from.layout) &&
+         same_groups && from.dims.size() >= 2;
+}
+
+absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
+    const v1::PutTensorsRequest& request, ComeBy way,
+    absl::Span<const int64_t> payload_bytes) {
+  RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
+  std::vector<bool> is_named(payload_bytes.size(), false);
+  std::vector<DecodedPut> puts;
+  for (int i = 0; i < request.tensors_size(); ++i) {
+    const std::string path = absl::StrCat("tensors[", i, "]");
+    ASSIGN_OR_RETURN(DecodedPut put,
+                     DecodePut(request.tensors(i), way, payload_bytes, path));
+    if (put.payload_index >= 0) is_named[put.payload_index] = true;
+    puts.push_back(std::move(put));
+  }
+  for (size_t i = 0; i < is_named.size(); ++i) {
+    if (is_named[i]) continue;
+    return InvalidField(
+        Reason::kMalformed, absl::StrCat("payloads[", i, "]"),
+        absl::StrCat(payload_bytes[i], " bytes that no tensor names"),
+        absl::StrCat("a tensor with inline.payload_index ", i));
+  }
+  return puts;
+}
+
+std::string TextOf(const v1::TensorFrame& frame, int64_t bytes) {
+  return absl::StrCat("tensor ", frame.tensor(), " from byte ",
+                      frame.byte_offset(), ", ", bytes, " bytes");
+}
+
+}  // namespace
+
+absl::Status CheckCount(int tensors, absl::string_view field) {
+  if (tensors <= kMaxNamedTensors) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, field,
+                      absl::StrCat(tensors, " tensors"),
+                      absl::StrCat("at most ", kMaxNamedTensors));
+}
+
+absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
+    const v1::PutTensorsRequest& request,
+    absl::Span<const int64_t> payload_bytes) {
+  return DecodeAll(request, ComeBy::kMessage, payload_bytes);
+}
+
+absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
+    const v1::PutTensorsStreamRequest& message,
+    absl::Span<const int64_t> payload_bytes) {
+  if (!message.has_header()) {
+    return InvalidField(Reason::kMalformed, "part",
+                        message.has_frame() ? "frame" : "nothing",
+                        "header: one header first, frames after it");
+  }
+  RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 0));
+  if (message.header().payloads_size() > 0) {
+    return InvalidField(Reason::kMalformed, "header.payloads",
+                        absl::StrCat(message.header().payloads_size()),
+                        "none: bytes come in frames");
+  }
+  return DecodeAll(message.header(), ComeBy::kStream, {});
+}
+
+absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
+                           absl::Span<const int64_t> payload_bytes,
+                           const v1::TensorFrame& expected, int64_t bytes) {
+  if (!message.has_frame()) {
+    return InvalidField(Reason::kMalformed, "part",
+                        message.has_header() ? "header" : "nothing",
+                        "frame: one header first, frames after it");
+  }
+  RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 1));
+  const v1::TensorFrame& frame = message.frame();
+  if (frame.tensor() == expected.tensor() &&
+      frame.byte_offset() == expected.byte_offset() &&
+      payload_bytes[0] == bytes) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, "frame",
+                      TextOf(frame, payload_bytes[0]), TextOf(expected, bytes));
+}
+
+absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,
+                                          const TensorDescriptor& kept,
+                                          const std::string& path) {
+  WantedTensor wanted;
+  RETURN_IF_ERROR(SetPart(request, kept, path, &wanted));
+  v1::Tensor message = EncodeDescriptor(wanted.part);
+  if (request.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
+    message.set_dtype(request.dtype());
+    // The default of this dtype, unless the request names one.
+    message.set_c0(0);
+  }
+  if (request.layout() != v1::LAYOUT_UNSPECIFIED) {
+    message.set_layout(request.layout());
+  }
+  if (request.c0() != 0) message.set_c0(request.c0());
+  const int64_t groups = request.groups() == 0 ? kept.groups : request.groups();
+  ASSIGN_OR_RETURN(wanted.descriptor, DecodeTensor(message, groups, path));
+  if (CanBring(wanted.part, wanted.descriptor)) return wanted;
+  return InvalidField(
+      Reason::kLayoutMismatch, path + ".layout", ToString(wanted.descriptor),
+      absl::StrCat("a layout and dtype that ", ToString(wanted.part),
+                   " can be brought to"));
+}
+
+}  // namespace convgrad

@@ -1,0 +1,280 @@
+#include "server/flags/config.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "backends/core/status.h"
+#include "server/flags/budget_check.h"
+#include "server/memory/admission.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+// gRPC's limits are ints, and a message has a head beside its payload.
+constexpr int64_t kLargestMessage =
+    std::numeric_limits<int32_t>::max() - 2 * kMiB;
+
+absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
+                        int64_t max) {
+  if (min <= found && found <= max) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::StrCat(found), absl::StrCat(min, " to ", max));
+}
+
+absl::Status CheckShare(absl::string_view flag, double found) {
+  if (found >= 0 && found <= 1) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::StrCat(found), "0 to 1");
+}
+
+absl::Status CheckDuration(absl::string_view flag, absl::Duration found,
+                           absl::Duration min) {
+  if (found >= min) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::FormatDuration(found),
+                      absl::StrCat("at least ", absl::FormatDuration(min)));
+}
+
+absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  if (colon != absl::string_view::npos && 0 < colon &&
+      colon + 1 < address.size()) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
+                      absl::StrCat("'", address, "'"),
+                      "host:port or unix:path");
+}
+
+// Returns whether nobody but this host gets to `address`.
+bool IsLocal(absl::string_view address) {
+  return absl::StartsWith(address, "unix:") ||
+         absl::StartsWith(address, "unix-abstract:") ||
+         absl::StartsWith(address, "127.") ||
+         absl::StartsWith(address, "localhost:") ||
+         absl::StartsWith(address, "[::1]:");
+}
+
+absl::Status CheckEndpoint(absl::string_view endpoint) {
+  absl::string_view address = endpoint;
+  if (endpoint.empty()) return absl::OkStatus();
+  if ((absl::ConsumePrefix(&address, "http://") ||
+       absl::ConsumePrefix(&address, "https://")) &&
+      CheckAddress("otlp_endpoint", address).ok()) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, "--otlp_endpoint",
+                      absl::StrCat("'", endpoint, "'"),
+                      "http://host:port or https://host:port");
+}
+
+absl::Status CheckSecurity(const Config& config) {
+  if (config.tls_cert.empty() != config.tls_key.empty()) {
+    return InvalidField(Reason::kMissing,
+                        config.tls_key.empty() ? "--tls_key" : "--tls_cert",
+                        "nothing", "a PEM file: both or none");
+  }
+  if (!config.tls_client_ca.empty() && config.tls_cert.empty()) {
+    return InvalidField(Reason::kMissing, "--tls_cert", "nothing",
+                        "a PEM file, as --tls_client_ca has one");
+  }
+  RETURN_IF_ERROR(CheckRange("max_client_calls", config.max_client_calls, 0,
+                             std::numeric_limits<int>::max()));
+  RETURN_IF_ERROR(CheckRange("max_client_bytes", config.max_client_bytes, 0,
+                             std::numeric_limits<int64_t>::max()));
+  if (!config.tls_cert.empty() || config.insecure) return absl::OkStatus();
+  for (const std::string& address : config.ListenAddresses()) {
+    if (IsLocal(address)) continue;
+    return InvalidField(
+        Reason::kOutOfRange, "--listen", absl::StrCat("'", address, "'"),
+        "a loopback address or unix:path, or --tls_cert, or --insecure to have "
+        "strangers read and change what is sent");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMemory(const Config& config) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  RETURN_IF_ERROR(CheckRange("buffer_pool_idle_bytes",
+                             config.buffer_pool_idle_bytes, 0, kMost));
+  RETURN_IF_ERROR(
+      CheckRange("plan_cache_bytes", config.plan_cache_bytes, 0, kMost));
+  RETURN_IF_ERROR(
+      CheckRange("weight_cache_bytes", config.weight_cache_bytes, 0, kMost));
+  RETURN_IF_ERROR(CheckBudget(config));
+  RETURN_IF_ERROR(CheckRange("max_message_bytes", config.max_message_bytes, 1,
+                             kLargestMessage));
+  RETURN_IF_ERROR(CheckRange("max_admission_waiters",
+                             config.max_admission_waiters, 0, 1'000'000));
+  const int64_t needed = AdmissionBytes(config.max_message_bytes);
+  if (needed <= config.CallBudgetBytes()) return absl::OkStatus();
+  return InvalidField(
+      Reason::kOutOfRange, "--memory_budget_bytes",
+      absl::StrCat(config.memory_budget_bytes, ", of which ",
+                   config.CallBudgetBytes(), " are left for calls"),
+      absl::StrCat("at least ", needed,
+                   " for calls: what one message of --max_message_bytes (",
+                   config.max_message_bytes, ") takes"));
+}
+
+// Regions stay as long as their clients like: what they leave of the budget
+// must do for any message, or it could wait for ever.
+absl::Status CheckRegions(const Config& config) {
+  if (config.regions_listen.empty()) return absl::OkStatus();
+  if (config.RegionsPath().empty()) {
+    return InvalidField(Reason::kOutOfRange, "--regions_listen",
+                        absl::StrCat("'", config.regions_listen, "'"),
+                        "unix:path");
+  }
+  return CheckRange(
+      "max_region_bytes", config.max_region_bytes, 1,
+      config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes));
+}
+
+absl::Status CheckSessions(const Config& config) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  RETURN_IF_ERROR(CheckRange("max_kept_bytes", config.max_kept_bytes, 0,
+                             config.MostKeptBytes()));
+  RETURN_IF_ERROR(CheckRange("max_client_sessions", config.max_client_sessions,
+                             0, 1'000'000));
+  return CheckRange("max_client_kept_bytes", config.max_client_kept_bytes, 0,
+                    kMost);
+}
+
+absl::Status CheckWork(const Config& config) {
+  RETURN_IF_ERROR(CheckRange("workers", config.workers, 1, 1024));
+  RETURN_IF_ERROR(
+      CheckRange("threads_per_worker", config.threads_per_worker, 1, 1024));
+  RETURN_IF_ERROR(
+      CheckRange("queue_capacity", config.queue_capacity, 1, 1'000'000));
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  RETURN_IF_ERROR(CheckShare("self_check_ratio", config.self_check_ratio));
+  RETURN_IF_ERROR(CheckShare("max_client_share", config.max_client_share));
+  RETURN_IF_ERROR(CheckRange("max_macs", config.max_macs, 1, kMost));
+  RETURN_IF_ERROR(
+      CheckRange("max_reference_macs", config.max_reference_macs, 0, kMost));
+  RETURN_IF_ERROR(CheckDuration("default_deadline", config.default_deadline,
+                                absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("max_deadline", config.max_deadline,
+                                absl::Milliseconds(1)));
+  RETURN_IF_ERROR(
+      CheckRange("min_client_rate", config.min_client_rate, 0, kMost));
+  RETURN_IF_ERROR(CheckDuration("unary_idle_timeout", config.unary_idle_timeout,
+                                absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("buffer_pool_idle_time",
+                                config.buffer_pool_idle_time,
+                                absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("stream_idle_timeout",
+                                config.stream_idle_timeout,
+                                absl::Milliseconds(1)));
+  RETURN_IF_ERROR(CheckDuration("max_connection_age", config.max_connection_age,
+                                absl::ZeroDuration()));
+  RETURN_IF_ERROR(
+      CheckDuration("drain_delay", config.drain_delay, absl::ZeroDuration()));
+  return CheckDuration("drain_timeout", config.drain_timeout,
+                       absl::ZeroDuration());
+}
+
+}  // namespace
+
+std::string Config::RegionsPath() const {
+  absl::string_view path = regions_listen;
+  return absl::ConsumePrefix(&path, "unix:") ? std::string(path) : "";
+}
+
+std::vector<std::string> Config::ListenAddresses() const {
+  return absl::StrSplit(listen, ',', absl::SkipWhitespace());
+}
+
+int64_t Config::CallBudgetBytes() const {
+  return memory_budget_bytes - buffer_pool_idle_bytes - plan_cache_bytes -
+         weight_cache_bytes - kProcessBytes;
+}
+
+int64_t Config::MostKeptBytes() const {
+  const int64_t regions = regions_listen.empty() ? 0 : max_region_bytes;
+  return std::max(int64_t{0}, CallBudgetBytes() - regions -
+                                  AdmissionBytes(max_message_bytes));
+}
+
+absl::Status Config::Validate() const {
+  if (ListenAddresses().empty()) {
+    return InvalidField(Reason::kMissing, "--listen", "nothing",
+                        "host:port or unix:path, or several with commas");
+  }
+  for (const std::string& address : ListenAddresses()) {
+    RETURN_IF_ERROR(CheckAddress("listen", address));
+  }
+  if (!metrics_listen.empty()) {
+    RETURN_IF_ERROR(CheckAddress("metrics_listen", metrics_listen));
+  }
+  if (!health_listen.empty()) {
+    RETURN_IF_ERROR(CheckAddress("health_listen", health_listen));
+  }
+  RETURN_IF_ERROR(CheckEndpoint(otlp_endpoint));
+  RETURN_IF_ERROR(CheckSecurity(*this));
+  RETURN_IF_ERROR(CheckWork(*this));
+  RETURN_IF_ERROR(CheckMemory(*this));
+  RETURN_IF_ERROR(CheckRegions(*this));
+  RETURN_IF_ERROR(CheckSessions(*this));
+  RETURN_IF_ERROR(CheckRange("exit_with_parent", exit_with_parent, 0,
+                             std::numeric_limits<int>::max()));
+  constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error",
+                                           "off"};
+  if (!absl::c_linear_search(kLevels, log_level)) {
+    return InvalidField(Reason::kInvalidEnum, "--log_level",
+                        absl::StrCat("'", log_level, "'"),
+                        "debug, info, warning, error or off");
+  }
+  return absl::OkStatus();
+}
+
+Config WithDefaults(Config config, const Machine& machine) {
+  if (config.workers == 0) {
+    config.workers = std::min(machine.nodes, machine.usable_cores);
+  }
+  if (config.threads_per_worker == 0 && config.workers > 0) {
+    config.threads_per_worker =
+        std::max(1, machine.usable_cores / config.workers);
+  }
+  config.memory_limit.bytes = machine.memory_bytes;
+  config.memory_limit.name = machine.memory_name;
+  if (config.memory_budget_bytes == 0) {
+    config.memory_budget_bytes = machine.memory_bytes / 2;
+  }
+  if (config.buffer_pool_idle_bytes == -1) {
+    config.buffer_pool_idle_bytes = config.memory_budget_bytes / 8;
+  }
+  if (config.plan_cache_bytes == -1) {
+    config.plan_cache_bytes =
+        std::min(64 * kMiB, config.memory_budget_bytes / 16);
+  }
+  if (config.weight_cache_bytes == -1) {
+    config.weight_cache_bytes = config.memory_budget_bytes / 16;
+  }
+  if (config.max_message_bytes == 0) {
+    // Regions and sessions share what one message leaves.
+    const int64_t share =
+        config.CallBudgetBytes() / (config.regions_listen.empty() ? 2 : 4);
+    config.max_message_bytes = std::min(1024 * kMiB, LargestAdmissible(share));
+  }
+  if (config.max_region_bytes == 0) {
+    config.max_region_bytes =
+        (config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes)) /
+        2;
+  }
+  if (config.max_kept_bytes == -1) {
+    const int64_t budget = config.CallBudgetBytes();
+    config.max_kept_bytes = std::min(config.MostKeptBytes(), budget / 2);
+  }
+  return config;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,15 @@
+// Small files that flags name.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace convgrad {
+
+// Errors: kInvalidArgument naming `flag` and the file.
+absl::StatusOr<std::string> ReadTextFile(absl::string_view flag,
+                                         const std::string& path);
+
+}  // namespace convgrad

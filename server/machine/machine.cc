@@ -1,0 +1,176 @@
+#include "server/machine/machine.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace convgrad {
+namespace {
+
+// Node numbers may have gaps, up to here.
+constexpr int kMaxNodes = 64;
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Returns the first number of the file, nullopt if there is none ("max", no
+// file).
+std::optional<int64_t> ReadNumber(const std::string& path) {
+  int64_t number;
+  const std::vector<std::string> words =
+      absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  if (words.empty() || !absl::SimpleAtoi(words[0], &number)) return {};
+  return number;
+}
+
+// Returns the folder of the process in the hierarchy of `controller` ("" is
+// version 2's) and the folders above it: each of them limits.
+std::vector<std::string> CgroupFolders(const std::string& root,
+                                       absl::string_view controller) {
+  const std::string mount = absl::StrCat(
+      root, "/sys/fs/cgroup", controller.empty() ? "" : "/", controller);
+  std::vector<std::string> folders = {mount};
+  for (absl::string_view line :
+       absl::StrSplit(ReadFile(root + "/proc/self/cgroup"), '\n')) {
+    const std::vector<absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const std::vector<absl::string_view> controllers =
+        absl::StrSplit(parts[1], ',');
+    if (std::find(controllers.begin(), controllers.end(), controller) ==
+        controllers.end()) {
+      continue;
+    }
+    std::string folder = mount;
+    for (absl::string_view name :
+         absl::StrSplit(parts[2], '/', absl::SkipEmpty())) {
+      absl::StrAppend(&folder, "/", name);
+      folders.push_back(folder);
+    }
+  }
+  return folders;
+}
+
+void ReadMemory(const std::string& root, Machine* machine) {
+  machine->memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
+  auto limit = [machine](const std::string& path) {
+    const std::optional<int64_t> found = ReadNumber(path);
+    if (!found || *found <= 0 || *found >= machine->memory_bytes) return;
+    machine->memory_bytes = *found;
+    machine->memory_name = "the container's memory limit";
+  };
+  for (const std::string& folder : CgroupFolders(root, "")) {
+    limit(folder + "/memory.max");
+  }
+  for (const std::string& folder : CgroupFolders(root, "memory")) {
+    limit(folder + "/memory.limit_in_bytes");
+  }
+}
+
+// Returns the cores' worth of time that quotas allow.
+double CpuQuota(const std::string& root) {
+  double cores = std::numeric_limits<double>::infinity();
+  for (const std::string& folder : CgroupFolders(root, "")) {
+    const std::vector<std::string> words =
+        absl::StrSplit(ReadFile(folder + "/cpu.max"), absl::ByAnyChar(" \n"),
+                       absl::SkipEmpty());
+    double quota;
+    double period;
+    if (words.size() == 2 && absl::SimpleAtod(words[0], &quota) &&
+        absl::SimpleAtod(words[1], &period) && period > 0) {
+      cores = std::min(cores, quota / period);
+    }
+  }
+  for (const std::string& folder : CgroupFolders(root, "cpu")) {
+    const auto quota = ReadNumber(folder + "/cpu.cfs_quota_us");
+    const auto period = ReadNumber(folder + "/cpu.cfs_period_us");
+    if (!quota || !period || *quota <= 0 || *period <= 0) continue;
+    cores = std::min(cores, static_cast<double>(*quota) / *period);
+  }
+  return cores;
+}
+
+// Reads e.g. "0-3,8-11".
+std::set<int> ReadCoreList(const std::string& path) {
+  std::set<int> cores;
+  for (absl::string_view range : absl::StrSplit(
+           ReadFile(path), absl::ByAnyChar(",\n"), absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> ends =
+        absl::StrSplit(range, absl::MaxSplits('-', 1));
+    int first, last;
+    if (!absl::SimpleAtoi(ends.first, &first)) continue;
+    if (!absl::SimpleAtoi(ends.second, &last)) last = first;
+    for (int core = first; core <= last; ++core) cores.insert(core);
+  }
+  return cores;
+}
+
+// Puts the cores of a node next to each other, and counts the nodes.
+void SortByNode(const std::string& root, Machine* machine) {
+  std::vector<int> sorted;
+  int nodes = 0;
+  for (int node = 0; sorted.size() < machine->cores.size(); ++node) {
+    const std::string folder =
+        absl::StrCat(root, "/sys/devices/system/node/node", node);
+    const std::set<int> of_node = ReadCoreList(folder + "/cpulist");
+    if (of_node.empty() && node >= kMaxNodes) return;
+    const size_t before = sorted.size();
+    for (int core : machine->cores) {
+      if (of_node.count(core) > 0) sorted.push_back(core);
+    }
+    if (sorted.size() > before) ++nodes;
+  }
+  machine->cores = std::move(sorted);
+  machine->nodes = std::max(nodes, 1);
+}
+
+}  // namespace
+
+Machine ReadMachine(const std::string& root) {
+  Machine machine;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core) {
+      if (CPU_ISSET(core, &set)) machine.cores.push_back(core);
+    }
+  }
+  if (machine.cores.empty()) machine.cores.push_back(0);
+  SortByNode(root, &machine);
+  const double usable = std::min<double>(
+      static_cast<double>(machine.cores.size()), CpuQuota(root));
+  machine.usable_cores = std::max(1, static_cast<int>(usable));
+  ReadMemory(root, &machine);
+  return machine;
+}
+
+std::vector<std::vector<int>> CoreSets(const Machine& machine, int workers,
+                                       int threads) {
+  std::vector<std::vector<int>> sets(workers);
+  const bool all_ours =
+      machine.usable_cores == static_cast<int>(machine.cores.size());
+  if (!all_ours || workers * threads > machine.usable_cores) return sets;
+  for (int worker = 0; worker < workers; ++worker) {
+    const auto first = machine.cores.begin() + worker * threads;
+    sets[worker].assign(first, first + threads);
+  }
+  return sets;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,33 @@
+// What this process may use of the machine it runs on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace convgrad {
+
+struct Machine {
+  // Cores that the process may run on, those of a NUMA node next to each other.
+  std::vector<int> cores;
+  // NUMA nodes that have some of them. Range: >= 1.
+  int nodes = 1;
+  // Cores' worth of time that it may use: fewer than `cores` under a cgroup
+  // quota. Range: >= 1.
+  int usable_cores = 1;
+  // The smaller of RAM and the cgroup's limit, and its name for an operator.
+  int64_t memory_bytes = 0;
+  std::string memory_name = "this machine's memory";
+};
+
+// Reads affinity, NUMA nodes, RAM and the cgroup (version 1 or 2) of the
+// process. `root` is put before the paths of /proc and /sys.
+Machine ReadMachine(const std::string& root = "");
+
+// Returns a core set per worker, of `threads` cores each, as far as there are
+// cores of their own for all; otherwise empty sets: where workers outnumber the
+// cores, or a quota lets containers share them, pinning makes them collide.
+std::vector<std::vector<int>> CoreSets(const Machine& machine, int workers,
+                                       int threads);
+
+}  // namespace convgrad

@@ -1,0 +1,242 @@
+#include "server/rpc/calls/call.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "backends/core/thread_order.h"
+#include "grpc/grpc.h"
+#include "proto/call_metadata.h"
+#include "server/memory/admission.h"
+#include "server/rpc/calls/report.h"
+#include "server/rpc/calls/status_conversion.h"
+
+namespace convgrad {
+namespace {
+
+absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
+                      const CallServices& services) {
+  const absl::Time now = absl::Now();
+  const absl::Time latest = now + services.max_deadline;
+  const auto deadline = context.deadline();
+  // gRPC's way to say that there is none.
+  if (deadline == std::chrono::system_clock::time_point::max()) {
+    return std::min(now + services.default_deadline, latest);
+  }
+  return std::min(absl::FromChrono(deadline), latest);
+}
+
+// Returns what a call of a method that takes `role` takes.
+Role RoleOfCall(Role role, const grpc::ServerContextBase& context) {
+  const bool is_change = context.client_metadata().contains(kSequenceKey);
+  return is_change ? std::max(role, Role::kTrain) : role;
+}
+
+}  // namespace
+
+void Call::HandOver() {
+  // Not a member, whose own first use would be as unordered.
+  static char token;
+  HandedOver(&token);
+}
+
+Call::Call(const CallServices& services,
+           grpc::GenericCallbackServerContext* context,
+           absl::string_view method, Role role)
+    : services_(services),
+      context_(context),
+      record_(services, context, method),
+      role_(RoleOfCall(role, *context)),
+      deadline_(DeadlineOf(*context, services)),
+      cancelled_(std::make_shared<std::atomic<bool>>(false)) {}
+
+Call::~Call() { services_.client_watch->Remove(answer_wait_); }
+
+void Call::Begin() {
+  absl::Status admission = record_.Enter(role_);
+  if (!admission.ok()) return End(std::move(admission));
+  refusal_ = ReadPriority();
+  if (refusal_.ok() && IsChange() && !MayChange()) {
+    refusal_ = InvalidField(Reason::kUnsupported, kSequenceKey, "a number",
+                            "none: the method only reads");
+  }
+  Start();
+}
+
+bool Call::IsChange() const { return !Metadata(kSequenceKey).empty(); }
+
+absl::Status Call::ReadPriority() {
+  const absl::string_view name = Metadata(kPriorityKey);
+  if (name.empty()) return absl::OkStatus();
+  for (Priority priority : kAllPriorities) {
+    if (NameOf(priority) != name) continue;
+    priority_ = priority;
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kInvalidEnum, kPriorityKey,
+                      absl::StrCat("'", name, "'"), "batch or interactive");
+}
+
+absl::string_view Call::Metadata(absl::string_view key) const {
+  const auto& metadata = context_->client_metadata();
+  const auto found = metadata.find(grpc::string_ref(key.data(), key.size()));
+  if (found == metadata.end()) return "";
+  return absl::string_view(found->second.data(), found->second.size());
+}
+
+void Call::AwaitTurn(bool prepares) {
+  const CallHold hold(this);
+  attendance_.Begin(services_.lifecycle);
+  const auto metadata = [this](absl::string_view key) { return Metadata(key); };
+  const absl::Status status =
+      session_.Enter(services_.sessions, metadata, visit(),
+                     /*only_computes=*/role_ == Role::kInfer);
+  if (!status.ok()) return OnTurn(status);
+  if (!session_.in_session()) return TellTurn(nullptr);
+  if (sample() != nullptr) sample()->session = session_.settings().label;
+  std::function<void()> prepare;
+  // Held, since the call may be over when it is told so.
+  if (prepares && refusal_.ok()) {
+    prepare = [this, hold = std::make_shared<CallHold>(this)] { OnPrepare(); };
+  }
+  session_.Await(
+      deadline_,
+      [this](const ChangeOrder::Decision& decision) {
+        HandOver();
+        if (absl::IsAborted(decision.status())) {
+          services_.sessions->CountAbort();
+        }
+        TellTurn(decision);
+      },
+      std::move(prepare));
+  // A cancellation that came before found nobody waiting.
+  if (*cancelled_) CancelTurn();
+  HandOver();
+}
+
+void Call::TellTurn(const ChangeOrder::Decision& decision) {
+  const bool would_go_on = decision.ok() && *decision == nullptr;
+  OnTurn(would_go_on && !refusal_.ok() ? refusal_ : decision);
+}
+
+bool Call::CancelTurn() {
+  if (!session_.Withdraw()) return false;
+  OnTurn(WhyGone());
+  return true;
+}
+
+void Call::Repeat(const ChangeOrder::Reply& reply) {
+  services_.sessions->CountRepeat();
+  grpc::ByteBuffer response(*static_cast<const grpc::ByteBuffer*>(reply.get()));
+  End(absl::OkStatus(), &response);
+}
+
+void Call::Answer(grpc::ByteBuffer response) {
+  if (session_.is_change()) {
+    if (*cancelled_ || deadline_ <= absl::Now()) return End(WhyGone());
+    // A copy that shares the slices.
+    absl::Status status =
+        session_.Commit(std::make_shared<const grpc::ByteBuffer>(response));
+    if (!status.ok()) return End(std::move(status));
+  }
+  End(absl::OkStatus(), &response);
+}
+
+void Call::AwaitMemory(int64_t bytes) {
+  const CallHold hold(this);
+  attendance_.Begin(services_.lifecycle);
+  reservation_.ShrinkTo(0);
+  wait_start_ = absl::Now();
+  absl::Status held = record_.visit().Hold(bytes);
+  if (!held.ok()) return EndWait(held);
+  HandOver();
+  absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
+      {bytes, priority_, deadline_, client()},
+      [this](absl::StatusOr<Reservation> granted) {
+        OnGranted(std::move(granted));
+      });
+  if (!waiter.ok()) return EndWait(waiter.status());
+  waiter_id_ = *waiter;
+  // A cancellation that came before the line above found nobody waiting.
+  if (*cancelled_) CancelWait();
+  HandOver();
+}
+
+AdmitHead Call::AdmitsHead() {
+  return [this](int64_t bytes) -> absl::Status {
+    // What the call's own overhead leaves for its head.
+    constexpr int64_t kFreeBytes = kCallOverheadBytes / 2;
+    const int64_t more = bytes * kMemoryPerHeadByte - kFreeBytes;
+    if (more <= 0 || reservation_.bytes() == 0) return absl::OkStatus();
+    return reservation_.TryGrow(more);
+  };
+}
+
+void Call::OnGranted(absl::StatusOr<Reservation> granted) {
+  HandOver();
+  if (!granted.ok()) return EndWait(granted.status());
+  reservation_ = *std::move(granted);
+  EndWait(absl::OkStatus());
+}
+
+void Call::EndWait(const absl::Status& status) {
+  if (sample() != nullptr) {
+    sample()->times.admission.Add(wait_start_, absl::Now());
+  }
+  OnMemory(status);
+}
+
+bool Call::CancelWait() {
+  const uint64_t waiter = waiter_id_;
+  if (waiter == 0 || !services_.memory->budget.CancelWait(waiter)) return false;
+  EndWait(WhyGone());
+  return true;
+}
+
+void Call::OnCancel() {
+  HandOver();
+  *cancelled_ = true;
+  if (CancelTurn() || CancelWait()) return;
+  OnGone();
+  HandOver();
+}
+
+void Call::OnDone() {
+  HandOver();
+  Release();
+}
+
+void Call::Release() {
+  if (--holders_ == 0) delete this;
+}
+
+void Call::End(absl::Status status, grpc::ByteBuffer* response) {
+  SettleMessage();
+  // Nobody will read the answer: that isn't a success to be counted.
+  if (status.ok() && *cancelled_) status = WhyGone();
+  Settle(status);
+  const std::optional<int64_t> number = session_.End(&status);
+  if (number) {
+    context_->AddTrailingMetadata(kNumberTrailer, absl::StrCat(*number));
+  }
+  reservation_.ShrinkTo(0);
+  if (sample() != nullptr) SetEnd(status, sample());
+  record_.Close(status, sample());
+  const bool answers = status.ok() && response != nullptr;
+  WatchAnswer(answers ? static_cast<int64_t>(response->Length()) : 0);
+  if (answers) {
+    response_.Swap(response);
+    HandOver();
+    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  } else {
+    HandOver();
+    Finish(ToGrpcStatus(status));
+  }
+}
+
+}  // namespace convgrad

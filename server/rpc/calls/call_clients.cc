@@ -1,0 +1,106 @@
+// A call and its client: how long it is waited for, what it may send, and why
+// it has gone.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "grpc/grpc.h"
+#include "proto/call_metadata.h"
+#include "server/rpc/calls/call.h"
+
+namespace convgrad {
+namespace {
+
+// Returns gRPC's part of a call, which may be told to end after ours has gone.
+std::shared_ptr<grpc_call> HoldGrpcCall(grpc::ServerContextBase& context) {
+  grpc_call* const call = context.c_call();
+  grpc_call_ref(call);
+  return {call, grpc_call_unref};
+}
+
+absl::Status OverrunError() {
+  return InvalidField(Reason::kByteCountMismatch, "connection",
+                      "more bytes than its calls have declared",
+                      absl::StrCat("in each call's ", kRequestBytesKey,
+                                   " the bytes of its payloads, at least"));
+}
+
+}  // namespace
+
+ConnectionTraffic::Count Call::CountTraffic() const {
+  if (services_.traffic == nullptr) return nullptr;
+  return services_.traffic->CountOf(context_->peer());
+}
+
+void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
+  AwaitClientUntil(absl::Now() + services_.client_watch->AllowedFor(bytes),
+                   start);
+}
+
+void Call::AwaitClientUntil(absl::Time until,
+                            const std::function<void()>& start) {
+  ClientWatch& watch = *services_.client_watch;
+  const uint64_t id = watch.Add([this] { OnSlowClient(); },
+                                absl::InfiniteFuture(), CountTraffic());
+  client_wait_ = id;
+  HandOver();
+  start();
+  // Not before: OnSlowClient mustn't end a call for which gRPC is still asked.
+  watch.SetLimit(id, std::min(until, deadline_));
+}
+
+bool Call::StopAwaitingClient() {
+  return services_.client_watch->Remove(client_wait_);
+}
+
+void Call::ExpectMessage(int64_t bytes) {
+  if (services_.arrivals == nullptr) return;
+  if (overrun_ == nullptr) {
+    overrun_ = std::make_shared<std::atomic<bool>>(false);
+  }
+  arrival_ = services_.arrivals->Expect(
+      context_->peer(), bytes,
+      [owner = HoldGrpcCall(*context_), overrun = overrun_](bool is_only_one) {
+        *overrun = true;
+        // Of several calls nobody knows which one is wrong: others go again.
+        grpc_call_cancel_with_status(
+            owner.get(),
+            is_only_one ? GRPC_STATUS_INVALID_ARGUMENT
+                        : GRPC_STATUS_UNAVAILABLE,
+            std::string(OverrunError().message()).c_str(), nullptr);
+      });
+}
+
+void Call::SettleMessage() {
+  const uint64_t arrival = arrival_.exchange(0);
+  if (arrival != 0) services_.arrivals->Settle(arrival);
+}
+
+void Call::WatchAnswer(int64_t bytes) {
+  ClientWatch& watch = *services_.client_watch;
+  watch.Remove(answer_wait_);
+  const std::shared_ptr<grpc_call> owner = HoldGrpcCall(*context_);
+  answer_wait_ =
+      watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
+                absl::Now() + watch.AllowedFor(bytes), CountTraffic());
+}
+
+absl::Status Call::WhyGone() const {
+  if (overrun_ != nullptr && *overrun_) return OverrunError();
+  if (deadline_ <= absl::Now()) {
+    return MakeError(absl::StatusCode::kDeadlineExceeded,
+                     {Reason::kDeadline, "deadline", "passed", ""});
+  }
+  return MakeError(absl::StatusCode::kCancelled,
+                   {Reason::kCancelled, "call", "cancelled by its client", ""});
+}
+
+bool Call::FailedToRead() const {
+  return grpc_call_failed_before_recv_message(context_->c_call()) != 0;
+}
+
+}  // namespace convgrad

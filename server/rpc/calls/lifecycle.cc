@@ -1,0 +1,51 @@
+#include "server/rpc/calls/lifecycle.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+#include "server/scheduling/scheduler.h"
+
+namespace convgrad {
+
+absl::Status Lifecycle::CheckServing() {
+  MutexLock lock(&mutex_);
+  return draining_ ? DrainingError() : absl::OkStatus();
+}
+
+void Lifecycle::Enter() {
+  MutexLock lock(&mutex_);
+  ++calls_;
+}
+
+void Lifecycle::Leave() {
+  MutexLock lock(&mutex_);
+  --calls_;
+  changed_.NotifyAll();
+}
+
+bool Lifecycle::AwaitIdle(absl::Time until) {
+  MutexLock lock(&mutex_);
+  while (calls_ > 0) {
+    if (changed_.WaitUntil(&mutex_, until)) break;
+  }
+  return calls_ == 0;
+}
+
+bool Lifecycle::Drain(absl::Duration timeout,
+                      const std::function<bool()>& at_work) {
+  constexpr absl::Duration kStep = absl::Milliseconds(20);
+  const absl::Time end = absl::Now() + timeout;
+  {
+    MutexLock lock(&mutex_);
+    draining_ = true;
+  }
+  if (AwaitIdle(end - timeout / 10)) return true;
+  while (at_work()) {
+    const absl::Time now = absl::Now();
+    if (now >= end) return false;
+    if (AwaitIdle(std::min(end, now + kStep))) return true;
+  }
+  return true;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,222 @@
+#include "server/rpc/calls/message_call.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "proto/call_metadata.h"
+#include "proto/codec/codec.h"
+#include "server/memory/admission.h"
+
+namespace convgrad {
+namespace {
+
+// A change of more than this part of all memory waits for its turn first: what
+// waits with its message shouldn't take much from what runs.
+constexpr int64_t kPreparedPart = 8;
+
+}  // namespace
+
+MessageCall::MessageCall(const CallServices& services,
+                         grpc::GenericCallbackServerContext* context,
+                         absl::string_view method, Role role,
+                         absl::string_view operation)
+    : Call(services, context, method, role),
+      max_bytes_(services.max_message_bytes),
+      is_small_(false) {
+  sample_.operation = std::string(operation);
+}
+
+MessageCall::MessageCall(const CallServices& services,
+                         grpc::GenericCallbackServerContext* context,
+                         absl::string_view method, Role role, int64_t max_bytes)
+    : Call(services, context, method, role),
+      max_bytes_(max_bytes),
+      is_small_(true) {}
+
+void MessageCall::Start() {
+  sample_.priority = std::string(NameOf(priority()));
+  int64_t declared;
+  if (absl::SimpleAtoi(Metadata(kRequestBytesKey), &declared) &&
+      declared >= 0) {
+    declared_bytes_ = declared;
+  }
+  absl::Status size = CheckMessageBytes("request", declared_bytes_);
+  if (size.ok()) {
+    // Decides nothing for a change: BUSY is a matter of the moment.
+    absl::Status busy = CheckArrival();
+    if (!busy.ok()) return End(std::move(busy));
+  } else {
+    RefuseInTurn(std::move(size));
+  }
+  AwaitTurn(/*prepares=*/AdmissionBytes(ExpectedBytes()) <=
+            services().memory->budget.capacity_bytes() / kPreparedPart);
+}
+
+void MessageCall::Do(MessageArrival::Next next) {
+  switch (next) {
+    case MessageArrival::Next::kAskMemory:
+      return AskForMemory();
+    case MessageArrival::Next::kProceed:
+      return Proceed();
+    case MessageArrival::Next::kCancelWait:
+      CancelWait();
+      return;
+    case MessageArrival::Next::kWithdraw:
+      // Otherwise OnTurn is about to come.
+      if (session().Withdraw()) End(arrival_.message_status());
+      return;
+    case MessageArrival::Next::kNothing:
+      return;
+  }
+}
+
+void MessageCall::OnPrepare() { Do(arrival_.Ask()); }
+
+void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
+  const CallHold hold(this);
+  const MessageArrival::Next next = arrival_.TakeTurn(decision);
+  if (next != MessageArrival::Next::kNothing) return Do(next);
+  GiveUpIfRefused();
+  LetNextPrepare();
+}
+
+void MessageCall::AskForMemory() {
+  const CallHold hold(this);
+  if (is_small_ && max_bytes_ <= kUnpaidBytes) {
+    OnMemory(absl::OkStatus());
+  } else {
+    AwaitMemory(AdmissionBytes(ExpectedBytes()));
+  }
+  GiveUpIfRefused();
+}
+
+void MessageCall::GiveUpIfRefused() {
+  Do(arrival_.GiveUp([this] { return StopAwaitingClient(); }));
+}
+
+void MessageCall::LetNextPrepare() {
+  if (!session().is_change() || !arrival_.has_all_but_message()) return;
+  session().LetNextPrepare();
+}
+
+void MessageCall::EndMessage(const absl::Status& status) {
+  const CallHold hold(this);
+  Do(arrival_.End(status));
+}
+
+void MessageCall::Proceed() {
+  const ChangeOrder::Decision decision = arrival_.decision();
+  if (!decision.ok()) return End(decision.status());
+  if (*decision != nullptr) return Repeat(*decision);
+  absl::Status status = arrival_.message_status();
+  if (!status.ok()) return End(std::move(status));
+  LetNextPrepare();
+  OnMessage(&request_);
+}
+
+void MessageCall::Settle(const absl::Status& status) {
+  if (!status.ok()) sample_.bytes_sent = 0;
+}
+
+int64_t MessageCall::ExpectedBytes() const {
+  return declared_bytes_ >= 0 ? declared_bytes_ : max_bytes_;
+}
+
+void MessageCall::OnMemory(const absl::Status& status) {
+  if (!status.ok()) return EndMessage(status);
+  const CallHold hold(this);
+  arrival_.TakeMemory();
+  read_start_ = absl::Now();
+  ExpectMessage(ExpectedBytes());
+  AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
+  arrival_.StartComing();
+  GiveUpIfRefused();
+  LetNextPrepare();
+}
+
+void MessageCall::OnSlowClient() {
+  HandOver();
+  const absl::Time now = absl::Now();
+  if (deadline() <= now) return EndMessage(WhyGone());
+  EndMessage(MakeError(
+      absl::StatusCode::kDeadlineExceeded,
+      {Reason::kDeadline, "request",
+       absl::StrCat("no whole message of up to ", ExpectedBytes(),
+                    " bytes after ", absl::FormatDuration(now - read_start_)),
+       "one as fast as the server's --min_client_rate, after "
+       "--unary_idle_timeout at most"}));
+}
+
+void MessageCall::OnReadDone(bool ok) {
+  HandOver();
+  SettleMessage();
+  if (!StopAwaitingClient()) return;
+  if (!ok && FailedToRead()) return EndMessage(WhyGone());
+  if (!ok) {
+    const CallHold hold(this);
+    arrival_.Probe();
+    // Either the client sent no message, or it has left since it half-closed,
+    // upon which gRPC 1.51 drops the message. Only a call whose client is still
+    // there can send.
+    return AwaitClient(0, [this] { StartSendInitialMetadata(); });
+  }
+  sample_.times.receive.Add(read_start_, absl::Now());
+  const auto size = static_cast<int64_t>(request_.Length());
+  EndMessage(is_small_ ? CheckMessageBytes("request", size) : absl::OkStatus());
+}
+
+void MessageCall::OnSendInitialMetadataDone(bool ok) {
+  HandOver();
+  if (!StopAwaitingClient()) return;
+  EndMessage(ok ? InvalidField(Reason::kMalformed, "request", "no message",
+                               "one message")
+                : WhyGone());
+}
+
+absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
+    grpc::ByteBuffer* message, google::protobuf::Message* head) {
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                   SplitMessage(message, head, AdmitsHead()));
+  int64_t received = 0;
+  for (const PayloadView& payload : payloads) received += payload.size();
+  RETURN_IF_ERROR(CheckReceived(received));
+  RETURN_IF_ERROR(CheckCriticalFields(*head));
+  return payloads;
+}
+
+void MessageCall::Finish(absl::Status status,
+                         const google::protobuf::Message& head) {
+  if (!status.ok()) return End(std::move(status));
+  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});
+  if (!response.ok()) return End(response.status());
+  Answer(*std::move(response));
+}
+
+absl::Status MessageCall::CheckMessageBytes(absl::string_view what,
+                                            int64_t bytes) const {
+  if (bytes <= max_bytes_) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, std::string(what), absl::StrCat(bytes, " bytes"),
+       absl::StrCat("at most ", max_bytes_,
+                    is_small_ ? " in this call"
+                              : ", the server's --max_message_bytes")});
+}
+
+absl::Status MessageCall::CheckReceived(int64_t bytes) {
+  sample_.bytes_received = bytes;
+  if (declared_bytes_ >= 0 && bytes > declared_bytes_) {
+    return InvalidField(Reason::kByteCountMismatch, "payloads",
+                        absl::StrCat(bytes, " bytes"),
+                        absl::StrCat("at most ", declared_bytes_,
+                                     ", declared in ", kRequestBytesKey));
+  }
+  return CheckMessageBytes("request", bytes);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,165 @@
+#include "server/rpc/calls/session_part.h"
+
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "proto/call_metadata.h"
+#include "proto/codec/codec.h"
+
+namespace convgrad {
+namespace {
+
+constexpr size_t kCallIdBytes = 16;
+
+// Returns the number under `key`, `fallback` if there is none.
+// Errors: kInvalidArgument for what isn't one, or is negative.
+absl::StatusOr<int64_t> NumberOf(const SessionPart::Metadata& metadata,
+                                 absl::string_view key, int64_t fallback) {
+  const absl::string_view text = metadata(key);
+  if (text.empty()) return fallback;
+  int64_t number;
+  if (absl::SimpleAtoi(text, &number) && number >= 0) return number;
+  return InvalidField(Reason::kOutOfRange, key,
+                      absl::StrCat("'", absl::CHexEscape(text), "'"),
+                      "a number, at least 0");
+}
+
+}  // namespace
+
+bool SessionPart::IsChange(const Metadata& metadata) {
+  return !metadata(kSequenceKey).empty();
+}
+
+absl::Status SessionPart::Enter(SessionTable* table, const Metadata& metadata,
+                                const Visit& visit, bool only_computes) {
+  const std::string id(metadata(kSessionKey));
+  const bool is_change = IsChange(metadata);
+  if (id.empty() && is_change) {
+    return InvalidField(Reason::kMissing, kSessionKey, "nothing",
+                        "the id of a session, which the change is of");
+  }
+  if (id.empty()) return absl::OkStatus();
+  table_ = table;
+  const SessionCaller caller = CallerOf(visit);
+  // Before what else the metadata says, so that refusals tell the number.
+  ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id)
+                                       : table->Find(caller, id));
+  if (is_change) return ReadChange(metadata);
+  ASSIGN_OR_RETURN(after_, NumberOf(metadata, kAfterKey, 0));
+  return absl::OkStatus();
+}
+
+absl::Status SessionPart::ReadChange(const Metadata& metadata) {
+  ChangeId change;
+  ASSIGN_OR_RETURN(change.epoch, NumberOf(metadata, kEpochKey, 0));
+  ASSIGN_OR_RETURN(change.sequence, NumberOf(metadata, kSequenceKey, 0));
+  ASSIGN_OR_RETURN(change.acknowledged,
+                   NumberOf(metadata, kAcknowledgedKey, 0));
+  change.call_id = std::string(metadata(kCallIdKey));
+  if (change.call_id.size() != kCallIdBytes) {
+    return InvalidField(Reason::kOutOfRange, kCallIdKey,
+                        absl::StrCat(change.call_id.size(), " bytes"),
+                        absl::StrCat(kCallIdBytes, " random bytes"));
+  }
+  change_ = std::move(change);
+  return absl::OkStatus();
+}
+
+void SessionPart::Await(absl::Time deadline, ChangeOrder::Decided decided,
+                        std::function<void()> prepare) {
+  const absl::Time now = table_->now();
+  const auto told =
+      [this, decided = std::move(decided)](ChangeOrder::Decision decision) {
+        if (decision.ok() && *decision == nullptr) {
+          runs_ = is_change();
+          state_ = use_->state();
+        }
+        decided(std::move(decision));
+      };
+  ChangeOrder::Caller caller{deadline, told, std::move(prepare)};
+  waiter_ = is_change() ? use_->Arrive(*change_, now, std::move(caller))
+                        : use_->AwaitNumber(after_, now, std::move(caller));
+}
+
+bool SessionPart::Withdraw() {
+  const uint64_t waiter = waiter_;
+  return waiter != 0 && use_->Withdraw(waiter);
+}
+
+absl::Status SessionPart::CheckId(const std::string& session_id,
+                                  const std::string& path) const {
+  if (!in_session()) {
+    return InvalidField(Reason::kMissing, path,
+                        absl::StrCat("no ", kSessionKey, " in the metadata"),
+                        "the id of the session that keeps the tensor");
+  }
+  if (session_id.empty() || session_id == settings().id) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, path + ".session_id",
+                      "another session than that of the call",
+                      absl::StrCat("unset, or the id in ", kSessionKey));
+}
+
+absl::Status SessionPart::CheckChange(const std::string& path) const {
+  if (is_change()) return absl::OkStatus();
+  return InvalidField(Reason::kMissing, path,
+                      absl::StrCat("no ", kSequenceKey, " in the metadata"),
+                      "a change of a session, which has one");
+}
+
+absl::StatusOr<KeptTensor> SessionPart::Find(absl::string_view name,
+                                             int64_t version,
+                                             const std::string& path) const {
+  const auto found = state_->tensors.find(name);
+  if (found == state_->tensors.end()) {
+    return MakeError(absl::StatusCode::kNotFound,
+                     {Reason::kNotFound, path,
+                      absl::StrCat("'", absl::CHexEscape(name.substr(0, 255)),
+                                   "', which the session doesn't keep"),
+                      "the name of a kept tensor"});
+  }
+  if (version == 0 || version == found->second.version) return found->second;
+  return MakeError(
+      absl::StatusCode::kNotFound,
+      {Reason::kNotFound, path, absl::StrCat("version ", version),
+       absl::StrCat("0 or ", found->second.version, ", the newest")});
+}
+
+absl::StatusOr<std::shared_ptr<KeptBytes>> SessionPart::Take(
+    const TensorDescriptor& descriptor, Reservation* paid) {
+  return table_->memory()->Take(*ByteSize(descriptor), paid);
+}
+
+v1::Tensor SessionPart::Describe(const TensorDescriptor& descriptor,
+                                 const std::string& name) const {
+  v1::Tensor tensor = EncodeDescriptor(descriptor);
+  tensor.mutable_kept()->set_tensor_id(name);
+  tensor.mutable_kept()->set_version(state_->number + 1);
+  return tensor;
+}
+
+absl::Status SessionPart::Commit(ChangeOrder::Reply reply) {
+  runs_ = false;
+  ASSIGN_OR_RETURN(const int64_t number,
+                   use_->Commit(writes_, std::move(reply), table_->now()));
+  number_ = number;
+  return absl::OkStatus();
+}
+
+std::optional<int64_t> SessionPart::End(absl::Status* status) {
+  if (!in_session()) return std::nullopt;
+  writes_ = KeptWrites();
+  state_.reset();
+  if (std::exchange(runs_, false)) {
+    *status = use_->Fail(*status, table_->now());
+  }
+  if (IsBusy(*status)) return std::nullopt;
+  const int64_t number = number_ > 0 ? number_ : use_->state()->number;
+  return number;
+}
+
+}  // namespace convgrad

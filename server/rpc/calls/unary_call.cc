@@ -1,0 +1,143 @@
+#include "server/rpc/calls/unary_call.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "server/memory/admission.h"
+#include "server/rpc/calls/report.h"
+
+namespace convgrad {
+
+UnaryCall::UnaryCall(const CallServices& services,
+                     grpc::GenericCallbackServerContext* context,
+                     absl::string_view method, Role role,
+                     absl::string_view operation)
+    : MessageCall(services, context, method, role, operation),
+      work_(services.memory) {}
+
+absl::Status UnaryCall::CheckArrival() {
+  return services().scheduler->CheckArrival(priority(), client(), deadline());
+}
+
+void UnaryCall::OnMessage(grpc::ByteBuffer* message) {
+  const absl::Time start = absl::Now();
+  absl::Status status = Prepare(message);
+  sample_.times.decode.Add(start, absl::Now());
+  if (!status.ok()) return End(std::move(status));
+  submitted_ = true;
+  Submit(&work_);
+}
+
+absl::Status UnaryCall::Prepare(grpc::ByteBuffer* message) {
+  ASSIGN_OR_RETURN(Request request, Decode(message));
+  sample_.backend = std::string(request.backend->name());
+  sample_.flops = request.operation->flops();
+  const std::unique_ptr<Request> next = std::move(request.next);
+  RETURN_IF_ERROR(PrepareWork(std::move(request), reservation(), &work_));
+  if (next == nullptr) return PromiseResponse();
+  sample_.flops += next->operation->flops();
+  // Its memory is promised before anything runs, too.
+  ASSIGN_OR_RETURN(next_reservation_,
+                   services().memory->budget.TryReserve(kCallOverheadBytes));
+  next_.emplace(services().memory);
+  RETURN_IF_ERROR(PrepareWork(std::move(*next), &next_reservation_, &*next_));
+  return PromiseResponse();
+}
+
+absl::Status UnaryCall::PromiseResponse() {
+  const int64_t payload_bytes = work_.tensors.lent_bytes();
+  RETURN_IF_ERROR(CheckMessageBytes("response", payload_bytes));
+  if (!session().is_change()) return absl::OkStatus();
+  return session().Promise({payload_bytes, ResponseHeadBytes()});
+}
+
+absl::Status UnaryCall::PrepareWork(Request request, Reservation* reservation,
+                                    Work* work) {
+  const Operation& operation = *request.operation;
+  const Backend& backend = *request.backend;
+  Job job;
+  job.operation = request.operation;
+  job.backend = request.backend;
+  job.inspection = request.inspection;
+  job.tensors = &work->tensors;
+  job.priority = priority();
+  job.client = client();
+  job.deadline = deadline();
+  job.cancelled = cancelled();
+  job.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
+  work->job = services().scheduler->Prepare(std::move(job));
+  // Before anything is done for nothing.
+  RETURN_IF_ERROR(services().scheduler->CheckRoom(*work->job));
+  RETURN_IF_ERROR(
+      work->tensors.Bind(operation, std::move(request.places), reservation));
+  const std::vector<size_t> weights = operation.weight_positions();
+  work->job->job.keeps_weights = work->tensors.AreConstant(weights);
+  work->job->job.weight_ids = work->tensors.ConstantIds(weights);
+  // A device's worker has better to do than copy.
+  if (backend.device_count() == 0) return absl::OkStatus();
+  return work->tensors.BringIn(nullptr, backend, 1).status();
+}
+
+void UnaryCall::Submit(Work* work) {
+  submitted_at_ = absl::Now();
+  services().scheduler->Submit(std::move(work->job));
+}
+
+void UnaryCall::OnGone() {
+  if (submitted_) services().scheduler->DropDead();
+}
+
+void UnaryCall::OnJobDone(JobOutcome outcome) {
+  sample_.queued = true;
+  sample_.bytes_copied = work_.tensors.copied_bytes();
+  AddStages(outcome, submitted_at_, &sample_);
+  sample_.planned = outcome.planned;
+  sample_.plan_cache_hit = outcome.plan_cache_hit;
+  sample_.ran = outcome.status.ok();
+  if (outcome.findings.self_check) {
+    sample_.self_check = outcome.findings.self_check->passed
+                             ? SelfCheckOutcome::kPassed
+                             : SelfCheckOutcome::kFailed;
+  }
+  if (!outcome.status.ok()) return End(std::move(outcome.status));
+  if (next_ && next_->job != nullptr) {
+    outcome_ = std::move(outcome);
+    return Submit(&*next_);
+  }
+  if (next_) {
+    outcome_.queue += outcome.queue;
+    outcome_.plan += outcome.plan;
+    outcome_.run += outcome.run;
+  } else {
+    outcome_ = std::move(outcome);
+  }
+  absl::StatusOr<grpc::ByteBuffer> response = Respond();
+  if (!response.ok()) return End(response.status());
+  Answer(*std::move(response));
+}
+
+absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
+  const absl::Time start = absl::Now();
+  sample_.bytes_sent = work_.tensors.sent_bytes();
+  std::vector<LentBytes> results = work_.tensors.TakeResults(reservation());
+  if (next_) {
+    for (LentBytes& result : next_->tensors.TakeResults(&next_reservation_)) {
+      results.push_back(std::move(result));
+    }
+  }
+  // What is still to come, serialising some hundred bytes, takes microseconds.
+  sample_.times.encode.Add(start, absl::Now());
+  sample_.times.total = absl::Now() - arrival();
+  return Encode(outcome_, std::move(results));
+}
+
+void UnaryCall::Settle(const absl::Status& status) {
+  work_.tensors.Clear();
+  if (next_) next_->tensors.Clear();
+  next_reservation_.ShrinkTo(0);
+  MessageCall::Settle(status);
+}
+
+}  // namespace convgrad

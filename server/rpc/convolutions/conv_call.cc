@@ -1,0 +1,130 @@
+#include "server/rpc/convolutions/conv_call.h"
+
+#include <utility>
+
+#include "backends/core/checked_math.h"
+#include "backends/core/status.h"
+#include "proto/codec/codec.h"
+#include "server/rpc/calls/report.h"
+#include "server/rpc/tensors/kept_places.h"
+#include "server/rpc/tensors/tensor_places.h"
+#include "spdlog/spdlog.h"
+
+namespace convgrad {
+namespace {
+
+// Of the results that go by message.
+int64_t ResponseBytes(const DecodedOperation& decoded) {
+  const ConvOperation& operation = decoded.operation;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    if (decoded.regions.results[i] || decoded.kept_results[i]) continue;
+    bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+ConvCall::ConvCall(const CallServices& services,
+                   grpc::GenericCallbackServerContext* context,
+                   Direction direction)
+    : UnaryCall(
+          services, context,
+          direction == Direction::kForward ? "ConvForward" : "ConvBackward",
+          RoleFor(direction), NameOf(direction)),
+      direction_(direction) {}
+
+absl::StatusOr<UnaryCall::Request> ConvCall::Decode(grpc::ByteBuffer* message) {
+  return direction_ == Direction::kForward
+             ? DecodeAs<v1::ConvForwardRequest>(message)
+             : DecodeAs<v1::ConvBackwardRequest>(message);
+}
+
+template <typename Head>
+absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
+    grpc::ByteBuffer* message) {
+  Head head;
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+  const std::vector<int64_t> sizes = SizesOf(payloads);
+  const int64_t received = sample()->bytes_received;
+  if (services().cost_model != nullptr) {
+    services().cost_model->OnReceived(received, receive_time());
+  }
+  ASSIGN_OR_RETURN(CallOptions options, DecodeOptions(head.options()));
+  KeptPlaces kept(&session());
+  RETURN_IF_ERROR(CompleteKept(&kept, head.mutable_operation()));
+  ASSIGN_OR_RETURN(DecodedOperation decoded,
+                   DecodeOperation(head.operation(), direction_, sizes));
+  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, sample()));
+  const int64_t response = ResponseBytes(decoded);
+  RETURN_IF_ERROR(CheckMessageBytes("response", response));
+  RETURN_IF_ERROR(decoded.support);
+  ASSIGN_OR_RETURN(TensorPlaces places,
+                   PlacesOf(decoded, std::move(payloads), services().regions));
+  RETURN_IF_ERROR(kept.Place(decoded, &places, reservation()));
+  sample()->bytes_received += RegionOperandBytes(decoded);
+  ASSIGN_OR_RETURN(
+      request_,
+      RouteRequest(services(), std::move(decoded.operation), std::move(options),
+                   received + response, sample()));
+  result_regions_ = std::move(decoded.regions.results);
+  kept_results_ = std::move(decoded.kept_results);
+  return Request{request_.operation, std::move(places), request_.route.backend,
+                 InspectionFor(request_.options)};
+}
+
+InspectionRequest ConvCall::InspectionFor(const CallOptions& options) const {
+  InspectionRequest inspection;
+  inspection.count_nonfinite = options.count_nonfinite;
+  if (options.self_check) {
+    inspection.self_check = SelfCheckMode::kRequired;
+  } else if (direction_ == Direction::kBackward &&
+             services().self_check_sampler->Pick()) {
+    inspection.self_check = SelfCheckMode::kSampled;
+  }
+  return inspection;
+}
+
+absl::StatusOr<grpc::ByteBuffer> ConvCall::Encode(
+    const JobOutcome& outcome, std::vector<LentBytes> results) {
+  return direction_ == Direction::kForward
+             ? EncodeAs<v1::ConvForwardResponse>(outcome, std::move(results))
+             : EncodeAs<v1::ConvBackwardResponse>(outcome, std::move(results));
+}
+
+template <typename Head>
+absl::StatusOr<grpc::ByteBuffer> ConvCall::EncodeAs(
+    const JobOutcome& outcome, std::vector<LentBytes> results) {
+  const ConvOperation& operation = *request_.operation;
+  Head head;
+  int payload_index = 0;
+  for (size_t i = 0; i < operation.results.size(); ++i) {
+    const ResultRequest& result = operation.results[i];
+    v1::NamedTensor* named = head.add_results();
+    named->set_which(EncodeResult(result.which));
+    v1::Tensor* tensor = named->mutable_tensor();
+    if (kept_results_[i]) {
+      *tensor = session().Describe(result.descriptor, kept_results_[i]->name);
+    } else if (result_regions_[i]) {
+      *tensor = EncodeTensor(result.descriptor, *result_regions_[i]);
+    } else {
+      *tensor = EncodeTensor(result.descriptor, payload_index++);
+    }
+  }
+  EncodeReport(*sample(), operation, outcome, head.mutable_report());
+  EncodePredictions(request_.route.predictions, head.mutable_report());
+  const auto& check = outcome.findings.self_check;
+  if (check && !check->passed) {
+    spdlog::warn("self-check failed: {} by {}", ToString(operation),
+                 outcome.implementation);
+  }
+  std::vector<grpc::Slice> payloads;
+  for (LentBytes& result : results) {
+    payloads.push_back(
+        SliceOver(result.data, result.size, std::move(result.owner)));
+  }
+  return JoinMessage(head, std::move(payloads));
+}
+
+}  // namespace convgrad

@@ -1,0 +1,34 @@
+#include "server/rpc/convolutions/conv_request.h"
+
+#include <string>
+#include <utility>
+
+#include "backends/core/status.h"
+
+namespace convgrad {
+
+absl::Status CheckLimits(const CallServices& services,
+                         const ConvOperation& operation, OpSample* sample) {
+  sample->dtype = std::string(NameOf(operation.dtype()));
+  return services.router->CheckLimits(operation);
+}
+
+absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
+                                         ConvOperation operation,
+                                         CallOptions options,
+                                         int64_t wire_bytes, OpSample* sample) {
+  DropUnneeded(&operation);
+  ConvRequest request;
+  ASSIGN_OR_RETURN(
+      request.route,
+      services.router->Route(
+          operation, {options.backend, {options.deterministic, wire_bytes}}));
+  sample->backend = std::string(request.route.backend->name());
+  sample->flops = operation.flops();
+  request.operation =
+      std::make_shared<const ConvOperation>(std::move(operation));
+  request.options = std::move(options);
+  return request;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,41 @@
+// What ConvForward, ConvBackward and their streams do alike with what a client
+// asks for.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "backends/core/convolution/conv_operation.h"
+#include "proto/codec/codec.h"
+#include "server/rpc/calls/call_services.h"
+#include "server/rpc/transport/token_table.h"
+
+namespace convgrad {
+
+// Returns the role that a client needs to compute in `direction`.
+inline Role RoleFor(Direction direction) {
+  return direction == Direction::kForward ? Role::kInfer : Role::kTrain;
+}
+
+// A convolution that the server will compute. Value type.
+struct ConvRequest {
+  // Without operands that it doesn't need.
+  std::shared_ptr<const ConvOperation> operation;
+  CallOptions options;
+  Router::Choice route;
+};
+
+// Checks `operation` against the server's limits, and tells `*sample` of it.
+// Errors: those of Router::CheckLimits.
+absl::Status CheckLimits(const CallServices& services,
+                         const ConvOperation& operation, OpSample* sample);
+
+// Chooses who computes `operation`, and tells `*sample`. `wire_bytes` are those
+// of payloads in messages.
+// Errors: those of Router::Route.
+absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
+                                         ConvOperation operation,
+                                         CallOptions options,
+                                         int64_t wire_bytes, OpSample* sample);
+
+}  // namespace convgrad

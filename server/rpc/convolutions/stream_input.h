@@ -1,0 +1,64 @@
+// What has come of a stream's operands: which frames may come next, and which
+// slices are complete.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "backends/core/batch_slices.h"
+#include "backends/core/convolution/conv_operation.h"
+#include "proto/codec/stream_codec.h"
+#include "server/rpc/convolutions/frame_coverage.h"
+
+namespace convgrad {
+
+// Thread-compatible.
+class StreamInput {
+ public:
+  // What a piece of an operand that isn't cut belongs to.
+  static constexpr int64_t kNoSlice = -1;
+
+  // Which operands don't come in frames, by Operand.
+  using Kept = std::array<bool, kOperandCount>;
+
+  // `slices` are those of a convolution and outlive this.
+  explicit StreamInput(const BatchSlices& slices, const Kept& kept = {});
+
+  // Takes a frame's bytes as come and returns the slice that they belong to, or
+  // kNoSlice.
+  // Errors: kInvalidArgument if they may not come now (OperandFrame in
+  // service.proto).
+  absl::StatusOr<int64_t> Accept(const OperandPiece& piece);
+
+  // Returns the first slice that lacks bytes; the slices' count if none does.
+  int64_t first_incomplete() const { return first_; }
+  // Returns whether the operands that aren't cut are there.
+  bool whole_operands_complete() const;
+
+  // Returns OK if every byte has come.
+  // Errors: kInvalidArgument, reason MISSING, naming the first gap.
+  absl::Status CheckComplete() const;
+
+ private:
+  using Coverage = std::array<FrameCoverage, kOperandCount>;
+
+  absl::StatusOr<int64_t> SliceOf(const OperandPiece& piece) const;
+  absl::Status CheckOpen(int64_t slice, Operand which) const;
+  // Expects `slice`, in place of one before the open ones.
+  void OpenSlice(int64_t slice);
+  bool IsComplete(int64_t slice) const;
+  // Returns the name of the first whole operand that lacks bytes.
+  absl::string_view IncompleteWhole() const;
+
+  const BatchSlices& slices_;
+  const TensorUses uses_;  // by Operand
+  const Kept kept_;
+  Coverage whole_;
+  // Of the slices `first_` and the one after it, each at its number modulo 2.
+  std::array<Coverage, 2> open_;
+  int64_t first_ = 0;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,97 @@
+// What leaves a stream: frames of its results, and its end.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "backends/kernels/operators/nonfinite.h"
+#include "proto/codec/payload_message.h"
+#include "server/rpc/calls/report.h"
+#include "server/rpc/convolutions/stream_call.h"
+
+namespace convgrad {
+
+void StreamCall::Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
+                         const std::shared_ptr<const void>& owner) {
+  for (const SlicedTensors::ReadyResult& result : ready) {
+    if (result.range.size() > 0) outgoing_.push_back({result, owner});
+  }
+}
+
+std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
+  const int64_t slot = slice % SlicedTensors::kSlots;
+  lent_[slot] = true;
+  const auto step = [this, slot] {
+    PassTime();
+    lent_[slot] = false;
+    Continue();
+  };
+  const std::shared_ptr<LentBuffers>& results = tensors_.slot(slice);
+  // gRPC lets go with locks of its own held, perhaps when the call is over: the
+  // step is for another thread, if the call is still there.
+  return std::shared_ptr<const void>(
+      results.get(),
+      [this, step, strand = strand_, results](const void* /*results*/) {
+        strand->IfOpen(
+            [&] { services().defer([strand, step] { strand->Run(step); }); });
+      });
+}
+
+void StreamCall::EnqueueTotals() {
+  std::vector<SlicedTensors::ReadyResult> ready;
+  const auto owner =
+      tensors_.TakeTotals(services().memory, reservation(), &ready);
+  Enqueue(ready, owner);
+  std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
+  if (counts.empty()) return;
+  for (const SlicedTensors::ReadyResult& result : ready) {
+    // What the addends' counts say is nothing about the sum.
+    const DataType dtype =
+        request_.operation->results[result.position].descriptor.dtype;
+    counts[result.position] = CountNonfinite(
+        dtype, result.data, result.range.size() / ByteSizeOf(dtype));
+  }
+}
+
+void StreamCall::Write() {
+  if (under_way_.write || outgoing_.empty()) return;
+  const absl::Time start = absl::Now();
+  auto& [ready, owner] = outgoing_.front();
+  const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
+  absl::StatusOr<grpc::ByteBuffer> frame =
+      JoinMessage(EncodeFrame(request_.operation->results[ready.position].which,
+                              bytes.begin),
+                  {SliceOver(ready.data, bytes.size(), owner)});
+  if (!frame.ok()) return Fail(frame.status());
+  frame_.Swap(&*frame);
+  ready.data += bytes.size();
+  ready.range.begin = bytes.end;
+  if (ready.range.size() == 0) outgoing_.pop_front();
+  sample_.bytes_sent += bytes.size();
+  sample_.times.encode.Add(start, absl::Now());
+  under_way_.write = true;
+  HandOver();
+  StartWrite(&frame_);
+}
+
+void StreamCall::EndWell() {
+  v1::ConvStreamResponse message;
+  v1::StreamEnd* end = message.mutable_end();
+  const std::vector<ResultRequest>& results = request_.operation->results;
+  for (size_t i = 0; i < results.size(); ++i) {
+    v1::NamedTensor* named = end->add_results();
+    named->set_which(EncodeResult(results[i].which));
+    *named->mutable_tensor() =
+        kept_results_[i]
+            ? session().Describe(results[i].descriptor, kept_results_[i]->name)
+            : EncodeStreamTensor(results[i].descriptor);
+  }
+  sample_.times.total = absl::Now() - arrival();
+  EncodeReport(sample_, *request_.operation, total_, end->mutable_report());
+  EncodePredictions(request_.route.predictions, end->mutable_report());
+  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(message, {});
+  if (!response.ok()) return End(response.status());
+  Answer(*std::move(response));
+}
+
+}  // namespace convgrad

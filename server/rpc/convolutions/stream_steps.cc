@@ -1,0 +1,229 @@
+// What comes into a stream: its header, frames, and the jobs that take them.
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "proto/codec/payload_message.h"
+#include "server/memory/admission.h"
+#include "server/rpc/calls/report.h"
+#include "server/rpc/convolutions/stream_call.h"
+
+namespace convgrad {
+namespace {
+
+// A slice that found no room in the queue is submitted again after this time.
+// The stream holds memory already: it waits longer than a new call would, and
+// at the end of the queue.
+constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
+
+// Returns what is set aside for the scratch of one slice's job: all its tensors
+// once more, in f32. Saturates.
+int64_t ScratchBytesFor(const BatchSlices& slices) {
+  const auto part = slices.SliceOperation(0);
+  int64_t bytes = 0;
+  for (const TensorUses& uses : {part->OperandUses(), part->ResultUses()}) {
+    for (const TensorUse& use : uses) {
+      if (use.tensor == nullptr) continue;
+      TensorDescriptor tensor = *use.tensor;
+      tensor.dtype = DataType::kF32;
+      bytes = AddCapacity(bytes, CountableBytes(tensor));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void StreamCall::OnMessage() {
+  const absl::Time start = absl::Now();
+  const bool is_header = state_ == State::kHeader;
+  absl::Status status = is_header ? Open() : TakeFrame();
+  sample_.times.decode.Add(start, absl::Now());
+  if (!status.ok()) return Fail(std::move(status));
+  if (is_header) Enter(State::kMemory);
+}
+
+void StreamCall::OnHalfClose() {
+  if (*cancelled() || FailedToRead()) return Fail(WhyGone());
+  failure_ = state_ == State::kStreaming
+                 ? input_->CheckComplete()
+                 : InvalidField(Reason::kMissing, "header", "no message",
+                                "a header, then frames");
+  Enter(failure_.ok() ? State::kDraining : State::kClosed);
+}
+
+absl::Status StreamCall::Open() {
+  v1::ConvStreamRequest head;
+  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
+                   SplitMessage(&message_, &head, AdmitsHead()));
+  RETURN_IF_ERROR(CheckCriticalFields(head));
+  KeptPlaces kept(&session());
+  if (head.has_header()) {
+    RETURN_IF_ERROR(
+        CompleteKept(&kept, head.mutable_header()->mutable_operation()));
+  }
+  ASSIGN_OR_RETURN(StreamOpening opening,
+                   DecodeOpening(head, direction_, SizesOf(payloads)));
+  DecodedOperation& decoded = opening.decoded;
+  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, &sample_));
+  RETURN_IF_ERROR(decoded.support);
+  RETURN_IF_ERROR(PlaceKept(&kept, decoded));
+  // The wire is the same for all, and passes beside the work.
+  ASSIGN_OR_RETURN(request_,
+                   RouteRequest(services(), std::move(decoded.operation),
+                                std::move(opening.options), 0, &sample_));
+  const Backend& backend = *request_.route.backend;
+  slices_ = StreamSlices(request_.operation, opening.slice_items);
+  StreamInput::Kept is_kept = {};
+  for (size_t i = 0; i < is_kept.size(); ++i) {
+    is_kept[i] = places_.operands[i].in_memory();
+  }
+  input_.emplace(*slices_, is_kept);
+  RETURN_IF_ERROR(backend.CheckSupport(*slices_->SliceOperation(0)));
+  job_.operation = request_.operation;
+  job_.backend = &backend;
+  job_.inspection.count_nonfinite = request_.options.count_nonfinite;
+  job_.keeps_weights = true;
+  const uint64_t weight_id =
+      places_.operands[PositionOf(Operand::kWeight)].constant_id;
+  if (weight_id != 0) job_.weight_ids = {weight_id};
+  job_.prepaid_scratch_bytes = ScratchBytesFor(*slices_);
+  job_.priority = priority();
+  job_.client = client();
+  job_.deadline = deadline();
+  Scheduler& scheduler = *services().scheduler;
+  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.Prepare(job_)));
+  return CheckFits();
+}
+
+absl::Status StreamCall::PlaceKept(KeptPlaces* kept,
+                                   const DecodedOperation& decoded) {
+  kept_results_ = decoded.kept_results;
+  places_.operands.resize(kOperandCount);
+  places_.results.resize(kept_results_.size());
+  for (size_t i = 0; i < kept_results_.size(); ++i) {
+    if (!session().is_change() || kept_results_[i]) continue;
+    return MakeError(
+        absl::StatusCode::kUnimplemented,
+        {Reason::kUnsupported,
+         absl::StrCat("operation.results[", i, "].destination"), "frames",
+         "kept: a change's answer is one message, which a repeat gets again"});
+  }
+  RETURN_IF_ERROR(kept->Place(decoded, &places_, nullptr));
+  return session().is_change() ? session().Promise() : absl::OkStatus();
+}
+
+int64_t StreamCall::NeededBytes() const {
+  return std::min(kUncountableBytes,
+                  kCallOverheadBytes + kMaxFrameBytes +
+                      SlicedTensors::SlotBytes(*slices_, places_) +
+                      job_.prepaid_scratch_bytes);
+}
+
+absl::Status StreamCall::CheckFits() const {
+  const int64_t bytes = NeededBytes();
+  const int64_t capacity = services().memory->budget.capacity_bytes();
+  if (bytes <= capacity) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {Reason::kLimitExceeded, "slice_items",
+       absl::StrCat(bytes, " bytes for slices of ", slices_->items(), " items"),
+       absl::StrCat("at most ", capacity,
+                    ", the server's memory budget for calls")});
+}
+
+absl::Status StreamCall::TakeFrame() {
+  v1::ConvStreamRequest head;
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                   SplitMessage(&message_, &head, AdmitsHead()));
+  const std::vector<int64_t> sizes = SizesOf(payloads);
+  sample_.bytes_received +=
+      std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  RETURN_IF_ERROR(CheckCriticalFields(head));
+  ASSIGN_OR_RETURN(const OperandPiece piece,
+                   DecodeFrame(head, *request_.operation, sizes));
+  ASSIGN_OR_RETURN(const int64_t slice, input_->Accept(piece));
+  held_ = HeldFrame{piece, slice, std::move(payloads[0])};
+  LandHeldFrame();
+  return absl::OkStatus();
+}
+
+void StreamCall::LandHeldFrame() {
+  // Until then a job may read the operands in its slot.
+  if (!held_ || held_->slice >= done_slices_ + SlicedTensors::kSlots) return;
+  const auto& [which, bytes] = held_->piece;
+  sample_.bytes_copied += bytes.size();
+  held_->payload.MoveTo(
+      tensors_.OperandByte(PositionOf(which), held_->slice, bytes.begin));
+  held_.reset();
+}
+
+void StreamCall::Compute() {
+  const int64_t slice = done_slices_;
+  if (under_way_.job || slice >= input_->first_incomplete() ||
+      !input_->whole_operands_complete() ||
+      lent_[slice % SlicedTensors::kSlots] ||
+      retry_at_ != absl::InfiniteFuture()) {
+    return;
+  }
+  Job job = job_;
+  job.operation = slices_->SliceOperation(slice);
+  job.buffers = tensors_.Begin(slice);
+  job.done = [this, slice](const JobOutcome& outcome) {
+    OnJobDone(slice, outcome);
+  };
+  under_way_.job = absl::Now();
+  services().scheduler->Submit(std::move(job));
+}
+
+void StreamCall::OnSliceDone(const JobOutcome& outcome) {
+  const absl::Time submitted = *std::exchange(under_way_.job, std::nullopt);
+  if (state_ >= State::kFailing) return;
+  if (done_slices_ > 0 && outcome.no_room) {
+    retry_at_ = last_event_ + kRetryDelay;
+    // The alarm comes back at once, and is set anew.
+    if (under_way_.alarm) under_way_.alarm->Cancel();
+    return;
+  }
+  Tally(outcome, submitted);
+  if (!outcome.status.ok()) return Fail(outcome.status);
+  const std::vector<SlicedTensors::ReadyResult> ready =
+      tensors_.ReadyResultsOf(done_slices_);
+  if (!ready.empty()) Enqueue(ready, Lend(done_slices_));
+  ++done_slices_;
+  if (IsLastDone()) EnqueueTotals();
+}
+
+void StreamCall::Tally(const JobOutcome& outcome, absl::Time submitted) {
+  sample_.queued = true;
+  AddStages(outcome, submitted, &sample_);
+  sample_.planned = outcome.planned;
+  total_.plan_cache_hit &= outcome.plan_cache_hit;
+  sample_.plan_cache_hit = total_.plan_cache_hit;
+  total_.implementation = outcome.implementation;
+  std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
+  const std::vector<int64_t>& more = outcome.findings.nonfinite_counts;
+  counts.resize(std::max(counts.size(), more.size()), 0);
+  for (size_t i = 0; i < more.size(); ++i) counts[i] += more[i];
+}
+
+void StreamCall::Read() {
+  if (under_way_.read || held_) return;
+  // With both slots full the client waits, unless an operand without a batch is
+  // missing: then the slots would stay full.
+  if (state_ == State::kStreaming && input_->whole_operands_complete() &&
+      input_->first_incomplete() < slices_->count() &&
+      input_->first_incomplete() >= done_slices_ + SlicedTensors::kSlots) {
+    return;
+  }
+  under_way_.read = absl::Now();
+  ExpectMessage(kMaxFrameBytes);
+  HandOver();
+  StartRead(&message_);
+}
+
+}  // namespace convgrad

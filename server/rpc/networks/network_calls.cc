@@ -1,0 +1,234 @@
+#include "server/rpc/networks/network_calls.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/program_codec.h"
+#include "server/memory/admission.h"
+
+namespace convgrad {
+namespace {
+
+// What a program takes in memory, over its bytes on the wire: strings, maps and
+// variants of some ten bytes each. Generous.
+constexpr int64_t kMemoryPerWireByte = 16;
+
+absl::Status NoProgram(const std::string& path, const std::string& name) {
+  return MakeError(absl::StatusCode::kNotFound,
+                   {Reason::kNotFound, path, absl::StrCat("'", name, "'"),
+                    "the name of a program that the session has loaded"});
+}
+
+// Returns the plan's groups, of which each has a step at least.
+std::vector<std::vector<std::string>> GroupsOf(const Plan& plan,
+                                               const Program& program) {
+  std::vector<std::vector<std::string>> groups = plan.groups();
+  if (!groups.empty()) return groups;
+  for (const ProgramStep& step : program.steps) groups.push_back({step.result});
+  return groups;
+}
+
+// Checks that each value can be in memory at all, before anything is planned
+// for it. A plan holds one of them at least.
+absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
+  TensorDescriptor value;
+  value.dtype = operation.dtype();
+  const Program& program = operation.program();
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    value.dims = operation.shapes().dims.at(program.steps[i].result);
+    const int64_t bytes = CountableBytes(value);
+    if (bytes <= capacity) continue;
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {Reason::kLimitExceeded, StepPath(program, i),
+                      absl::StrCat(bytes, " bytes of ", ToString(value)),
+                      absl::StrCat("at most ", capacity,
+                                   ", the server's memory budget for calls")});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+LoadProgramCall::LoadProgramCall(const CallServices& services,
+                                 grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "LoadProgram", Role::kTrain, "") {}
+
+void LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
+  Finish(Load(message), v1::LoadProgramResponse());
+}
+
+absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
+  v1::LoadProgramRequest head;
+  RETURN_IF_ERROR(Split(message, &head).status());
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  RETURN_IF_ERROR(session().CheckChange("session"));
+  RETURN_IF_ERROR(CheckName(head.name(), "name"));
+  ASSIGN_OR_RETURN(Program program, DecodeProgram(head.program()));
+  const auto& programs = session().state().programs;
+  const auto old = programs.find(head.name());
+  if (old != programs.end()) {
+    if (*old->second->program == program) return absl::OkStatus();
+    return MakeError(absl::StatusCode::kFailedPrecondition,
+                     {Reason::kDuplicate, "name",
+                      absl::StrCat("'", head.name(), "', another program's"),
+                      "a free name, or DropPrograms before"});
+  }
+  const int64_t bytes =
+      static_cast<int64_t>(head.ByteSizeLong()) * kMemoryPerWireByte;
+  auto kept = std::make_shared<KeptProgram>();
+  ASSIGN_OR_RETURN(kept->booking, session().table()->memory()->Book(
+                                      bytes, bytes, reservation()));
+  kept->program = std::make_shared<const Program>(std::move(program));
+  session().writes()->programs[head.name()] = std::move(kept);
+  return session().Promise();
+}
+
+DropProgramsCall::DropProgramsCall(const CallServices& services,
+                                   grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "DropPrograms", Role::kTrain, "") {}
+
+void DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
+  Finish(Drop(message), v1::DropProgramsResponse());
+}
+
+absl::Status DropProgramsCall::Drop(grpc::ByteBuffer* message) {
+  v1::DropProgramsRequest head;
+  RETURN_IF_ERROR(Split(message, &head).status());
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  RETURN_IF_ERROR(session().CheckChange("session"));
+  const KeptState& state = session().state();
+  for (const std::string& name : head.programs()) {
+    if (!state.programs.contains(name)) return NoProgram("programs", name);
+    session().writes()->programs[name] = nullptr;
+  }
+  // A tape may be gone already: its backward has used it up.
+  for (const std::string& name : head.tapes()) {
+    session().writes()->tapes[name] = nullptr;
+  }
+  return session().Promise();
+}
+
+absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
+    const std::string& name) {
+  const auto& programs = session().state().programs;
+  const auto found = programs.find(name);
+  if (found == programs.end()) return NoProgram("program", name);
+  return found->second;
+}
+
+absl::Status ProgramCall::Choose(ProgramRequest request, bool report_groups) {
+  ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
+  sample()->operation = std::string(operation_->name());
+  sample()->dtype = std::string(NameOf(operation_->dtype()));
+  RETURN_IF_ERROR(services().router->CheckLimits(*operation_));
+  RETURN_IF_ERROR(
+      CheckValues(*operation_, services().memory->budget.capacity_bytes()));
+  ASSIGN_OR_RETURN(const Router::Choice route,
+                   services().router->Route(*operation_, {"", {true, 0}}));
+  backend_ = route.backend;
+  const bool has_tape = request.part == ProgramPart::kForwardTape;
+  if (!has_tape && !report_groups) return absl::OkStatus();
+  // The tape is as large as the plan says, so the plan comes first.
+  const absl::Time start = absl::Now();
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
+                   services().scheduler->PlanFor(*backend_, *operation_));
+  sample()->times.plan.Add(start, absl::Now());
+  if (report_groups) groups_ = GroupsOf(*plan, *request.program);
+  if (!has_tape) return absl::OkStatus();
+  request.tape_bytes = plan->tape_bytes();
+  ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));
+  return absl::OkStatus();
+}
+
+absl::Status ProgramCall::PlaceParameters(std::vector<TensorPlace>* operands) {
+  for (const ProgramParameter& parameter : operation_->program().parameters) {
+    ASSIGN_OR_RETURN(const KeptTensor tensor,
+                     FindParameterIn(session(), parameter));
+    operands->push_back(PlaceOf(tensor));
+  }
+  return absl::OkStatus();
+}
+
+void ProgramCall::PlaceReturned(const std::string& name, TensorPlaces* places) {
+  returned_.push_back({name, places->results.size()});
+  places->results.emplace_back();
+}
+
+absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
+  const ProgramRequest& request = operation_->request();
+  const Program& program = operation_->program();
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (!request.input_gradients[i]) continue;
+    PlaceReturned(NameOfKept(program.inputs[i].name, "gradient"), places);
+  }
+  if (!request.parameter_gradients) return absl::OkStatus();
+  KeptResults kept(&session(), reservation());
+  for (const ProgramParameter& parameter : program.parameters) {
+    if (!parameter.trainable) continue;
+    ASSIGN_OR_RETURN(TensorPlace place,
+                     kept.Add(NameOfKept(parameter.name, "gradient"),
+                              ParameterDescriptor(parameter), "parameters"));
+    places->results.push_back(std::move(place));
+  }
+  return absl::OkStatus();
+}
+
+UnaryCall::Request ProgramCall::Submit(TensorPlaces places, Request request) {
+  request.operation = operation_;
+  request.places = std::move(places);
+  request.backend = backend_;
+  return request;
+}
+
+void ProgramCall::EncodeValues(
+    std::vector<LentBytes> results,
+    google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
+    std::vector<grpc::Slice>* payloads) const {
+  const TensorUses uses = operation_->ResultUses();
+  for (size_t i = 0; i < returned_.size(); ++i) {
+    v1::NamedValue* value = values->Add();
+    value->set_name(returned_[i].name);
+    *value->mutable_tensor() = EncodeTensor(*uses[returned_[i].position].tensor,
+                                            static_cast<int>(payloads->size()));
+    LentBytes& result = results[i];
+    payloads->push_back(
+        SliceOver(result.data, result.size, std::move(result.owner)));
+  }
+}
+
+int64_t ProgramCall::ResponseHeadBytes() const {
+  // Of a name: its length, the fields around it, and those of its tensor.
+  constexpr int64_t kPerName = 160;
+  int64_t bytes = UnaryCall::ResponseHeadBytes();
+  for (const Returned& returned : returned_) {
+    bytes += static_cast<int64_t>(returned.name.size()) + kPerName;
+  }
+  for (const std::vector<std::string>& group : groups_) {
+    for (const std::string& name : group) {
+      bytes += static_cast<int64_t>(name.size()) + kPerName;
+    }
+  }
+  return bytes;
+}
+
+void ProgramCall::EncodeRunReport(const JobOutcome& outcome,
+                                  v1::RunReport* report) const {
+  report->set_backend(std::string(backend_->name()));
+  report->set_queue_seconds(absl::ToDoubleSeconds(outcome.queue));
+  report->set_plan_seconds(absl::ToDoubleSeconds(outcome.plan));
+  report->set_compute_seconds(absl::ToDoubleSeconds(outcome.run.compute));
+  report->set_plan_cache_hit(outcome.plan_cache_hit);
+  for (const auto& [step, time] : outcome.run.steps) {
+    (*report->mutable_step_seconds())[std::string(step)] =
+        absl::ToDoubleSeconds(time);
+  }
+  report->set_tape_bytes(operation_->request().tape_bytes);
+  for (const std::vector<std::string>& group : groups_) {
+    report->add_groups()->mutable_values()->Assign(group.begin(), group.end());
+  }
+}
+
+}  // namespace convgrad

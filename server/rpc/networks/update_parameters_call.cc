@@ -1,0 +1,39 @@
+// UpdateParameters: one step of an optimizer over the session's parameters and
+// their gradients.
+#include <utility>
+
+#include "backends/core/status.h"
+#include "proto/codec/codec.h"
+#include "server/rpc/networks/network_calls.h"
+
+namespace convgrad {
+
+UpdateParametersCall::UpdateParametersCall(
+    const CallServices& services, grpc::GenericCallbackServerContext* context)
+    : UnaryCall(services, context, "UpdateParameters", Role::kTrain, "update"),
+      step_(&session(), reservation(), "") {}
+
+absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
+    grpc::ByteBuffer* message) {
+  v1::UpdateParametersRequest head;
+  RETURN_IF_ERROR(Split(message, &head).status());
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  RETURN_IF_ERROR(session().CheckChange("session"));
+  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(head));
+  Request request;
+  request.operation = std::move(work.operation);
+  request.places = std::move(work.places);
+  ASSIGN_OR_RETURN(
+      const Router::Choice route,
+      services().router->Route(*request.operation, {"", {true, 0}}));
+  request.backend = route.backend;
+  sample()->dtype = "f32";
+  return request;
+}
+
+absl::StatusOr<grpc::ByteBuffer> UpdateParametersCall::Encode(
+    const JobOutcome& /*outcome*/, std::vector<LentBytes> results) {
+  return JoinMessage(step_.End(results[0]), {});
+}
+
+}  // namespace convgrad

@@ -1,0 +1,89 @@
+#include "server/rpc/tensors/get_stream_call.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "proto/codec/payload_message.h"
+#include "proto/codec/stream_codec.h"
+#include "proto/stream_slices.h"
+
+namespace convgrad {
+
+GetStreamCall::GetStreamCall(const CallServices& services,
+                             grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "GetTensorsStream", Role::kTrain, "get") {}
+
+void GetStreamCall::OnMessage(grpc::ByteBuffer* message) {
+  absl::StatusOr<grpc::ByteBuffer> header = Begin(message);
+  // One message's time, as long as all of them are.
+  if (header.ok()) WatchAnswer(get_->bytes());
+  Send(std::move(header));
+}
+
+absl::StatusOr<grpc::ByteBuffer> GetStreamCall::Begin(
+    grpc::ByteBuffer* message) {
+  v1::GetTensorsRequest request;
+  RETURN_IF_ERROR(Split(message, &request).status());
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  ASSIGN_OR_RETURN(get_, TensorGet::Find(request, session()));
+  RETURN_IF_ERROR(
+      reservation()->TryGrow(get_->CopyCapacity() + get_->ListedBytes()));
+  paid_ = reservation()->Split(get_->CopyCapacity());
+  v1::GetTensorsStreamResponse head;
+  *head.mutable_header() = get_->Describe();
+  for (v1::KeptTensorInfo& info : *head.mutable_header()->mutable_tensors()) {
+    info.mutable_tensor()->mutable_stream();
+  }
+  return JoinMessage(head, {});
+}
+
+void GetStreamCall::Send(absl::StatusOr<grpc::ByteBuffer> message) {
+  if (!message.ok()) return End(message.status());
+  auto tensor = static_cast<size_t>(next_.tensor());
+  while (tensor < get_->count() &&
+         next_.byte_offset() == *ByteSize(get_->descriptor(tensor))) {
+    ++tensor;
+    next_.set_byte_offset(0);
+    bytes_.reset();
+  }
+  next_.set_tensor(static_cast<int32_t>(tensor));
+  if (tensor == get_->count()) {
+    sample_.times.total = absl::Now() - arrival();
+    return Answer(*std::move(message));
+  }
+  outgoing_.Swap(&*message);
+  HandOver();
+  StartWrite(&outgoing_);
+}
+
+void GetStreamCall::OnWriteDone(bool ok) {
+  HandOver();
+  outgoing_.Clear();
+  if (!ok || *cancelled() || deadline() <= absl::Now()) return End(WhyGone());
+  Send(NextFrame());
+}
+
+absl::StatusOr<grpc::ByteBuffer> GetStreamCall::NextFrame() {
+  const auto tensor = static_cast<size_t>(next_.tensor());
+  if (!bytes_) {
+    ASSIGN_OR_RETURN(bytes_, get_->BytesOf(tensor, services().memory, &paid_,
+                                           &sample_.bytes_copied));
+  }
+  const ByteRange range = FrameAt({0, bytes_->size}, next_.byte_offset());
+  v1::GetTensorsStreamResponse head;
+  *head.mutable_frame() = next_;
+  next_.set_byte_offset(range.end);
+  sample_.bytes_sent += range.size();
+  return JoinMessage(head, {SliceOver(bytes_->data + range.begin, range.size(),
+                                      bytes_->owner)});
+}
+
+void GetStreamCall::Settle(const absl::Status& status) {
+  get_.reset();
+  bytes_.reset();
+  paid_.ShrinkTo(0);
+  MessageCall::Settle(status);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,178 @@
+#include "server/rpc/tensors/put_stream_call.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/payload_message.h"
+#include "proto/stream_slices.h"
+#include "server/memory/admission.h"
+
+namespace convgrad {
+namespace {
+
+int64_t SizeOf(const DecodedPut& put) {
+  return put.is_streamed ? *ByteSize(*put.descriptor) : 0;
+}
+
+}  // namespace
+
+PutStreamCall::PutStreamCall(const CallServices& services,
+                             grpc::GenericCallbackServerContext* context)
+    : Call(services, context, "PutTensorsStream", Role::kTrain) {
+  sample_.operation = "put";
+}
+
+void PutStreamCall::Start() {
+  sample_.priority = std::string(NameOf(priority()));
+  AwaitTurn(/*prepares=*/false);
+}
+
+void PutStreamCall::OnTurn(const ChangeOrder::Decision& decision) {
+  if (!decision.ok()) return End(decision.status());
+  if (*decision != nullptr) return Repeat(*decision);
+  AwaitMemory(kCallOverheadBytes);
+}
+
+void PutStreamCall::OnMemory(const absl::Status& status) {
+  if (!status.ok()) return End(status);
+  if (!header_) {
+    AllowClient(kMaxHeadBytes);
+    return Read();
+  }
+  absl::Status begun = Begin();
+  if (!begun.ok()) return End(std::move(begun));
+  Read();
+}
+
+void PutStreamCall::AllowClient(int64_t bytes) {
+  client_until_ = absl::Now() + services().client_watch->AllowedFor(bytes);
+}
+
+void PutStreamCall::Read() {
+  read_start_ = absl::Now();
+  ExpectMessage(kMaxFrameBytes);
+  AwaitClientUntil(client_until_, [this] { StartRead(&message_); });
+}
+
+void PutStreamCall::OnSlowClient() {
+  HandOver();
+  if (deadline() <= absl::Now()) return End(WhyGone());
+  End(MakeError(absl::StatusCode::kDeadlineExceeded,
+                {Reason::kDeadline, "stream", "too little sent for too long",
+                 "frames as fast as the server's --min_client_rate, after "
+                 "--unary_idle_timeout at most"}));
+}
+
+void PutStreamCall::OnReadDone(bool ok) {
+  HandOver();
+  SettleMessage();
+  if (!StopAwaitingClient()) return;
+  if (!ok) return OnHalfClose();
+  const absl::Time start = absl::Now();
+  sample_.times.receive.Add(read_start_, start);
+  absl::Status status = put_ ? TakeFrame() : TakeHeader();
+  sample_.times.decode.Add(start, absl::Now());
+  if (!status.ok()) return End(std::move(status));
+  if (put_) return Read();
+  AwaitMemory(kCallOverheadBytes + kMaxFrameBytes +
+              TensorPut::CapacityFor(*header_));
+}
+
+absl::Status PutStreamCall::TakeHeader() {
+  v1::PutTensorsStreamRequest head;
+  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
+                   SplitMessage(&message_, &head, AdmitsHead()));
+  RETURN_IF_ERROR(CheckCriticalFields(head));
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  RETURN_IF_ERROR(session().CheckChange("session"));
+  ASSIGN_OR_RETURN(header_, DecodePutHeader(head, SizesOf(payloads)));
+  // Before it waits for memory.
+  return session().table()->memory()->CheckFits(
+      TensorPut::CapacityFor(*header_));
+}
+
+absl::Status PutStreamCall::Begin() {
+  put_.emplace(&session(), services(), &sample_);
+  RETURN_IF_ERROR(put_->Begin(*std::move(header_), reservation()));
+  session().LetNextPrepare();
+  int64_t bytes = 0;
+  for (const DecodedPut& put : put_->puts()) bytes += SizeOf(put);
+  AllowClient(bytes);
+  SkipWhatIsThere();
+  return absl::OkStatus();
+}
+
+void PutStreamCall::SkipWhatIsThere() {
+  const std::vector<DecodedPut>& puts = put_->puts();
+  auto tensor = static_cast<size_t>(next_.tensor());
+  while (tensor < puts.size() && next_.byte_offset() == SizeOf(puts[tensor])) {
+    ++tensor;
+    next_.set_byte_offset(0);
+  }
+  next_.set_tensor(static_cast<int32_t>(tensor));
+}
+
+absl::Status PutStreamCall::TakeFrame() {
+  v1::PutTensorsStreamRequest head;
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                   SplitMessage(&message_, &head, AdmitsHead()));
+  RETURN_IF_ERROR(CheckCriticalFields(head));
+  const auto tensor = static_cast<size_t>(next_.tensor());
+  if (tensor == put_->puts().size()) {
+    return InvalidField(Reason::kOutOfRange, "frame", "one more",
+                        "the half-close: every byte has come");
+  }
+  const ByteRange bytes =
+      FrameAt({0, SizeOf(put_->puts()[tensor])}, next_.byte_offset());
+  RETURN_IF_ERROR(CheckPutFrame(head, SizesOf(payloads), next_, bytes.size()));
+  payloads[0].MoveTo(put_->data(tensor) + bytes.begin);
+  sample_.bytes_received += bytes.size();
+  next_.set_byte_offset(bytes.end);
+  SkipWhatIsThere();
+  return absl::OkStatus();
+}
+
+void PutStreamCall::OnHalfClose() {
+  if (*cancelled() || FailedToRead()) return End(WhyGone());
+  failure_ = CheckComplete();
+  if (failure_.ok()) return Commit();
+  AllowClient(0);
+  // As in MessageCall::OnReadDone: frames may be missing because the client has
+  // left.
+  AwaitClientUntil(client_until_, [this] { StartSendInitialMetadata(); });
+}
+
+void PutStreamCall::OnSendInitialMetadataDone(bool ok) {
+  HandOver();
+  if (!StopAwaitingClient()) return;
+  End(ok ? failure_ : WhyGone());
+}
+
+absl::Status PutStreamCall::CheckComplete() const {
+  if (!put_) {
+    return InvalidField(Reason::kMissing, "header", "no message",
+                        "a header, then frames");
+  }
+  const auto tensor = static_cast<size_t>(next_.tensor());
+  if (tensor == put_->puts().size()) return absl::OkStatus();
+  return InvalidField(Reason::kMissing, absl::StrCat("tensors[", tensor, "]"),
+                      absl::StrCat(next_.byte_offset(), " bytes"),
+                      absl::StrCat(SizeOf(put_->puts()[tensor])));
+}
+
+void PutStreamCall::Commit() {
+  absl::Status status = put_->Finish();
+  if (!status.ok()) return End(std::move(status));
+  v1::PutTensorsResponse head;
+  head.set_version(session().state().number + 1);
+  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});
+  if (!response.ok()) return End(response.status());
+  sample_.times.total = absl::Now() - arrival();
+  Answer(*std::move(response));
+}
+
+}  // namespace convgrad

@@ -1,0 +1,154 @@
+#include "server/rpc/tensors/tensor_calls.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "convgrad/v1/session.pb.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/payload_message.h"
+#include "server/memory/lent_bytes.h"
+#include "server/rpc/tensors/tensor_get.h"
+#include "server/rpc/tensors/tensor_put.h"
+
+namespace convgrad {
+PutTensorsCall::PutTensorsCall(const CallServices& services,
+                               grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "PutTensors", Role::kTrain, "put") {}
+
+void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
+  const absl::Time start = absl::Now();
+  absl::Status status = Put(message);
+  sample_.times.decode.Add(start, absl::Now());
+  if (!status.ok()) return End(std::move(status));
+  v1::PutTensorsResponse head;
+  head.set_version(session().state().number + 1);
+  sample_.times.total = absl::Now() - arrival();
+  Finish(absl::OkStatus(), head);
+}
+
+absl::Status PutTensorsCall::Put(grpc::ByteBuffer* message) {
+  v1::PutTensorsRequest head;
+  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
+                   Split(message, &head));
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  RETURN_IF_ERROR(session().CheckChange("session"));
+  ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
+                   DecodePuts(head, SizesOf(payloads)));
+  TensorPut put(&session(), services(), &sample_);
+  RETURN_IF_ERROR(put.Begin(std::move(puts), reservation()));
+  for (size_t i = 0; i < put.puts().size(); ++i) {
+    const int payload = put.puts()[i].payload_index;
+    if (payload >= 0) payloads[payload].CopyTo(put.data(i));
+  }
+  return put.Finish();
+}
+
+GetTensorsCall::GetTensorsCall(const CallServices& services,
+                               grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "GetTensors", Role::kTrain, "get") {}
+
+void GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {
+  absl::StatusOr<grpc::ByteBuffer> response = Get(message);
+  if (!response.ok()) return End(response.status());
+  sample_.times.total = absl::Now() - arrival();
+  Answer(*std::move(response));
+}
+
+absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
+    grpc::ByteBuffer* message) {
+  v1::GetTensorsRequest head;
+  RETURN_IF_ERROR(Split(message, &head).status());
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  ASSIGN_OR_RETURN(const TensorGet get, TensorGet::Find(head, session()));
+  RETURN_IF_ERROR(CheckMessageBytes("response", get.bytes()));
+  // Its client's, while gRPC sends them.
+  RETURN_IF_ERROR(
+      reservation()->TryGrow(get.CopyCapacity() + get.ListedBytes()));
+  Reservation paid = reservation()->Split(get.CopyCapacity());
+  v1::GetTensorsResponse response = get.Describe();
+  std::vector<grpc::Slice> payloads;
+  for (size_t i = 0; i < get.count(); ++i) {
+    ASSIGN_OR_RETURN(LentBytes bytes, get.BytesOf(i, services().memory, &paid,
+                                                  &sample_.bytes_copied));
+    const auto index = static_cast<int>(i);
+    *response.mutable_tensors(index)->mutable_tensor() =
+        EncodeTensor(get.descriptor(i), index);
+    payloads.push_back(
+        SliceOver(bytes.data, bytes.size, std::move(bytes.owner)));
+  }
+  sample_.bytes_sent = get.bytes();
+  return JoinMessage(response, std::move(payloads));
+}
+
+DropTensorsCall::DropTensorsCall(const CallServices& services,
+                                 grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "DropTensors", Role::kTrain, "") {}
+
+void DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {
+  Finish(Drop(message), v1::DropTensorsResponse());
+}
+
+absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
+  v1::DropTensorsRequest head;
+  RETURN_IF_ERROR(Split(message, &head).status());
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  RETURN_IF_ERROR(session().CheckChange("session"));
+  RETURN_IF_ERROR(CheckCount(head.names_size(), "names"));
+  for (int i = 0; i < head.names_size(); ++i) {
+    RETURN_IF_ERROR(session()
+                        .Find(head.names(i), 0, absl::StrCat("names[", i, "]"))
+                        .status());
+    session().writes()->tensors[head.names(i)] = std::nullopt;
+  }
+  if (head.all()) {
+    for (const auto& [name, tensor] : session().state().tensors) {
+      session().writes()->tensors[name] = std::nullopt;
+    }
+  }
+  return session().Promise();
+}
+
+ListTensorsCall::ListTensorsCall(const CallServices& services,
+                                 grpc::GenericCallbackServerContext* context)
+    : MessageCall(services, context, "ListTensors", Role::kInfer, "") {}
+
+void ListTensorsCall::OnMessage(grpc::ByteBuffer* message) {
+  const absl::StatusOr<v1::ListTensorsResponse> list = List(message);
+  Finish(list.status(), list.ok() ? *list : v1::ListTensorsResponse());
+}
+
+absl::StatusOr<v1::ListTensorsResponse> ListTensorsCall::List(
+    grpc::ByteBuffer* message) {
+  v1::ListTensorsRequest head;
+  RETURN_IF_ERROR(Split(message, &head).status());
+  RETURN_IF_ERROR(session().CheckId("", "session"));
+  if (head.page_size() < 0) {
+    return InvalidField(Reason::kOutOfRange, "page_size",
+                        absl::StrCat(head.page_size()), "at least 0");
+  }
+  const auto& tensors = session().state().tensors;
+  auto next = head.after().empty() ? tensors.begin()
+                                   : tensors.upper_bound(head.after());
+  int64_t count = std::distance(next, tensors.end());
+  if (head.page_size() > 0) {
+    count = std::min<int64_t>(count, head.page_size());
+  }
+  // The message and what it is made of.
+  RETURN_IF_ERROR(reservation()->TryGrow(count * kListedBytes));
+  v1::ListTensorsResponse list;
+  list.set_number(session().state().number);
+  for (; count > 0; --count, ++next) {
+    *list.add_tensors() = InfoOf(next->first, next->second);
+  }
+  list.set_has_more(next != tensors.end());
+  return list;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,197 @@
+#include "server/rpc/transport/acceptor.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "server/rpc/transport/listening_socket.h"
+#include "server/rpc/transport/refusal_log.h"
+#include "server/rpc/transport/tls_failures.h"
+#include "spdlog/spdlog.h"
+
+namespace convgrad {
+namespace {
+
+// How long to wait for descriptors that others give back.
+constexpr absl::Duration kPause = absl::Milliseconds(100);
+
+constexpr absl::Duration kComplaintPeriod = absl::Minutes(1);
+
+// A TLS record with a handshake message begins with it (RFC 8446, 5.1).
+constexpr char kTlsHandshake = 0x16;
+
+bool IsShortage(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS ||
+         error == ENOMEM;
+}
+
+void Watch(int poll, int file, uint32_t events, int operation) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.fd = file;
+  epoll_ctl(poll, operation, file, &event);
+}
+
+// What a client sends before it waits for the server: a window of HTTP/2, or
+// less of TLS. Who goes on sending isn't read any more, because the one thread
+// of the acceptor would have time for nobody else.
+constexpr int kMostUnreadPieces = 16;
+
+void Refuse(int socket, absl::string_view reason) {
+  // Closing with something unread would take the answer back.
+  std::array<char, 4096> unread;
+  for (int i = 0; i < kMostUnreadPieces; ++i) {
+    if (recv(socket, unread.data(), unread.size(), 0) <= 0) break;
+  }
+  // In HTTP/1.1, which clients of HTTP/2 recognize. After a GOAWAY of HTTP/2
+  // gRPC's would come again at once, without end.
+  const std::string answer = absl::StrCat(
+      "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n"
+      "Content-Type: text/plain\r\nContent-Length: ",
+      reason.size() + 1, "\r\n\r\n", reason, "\n");
+  send(socket, answer.data(), answer.size(), MSG_NOSIGNAL);
+  shutdown(socket, SHUT_WR);
+}
+
+}  // namespace
+
+Acceptor::Acceptor(bool speaks_tls, absl::Duration patience)
+    : speaks_tls_(speaks_tls),
+      patience_(patience),
+      poll_(epoll_create1(EPOLL_CLOEXEC)),
+      stop_(eventfd(0, EFD_CLOEXEC)) {
+  Watch(poll_.get(), stop_.get(), EPOLLIN, EPOLL_CTL_ADD);
+}
+
+Acceptor::~Acceptor() {
+  if (!thread_.joinable()) return;
+  eventfd_write(stop_.get(), 1);
+  thread_.join();
+}
+
+absl::StatusOr<int> Acceptor::Listen(const std::string& address) {
+  ASSIGN_OR_RETURN(ListeningSockets listening, ListenAt(address));
+  for (FileDescriptor& socket : listening.sockets) {
+    Watch(poll_.get(), socket.get(), EPOLLIN, EPOLL_CTL_ADD);
+    listeners_.push_back(std::move(socket));
+  }
+  return listening.port;
+}
+
+void Acceptor::Start(Take take) {
+  take_ = std::move(take);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Acceptor::Run() {
+  std::array<epoll_event, 64> events;
+  while (true) {
+    const int64_t wait =
+        absl::ToInt64Milliseconds(UntilNextChore(absl::Now())) + 1;
+    const int count =
+        epoll_wait(poll_.get(), events.data(), events.size(),
+                   static_cast<int>(std::min(wait, int64_t{1000})));
+    const absl::Time now = absl::Now();
+    for (int i = 0; i < count; ++i) {
+      const int file = events[i].data.fd;
+      if (file == stop_.get()) return;
+      if (waiting_.count(file) > 0) {
+        Look(file);
+      } else {
+        AcceptAll(file, now);
+      }
+    }
+    DropSilent(now);
+    if (now >= resume_at_) SetListening(true);
+  }
+}
+
+absl::Duration Acceptor::UntilNextChore(absl::Time now) const {
+  absl::Time next = resume_at_;
+  if (!silent_.empty())
+    next = std::min(next, silent_.front().first + patience_);
+  return std::clamp(next - now, absl::ZeroDuration(), absl::Seconds(1));
+}
+
+void Acceptor::AcceptAll(int listener, absl::Time now) {
+  while (true) {
+    FileDescriptor socket(
+        accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket.ok()) {
+      const int file = socket.get();
+      waiting_[file] = {std::move(socket), now};
+      silent_.emplace_back(now, file);
+      Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
+    } else if (!IsShortage(errno) || !MakeRoom(now)) {
+      // Nobody waits, or one connection failed: poll_ tells of the next one.
+      return;
+    }
+  }
+}
+
+bool Acceptor::MakeRoom(absl::Time now) {
+  if (!waiting_.empty()) {
+    // Clients speak first: who has been silent for longest is none.
+    while (waiting_.erase(silent_.front().second) == 0) silent_.pop_front();
+    silent_.pop_front();
+    return true;
+  }
+  if (now >= complain_at_) {
+    spdlog::error("no connection can be accepted: {}", std::strerror(errno));
+    complain_at_ = now + kComplaintPeriod;
+  }
+  SetListening(false);
+  resume_at_ = now + kPause;
+  return false;
+}
+
+void Acceptor::SetListening(bool listening) {
+  for (const FileDescriptor& listener : listeners_) {
+    Watch(poll_.get(), listener.get(), listening ? uint32_t{EPOLLIN} : 0,
+          EPOLL_CTL_MOD);
+  }
+  resume_at_ = absl::InfiniteFuture();
+}
+
+void Acceptor::Look(int socket) {
+  char first;
+  const ssize_t size = recv(socket, &first, 1, MSG_PEEK);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  Waiting connection = std::move(waiting_.extract(socket).mapped());
+  if (size <= 0) return;
+  std::string peer = PeerOf(socket);
+  if ((first == kTlsHandshake) != speaks_tls_) {
+    const absl::string_view reason = speaks_tls_
+                                         ? "TLS is spoken here, not plaintext"
+                                         : "plaintext is spoken here, not TLS";
+    LogRefusal(peer, reason);
+    Refuse(socket, reason);
+    return;
+  }
+  Watch(poll_.get(), socket, 0, EPOLL_CTL_DEL);
+  const HandshakesOf handshakes(std::move(peer));
+  take_(connection.socket.Release());
+}
+
+void Acceptor::DropSilent(absl::Time now) {
+  while (!silent_.empty() && now - silent_.front().first >= patience_) {
+    const auto [accepted_at, file] = silent_.front();
+    silent_.pop_front();
+    const auto found = waiting_.find(file);
+    if (found != waiting_.end() && found->second.accepted_at == accepted_at) {
+      waiting_.erase(found);
+    }
+  }
+}
+
+}  // namespace convgrad

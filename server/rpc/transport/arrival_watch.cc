@@ -1,0 +1,79 @@
+#include "server/rpc/transport/arrival_watch.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "proto/codec/payload_message.h"
+
+namespace convgrad {
+namespace {
+
+// Returns what a message of `bytes` of payload may take on a connection: its
+// head, and what frames of HTTP/2 and records of TLS add, 9 and 29 bytes to
+// 16 KiB.
+int64_t OnTheWire(int64_t bytes) { return bytes + bytes / 64 + kMaxHeadBytes; }
+
+}  // namespace
+
+uint64_t ArrivalWatch::Expect(const std::string& peer, int64_t bytes,
+                              BreakOff break_off) {
+  if (traffic_ == nullptr) return 0;
+  const int64_t expected = OnTheWire(bytes);
+  MutexLock lock(&mutex_);
+  Connection& connection = connections_[peer];
+  if (connection.messages == 0) {
+    connection.received = traffic_->ReceivedOf(peer);
+    if (connection.received == nullptr) {
+      connections_.erase(peer);
+      return 0;
+    }
+    connection.limit_bytes = connection.received() + kUnreadBytes;
+  }
+  ++connection.messages;
+  connection.expected_bytes += expected;
+  connection.limit_bytes += expected;
+  messages_.emplace(++last_id_, Message{peer, expected, std::move(break_off)});
+  return last_id_;
+}
+
+void ArrivalWatch::Settle(uint64_t id) {
+  if (id == 0) return;
+  MutexLock lock(&mutex_);
+  const auto message = messages_.find(id);
+  if (message == messages_.end()) return;
+  const auto connection = connections_.find(message->second.peer);
+  connection->second.expected_bytes -= message->second.bytes;
+  if (--connection->second.messages == 0) connections_.erase(connection);
+  messages_.erase(message);
+}
+
+void ArrivalWatch::Look() {
+  std::vector<std::pair<BreakOff, bool>> overrun;
+  {
+    MutexLock lock(&mutex_);
+    absl::flat_hash_map<std::string, int> ended;
+    for (auto& [peer, connection] : connections_) {
+      const int64_t received = connection.received();
+      if (received > connection.limit_bytes) {
+        ended[peer] = connection.messages;
+      }
+      // What messages that have come didn't use isn't the next ones'.
+      connection.limit_bytes =
+          std::min(connection.limit_bytes,
+                   received + connection.expected_bytes + kUnreadBytes);
+    }
+    if (ended.empty()) return;
+    absl::erase_if(messages_, [&](auto& entry) {
+      const auto found = ended.find(entry.second.peer);
+      if (found == ended.end()) return false;
+      overrun.emplace_back(std::move(entry.second.break_off),
+                           found->second == 1);
+      return true;
+    });
+    for (const auto& [peer, messages] : ended) connections_.erase(peer);
+  }
+  for (const auto& [break_off, is_only_one] : overrun) break_off(is_only_one);
+}
+
+}  // namespace convgrad

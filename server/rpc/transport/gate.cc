@@ -1,0 +1,155 @@
+#include "server/rpc/transport/gate.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+constexpr char kTokenKey[] = "authorization";
+constexpr absl::string_view kScheme = "bearer ";
+
+absl::string_view View(const grpc::string_ref& text) {
+  return absl::string_view(text.data(), text.size());
+}
+
+absl::StatusOr<Principal> Authenticate(const grpc::ServerContextBase& context,
+                                       const TokenTable& tokens) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(kTokenKey);
+  absl::string_view problem = "nothing";
+  if (found != metadata.end()) {
+    absl::string_view value = View(found->second);
+    problem = "another scheme";
+    if (absl::StartsWithIgnoreCase(value, kScheme)) {
+      value.remove_prefix(kScheme.size());
+      const std::optional<Principal> principal = tokens.Find(value);
+      if (principal) return *principal;
+      problem = "an unknown token";
+    }
+  }
+  return MakeError(absl::StatusCode::kUnauthenticated,
+                   {Reason::kUnauthenticated, kTokenKey, std::string(problem),
+                    "'Bearer ' and a token that this server knows"});
+}
+
+bool HasCertificate(const grpc::ServerContextBase& context) {
+  const auto security = context.auth_context();
+  return security != nullptr && security->IsPeerAuthenticated();
+}
+
+// Returns a name for a client without a token.
+std::string NameOfPeer(const grpc::ServerContextBase& context) {
+  if (HasCertificate(context)) {
+    return absl::StrCat(
+        "certificate ",
+        View(context.auth_context()->GetPeerIdentity().front()));
+  }
+  // ipv4:HOST:PORT, ipv6:%5bHOST%5d:PORT or unix:
+  const std::string peer = context.peer();
+  return peer.substr(0, peer.rfind(':'));
+}
+
+absl::Status TooMuch(Reason reason, const std::string& client,
+                     absl::string_view found, absl::string_view limit) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      {reason, absl::StrCat("client '", client, "'"),
+       absl::StrCat(found, " under way"), absl::StrCat("at most ", limit)});
+}
+
+}  // namespace
+
+Visit& Visit::operator=(Visit&& other) noexcept {
+  std::swap(gate_, other.gate_);
+  std::swap(client_, other.client_);
+  std::swap(has_identity_, other.has_identity_);
+  std::swap(role_, other.role_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Visit::~Visit() {
+  if (gate_ != nullptr) gate_->Close(client_, bytes_);
+}
+
+absl::Status Visit::Hold(int64_t bytes) {
+  if (gate_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(gate_->Exchange(client_, bytes_, bytes));
+  bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+void Gate::SetTokens(TokenTable table) {
+  MutexLock lock(&mutex_);
+  tokens_ = std::make_shared<const TokenTable>(std::move(table));
+}
+
+void Gate::SetLimits(const ClientLimits& limits) {
+  MutexLock lock(&mutex_);
+  limits_ = limits;
+}
+
+absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context,
+                                  Role role) {
+  std::shared_ptr<const TokenTable> tokens;
+  {
+    MutexLock lock(&mutex_);
+    tokens = tokens_;
+  }
+  if (tokens == nullptr) {
+    return Open({NameOfPeer(context), Role::kAdmin}, HasCertificate(context));
+  }
+  ASSIGN_OR_RETURN(Principal principal, Authenticate(context, *tokens));
+  if (principal.role >= role) return Open(std::move(principal), true);
+  return MakeError(
+      absl::StatusCode::kPermissionDenied,
+      {Reason::kForbidden, absl::StrCat(kTokenKey, ".role"),
+       std::string(NameOf(principal.role)), std::string(NameOf(role))});
+}
+
+absl::StatusOr<Visit> Gate::Open(Principal principal, bool has_identity) {
+  MutexLock lock(&mutex_);
+  Account& account = accounts_[principal.name];
+  if (limits_.calls > 0 && account.calls >= limits_.calls) {
+    return TooMuch(Reason::kBusy, principal.name,
+                   absl::StrCat(account.calls, " calls"),
+                   absl::StrCat(limits_.calls));
+  }
+  ++account.calls;
+  return Visit(this, std::move(principal), has_identity);
+}
+
+absl::Status Gate::Exchange(const std::string& client, int64_t old_bytes,
+                            int64_t new_bytes) {
+  MutexLock lock(&mutex_);
+  Account& account = accounts_[client];
+  const int64_t others = account.bytes - old_bytes;
+  if (limits_.bytes > 0 && new_bytes > limits_.bytes) {
+    return TooMuch(Reason::kLimitExceeded, client,
+                   absl::StrCat(new_bytes, " bytes for one call"),
+                   absl::StrCat(limits_.bytes));
+  }
+  if (limits_.bytes > 0 && others + new_bytes > limits_.bytes) {
+    return TooMuch(Reason::kBusy, client,
+                   absl::StrCat(others, " bytes, and ", new_bytes, " more"),
+                   absl::StrCat(limits_.bytes));
+  }
+  account.bytes = others + new_bytes;
+  return absl::OkStatus();
+}
+
+void Gate::Close(const std::string& client, int64_t bytes) {
+  MutexLock lock(&mutex_);
+  const auto found = accounts_.find(client);
+  found->second.bytes -= bytes;
+  if (--found->second.calls == 0) accounts_.erase(found);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,215 @@
+#include "server/rpc/transport/listeners.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/impl/server_builder_option.h"
+#include "proto/codec/payload_message.h"
+#include "proto/stream_slices.h"
+
+namespace convgrad {
+namespace {
+
+// gRPC gives reflection to every server of the process, or to none. Takes it,
+// the only plugin, away from one.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*
+                         plugins) override {
+    plugins->clear();
+  }
+};
+
+constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
+constexpr absl::Duration kLeastPingInterval = absl::Seconds(10);
+
+// What one connection may cost before any of its calls is looked at. A call
+// that has sent only its header takes some 14 KB of gRPC's memory; clients keep
+// what is beyond the limit until a call of theirs ends.
+void LimitConnections(grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
+  // gRPC's default has connections that say nothing stay for two minutes.
+  builder->AddChannelArgument(
+      GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
+  // A client whose call waits may ask whether the server is still there; who
+  // asks more often is sent away at the third time.
+  builder->AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(kLeastPingInterval)));
+}
+
+void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
+  LimitConnections(builder);
+  // gRPC 1.51 looks at a limit of its own only when it has the whole message,
+  // and what it then says is, for a call, what a client's leaving looks like.
+  // So calls compare sizes themselves; what is read is bounded by the quota.
+  builder->SetMaxReceiveMessageSize(-1);
+  // The head comes on top, and a stream's frame passes whatever unary calls may
+  // send.
+  builder->SetMaxSendMessageSize(static_cast<int>(
+      std::max(options.max_message_bytes, kMaxFrameBytes) + kMaxHeadBytes));
+  // gzip never paid on float data, and inflating would get round the budget.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  // A second server on the same port is a mistake to be told.
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Probing opens the window of each connection to some 4 MiB, which gRPC then
+  // buffers of messages that nobody has admitted: 64 of them took 280 MiB. A
+  // message that is being read opens the window by itself; the rate stayed.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  // Calls that are under way finish: gRPC's default grace is for ever.
+  if (options.max_connection_age != absl::InfiniteDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                                static_cast<int>(absl::ToInt64Milliseconds(
+                                    options.max_connection_age)));
+  }
+  // For clients that declare little and send much. What honest ones have in
+  // messages is at most half of this (AdmissionBytes); beyond it gRPC breaks
+  // calls off. Without it 64 such clients took 2 GiB of a budget of 256 MiB.
+  grpc::ResourceQuota quota("convgrad");
+  quota.Resize(static_cast<size_t>(options.call_budget_bytes));
+  builder->SetResourceQuota(quota);
+  if (!options.reflection) {
+    builder->SetOption(std::make_unique<WithoutReflection>());
+  }
+}
+
+bool IsUnix(absl::string_view address) {
+  return absl::StartsWith(address, "unix");
+}
+
+std::string Resolved(const std::string& address, int port) {
+  if (IsUnix(address)) return address;
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
+}
+
+absl::Status NotFree(absl::string_view flag, const std::string& address,
+                     absl::string_view why) {
+  return InvalidField(Reason::kOutOfRange, flag,
+                      absl::StrCat("'", address, "' (", why, ")"),
+                      "an address that is free");
+}
+
+// Adds `address` to what `builder`'s server or `acceptor` listen at. `*port`
+// mustn't move: gRPC writes to it in BuildAndStart.
+absl::Status AddAddress(absl::string_view flag, const std::string& address,
+                        grpc::ServerBuilder* builder, Acceptor* acceptor,
+                        int* port) {
+  if (IsUnix(address)) {
+    // The permissions of a socket file are its guard.
+    builder->AddListeningPort(address, grpc::InsecureServerCredentials(), port);
+    return absl::OkStatus();
+  }
+  const auto bound = acceptor->Listen(address);
+  if (!bound.ok()) return NotFree(flag, address, bound.status().message());
+  *port = *bound;
+  return absl::OkStatus();
+}
+
+// Returns what hands connections to the server that `builder` is about to make.
+Acceptor::Take TakeFor(
+    const std::shared_ptr<grpc::ServerCredentials>& credentials,
+    grpc::ServerBuilder* builder) {
+  using External = grpc::ServerBuilder::experimental_type;
+  const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> server =
+      builder->experimental().AddExternalConnectionAcceptor(
+          External::ExternalConnectionType::FROM_FD, credentials);
+  return [server](int socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+        connection;
+    connection.fd = socket;
+    server->HandleNewConnection(&connection);
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(
+    const ListenerOptions& options, const std::vector<grpc::Service*>& services,
+    grpc::CallbackGenericService* generic_service, ConnectionTraffic* traffic) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  std::unique_ptr<Listeners> listeners(new Listeners());
+  RETURN_IF_ERROR(
+      listeners->Listen(options, services, generic_service, traffic));
+  if (!options.health_address.empty()) {
+    RETURN_IF_ERROR(listeners->ListenForHealth(options.health_address));
+  }
+  return listeners;
+}
+
+Listeners::~Listeners() {
+  acceptor_.reset();
+  health_acceptor_.reset();
+  for (const auto& server : {server_.get(), health_server_.get()}) {
+    if (server == nullptr) continue;
+    server->Shutdown(absl::ToChronoTime(absl::Now()));
+    server->Wait();
+  }
+}
+
+absl::Status Listeners::Listen(const ListenerOptions& options,
+                               const std::vector<grpc::Service*>& services,
+                               grpc::CallbackGenericService* generic_service,
+                               ConnectionTraffic* traffic) {
+  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options.tls));
+  grpc::ServerBuilder builder;
+  Configure(options, &builder);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  builder.RegisterCallbackGenericService(generic_service);
+  acceptor_ =
+      std::make_unique<Acceptor>(!options.tls.cert.empty(), kHandshakeTimeout);
+  std::vector<int> ports(options.addresses.size(), 0);
+  for (size_t i = 0; i < ports.size(); ++i) {
+    RETURN_IF_ERROR(AddAddress("--listen", options.addresses[i], &builder,
+                               acceptor_.get(), &ports[i]));
+  }
+  const Acceptor::Take take = TakeFor(credentials, &builder);
+  server_ = builder.BuildAndStart();
+  for (size_t i = 0; i < ports.size(); ++i) {
+    const std::string& address = options.addresses[i];
+    if (server_ == nullptr || ports[i] == 0)
+      return NotFree("--listen", address, "gRPC");
+    addresses_.push_back(Resolved(address, ports[i]));
+  }
+  acceptor_->Start([take, traffic](int socket) {
+    traffic->Add(socket);
+    take(socket);
+  });
+  return absl::OkStatus();
+}
+
+absl::Status Listeners::ListenForHealth(const std::string& address) {
+  grpc::ServerBuilder builder;
+  LimitConnections(&builder);
+  builder.SetOption(std::make_unique<WithoutReflection>());
+  builder.RegisterCallbackGenericService(&nothing_);
+  health_acceptor_ = std::make_unique<Acceptor>(false, kHandshakeTimeout);
+  int port = 0;
+  RETURN_IF_ERROR(AddAddress("--health_listen", address, &builder,
+                             health_acceptor_.get(), &port));
+  const Acceptor::Take take =
+      TakeFor(grpc::InsecureServerCredentials(), &builder);
+  health_server_ = builder.BuildAndStart();
+  if (health_server_ == nullptr || port == 0) {
+    return NotFree("--health_listen", address, "gRPC");
+  }
+  health_acceptor_->Start(take);
+  health_address_ = Resolved(address, port);
+  return absl::OkStatus();
+}
+
+void Listeners::SetServing(const std::string& service, bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus(service, serving);
+  if (health_server_ == nullptr) return;
+  health_server_->GetHealthCheckService()->SetServingStatus(service, serving);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,70 @@
+// The sockets: where calls come in, and where health is asked for.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/grpcpp.h"
+#include "server/rpc/transport/acceptor.h"
+#include "server/rpc/transport/connection_traffic.h"
+#include "server/rpc/transport/credentials.h"
+
+namespace convgrad {
+
+struct ListenerOptions {
+  std::vector<std::string> addresses;  // host:port or unix:path
+  TlsFiles tls;                        // of host:port
+  std::string health_address;          // plaintext; "": none of its own
+  int64_t max_message_bytes = 0;       // payload
+  int64_t call_budget_bytes = 0;       // what gRPC may buffer at most
+  absl::Duration max_connection_age = absl::InfiniteDuration();
+  // gRPC answers reflection itself, whoever asks.
+  bool reflection = true;
+};
+
+// Thread-safe.
+class Listeners {
+ public:
+  // Listens and serves; services and `traffic`, which is told of each TCP
+  // connection to `addresses`, outlive it.
+  // Errors: kInvalidArgument naming the flag.
+  static absl::StatusOr<std::unique_ptr<Listeners>> Start(
+      const ListenerOptions& options,
+      const std::vector<grpc::Service*>& services,
+      grpc::CallbackGenericService* generic_service,
+      ConnectionTraffic* traffic);
+  // Cancels the calls that are left, and waits until each has ended.
+  ~Listeners();
+
+  // The bound addresses in the order asked for, port 0 resolved.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  const std::string& health_address() const { return health_address_; }
+
+  // What grpc.health.v1 says of `service`, on every socket.
+  void SetServing(const std::string& service, bool serving);
+
+ private:
+  Listeners() = default;
+  absl::Status Listen(const ListenerOptions& options,
+                      const std::vector<grpc::Service*>& services,
+                      grpc::CallbackGenericService* generic_service,
+                      ConnectionTraffic* traffic);
+  absl::Status ListenForHealth(const std::string& address);
+
+  std::vector<std::string> addresses_;
+  std::string health_address_;
+  // Answers UNIMPLEMENTED: gRPC starts no server without a service of ours.
+  grpc::CallbackGenericService nothing_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<grpc::Server> health_server_;
+  // Last: they hand connections to the servers.
+  std::unique_ptr<Acceptor> acceptor_;
+  std::unique_ptr<Acceptor> health_acceptor_;
+};
+
+}  // namespace convgrad

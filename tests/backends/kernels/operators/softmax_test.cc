@@ -1,0 +1,69 @@
+#include "backends/kernels/operators/softmax.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/backends/kernels/simd_targets.h"
+
+namespace convgrad {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+std::vector<double> FilledUp(std::vector<double> logits) {
+  while (logits.size() % kSoftmaxLanes != 0) logits.push_back(-kInf);
+  return logits;
+}
+
+TEST(Exponentiate, IsTheExponentialFromTheLargestOn) {
+  std::mt19937_64 random(1);
+  std::uniform_real_distribution<double> values(-400, 300);
+  ForEachSimdTarget([&] {
+    for (size_t count : {1, 7, 8, 10, 64, 1000}) {
+      std::vector<double> logits(count);
+      for (double& logit : logits) logit = values(random);
+      const double largest = *std::max_element(logits.begin(), logits.end());
+      std::vector<double> row = FilledUp(logits);
+      const SoftmaxSums sums = Exponentiate(absl::MakeSpan(row));
+      EXPECT_EQ(sums.largest, largest);
+      double sum = 0;
+      for (size_t i = 0; i < row.size(); ++i) {
+        const double expected = i < count ? std::exp(logits[i] - largest) : 0;
+        // What the header promises.
+        EXPECT_NEAR(row[i], expected, expected * 0x1p-51 + 1e-307);
+        sum += expected;
+      }
+      EXPECT_NEAR(sums.sum, sum, sum * 1e-13);
+    }
+  });
+}
+
+TEST(Exponentiate, NanAndInfAreSeen) {
+  ForEachSimdTarget([&] {
+    for (const double odd : {static_cast<double>(NAN), kInf}) {
+      for (const size_t at : {size_t{0}, size_t{9}}) {
+        std::vector<double> row = FilledUp(std::vector<double>(10, 1.0));
+        row[at] = odd;
+        EXPECT_TRUE(std::isnan(Exponentiate(absl::MakeSpan(row)).sum));
+        EXPECT_TRUE(std::isnan(row[at]));
+      }
+    }
+    std::vector<double> nothing = FilledUp({-kInf});
+    EXPECT_TRUE(std::isnan(Exponentiate(absl::MakeSpan(nothing)).sum));
+  });
+}
+
+TEST(Exponentiate, MinusInfIsNothing) {
+  ForEachSimdTarget([&] {
+    std::vector<double> row = FilledUp({3, -kInf, 3});
+    EXPECT_EQ(Exponentiate(absl::MakeSpan(row)).sum, 2);
+    EXPECT_EQ(row[1], 0);
+  });
+}
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,38 @@
+#include "backends/onednn/library/onednn_elements.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tests/backends/onednn/library/element_samples.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// In order and out of it, with gaps, and the same element again and again.
+TEST(BlockReader, ReadsEveryDtypeFromAnywhereAtAnyStride) {
+  constexpr int64_t kCount = 5000;
+  for (DataType dtype : kAllDataTypes) {
+    const Sample sample = MakeSample({dtype, Layout::kNCX, {1, 1, kCount}},
+                                     SmallestSubnormal(dtype), true, 8);
+    BlockReader reader(dtype, sample.bytes.data(), kCount);
+    for (int64_t stride : {0, 1, 2, 3, 49}) {
+      for (int64_t offset : {0, 7, 8, 1000, 1030, 3, 4998, 2500}) {
+        SCOPED_TRACE(absl::StrCat(NameOf(dtype), " ", offset, " + ", stride));
+        const int64_t room =
+            stride == 0 ? kBlock : (kCount - 1 - offset) / stride + 1;
+        const int64_t count = std::min<int64_t>(kBlock, room);
+        for (int64_t length : {int64_t{1}, count}) {
+          const auto [first, step] = reader.Read(offset, stride, length);
+          Sample read({DataType::kF32, Layout::kNCX, {length}});
+          for (int64_t i = 0; i < length; ++i) {
+            StoreRounded(DataType::kF32, first[i * step], read.At(i));
+            ASSERT_TRUE(IsRounded(read, i, sample.Value(offset + i * stride)));
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace convgrad::onednn

@@ -1,0 +1,112 @@
+#include "client/cpp/command_line/files/npy.h"
+
+#include <cstring>
+
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+// Returns a file as NumPy writes it: `header` padded, then `data`.
+std::string File(const std::string& header, const std::string& data,
+                 char version = 1) {
+  std::string bytes = std::string("\x93NUMPY", 6) + version + '\0';
+  const size_t length = header.size() + 1;
+  bytes += static_cast<char>(length & 0xff);
+  bytes += static_cast<char>(length >> 8);
+  if (version > 1) bytes += std::string(2, '\0');
+  return bytes + header + '\n' + data;
+}
+
+std::string Header(const std::string& descr, const std::string& shape) {
+  return "{'descr': '" + descr +
+         "', 'fortran_order': False, 'shape': " + shape + ", }";
+}
+
+void ExpectRefused(const std::string& bytes, const std::string& found) {
+  const absl::Status status = ParseNpy(bytes, "x.npy").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  const auto detail = DetailOf(status);
+  ASSERT_TRUE(detail.has_value()) << status;
+  EXPECT_EQ(detail->field, "x.npy");
+  EXPECT_NE(detail->found.find(found), std::string::npos) << status;
+}
+
+TEST(NpyTest, ReadsWhatItWrites) {
+  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+    for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+             {}, {3}, {2, 3}, {0, 4}, {1, 2, 3, 4, 5}}) {
+      NpyArray array{dtype, shape, ""};
+      int64_t elements = 1;
+      for (int64_t extent : shape) elements *= extent;
+      for (int64_t i = 0; i < elements * ByteSizeOf(dtype); ++i) {
+        array.data += static_cast<char>(i);
+      }
+      const std::string bytes = SerializeNpy(array);
+      EXPECT_EQ((bytes.size() - array.data.size()) % 64, 0u);
+      const auto read = ParseNpy(bytes, "x.npy");
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(read->dtype, dtype);
+      EXPECT_EQ(read->shape, shape);
+      EXPECT_EQ(read->data, array.data);
+    }
+  }
+}
+
+TEST(NpyTest, ReadsNumpysHeaders) {
+  const std::string data(24, '\1');
+  for (char version : {1, 2, 3}) {
+    const auto array =
+        ParseNpy(File(Header("<f4", "(2, 3)"), data, version), "x.npy");
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_EQ(array->shape, (std::vector<int64_t>{2, 3}));
+  }
+  EXPECT_EQ(ParseNpy(File(Header("<u2", "(12,)"), data), "x.npy")->dtype,
+            DataType::kBF16);
+  EXPECT_EQ(ParseNpy(File(Header("<V2", "(12,)"), data), "x.npy")->dtype,
+            DataType::kBF16);
+  // One axis is the same in either order.
+  EXPECT_TRUE(ParseNpy(File("{'descr': '<f4', 'fortran_order': True, "
+                            "'shape': (6,), }",
+                            data),
+                       "x.npy")
+                  .ok());
+}
+
+TEST(NpyTest, SaysWhatItDoesNotRead) {
+  const std::string data(24, '\0');
+  ExpectRefused("", "no NumPy magic");
+  ExpectRefused("PK\x03\x04 a zip", "no NumPy magic");
+  ExpectRefused(File(Header("<f4", "(6,)"), data, 4), "version 4");
+  ExpectRefused(File(Header("<f8", "(3,)"), data), "dtype '<f8'");
+  ExpectRefused(File(Header(">f4", "(6,)"), data), "dtype '>f4'");
+  ExpectRefused(File(Header("<f4", "(7,)"), data), "24 bytes of data");
+  ExpectRefused(File(Header("<f4", "(5,)"), data), "24 bytes of data");
+  ExpectRefused(File(Header("<f4", "(2, -3)"), data), "extent -3");
+  ExpectRefused(File(Header("<f4", "(4294967296, 4294967296)"), data), "24");
+  ExpectRefused(File("{'descr': '<f4', 'fortran_order': True, "
+                     "'shape': (2, 3), }",
+                     data),
+                "Fortran order");
+  ExpectRefused(File("{'fortran_order': False, 'shape': (6,), }", data),
+                "without it");
+  ExpectRefused(File("{'descr': '<f4', 'shape': (6", data), "without it");
+}
+
+TEST(NpyTest, SurvivesFilesCutAnywhere) {
+  const std::string bytes = File(Header("<f4", "(2, 3)"), std::string(24, 'x'));
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_FALSE(ParseNpy(bytes.substr(0, size), "x.npy").ok()) << size;
+  }
+}
+
+TEST(NpyTest, NamesTheFileThatIsNotThere) {
+  EXPECT_EQ(ReadNpy("no/such/file.npy").status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_EQ(WriteNpy("no/such/folder/x.npy", {}).code(),
+            absl::StatusCode::kInternal);
+}
+
+}  // namespace
+}  // namespace convgrad

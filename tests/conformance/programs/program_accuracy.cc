@@ -1,0 +1,190 @@
+#include "tests/conformance/programs/program_accuracy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "backends/reference/exact_operators.h"
+
+namespace convgrad::testing_support {
+namespace {
+
+constexpr int kPerturbedRuns = 8;
+constexpr double kFactor = 6;
+// Roundoffs of a tensor's own size that are always allowed.
+constexpr double kOwnRoundoffs = 4;
+
+// Returns a number from [-1, 1) that follows from `value` and `seed` alone.
+double UnitOf(double value, uint64_t seed) {
+  uint64_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits = (bits ^ (bits >> 29) ^ seed << 56) * 0x9e3779b97f4a7c15u;
+  bits = (bits ^ (bits >> 32)) * 0x94d049bb133111ebu;
+  return static_cast<double>(bits >> 11) / 0x1p52 - 1;
+}
+
+// Multiplies each number by 1 + u * r with r from [-1, 1]: in odd runs a
+// random one, in even ones the same for equal numbers, which round alike, so
+// that the errors of their sum grow with its length.
+class Perturbation {
+ public:
+  Perturbation(DataType compute_dtype, uint64_t run)
+      : compute_(UnitRoundoff(compute_dtype)), run_(run), random_(run) {}
+
+  // Operands are exact as they are: what they are off by stands for sums.
+  void Apply(Precision precision, Values* values) {
+    const double roundoff = precision == Precision::kCompute
+                                ? compute_
+                                : UnitRoundoff(DataType::kF32);
+    std::uniform_real_distribution<double> unit(-1, 1);
+    for (double& value : *values) {
+      const double r = run_ % 2 == 1 ? unit(random_) : UnitOf(value, run_);
+      value *= 1 + roundoff * r;
+    }
+  }
+
+ private:
+  double compute_;
+  uint64_t run_;
+  std::mt19937_64 random_;
+};
+
+void WriteAsItIs(Precision, Values*) {}
+
+ProgramOutcome Evaluate(const ProgramOperation& operation,
+                        const ProgramData& data, WriteFunction write) {
+  ProgramOutcome outcome{data.values, data.output_gradients};
+  const absl::Status status =
+      ExactForward(operation, kDropoutSeed, write, &outcome.values);
+  EXPECT_TRUE(status.ok()) << status;
+  if (operation.request().part == ProgramPart::kTrain) {
+    outcome.gradients = {{operation.program().outputs[0], {1}}};
+  }
+  ExactBackward(operation, kDropoutSeed, write, outcome.values,
+                &outcome.gradients);
+  return outcome;
+}
+
+struct Size {
+  double norm = 0, largest = 0;
+};
+
+Size DistanceOf(const Values& a, const Values& b) {
+  Size size;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double distance = std::fabs(a[i] - b[i]);
+    size.norm += distance * distance;
+    size.largest = std::max(size.largest, distance);
+    // Never within a bound: what isn't a number.
+    if (std::isnan(distance)) size.largest = size.norm = INFINITY;
+  }
+  size.norm = std::sqrt(size.norm);
+  return size;
+}
+
+testing::AssertionResult AreAccurate(
+    const NamedValues& got, const NamedValues& exact,
+    const std::vector<const NamedValues*>& perturbed, double roundoff) {
+  for (const auto& [name, values] : got) {
+    const Values& truth = exact.at(name);
+    Size allowed = DistanceOf(truth, Values(truth.size()));
+    allowed.norm *= kOwnRoundoffs * roundoff;
+    allowed.largest *= kOwnRoundoffs * roundoff;
+    Size spread;
+    for (const NamedValues* each : perturbed) {
+      const Size distance = DistanceOf(truth, each->at(name));
+      spread.norm = std::max(spread.norm, distance.norm);
+      spread.largest = std::max(spread.largest, distance.largest);
+    }
+    allowed.norm += kFactor * spread.norm;
+    allowed.largest += kFactor * spread.largest;
+    const Size error = DistanceOf(truth, values);
+    if (error.norm <= allowed.norm && error.largest <= allowed.largest) {
+      continue;
+    }
+    return testing::AssertionFailure()
+           << name << ": off by " << error.norm << " (norm) and "
+           << error.largest << " (largest), expected at most " << allowed.norm
+           << " and " << allowed.largest;
+  }
+  return testing::AssertionSuccess();
+}
+
+bool HasKink(Operator op) {
+  return op == Operator::kRelu || op == Operator::kRelu6 ||
+         op == Operator::kLeakyRelu || op == Operator::kMaxPool;
+}
+
+// Moves each number by up to `margin` times their root mean square, equal ones
+// by the same, and zeros, which are what a ReLU or a dropout left, not at all.
+Values Moved(absl::Span<const double> values, double margin) {
+  double squares = 0;
+  for (const double value : values) squares += value * value;
+  const double rms = std::sqrt(squares / static_cast<double>(values.size()));
+  Values moved(values.begin(), values.end());
+  for (double& value : moved) {
+    if (value != 0) value += margin * rms * (UnitOf(value, 0) < 0 ? -1 : 1);
+  }
+  return moved;
+}
+
+}  // namespace
+
+ProgramTruth TruthOf(const ProgramOperation& operation,
+                     const ProgramData& data) {
+  ProgramTruth truth{Evaluate(operation, data, WriteAsItIs), {}};
+  for (int run = 0; run < kPerturbedRuns; ++run) {
+    Perturbation perturbation(operation.request().compute_dtype, run + 1);
+    truth.perturbed.push_back(
+        Evaluate(operation, data, [&](Precision precision, Values* values) {
+          perturbation.Apply(precision, values);
+        }));
+  }
+  return truth;
+}
+
+bool IsNearKink(const ProgramOperation& operation, const ProgramData& data) {
+  constexpr double kMargin = 64;
+  const double margin =
+      kMargin * UnitRoundoff(operation.request().compute_dtype);
+  const NamedValues values = Evaluate(operation, data, WriteAsItIs).values;
+  for (const ProgramStep& step : operation.program().steps) {
+    if (!HasKink(step.op)) continue;
+    const Values ones(values.at(step.result).size(), 1);
+    const auto slopes = [&](const Values& x) {
+      StepData at{.step = &step,
+                  .index = 0,
+                  .shapes = &operation.shapes(),
+                  .seed = {},
+                  .operands = {x},
+                  .result = values.at(step.result),
+                  .wanted = {true}};
+      return BackwardOf(step.op)(at, ones)[0];
+    };
+    const Values& x = values.at(step.operands[0]);
+    if (slopes(x) != slopes(Moved(x, margin)) ||
+        slopes(x) != slopes(Moved(x, -margin))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+testing::AssertionResult IsAccurate(const ProgramOutcome& got,
+                                    const ProgramTruth& truth, DataType dtype,
+                                    bool with_gradients) {
+  std::vector<const NamedValues*> values, gradients;
+  for (const ProgramOutcome& each : truth.perturbed) {
+    values.push_back(&each.values);
+    gradients.push_back(&each.gradients);
+  }
+  const double roundoff = UnitRoundoff(dtype);
+  const auto result =
+      AreAccurate(got.values, truth.exact.values, values, roundoff);
+  if (!result || !with_gradients) return result;
+  return AreAccurate(got.gradients, truth.exact.gradients, gradients, roundoff)
+         << " (gradient)";
+}
+
+}  // namespace convgrad::testing_support

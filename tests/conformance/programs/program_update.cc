@@ -1,0 +1,268 @@
+#include "tests/conformance/programs/program_update.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <initializer_list>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/logical_tensor.h"
+#include "backends/core/optimizer/update_operation.h"
+#include "gtest/gtest.h"
+#include "tests/conformance/programs/optimizer_truth.h"
+#include "tests/conformance/programs/running_error.h"
+#include "tests/conformance/tensor_fill.h"
+
+namespace convgrad::testing_support {
+namespace {
+
+// Draws optimizers and their settings, the same ones for the same seed.
+class StepMaker {
+ public:
+  explicit StepMaker(uint64_t seed) : random_(seed) {}
+
+  OptimizerStep Make(size_t parameters) {
+    OptimizerStep step;
+    step.optimizer =
+        OneOf({Optimizer::kSgd, Optimizer::kAdam, Optimizer::kAdamW});
+    step.settings.gradient_scale = OneOf({1.0, 0.125, 0.3});
+    step.settings.clip_norm = OneOf({0.0, 0.0, 0.1, 1.0, 100.0});
+    step.settings.skip_nonfinite = OneOf({0.0, 1.0});
+    const bool has_momentum = OneOf({true, true, false});
+    for (size_t i = 0; i < parameters; ++i) {
+      step.own.push_back(MakeOwn(has_momentum));
+    }
+    return step;
+  }
+
+ private:
+  template <typename T>
+  T OneOf(std::initializer_list<T> choices) {
+    return choices.begin()[std::uniform_int_distribution<size_t>(
+        0, choices.size() - 1)(random_)];
+  }
+
+  ParameterSettings MakeOwn(bool has_momentum) {
+    ParameterSettings own;
+    own.learning_rate = OneOf({0.1, 0.01, 1e-3});
+    own.weight_decay = OneOf({0.0, 0.01, 0.3});
+    if (has_momentum) {
+      own.momentum = OneOf({0.9, 0.5});
+      own.nesterov = OneOf({0.0, 1.0});
+      // PyTorch: Nesterov's momentum has no dampening.
+      own.dampening = own.nesterov != 0 ? 0 : OneOf({0.0, 0.3});
+    }
+    own.beta1 = OneOf({0.9, 0.5});
+    own.beta2 = OneOf({0.999, 0.9});
+    own.epsilon = OneOf({1e-8, 1e-3});
+    own.maximize = OneOf({0.0, 0.0, 1.0});
+    return own;
+  }
+
+  std::mt19937_64 random_;
+};
+
+UpdateOperation OperationOf(const OptimizerStep& step,
+                            const std::vector<SteppedParameter>& parameters) {
+  std::vector<UpdatedParameter> updated;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const bool keeps = KeepsState(step, i);
+    updated.push_back(
+        {parameters[i].dims, keeps, keeps && parameters[i].steps > 0});
+  }
+  return UpdateOperation(step.optimizer, std::move(updated));
+}
+
+GuardedBuffer SettingsBytes(const OptimizerStep& step) {
+  const size_t own = step.own.size() * sizeof(ParameterSettings);
+  GuardedBuffer buffer(static_cast<int64_t>(sizeof(UpdateSettings) + own));
+  std::memcpy(buffer.data(), &step.settings, sizeof(UpdateSettings));
+  std::memcpy(buffer.data() + sizeof(UpdateSettings), step.own.data(), own);
+  return buffer;
+}
+
+// Returns the operands; those that aren't there are empty buffers.
+std::vector<GuardedBuffer> OperandsOf(
+    const UpdateOperation& operation, const OptimizerStep& step,
+    const std::vector<SteppedParameter>& parameters) {
+  std::vector<GuardedBuffer> operands;
+  operands.push_back(SettingsBytes(step));
+  const TensorUses uses = operation.OperandUses();
+  const auto add = [&](const Values& values) {
+    const TensorDescriptor* tensor = uses[operands.size()].tensor;
+    operands.emplace_back(tensor == nullptr ? 0 : *ByteSize(*tensor));
+    if (tensor != nullptr) {
+      StoreLogical(*tensor, values, operands.back().data());
+    }
+  };
+  for (const SteppedParameter& parameter : parameters) {
+    add(parameter.value);
+    add(parameter.gradient);
+    for (size_t s = 0; s < StateCount(step.optimizer); ++s) {
+      add(s == 2 ? Values{static_cast<double>(parameter.steps)}
+                 : parameter.states[s]);
+    }
+  }
+  return operands;
+}
+
+std::vector<GuardedBuffer> RunOnce(const Plan& plan,
+                                   const UpdateOperation& operation,
+                                   const std::vector<GuardedBuffer>& operands,
+                                   uint8_t fill) {
+  RunBuffers buffers(operands.size());
+  const TensorUses uses = operation.OperandUses();
+  for (size_t i = 0; i < operands.size(); ++i) {
+    buffers.operands[i] =
+        uses[i].tensor == nullptr ? nullptr : operands[i].data();
+  }
+  std::vector<GuardedBuffer> results;
+  for (const TensorUse& use : operation.ResultUses()) {
+    results.emplace_back(*ByteSize(*use.tensor), fill);
+    buffers.results.push_back(results.back().data());
+  }
+  const auto times = plan.Run(buffers);
+  EXPECT_TRUE(times.ok()) << times.status();
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_TRUE(results[i].GuardsIntact()) << "wrote beyond result " << i;
+  }
+  return results;
+}
+
+// What a step gives. Gradients stay what they were.
+struct Outcome {
+  std::vector<SteppedParameter> parameters;
+  double norm = 0;
+  double skipped = 0;
+};
+
+Outcome Read(const UpdateOperation& operation, const OptimizerStep& step,
+             const std::vector<GuardedBuffer>& results,
+             std::vector<SteppedParameter> parameters) {
+  const TensorUses uses = operation.ResultUses();
+  size_t next = 0;
+  const auto read = [&] {
+    const size_t i = next++;
+    return LoadLogical(*uses[i].tensor, results[i].data());
+  };
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i].value = read();
+    if (!KeepsState(step, i)) continue;
+    parameters[i].states[0] = read();
+    if (step.optimizer == Optimizer::kSgd) {
+      parameters[i].steps = 1;
+      continue;
+    }
+    parameters[i].states[1] = read();
+    parameters[i].steps = static_cast<int64_t>(read()[0]);
+  }
+  const Values summary = read();
+  return {std::move(parameters), summary[0], summary[1]};
+}
+
+Outcome Run(const Backend& backend, const OptimizerStep& step,
+            const std::vector<SteppedParameter>& parameters) {
+  const UpdateOperation operation = OperationOf(step, parameters);
+  const auto plan = backend.MakePlan(operation, PlanOptions());
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  if (!plan.ok()) return {parameters, 0, 0};
+  const auto operands = OperandsOf(operation, step, parameters);
+  std::vector<std::vector<std::byte>> before;
+  for (const GuardedBuffer& operand : operands) {
+    before.push_back(operand.Bytes());
+  }
+  const auto results = RunOnce(**plan, operation, operands, 0xff);
+  const auto again = RunOnce(**plan, operation, operands, 0);
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_TRUE(results[i].Bytes() == again[i].Bytes())
+        << "two runs differ in result " << i;
+  }
+  for (size_t i = 0; i < operands.size(); ++i) {
+    EXPECT_TRUE(operands[i].GuardsIntact() && operands[i].Bytes() == before[i])
+        << "wrote to operand " << i;
+  }
+  return Read(operation, step, results, parameters);
+}
+
+void ExpectWithin(double got, Bounded expected, const std::string& what) {
+  ASSERT_TRUE(std::isfinite(expected.error)) << what << ": no bound";
+  EXPECT_LE(std::fabs(got - expected.value), expected.error)
+      << what << ": " << got << ", expected " << expected.value;
+}
+
+void ExpectStep(const OptimizerStep& step,
+                const std::vector<SteppedParameter>& before,
+                const Outcome& after) {
+  const double norm = GradientNorm(before, step.settings.gradient_scale);
+  const double scale = GradientFactor(step, norm);
+  const bool has_norm =
+      step.settings.clip_norm != 0 || step.settings.skip_nonfinite != 0;
+  ExpectWithin(after.norm, Constant(has_norm ? norm : 0), "gradient norm");
+  EXPECT_EQ(after.skipped, 0);
+  for (size_t i = 0; i < before.size(); ++i) {
+    const SteppedParameter& now = after.parameters[i];
+    for (size_t at = 0; at < before[i].value.size(); ++at) {
+      const SteppedElement expected =
+          ElementAfter(step, i, scale, before[i], at);
+      const std::string what = absl::StrCat(now.name, "[", at, "]");
+      ExpectWithin(now.value[at], expected.value, what);
+      for (size_t s = 0; s < 2; ++s) {
+        if (now.states[s].empty()) continue;
+        ExpectWithin(now.states[s][at], expected.states[s],
+                     absl::StrCat(what, ", state ", s));
+      }
+    }
+    if (step.optimizer != Optimizer::kSgd) {
+      EXPECT_EQ(now.steps, before[i].steps + 1);
+    }
+  }
+}
+
+// A gradient that isn't finite leaves all as it was.
+void ExpectSkipped(const Backend& backend, OptimizerStep step,
+                   std::vector<SteppedParameter> before) {
+  step.settings.skip_nonfinite = 1;
+  before.back().gradient.back() = std::numeric_limits<double>::infinity();
+  const Outcome after = Run(backend, step, before);
+  EXPECT_EQ(after.skipped, 1);
+  for (size_t i = 0; i < before.size(); ++i) {
+    const SteppedParameter& now = after.parameters[i];
+    EXPECT_EQ(now.value, before[i].value) << now.name;
+    EXPECT_EQ(now.states[0], before[i].states[0]) << now.name;
+    EXPECT_EQ(now.states[1], before[i].states[1]) << now.name;
+    EXPECT_EQ(now.steps, before[i].steps) << now.name;
+  }
+}
+
+}  // namespace
+
+void CheckUpdate(const Backend& backend, const Program& program,
+                 const NamedValues& values, const NamedValues& gradients,
+                 uint64_t seed) {
+  std::vector<SteppedParameter> parameters;
+  for (const ProgramParameter& each : program.parameters) {
+    if (!each.trainable) continue;
+    SteppedParameter parameter;
+    parameter.name = each.name;
+    parameter.dims = each.dims;
+    parameter.value = values.at(each.name);
+    parameter.gradient = gradients.at(each.name);
+    parameters.push_back(std::move(parameter));
+  }
+  if (parameters.empty()) return;
+  const OptimizerStep step = StepMaker(seed).Make(parameters.size());
+  SCOPED_TRACE(OperationOf(step, parameters).text());
+  for (int turn = 0; turn < 2; ++turn) {
+    Outcome after = Run(backend, step, parameters);
+    ExpectStep(step, parameters, after);
+    parameters = std::move(after.parameters);
+  }
+  ExpectSkipped(backend, step, parameters);
+}
+
+}  // namespace convgrad::testing_support

@@ -1,0 +1,334 @@
+#include "tests/conformance/programs/random_program.h"
+
+#include <algorithm>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "backends/core/program/program_shapes.h"
+#include "backends/reference/program_step_data.h"
+
+namespace convgrad::testing_support {
+namespace {
+
+constexpr int64_t kMaxElements = 3000;
+
+class Builder {
+ public:
+  explicit Builder(uint64_t seed) : random_(seed) {
+    const int64_t rank = OneOf({2, 3, 4, 4, 4, 4, 5});
+    Dims dims = {Between(1, 3), Between(1, 6)};
+    while (static_cast<int64_t>(dims.size()) < rank) {
+      dims.push_back(Between(rank == 5 ? 2 : 3, rank == 5 ? 5 : 9));
+    }
+    AddInput("x", dims, false);
+    const int64_t steps = Between(2, 10);
+    for (int64_t i = 0; i < steps; ++i) AddStep();
+    // A program has one step at least.
+    if (program_.steps.empty()) Append(Operator::kRelu, {"x"}, {});
+    if (Chance(30)) AddLoss();
+    AddOutputs();
+  }
+
+  ProgramCase Finish(uint64_t seed) {
+    ProgramCase result;
+    result.name = absl::StrCat("random_", seed);
+    result.inputs = inputs_;
+    result.program = std::make_shared<const Program>(std::move(program_));
+    return result;
+  }
+
+ private:
+  using Attributes = std::map<std::string, AttributeValue>;
+
+  int64_t Between(int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(random_);
+  }
+  bool Chance(int percent) { return Between(1, 100) <= percent; }
+  int64_t OneOf(std::vector<int64_t> choices) {
+    return choices[Between(0, static_cast<int64_t>(choices.size()) - 1)];
+  }
+  // One number for each axis, or now and then one for all.
+  AttributeValue Numbers(size_t axes, int64_t least, int64_t most) {
+    if (Chance(40)) return Between(least, most);
+    std::vector<int64_t> numbers;
+    for (size_t i = 0; i < axes; ++i) numbers.push_back(Between(least, most));
+    return numbers;
+  }
+
+  void AddInput(const std::string& name, const Dims& dims, bool is_index) {
+    program_.inputs.push_back({name, is_index});
+    inputs_.push_back(dims);
+    shapes_.dims[name] = dims;
+    if (!is_index) values_.push_back(name);
+  }
+
+  std::string AddParameter(const Dims& dims, bool trainable,
+                           DataType dtype = DataType::kF32) {
+    const std::string name = absl::StrCat("p", program_.parameters.size());
+    program_.parameters.push_back({name, dims, dtype, trainable});
+    shapes_.dims[name] = dims;
+    return name;
+  }
+  // Now and then one that is there: tied weights.
+  std::string AddWeight(const Dims& dims) {
+    for (const ProgramParameter& parameter : program_.parameters) {
+      if (parameter.dims == dims && parameter.trainable && Chance(50)) {
+        return parameter.name;
+      }
+    }
+    return AddParameter(dims, !Chance(10));
+  }
+
+  const std::string& PickValue() {
+    const auto last = static_cast<int64_t>(values_.size()) - 1;
+    return values_[Chance(70) ? last : Between(0, last)];
+  }
+  const Dims& DimsOf(const std::string& name) { return shapes_.dims.at(name); }
+
+  // Appends a step if its shapes are right; otherwise leaves all as it was.
+  bool Append(Operator op, std::vector<std::string> operands,
+              Attributes attributes) {
+    Program trial = program_;
+    const std::string name = absl::StrCat("v", program_.steps.size());
+    trial.steps.push_back(
+        {name, op, std::move(operands), std::move(attributes)});
+    auto shapes = InferShapes(trial, inputs_);
+    if (!shapes.ok() || CountOf(shapes->dims.at(name)) > kMaxElements) {
+      return false;
+    }
+    program_ = std::move(trial);
+    shapes_ = *std::move(shapes);
+    values_.push_back(name);
+    return true;
+  }
+
+  void AddStep() {
+    const size_t parameters = program_.parameters.size();
+    const std::string x = PickValue();
+    const bool is_added =
+        DimsOf(x).size() == 2 && Chance(50) ? AddLinear(x) : AddAnyStep(x);
+    if (is_added) return;
+    // Takes back the parameters of what didn't fit.
+    for (size_t i = parameters; i < program_.parameters.size(); ++i) {
+      shapes_.dims.erase(program_.parameters[i].name);
+    }
+    program_.parameters.resize(parameters);
+  }
+
+  bool AddAnyStep(const std::string& x) {
+    const size_t axes = DimsOf(x).size() - 2;
+    switch (Between(axes == 0 ? 8 : 0, 21)) {
+      case 0:
+      case 1:
+      case 2:
+        return AddConvolution(x, axes);
+      case 3:
+        return AddTransposed(x, axes);
+      case 4:
+        return AddPool(Operator::kMaxPool, x, axes);
+      case 5:
+        return AddPool(Operator::kAvgPool, x, axes);
+      case 6:
+        return Append(Operator::kAdaptiveAvgPool, {x},
+                      {{"output_size", Numbers(axes, 1, 4)}});
+      case 7:
+        return AddUpsample(x, axes);
+      case 8:
+      case 9:
+      case 10:
+        return AddNorm(x);
+      case 11:
+        return Append(Operator::kRelu, {x}, {});
+      case 12:
+        return Append(Operator::kRelu6, {x}, {});
+      case 13:
+        return Append(Operator::kLeakyRelu, {x}, {{"negative_slope", 0.25}});
+      case 14:
+        return Append(Operator::kSigmoid, {x}, {});
+      case 15:
+        return Append(Operator::kSilu, {x}, {});
+      case 16:
+        return AddJoin(Operator::kAdd, x);
+      case 17:
+        return AddJoin(Operator::kMul, x);
+      case 18:
+        return AddConcat(x);
+      case 19:
+        return axes > 0 && Chance(50) ? AddSqueeze(x)
+                                      : Append(Operator::kFlatten, {x}, {});
+      case 20:
+        return Append(Operator::kNormalize, {x},
+                      {{"mean", 0.25}, {"std", std::vector<double>{0.5}}});
+      default:
+        return Append(
+            Operator::kDropout, {x},
+            {{"p", 0.25}, {"training", Chance(70)}, {"by_row", Chance(30)}});
+    }
+  }
+
+  bool AddLinear(const std::string& x) {
+    const int64_t columns = Between(1, 8);
+    std::vector<std::string> operands = {x, AddWeight({columns, DimsOf(x)[1]})};
+    if (Chance(50)) operands.push_back(AddWeight({columns}));
+    return Append(Operator::kLinear, operands, {});
+  }
+
+  bool AddConvolution(const std::string& x, size_t axes) {
+    const int64_t channels = DimsOf(x)[1];
+    const int64_t groups = Chance(30) ? channels : 1;
+    const int64_t outputs = groups * Between(1, groups == 1 ? 8 : 2);
+    Dims weight = {outputs, channels / groups};
+    for (size_t i = 0; i < axes; ++i) weight.push_back(OneOf({1, 2, 3, 3}));
+    std::vector<std::string> operands = {x, AddWeight(weight)};
+    if (Chance(50)) operands.push_back(AddWeight({outputs}));
+    Attributes attributes = {{"groups", groups}};
+    if (Chance(30)) {
+      attributes["padding"] = std::string("same");
+    } else {
+      attributes["padding"] = Numbers(axes, 0, 2);
+      attributes["stride"] = Numbers(axes, 1, 2);
+    }
+    if (Chance(30)) attributes["dilation"] = Numbers(axes, 1, 2);
+    return Append(Operator::kConv, operands, attributes);
+  }
+
+  bool AddTransposed(const std::string& x, size_t axes) {
+    const int64_t channels = DimsOf(x)[1];
+    const int64_t outputs = Between(1, 4);
+    Dims weight = {channels, outputs};
+    for (size_t i = 0; i < axes; ++i) weight.push_back(Between(1, 3));
+    std::vector<std::string> operands = {x, AddWeight(weight)};
+    if (Chance(50)) operands.push_back(AddWeight({outputs}));
+    return Append(Operator::kConvTranspose, operands,
+                  {{"stride", int64_t{2}},
+                   {"padding", Numbers(axes, 0, 1)},
+                   {"output_padding", Numbers(axes, 0, 1)}});
+  }
+
+  bool AddPool(Operator op, const std::string& x, size_t axes) {
+    Attributes attributes = {{"kernel_size", Numbers(axes, 2, 3)},
+                             {"padding", Numbers(axes, 0, 1)},
+                             {"ceil_mode", Chance(40)}};
+    if (Chance(70)) attributes["stride"] = Numbers(axes, 1, 3);
+    if (op == Operator::kMaxPool && Chance(30)) {
+      attributes["dilation"] = Numbers(axes, 1, 2);
+    }
+    if (op == Operator::kAvgPool) {
+      attributes["count_include_pad"] = Chance(50);
+      if (Chance(20)) attributes["divisor_override"] = int64_t{3};
+    }
+    return Append(op, {x}, attributes);
+  }
+
+  bool AddUpsample(const std::string& x, size_t axes) {
+    Attributes attributes;
+    if (axes == 2 && Chance(60)) {
+      attributes["mode"] = std::string("bilinear");
+      attributes["align_corners"] = Chance(50);
+    }
+    if (Chance(50)) {
+      attributes["scale_factor"] = Chance(50) ? 2.0 : 1.5;
+    } else {
+      attributes["size"] = Numbers(axes, 2, 9);
+    }
+    return Append(Operator::kUpsample, {x}, attributes);
+  }
+
+  bool AddNorm(const std::string& x) {
+    const Dims channels = {DimsOf(x)[1]};
+    const bool is_training = Chance(60);
+    std::vector<std::string> operands = {x, "", ""};
+    if (Chance(80)) operands[1] = AddParameter(channels, true);
+    if (Chance(80)) operands[2] = AddParameter(channels, true);
+    if (!is_training || Chance(60)) {
+      operands.push_back(AddParameter(channels, false));
+      operands.push_back(AddParameter(channels, false));
+      operands.push_back(AddParameter({}, false, DataType::kI64));
+    }
+    Attributes attributes = {{"training", is_training}};
+    if (Chance(30)) attributes["momentum"] = std::string("none");
+    return Append(Operator::kBatchNorm, operands, attributes);
+  }
+
+  // With another value of these dims, itself, or a second input.
+  bool AddJoin(Operator op, const std::string& x) {
+    std::vector<std::string> others = {x};
+    for (const std::string& value : values_) {
+      if (value != x && DimsOf(value) == DimsOf(x)) others.push_back(value);
+    }
+    return Append(op, {x, others[Between(0, others.size() - 1)]}, {});
+  }
+
+  bool AddConcat(const std::string& x) {
+    std::vector<std::string> operands = {x};
+    for (const std::string& value : values_) {
+      Dims dims = DimsOf(value);
+      dims[1] = DimsOf(x)[1];
+      if (dims == DimsOf(x) && Chance(60)) operands.push_back(value);
+    }
+    if (operands.size() == 1) operands.push_back(x);
+    return Append(Operator::kConcat, operands, {});
+  }
+
+  // x times a gate per sample and channel.
+  bool AddSqueeze(const std::string& x) {
+    if (!Append(Operator::kAdaptiveAvgPool, {x},
+                {{"output_size", int64_t{1}}})) {
+      return false;
+    }
+    Append(Operator::kSigmoid, {std::string(values_.back())}, {});
+    return Append(Operator::kMul, {x, std::string(values_.back())}, {});
+  }
+
+  void AddLoss() {
+    const std::string x = values_.back();
+    const Dims dims = DimsOf(x);
+    if (x == "x" || dims[1] < 2) return;
+    if (Chance(30)) {
+      AddInput("z", dims, false);
+      values_.pop_back();
+      Append(Operator::kMse, {x, "z"}, {});
+    } else {
+      Dims target = dims;
+      target.erase(target.begin() + 1);
+      AddInput("t", target, true);
+      Attributes attributes;
+      if (Chance(30)) attributes["label_smoothing"] = 0.125;
+      if (Chance(30)) attributes["reduction"] = std::string("sum");
+      std::vector<std::string> operands = {x, "t"};
+      if (Chance(30)) operands.push_back(AddParameter({dims[1]}, false));
+      Append(Operator::kCrossEntropy, operands, attributes);
+    }
+    program_.outputs.push_back(values_.back());
+    values_.pop_back();
+  }
+
+  // Every value that no step reads.
+  void AddOutputs() {
+    for (const ProgramStep& step : program_.steps) {
+      const bool is_read = std::any_of(
+          program_.steps.begin(), program_.steps.end(),
+          [&](const ProgramStep& other) {
+            return absl::c_linear_search(other.operands, step.result);
+          });
+      const bool is_there =
+          absl::c_linear_search(program_.outputs, step.result);
+      if (!is_read && !is_there) program_.outputs.push_back(step.result);
+    }
+  }
+
+  std::mt19937_64 random_;
+  Program program_;
+  std::vector<Dims> inputs_;
+  ProgramShapes shapes_;
+  std::vector<std::string> values_;  // that a step may read
+};
+
+}  // namespace
+
+ProgramCase RandomProgram(uint64_t seed) { return Builder(seed).Finish(seed); }
+
+}  // namespace convgrad::testing_support

@@ -1,0 +1,15 @@
+// Random programs: all operators, shapes of rank 2 to 5, branches, residuals,
+// tied weights, several outputs, losses.
+#pragma once
+
+#include <cstdint>
+
+#include "tests/conformance/programs/program_list.h"
+
+namespace convgrad::testing_support {
+
+// Returns the program of `seed`, always the same one: valid, with shapes, no
+// value of more than some thousand elements.
+ProgramCase RandomProgram(uint64_t seed);
+
+}  // namespace convgrad::testing_support

@@ -1,0 +1,136 @@
+// What bare connections can do to a server: half a request, too many calls,
+// more connections than descriptors.
+#include <sys/resource.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/peers/health_of.h"
+#include "tests/end_to_end/peers/raw_connection.h"
+#include "tests/end_to_end/peers/raw_http2.h"
+#include "tests/end_to_end/peers/test_server.h"
+
+namespace convgrad {
+namespace {
+
+// How many descriptors this process may have, and with it the children that it
+// starts, unless they raise it.
+class SoftDescriptorLimit {
+ public:
+  explicit SoftDescriptorLimit(rlim_t limit) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit lower = {limit, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  }
+  ~SoftDescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+// Sets how many descriptors a running server may have, and returns what it was.
+rlimit LimitDescriptors(const ChildServer& server, rlim_t limit) {
+  rlimit before = {};
+  EXPECT_EQ(prlimit(server.process(), RLIMIT_NOFILE, nullptr, &before), 0);
+  const rlimit other = {limit, before.rlim_max};
+  EXPECT_EQ(prlimit(server.process(), RLIMIT_NOFILE, &other, nullptr), 0);
+  return before;
+}
+
+TEST(Connections, NoConnectionHasCallsWithoutEnd) {
+  TestServer server;
+  RawHttp2 client(server.address());
+  ASSERT_TRUE(client.AwaitSettings());
+  client.AcknowledgeSettings();
+  // An honest client would wait with the next call.
+  for (int i = 0; i < 1000; ++i) {
+    client.Open("/grpc.health.v1.Health/Watch");
+  }
+  EXPECT_TRUE(client.AwaitEnd());
+}
+
+TEST(Connections, HalfSentHttpRequestsKeepNoScraperOut) {
+  Config config = TestConfig();
+  config.metrics_listen = "127.0.0.1:0";
+  TestServer server(config);
+  const int port = server.server().metrics_port();
+  std::vector<RawConnection> half_sent;
+  for (int i = 0; i < 12; ++i) {
+    half_sent.emplace_back(port).Send("GET /metrics HTTP/1.1\r\nHost: ");
+  }
+  RawConnection scraper(port);
+  scraper.Send("GET /metrics HTTP/1.0\r\n\r\n");
+  EXPECT_TRUE(absl::StrContains(scraper.Read(100), "200 OK"));
+}
+
+TEST(Connections, TheServerRaisesItsDescriptorLimit) {
+  constexpr int kDescriptors = 100;
+  std::unique_ptr<ChildServer> server;
+  {
+    const SoftDescriptorLimit limit(kDescriptors);
+    server = std::make_unique<ChildServer>(std::vector<std::string>());
+  }
+  std::vector<RawHttp2> clients;
+  for (int i = 0; i < 2 * kDescriptors; ++i) {
+    clients.emplace_back(server->address());
+  }
+  for (RawHttp2& client : clients) ASSERT_TRUE(client.AwaitSettings());
+}
+
+TEST(Connections, AServerThatCannotAcceptIsNotReady) {
+  ChildServer server({});
+  const auto channel =
+      grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
+  EXPECT_EQ(HealthOf(channel, "readiness"), kServing);
+  const rlimit before = LimitDescriptors(server, 3);
+  RawConnection client(PortOf(server.address()));
+  AwaitHealth(channel, "readiness", kNotServing);
+  EXPECT_EQ(HealthOf(channel, "liveness"), kServing);
+  LimitDescriptors(server, before.rlim_cur);
+  AwaitHealth(channel, "readiness", kServing);
+}
+
+// Returns how many bytes of other than HTTP/2 a server takes from a connection
+// whose buffers stay full.
+size_t TakenBeforeRefusal(const ChildServer& server) {
+  RawConnection client(PortOf(server.address()));
+  // The first byte of TLS, at a server that speaks plaintext.
+  const std::string flood(size_t{64} << 20, '\x16');
+  std::atomic<size_t> sent = 0;
+  std::vector<std::thread> senders;
+  for (int i = 0; i < 16; ++i) {
+    senders.emplace_back([&] { sent += client.Send(flood); });
+  }
+  for (std::thread& sender : senders) sender.join();
+  return sent;
+}
+
+TEST(Connections, TheServerDoesNotReadOnWhatItRefuses) {
+  const ChildServer server({});
+  for (int i = 0; i < 10; ++i) {
+    // What the kernel holds for both ends is less.
+    EXPECT_LT(TakenBeforeRefusal(server), 64 << 20);
+  }
+}
+
+TEST(Connections, ThoseThatSayNothingMakeRoom) {
+  ChildServer server({});
+  constexpr int kDescriptors = 60;
+  LimitDescriptors(server, kDescriptors);
+  std::vector<RawConnection> silent;
+  for (int i = 0; i < 2 * kDescriptors; ++i) {
+    silent.emplace_back(PortOf(server.address()));
+  }
+  RawHttp2 honest(server.address());
+  EXPECT_TRUE(honest.AwaitSettings());
+  EXPECT_TRUE(silent.front().AwaitEnd());
+}
+
+}  // namespace
+}  // namespace convgrad

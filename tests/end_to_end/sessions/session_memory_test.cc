@@ -1,0 +1,139 @@
+// What sessions leave behind in the server's process: nothing.
+#include <algorithm>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/sessions/session_client.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int kSessions = 1000;
+constexpr int kSmallSessions = 4000;
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+class SessionMemory : public ::testing::Test {
+ protected:
+  // Opens and uses sessions of `bytes`, and closes or leaves them.
+  void Use(int count, int64_t bytes, bool close) {
+    v1::OpenSessionRequest open;
+    open.set_lease_seconds(25);
+    for (int i = 0; i < count; ++i) {
+      sessions_.push_back(std::make_unique<SessionClient>(channel_, open));
+      SessionClient& session = *sessions_.back();
+      v1::Tensor tensor;
+      tensor.set_dtype(v1::DATA_TYPE_F32);
+      tensor.set_layout(v1::LAYOUT_NCX);
+      tensor.add_dims(1);
+      tensor.add_dims(bytes / 4);
+      const auto put =
+          session.Put("x", tensor, std::string(bytes, static_cast<char>(i)));
+      ASSERT_TRUE(put.status.ok()) << put.status.error_message();
+      ASSERT_TRUE(session.Get("x").status.ok());
+    }
+    if (close) CloseAll();
+  }
+
+  void CloseAll() {
+    for (const auto& session : sessions_) {
+      grpc::ClientContext context;
+      v1::CloseSessionRequest request;
+      request.set_session_id(session->id());
+      v1::CloseSessionResponse closed;
+      EXPECT_TRUE(
+          session->stub().CloseSession(&context, request, &closed).ok());
+    }
+    sessions_.clear();
+  }
+
+  // Waits until /metrics has `line`, for longer than leases are.
+  void Await(const std::string& line) {
+    const absl::Time limit = absl::Now() + absl::Minutes(2);
+    while (!absl::StrContains(HttpGet(server_.metrics_port(), "/metrics"),
+                              absl::StrCat("\n", line, "\n"))) {
+      ASSERT_LT(absl::Now(), limit) << line;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  }
+
+  // Waits until the server keeps nothing, and its pool, too, has let go.
+  // Returns what it has then.
+  int64_t Settled() {
+    Await("convgrad_sessions 0");
+    Await("convgrad_kept_bytes 0");
+    Await("convgrad_buffer_idle_bytes 0");
+    // Memory goes back just after it was counted: until nothing has changed for
+    // two turns of the server's housekeeping.
+    int64_t bytes = 0;
+    for (int same = 0; same < 100; ++same) {
+      const int64_t now = server_.MemoryBytes("VmRSS");
+      if (now != std::exchange(bytes, now)) same = 0;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return bytes;
+  }
+
+  ChildServer server_{{"--metrics_listen=127.0.0.1:0",
+                       "--memory_budget_bytes=4294967296",
+                       "--max_kept_bytes=1610612736", "--max_client_sessions=0",
+                       "--buffer_pool_idle_time=1s"}};
+  const std::shared_ptr<grpc::Channel> channel_ = [this] {
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    return grpc::CreateCustomChannel(
+        server_.address(), grpc::InsecureChannelCredentials(), arguments);
+  }();
+  std::vector<std::unique_ptr<SessionClient>> sessions_;
+};
+
+TEST_F(SessionMemory, IsGivenBackWhenLeasesEnd) {
+  // Small pieces that are still in use hold pages of the heap here and there:
+  // some MiB, more or less of them by where the pieces happen to lie. So each
+  // round is held against the most that the server had after those before it.
+  // What is lost with each session would be lost in every round.
+  int64_t before = 0;
+  int64_t after = 0;
+  const auto is_back = [&] { return after <= before + before / 50; };
+  for (int round = 0; round < 3 && (round < 2 || !is_back()); ++round) {
+    before = std::max(before, after);
+    Use(kSessions, kMiB, /*close=*/true);
+    after = Settled();
+    std::cout << after << " bytes once they are closed\n";
+  }
+  for (int round = 0; round < 3 && (round < 1 || !is_back()); ++round) {
+    before = std::max(before, after);
+    const int64_t at_start = after;
+    Use(kSessions, kMiB, /*close=*/false);
+    const int64_t during = server_.MemoryBytes("VmRSS");
+    EXPECT_GT(during, at_start + kSessions * kMiB * 9 / 10);
+    sessions_.clear();
+    after = Settled();
+    std::cout << before << " bytes before, " << during << " with them, "
+              << after << " after\n";
+  }
+  EXPECT_LE(after, before + before / 50);
+}
+
+TEST_F(SessionMemory, TakesLittleForItself) {
+  Use(100, 64, /*close=*/true);
+  const int64_t before = Settled();
+  Use(kSmallSessions, 64, /*close=*/false);
+  // Resident memory of one buffer of the pool and of the bookkeeping.
+  const int64_t each = (server_.MemoryBytes("VmRSS") - before) / kSmallSessions;
+  std::cout << each << " bytes a session, its tensor of 64 included\n";
+  constexpr int64_t kBuffer = 4096;
+  EXPECT_LE(each, 4096 + kBuffer);
+  CloseAll();
+}
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,87 @@
+// The contract of sessions as a plain program: tensors in a map, changes one
+// after the other. What a server does is compared with it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/end_to_end/sessions/session_call.h"
+
+namespace convgrad {
+
+// The one convolution that models know: 1 item of 2 channels of 6, 2 filters of
+// 3, so that an output is 2 x 4. A name's first letter says what its tensor is.
+//   x: (1, 2, 6), an input or its gradient
+//   w: (2, 2, 3), a weight or its gradient
+//   g: (1, 2, 4), an output or its gradient
+v1::ConvProblem ModelProblem();
+std::vector<int64_t> ModelDims(const std::string& name);
+
+// A kept tensor of f32. Value type.
+struct ModelTensor {
+  std::vector<int64_t> dims;
+  std::vector<float> values;  // in the order of dims, whatever the layout
+  bool channels_last = false;
+  int64_t version = 0;
+  std::string digest;  // under which it can be put again; "" if under none
+
+  v1::Layout layout() const;
+  // Returns the bytes in a layout.
+  std::string Bytes(bool in_channels_last) const;
+};
+
+using ModelTensors = std::map<std::string, ModelTensor>;
+
+// What a change answers.
+struct ModelReply {
+  grpc::StatusCode code = grpc::StatusCode::OK;
+  std::string field;  // of an error: how the field's path begins
+  std::vector<std::string> payloads;
+};
+
+// Makes change `number`, or nothing of it if that fails.
+ModelReply MakeChange(const ChangeRequest& request, int64_t number,
+                      ModelTensors* tensors);
+
+// The numbers, epochs and call ids of one session. What may come of a call
+// while no other is under way.
+class ModelOrder {
+ public:
+  enum class Verdict { kRuns, kWaits, kReplays, kRefused };
+  struct Judgement {
+    Verdict verdict;
+    // Of kRefused.
+    grpc::StatusCode code = grpc::StatusCode::OK;
+    std::string reason;
+    // Of kReplays.
+    std::string reply;
+  };
+
+  Judgement Judge(const ChangeMetadata& change) const;
+
+  // `reply` is the one answer of the change.
+  void Commit(const ChangeMetadata& change, const std::string& reply);
+  // Of a change that runs, or that waited when the session went on.
+  void Acknowledge(int64_t number);
+  void Fail() { ++epoch_; }
+  // `epoch` is what the server said: at least the next.
+  void Resume(int64_t epoch) { epoch_ = first_epoch_ = epoch; }
+
+  int64_t number() const { return number_; }
+  int64_t epoch() const { return epoch_; }
+  int64_t first_epoch() const { return first_epoch_; }
+  int64_t acknowledged() const { return acknowledged_; }
+
+ private:
+  int64_t number_ = 0;
+  int64_t epoch_ = 1;
+  int64_t first_epoch_ = 1;
+  int64_t acknowledged_ = 0;
+  // Call ids and replies.
+  std::map<int64_t, std::pair<std::string, std::string>> replies_;
+};
+
+}  // namespace convgrad

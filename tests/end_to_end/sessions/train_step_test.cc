@@ -1,0 +1,180 @@
+// RunProgram with an update: a whole training step in one call.
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/end_to_end/peers/test_server.h"
+#include "tests/end_to_end/sessions/network_client.h"
+
+namespace convgrad {
+namespace {
+
+using Floats = std::vector<float>;
+
+constexpr char kRegression[] = R"(
+input x
+input target
+parameter w [2, 3]
+parameter m [2] fixed
+parameter v [2] fixed
+a = linear(x, w)
+b = batch_norm(a, none, none, m, v, momentum=0.5, training=true)
+loss = mse(b, target)
+output loss
+)";
+
+v1::UpdateParametersRequest MomentumSgd() {
+  v1::UpdateParametersRequest request;
+  request.set_algorithm(v1::UpdateParametersRequest::ALGORITHM_SGD);
+  auto* group = request.add_groups();
+  group->set_learning_rate(0.5);
+  group->set_momentum(0.9);
+  group->add_parameters("w");
+  return request;
+}
+
+v1::RunProgramRequest StepOf(const Floats& x, const Floats& target) {
+  v1::RunProgramRequest request;
+  request.set_program("net");
+  AddValue("x", {3, 3}, x, request.mutable_inputs(), &request);
+  AddValue("target", {3, 2}, target, request.mutable_inputs(), &request);
+  request.mutable_backward();
+  return request;
+}
+
+v1::RunProgramRequest WithUpdate(v1::RunProgramRequest request) {
+  *request.mutable_update() = MomentumSgd();
+  return request;
+}
+
+const Floats kX = {1, 2, 3, 3, 1, 0, 5, 0, 1};
+const Floats kTarget = {1, 0, 0, 1, 1, 1};
+const Floats kWeight = {1, -2, 3, 4, 5, -6};
+
+// Each backend that computes networks, alone on a server.
+class TrainStepTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  TrainStepTest() : server_(ConfigOf(GetParam())), client_(server_.channel()) {
+    Fill(client_);
+  }
+
+  static Config ConfigOf(const std::string& backend) {
+    Config config = TestConfig();
+    config.backends = backend;
+    return config;
+  }
+
+  static void Fill(NetworkClient& client) {
+    client.Put("w", {2, 3}, kWeight);
+    client.Put("m", {2}, {0, 0});
+    client.Put("v", {2}, {1, 1});
+    const auto loaded = client.Load("net", kRegression);
+    EXPECT_TRUE(loaded.status.ok()) << loaded.status.error_message();
+  }
+
+  TestServer server_;
+  NetworkClient client_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Backends, TrainStepTest,
+                         ::testing::Values("reference", "onednn"));
+
+TEST_P(TrainStepTest, LeavesTheBitsOfTheTwoCalls) {
+  NetworkClient apart(server_.channel());
+  Fill(apart);
+  for (int i = 0; i < 3; ++i) {
+    const auto together = client_.Run(WithUpdate(StepOf(kX, kTarget)));
+    ASSERT_TRUE(together.status.ok()) << together.status.error_message();
+    const auto run = apart.Run(StepOf(kX, kTarget));
+    ASSERT_TRUE(run.status.ok()) << run.status.error_message();
+    ASSERT_TRUE(apart.Update(MomentumSgd()).status.ok());
+    EXPECT_EQ(together.response.payloads(0), run.response.payloads(0));
+    for (const char* name : {"w", "m", "v", "w#momentum_buffer"}) {
+      EXPECT_EQ(client_.Get(name), apart.Get(name)) << name;
+    }
+  }
+  EXPECT_NE(client_.Get("w"), kWeight);
+  EXPECT_EQ(client_.session().Get("w#gradient").status.error_code(),
+            grpc::NOT_FOUND);
+}
+
+TEST_P(TrainStepTest, StepsByTheGradientsThatWereThereToo) {
+  const Floats before = {1, 1, 1, 1, 1, 1};
+  client_.Put("w#gradient", {2, 3}, before);
+  NetworkClient alone(server_.channel());
+  Fill(alone);
+  v1::RunProgramRequest request = WithUpdate(StepOf(kX, kTarget));
+  request.mutable_update()->set_keep_gradients(true);
+  ASSERT_TRUE(client_.Run(request).status.ok());
+  ASSERT_TRUE(alone.Run(request).status.ok());
+  const Floats sum = client_.Get("w#gradient");
+  const Floats own = alone.Get("w#gradient");
+  const Floats weight = client_.Get("w");
+  for (size_t i = 0; i < sum.size(); ++i) {
+    EXPECT_EQ(sum[i], own[i] + before[i]);
+    EXPECT_FLOAT_EQ(weight[i], kWeight[i] - 0.5f * sum[i]);
+  }
+}
+
+TEST_P(TrainStepTest, ASkippedStepKeepsTheStatisticsOfItsForward) {
+  Floats x = kX;
+  x[0] = std::numeric_limits<float>::infinity();
+  v1::RunProgramRequest request = WithUpdate(StepOf(x, kTarget));
+  request.mutable_update()->set_skip_nonfinite(true);
+  const auto reply = client_.Run(request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  EXPECT_TRUE(reply.response.update().skipped());
+  EXPECT_EQ(client_.Get("w"), kWeight);
+  EXPECT_NE(client_.Get("m"), (Floats{0, 0}));
+  for (const char* name : {"w#gradient", "w#momentum_buffer"}) {
+    EXPECT_EQ(client_.session().Get(name).status.error_code(), grpc::NOT_FOUND);
+  }
+}
+
+TEST_P(TrainStepTest, ARepeatGetsTheOneReply) {
+  const auto request = WithUpdate(StepOf(kX, kTarget));
+  const ChangeMetadata change = client_.session().Next();
+  v1::RunProgramResponse first;
+  for (int i = 0; i < 3; ++i) {
+    const auto reply = SessionClient::Call<NetworkClient::Stub>(
+        &client_.stub(), &NetworkClient::Stub::RunProgram, request, change);
+    ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+    if (i == 0) first = reply.response;
+    EXPECT_EQ(reply.response.payloads(0), first.payloads(0));
+    // Nobody measures the same twice.
+    EXPECT_EQ(reply.response.report().compute_seconds(),
+              first.report().compute_seconds());
+  }
+  client_.session().Committed();
+  NetworkClient once(server_.channel());
+  Fill(once);
+  ASSERT_TRUE(once.Run(request).status.ok());
+  EXPECT_EQ(client_.Get("w"), once.Get("w"));
+}
+
+TEST_P(TrainStepTest, OneThatIsRefusedChangesNothing) {
+  const auto expect = [&](const v1::RunProgramRequest& request,
+                          grpc::StatusCode code, const std::string& field) {
+    const auto reply = client_.Run(request);
+    EXPECT_EQ(reply.status.error_code(), code) << reply.status.error_message();
+    EXPECT_NE(reply.status.error_message().find(field), std::string::npos)
+        << reply.status.error_message();
+    EXPECT_EQ(client_.Get("w"), kWeight);
+    EXPECT_EQ(client_.Get("m"), (Floats{0, 0}));
+  };
+  v1::RunProgramRequest request = WithUpdate(StepOf(kX, kTarget));
+  request.mutable_update()->mutable_groups(0)->set_learning_rate(-1);
+  expect(request, grpc::INVALID_ARGUMENT, "update.groups[0].learning_rate");
+  request = WithUpdate(StepOf(kX, kTarget));
+  request.mutable_update()->mutable_groups(0)->add_parameters("nobody");
+  expect(request, grpc::NOT_FOUND, "update.groups[0].parameters");
+  request = WithUpdate(StepOf(kX, kTarget));
+  request.mutable_backward()->set_leave_parameters(true);
+  expect(request, grpc::INVALID_ARGUMENT, "backward");
+  request.clear_backward();
+  expect(request, grpc::INVALID_ARGUMENT, "backward");
+}
+
+}  // namespace
+}  // namespace convgrad

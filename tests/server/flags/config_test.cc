@@ -1,0 +1,279 @@
+#include "server/flags/config.h"
+
+#include <cstdio>
+
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+Machine SmallMachine() {
+  Machine machine;
+  machine.cores = {0, 1, 2, 3};
+  machine.usable_cores = 4;
+  machine.memory_bytes = 8192 * kMiB;
+  return machine;
+}
+
+Config Complete(Config config = {}) {
+  return WithDefaults(std::move(config), SmallMachine());
+}
+
+void ExpectRefused(const Config& config, absl::string_view flag) {
+  const absl::Status status = config.Validate();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  ASSERT_TRUE(DetailOf(status).has_value());
+  EXPECT_EQ(DetailOf(status)->field, flag) << status;
+  EXPECT_FALSE(DetailOf(status)->found.empty()) << status;
+  EXPECT_FALSE(DetailOf(status)->expected.empty()) << status;
+}
+
+TEST(Config, DefaultsFitTheMachine) {
+  const Config config = Complete();
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_EQ(config.memory_budget_bytes, 4096 * kMiB);
+  EXPECT_EQ(config.buffer_pool_idle_bytes, 512 * kMiB);
+  EXPECT_EQ(config.plan_cache_bytes, 64 * kMiB);
+  EXPECT_EQ(config.weight_cache_bytes, 256 * kMiB);
+  EXPECT_GT(config.max_message_bytes, 700 * kMiB);
+  EXPECT_EQ(config.threads_per_worker, 4);
+}
+
+TEST(Config, DefaultsShrinkWithTheBudget) {
+  Config config;
+  config.memory_budget_bytes = 128 * kMiB;
+  config.workers = 3;
+  config = Complete(config);
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_LT(config.max_message_bytes, 8 * kMiB);
+  EXPECT_GT(config.max_message_bytes, 7 * kMiB);
+  EXPECT_EQ(config.threads_per_worker, 1);
+  EXPECT_EQ(config.CallBudgetBytes(),
+            128 * kMiB - 16 * kMiB - 8 * kMiB - 8 * kMiB - 64 * kMiB);
+}
+
+TEST(Config, KeepsWhatIsSet) {
+  Config config;
+  config.buffer_pool_idle_bytes = 0;
+  config.plan_cache_bytes = 0;
+  config.threads_per_worker = 7;
+  config = Complete(config);
+  EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  EXPECT_EQ(config.buffer_pool_idle_bytes, 0);
+  EXPECT_EQ(config.plan_cache_bytes, 0);
+  EXPECT_EQ(config.threads_per_worker, 7);
+}
+
+TEST(Config, RegionsLeaveRoomForOneMessageAndSessions) {
+  Config config;
+  config.regions_listen = "unix:/run/regions";
+  EXPECT_EQ(config.RegionsPath(), "/run/regions");
+  const Config complete = Complete(config);
+  EXPECT_TRUE(complete.Validate().ok()) << complete.Validate();
+  EXPECT_GE(complete.max_region_bytes, complete.CallBudgetBytes() / 3);
+  EXPECT_GE(complete.max_kept_bytes, complete.CallBudgetBytes() / 3);
+  EXPECT_GE(complete.max_message_bytes, complete.CallBudgetBytes() / 9);
+  config.max_message_bytes = 1500 * kMiB;
+  const Config large = Complete(config);
+  EXPECT_TRUE(large.Validate().ok()) << large.Validate();
+  EXPECT_LT(large.max_region_bytes, large.CallBudgetBytes() / 4);
+  EXPECT_GE(large.max_kept_bytes, large.max_region_bytes);
+  config.max_region_bytes = large.max_region_bytes + large.max_kept_bytes + 2;
+  ExpectRefused(Complete(config), "--max_region_bytes");
+}
+
+TEST(Config, RefusesRegionsOnOtherSockets) {
+  for (const char* address : {"unix:", "/run/regions", "127.0.0.1:7071"}) {
+    Config config = Complete();
+    config.regions_listen = address;
+    ExpectRefused(config, "--regions_listen");
+  }
+}
+
+TEST(Config, SplitsAddresses) {
+  Config config;
+  config.listen = "127.0.0.1:1,unix:/run/x.sock,";
+  EXPECT_EQ(config.ListenAddresses(),
+            (std::vector<std::string>{"127.0.0.1:1", "unix:/run/x.sock"}));
+}
+
+TEST(Config, RefusesAddressesThatAreNone) {
+  for (const char* listen : {"", " ", "localhost", ":1", "unix:", "a:1,b"}) {
+    Config config = Complete();
+    config.listen = listen;
+    ExpectRefused(config, "--listen");
+  }
+  Config config = Complete();
+  config.metrics_listen = "9464";
+  ExpectRefused(config, "--metrics_listen");
+  config.metrics_listen = "";
+  EXPECT_TRUE(config.Validate().ok());
+}
+
+TEST(Config, RefusesMessagesThatTheBudgetCannotHold) {
+  Config config;
+  config.memory_budget_bytes = 256 * kMiB;
+  config.max_message_bytes = 128 * kMiB;
+  ExpectRefused(Complete(config), "--memory_budget_bytes");
+}
+
+TEST(Config, RefusesABudgetThatLeavesNothingForCalls) {
+  Config config;
+  config.memory_budget_bytes = 64 * kMiB;
+  ExpectRefused(Complete(config), "--memory_budget_bytes");
+}
+
+// The kernel would end it for memory.
+TEST(Config, RefusesABudgetBeyondTheMemoryThatThereIs) {
+  Machine container = SmallMachine();
+  container.memory_name = "the container's memory limit";
+  Config config;
+  config.memory_budget_bytes = container.memory_bytes;
+  EXPECT_TRUE(WithDefaults(config, container).Validate().ok());
+  ++config.memory_budget_bytes;
+  const Config complete = WithDefaults(config, container);
+  ExpectRefused(complete, "--memory_budget_bytes");
+  EXPECT_EQ(DetailOf(complete.Validate())->expected,
+            "at most 8589934592, the container's memory limit");
+}
+
+TEST(Config, NamesTheLimitOfAContainerThatIsTooSmall) {
+  Machine container = SmallMachine();
+  container.memory_name = "the container's memory limit";
+  container.memory_bytes = 128 * kMiB;
+  // As main completes it, and the server again.
+  const Config config = WithDefaults(WithDefaults({}, container), container);
+  ExpectRefused(config, "the container's memory limit");
+}
+
+TEST(Config, WhatItSaysOfAMemoryThatIsTooSmallIsEnough) {
+  for (int64_t idle : {int64_t{-1}, 32 * kMiB}) {
+    for (int64_t bytes : {kMiB, 64 * kMiB, 128 * kMiB}) {
+      Machine container = SmallMachine();
+      container.memory_bytes = bytes;
+      Config config;
+      config.buffer_pool_idle_bytes = idle;
+      const auto detail = DetailOf(WithDefaults(config, container).Validate());
+      ASSERT_TRUE(detail);
+      ASSERT_EQ(std::sscanf(detail->expected.c_str(), "%ld bytes",
+                            &container.memory_bytes),
+                1)
+          << detail->expected;
+      const Config enough = WithDefaults(config, container);
+      EXPECT_TRUE(enough.Validate().ok()) << enough.Validate();
+    }
+  }
+}
+
+TEST(Config, RefusesMessagesBeyondGrpcsLimits) {
+  Machine machine = SmallMachine();
+  machine.memory_bytes = 100000 * kMiB;
+  Config config;
+  config.memory_budget_bytes = machine.memory_bytes;
+  config.max_message_bytes = 2048 * kMiB;
+  ExpectRefused(WithDefaults(config, machine), "--max_message_bytes");
+}
+
+TEST(Config, RefusesNumbersOutOfRange) {
+  const auto refused = [](auto set, absl::string_view flag) {
+    Config config = Complete();
+    set(config);
+    ExpectRefused(config, flag);
+  };
+  refused([](Config& c) { c.workers = 0; }, "--workers");
+  refused([](Config& c) { c.threads_per_worker = -1; }, "--threads_per_worker");
+  refused([](Config& c) { c.queue_capacity = 0; }, "--queue_capacity");
+  refused([](Config& c) { c.memory_budget_bytes = -5; },
+          "--memory_budget_bytes");
+  refused([](Config& c) { c.buffer_pool_idle_bytes = -2; },
+          "--buffer_pool_idle_bytes");
+  refused([](Config& c) { c.plan_cache_bytes = -2; }, "--plan_cache_bytes");
+  refused([](Config& c) { c.weight_cache_bytes = -2; }, "--weight_cache_bytes");
+  refused([](Config& c) { c.max_admission_waiters = -1; },
+          "--max_admission_waiters");
+  refused([](Config& c) { c.max_macs = 0; }, "--max_macs");
+  refused([](Config& c) { c.max_reference_macs = -1; }, "--max_reference_macs");
+  refused([](Config& c) { c.default_deadline = absl::ZeroDuration(); },
+          "--default_deadline");
+  refused([](Config& c) { c.max_deadline = absl::ZeroDuration(); },
+          "--max_deadline");
+  refused([](Config& c) { c.max_client_share = 1.5; }, "--max_client_share");
+  refused([](Config& c) { c.min_client_rate = -1; }, "--min_client_rate");
+  refused([](Config& c) { c.unary_idle_timeout = absl::ZeroDuration(); },
+          "--unary_idle_timeout");
+  refused([](Config& c) { c.buffer_pool_idle_time = absl::ZeroDuration(); },
+          "--buffer_pool_idle_time");
+  refused([](Config& c) { c.stream_idle_timeout = absl::ZeroDuration(); },
+          "--stream_idle_timeout");
+  refused([](Config& c) { c.drain_delay = -absl::Seconds(1); },
+          "--drain_delay");
+  refused([](Config& c) { c.drain_timeout = -absl::Seconds(1); },
+          "--drain_timeout");
+  refused([](Config& c) { c.log_level = "loud"; }, "--log_level");
+}
+
+TEST(Config, EveryNodeHasAWorker) {
+  Machine machine = SmallMachine();
+  machine.nodes = 2;
+  const Config config = WithDefaults(Config(), machine);
+  EXPECT_EQ(config.workers, 2);
+  EXPECT_EQ(config.threads_per_worker, 2);
+  // Three nodes' cores, but a quota of one.
+  machine.nodes = 3;
+  machine.usable_cores = 1;
+  EXPECT_EQ(WithDefaults(Config(), machine).workers, 1);
+}
+
+TEST(Config, SurvivesNoWorkers) {
+  Config config;
+  config.workers = -1;
+  ExpectRefused(Complete(config), "--workers");
+}
+
+TEST(Config, PlaintextBeyondThisHostMustBeAskedFor) {
+  for (const char* address : {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070",
+                              "example.org:7070", "127.0.0.1:1,0.0.0.0:2"}) {
+    Config config = Complete();
+    config.listen = address;
+    ExpectRefused(config, "--listen");
+    config.insecure = true;
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+    config.insecure = false;
+    config.tls_cert = config.tls_key = "file";
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  }
+  for (const char* address :
+       {"127.0.0.1:7070", "127.1.2.3:1", "localhost:7070", "[::1]:7070",
+        "unix:/run/convgrad.sock", "unix-abstract:convgrad"}) {
+    Config config = Complete();
+    config.listen = address;
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  }
+}
+
+TEST(Config, CertificatesComeWithTheirKeys) {
+  Config config = Complete();
+  config.tls_cert = "file";
+  ExpectRefused(config, "--tls_key");
+  config.tls_cert = "";
+  config.tls_key = "file";
+  ExpectRefused(config, "--tls_cert");
+  config.tls_key = "";
+  config.tls_client_ca = "file";
+  ExpectRefused(config, "--tls_cert");
+}
+
+TEST(Config, RefusesNegativeClientLimits) {
+  Config config = Complete();
+  config.max_client_calls = -1;
+  ExpectRefused(config, "--max_client_calls");
+  config.max_client_calls = 0;
+  config.max_client_bytes = -1;
+  ExpectRefused(config, "--max_client_bytes");
+}
+
+}  // namespace
+}  // namespace convgrad

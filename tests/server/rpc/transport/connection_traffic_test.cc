@@ -1,0 +1,69 @@
+#include "server/rpc/transport/connection_traffic.h"
+
+#include <sys/socket.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "server/rpc/transport/listening_socket.h"
+#include "tests/end_to_end/peers/raw_connection.h"
+
+namespace convgrad {
+namespace {
+
+class ConnectionTrafficTest : public testing::Test {
+ protected:
+  ConnectionTrafficTest() : listening_(*ListenAt("127.0.0.1:0")) {}
+
+  // Accepts a connection, which must have come.
+  FileDescriptor Accept() {
+    return FileDescriptor(
+        accept(listening_.sockets.front().get(), nullptr, nullptr));
+  }
+
+  ListeningSockets listening_;
+  ConnectionTraffic traffic_;
+};
+
+TEST_F(ConnectionTrafficTest, CountsWhatComes) {
+  RawConnection client(listening_.port);
+  const FileDescriptor accepted = Accept();
+  traffic_.Add(accepted.get());
+  const auto count =
+      traffic_.CountOf(absl::StrCat("ipv4:", PeerOf(accepted.get())));
+  ASSERT_NE(count, nullptr);
+  const int64_t before = count();
+  client.Send(std::string(5000, 'x'));
+  // Until it is there.
+  std::string bytes(5000, '\0');
+  recv(accepted.get(), bytes.data(), bytes.size(), MSG_WAITALL);
+  EXPECT_EQ(count() - before, 5000);
+}
+
+TEST_F(ConnectionTrafficTest, KnowsNothingOfOthers) {
+  EXPECT_EQ(traffic_.CountOf("ipv4:127.0.0.1:9"), nullptr);
+  EXPECT_EQ(traffic_.CountOf("unix:"), nullptr);
+}
+
+TEST_F(ConnectionTrafficTest, ADescriptorThatIsUsedAnewCountsForItsNewPeer) {
+  RawConnection first(listening_.port);
+  FileDescriptor accepted = Accept();
+  traffic_.Add(accepted.get());
+  const std::string old_peer = absl::StrCat("ipv4:", PeerOf(accepted.get()));
+  const auto old_count = traffic_.CountOf(old_peer);
+  const int socket = accepted.get();
+  accepted = FileDescriptor();
+  EXPECT_EQ(old_count(), 0);
+  RawConnection second(listening_.port);
+  accepted = Accept();
+  ASSERT_EQ(dup2(accepted.get(), socket), socket);
+  second.Send("x");
+  EXPECT_EQ(old_count(), 0);
+  traffic_.Add(socket);
+  EXPECT_EQ(traffic_.CountOf(old_peer), nullptr);
+  EXPECT_NE(traffic_.CountOf(absl::StrCat("ipv4:", PeerOf(socket))), nullptr);
+}
+
+}  // namespace
+}  // namespace convgrad

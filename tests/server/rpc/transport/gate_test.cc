@@ -1,0 +1,160 @@
+#include "server/rpc/transport/gate.h"
+
+#include <list>
+#include <string>
+#include <utility>
+
+#include "backends/core/status.h"
+#include "grpcpp/test/server_context_test_spouse.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+TokenTable Table(absl::string_view text) { return *TokenTable::Parse(text); }
+
+Reason ReasonOf(const absl::Status& status) {
+  return DetailOf(status).value_or(ErrorDetail{}).reason;
+}
+
+class GateTest : public testing::Test {
+ protected:
+  // As a call with this metadata would; "" stands for none. Calls without a
+  // token come from the same host.
+  absl::StatusOr<Visit> Enter(const std::string& authorization,
+                              Role role = Role::kInfer) {
+    grpc::ServerContext context;
+    grpc::testing::ServerContextTestSpouse spouse(&context);
+    if (!authorization.empty()) {
+      spouse.AddClientMetadata("authorization", authorization);
+    }
+    return gate_.Enter(context, role);
+  }
+  absl::StatusCode CodeOf(const std::string& authorization,
+                          Role role = Role::kInfer) {
+    return Enter(authorization, role).status().code();
+  }
+
+  Gate gate_;
+};
+
+constexpr char kFirst[] = "Bearer first-first-first";
+constexpr char kSecond[] = "Bearer second-second-second";
+
+TEST_F(GateTest, LetsEverybodyDoEverythingWithoutTokens) {
+  EXPECT_TRUE(Enter("", Role::kAdmin).ok());
+  EXPECT_TRUE(Enter("Bearer whatever", Role::kAdmin).ok());
+}
+
+TEST_F(GateTest, LetsInWhoseTokenHasTheRoleOrAHigherOne) {
+  gate_.SetTokens(
+      Table("serving infer first-first-first\n"
+            "trainer train second-second-second"));
+  EXPECT_EQ(CodeOf(kFirst, Role::kInfer), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(kFirst, Role::kTrain), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf(kSecond, Role::kInfer), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(kSecond, Role::kTrain), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(kSecond, Role::kAdmin), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(Enter(kSecond)->client(), "trainer");
+}
+
+TEST_F(GateTest, AsksForATokenThatItKnows) {
+  gate_.SetTokens(Table("serving infer first-first-first"));
+  EXPECT_EQ(CodeOf("bEaReR first-first-first"), absl::StatusCode::kOk);
+  for (const char* other :
+       {"", "Basic first-first-first", "first-first-first", "Bearer ",
+        "Bearer first-first-firs", "Bearer  first-first-first"}) {
+    EXPECT_EQ(CodeOf(other), absl::StatusCode::kUnauthenticated) << other;
+  }
+}
+
+TEST_F(GateTest, ANewTableCountsFromTheNextCall) {
+  gate_.SetTokens(Table("serving infer first-first-first"));
+  gate_.SetLimits({.calls = 1});
+  absl::StatusOr<Visit> visit = Enter(kFirst);
+  ASSERT_TRUE(visit.ok()) << visit.status();
+  gate_.SetTokens(Table("serving infer second-second-second"));
+  EXPECT_EQ(CodeOf(kFirst), absl::StatusCode::kUnauthenticated);
+  // The call that is under way is still its client's, whose name is the same.
+  EXPECT_EQ(ReasonOf(Enter(kSecond).status()), Reason::kBusy);
+  *visit = Visit();
+  EXPECT_TRUE(Enter(kSecond).ok());
+  gate_.SetTokens(Table(""));
+  EXPECT_EQ(CodeOf(kSecond), absl::StatusCode::kUnauthenticated);
+}
+
+TEST_F(GateTest, LimitsTheCallsOfEachClientByItself) {
+  gate_.SetTokens(
+      Table("serving infer first-first-first\n"
+            "other infer second-second-second"));
+  gate_.SetLimits({.calls = 2});
+  std::list<Visit> visits;
+  for (int i = 0; i < 2; ++i) visits.push_back(*Enter(kFirst));
+  const absl::Status refused = Enter(kFirst).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(refused), Reason::kBusy);
+  EXPECT_EQ(DetailOf(refused)->field, "client 'serving'");
+  EXPECT_TRUE(Enter(kSecond).ok());
+  visits.pop_front();
+  EXPECT_TRUE(Enter(kFirst).ok());
+}
+
+TEST_F(GateTest, ARefusedCallDoesNotCount) {
+  gate_.SetTokens(Table("serving infer first-first-first"));
+  gate_.SetLimits({.calls = 1});
+  EXPECT_FALSE(Enter(kFirst, Role::kTrain).ok());
+  absl::StatusOr<Visit> visit = Enter(kFirst);
+  ASSERT_TRUE(visit.ok()) << visit.status();
+  EXPECT_FALSE(Enter(kFirst).ok());
+  *visit = Visit();
+  EXPECT_TRUE(Enter(kFirst).ok());
+}
+
+TEST_F(GateTest, LimitsTheBytesOfAClientsCallsTogether) {
+  gate_.SetLimits({.bytes = 100});
+  Visit first = *Enter("");
+  Visit second = *Enter("");
+  EXPECT_TRUE(first.Hold(60).ok());
+  EXPECT_EQ(ReasonOf(second.Hold(41)), Reason::kBusy);
+  EXPECT_TRUE(second.Hold(40).ok());
+  // In place of what the call had.
+  EXPECT_TRUE(first.Hold(50).ok());
+  EXPECT_TRUE(second.Hold(50).ok());
+  // A refusal leaves what the call has.
+  EXPECT_EQ(ReasonOf(first.Hold(51)), Reason::kBusy);
+  EXPECT_EQ(ReasonOf(second.Hold(51)), Reason::kBusy);
+}
+
+TEST_F(GateTest, RefusesForGoodWhatOneCallMayNeverHold) {
+  gate_.SetLimits({.bytes = 100});
+  Visit first = *Enter("");
+  Visit second = *Enter("");
+  ASSERT_TRUE(first.Hold(100).ok());
+  EXPECT_EQ(ReasonOf(second.Hold(101)), Reason::kLimitExceeded);
+}
+
+TEST_F(GateTest, TheBytesOfACallGoWithIt) {
+  gate_.SetLimits({.bytes = 100});
+  Visit first = *Enter("");
+  Visit second = *Enter("");
+  ASSERT_TRUE(first.Hold(100).ok());
+  EXPECT_FALSE(second.Hold(1).ok());
+  // Moving a visit ends no call.
+  Visit moved = std::move(first);
+  EXPECT_FALSE(second.Hold(1).ok());
+  moved = Visit();
+  EXPECT_TRUE(second.Hold(100).ok());
+}
+
+TEST_F(GateTest, ZeroIsNoLimit) {
+  std::list<Visit> visits;
+  for (int i = 0; i < 100; ++i) visits.push_back(*Enter(""));
+  for (Visit& visit : visits) EXPECT_TRUE(visit.Hold(int64_t{1} << 40).ok());
+}
+
+TEST_F(GateTest, ACallThatNeverEnteredHoldsWhatItLikes) {
+  EXPECT_TRUE(Visit().Hold(int64_t{1} << 40).ok());
+}
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,57 @@
+#include "server/rpc/transport/listening_socket.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+// Returns what the accepting end knows a new connection to `address` by.
+std::string PeerOfConnectionTo(const std::string& address) {
+  const auto listening = ListenAt(address);
+  EXPECT_TRUE(listening.ok()) << listening.status();
+  const FileDescriptor client(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in target = {};
+  target.sin_family = AF_INET;
+  target.sin_port = htons(listening->port);
+  target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(client.get(), reinterpret_cast<sockaddr*>(&target),
+                    sizeof(target)),
+            0);
+  for (const FileDescriptor& listener : listening->sockets) {
+    const FileDescriptor server(accept(listener.get(), nullptr, nullptr));
+    if (server.ok()) return PeerOf(server.get());
+  }
+  return "nobody";
+}
+
+TEST(ListeningSocket, NamesItsPeers) {
+  for (const char* address : {"127.0.0.1:0", "localhost:0", "0.0.0.0:0"}) {
+    const std::string peer = PeerOfConnectionTo(address);
+    EXPECT_TRUE(absl::StartsWith(peer, "127.0.0.1:"))
+        << address << ": " << peer;
+  }
+}
+
+TEST(ListeningSocket, APortIsTakenOnce) {
+  const auto first = ListenAt("127.0.0.1:0");
+  ASSERT_TRUE(first.ok());
+  const auto second = ListenAt(absl::StrCat("127.0.0.1:", first->port));
+  EXPECT_EQ(second.status().message(), "bind: Address already in use");
+}
+
+TEST(ListeningSocket, SaysWhatAnAddressLacks) {
+  // The third is nobody's (RFC 5737).
+  for (const char* address :
+       {"nowhere", "no.such.host.invalid:1", "192.0.2.1:0", "127.0.0.1:x"}) {
+    EXPECT_EQ(ListenAt(address).status().code(), absl::StatusCode::kUnavailable)
+        << address;
+  }
+}
+
+}  // namespace
+}  // namespace convgrad
