@@ -117,13 +117,13 @@ class Attached:
         """A secret: who has it may use the session."""
         return self._id
 
-    @functools.wraps(Session.get)
     def get(self, name: str | Iterable[str], **keywords: Any) -> Any:
+        """Returns a kept tensor, or several as one change has left them, as Session.get()."""
         return self._run(_prepared(Session.get, self, name, **keywords))
 
-    @functools.wraps(Session.tensors)
-    def tensors(self, **keywords: Any) -> dict[str, Kept]:
-        return self._run(_prepared(Session.tensors, self, **keywords))
+    def tensors(self, *, timeout: float | None = None) -> dict[str, Kept]:
+        """Returns what the session keeps, by name."""
+        return self._run(_prepared(Session.tensors, self, timeout=timeout))
 
     def run(self, program: str, inputs: Mapping[str, npt.ArrayLike | str],
             **keywords: Any) -> Run:

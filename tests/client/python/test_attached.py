@@ -81,8 +81,8 @@ def test_a_tensor_may_change_its_shape_between_two_calls(client, session, attach
 ])
 def test_changes_are_refused_by_name(session, attached, name, use):
     number = session.number
-    with pytest.raises(convgrad.FailedPrecondition, match=f"^FAILED_PRECONDITION: {name}: found "
-                       "a session that is attached to be read"):
+    refusal = f"^FAILED_PRECONDITION: {name}: found a session that is attached to be read"
+    with pytest.raises(convgrad.FailedPrecondition, match=refusal):
         use(attached)
     assert session.number == number and session.tensors().keys() == {"w", "b"}
 
@@ -116,7 +116,7 @@ def test_each_run_sees_one_change_as_a_whole(session, attached):
     trainer.start()
     seen = set()
     try:
-        for _ in range(200):
+        while len(seen) < 50:  # the newest, not that of the beginning
             ones = np.ones((1, 4), np.float32)
             assert not attached.run("sum", {"x": ones}).values["add"].any()
             found = attached.get(["u", "v"])
@@ -125,7 +125,6 @@ def test_each_run_sees_one_change_as_a_whole(session, attached):
     finally:
         over.set()
         trainer.join()
-    assert len(seen) > 10  # the newest, not those of the beginning
 
 
 def test_several_threads_read(session, attached):

@@ -123,7 +123,7 @@ class AttachedNetwork(RemoteModule):
         with self._lock:
             self._is_other |= self._settings.look()
             if self._is_other:
-                raise refuse_model("modules", "other modules or tensors than remote() was given",
+                raise refuse_model("modules", "other modules or tensors than remote() got",
                                    "convgrad.torch.remote(model, attached) of the new model")
             if any(module.training for module in self.model.modules()):
                 refuse("train", "network")
