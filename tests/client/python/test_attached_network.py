@@ -261,3 +261,19 @@ def test_bf16_is_the_predictors_choice(trainer, attached):
     rounded = remote(model_of(), attached, dtype=torch.bfloat16)(IMAGES)
     assert not torch.equal(rounded, exact)
     assert torch.allclose(rounded, exact, atol=0.1)
+
+
+def test_a_prediction_waits_for_none_of_the_steps_that_are_sent_ahead():
+    server = ServerProcess("--workers=1")
+    with convgrad.Client(server.address, timeout=300) as client, \
+            remote(model_of(UNet), client) as net:
+        net.prepare(IMAGES)
+        predictor = remote(model_of(UNet), client.attach(net.session.id))
+        first = predictor(IMAGES)
+        optimizer = optim.SGD(net.parameters(), lr=0.01)
+        images, labels = (one.repeat(32, *[1] * (one.dim() - 1)) for one in (IMAGES, LABELS))
+        steps = [net.submit_train_step(images, labels, optimizer=optimizer) for _ in range(40)]
+        steps[0].result()
+        assert not torch.equal(predictor(IMAGES), first)
+        assert not steps[-1].done()
+    server.kill()
