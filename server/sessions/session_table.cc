@@ -54,6 +54,12 @@ bool IsOwner(const SessionCaller& caller, const KeptSession& session) {
   return owner.empty() || (caller.has_identity && owner == caller.client);
 }
 
+bool IsReader(const SessionCaller& caller, const KeptSession& session) {
+  const std::vector<std::string>& readers = session.settings().readers;
+  return caller.has_identity && std::find(readers.begin(), readers.end(),
+                                          caller.client) != readers.end();
+}
+
 }  // namespace
 
 SessionTable::SessionTable(std::shared_ptr<KeptMemory> memory,
@@ -147,18 +153,11 @@ std::shared_ptr<KeptSession> SessionTable::Lookup(const std::string& id) const {
 
 absl::StatusOr<SessionUse> SessionTable::Enter(
     std::shared_ptr<KeptSession> session, bool renews) {
-  const absl::Time now = clock_();
-  if (!(renews ? session->Enter(now) : session->IsOpen(now))) {
-    return NoSuchSession();
-  }
+  const bool is_open =
+      session != nullptr &&
+      (renews ? session->Enter(clock_()) : session->IsOpen(clock_()));
+  if (!is_open) return NoSuchSession();
   return SessionUse(std::move(session), renews ? &clock_ : nullptr);
-}
-
-absl::StatusOr<SessionUse> SessionTable::Use(
-    const std::string& id, const std::function<bool(const KeptSession&)>& may) {
-  std::shared_ptr<KeptSession> session = Lookup(id);
-  if (session == nullptr || !may(*session)) return NoSuchSession();
-  return Enter(std::move(session), /*renews=*/true);
 }
 
 absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
@@ -174,13 +173,9 @@ absl::StatusOr<SessionUse> SessionTable::FindToRead(const SessionCaller& caller,
                                                     bool renews) {
   std::shared_ptr<KeptSession> session = Lookup(id);
   if (session == nullptr) return NoSuchSession();
-  if (IsOwner(caller, *session)) return Enter(std::move(session), renews);
-  const std::vector<std::string>& readers = session->settings().readers;
-  if (!caller.has_identity || std::find(readers.begin(), readers.end(),
-                                        caller.client) == readers.end()) {
-    return NoSuchSession();
-  }
-  return Enter(std::move(session), /*renews=*/false);
+  const bool is_owner = IsOwner(caller, *session);
+  if (!is_owner && !IsReader(caller, *session)) return NoSuchSession();
+  return Enter(std::move(session), renews && is_owner);
 }
 
 absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
@@ -191,16 +186,18 @@ absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
     const auto found = by_name_.find(KeyOf(caller.client, name));
     if (found != by_name_.end()) id = found->second;
   }
-  return Use(id, [](const KeptSession&) { return true; });
+  return Enter(Lookup(id), /*renews=*/true);
 }
 
 absl::Status SessionTable::Close(const SessionCaller& caller,
                                  const std::string& id) {
   {
+    std::shared_ptr<KeptSession> session = Lookup(id);
+    const bool may =
+        session != nullptr && (caller.is_admin || IsOwner(caller, *session));
+    if (!may) return NoSuchSession();
     ASSIGN_OR_RETURN(const SessionUse use,
-                     Use(id, [&](const KeptSession& session) {
-                       return caller.is_admin || IsOwner(caller, session);
-                     }));
+                     Enter(std::move(session), /*renews=*/true));
     use->End(NoSuchSession());
   }
   Remove(id);

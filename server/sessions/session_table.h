@@ -151,14 +151,10 @@ class SessionTable {
 
   absl::Status Check(const SessionCaller& caller,
                      const OpenRequest& request) const;
-  // Returns a use of the session, one that renews the lease or one that
-  // doesn't.
+  // Returns a use of the session that renews the lease, or one that doesn't.
+  // Errors: kNotFound if `session` is null or has ended.
   absl::StatusOr<SessionUse> Enter(std::shared_ptr<KeptSession> session,
                                    bool renews);
-  // Returns a use that renews the lease.
-  absl::StatusOr<SessionUse> Use(
-      const std::string& id,
-      const std::function<bool(const KeptSession&)>& may);
   std::shared_ptr<KeptSession> Lookup(const std::string& id) const;
   // Takes an entry out.
   void Remove(const std::string& id);
