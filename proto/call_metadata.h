@@ -15,6 +15,7 @@ inline constexpr char kPriorityKey[] = "convgrad-priority";
 // session.proto says what each means.
 inline constexpr char kSessionKey[] = "convgrad-session-bin";
 inline constexpr char kAfterKey[] = "convgrad-session-after";
+inline constexpr char kAttachedKey[] = "convgrad-session-attached";
 inline constexpr char kEpochKey[] = "convgrad-session-epoch";
 inline constexpr char kSequenceKey[] = "convgrad-session-sequence";
 inline constexpr char kCallIdKey[] = "convgrad-call-id-bin";

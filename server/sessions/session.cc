@@ -193,9 +193,18 @@ void KeptSession::DropTapes() {
   Recount().IgnoreError();
 }
 
+bool KeptSession::IsOpenLocked(absl::Time now) const {
+  return !has_ended_ && (users_ > 0 || expires_ > now);
+}
+
+bool KeptSession::IsOpen(absl::Time now) const {
+  MutexLock lock(&mutex_);
+  return IsOpenLocked(now);
+}
+
 bool KeptSession::Enter(absl::Time now) {
   MutexLock lock(&mutex_);
-  if (has_ended_ || (users_ == 0 && expires_ <= now)) return false;
+  if (!IsOpenLocked(now)) return false;
   ++users_;
   return true;
 }

@@ -105,6 +105,8 @@ class KeptSession {
   // Returns false if it has expired or was closed.
   bool Enter(absl::Time now);
   void Leave(absl::Time now);
+  // Returns whether the session has neither expired nor was closed.
+  bool IsOpen(absl::Time now) const;
   // Ends the session if nobody uses it and its lease is over. Returns whether
   // it has ended, now or before.
   bool EndIfExpired(absl::Time now);
@@ -112,6 +114,8 @@ class KeptSession {
   void End(const absl::Status& why);
 
  private:
+  bool IsOpenLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   // Of the change that runs.
   struct Promised {
     KeptBooking reply;

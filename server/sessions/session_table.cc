@@ -48,6 +48,18 @@ std::string KeyOf(const std::string& client, const std::string& rest) {
   return absl::StrCat(client.size(), ":", client, rest);
 }
 
+// Returns whether the caller may do everything in the session.
+bool IsOwner(const SessionCaller& caller, const KeptSession& session) {
+  const std::string& owner = session.settings().owner;
+  return owner.empty() || (caller.has_identity && owner == caller.client);
+}
+
+bool IsReader(const SessionCaller& caller, const KeptSession& session) {
+  const std::vector<std::string>& readers = session.settings().readers;
+  return caller.has_identity && std::find(readers.begin(), readers.end(),
+                                          caller.client) != readers.end();
+}
+
 }  // namespace
 
 SessionTable::SessionTable(std::shared_ptr<KeptMemory> memory,
@@ -139,33 +151,31 @@ std::shared_ptr<KeptSession> SessionTable::Lookup(const std::string& id) const {
   return found == entries_.end() ? nullptr : found->second.session;
 }
 
-absl::StatusOr<SessionUse> SessionTable::Use(
-    const std::string& id, const std::function<bool(const KeptSession&)>& may) {
-  std::shared_ptr<KeptSession> session = Lookup(id);
-  if (session == nullptr || !may(*session) || !session->Enter(clock_())) {
-    return NoSuchSession();
-  }
-  return SessionUse(std::move(session), &clock_);
+absl::StatusOr<SessionUse> SessionTable::Enter(
+    std::shared_ptr<KeptSession> session, bool renews) {
+  const bool is_open =
+      session != nullptr &&
+      (renews ? session->Enter(clock_()) : session->IsOpen(clock_()));
+  if (!is_open) return NoSuchSession();
+  return SessionUse(std::move(session), renews ? &clock_ : nullptr);
 }
 
 absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
-                                              const std::string& id) {
-  return Use(id, [&](const KeptSession& session) {
-    const std::string& owner = session.settings().owner;
-    return owner.empty() || (caller.has_identity && owner == caller.client);
-  });
+                                              const std::string& id,
+                                              bool renews) {
+  std::shared_ptr<KeptSession> session = Lookup(id);
+  if (session == nullptr || !IsOwner(caller, *session)) return NoSuchSession();
+  return Enter(std::move(session), renews);
 }
 
 absl::StatusOr<SessionUse> SessionTable::FindToRead(const SessionCaller& caller,
-                                                    const std::string& id) {
-  return Use(id, [&](const KeptSession& session) {
-    const KeptSession::Settings& settings = session.settings();
-    if (settings.owner.empty()) return true;
-    if (!caller.has_identity) return false;
-    return settings.owner == caller.client ||
-           std::find(settings.readers.begin(), settings.readers.end(),
-                     caller.client) != settings.readers.end();
-  });
+                                                    const std::string& id,
+                                                    bool renews) {
+  std::shared_ptr<KeptSession> session = Lookup(id);
+  if (session == nullptr) return NoSuchSession();
+  const bool is_owner = IsOwner(caller, *session);
+  if (!is_owner && !IsReader(caller, *session)) return NoSuchSession();
+  return Enter(std::move(session), renews && is_owner);
 }
 
 absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
@@ -176,18 +186,18 @@ absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
     const auto found = by_name_.find(KeyOf(caller.client, name));
     if (found != by_name_.end()) id = found->second;
   }
-  return Use(id, [](const KeptSession&) { return true; });
+  return Enter(Lookup(id), /*renews=*/true);
 }
 
 absl::Status SessionTable::Close(const SessionCaller& caller,
                                  const std::string& id) {
   {
+    std::shared_ptr<KeptSession> session = Lookup(id);
+    const bool may =
+        session != nullptr && (caller.is_admin || IsOwner(caller, *session));
+    if (!may) return NoSuchSession();
     ASSIGN_OR_RETURN(const SessionUse use,
-                     Use(id, [&](const KeptSession& session) {
-                       const std::string& owner = session.settings().owner;
-                       return owner.empty() || caller.is_admin ||
-                              (caller.has_identity && owner == caller.client);
-                     }));
+                     Enter(std::move(session), /*renews=*/true));
     use->End(NoSuchSession());
   }
   Remove(id);

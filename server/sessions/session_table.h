@@ -20,14 +20,16 @@
 
 namespace convgrad {
 
-// A use of a session by one call; while there is one the session doesn't
-// expire. Move-only.
+// A use of a session by one call. Move-only. A use with a clock renews the
+// lease at its end, and the session doesn't expire before. A use without a
+// clock does neither: the call goes on with the state that it has if the
+// session ends.
 class SessionUse {
  public:
   using Clock = std::function<absl::Time()>;
 
   SessionUse() = default;
-  // Requires: session->Enter was true.
+  // Requires: session->Enter was true, or `clock` is null.
   SessionUse(std::shared_ptr<KeptSession> session, const Clock* clock)
       : session_(std::move(session)), clock_(clock) {}
   SessionUse(SessionUse&& other) noexcept = default;
@@ -37,7 +39,7 @@ class SessionUse {
     return *this;
   }
   ~SessionUse() {
-    if (session_ != nullptr) session_->Leave((*clock_)());
+    if (session_ != nullptr && clock_ != nullptr) session_->Leave((*clock_)());
   }
 
   KeptSession* operator->() const { return session_.get(); }
@@ -84,11 +86,13 @@ class SessionTable {
                                   const OpenRequest& request);
 
   // Return the caller's session. An admin may end anybody's, and readers read.
+  // The use renews the lease if `renews` and the caller is no mere reader.
   // Errors: kNotFound, the same for whatever reason.
   absl::StatusOr<SessionUse> Find(const SessionCaller& caller,
-                                  const std::string& id);
+                                  const std::string& id, bool renews = true);
   absl::StatusOr<SessionUse> FindToRead(const SessionCaller& caller,
-                                        const std::string& id);
+                                        const std::string& id,
+                                        bool renews = true);
   absl::StatusOr<SessionUse> FindByName(const SessionCaller& caller,
                                         const std::string& name);
 
@@ -147,9 +151,10 @@ class SessionTable {
 
   absl::Status Check(const SessionCaller& caller,
                      const OpenRequest& request) const;
-  absl::StatusOr<SessionUse> Use(
-      const std::string& id,
-      const std::function<bool(const KeptSession&)>& may);
+  // Returns a use of the session that renews the lease, or one that doesn't.
+  // Errors: kNotFound if `session` is null or has ended.
+  absl::StatusOr<SessionUse> Enter(std::shared_ptr<KeptSession> session,
+                                   bool renews);
   std::shared_ptr<KeptSession> Lookup(const std::string& id) const;
   // Takes an entry out.
   void Remove(const std::string& id);

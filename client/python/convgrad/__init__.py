@@ -15,6 +15,7 @@ import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from convgrad.attached import Attached
 from convgrad.client import Client
 from convgrad.errors import (
     AlreadyExists,
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AlreadyExists", "Backward", "Cancelled", "Client", "ConvgradError", "DeadlineExceeded",
-    "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal",
+    "AlreadyExists", "Attached", "Backward", "Cancelled", "Client", "ConvgradError",
+    "DeadlineExceeded", "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal",
     "InvalidArgument", "Kept", "LocalServer", "NotFound", "OpenSession", "ParameterGroup",
     "PermissionDenied", "Program", "Region", "ReplyLost", "ResourceExhausted",
     "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls",

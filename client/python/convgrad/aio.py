@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from convgrad import client, operations
-from convgrad.aio_sessions import Opening
+from convgrad.aio_sessions import Attached, Opening
 from convgrad.client_base import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
 from convgrad.region import Region
@@ -64,6 +64,13 @@ class Client(ClientBase):
         return Opening(lambda: self._session_client().session(
             name, lease=lease, quota=quota, readers=readers, resume=resume,
             keep_open=keep_open))
+
+    async def attach(self, session: bytes | str) -> Attached:
+        """Attaches to a session to read it, as convgrad.Client.attach().
+
+            async with await client.attach(session_id) as attached: ...
+        """
+        return Attached(await asyncio.to_thread(self._session_client().attach, session))
 
     def _session_client(self) -> client.Client:
         """Returns the client that sessions use, whose calls wait on threads."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from convgrad import sessions
+from convgrad import attached, sessions
 
 R = TypeVar("R")
 
@@ -100,6 +100,60 @@ class Session:
 
     async def _in_turn(self, function: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+
+def _on_thread(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
+    """Makes a coroutine function of one of attached.Attached's methods, which may run beside
+    others."""
+
+    @functools.wraps(method)
+    async def awaited(self: Attached, /, *args: Any, **kwargs: Any) -> R:
+        return await asyncio.to_thread(method, self._attached, *args, **kwargs)
+
+    return awaited
+
+
+class Attached:
+    """As convgrad.Attached, awaited. aio.Client.attach() makes one.
+
+        attached = await client.attach(session_id)
+        first, second = await asyncio.gather(attached.get("w"), attached.get("b"))
+    """
+
+    conv_forward = _on_thread(attached.Attached.conv_forward)
+    conv_transpose_forward = _on_thread(attached.Attached.conv_transpose_forward)
+    linear_forward = _on_thread(attached.Attached.linear_forward)
+    get = _on_thread(attached.Attached.get)
+    tensors = _on_thread(attached.Attached.tensors)
+    run = _on_thread(attached.Attached.run)
+
+    conv_backward = _on_thread(attached.Attached.conv_backward)
+    conv_transpose_backward = _on_thread(attached.Attached.conv_transpose_backward)
+    linear_backward = _on_thread(attached.Attached.linear_backward)
+    put = _on_thread(attached.Attached.put)
+    drop = _on_thread(attached.Attached.drop)
+    load_program = _on_thread(attached.Attached.load_program)
+    drop_programs = _on_thread(attached.Attached.drop_programs)
+    backward = _on_thread(attached.Attached.backward)
+    update = _on_thread(attached.Attached.update)
+
+    def __init__(self, attached: attached.Attached) -> None:
+        self._attached = attached
+
+    @property
+    def id(self) -> bytes:
+        """A secret: who has it may use the session."""
+        return self._attached.id
+
+    async def close(self) -> None:
+        """Ends the attachment, not the session."""
+        self._attached.close()
+
+    async def __aenter__(self) -> Attached:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
 
 
 class Opening:

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 
 from convgrad import operations
+from convgrad.attached import Attached, attach
 from convgrad.channels import Slot
 from convgrad.client_base import (
     ClientBase,
@@ -97,6 +98,16 @@ class Client(ClientBase):
         else:
             opened = open_session(self, name, lease, quota, readers)
         return Session(self, opened, keep_open)
+
+    def attach(self, session: bytes | str) -> Attached:
+        """Attaches to a session that another process or thread has open, to read it while
+        that one trains, see Attached. `session` is its id, which is the right to do so.
+
+        The server wants this client to be the session's own (same token, or no tokens), or one
+        of its `readers`, who may list tensors and run forwards but not get() tensors.
+        Errors: SessionExpired if the session isn't there; Unimplemented for a name.
+        """
+        return attach(self, session)
 
     def sessions(self, *, everybody: bool = False) -> list[OpenSession]:
         """Lists the sessions that this client has open: of its token or certificate, or, where

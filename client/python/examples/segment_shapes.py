@@ -77,7 +77,10 @@ def generate(batch: int, generator: torch.Generator) -> tuple[torch.Tensor, torc
 
 
 def draw(images: torch.Tensor, labels: torch.Tensor, found: torch.Tensor, path: str) -> None:
-    import matplotlib
+    try:
+        import matplotlib
+    except ImportError:
+        return print("no picture: it needs matplotlib, pip install matplotlib")
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -92,7 +95,7 @@ def draw(images: torch.Tensor, labels: torch.Tensor, found: torch.Tensor, path: 
     for axis in axes.flat:
         axis.set(xticks=[], yticks=[])
     figure.savefig(path, dpi=100)
-    print(f"picture: {path}")
+    return print(f"picture: {path}")
 
 
 def main() -> int:

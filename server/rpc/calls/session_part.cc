@@ -45,8 +45,9 @@ absl::Status SessionPart::Enter(SessionTable* table, const Metadata& metadata,
   table_ = table;
   const SessionCaller caller = CallerOf(visit);
   // Before what else the metadata says, so that refusals tell the number.
-  ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id)
-                                       : table->Find(caller, id));
+  const bool renews = is_change || metadata(kAttachedKey).empty();
+  ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id, renews)
+                                       : table->Find(caller, id, renews));
   if (is_change) return ReadChange(metadata);
   ASSIGN_OR_RETURN(after_, NumberOf(metadata, kAfterKey, 0));
   return absl::OkStatus();

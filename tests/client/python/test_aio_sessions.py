@@ -114,3 +114,29 @@ def test_connections_that_are_cut_change_no_bit(server, client):
     expected = client.conv_backward(G, X, W, padding=1).grad_weight
     np.testing.assert_array_equal(found, steps * expected)
     proxy.close()
+
+
+def test_an_attached_session(server, client):
+    async def work(session_id):
+        async with convgrad.aio.Client(server.address, timeout=60) as aio:
+            async with await aio.attach(session_id) as attached:
+                assert attached.id == session_id
+                w, kept, forward = await asyncio.gather(
+                    attached.get("w"), attached.tensors(),
+                    attached.conv_forward(X, "w", padding=1))
+                np.testing.assert_array_equal(w, W)
+                assert kept.keys() == {"w"}
+                for use in (attached.put("w", W), attached.drop(), attached.update(None),
+                            attached.conv_forward(X, "w", keep={"output": "y"})):
+                    with pytest.raises(convgrad.FailedPrecondition, match="to be read"):
+                        await use
+            with pytest.raises(convgrad.Cancelled):
+                await attached.get("w")
+            with pytest.raises(convgrad.SessionExpired):
+                await aio.attach(bytes(16))
+            return forward.output
+
+    with client.session() as session:
+        session.put("w", W, layout="OIX")
+        output = asyncio.run(work(session.id))
+        np.testing.assert_array_equal(output, session.conv_forward(X, "w", padding=1).output)

@@ -3,6 +3,7 @@ that are killed while it learns."""
 
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -92,6 +93,36 @@ def test_segment_shapes(server, tmp_path):
                 "--expect", "0.999")
     assert "expected 99.90%" in run.communicate(timeout=600)[0]
     assert run.returncode == 1
+
+
+@pytest.mark.parametrize("how", [[], ["--thread"]])
+def test_annotate(tmp_path, how):
+    server, picture = ServerProcess(), tmp_path / "annotated.png"
+    run = start("annotate.py", "--target", server.address, "--rounds", "8", "--picture",
+                str(picture), *how)
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0, output
+    ends = re.findall(r"(begins|ends) at change (\d+), weights (\w+)", output)
+    assert [end[0] for end in ends] == ["begins", "ends"] * 2, output
+    # The second trainer begins where the first one ended, and goes on.
+    assert ends[1][1:] == ends[2][1:], output
+    assert 80 < int(ends[1][1]) < int(ends[3][1]) and len({end[2] for end in ends}) == 3, output
+    right = [float(share) for share in re.findall(r"([\d.]+)% of each class right", output)]
+    assert len(right) == 16 and len(set(right)) > 10, output
+    assert right[0] + 10 < max(right[6:8]) and max(right[6:8]) - 10 < right[8], output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    with convgrad.Client(server.address) as client:
+        assert not client.sessions()
+    server.kill()
+
+
+def test_pictures_say_what_they_lack(server, tmp_path, monkeypatch):
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('as if it were not there')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run = start("annotate.py", "--target", server.address, "--rounds", "1", "--picture",
+                str(tmp_path / "annotated.png"))
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0 and "no picture: it needs matplotlib" in output, output
 
 
 def test_numpy_sgd(server):

@@ -126,6 +126,27 @@ TEST_F(SessionTableTest, LeasesEndUnlessACallUsesThem) {
   EXPECT_TRUE(Open(kAda, 'b', "train").ok());
 }
 
+TEST_F(SessionTableTest, ReadersDoNotRenewTheLease) {
+  const SessionCaller reader{"reader", true, false};
+  const std::string id = IdOf(kAda, 'a');
+  const std::string other = IdOf(kAda, 'b');
+  Pass(absl::Seconds(40));
+  EXPECT_TRUE(table_.FindToRead(reader, id).ok());
+  EXPECT_TRUE(table_.FindToRead(kAda, id, /*renews=*/false).ok());
+  EXPECT_TRUE(table_.Find(kAda, id, /*renews=*/false).ok());
+  EXPECT_TRUE(table_.FindToRead(kAda, other).ok());  // which renews it
+  {
+    // They don't hold it either, while they run.
+    const SessionUse use = *table_.FindToRead(reader, id);
+    Pass(absl::Seconds(40));
+    EXPECT_EQ(use->state()->number, 0);
+  }
+  EXPECT_FALSE(table_.FindToRead(reader, id).ok());
+  EXPECT_FALSE(table_.Find(kAda, id).ok());
+  EXPECT_TRUE(table_.Find(kAda, other).ok());
+  EXPECT_EQ(table_.expired(), 1);
+}
+
 TEST_F(SessionTableTest, TellsWhoKeepsMost) {
   const SessionUse small = *Open(kAda, 'a');
   const SessionUse empty = *Open(kAda, 'b');

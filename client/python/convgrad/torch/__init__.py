@@ -10,6 +10,7 @@ is another one.
 """
 
 from convgrad.torch import numpy_check, optim
+from convgrad.torch.attached_network import AttachedNetwork
 from convgrad.torch.functional import (
     conv1d,
     conv2d,
@@ -33,7 +34,7 @@ from convgrad.torch.remote_network import RemoteNetwork, remote
 from convgrad.torch.remote_parameters import RemoteParameter
 
 __all__ = [
-    "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
+    "AttachedNetwork", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
     "ConvTranspose3d", "Linear", "Offloaded", "RemoteNetwork", "RemoteParameter", "conv1d",
     "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "linear", "offload", "optim", "remote", "restore",

@@ -6,12 +6,13 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
 
+from convgrad.attached import Attached
 from convgrad.client import Client
 from convgrad.errors import AlreadyExists, invalid, message_of, unimplemented
 from convgrad.events import EventThread
@@ -19,25 +20,30 @@ from convgrad.local_server import default_client
 from convgrad.networks import Backward, Run, Update, Updated, gradient_name
 from convgrad.programs import Attribute
 from convgrad.sessions import Session
+from convgrad.torch.attached_network import AttachedNetwork
 from convgrad.torch.endings import end_with
 from convgrad.torch.following import Following
-from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.importing import TARGET, Loss, filled
 from convgrad.torch.kept_gradients import KeptGradients
 from convgrad.torch.pipeline import Pipeline, mapped
 from convgrad.torch.remote_module import RemoteModule
 from convgrad.torch.remote_parameters import RemoteParameter
-from convgrad.torch.remote_run import Forward, arrays_of
+from convgrad.torch.remote_run import (
+    DTYPES,
+    Forward,
+    arrays_of,
+    compute_dtype_of,
+    names_of_state,
+)
 from convgrad.torch.tapes import Tapes
 from convgrad.torch.tracing import bind, check_model, without_values
 from convgrad.torch.transfers import fetch, put
-from convgrad.torch.variants import Variant, Variants
+from convgrad.torch.variants import Variant, Variants, predicting
 
 if TYPE_CHECKING:
     from convgrad.torch.optim import RemoteOptimizer
 
-_DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 _LOSSES = ("cross_entropy", "mse")
 
 _TORCH: Any = torch
@@ -48,9 +54,20 @@ _is_compiling = _TORCH.compiler.is_compiling if hasattr(
 Tensor = torch.Tensor
 
 
+@overload
+def remote(model: nn.Module, server: Attached, *, dtype: torch.dtype = torch.float32,
+           ) -> AttachedNetwork: ...
+
+
+@overload
 def remote(model: nn.Module, server: Client | Session | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True,
-           recompute: bool = False) -> RemoteNetwork:
+           recompute: bool = False) -> RemoteNetwork: ...
+
+
+def remote(model: nn.Module, server: Client | Session | Attached | None = None, *,
+           dtype: torch.dtype = torch.float32, put: bool = True,
+           recompute: bool = False) -> RemoteNetwork | AttachedNetwork:
     """Puts a model on the server, and returns what stands for it here.
 
         net = convgrad.torch.remote(model, client)
@@ -69,14 +86,20 @@ def remote(model: nn.Module, server: Client | Session | None = None, *,
     `recompute=True` has backwards compute activations again that the server would keep: less
     memory there, more time, the same bits.
 
+    With `client.attach(session_id)` for `server` the network predicts with the weights that
+    another process trains, see AttachedNetwork; nothing is put.
+
     Errors: Unimplemented naming module and operator for what a server can't compute, some
     of it when the network is first called; AlreadyExists if the session has such names.
     """
     check_model(model)
-    if dtype not in _DTYPES:
+    if dtype not in DTYPES:
         raise invalid("DTYPE_MISMATCH", "dtype", dtype, "torch.float32 or torch.bfloat16")
     if server is None:
         server = default_client()
+    if isinstance(server, Attached):
+        quieten_for(server.client)
+        return AttachedNetwork(model, server, dtype)
     is_own = not isinstance(server, Session)
     session = server.session() if isinstance(server, Client) else server
     quieten_for(session.client)
@@ -133,8 +156,19 @@ class RemoteNetwork(RemoteModule):
         inputs, constants = bind(self.model, args, kwargs)
         variant = self._variants.find(inputs, constants)
         outputs = Forward(self, variant, _used(inputs, variant),
-                          self._compute_dtype(inputs)).outputs()
+                          compute_dtype_of(inputs, self._dtype)).outputs()
         return filled(variant.imported.outputs, outputs)
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Loads the program by which attached networks of the same model predict: that of its
+        eval mode, whatever the modes are now. Takes what forward takes; values don't matter.
+
+        The program stays in the session, also when another process resumes it.
+        """
+        self._following.follow(self.replace)
+        inputs, constants = bind(self.model, args, kwargs)
+        variant = predicting(self.model, inputs, constants)
+        self.pipeline.call(self.session.load_program, variant.name, variant.imported.program)
 
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:
         """Runs forward and backward with a loss on the server, and returns the loss.
@@ -214,7 +248,7 @@ class RemoteNetwork(RemoteModule):
 
     def _fetched_state(self) -> OrderedDict[str, Tensor]:
         self._following.follow(self.replace)
-        own = self._names_of_state()
+        own = names_of_state(self.model)
         found = self.fetch(dict.fromkeys(own.values()))
         return OrderedDict((name, found[kept]) for name, kept in own.items())
 
@@ -223,7 +257,7 @@ class RemoteNetwork(RemoteModule):
             {name: tensor.to("meta") for name, tensor in state.items()}, strict)
         self._following.settings.forgive()
         self._following.follow(self.replace)
-        own, kept = self._names_of_state(), self.model.state_dict()
+        own, kept = names_of_state(self.model), self.model.state_dict()
         self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
                   if name in own})
         return result
@@ -348,21 +382,7 @@ class RemoteNetwork(RemoteModule):
         variant = self._variants.find(
             inputs, constants, Loss(loss, tuple(attributes.items())))
         tensors = _used(inputs, variant) | {TARGET: target}
-        return variant, arrays_of(tensors), self._compute_dtype(inputs)
-
-    def _compute_dtype(self, inputs: Mapping[str, Tensor]) -> str:
-        dtype = next((autocast_dtype(tensor) for tensor in inputs.values()), None)
-        if dtype is not None and dtype not in _DTYPES:
-            raise invalid("DTYPE_MISMATCH", "autocast", dtype, "torch.bfloat16")
-        return _DTYPES[dtype or self._dtype]
-
-    def _names_of_state(self) -> dict[str, str]:
-        """Returns the names in torch's state_dict, and those in the session: a tied
-        parameter has the first of its names there."""
-        first = {id(tensor): name for name, tensor in (
-            *self.model.named_parameters(), *self.model.named_buffers())}
-        return {name: first[id(tensor)]
-                for name, tensor in self.model.state_dict(keep_vars=True).items()}
+        return variant, arrays_of(tensors), compute_dtype_of(inputs, self._dtype)
 
     def put_new(self, model: nn.Module) -> None:
         tensors = dict((*model.named_parameters(), *model.named_buffers()))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
-from convgrad.errors import bad_reply, unimplemented
+from convgrad.errors import bad_reply, invalid, unimplemented
 from convgrad.networks import Run, gradient_name
+from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.tensors import to_array, to_tensor
 
 if TYPE_CHECKING:
     from convgrad.torch.remote_network import RemoteNetwork
     from convgrad.torch.variants import Variant
+
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
 _TORCH: Any = torch
 Tensor = torch.Tensor
@@ -53,7 +58,7 @@ class Forward:
             compute_dtype=self.compute_dtype, change=self.variant.imported.program.is_training,
             recompute=network.recompute)
         like = next(iter(self.inputs.values()), torch.empty(0))
-        return tuple(_taken(run, name, like) for name in self.variant.outputs)
+        return tuple(taken(run, name, like) for name in self.variant.outputs)
 
 
 class _Differentiable(torch.autograd.Function):
@@ -99,7 +104,7 @@ class _Differentiable(torch.autograd.Function):
             for i, (name, dtype, device) in enumerate(ctx.inputs):
                 if run is not None and name in wanted:
                     like = torch.empty(0, device=device)
-                    found[i] = _taken(run, gradient_name(name), like).to(dtype)
+                    found[i] = taken(run, gradient_name(name), like).to(dtype)
         return None, None, *found
 
 
@@ -119,11 +124,28 @@ def _trained(network: RemoteNetwork, variant: Variant, sources: set[str]) -> lis
     return trained
 
 
+def compute_dtype_of(inputs: Mapping[str, Tensor], default: torch.dtype) -> str:
+    """Returns in which dtype activations are computed: autocast's, otherwise `default`."""
+    dtype = next((autocast_dtype(tensor) for tensor in inputs.values()), None)
+    if dtype is not None and dtype not in DTYPES:
+        raise invalid("DTYPE_MISMATCH", "autocast", dtype, "torch.bfloat16")
+    return DTYPES[dtype or default]
+
+
+def names_of_state(model: nn.Module) -> dict[str, str]:
+    """Returns the names in torch's state_dict, and those in the session: a tied parameter
+    has the first of its names there."""
+    first = {id(tensor): name for name, tensor in (
+        *model.named_parameters(), *model.named_buffers())}
+    return {name: first[id(tensor)]
+            for name, tensor in model.state_dict(keep_vars=True).items()}
+
+
 def arrays_of(tensors: dict[str, Tensor]) -> dict[str, Any]:
     return {name: to_array(tensor) for name, tensor in tensors.items()}
 
 
-def _taken(run: Run, name: str, like: Tensor) -> Tensor:
+def taken(run: Run, name: str, like: Tensor) -> Tensor:
     if name not in run.values:
         raise bad_reply(name, "nothing", "a tensor")
     return to_tensor(run.values[name], like)

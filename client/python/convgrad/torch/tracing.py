@@ -17,7 +17,13 @@ from torch.nn.utils import parametrize
 
 from convgrad.errors import Unimplemented, invalid
 from convgrad.torch.absent import absent_parameter, absent_tensor
-from convgrad.torch.effects import check_callers, forwards_of_functions, no_functions, unchanged
+from convgrad.torch.effects import (
+    chance,
+    check_callers,
+    forwards_of_functions,
+    no_functions,
+    unchanged,
+)
 from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.refusals import named, refuse
 from convgrad.torch.remote_module import RemoteModule
@@ -25,6 +31,9 @@ from convgrad.torch.remote_module import RemoteModule
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_DTYPES = (torch.float32, torch.int64)
 _MODULE = "convgrad_module"
+# Another thread may draw random numbers while a forward is followed: then it is followed
+# again. A forward that draws some itself does so each time.
+_TRIES = 10
 
 
 def check_model(model: nn.Module) -> None:
@@ -64,6 +73,16 @@ def trace(model: nn.Module, constants: Mapping[str, Any]) -> torch.fx.Graph:
     `constants` are arguments of the forward that aren't tensors, by name.
     Errors: Unimplemented naming the module whose forward can't be followed.
     """
+    for _ in range(_TRIES):
+        before = chance()
+        graph = _traced(model, constants)
+        if chance() == before:
+            return graph
+    raise refuse("forward", "random numbers of Python, NumPy or torch",
+                 "torch.nn.Dropout, whose numbers are drawn in each call")
+
+
+def _traced(model: nn.Module, constants: Mapping[str, Any]) -> torch.fx.Graph:
     tracer = _Tracer()
     try:
         with unchanged(model), no_functions(), torch.enable_grad():

@@ -11,7 +11,7 @@ from torch import nn
 from convgrad.torch.importing import Imported, Loss, import_model
 from convgrad.torch.pipeline import Pipeline
 from convgrad.torch.settings import Settings
-from convgrad.torch.tracing import check_model
+from convgrad.torch.tracing import check_model, without_values
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,21 @@ class Variant:
         """Returns the inputs and parameters that the outputs depend on."""
         by_name = dict(zip(self.outputs, self.imported.sources))
         return set().union(*(by_name[name] for name in outputs))
+
+
+def predicting(model: nn.Module, inputs: Iterable[str],
+               constants: Mapping[str, Any]) -> Variant:
+    """Returns the program of a model's eval mode, with no parameter trained. Processes that
+    have the same model get the same program under the same name, whatever each of them
+    trains."""
+    quiet = without_values(model).eval().requires_grad_(False)
+    check_model(quiet)
+    imported = import_model(quiet, tuple(inputs), constants)
+    return Variant(_name_of(imported), imported)
+
+
+def _name_of(imported: Imported) -> str:
+    return f"program-{imported.program.digest()[:32]}"
 
 
 class Variants:
@@ -50,7 +65,7 @@ class Variants:
         if key not in self._variants:
             check_model(self._model)
             imported = import_model(self._model, names, constants, loss)
-            name = f"program-{imported.program.digest()[:32]}"
+            name = _name_of(imported)
             if name not in self._loaded:
                 self._pipeline.call(self._pipeline.session.load_program, name,
                                     imported.program)

@@ -1,0 +1,204 @@
+"""A session that another process trains, open here to be read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import numpy.typing as npt
+
+from convgrad import networks, operations
+from convgrad.errors import (
+    Cancelled,
+    FailedPrecondition,
+    NotFound,
+    SessionExpired,
+    invalid,
+    message_of,
+    unimplemented,
+)
+from convgrad.kept import Kept, listed_tensors
+from convgrad.networks import Run
+from convgrad.options import Options
+from convgrad.requests import Call
+from convgrad.sessions import Session
+from convgrad.v1 import session_pb2
+from convgrad.validation import OPERANDS
+
+if TYPE_CHECKING:
+    from convgrad.client import Client
+
+R = TypeVar("R")
+
+_ID_BYTES = 16
+_LIST_TENSORS = "ConvGradSessions/ListTensors"
+# Keywords of an operation and of run() that change a session.
+_CHANGES = ("keep", "add", "tape", "backward", "update", "change")
+
+
+def refuse(name: str, thing: str = "session") -> NoReturn:
+    """Raises the error for what would change an attached session."""
+    raise FailedPrecondition(message_of(
+        name, f"a {thing} that is attached to be read",
+        f"the {thing} of the process that trains, which alone changes it"))
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def method(self: Attached, /, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(name)
+
+    method.__name__ = name
+    method.__doc__ = "Raises FailedPrecondition: it changes the session."
+    return method
+
+
+def _forward(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
+    """Makes a method of an operation, which takes names of kept tensors for arrays."""
+
+    @functools.wraps(prepare)
+    def method(self: Attached, /, *args: Any, **kwargs: Any) -> R:
+        _check_reads(kwargs)
+        named = {key: kwargs[key] for key in OPERANDS if key in kwargs}
+        # The trainer may change shapes at any time, so that none are remembered.
+        has_names = any(isinstance(one, str) for one in (*args, *named.values()))
+        kept = self.tensors() if has_names else {}
+        operands = {key: _operand(one, kept) for key, one in named.items()}
+        return self._run(prepare(*(_operand(one, kept) for one in args),
+                                 **(kwargs | operands)))
+
+    return method
+
+
+class Attached:
+    """Reads a session that another process, or thread, trains. Client.attach() makes one.
+
+        attached = client.attach(session_id)
+        y = attached.conv_forward(x, "w", padding=1).output
+        weights = attached.get(["w", "b"])
+
+    Each call sees the session as one committed change left it: the newest one when the server
+    comes to the call. Calls wait for none of the session's changes, and go before calls of the
+    priority `batch`. What would change the session is refused before anything is sent.
+
+    Neither the calls nor the object renew the session's lease, and close() leaves the session
+    alone: it ends when its trainer closes it or is gone for as long as the lease. Calls
+    raise SessionExpired then. Thread-safe.
+    """
+
+    conv_forward = _forward(operations.conv_forward)
+    conv_transpose_forward = _forward(operations.conv_transpose_forward)
+    linear_forward = _forward(operations.linear_forward)
+
+    conv_backward = _refused("conv_backward")
+    conv_transpose_backward = _refused("conv_transpose_backward")
+    linear_backward = _refused("linear_backward")
+    put = _refused("put")
+    drop = _refused("drop")
+    load_program = _refused("load_program")
+    drop_programs = _refused("drop_programs")
+    backward = _refused("backward")
+    update = _refused("update")
+
+    def __init__(self, client: Client, session_id: bytes, target: str) -> None:
+        self._client = client
+        self._id = session_id
+        self._target = target
+        self._is_closed = False
+
+    @property
+    def client(self) -> Client:
+        """The client that has attached it."""
+        return self._client
+
+    @property
+    def id(self) -> bytes:
+        """A secret: who has it may use the session."""
+        return self._id
+
+    def get(self, name: str | Iterable[str], **keywords: Any) -> Any:
+        """Returns a kept tensor, or several as one change has left them, as Session.get()."""
+        return self._run(_prepared(Session.get, self, name, **keywords))
+
+    def tensors(self, *, timeout: float | None = None) -> dict[str, Kept]:
+        """Returns what the session keeps, by name."""
+        return self._run(_prepared(Session.tensors, self, timeout=timeout))
+
+    def run(self, program: str, inputs: Mapping[str, npt.ArrayLike | str],
+            **keywords: Any) -> Run:
+        """Runs a program that the session has, forward, as Session.run().
+
+        Errors: NotFound if the trainer has loaded no program of this name.
+        """
+        _check_reads(keywords)
+        return self._run(networks.run(program, inputs, **keywords))
+
+    def close(self) -> None:
+        """Ends the attachment, not the session."""
+        self._is_closed = True
+
+    def __enter__(self) -> Attached:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _run(self, call: Call[R]) -> R:
+        if self._is_closed:
+            raise Cancelled("the attachment is closed")
+        return self._client.run(_attached(call, self._id, self._target))
+
+
+def attach(client: Client, session: bytes | str) -> Attached:
+    """Attaches to the session on whichever of the client's servers has it.
+
+    Errors: see Client.attach().
+    """
+    if isinstance(session, str):
+        raise unimplemented("session", f"'{session}', a name or handle",
+                            "session.id: servers find a session by its name only for "
+                            "session(resume=True), which takes it over")
+    if not isinstance(session, bytes) or len(session) != _ID_BYTES:
+        found = (f"{len(session)} bytes" if isinstance(session, bytes)
+                 else f"a {type(session).__name__}")
+        raise invalid("OUT_OF_RANGE", "session", found, f"session.id, {_ID_BYTES} bytes")
+    message = session_pb2.ListTensorsRequest(page_size=1).SerializeToString()
+    unknown: SessionExpired | None = None
+    for target in client.targets:
+        try:
+            client.run(_attached(Call(_LIST_TENSORS, message, listed_tensors), session, target))
+            return Attached(client, session, target)
+        except SessionExpired as error:
+            unknown = error
+    assert unknown is not None
+    raise unknown
+
+
+def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:
+    """Returns the call as a read of the session that doesn't renew its lease."""
+    urgent = Options(priority="interactive")
+    return replace(call, target=target, options=urgent | call.options, metadata=(
+        ("convgrad-session-bin", session_id), ("convgrad-session-attached", "1")))
+
+
+def _prepared(method: Callable[..., Any], *args: Any, **keywords: Any) -> Call[Any]:
+    """Returns the call that one of Session's methods would send."""
+    call: Call[Any] = method.prepare(*args, **keywords)[0]  # type: ignore[attr-defined]
+    return call
+
+
+def _check_reads(keywords: Mapping[str, Any]) -> None:
+    """Raises FailedPrecondition for a keyword that changes the session."""
+    for name in _CHANGES:
+        if keywords.get(name):
+            refuse(name)
+
+
+def _operand(tensor: Any, kept: Mapping[str, Kept]) -> Any:
+    if not isinstance(tensor, str):
+        return tensor
+    if tensor not in kept:
+        raise NotFound(message_of("operation.operands", f"'{tensor}', which the session "
+                                  "doesn't keep", "the name of a kept tensor"))
+    return Kept(tensor, kept[tensor].descriptor)
