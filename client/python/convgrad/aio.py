@@ -98,6 +98,7 @@ class Client(ClientBase):
                 result = (await self._receive(call, answer) if call.message is None
                           else call.decode(await answer))
                 slot.has_answered = True
+                self.outages.end(slot.target)
                 return result
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, call)

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
+from convgrad.errors import (
+    FailedPrecondition,
+    invalid,
+    message_of,
+    short_traceback,
+    unimplemented,
+)
 from convgrad.networks import ParameterGroup, Update, Updated
 from convgrad.torch.remote_parameters import RemoteParameter
 
@@ -93,9 +99,14 @@ class RemoteOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self.network.send_update(self.update())
+        self._send_step()
         return loss
 
+    @short_traceback
+    def _send_step(self) -> None:
+        self.network.send_update(self.update())
+
+    @short_traceback
     def submit_step(self) -> Future[Updated]:
         """As step(); the future says whether it was skipped, and the gradients' norm."""
         return self.network.submit_update(self.update())

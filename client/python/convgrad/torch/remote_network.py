@@ -13,7 +13,13 @@ import torch
 from torch import nn
 
 from convgrad.client import Client
-from convgrad.errors import AlreadyExists, invalid, message_of, unimplemented
+from convgrad.errors import (
+    AlreadyExists,
+    invalid,
+    message_of,
+    short_traceback,
+    unimplemented,
+)
 from convgrad.events import EventThread
 from convgrad.local_server import default_client
 from convgrad.networks import Backward, Run, Update, Updated, gradient_name
@@ -48,6 +54,7 @@ _is_compiling = _TORCH.compiler.is_compiling if hasattr(
 Tensor = torch.Tensor
 
 
+@short_traceback
 def remote(model: nn.Module, server: Client | Session | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True,
            recompute: bool = False) -> RemoteNetwork:
@@ -121,6 +128,7 @@ class RemoteNetwork(RemoteModule):
         # By parameter: which optimizer's state the session has.
         self.optimizers: dict[str, object] = {}
 
+    @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns what the model's forward would, as float32."""
         if _is_compiling():
@@ -136,6 +144,7 @@ class RemoteNetwork(RemoteModule):
                           self._compute_dtype(inputs)).outputs()
         return filled(variant.imported.outputs, outputs)
 
+    @short_traceback
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:
         """Runs forward and backward with a loss on the server, and returns the loss.
 
@@ -145,11 +154,13 @@ class RemoteNetwork(RemoteModule):
         """
         return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))
 
+    @short_traceback
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Attribute) -> Future[float]:
         """As forward_backward, and returns before it is done."""
         return mapped(self._submit_loss_run(args, loss, attributes, None), _loss_of)
 
+    @short_traceback
     def train_step(self, *args: Any, optimizer: RemoteOptimizer, **keywords: Any) -> float:
         """Runs forward, backward and the optimizer's step in one call; returns the loss.
 
@@ -159,6 +170,7 @@ class RemoteNetwork(RemoteModule):
         return self.pipeline.result(
             self.submit_train_step(*args, optimizer=optimizer, **keywords))
 
+    @short_traceback
     def submit_train_step(self, *args: Any, optimizer: RemoteOptimizer,
                           loss: str = "cross_entropy",
                           **attributes: Attribute) -> Future[float]:
@@ -179,6 +191,7 @@ class RemoteNetwork(RemoteModule):
                 handle = self._handles[name] = RemoteParameter(self, name, tensor)
             yield f"{prefix}.{name}" if prefix else name, handle
 
+    @short_traceback
     def gradients(self) -> dict[str, Tensor]:
         """Fetches the gradients that there are, by the parameter's name."""
         self._following.follow(self.replace)
@@ -187,6 +200,7 @@ class RemoteNetwork(RemoteModule):
         found = self.fetch(map(gradient_name, names))
         return {name: found[gradient_name(name)] for name in names}
 
+    @short_traceback
     def zero_grad(self, set_to_none: bool = True, names: Iterable[str] | None = None) -> None:
         """Drops gradients: all, or those of the parameters named.
 
@@ -212,12 +226,14 @@ class RemoteNetwork(RemoteModule):
             raise invalid("OUT_OF_RANGE", "max_norm", max_norm, "a number above 0")
         self._gradients.clip_norm = float(max_norm)
 
+    @short_traceback
     def _fetched_state(self) -> OrderedDict[str, Tensor]:
         self._following.follow(self.replace)
         own = self._names_of_state()
         found = self.fetch(dict.fromkeys(own.values()))
         return OrderedDict((name, found[kept]) for name, kept in own.items())
 
+    @short_traceback
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         result = without_values(self.model).load_state_dict(
             {name: tensor.to("meta") for name, tensor in state.items()}, strict)
@@ -236,6 +252,7 @@ class RemoteNetwork(RemoteModule):
             if self._owns_session:
                 self.session.close()
 
+    @short_traceback
     def wait(self) -> None:
         """Returns when the server has done all that was sent; raises what it failed with."""
         self.pipeline.call(self.session.tensors)

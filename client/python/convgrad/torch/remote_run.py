@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from convgrad.errors import bad_reply, unimplemented
+from convgrad.errors import bad_reply, short_traceback, unimplemented
 from convgrad.networks import Run, gradient_name
 from convgrad.torch.tensors import to_array, to_tensor
 
@@ -74,6 +74,7 @@ class _Differentiable(torch.autograd.Function):
         return outputs
 
     @staticmethod
+    @short_traceback
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise unimplemented("create_graph", "derivatives of a remote network's gradients",
