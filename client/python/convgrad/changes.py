@@ -11,6 +11,7 @@ import copy
 import functools
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,7 @@ from convgrad.errors import (
     unreachable,
 )
 from convgrad.events import EventThread
+from convgrad.full_servers import when_named
 from convgrad.requests import Call
 from convgrad.wire import Response, joined
 
@@ -228,8 +230,16 @@ class Changes:
         """Tells the caller, and sees to it that the server and what waits behind know."""
         if change.is_void:
             return self.stop(error)
-        change.give_up(unreachable(error, self._opened.target, has_answered=True))
-        self._send(change)
+        error = unreachable(error, self._opened.target, has_answered=True)
+
+        def give_up() -> None:
+            change.give_up(error)
+            self._send(change)
+
+        self._when_named(error, give_up)
+
+    def _when_named(self, error: ConvgradError | None, then: Callable[[], None]) -> None:
+        when_named(self._client, self._opened.target, self.thread, error, then)
 
     def _note_repeat(self, change: Change, error: ConvgradError, delay: float) -> None:
         self._client.note_repeat(f"change {change.sequence} of a session", self._opened.target,
@@ -260,7 +270,7 @@ class Changes:
             first = changes[0]
         delay = self._delay_after(first)
         if delay is None:
-            self._fail(changes)
+            self._when_named(first.error, functools.partial(self._fail, changes))
             return
         for change in changes:
             change.begin_again()

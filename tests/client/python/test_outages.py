@@ -1,6 +1,7 @@
 """A server that is away, was started again, or is full: one warning, and a clear error."""
 
 import logging
+import re
 import threading
 import traceback
 
@@ -147,3 +148,33 @@ def test_each_outage_is_a_warning(own_server, warnings):
             # In this second gRPC may still wait before it connects again.
             client.conv_forward(X, W)
         assert len(warnings()) == 2
+
+
+def test_a_server_that_sessions_fill(warnings):
+    server = ServerProcess("--memory_budget_bytes=256MiB", "--max_kept_bytes=16MiB")
+    array = np.ones((6 << 20) // 4, np.float32)
+    with convgrad.Client(server.address, retry=SHORT) as client:
+        crashed = [client.session(f"run {i}") for i in range(2)]
+        for session in crashed:
+            session.put("w", array)
+        handles = {one.name: one.handle for one in client.sessions()}
+        session = client.session("run 2")
+        future = session.submit(session.put, "w", array)
+        behind = session.submit(session.put, "v", W)
+        error = future.exception()
+        assert isinstance(error, convgrad.ResourceExhausted) and error.field == "kept bytes"
+        for name in ("run 0", "run 1"):
+            assert re.search(rf"{handles[name]} '{name}' with \d+ bytes, ends in \d+ s;",
+                             error.message)
+        assert "run 2" not in str(error) and "client.close_session(handle)" in str(error)
+        assert isinstance(behind.exception(), convgrad.EpochEnded)
+        (warning,) = warnings()
+        assert warning.startswith(f"the server at {server.address} is full: kept bytes: found")
+        assert "trying again for about" in warning
+        # The session goes on, and has room once another one is closed.
+        client.close_session(handles["run 0"])
+        session.put("w", array)
+        assert session.number == 1
+        for one in (*crashed, session):
+            one.close()
+    assert server.terminate() == 0
