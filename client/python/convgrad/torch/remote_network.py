@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -23,7 +24,7 @@ from convgrad.errors import (
 from convgrad.events import EventThread
 from convgrad.local_server import default_client
 from convgrad.networks import Backward, Run, Update, Updated, gradient_name
-from convgrad.programs import Attribute
+from convgrad.programs import RANDOMNESS, Attribute
 from convgrad.sessions import Session
 from convgrad.torch.endings import end_with
 from convgrad.torch.following import Following
@@ -288,6 +289,15 @@ class RemoteNetwork(RemoteModule):
             self.pipeline.send(self.session.drop, *map(gradient_name, made))
         return found
 
+    def draw_seed(self, variant: Variant) -> None:
+        """Has the next run take its dropout masks from torch's default generator.
+
+        Draws nothing if the program has no dropout that is training.
+        """
+        if variant.imported.program.draws_masks:
+            seed = torch.randint(2**63 - 1, ()).item()
+            self.pipeline.send(self.session.put, RANDOMNESS, np.array([seed, 0]))
+
     def has_gradient(self, parameter: str) -> bool:
         return parameter in self._gradients.names()
 
@@ -349,6 +359,7 @@ class RemoteNetwork(RemoteModule):
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
         self._gradients.note(trainable)
+        self.draw_seed(variant)
         return self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,

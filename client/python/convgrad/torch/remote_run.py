@@ -48,6 +48,7 @@ class Forward:
     def run(self, tape: str) -> tuple[Tensor, ...]:
         network = self.network
         network.tapes.drop_dead()
+        network.draw_seed(self.variant)
         run = network.pipeline.call(
             network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
             compute_dtype=self.compute_dtype, change=self.variant.imported.program.is_training,
