@@ -159,7 +159,7 @@ class RemoteNetwork(RemoteModule):
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Attribute) -> Future[float]:
         """As forward_backward, and returns before it is done."""
-        return mapped(self._submit_loss_run(args, loss, attributes, None), _loss_of)
+        return self._submit_loss_run(args, loss, attributes, None)
 
     @short_traceback
     def train_step(self, *args: Any, optimizer: RemoteOptimizer, **keywords: Any) -> float:
@@ -179,7 +179,7 @@ class RemoteNetwork(RemoteModule):
         update = optimizer.update(keep_gradients=False)
         future = self._submit_loss_run(args, loss, attributes, update)
         self._gradients.forget(update)
-        return mapped(future, _loss_of)
+        return future
 
     def named_parameters(  # type: ignore[override]
             self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True,
@@ -355,15 +355,16 @@ class RemoteNetwork(RemoteModule):
 
     def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
                          attributes: Mapping[str, Attribute],
-                         update: Update | None) -> Future[Run]:
+                         update: Update | None) -> Future[float]:
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
         self._gradients.note(trainable)
         self.draw_seed(variant)
-        return self.pipeline.submit(
+        future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,
             recompute=self.recompute)
+        return mapped(future, _loss_of, variant.name_step)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
                   attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:

@@ -49,10 +49,12 @@ class Forward:
         network = self.network
         network.tapes.drop_dead()
         network.draw_seed(self.variant)
-        run = network.pipeline.call(
-            network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
-            compute_dtype=self.compute_dtype, change=self.variant.imported.program.is_training,
-            recompute=network.recompute)
+        with self.variant.naming_steps():
+            run = network.pipeline.call(
+                network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
+                compute_dtype=self.compute_dtype,
+                change=self.variant.imported.program.is_training,
+                recompute=network.recompute)
         like = next(iter(self.inputs.values()), torch.empty(0))
         return tuple(_taken(run, name, like) for name in self.variant.outputs)
 
