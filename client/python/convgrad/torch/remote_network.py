@@ -32,6 +32,7 @@ from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.importing import TARGET, Loss, filled
 from convgrad.torch.kept_gradients import KeptGradients
+from convgrad.torch.original import Original
 from convgrad.torch.pipeline import Pipeline, mapped
 from convgrad.torch.remote_module import RemoteModule
 from convgrad.torch.remote_parameters import RemoteParameter
@@ -72,6 +73,8 @@ def remote(model: nn.Module, server: Client | Session | None = None, *,
     is this process's own server on this machine, see convgrad.LocalServer. Parameters and
     buffers are copied into it under their own names; `put=False` leaves those that it
     has, as after resuming it; an optimizer with `resume=True` goes on likewise.
+    Later changes of `model` itself have no effect, and the network's next call warns of them;
+    `net.model` is the one that the network follows.
     `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single
     calls; parameters and their gradients stay float32.
     `recompute=True` has backwards compute activations again that the server would keep: less
@@ -113,6 +116,7 @@ class RemoteNetwork(RemoteModule):
                  owns_session: bool, recompute: bool) -> None:
         """remote() makes them."""
         super().__init__(without_values(model))
+        self._original = Original(model)
         self.session = session
         self.pipeline = Pipeline(session)
         thread = EventThread("convgrad-network")
@@ -138,6 +142,7 @@ class RemoteNetwork(RemoteModule):
         return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._original.look()
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, args, kwargs)
         variant = self._variants.find(inputs, constants)
@@ -232,6 +237,7 @@ class RemoteNetwork(RemoteModule):
         self._following.follow(self.replace)
         own = self._names_of_state()
         found = self.fetch(dict.fromkeys(own.values()))
+        self._original.expect_weights()
         return OrderedDict((name, found[kept]) for name, kept in own.items())
 
     @short_traceback
@@ -239,6 +245,7 @@ class RemoteNetwork(RemoteModule):
         result = without_values(self.model).load_state_dict(
             {name: tensor.to("meta") for name, tensor in state.items()}, strict)
         self._following.settings.forgive()
+        self._original.forgive_weights()
         self._following.follow(self.replace)
         own, kept = self._names_of_state(), self.model.state_dict()
         self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
@@ -372,6 +379,7 @@ class RemoteNetwork(RemoteModule):
         if loss not in _LOSSES:
             raise invalid("INVALID_ENUM", "loss", loss, " or ".join(_LOSSES))
         *args_of_model, target = args
+        self._original.look()
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         variant = self._variants.find(
