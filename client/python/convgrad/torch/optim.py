@@ -6,7 +6,8 @@ and not waited for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,19 @@ if TYPE_CHECKING:
     from convgrad.torch.remote_network import RemoteNetwork
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
+
+
+class _Groups(list[dict[str, Any]]):
+    """An optimizer's groups. They refuse a GradScaler, which would look for tensors there."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.startswith("torch.") and caller.endswith("grad_scaler"):
+            raise unimplemented(
+                "GradScaler", "an optimizer whose gradients are on the server",
+                "no scaler: autocast to bfloat16 needs none; gradient_scale and skip_nonfinite "
+                "of convgrad.torch.optim do what a scaler does")
+        return super().__iter__()
 
 
 class RemoteOptimizer(torch.optim.Optimizer):
@@ -66,6 +80,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Takes parameters of one remote network, each of them in one group."""
+        if not self.param_groups:  # torch's constructor has set it
+            self.param_groups = _Groups()
         params = param_group["params"]
         group = {**param_group,
                  "params": [params] if isinstance(params, RemoteParameter) else list(params)}
