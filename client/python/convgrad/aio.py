@@ -14,6 +14,7 @@ from convgrad import client, operations
 from convgrad.aio_sessions import Opening
 from convgrad.client_base import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
+from convgrad.leases import OpenSession
 from convgrad.region import Region
 from convgrad.requests import Call
 
@@ -64,6 +65,14 @@ class Client(ClientBase):
         return Opening(lambda: self._session_client().session(
             name, lease=lease, quota=quota, readers=readers, resume=resume,
             keep_open=keep_open))
+
+    async def sessions(self, *, everybody: bool = False) -> list[OpenSession]:
+        """Lists open sessions, as convgrad.Client.sessions()."""
+        return await asyncio.to_thread(self._session_client().sessions, everybody=everybody)
+
+    async def close_session(self, handle: str) -> None:
+        """Ends a session of sessions(), as convgrad.Client.close_session()."""
+        await asyncio.to_thread(self._session_client().close_session, handle)
 
     def _session_client(self) -> client.Client:
         """Returns the client that sessions use, whose calls wait on threads."""
