@@ -182,7 +182,8 @@ def lost_with_server(error: SessionExpired, target: str, since: float,
     """Returns the error that says that the server was started again, if it was so after
     `since`, a time.time(). Otherwise returns `error`.
 
-    `number` is that of the session's last change.
+    Compares the clocks of both machines, which may differ. `number` is that of the session's
+    last change.
     """
     start = _START.search(error.expected)
     if start is None:

@@ -65,5 +65,7 @@ class Outages:
                 self._open.pop((target, False), None)
 
     def is_away(self, target: str) -> bool:
-        """Returns whether the last attempt at the target found nobody."""
-        return (target, False) in self._open
+        """Returns whether the target has just failed to answer, and hasn't answered since."""
+        with self._lock:
+            outage = self._open.get((target, False))
+        return outage is not None and time.monotonic() < outage.until

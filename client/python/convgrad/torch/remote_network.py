@@ -302,7 +302,7 @@ class RemoteNetwork(RemoteModule):
         Draws nothing if the program has no dropout that is training.
         """
         if variant.imported.program.draws_masks:
-            seed = torch.randint(2**63 - 1, ()).item()
+            seed = torch.randint(2**63 - 1, (), device="cpu").item()
             self.pipeline.send(self.session.put, RANDOMNESS, np.array([seed, 0]))
 
     def has_gradient(self, parameter: str) -> bool:
