@@ -14,6 +14,7 @@ from convgrad import client, operations
 from convgrad.aio_sessions import Attached, Opening
 from convgrad.client_base import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
+from convgrad.leases import OpenSession
 from convgrad.region import Region
 from convgrad.requests import Call
 
@@ -72,6 +73,14 @@ class Client(ClientBase):
         """
         return Attached(await asyncio.to_thread(self._session_client().attach, session))
 
+    async def sessions(self, *, everybody: bool = False) -> list[OpenSession]:
+        """Lists open sessions, as convgrad.Client.sessions()."""
+        return await asyncio.to_thread(self._session_client().sessions, everybody=everybody)
+
+    async def close_session(self, handle: str) -> None:
+        """Ends a session of sessions(), as convgrad.Client.close_session()."""
+        await asyncio.to_thread(self._session_client().close_session, handle)
+
     def _session_client(self) -> client.Client:
         """Returns the client that sessions use, whose calls wait on threads."""
         self.check_process()
@@ -105,6 +114,7 @@ class Client(ClientBase):
                 result = (await self._receive(call, answer) if call.message is None
                           else call.decode(await answer))
                 slot.has_answered = True
+                self.outages.end(slot.target)
                 return result
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, call)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import concurrent.futures
 import copy
 import functools
-import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -28,15 +28,16 @@ from convgrad.errors import (
     SessionExpired,
     SessionTakenOver,
     from_rpc,
+    lost_with_server,
+    unreachable,
 )
 from convgrad.events import EventThread
+from convgrad.full_servers import when_named
 from convgrad.requests import Call
 from convgrad.wire import Response, joined
 
 if TYPE_CHECKING:
     from convgrad.client import Client
-
-_LOG = logging.getLogger("convgrad")
 
 # What is also said of a change that waited for its turn, whose epoch goes on.
 _GONE = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -52,6 +53,7 @@ class Changes:
     def __init__(self, client: Client, opened: Opened) -> None:
         self._client = client
         self._opened = opened
+        self._opened_at = time.time()
         self._condition = threading.Condition()
         self._epoch = opened.answer.epoch
         self._next = opened.answer.number + 1
@@ -106,7 +108,7 @@ class Changes:
     def begin_read(self) -> Read:
         """Returns the read that sees all changes submitted so far. end_read() follows."""
         with self._condition:
-            self._check_broken()
+            self.check_broken()
             read = Read(self._next - 1)
             self._reads.add(read)
             return read
@@ -128,6 +130,9 @@ class Changes:
         with self._condition:
             if self._broken is not None:
                 return
+            if isinstance(why, SessionExpired):
+                why = lost_with_server(why, self._opened.target, self._opened_at,
+                                       self._acknowledged())
             self._broken = why
             changes = list(self._pending.values())
             self._condition.notify_all()
@@ -138,7 +143,8 @@ class Changes:
     def _acknowledged(self) -> int:
         return min(self._pending, default=self._next) - 1
 
-    def _check_broken(self) -> None:
+    def check_broken(self) -> None:
+        """Raises what the session has ended with."""
         if self._broken is not None:
             raise copy.copy(self._broken)
 
@@ -151,7 +157,7 @@ class Changes:
         if not self._condition.wait_for(has_room, left):
             raise DeadlineExceeded("the deadline was over before the change was sent, behind "
                                    f"{len(self._pending)} others")
-        self._check_broken()
+        self.check_broken()
 
     # What follows runs on the session's thread, but for the first attempt of a change.
 
@@ -171,6 +177,7 @@ class Changes:
         if self._broken is not None:
             return
         if rpc.code() == grpc.StatusCode.OK:
+            self._client.outages.end(self._opened.target)
             return self._commit(change, rpc.result())
         error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
         error.request_id, error.attempts = change.call.request_id, change.attempts
@@ -216,17 +223,27 @@ class Changes:
             return self._give_up(change, late)
         elif change.attempts >= self._client.retry.max_attempts:
             return self._give_up(change, error)
-        _LOG.log(logging.WARNING if error.code == grpc.StatusCode.UNAVAILABLE else logging.INFO,
-                 "change %d of a session at %s: %s; attempt %d, the next one in %.2f s",
-                 change.sequence, self._opened.target, error, change.attempts, delay)
+        self._note_repeat(change, error, delay)
         self.thread.later(delay, functools.partial(self._send, change))
 
     def _give_up(self, change: Change, error: ConvgradError) -> None:
         """Tells the caller, and sees to it that the server and what waits behind know."""
         if change.is_void:
             return self.stop(error)
-        change.give_up(error)
-        self._send(change)
+        error = unreachable(error, self._opened.target, has_answered=True)
+
+        def give_up() -> None:
+            change.give_up(error)
+            self._send(change)
+
+        self._when_named(error, give_up)
+
+    def _when_named(self, error: ConvgradError | None, then: Callable[[], None]) -> None:
+        when_named(self._client, self._opened.target, self.thread, error, then)
+
+    def _note_repeat(self, change: Change, error: ConvgradError, delay: float) -> None:
+        self._client.note_repeat(f"change {change.sequence} of a session", self._opened.target,
+                                 error, change.attempts, delay, change.deadline)
 
     def _commit(self, change: Change, response: Response | None) -> None:
         with self._condition:
@@ -253,7 +270,7 @@ class Changes:
             first = changes[0]
         delay = self._delay_after(first)
         if delay is None:
-            self._fail(changes)
+            self._when_named(first.error, functools.partial(self._fail, changes))
             return
         for change in changes:
             change.begin_again()
@@ -274,7 +291,11 @@ class Changes:
                 change.call, change.instead = other, None
                 return 0.0
             delay = self._client.retry.delay(change.error, change.attempts)
-        return None if delay is None or change.is_late_in(delay) else delay
+        if delay is None or change.is_late_in(delay):
+            return None
+        if change.error is not None:
+            self._note_repeat(change, change.error, delay)
+        return delay
 
     def _fail(self, changes: list[Change]) -> None:
         """Tells the callers that the first of the changes failed, and the others with it."""

@@ -19,7 +19,7 @@ from convgrad.client_base import (
     remaining,
     stream_of,
 )
-from convgrad.errors import Cancelled, ConvgradError
+from convgrad.errors import Cancelled, ConvgradError, short_traceback
 from convgrad.leases import (
     OpenSession,
     close_listed,
@@ -39,6 +39,7 @@ R = TypeVar("R")
 def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
     """Makes a method of an operation: prepared, checked, sent, awaited."""
 
+    @short_traceback
     @functools.wraps(prepare)
     def method(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.run(prepare(*args, **kwargs))
@@ -179,6 +180,7 @@ class Client(ClientBase):
                 result = (self._receive(call, answer) if call.message is None
                           else call.decode(answer))
                 slot.has_answered = True
+                self.outages.end(slot.target)
                 return slot.target, result
             except grpc.RpcError as rpc:
                 error = error_of(rpc, call)

@@ -15,7 +15,8 @@ import grpc
 import numpy.typing as npt
 
 from convgrad.channels import ChannelPool, Connections, Slot, Token
-from convgrad.errors import ConvgradError, DeadlineExceeded, from_rpc
+from convgrad.errors import ConvgradError, DeadlineExceeded, from_rpc, unreachable
+from convgrad.outages import Outages
 from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.retries import IS_GOING, RetryPolicy
@@ -66,6 +67,7 @@ class ClientBase:
         self._living[self.handle] = self
         self._timeout = timeout
         self._retry = retry
+        self.outages = Outages()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._regions: WeakSet[Region] = WeakSet()
@@ -190,13 +192,20 @@ class ClientBase:
         late = deadline is not None and delay is not None and (
             time.monotonic() + delay >= deadline)
         if delay is None or late:
-            raise error from None
-        # A server that is full is no surprise; one that isn't there may be.
-        _LOG.log(logging.WARNING if error.code in IS_GOING else logging.INFO,
-                 "%s at %s: %s: %s; attempt %d of %d, the next one in %.2f s", call.method,
-                 slot.target, error.code.name, error.message, attempts,
-                 self._retry.max_attempts, delay)
+            raise unreachable(error, slot.target, slot.has_answered) from None
+        self.note_repeat(call.method, slot.target, error, attempts, delay, deadline,
+                         has_answered=slot.has_answered)
         return call, delay
+
+    def note_repeat(self, what: str, target: str, error: ConvgradError, attempts: int,
+                    delay: float, deadline: float | None, *, has_answered: bool = True) -> None:
+        """Logs that `what` goes again in `delay` seconds, and warns once of an outage."""
+        _LOG.info("%s at %s: %s: %s; attempt %d of %d, the next one in %.2f s", what, target,
+                  error.code.name, error.message, attempts, self._retry.max_attempts, delay)
+        left = self._retry.seconds_left(error, attempts)
+        if deadline is not None:
+            left = min(left, deadline - time.monotonic())
+        self.outages.note(target, error, attempts, delay, left, has_answered=has_answered)
 
     def _explain(self, error: ConvgradError, slot: Slot, attempts: int,
                  deadline: float | None) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+import datetime
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
@@ -14,6 +17,12 @@ DETAIL_TRAILER = "convgrad-error-bin"
 PUSHBACK_TRAILER = "grpc-retry-pushback-ms"
 
 Metadata = Iterable[tuple[str, "str | bytes"]]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# As NoSuchSession in server/sessions/session.cc says it.
+_START = re.compile(r"before its start at (\d+-\d+-\d+ \d+:\d+:\d+) UTC")
 
 
 class ConvgradError(Exception):
@@ -148,6 +157,63 @@ def unavailable(reason: str, field: str, found: object, expected: object) -> Una
 
 def bad_reply(field: str, found: object, expected: object) -> Internal:
     return Internal(**_words("MALFORMED", f"reply.{field}", found, expected))
+
+
+def unreachable(error: ConvgradError, target: str, has_answered: bool) -> ConvgradError:
+    """Returns the error that names the server that didn't answer, in place of gRPC's words.
+
+    Returns `error` itself if a server has said why. `has_answered` says whether the target
+    has ever answered.
+    """
+    if not isinstance(error, Unavailable) or error.reason or error.field:
+        return error
+    why = error.message.rpartition(": ")[2]
+    words = _words("", "server", f"none that answers at {target} ({why})",
+                   "the convgrad-server that was there" if has_answered else
+                   "a convgrad-server; check host and port (a server's default port is 7070), "
+                   "and that it runs")
+    found = Unavailable(**words)
+    found.attempts, found.request_id = error.attempts, error.request_id
+    return found
+
+
+def lost_with_server(error: SessionExpired, target: str, since: float,
+                     number: int) -> SessionExpired:
+    """Returns the error that says that the server was started again, if it was so after
+    `since`, a time.time(). Otherwise returns `error`.
+
+    Compares the clocks of both machines, which may differ. `number` is that of the session's
+    last change.
+    """
+    start = _START.search(error.expected)
+    if start is None:
+        return error
+    started = datetime.datetime.strptime(start[1], "%Y-%m-%d %H:%M:%S").replace(
+        tzinfo=datetime.timezone.utc)
+    if started.timestamp() < since:
+        return error
+    lost = SessionExpired(
+        f"the server at {target} was started again at "
+        f"{started.astimezone():%Y-%m-%d %H:%M:%S}; the session, and all that it kept, was "
+        f"lost after change {number}. Open a new session and put a checkpoint there: of a "
+        "network by convgrad.torch.remote, then load_state_dict of network and optimizer")
+    vars(lost).update({key: value for key, value in vars(error).items() if key != "message"})
+    return lost
+
+
+def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
+    """Makes a function whose ConvgradErrors have tracebacks that end at it.
+
+    What the package does inside tells a user nothing. A cause stays.
+    """
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except ConvgradError as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return called
 
 
 @contextlib.contextmanager

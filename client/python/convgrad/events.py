@@ -41,9 +41,11 @@ class EventThread:
                 if added is None:
                     return
                 heapq.heappush(due, (added[0], next(order), added[1]))
+                continue
             except queue.Empty:
                 event = heapq.heappop(due)[2]
-                try:
-                    event()
-                except Exception:
-                    _LOG.exception("a session's thread goes on")
+            # Outside the handler: errors that the event keeps must not have Empty as context.
+            try:
+                event()
+            except Exception:
+                _LOG.exception("a session's thread goes on")

@@ -135,6 +135,8 @@ def close_session(client: Client, opened: Opened, epoch: int) -> None:
 
     One that can't be reached ends with its lease.
     """
+    if client.outages.is_away(opened.target):
+        return
     request: Any = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
     settings: dict[str, Any] = dict(
         target=opened.target, options=Options(timeout=_CLOSE_SECONDS))

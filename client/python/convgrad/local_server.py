@@ -192,7 +192,8 @@ class _UntilItsEnd(RetryPolicy):
         end = _shared.end_of(self.address) if error.code in IS_GOING else None
         if end is None:
             return super().delay(error, attempts)
-        error.message = message_of("local server", end, "one that runs")
+        error.field, error.found, error.expected = "local server", end, "one that runs"
+        error.message = message_of(error.field, error.found, error.expected)
         return None
 
 

@@ -21,6 +21,11 @@ Attribute = bool | int | float | str | Sequence[int] | Sequence[float]
 _PARAMETER_DTYPES = {name: layouts.KEPT_DTYPES[name] for name in ("f32", "i64")}
 
 
+RANDOMNESS = "#randomness"
+"""The session's tensor that decides a dropout's masks: int64 [2], a seed and the number of runs
+that have used it."""
+
+
 class Program:
     """Builds a program, value by value.
 
@@ -46,6 +51,13 @@ class Program:
         """Whether a run changes its session even without a tape: statistics of a
         batch_norm, or the count of runs that a dropout's mask follows from."""
         return any(attribute.name == "training" and attribute.flag
+                   for step in self._message.steps for attribute in step.attributes)
+
+    @property
+    def draws_masks(self) -> bool:
+        """Whether a run draws masks of a dropout, from what the session keeps as RANDOMNESS."""
+        return any(step.operator == "dropout" and attribute.name == "training"
+                   and attribute.flag
                    for step in self._message.steps for attribute in step.attributes)
 
     def digest(self) -> str:

@@ -41,6 +41,7 @@ def run_read(client: Client, opened: Opened, changes: Changes, call: Call[R],
                     deadline is None or time.monotonic() < deadline)
                 if isinstance(error, SessionExpired):
                     changes.stop(error)
+                    changes.check_broken()
                 if not read.is_lost and not is_early:
                     raise
             if read.is_lost:

@@ -52,3 +52,8 @@ class RetryPolicy:
         """Returns the seconds to wait after so many attempts, without jitter."""
         grown = self.initial_seconds * self.multiplier ** min(attempts - 1, 32)
         return min(grown, self.max_seconds)
+
+    def seconds_left(self, error: ConvgradError, attempts: int) -> float:
+        """Returns about how long a call that fails with `error` is still sent again."""
+        least = error.pushback_seconds or 0.0
+        return sum(max(self.backoff(n), least) for n in range(attempts, self.max_attempts))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from convgrad import layouts, networks, operations
 from convgrad.attempts import Instead, Opened, Read
 from convgrad.changes import Changes
-from convgrad.errors import Cancelled, NotFound, invalid, message_of
+from convgrad.errors import Cancelled, NotFound, invalid, message_of, short_traceback
 from convgrad.kept import Kept, listed_tensors
 from convgrad.known_tensors import KnownTensors
 from convgrad.layouts import Descriptor
@@ -41,6 +41,7 @@ _UNASKED_BYTES = 64 << 10
 def _method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
     """Makes a method of what prepares its call, and what to send instead if that fails."""
 
+    @short_traceback
     @functools.wraps(prepare)
     def method(self: Session, /, *args: Any, **kwargs: Any) -> R:
         self.check_process()

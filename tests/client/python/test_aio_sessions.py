@@ -140,3 +140,22 @@ def test_an_attached_session(server, client):
         session.put("w", W, layout="OIX")
         output = asyncio.run(work(session.id))
         np.testing.assert_array_equal(output, session.conv_forward(X, "w", padding=1).output)
+
+
+def test_sessions_are_listed_and_closed_by_handle(server):
+    async def work():
+        async with convgrad.aio.Client(server.address, timeout=60) as aio, \
+                aio.session("listed here") as session:
+            await session.put("w", W)
+            (found,) = [one for one in await aio.sessions() if one.name == "listed here"]
+            assert isinstance(found, convgrad.OpenSession)
+            assert found.tensors == 1 and found.target == server.address
+            assert found.handle in [one.handle for one in await aio.sessions(everybody=True)]
+            await aio.close_session(found.handle)
+            assert found.handle not in [one.handle for one in await aio.sessions()]
+            with pytest.raises(convgrad.SessionExpired):
+                await aio.close_session(found.handle)
+            with pytest.raises(convgrad.SessionExpired):
+                await session.tensors()
+
+    asyncio.run(work())

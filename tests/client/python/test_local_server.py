@@ -371,7 +371,8 @@ with convgrad.LocalServer(memory_bytes=256 << 20) as server, server.client() as 
         try: session.put("y", np.ones((1, 100 << 20), np.float32))
         except convgrad.ResourceExhausted as error: print(error)
 """)
-    assert re.search(r"kept bytes: found 4\d{8} beside 0 .*, expected at most [456]\d{7}, ", line)
+    assert re.search(r"kept bytes: found 4\d{8} beside 0 .*, expected at most [456]\d{7}",
+                     line)
 
 
 @pytest.mark.parametrize("variables", [

@@ -136,6 +136,21 @@ there = main()
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
+# As README.md promises. A process that is killed leaves its session to the lease.
+@pytest.mark.parametrize("end", [
+    "1 / 0", "sys.exit(1)", "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"])
+def test_a_training_that_is_broken_off(server, client, end):
+    found = python(f"""
+import os, signal, sys, time, convgrad, torch
+net = convgrad.torch.remote(torch.nn.Linear(2, 2), convgrad.Client(sys.argv[1]))
+optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+{end}
+""", arguments=[server.address])
+    assert found.returncode and not sessions_of(client)
+
+
 def test_a_server_that_is_gone_holds_no_interpreter():
     server = ServerProcess()
     found = python(f"""

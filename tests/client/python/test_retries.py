@@ -83,7 +83,7 @@ def test_each_retry_is_a_line_of_the_log(server, caplog):
             client.conv_forward(X, W)
     lines = [(record.levelname, record.getMessage()) for record in caplog.records]
     assert lines == [
-        ("WARNING", f"ConvForward at {address}: UNAVAILABLE: as scripted; attempt 1 of 20, the "
+        ("INFO", f"ConvForward at {address}: UNAVAILABLE: as scripted; attempt 1 of 20, the "
          "next one in 0.00 s"),
         ("INFO", f"ConvForward at {address}: RESOURCE_EXHAUSTED: as scripted; attempt 2 of 20, "
          "the next one in 0.00 s")]

@@ -23,7 +23,7 @@ from convgrad.programs import Attribute, Program
 from convgrad.torch import operator_table
 from convgrad.torch.refusals import named, refuse
 from convgrad.torch.steps import TAKE_PARAMETERS, Size, Value
-from convgrad.torch.tracing import module_path, trace
+from convgrad.torch.tracing import module_path, place_of, trace
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,8 @@ class Imported:
     """Parameters whose gradients a backward gives."""
     sources: tuple[frozenset[str], ...]
     """For each output of the program, the inputs and parameters that it depends on."""
+    places: Mapping[str, str]
+    """By the step's name, the module and the line of a forward that it comes from."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def import_model(model: nn.Module, inputs: Sequence[str], constants: Mapping[str
     message = program.message
     return Imported(program, tuple(entry.name for entry in message.inputs), structure,
                     tuple(p.name for p in message.parameters if not p.fixed),
-                    _sources_of(message))
+                    _sources_of(message), importer.places)
 
 
 def _sources_of(message: Any) -> tuple[frozenset[str], ...]:
@@ -139,6 +141,7 @@ class _Importer:
         self._env: dict[torch.fx.Node, Any] = {}
         self._node: torch.fx.Node | None = None
         self.program = Program()
+        self.places: dict[str, str] = {}
         self._values = {
             name: Value(self.program.input(name), next(self._memory), kind="an input")
             for name in inputs}
@@ -258,6 +261,7 @@ class _Importer:
             operator, *(operand and operand.name for operand in operands),
             name=self._node.name,
             attributes={key: value for key, value in attributes.items() if value is not None})
+        self.places[name] = place_of(self._model, self._node)
         return Value(name, next(self._memory) if view_of is None else view_of.memory)
 
     def copy(self, value: Value) -> Value:

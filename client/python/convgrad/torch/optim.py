@@ -6,13 +6,20 @@ and not waited for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
+from convgrad.errors import (
+    FailedPrecondition,
+    invalid,
+    message_of,
+    short_traceback,
+    unimplemented,
+)
 from convgrad.networks import ParameterGroup, Update, Updated
 from convgrad.torch.remote_parameters import RemoteParameter
 
@@ -20,6 +27,19 @@ if TYPE_CHECKING:
     from convgrad.torch.remote_network import RemoteNetwork
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
+
+
+class _Groups(list[dict[str, Any]]):
+    """An optimizer's groups. They refuse a GradScaler, which would look for tensors there."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.startswith("torch.") and caller.endswith("grad_scaler"):
+            raise unimplemented(
+                "GradScaler", "an optimizer whose gradients are on the server",
+                "no scaler: autocast to bfloat16 needs none; gradient_scale and skip_nonfinite "
+                "of convgrad.torch.optim do what a scaler does")
+        return super().__iter__()
 
 
 class RemoteOptimizer(torch.optim.Optimizer):
@@ -60,6 +80,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Takes parameters of one remote network, each of them in one group."""
+        if not self.param_groups:  # torch's constructor has set it
+            self.param_groups = _Groups()
         params = param_group["params"]
         group = {**param_group,
                  "params": [params] if isinstance(params, RemoteParameter) else list(params)}
@@ -93,9 +115,14 @@ class RemoteOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self.network.send_update(self.update())
+        self._send_step()
         return loss
 
+    @short_traceback
+    def _send_step(self) -> None:
+        self.network.send_update(self.update())
+
+    @short_traceback
     def submit_step(self) -> Future[Updated]:
         """As step(); the future says whether it was skipped, and the gradients' norm."""
         return self.network.submit_update(self.update())

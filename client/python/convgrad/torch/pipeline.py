@@ -59,8 +59,10 @@ class Pipeline:
         return failure
 
 
-def mapped(future: Future[R], function: Callable[[R], S]) -> Future[S]:
-    """Returns the future of what the function, which mustn't wait, makes of its result."""
+def mapped(future: Future[R], function: Callable[[R], S],
+           explain: Callable[[BaseException], None]) -> Future[S]:
+    """Returns the future of what `function` makes of its result, or of its error once
+    `explain` has added to it. Neither may wait."""
     found: Future[S] = Future()
     found.set_running_or_notify_cancel()
 
@@ -68,6 +70,7 @@ def mapped(future: Future[R], function: Callable[[R], S]) -> Future[S]:
         try:
             found.set_result(function(done.result()))
         except BaseException as error:
+            explain(error)
             found.set_exception(error)
 
     future.add_done_callback(finish)

@@ -9,16 +9,23 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 from torch import nn
 
 from convgrad.attached import Attached
 from convgrad.client import Client
-from convgrad.errors import AlreadyExists, invalid, message_of, unimplemented
+from convgrad.errors import (
+    AlreadyExists,
+    invalid,
+    message_of,
+    short_traceback,
+    unimplemented,
+)
 from convgrad.events import EventThread
 from convgrad.local_server import default_client
 from convgrad.networks import Backward, Run, Update, Updated, gradient_name
-from convgrad.programs import Attribute
+from convgrad.programs import RANDOMNESS, Attribute
 from convgrad.sessions import Session
 from convgrad.torch.attached_network import AttachedNetwork
 from convgrad.torch.endings import end_with
@@ -26,6 +33,7 @@ from convgrad.torch.following import Following
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.importing import TARGET, Loss, filled
 from convgrad.torch.kept_gradients import KeptGradients
+from convgrad.torch.original import Original
 from convgrad.torch.pipeline import Pipeline, mapped
 from convgrad.torch.remote_module import RemoteModule
 from convgrad.torch.remote_parameters import RemoteParameter
@@ -65,6 +73,7 @@ def remote(model: nn.Module, server: Client | Session | None = None, *,
            recompute: bool = False) -> RemoteNetwork: ...
 
 
+@short_traceback
 def remote(model: nn.Module, server: Client | Session | Attached | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True,
            recompute: bool = False) -> RemoteNetwork | AttachedNetwork:
@@ -81,6 +90,8 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     is this process's own server on this machine, see convgrad.LocalServer. Parameters and
     buffers are copied into it under their own names; `put=False` leaves those that it
     has, as after resuming it; an optimizer with `resume=True` goes on likewise.
+    Later changes of `model` itself have no effect, and the network's next call warns of them;
+    `net.model` is the one that the network follows.
     `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single
     calls; parameters and their gradients stay float32.
     `recompute=True` has backwards compute activations again that the server would keep: less
@@ -128,6 +139,7 @@ class RemoteNetwork(RemoteModule):
                  owns_session: bool, recompute: bool) -> None:
         """remote() makes them."""
         super().__init__(without_values(model))
+        self._original = Original(model)
         self.session = session
         self.pipeline = Pipeline(session)
         thread = EventThread("convgrad-network")
@@ -144,6 +156,7 @@ class RemoteNetwork(RemoteModule):
         # By parameter: which optimizer's state the session has.
         self.optimizers: dict[str, object] = {}
 
+    @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns what the model's forward would, as float32."""
         if _is_compiling():
@@ -152,6 +165,7 @@ class RemoteNetwork(RemoteModule):
         return super().__call__(*args, **kwargs)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._original.look()
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, args, kwargs)
         variant = self._variants.find(inputs, constants)
@@ -170,6 +184,7 @@ class RemoteNetwork(RemoteModule):
         variant = predicting(self.model, inputs, constants)
         self.pipeline.call(self.session.load_program, variant.name, variant.imported.program)
 
+    @short_traceback
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:
         """Runs forward and backward with a loss on the server, and returns the loss.
 
@@ -179,11 +194,13 @@ class RemoteNetwork(RemoteModule):
         """
         return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))
 
+    @short_traceback
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Attribute) -> Future[float]:
         """As forward_backward, and returns before it is done."""
-        return mapped(self._submit_loss_run(args, loss, attributes, None), _loss_of)
+        return self._submit_loss_run(args, loss, attributes, None)
 
+    @short_traceback
     def train_step(self, *args: Any, optimizer: RemoteOptimizer, **keywords: Any) -> float:
         """Runs forward, backward and the optimizer's step in one call; returns the loss.
 
@@ -193,6 +210,7 @@ class RemoteNetwork(RemoteModule):
         return self.pipeline.result(
             self.submit_train_step(*args, optimizer=optimizer, **keywords))
 
+    @short_traceback
     def submit_train_step(self, *args: Any, optimizer: RemoteOptimizer,
                           loss: str = "cross_entropy",
                           **attributes: Attribute) -> Future[float]:
@@ -200,7 +218,7 @@ class RemoteNetwork(RemoteModule):
         update = optimizer.update(keep_gradients=False)
         future = self._submit_loss_run(args, loss, attributes, update)
         self._gradients.forget(update)
-        return mapped(future, _loss_of)
+        return future
 
     def named_parameters(  # type: ignore[override]
             self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True,
@@ -213,6 +231,7 @@ class RemoteNetwork(RemoteModule):
                 handle = self._handles[name] = RemoteParameter(self, name, tensor)
             yield f"{prefix}.{name}" if prefix else name, handle
 
+    @short_traceback
     def gradients(self) -> dict[str, Tensor]:
         """Fetches the gradients that there are, by the parameter's name."""
         self._following.follow(self.replace)
@@ -221,6 +240,7 @@ class RemoteNetwork(RemoteModule):
         found = self.fetch(map(gradient_name, names))
         return {name: found[gradient_name(name)] for name in names}
 
+    @short_traceback
     def zero_grad(self, set_to_none: bool = True, names: Iterable[str] | None = None) -> None:
         """Drops gradients: all, or those of the parameters named.
 
@@ -246,16 +266,20 @@ class RemoteNetwork(RemoteModule):
             raise invalid("OUT_OF_RANGE", "max_norm", max_norm, "a number above 0")
         self._gradients.clip_norm = float(max_norm)
 
+    @short_traceback
     def _fetched_state(self) -> OrderedDict[str, Tensor]:
         self._following.follow(self.replace)
         own = names_of_state(self.model)
         found = self.fetch(dict.fromkeys(own.values()))
+        self._original.expect_weights()
         return OrderedDict((name, found[kept]) for name, kept in own.items())
 
+    @short_traceback
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         result = without_values(self.model).load_state_dict(
             {name: tensor.to("meta") for name, tensor in state.items()}, strict)
         self._following.settings.forgive()
+        self._original.forgive_weights()
         self._following.follow(self.replace)
         own, kept = names_of_state(self.model), self.model.state_dict()
         self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
@@ -270,6 +294,7 @@ class RemoteNetwork(RemoteModule):
             if self._owns_session:
                 self.session.close()
 
+    @short_traceback
     def wait(self) -> None:
         """Returns when the server has done all that was sent; raises what it failed with."""
         self.pipeline.call(self.session.tensors)
@@ -304,6 +329,15 @@ class RemoteNetwork(RemoteModule):
         if made:
             self.pipeline.send(self.session.drop, *map(gradient_name, made))
         return found
+
+    def draw_seed(self, variant: Variant) -> None:
+        """Has the next run take its dropout masks from torch's default generator.
+
+        Draws nothing if the program has no dropout that is training.
+        """
+        if variant.imported.program.draws_masks:
+            seed = torch.randint(2**63 - 1, (), device="cpu").item()
+            self.pipeline.send(self.session.put, RANDOMNESS, np.array([seed, 0]))
 
     def has_gradient(self, parameter: str) -> bool:
         return parameter in self._gradients.names()
@@ -362,14 +396,16 @@ class RemoteNetwork(RemoteModule):
 
     def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
                          attributes: Mapping[str, Attribute],
-                         update: Update | None) -> Future[Run]:
+                         update: Update | None) -> Future[float]:
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
         self._gradients.note(trainable)
-        return self.pipeline.submit(
+        self.draw_seed(variant)
+        future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,
             recompute=self.recompute)
+        return mapped(future, _loss_of, variant.name_step)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
                   attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:
@@ -377,6 +413,7 @@ class RemoteNetwork(RemoteModule):
         if loss not in _LOSSES:
             raise invalid("INVALID_ENUM", "loss", loss, " or ".join(_LOSSES))
         *args_of_model, target = args
+        self._original.look()
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         variant = self._variants.find(

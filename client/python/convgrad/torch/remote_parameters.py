@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -56,6 +56,28 @@ class RemoteParameter:
             f"parameters.{self.name}.grad", "a parameter that is on the server",
             "net.gradients() for all gradients, net.clip_grad_norm_() to clip them")
 
+    def _refuse_arithmetic(self, *_operands: Any) -> NoReturn:
+        raise unimplemented(
+            f"parameters.{self.name}", "arithmetic with a parameter that is on the server",
+            "weight_decay of convgrad.torch.optim for an L2 term, param_groups for a schedule, "
+            "net.state_dict() for the values")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (),
+                           kwargs: Any = None) -> NoReturn:
+        """Refuses functions of torch's."""
+        handles: list[RemoteParameter] = []
+
+        def look(value: Any) -> None:
+            if isinstance(value, RemoteParameter):
+                handles.append(value)
+            elif isinstance(value, (list, tuple)):
+                for one in value:
+                    look(one)
+
+        look([*args, *(kwargs or {}).values()])
+        handles[0]._refuse_arithmetic()
+
     def __getattr__(self, name: str) -> Any:
         if name == "__qualname__":
             # As torch.optim calls an object that it can't take.
@@ -68,3 +90,11 @@ class RemoteParameter:
     def __repr__(self) -> str:
         return (f"RemoteParameter({self.name!r}, {list(self.shape)}, "
                 f"requires_grad={self.requires_grad})")
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    setattr(RemoteParameter, f"__{_name}__", RemoteParameter._refuse_arithmetic)
+    setattr(RemoteParameter, f"__r{_name}__", RemoteParameter._refuse_arithmetic)
+for _name in ("neg", "pos", "abs", "float", "getitem", "setitem", "array", "lt", "le", "gt",
+              "ge"):
+    setattr(RemoteParameter, f"__{_name}__", RemoteParameter._refuse_arithmetic)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from convgrad.errors import bad_reply, invalid, unimplemented
+from convgrad.errors import bad_reply, invalid, short_traceback, unimplemented
 from convgrad.networks import Run, gradient_name
 from convgrad.torch.functional import autocast_dtype
 from convgrad.torch.tensors import to_array, to_tensor
@@ -53,10 +53,13 @@ class Forward:
     def run(self, tape: str) -> tuple[Tensor, ...]:
         network = self.network
         network.tapes.drop_dead()
-        run = network.pipeline.call(
-            network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
-            compute_dtype=self.compute_dtype, change=self.variant.imported.program.is_training,
-            recompute=network.recompute)
+        network.draw_seed(self.variant)
+        with self.variant.naming_steps():
+            run = network.pipeline.call(
+                network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
+                compute_dtype=self.compute_dtype,
+                change=self.variant.imported.program.is_training,
+                recompute=network.recompute)
         like = next(iter(self.inputs.values()), torch.empty(0))
         return tuple(taken(run, name, like) for name in self.variant.outputs)
 
@@ -79,6 +82,7 @@ class _Differentiable(torch.autograd.Function):
         return outputs
 
     @staticmethod
+    @short_traceback
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise unimplemented("create_graph", "derivatives of a remote network's gradients",

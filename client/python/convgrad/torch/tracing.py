@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
+import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -34,6 +36,10 @@ _MODULE = "convgrad_module"
 # Another thread may draw random numbers while a forward is followed: then it is followed
 # again. A forward that draws some itself does so each time.
 _TRIES = 10
+_LINE = "convgrad_line"
+# What lies there is no forward of a user's. torch.fx names its own code as the last one.
+_INSIDE = (os.path.dirname(torch.__file__) + os.sep,
+           os.path.dirname(os.path.dirname(__file__)) + os.sep, "<eval_with_key>")
 
 
 def check_model(model: nn.Module) -> None:
@@ -100,6 +106,24 @@ def module_path(node: torch.fx.Node) -> str:
     return str(node.meta.get(_MODULE, ""))
 
 
+def place_of(model: nn.Module, node: torch.fx.Node) -> str:
+    """Returns module, file and line of the forward that has made the call."""
+    path = module_path(node)
+    module = f"model.{named(model.get_submodule(path), path)}" if path else named(model, "")
+    line = node.meta.get(_LINE)
+    return f"{module}, {line}" if line else module
+
+
+def _line_of_forward() -> str:
+    """Returns file and line of the innermost code outside torch and this package, if any."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code is not trace.__code__:
+        if not frame.f_code.co_filename.startswith(_INSIDE):
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
 class _Proxy(torch.fx.Proxy):
     """Torch's own takes `x += y` for `x = x + y`, which other names of x would not see."""
 
@@ -156,6 +180,7 @@ class _Tracer(torch.fx.Tracer):
         self._check_node()
         node = super().create_node(*args, **kwargs)
         node.meta[_MODULE] = self._paths[-1]
+        node.meta[_LINE] = _line_of_forward()
         return node
 
     def _check_node(self) -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
+from convgrad.errors import ConvgradError
 from convgrad.torch.importing import Imported, Loss, import_model
 from convgrad.torch.pipeline import Pipeline
 from convgrad.torch.settings import Settings
 from convgrad.torch.tracing import check_model, without_values
+
+# As StepPath in backends/core/program.cc.
+_STEP = re.compile(r"steps\[\d+\] \(([^)]*)\)")
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,22 @@ class Variant:
     @property
     def outputs(self) -> list[str]:
         return list(self.imported.program.message.outputs)
+
+    @contextlib.contextmanager
+    def naming_steps(self) -> Iterator[None]:
+        """Has errors of the block that name a step also name its module and line."""
+        try:
+            yield
+        except ConvgradError as error:
+            self.name_step(error)
+            raise
+
+    def name_step(self, error: BaseException) -> None:
+        """Adds module and line to the error if it names a step of the program."""
+        step = _STEP.match(error.field) if isinstance(error, ConvgradError) else None
+        place = self.imported.places.get(step[1]) if step else None
+        if isinstance(error, ConvgradError) and place:
+            error.message += f"; the step comes from {place}"
 
     def sources(self, outputs: Iterable[str]) -> set[str]:
         """Returns the inputs and parameters that the outputs depend on."""
@@ -66,9 +88,11 @@ class Variants:
             check_model(self._model)
             imported = import_model(self._model, names, constants, loss)
             name = _name_of(imported)
+            variant = Variant(name, imported)
             if name not in self._loaded:
-                self._pipeline.call(self._pipeline.session.load_program, name,
-                                    imported.program)
+                with variant.naming_steps():
+                    self._pipeline.call(self._pipeline.session.load_program, name,
+                                        imported.program)
                 self._loaded.add(name)
-            self._variants[key] = Variant(name, imported)
+            self._variants[key] = variant
         return self._variants[key]

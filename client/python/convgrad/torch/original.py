@@ -1,0 +1,71 @@
+"""Watches the model that remote() was given: changes of it change nothing on the server."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from typing import Any
+
+from torch import nn
+
+_LOG = logging.getLogger("convgrad")
+# By what has changed, the way to have it on the server.
+_REMEDIES = {
+    "train() or eval()": "net.train(), net.eval(), or net.model's modules",
+    "requires_grad": "net.requires_grad_(), or net.model's parameters",
+    "a weight": "net.load_state_dict(model.state_dict())",
+}
+
+
+class Original:
+    """Warns once of each kind of change. Owned by one thread. Doesn't keep the model.
+
+    look() takes some 0.1 us a module and parameter.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._modules = [weakref.ref(module) for module in model.modules()]
+        # Tensors of inference mode count no versions.
+        self._parameters = [weakref.ref(parameter) for parameter in model.parameters()
+                            if not parameter.is_inference()]
+        self._seen = self._now()
+        self._said: set[str] = set()
+        self._is_fetched = False
+
+    def look(self) -> None:
+        """Warns if the model has changed since the last look."""
+        now = self._now()
+        if now == self._seen:
+            return
+        seen, self._seen = self._seen, now
+        is_fetched, self._is_fetched = self._is_fetched, False
+        if now is None or seen is None or is_fetched and now[2] != seen[2]:
+            return
+        for what, one, other in zip(_REMEDIES, now, seen):
+            if one != other and what not in self._said:
+                self._said.add(what)
+                _LOG.warning(
+                    "the model that remote() was given has changed (%s), which the network on "
+                    "the server doesn't follow; use %s", what, _REMEDIES[what])
+
+    def expect_weights(self) -> None:
+        """Notes that values were fetched, so that the next change of weights may be a copy of
+        them, and the model in use here."""
+        self._is_fetched = True
+
+    def forgive_weights(self) -> None:
+        """Takes the weights as they are: values were loaded into the network, perhaps these."""
+        now = self._now()
+        if now is not None and self._seen is not None:
+            self._seen = (*self._seen[:2], now[2])
+
+    def _now(self) -> tuple[list[Any], list[Any], list[Any]] | None:
+        """Returns modes, requires_grad and versions; None once a part of the model is gone."""
+        modules: Any = [reference() for reference in self._modules]
+        parameters: Any = [reference() for reference in self._parameters]
+        try:
+            return ([module.training for module in modules],
+                    [parameter.requires_grad for parameter in parameters],
+                    [parameter._version for parameter in parameters])
+        except AttributeError:  # of None
+            return None

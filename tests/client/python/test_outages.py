@@ -1,0 +1,180 @@
+"""A server that is away, was started again, or is full: one warning, and a clear error."""
+
+import logging
+import re
+import threading
+import traceback
+
+import numpy as np
+import pytest
+import torch
+from server_process import ServerProcess
+from torch import nn
+
+import convgrad
+from convgrad.torch import optim, remote
+
+X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
+# Goes on for some 5 s, long enough for a warning.
+SHORT = convgrad.RetryPolicy(max_attempts=8)
+
+
+@pytest.fixture
+def own_server():
+    process = ServerProcess()
+    yield process
+    process.kill()
+
+
+@pytest.fixture
+def warnings(caplog):
+    """Returns the texts of all warnings so far."""
+    caplog.set_level(logging.WARNING, "convgrad")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.fixture
+def restarts(own_server, caplog):
+    """Kills the server, and starts it again when the client has warned of that."""
+    threads = []
+
+    class OnWarning(logging.Handler):
+        def emit(self, record):
+            if record.levelno >= logging.WARNING and not threads:
+                threads.append(threading.Thread(target=own_server.restart))
+                threads[0].start()
+
+    handler = OnWarning()
+    logging.getLogger("convgrad").addHandler(handler)
+    yield own_server.kill
+    logging.getLogger("convgrad").removeHandler(handler)
+    for thread in threads:
+        thread.join()
+
+
+def frames_of(error):
+    """Returns how many frames a traceback has besides the test's own."""
+    return len(traceback.extract_tb(error.__traceback__)) - 1
+
+
+def check_restart(error, address, number):
+    assert str(error).startswith(f"NOT_FOUND: the server at {address} was started again at ")
+    assert f"lost after change {number}." in error.message
+    assert error.field == "session" and error.reason == "NOT_FOUND"
+    assert frames_of(error) == 1
+
+
+def test_a_network_whose_server_was_started_again(own_server, restarts, warnings, capfd):
+    client = convgrad.Client(own_server.address)
+    net = remote(nn.Linear(4, 2), client)
+    sgd = optim.SGD(net.parameters(), lr=0.1)
+    x, y = torch.ones(3, 4), torch.tensor([0, 1, 0])
+    for _ in range(3):
+        net.train_step(x, y, optimizer=sgd)
+    number = net.session.number
+    restarts()
+    with pytest.raises(convgrad.SessionExpired) as caught:
+        net.train_step(x, y, optimizer=sgd)
+    check_restart(caught.value, own_server.address, number)
+    for call in (lambda: net(x), net.wait, net.state_dict):
+        with pytest.raises(convgrad.SessionExpired, match="was started again"):
+            call()
+    assert len(warnings()) == 1 and f"at {own_server.address} (" in warnings()[0]
+    assert "trying again for about" in warnings()[0]
+    assert capfd.readouterr().err == ""
+    client.close()
+
+
+def test_a_read_of_a_session_whose_server_was_started_again(own_server, restarts, warnings):
+    with convgrad.Client(own_server.address) as client, client.session() as session:
+        session.put("w", W)
+        restarts()
+        with pytest.raises(convgrad.SessionExpired) as caught:
+            session.get("w")
+        check_restart(caught.value, own_server.address, 1)
+        assert len(warnings()) == 1
+
+
+def test_a_session_that_has_ended_otherwise(own_server):
+    with convgrad.Client(own_server.address) as client, client.session() as session:
+        (listed,) = client.sessions()
+        client.close_session(listed.handle)
+        with pytest.raises(convgrad.SessionExpired, match="session: found none, or one that"):
+            session.put("w", W)
+
+
+def test_a_server_that_never_comes_back(own_server, warnings, capfd):
+    with convgrad.Client(own_server.address, retry=SHORT) as client:
+        net = remote(nn.Linear(4, 2), client)
+        own_server.kill()
+        with pytest.raises(convgrad.Unavailable) as caught, net:
+            net(torch.ones(3, 4))
+    assert caught.value.message == (
+        f"server: found none that answers at {own_server.address} (Connection refused), "
+        "expected the convgrad-server that was there")
+    assert caught.value.attempts == 8
+    # That the session can't be closed is no news.
+    assert len(warnings()) == 1 and capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("call", [
+    lambda client: client.conv_forward(X, W),
+    lambda client: client.session(),
+    lambda client: remote(nn.Linear(4, 2), client),
+    lambda client: convgrad.torch.Conv2d(1, 1, 2, client=client)(torch.ones(1, 1, 3, 3)),
+], ids=["call", "session", "remote", "layer"])
+def test_nobody_listens(call, warnings, capfd):
+    with convgrad.Client("localhost:1", retry=SHORT) as client:
+        with pytest.raises(convgrad.Unavailable) as caught:
+            call(client)
+    error = caught.value
+    assert error.attempts == 8 and error.field == "server"
+    assert "at localhost:1 (Connection refused)" in error.message
+    assert "check host and port (a server's default port is 7070)" in error.message
+    assert len(warnings()) == 1 and warnings()[0].startswith(error.message)
+    assert capfd.readouterr().err == ""
+
+
+def test_each_outage_is_a_warning(own_server, warnings):
+    with convgrad.Client(own_server.address, retry=SHORT) as client:
+        client.conv_forward(X, W)
+        for outage in range(1, 3):
+            own_server.kill()
+            futures = [client.submit(client.conv_forward, X, W) for _ in range(4)]
+            for future in futures:
+                assert isinstance(future.exception(), convgrad.Unavailable)
+            assert len(warnings()) == outage
+            own_server.restart()
+            # In this second gRPC may still wait before it connects again.
+            client.conv_forward(X, W)
+        assert len(warnings()) == 2
+
+
+def test_a_server_that_sessions_fill(warnings):
+    server = ServerProcess("--memory_budget_bytes=256MiB", "--max_kept_bytes=16MiB")
+    array = np.ones((6 << 20) // 4, np.float32)
+    with convgrad.Client(server.address, retry=SHORT) as client:
+        crashed = [client.session(f"run {i}") for i in range(2)]
+        for session in crashed:
+            session.put("w", array)
+        handles = {one.name: one.handle for one in client.sessions()}
+        session = client.session("run 2")
+        future = session.submit(session.put, "w", array)
+        behind = session.submit(session.put, "v", W)
+        error = future.exception()
+        assert isinstance(error, convgrad.ResourceExhausted) and error.field == "kept bytes"
+        for name in ("run 0", "run 1"):
+            assert re.search(rf"{handles[name]} '{name}' with \d+ bytes, ends in \d+ s;",
+                             error.message)
+        assert "run 2" not in str(error) and "client.close_session(handle)" in str(error)
+        assert isinstance(behind.exception(), convgrad.EpochEnded)
+        (warning,) = warnings()
+        assert warning.startswith(f"the server at {server.address} is full: kept bytes: found")
+        assert "trying again for about" in warning
+        # The session goes on, and has room once another one is closed.
+        client.close_session(handles["run 0"])
+        session.put("w", array)
+        assert session.number == 1
+        for one in (*crashed, session):
+            one.close()
+    assert server.terminate() == 0

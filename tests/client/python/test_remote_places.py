@@ -1,0 +1,71 @@
+"""An error of a run names the module, and the line of the forward, that it comes from."""
+
+import inspect
+import re
+
+import pytest
+import torch
+from torch import nn
+
+import convgrad
+from convgrad.torch import optim
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one = nn.Conv2d(3, 4, 3)
+        self.other = nn.Sequential(nn.ReLU(), nn.Conv2d(3, 4, 3, stride=2))
+
+    def forward(self, x):
+        return torch.cat([self.one(x), self.other(x)], 1)
+
+
+# The one line of Block.forward.
+LINE = f"{__file__}:{inspect.getsourcelines(Block.forward)[1] + 1}"
+
+
+@pytest.fixture
+def net(make_remote):
+    return make_remote(nn.Sequential(nn.ReLU(), Block(), nn.Flatten()))
+
+
+def message_of(call, *args, **keywords):
+    with pytest.raises(convgrad.InvalidArgument) as caught:
+        call(*args, **keywords)
+    assert re.match(r"steps\[\d\] \(", caught.value.field)
+    return str(caught.value)
+
+
+def test_a_function_and_a_module(net):
+    at_cat = message_of(net, torch.ones(2, 3, 8, 8))
+    assert at_cat.endswith(f"; the step comes from model.1 (Block), {LINE}")
+    at_conv = message_of(net, torch.ones(2, 5, 8, 8))
+    assert at_conv.endswith(f"; the step comes from model.1.one (Conv2d), {LINE}")
+    with torch.no_grad():
+        assert message_of(net, torch.ones(2, 3, 8, 8)) == at_cat
+
+
+def test_a_module_of_torchs_containers(make_remote):
+    net = make_remote(nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 2)))
+    assert message_of(net, torch.ones(2, 4)).endswith("; the step comes from model.1 (Linear)")
+    net = make_remote(nn.Linear(4, 4))
+    text = message_of(net, torch.ones(2, 5))
+    assert text.endswith("; the step comes from the model (Linear)")
+
+
+def test_steps_of_training(net):
+    sgd = optim.SGD(net.parameters(), lr=0.1)
+    x, y = torch.ones(2, 3, 8, 8), torch.tensor([0, 1])
+    for call in (net.forward_backward,
+                 lambda *args: net.submit_train_step(*args, optimizer=sgd).result()):
+        assert message_of(call, x, y).endswith(f"model.1 (Block), {LINE}")
+    # A shape that fits, after all that was refused.
+    small = torch.ones(2, 3, 3, 3)
+    assert net.train_step(small, y, optimizer=sgd) > 0
+
+
+def test_the_loss_comes_from_no_module(make_remote):
+    net = make_remote(nn.Flatten())
+    text = message_of(net.forward_backward, torch.ones(2, 3), torch.ones(3, dtype=torch.int64))
+    assert "the step comes from" not in text
