@@ -20,11 +20,11 @@ from convgrad.known_tensors import KnownTensors
 from convgrad.layouts import Descriptor
 from convgrad.leases import close_session, renew_regularly
 from convgrad.options import timeout_of
+from convgrad.problem import OPERANDS
 from convgrad.reads import run_read
 from convgrad.requests import MAX_PAYLOAD_BYTES, Call
 from convgrad.transfers import PutRequest, all_bytes, get_call, put_of, sent
 from convgrad.v1 import session_pb2
-from convgrad.validation import OPERANDS
 from convgrad.wire import joined
 
 if TYPE_CHECKING:
