@@ -14,11 +14,12 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from convgrad.attempts import Change, Instead, Opened, Read, number_of
+from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
@@ -33,9 +34,6 @@ from convgrad.events import EventThread
 from convgrad.requests import Call
 from convgrad.wire import Response, joined
 
-if TYPE_CHECKING:
-    from convgrad.client import Client
-
 _LOG = logging.getLogger("convgrad")
 
 # What is also said of a change that waited for its turn, whose epoch goes on.
@@ -49,7 +47,7 @@ class Changes:
     """Gives changes their numbers and sends them, again where it isn't known what became
     of them. Thread-safe."""
 
-    def __init__(self, client: Client, opened: Opened) -> None:
+    def __init__(self, client: Caller, opened: Opened) -> None:
         self._client = client
         self._opened = opened
         self._condition = threading.Condition()

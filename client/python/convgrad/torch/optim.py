@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
 from convgrad.networks import ParameterGroup, Update, Updated
 from convgrad.torch.remote_parameters import RemoteParameter
-
-if TYPE_CHECKING:
-    from convgrad.torch.remote_network import RemoteNetwork
+from convgrad.torch.remote_state import RemoteState
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
 
@@ -78,7 +76,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
             group.setdefault(name, value)
         self._check_group(group, "params")
         names = _names(group)
-        network: RemoteNetwork = self._first(group).network
+        network: RemoteState = self._first(group).network
         if not self._resumes:
             network.drop_states(names)
         network.optimizers.update(dict.fromkeys(names, self._mark))
@@ -123,8 +121,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
             set_to_none, [name for group in self.param_groups for name in _names(group)])
 
     @property
-    def network(self) -> RemoteNetwork:
-        network: RemoteNetwork = self._first(self.param_groups[0]).network
+    def network(self) -> RemoteState:
+        network: RemoteState = self._first(self.param_groups[0]).network
         return network
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from convgrad.errors import bad_reply, unimplemented
 from convgrad.networks import Run, gradient_name
+from convgrad.torch.remote_state import RemoteState
 from convgrad.torch.tensors import to_array, to_tensor
-
-if TYPE_CHECKING:
-    from convgrad.torch.remote_network import RemoteNetwork
-    from convgrad.torch.variants import Variant
+from convgrad.torch.variants import Variant
 
 _TORCH: Any = torch
 Tensor = torch.Tensor
@@ -23,7 +21,7 @@ Tensor = torch.Tensor
 class Forward:
     """A forward, ready to be sent."""
 
-    network: RemoteNetwork
+    network: RemoteState
     variant: Variant
     inputs: dict[str, Tensor]
     compute_dtype: str
@@ -80,7 +78,7 @@ class _Differentiable(torch.autograd.Function):
                                 "create_graph=False, or convgrad.torch.offload")
         # Raises torch's error after a backward without retain_graph.
         (token,) = ctx.saved_tensors
-        network: RemoteNetwork = ctx.network
+        network: RemoteState = ctx.network
         variant: Variant = ctx.variant
         tape = network.tapes.find(token, variant)
         given = {name: gradient.float() for name, gradient in zip(
@@ -103,7 +101,7 @@ class _Differentiable(torch.autograd.Function):
         return None, None, *found
 
 
-def _trained(network: RemoteNetwork, variant: Variant, sources: set[str]) -> list[str]:
+def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[str]:
     """Returns the parameters among the sources whose gradients torch would add now."""
     reached = [name for name in variant.imported.trainable if name in sources]
     frozen = [name for name in reached for parameter in [network.parameter(name)]
