@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy.typing as npt
 
 from convgrad import networks, operations
+from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     FailedPrecondition,
@@ -22,13 +23,10 @@ from convgrad.errors import (
 from convgrad.kept import Kept, listed_tensors
 from convgrad.networks import Run
 from convgrad.options import Options
+from convgrad.problem import OPERANDS
 from convgrad.requests import Call
 from convgrad.sessions import Session
 from convgrad.v1 import session_pb2
-from convgrad.validation import OPERANDS
-
-if TYPE_CHECKING:
-    from convgrad.client import Client
 
 R = TypeVar("R")
 
@@ -101,14 +99,14 @@ class Attached:
     backward = _refused("backward")
     update = _refused("update")
 
-    def __init__(self, client: Client, session_id: bytes, target: str) -> None:
+    def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
         self._client = client
         self._id = session_id
         self._target = target
         self._is_closed = False
 
     @property
-    def client(self) -> Client:
+    def client(self) -> Caller:
         """The client that has attached it."""
         return self._client
 
@@ -150,7 +148,7 @@ class Attached:
         return self._client.run(_attached(call, self._id, self._target))
 
 
-def attach(client: Client, session: bytes | str) -> Attached:
+def attach(client: Caller, session: bytes | str) -> Attached:
     """Attaches to the session on whichever of the client's servers has it.
 
     Errors: see Client.attach().

@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from convgrad.attempts import Change, Instead, Opened, Read, number_of
+from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
@@ -36,9 +37,6 @@ from convgrad.full_servers import when_named
 from convgrad.requests import Call
 from convgrad.wire import Response, joined
 
-if TYPE_CHECKING:
-    from convgrad.client import Client
-
 # What is also said of a change that waited for its turn, whose epoch goes on.
 _GONE = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 # What gRPC itself says of a call whose answer it hasn't got.
@@ -50,7 +48,7 @@ class Changes:
     """Gives changes their numbers and sends them, again where it isn't known what became
     of them. Thread-safe."""
 
-    def __init__(self, client: Client, opened: Opened) -> None:
+    def __init__(self, client: Caller, opened: Opened) -> None:
         self._client = client
         self._opened = opened
         self._opened_at = time.time()

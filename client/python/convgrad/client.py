@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Concatenate, ParamSpec, TypeVar
-
-import grpc
+from typing import Concatenate, ParamSpec, TypeVar
 
 from convgrad import operations
 from convgrad.attached import Attached, attach
-from convgrad.channels import Slot
-from convgrad.client_base import (
-    ClientBase,
-    error_of,
-    is_unexplained,
-    remaining,
-    stream_of,
-)
-from convgrad.errors import Cancelled, ConvgradError, short_traceback
+from convgrad.caller import Caller
+from convgrad.errors import short_traceback
 from convgrad.leases import (
     OpenSession,
     close_listed,
@@ -47,14 +37,12 @@ def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
     return method
 
 
-class Client(ClientBase):
+class Client(Caller):
     """Runs operations on a server, and waits for them. Thread-safe.
 
         with convgrad.Client("localhost:7070") as client:
             gradients = client.conv_backward(grad_output, input, weight, padding=1)
     """
-
-    _executor: ThreadPoolExecutor | None = None
 
     conv_forward = _runs(operations.conv_forward)
     conv_backward = _runs(operations.conv_backward)
@@ -63,20 +51,6 @@ class Client(ClientBase):
     linear_forward = _runs(operations.linear_forward)
     linear_backward = _runs(operations.linear_backward)
     capabilities = _runs(operations.capabilities)
-
-    def submit(self, method: Callable[P, R], /, *args: P.args,
-               **kwargs: P.kwargs) -> Future[R]:
-        """Runs one of the client's methods beside others, for several layers at once.
-
-            future = client.submit(client.conv_backward, grad_output, input, weight)
-        """
-        self.check_process()
-        with self._lock:
-            if self._closed.is_set():
-                raise Cancelled("the client is closed")
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(thread_name_prefix="convgrad")
-            return self._executor.submit(method, *args, **kwargs)
 
     def session(
         self, name: str = "", *, lease: float = 600.0, quota: int = 0,
@@ -139,94 +113,6 @@ class Client(ClientBase):
             region.close()
             raise
         return region
-
-    def start(self, call: Call[Any], seconds: float | None) -> Any:
-        """Returns the grpc.Future of one attempt of a call with one message as its answer.
-
-        Raises Cancelled after close().
-        """
-        self.check_process()
-        try:
-            return self._start(self._pool.pick(call.target), call, seconds)
-        except ValueError:  # of a channel that is closed meanwhile
-            raise Cancelled("the client is closed") from None
-
-    def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> Any:
-        message: Any = call.message if call.frames is None else call.frames()
-        return self._pool.method(slot, call.method).future(
-            message, timeout=seconds, metadata=self._metadata(call))
-
-    def run(self, call: Call[R]) -> R:
-        """Sends a prepared call, again where that may help."""
-        return self.run_somewhere(call)[1]
-
-    def run_somewhere(self, call: Call[R]) -> tuple[str, R]:
-        """As run(); returns also which target has answered."""
-        self.check_process()
-        call = self.placed(call)
-        deadline = self.deadline_of(call)
-        attempts = 0
-        while True:
-            attempts += 1
-            slot = self._pool.pick(call.target)
-            try:
-                if call.on_start is not None and call.message is not None:
-                    rpc = self._start(slot, call, remaining(deadline))
-                    call.on_start(rpc)
-                    return slot.target, call.decode(rpc.result())
-                answer = self._send(slot, call, deadline)
-                if call.on_start is not None:
-                    call.on_start(answer)
-                result = (self._receive(call, answer) if call.message is None
-                          else call.decode(answer))
-                slot.has_answered = True
-                self.outages.end(slot.target)
-                return slot.target, result
-            except grpc.RpcError as rpc:
-                error = error_of(rpc, call)
-                if isinstance(rpc, grpc.Future) and rpc.cancelled():  # a stream, by who has it
-                    raise error from None
-            except grpc.FutureCancelledError:
-                raise Cancelled("the call was cancelled") from None
-            except ValueError as closed:
-                if not self._closed.is_set() or isinstance(closed, ConvgradError):
-                    raise
-                raise Cancelled("the client is closed") from None
-            except BaseException:  # Ctrl-C
-                if call.loan is not None:
-                    call.loan.give_up()
-                raise
-            if is_unexplained(error, slot):
-                self._explain(error, slot, attempts, deadline)
-            call, delay = self._after(error, slot, call, attempts, deadline)
-            if self._closed.wait(delay):
-                raise Cancelled("the client was closed") from None
-
-    def _receive(self, call: Call[R], responses: Any) -> R:
-        stream, result = stream_of(call)
-        reply = stream.reply()
-        try:
-            for response in responses:
-                reply.take(response)
-        finally:
-            responses.cancel()  # does nothing to one that is over
-        return result(*reply.finish())
-
-    def close(self) -> None:
-        """Ends calls that are under way (Cancelled), then the connections.
-
-        Does nothing in a process that was forked since: they are its parent's.
-        """
-        if not self.is_at_home:
-            return
-        self._closed.set()
-        for channel in self._pool.close():
-            channel.close()
-        with self._lock:
-            executor, self._executor = self._executor, None
-        self._end_others()
-        if executor is not None:
-            executor.shutdown(wait=True, cancel_futures=True)
 
     def __enter__(self) -> Client:
         return self

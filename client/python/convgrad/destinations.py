@@ -9,8 +9,8 @@ import numpy as np
 
 from convgrad.errors import InvalidArgument, invalid
 from convgrad.layouts import DTYPES, Array, Descriptor
+from convgrad.problem import Operation
 from convgrad.v1 import tensor_pb2
-from convgrad.validation import Operation
 
 
 @dataclass(frozen=True)

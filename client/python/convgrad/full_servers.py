@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
+from convgrad.caller import Caller
 from convgrad.errors import Cancelled, ConvgradError, ResourceExhausted
 from convgrad.events import EventThread
 from convgrad.requests import Call
 from convgrad.v1 import session_pb2
-
-if TYPE_CHECKING:
-    from convgrad.client import Client
 
 _LIST_SECONDS = 5.0
 # As many as the server names in a refusal of OpenSession.
 _MOST_NAMED = 5
 
 
-def when_named(client: Client, target: str, thread: EventThread, error: ConvgradError | None,
+def when_named(client: Caller, target: str, thread: EventThread, error: ConvgradError | None,
                then: Callable[[], None]) -> None:
     """Has `thread` call `then`, once `error` names the sessions that fill the server.
 

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from convgrad import layouts
 from convgrad.errors import bad_reply, invalid
-from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
-from convgrad.problem import Dims
+from convgrad.layouts import KEPT_DTYPES, Array, Descriptor, Dims
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import Payload, receive
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad.errors import invalid
-from convgrad.problem import Dims, fits, text_of
 from convgrad.v1 import tensor_pb2
 
 Array = npt.NDArray[Any]
+Dims = tuple[int, ...]
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype(np.float32),
@@ -32,6 +32,15 @@ _ALIASES = {name.replace("X", axes): name for name in ("NCX", "NXC", "OIX", "OXI
             for axes in ("W", "HW", "DHW")}
 _BLOCKED = ("NDC1HWC0", "FRACTAL_Z_3D")
 _FRACTAL_BLOCK = 16
+
+
+def text_of(dims: Sequence[int]) -> str:
+    return "[" + ",".join(map(str, dims)) + "]"
+
+
+def fits(value: int) -> bool:
+    """Returns whether 63 bits and a sign hold `value`."""
+    return -2**63 <= value < 2**63
 
 
 def name_of_dtype(dtype: npt.DTypeLike, field: str,
@@ -108,12 +117,11 @@ class Descriptor:
         return size if fits(elements) and fits(size) else None
 
     def _blocked_shape(self) -> Dims:
-        spatial = (1,) * (5 - len(self.dims)) + self.dims[2:]
-        depth, height, width = spatial
+        outer, inner = (*self.dims, 1, 1)[:2]
+        depth, height, width = ((1, 1, 1) + self.dims[2:])[-3:]
         if self.layout == "NDC1HWC0":
-            c1 = -(-self.dims[1] // self.c0)
-            return (self.dims[0], depth, c1, height, width, self.c0)
-        icg, ocg = self.dims[1], self.dims[0] // self.groups
+            return (outer, depth, -(-inner // self.c0), height, width, self.c0)
+        icg, ocg = max(inner, 1), max(outer // self.groups, 1)
         period = math.lcm(math.lcm(icg, self.c0) // icg,
                           math.lcm(ocg, _FRACTAL_BLOCK) // ocg)
         fused = min(period, self.groups)

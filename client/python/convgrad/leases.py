@@ -6,19 +6,17 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 
 from convgrad.attempts import Opened
+from convgrad.caller import Caller
 from convgrad.changes import Changes
 from convgrad.errors import Cancelled, ConvgradError, SessionExpired, from_rpc
 from convgrad.options import Options
 from convgrad.requests import Call
 from convgrad.v1 import session_pb2
-
-if TYPE_CHECKING:
-    from convgrad.client import Client
 
 _SERVICE = "ConvGradSessions/"
 _RENEWALS_PER_LEASE = 3
@@ -57,7 +55,7 @@ def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
                 session_pb2.SessionResponse.FromString, **settings)
 
 
-def open_session(client: Client, name: str, lease_seconds: float, quota_bytes: int,
+def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: int,
                  readers: Sequence[str]) -> Opened:
     """Opens a session on whichever server the client comes to."""
     request = session_pb2.OpenSessionRequest(
@@ -66,7 +64,7 @@ def open_session(client: Client, name: str, lease_seconds: float, quota_bytes: i
     return Opened(*client.run_somewhere(call_of("OpenSession", request)))
 
 
-def resume_session(client: Client, name: str, session_id: bytes) -> Opened:
+def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
     """Resumes a session on whichever of the client's servers has it."""
     request = session_pb2.ResumeSessionRequest(session_id=session_id, name=name)
     unknown: SessionExpired | None = None
@@ -80,7 +78,7 @@ def resume_session(client: Client, name: str, session_id: bytes) -> Opened:
     raise unknown
 
 
-def renew_regularly(client: Client, opened: Opened, changes: Changes) -> None:
+def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
     """Has the session's thread renew it until that stops."""
     request = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
     call = call_of("RenewSession", request, target=opened.target)
@@ -102,7 +100,7 @@ def renew_regularly(client: Client, opened: Opened, changes: Changes) -> None:
     changes.thread.later(seconds, renew)
 
 
-def list_sessions(client: Client, everybody: bool) -> list[OpenSession]:
+def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
     """Asks each of the client's servers."""
     message = session_pb2.ListSessionsRequest(everybody=everybody).SerializeToString()
     found = []
@@ -116,7 +114,7 @@ def list_sessions(client: Client, everybody: bool) -> list[OpenSession]:
     return found
 
 
-def close_listed(client: Client, handle: str) -> None:
+def close_listed(client: Caller, handle: str) -> None:
     """Closes the session on whichever of the client's servers has it."""
     request = session_pb2.CloseSessionRequest(handle=handle)
     unknown: SessionExpired | None = None
@@ -130,7 +128,7 @@ def close_listed(client: Client, handle: str) -> None:
     raise unknown
 
 
-def close_session(client: Client, opened: Opened, epoch: int) -> None:
+def close_session(client: Caller, opened: Opened, epoch: int) -> None:
     """Closes the session, unless somebody else has resumed it meanwhile.
 
     One that can't be reached ends with its lease.

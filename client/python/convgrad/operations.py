@@ -5,7 +5,7 @@ layout's order. An array's shape is that of its layout: (N, H, W, C) for NXC.
 `*_shape` are logical dims whatever the layout: (N, C, H, W), (O, C/groups, kh, kw).
 The number of spatial axes follows from the dims.
 
-Nothing is sent that breaks a rule: InvalidArgument is raised in the server's words.
+The server refuses what breaks a rule: InvalidArgument names field, found and expected.
 """
 
 from __future__ import annotations
@@ -17,19 +17,12 @@ import numpy.typing as npt
 
 from convgrad.errors import invalid
 from convgrad.kept import Kept, Operand, operand_of
+from convgrad.layouts import Dims
 from convgrad.options import Options, timeout_of
-from convgrad.problem import Dims
+from convgrad.problem import Ints, Padding, Window, out_channels_of
 from convgrad.replies import Forward, Gradients, forward_of, gradients_of
-from convgrad.requests import (
-    Call,
-    Ints,
-    Padding,
-    RequestBuilder,
-    Window,
-    out_channels_of,
-)
+from convgrad.requests import Call, RequestBuilder
 from convgrad.v1 import capabilities_pb2
-from convgrad.validation import missing_operand
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -153,7 +146,8 @@ def _arrays(**tensors: Tensor | None) -> dict[str, Operand]:
 def _get(arrays: Mapping[str, Operand], name: str) -> Operand:
     """Returns an array that the operation can't do without."""
     if name not in arrays:
-        raise missing_operand(name)
+        raise invalid("MISSING", f"operation.operands.{name}", "nothing",
+                      "a tensor, which the results asked for need")
     return arrays[name]
 
 

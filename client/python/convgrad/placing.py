@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad.destinations import Destinations
+from convgrad.problem import Operation
 from convgrad.region import Region, ended
 from convgrad.replies import decode
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
-from convgrad.validation import Operation
 from convgrad.wire import LentMessage, Response
 
 R = TypeVar("R")

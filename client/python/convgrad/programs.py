@@ -14,7 +14,6 @@ import numpy as np
 
 from convgrad import layouts
 from convgrad.errors import invalid
-from convgrad.problem import Dims
 from convgrad.v1 import network_pb2, tensor_pb2
 
 Attribute = bool | int | float | str | Sequence[int] | Sequence[float]
@@ -69,7 +68,7 @@ class Program:
         self._message.inputs.add(name=self._new_name(name), is_index=is_index)
         return name
 
-    def parameter(self, name: str, shape: Dims, *, dtype: str = "f32",
+    def parameter(self, name: str, shape: layouts.Dims, *, dtype: str = "f32",
                   fixed: bool = False) -> str:
         """Declares a kept tensor that steps use; `fixed` ones aren't trained."""
         dtype = layouts.name_of_dtype(dtype, f"parameters.{name}.dtype", _PARAMETER_DTYPES)

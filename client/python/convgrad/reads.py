@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import grpc
 
 from convgrad.attempts import Opened, Read
+from convgrad.caller import Caller
 from convgrad.changes import Changes
 from convgrad.errors import ConvgradError, EpochEnded, SessionExpired
 from convgrad.requests import Call
 
-if TYPE_CHECKING:
-    from convgrad.client import Client
-
 R = TypeVar("R")
 
 
-def run_read(client: Client, opened: Opened, changes: Changes, call: Call[R],
+def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
              read: Read) -> R:
     """Sends the call and waits for it; `read` is what changes.begin_read() gave.
 

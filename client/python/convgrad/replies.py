@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from convgrad import validation
 from convgrad.destinations import Destinations
 from convgrad.errors import bad_reply, parsing_response
-from convgrad.layouts import Array, Descriptor, is_blocked, wire_dtype, wire_layout
-from convgrad.problem import text_of
+from convgrad.layouts import Array, Descriptor, is_blocked, text_of, wire_dtype, wire_layout
+from convgrad.problem import Operation, wire_result
 from convgrad.v1 import service_pb2, tensor_pb2
-from convgrad.validation import Operation
 from convgrad.wire import Payload, Response, receive, split_message
 
 
@@ -77,7 +75,7 @@ def decode(operation: Operation, response: Response,
 
 def check_tensor(which: str, named: service_pb2.NamedTensor, wanted: Descriptor) -> None:
     """Raises Internal unless it is the result that was wanted."""
-    if named.which != validation.wire_result(which):
+    if named.which != wire_result(which):
         raise bad_reply("results", named.which, which)
     tensor = named.tensor
     same = tensor.dtype == wire_dtype(wanted.dtype) and tuple(tensor.dims) == wanted.dims

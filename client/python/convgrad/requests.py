@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from convgrad import layouts, validation
+from convgrad import layouts
 from convgrad.destinations import destinations_of
 from convgrad.errors import invalid, unimplemented
 from convgrad.kept import Kept, Operand, describe
-from convgrad.layouts import Array, Descriptor
+from convgrad.layouts import Array, Descriptor, Dims, text_of
 from convgrad.options import Options, wire_options
 from convgrad.placing import Loan, Request
-from convgrad.problem import Dims, fits, resolve, text_of
+from convgrad.problem import (
+    OPERANDS,
+    RESULTS,
+    Ints,
+    Operation,
+    Window,
+    dims_of_output,
+    dims_of_weight,
+    have_one_dtype,
+    ints,
+    operand_dtype,
+    wire_result,
+)
 from convgrad.region import Region
 from convgrad.replies import Arrays
 from convgrad.streams import Stream, Streamed
 from convgrad.v1 import operation_pb2, service_pb2
 from convgrad.wire import Message
 
-Ints = int | Sequence[int]
-Padding = str | int | Sequence[int] | Sequence[Sequence[int]]
 R = TypeVar("R")
 
 # gRPC counts a message's bytes in 31 bits, and a head comes beside the payload.
 MAX_PAYLOAD_BYTES = 2**31 - 1 - 2 * 2**20
-
-_NAMED_PADDING = {
-    "valid": operation_pb2.PADDING_VALID,
-    "same": operation_pb2.PADDING_SAME_UPPER,
-    "same_upper": operation_pb2.PADDING_SAME_UPPER,
-    "same_lower": operation_pb2.PADDING_SAME_LOWER,
-}
-
 
 @dataclass(frozen=True)
 class Call(Generic[R]):
@@ -71,20 +73,6 @@ class Call(Generic[R]):
     """What such a call has there."""
 
 
-@dataclass(frozen=True)
-class Window:
-    """A convolution's keywords, as PyTorch names them."""
-
-    stride: Ints = 1
-    padding: Padding = 0
-    dilation: Ints = 1
-    groups: int = 1
-    output_padding: Ints | None = None
-    output_size: Ints | None = None
-    transposed: bool = False
-    activation: str | None = None
-
-
 class RequestBuilder:
     """Gathers a request's parts. Owned by one call."""
 
@@ -93,7 +81,10 @@ class RequestBuilder:
         self._window = window
         self._message = operation_pb2.ConvOperation()
         self._payloads: dict[str, memoryview] = {}
+        self._operands: dict[str, Descriptor] = {}
+        self._results: list[tuple[str, Descriptor]] = []
         self._kept_results: dict[str, str] = {}
+        self._dims: dict[str, Dims] = {}
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise TypeError(f"unknown keyword {sorted(unknown)[0]!r}")
@@ -107,7 +98,7 @@ class RequestBuilder:
     def dims_of(self, name: str, array: Operand | None, shape: Ints | None) -> Dims:
         """Returns the logical dims of a tensor: as named, or its array's, or ()."""
         if shape is not None:
-            return _ints(shape, f"{name}_shape")
+            return ints(shape, f"{name}_shape")
         if isinstance(array, Kept):
             return array.descriptor.dims
         layout = self.layout_of(name)
@@ -116,33 +107,17 @@ class RequestBuilder:
         return layouts.logical_dims(array.shape, layout)
 
     def set_problem(self, input_dims: Dims, weight_dims: Dims, out_channels: int) -> None:
-        window, problem = self._window, self._message.problem
-        rank = max(len(input_dims) - 2, 0)
-        problem.transposed = window.transposed
-        lists = {"input_dims": input_dims, "kernel": weight_dims[2:]}
-        if rank:
-            lists |= {"stride": _ints(window.stride, "stride"),
-                      "dilation": _ints(window.dilation, "dilation")}
-        for name in ("output_padding", "output_size"):
-            value = getattr(window, name)
-            if value is not None:
-                lists[name.replace("size", "dims")] = _ints(value, name)
-        lists |= self._pads()
-        for name, values in lists.items():
-            getattr(problem, name).extend(values)
-        problem.out_channels = _int(out_channels, "out_channels")
-        problem.groups = _int(window.groups, "groups")
-        if window.activation not in (None, "relu"):
-            raise invalid("INVALID_ENUM", "operation.problem.activation",
-                          window.activation, "None or relu")
-        if window.activation == "relu":
-            problem.activation = operation_pb2.ACTIVATION_RELU
+        problem = self._message.problem
+        self._window.write(problem, input_dims, weight_dims, out_channels)
+        self._dims = {"input": input_dims, "weight": dims_of_weight(problem),
+                      "output": dims_of_output(problem)}
 
     def add_operand(self, name: str, array: Operand) -> None:
         """Requires: set_problem, where the array's layout is blocked."""
         path = f"operation.operands.{name}"
+        tensor = getattr(self._message.operands, name)
         if isinstance(array, Kept):
-            tensor = getattr(self._message.operands, name)
+            self._operands[name] = array.descriptor
             describe(array.descriptor, tensor)
             tensor.kept.tensor_id = array.name
             return
@@ -156,12 +131,9 @@ class RequestBuilder:
             layouts.wire_layout(layout, f"{path}.layout")
             dims = layouts.logical_dims(array.shape, layout)
             packed, layout = layouts.pack(array, layout)
-        tensor = getattr(self._message.operands, name)
-        tensor.dtype = layouts.wire_dtype(dtype)
-        tensor.layout = layouts.wire_layout(layout, f"{path}.layout")
-        if layouts.is_blocked(layout):
-            tensor.c0 = self._c0(dtype)
-        tensor.dims.extend(dims)
+        c0 = self._c0(dtype) if layouts.is_blocked(layout) else 0
+        self._operands[name] = Descriptor(dtype, layout, dims, c0)
+        describe(self._operands[name], tensor)
         tensor.inline.payload_index = len(self._payloads)
         self._payloads[name] = packed.reshape(-1).view(np.uint8).data
 
@@ -170,15 +142,13 @@ class RequestBuilder:
         for key in ("dtypes", "scales", "layouts", "keep", "add", "out"):
             named: Mapping[str, object] = self._options.get(key, {})  # type: ignore[assignment]
             for name in named:
-                if name not in validation.RESULTS + (
-                        validation.OPERANDS if key == "layouts" else ()):
+                if name not in RESULTS + (OPERANDS if key == "layouts" else ()):
                     raise invalid("INVALID_ENUM", key, name, "a tensor's name")
         for i, name in enumerate(names):
             path = f"operation.results[{i}]"
-            if name not in validation.RESULTS:
-                raise invalid("INVALID_ENUM", f"{path}.which", name,
-                              ", ".join(validation.RESULTS))
-            request = self._message.results.add(which=validation.wire_result(name))
+            if name not in RESULTS:
+                raise invalid("INVALID_ENUM", f"{path}.which", name, ", ".join(RESULTS))
+            request = self._message.results.add(which=wire_result(name))
             if name == "grad_bias":
                 if bias_dims is not None:
                     request.bias_dims.dim.extend(bias_dims)
@@ -193,6 +163,7 @@ class RequestBuilder:
             if name in self._options.get("scales", {}):
                 request.scale = self._options["scales"][name]
             self._keep_result(name, request)
+            self._results.append((name, self._described(name, request)))
         for key in ("keep", "add", "out"):
             for name in self._options.get(key, {}):  # type: ignore[attr-defined]
                 if name not in names:
@@ -212,18 +183,44 @@ class RequestBuilder:
         if name in added:
             request.store = operation_pb2.ResultRequest.STORE_ADD
 
+    def _described(self, name: str, request: operation_pb2.ResultRequest) -> Descriptor:
+        """Returns what the server makes of a result's request."""
+        problem, one = self._message.problem, operand_dtype(self._operands)
+        dtype = "f32" if request.store or name in ("grad_weight", "grad_bias") else one
+        if name in self._options.get("dtypes", {}):
+            dtype = layouts.name_of_dtype(self._options["dtypes"][name], name)
+        if name == "grad_bias":
+            dims = (tuple(request.bias_dims.dim) if request.HasField("bias_dims")
+                    else (problem.out_channels,))
+            return Descriptor(dtype, "NCX", dims)
+        layout, c0 = self.layout_of(name), 0
+        if layouts.is_blocked(layout):
+            c0 = request.c0 or next((operand.c0 for operand in self._operands.values()
+                                     if operand.c0), layouts.default_c0(one))
+        return Descriptor(dtype, layout, self._dims_in_problem(name.removeprefix("grad_")),
+                          c0, max(problem.groups, 1))
+
+    def _fits(self) -> bool:
+        """Returns whether the operands have the problem's shapes and one dtype."""
+        return have_one_dtype(self._operands) and all(
+            operand.dims == self._dims_in_problem(name)
+            for name, operand in self._operands.items() if name != "bias")
+
     def call(self, forward: bool,
              result: Callable[[Arrays, service_pb2.Report], R]) -> Call[R]:
-        """Returns the validated call; `result` makes its result of arrays."""
-        sizes = [payload.nbytes for payload in self._payloads.values()]
-        operation = validation.validate(self._message, forward, sizes)
+        """Returns the call; `result` makes its result of arrays."""
+        # The server refuses what doesn't fit, in its own words, without the tensors' bytes.
+        payloads = self._payloads if self._fits() else {}
+        operation = Operation(forward, self._dims["output"], self._operands,
+                              self._results)
         destinations = destinations_of(operation, self._kept_results,
                                        self._options.get("out", {}), self._payloads)
-        request = Request(operation, self._message, wire_options(self._options),
-                          self._payloads, destinations)
+        request = Request(operation, self._message, wire_options(self._options), payloads,
+                          destinations)
+        size = sum(payload.nbytes for payload in payloads.values())
         answer = sum(tensor.byte_size() or 0 for name, tensor in operation.results
                      if name not in self._kept_results)
-        fits_message = max(sum(sizes), answer) <= MAX_PAYLOAD_BYTES
+        fits_message = max(size, answer) <= MAX_PAYLOAD_BYTES
         stays = bool(self._kept_results)
         streams = "slice_items" in self._options
         if stays and (streams or not fits_message):
@@ -246,62 +243,21 @@ class RequestBuilder:
                 self._options.get("slice_items", 0), destinations),
             result=result)
 
-    def _pads(self) -> dict[str, Dims]:
-        padding = self._window.padding
-        problem = self._message.problem
-        if isinstance(padding, str):
-            if padding not in _NAMED_PADDING:
-                raise invalid("INVALID_ENUM", "operation.problem.padding", padding,
-                              ", ".join(_NAMED_PADDING) + ", numbers or pairs of them")
-            problem.padding = _NAMED_PADDING[padding]
-            return {}
-        if isinstance(padding, int) or all(np.ndim(p) == 0 for p in padding):
-            pads = _ints(padding, "padding")
-            pads = () if set(pads) <= {0} else pads
-            return {"pad_begin": pads, "pad_end": pads}
-        pairs = [_ints(pair, "padding") for pair in padding]
-        if any(len(pair) != 2 for pair in pairs):
-            raise invalid("SHAPE_MISMATCH", "operation.problem.padding", padding,
-                          "pairs of numbers: before and after")
-        return {"pad_begin": tuple(p[0] for p in pairs),
-                "pad_end": tuple(p[1] for p in pairs)}
-
     def _c0(self, dtype: str) -> int:
         return self._options.get("c0", 0) or layouts.default_c0(dtype)
 
+    def _dims_in_problem(self, name: str) -> Dims:
+        return self._dims.get(name, self._dims["output"])
+
     def _blocked_dims(self, name: str, array: Array, dtype: str) -> Dims:
         """Returns the dims that the problem gives a packed array."""
-        problem = resolve(self._message.problem)
-        dims = {"input": problem.input_dims(), "weight": problem.weight_dims(),
-                }.get(name, problem.output_dims())
+        dims, groups = self._dims_in_problem(name), max(self._message.problem.groups, 1)
         c0 = self._c0(dtype)
         if c0 not in (8, 16):
             raise invalid("OUT_OF_RANGE", "c0", c0, "8 or 16")
-        expected = Descriptor(dtype, self.layout_of(name), dims, c0, problem.groups).shape()
+        expected = Descriptor(dtype, self.layout_of(name), dims, c0, groups).shape()
         if array.shape != expected:
             raise invalid("SHAPE_MISMATCH", f"operation.operands.{name}",
                           f"an array of shape {text_of(array.shape)}",
                           f"{text_of(expected)}, packed")
         return dims
-
-
-def _int(value: object, name: str) -> int:
-    # A bool is an int to Python, and a mistake here.
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        if fits(int(value)):
-            return int(value)
-    raise invalid("OUT_OF_RANGE", f"operation.problem.{name}", value,
-                  "an integer of 64 bits")
-
-
-def _ints(values: object, name: str) -> Dims:
-    if isinstance(values, Iterable) and not isinstance(values, str):
-        return tuple(_int(value, name) for value in values)
-    return (_int(values, name),)
-
-
-def out_channels_of(weight_dims: Dims, window: Window) -> int:
-    """Returns O as a weight's dims have it, 0 where they are missing."""
-    if len(weight_dims) < 2:
-        return 0
-    return weight_dims[1] * window.groups if window.transposed else weight_dims[0]

@@ -7,12 +7,13 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy.typing as npt
 
 from convgrad import layouts, networks, operations
 from convgrad.attempts import Instead, Opened, Read
+from convgrad.caller import Caller
 from convgrad.changes import Changes
 from convgrad.errors import Cancelled, NotFound, invalid, message_of, short_traceback
 from convgrad.kept import Kept, listed_tensors
@@ -20,15 +21,12 @@ from convgrad.known_tensors import KnownTensors
 from convgrad.layouts import Descriptor
 from convgrad.leases import close_session, renew_regularly
 from convgrad.options import timeout_of
+from convgrad.problem import OPERANDS
 from convgrad.reads import run_read
 from convgrad.requests import MAX_PAYLOAD_BYTES, Call
 from convgrad.transfers import PutRequest, all_bytes, get_call, put_of, sent
 from convgrad.v1 import session_pb2
-from convgrad.validation import OPERANDS
 from convgrad.wire import joined
-
-if TYPE_CHECKING:
-    from convgrad.client import Client
 
 R = TypeVar("R")
 Prepared = tuple[Call[R], "Instead | None"]
@@ -107,7 +105,7 @@ class Session:
     backward = _plain(networks.backward)
     update = _plain(networks.update)
 
-    def __init__(self, client: Client, opened: Opened, keep_open: bool) -> None:
+    def __init__(self, client: Caller, opened: Opened, keep_open: bool) -> None:
         self._client = client
         self._opened = opened
         self._keep_open = keep_open
@@ -120,7 +118,7 @@ class Session:
                                       Cancelled("the session is closed"))
 
     @property
-    def client(self) -> Client:
+    def client(self) -> Caller:
         """The client that has opened it."""
         return self._client
 

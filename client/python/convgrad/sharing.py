@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from convgrad import operations
+from convgrad.caller import Caller
 from convgrad.errors import NotFound, invalid, unavailable, unimplemented
 from convgrad.region import Region
 
-if TYPE_CHECKING:
-    from convgrad.client import Client
 
-
-def address_of_regions(client: Client) -> str:
+def address_of_regions(client: Caller) -> str:
     """Returns where the client's one server says that regions are had."""
     if len(client.targets) != 1:
         raise invalid("OUT_OF_RANGE", "region", f"a client of {len(client.targets)} servers",
                       "one, with which memory is shared")
-    offered = client.capabilities()
+    offered = client.run(operations.capabilities())
     if not offered.HasField("shared_memory"):
         raise unimplemented("region", f"the server at {client.targets[0]}, which offers none",
                             "one with --regions_listen")
     return offered.shared_memory.address
 
 
-def check_region(client: Client, region: Region, address: str) -> None:
+def check_region(client: Caller, region: Region, address: str) -> None:
     """Has the client's server write to the region, whose side socket is at `address`.
 
     Two hosts may have side sockets of the same name. Errors: Unavailable if the server
@@ -33,7 +30,8 @@ def check_region(client: Client, region: Region, address: str) -> None:
     """
     ones = np.ones((1, 1), np.float32)
     try:
-        client.linear_forward(ones, ones, out={"output": region.empty((1, 1))})
+        client.run(operations.linear_forward(
+            ones, ones, out={"output": region.empty((1, 1))}))
     except NotFound:
         raise unavailable(
             "NOT_FOUND", "region", f"'{address}', the side socket of another server here",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,9 +16,9 @@ import numpy as np
 from convgrad.destinations import Destinations
 from convgrad.errors import bad_reply, invalid, parsing_response
 from convgrad.layouts import Array, Descriptor
+from convgrad.problem import OPERANDS, Operation, wire_result
 from convgrad.replies import check_tensor
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
-from convgrad.validation import OPERANDS, Operation, wire_result
 from convgrad.wire import FRAME_BYTES, join_message, split_bytes
 
 _SLICE_BYTES = 16 << 20
@@ -77,8 +78,8 @@ class Stream:
         for name in self.payloads:
             if name not in cut:
                 yield from self._frames(name, 0, self.payloads[name].nbytes)
-        for first in range(0, self.operation.problem.batch, items):
-            last = min(first + items, self.operation.problem.batch)
+        for first in range(0, self.operation.batch, items):
+            last = min(first + items, self.operation.batch)
             for name in cut:
                 size = _item_bytes(self.operation.operands[name])
                 yield from self._frames(name, first * size, last * size)
@@ -101,15 +102,14 @@ class Stream:
 
     def _is_cut(self, name: str, tensor: Descriptor | None = None) -> bool:
         """Returns whether the tensor's first axis is the batch."""
-        problem = self.operation.problem
+        output = self.operation.output
         dims = (tensor or self.operation.operands[name]).dims
         if name in ("bias", "grad_bias"):
-            return (len(dims) == len(problem.output_dims()) and problem.batch != 1
-                    and dims[0] == problem.batch)
+            return len(dims) == len(output) and output[0] != 1 and dims[0] == output[0]
         return name not in ("weight", "grad_weight")
 
     def _items(self) -> int:
-        batch = max(self.operation.problem.batch, 1)
+        batch = max(self.operation.batch, 1)
         if self.slice_items:
             return min(self.slice_items, batch)
         per_item = sum(_item_bytes(tensor) for name, tensor in
@@ -129,11 +129,15 @@ class StreamReply:
     def __init__(self, operation: Operation,
                  destinations: Destinations = Destinations()) -> None:
         self._operation = operation
-        self._arrays: dict[str, Array] = {
-            name: destinations.array(name, tensor)
-            for name, tensor in operation.results}
-        self._received = dict.fromkeys(self._arrays, 0)
+        self._destinations = destinations
+        self._received = {name: 0 for name, _ in operation.results}
         self._end: service_pb2.StreamEnd | None = None
+
+    @cached_property
+    def _arrays(self) -> dict[str, Array]:
+        """The results' arrays, allocated when the server has taken the request."""
+        return {name: self._destinations.array(name, tensor)
+                for name, tensor in self._operation.results}
 
     def take(self, response: bytes) -> None:
         """Raises Internal for what doesn't belong to this operation."""

@@ -8,7 +8,6 @@ import threading
 
 import pytest
 import torch
-import torch.nn.functional as F
 from server_process import ServerProcess
 from small_networks import OfIntegers, integers
 from test_sessions import sessions_of, wait_until
@@ -16,7 +15,7 @@ from test_transport import python
 from torch import nn
 
 import convgrad
-from convgrad.torch import offload, optim, remote
+from convgrad.torch import optim, remote
 
 X = integers(3, 2, 6, 6, most=2)
 
@@ -165,19 +164,6 @@ os.kill({server.process.pid}, signal.SIGKILL)
     assert (found.returncode, found.stdout) == (0, "")
 
 
-def test_an_offloaded_models_session_at_the_interpreters_end(server, client):
-    found = python("""
-import sys, convgrad, torch
-from convgrad.torch import offload
-client = convgrad.Client(sys.argv[1])
-model = torch.nn.Conv2d(1, 1, 1)
-offload(model, client, keep=True)
-model(torch.ones(1, 1, 2, 2)).sum().backward()
-""", arguments=[server.address])
-    assert (found.returncode, found.stderr) == (0, "")
-    assert not sessions_of(client)
-
-
 def test_what_has_no_values_is_not_saved(client):
     with remote(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), client) as net:
         model = net.model
@@ -187,12 +173,3 @@ def test_what_has_no_values_is_not_saved(client):
                 torch.save(saved, io.BytesIO())
         torch.save(net.state_dict(), io.BytesIO())
         assert net.load_state_dict(net.state_dict()).missing_keys == []
-
-
-def test_an_offloaded_model_is_saved_as_ever(client):
-    model = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten())
-    offload(model, client, keep=True)
-    F.relu(model(torch.ones(1, 1, 2, 2))).sum().backward()
-    torch.save(model.state_dict(), io.BytesIO())
-    del model
-    gc.collect()

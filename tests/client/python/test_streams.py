@@ -13,7 +13,7 @@ import convgrad
 import convgrad.aio
 from convgrad import operations
 from convgrad.errors import Internal
-from convgrad.streams import StreamReply
+from convgrad.streams import Stream, StreamReply
 from convgrad.v1 import service_pb2, tensor_pb2
 from convgrad.wire import join_message
 
@@ -118,6 +118,17 @@ def test_refusals(client, rng):
                              self_check=True)
     with pytest.raises(convgrad.Unavailable):
         convgrad.Client("127.0.0.1:1", timeout=0.5).conv_forward(x, w, slice_items=1)
+
+
+def test_a_wrong_stream_is_refused_before_its_tensors_are_sent(client, monkeypatch):
+    sent = []
+    frames = Stream._frames
+    monkeypatch.setattr(Stream, "_frames", lambda *arguments: (
+        sent.append(len(frame)) or frame for frame in frames(*arguments)))
+    x, w = np.empty((64, 4, 1024, 1024), np.float32), np.zeros((4, 3, 3, 3), np.float32)
+    with pytest.raises(convgrad.InvalidArgument, match="operation.operands.weight.dims"):
+        client.conv_forward(x, w, slice_items=1)
+    assert sum(sent) < x.nbytes / 8, sum(sent)
 
 
 def test_a_server_killed_and_restarted_during_a_stream(rng):

@@ -15,7 +15,8 @@ from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, messag
 from convgrad.torch.importing import filled
 from convgrad.torch.refusals import refuse as refuse_model
 from convgrad.torch.remote_module import RemoteModule
-from convgrad.torch.remote_run import arrays_of, compute_dtype_of, names_of_state, taken
+from convgrad.torch.remote_run import arrays_of, compute_dtype_of, taken
+from convgrad.torch.remote_state import names_of_state
 from convgrad.torch.settings import Settings
 from convgrad.torch.tensors import to_tensor
 from convgrad.torch.tracing import bind, without_values

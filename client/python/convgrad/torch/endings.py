@@ -1,4 +1,4 @@
-"""Closes sessions whose owner is gone: a network, or what keeps a model's tensors."""
+"""Closes sessions whose owner, a network, is gone."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ import logging
 import os
 import threading
 
-from convgrad.client import Client
+from convgrad.client_base import ClientBase
 
 _LOG = logging.getLogger("convgrad")
 _SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
-def quieten_for(client: Client) -> None:
+def quieten_for(client: ClientBase) -> None:
     """Has the OpenMP threads of this process sleep soon after each loop from now on, if the
     client's server is on this host, unless the environment says how they wait. Warns where
     it can't."""

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from convgrad.torch import keeping, staging
+from convgrad.torch import staging
 from convgrad.torch.layer import Layer, client_of
 from convgrad.torch.tensors import DTYPES, is_channels_last, to_array, to_tensor
 
@@ -37,10 +37,8 @@ def run_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch
         if last:
             form = torch.channels_last if layer.rank == 2 else torch.channels_last_3d
         return _run_locally(layer, input, weight, bias).contiguous(memory_format=form)
-    client = client_of(layer.client)
     found = _method(layer, "forward")(
-        keeping.operand(client, "input", input, dtype, is_forward=True),
-        keeping.operand(client, "weight", weight, dtype, is_forward=True),
+        to_array(input.to(dtype)), to_array(weight.to(dtype)),
         None if bias is None else to_array(bias),
         layouts={"output": "NXC" if last else "NCX"}, **_window(layer))
     return _logical(to_tensor(found.output, input), last)
@@ -60,11 +58,9 @@ def run_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torc
     dtypes = {"grad_input": _gradient_dtype(input, dtype),
               "grad_weight": _gradient_dtype(weight, dtype), "grad_bias": torch.float32}
     names = [name for name in wanted if wanted[name]]
-    client = client_of(layer.client)
     found = _method(layer, "backward")(
-        to_array(grad_output.to(dtype)),
-        keeping.operand(client, "input", input, dtype, is_forward=False),
-        keeping.operand(client, "weight", weight, dtype, is_forward=False), gradients=names,
+        to_array(grad_output.to(dtype)), to_array(input.to(dtype)),
+        to_array(weight.to(dtype)), gradients=names,
         dtypes={name: DTYPES[dtypes[name]] for name in names},
         layouts={"grad_input": "NXC" if last else "NCX"}, **_window(layer))
     grad_input, grad_weight, grad_bias = (

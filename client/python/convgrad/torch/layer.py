@@ -10,7 +10,6 @@ from weakref import WeakValueDictionary
 
 from convgrad.client import Client
 from convgrad.errors import InvalidArgument, invalid
-from convgrad.torch.keeping import Keeper
 
 Ints = int | Sequence[int]
 
@@ -107,7 +106,7 @@ def make_layer(client: object, forward: str, rank: int, *, stride: Ints = 1,
 
 def handle_of(client: object) -> str:
     """Returns what client_of() takes. Raises InvalidArgument for what is no Client."""
-    if isinstance(client, (Client, Keeper)):
+    if isinstance(client, Client):
         return client.handle
     kind = type(client)
     if client is None:
@@ -122,8 +121,7 @@ def handle_of(client: object) -> str:
 
 def client_of(handle: str) -> Any:
     """Returns the client. Raises InvalidArgument where it is gone, or another process's."""
-    client = (Client.of_handle(handle) or Keeper.of_handle(handle)
-              or _STAND_INS.get(handle))
+    client = Client.of_handle(handle) or _STAND_INS.get(handle)
     if client is None:
         raise _no_client(f"the handle '{handle}' of one that is gone or another process's")
     return client

@@ -12,7 +12,6 @@ from torch import nn
 
 from convgrad.client import Client
 from convgrad.torch.functional import apply
-from convgrad.torch.keeping import Keeper, own
 from convgrad.torch.layer import Layer, handle_of, make_layer
 
 Tensor = torch.Tensor
@@ -36,10 +35,7 @@ class _Remote:
         self.forward_on = forward
 
     def _layer(self, rank: int, **window: Any) -> Layer:
-        client: Any = self.client
-        if isinstance(client, Keeper):
-            client = client.of_mode()
-        return make_layer(client, self.forward_on, rank, **window)
+        return make_layer(self.client, self.forward_on, rank, **window)
 
 
 class _Convolution(_Remote):
@@ -51,7 +47,7 @@ class _Convolution(_Remote):
             padding = 0
         layer = self._layer(rank, stride=self.stride, padding=padding,
                             dilation=self.dilation, groups=self.groups)
-        return apply(layer, own(self.client, input), self.weight, self.bias)
+        return apply(layer, input, self.weight, self.bias)
 
 
 class _ConvTranspose(_Remote):
@@ -64,7 +60,7 @@ class _ConvTranspose(_Remote):
         layer = self._layer(rank, stride=self.stride, padding=self.padding,
                             dilation=self.dilation, groups=self.groups,
                             output_padding=output_padding, transposed=True)
-        return apply(layer, own(self.client, input), self.weight, self.bias)
+        return apply(layer, input, self.weight, self.bias)
 
     def _padding_for(self: Any, sizes: Sequence[int],
                      output_size: Sequence[int]) -> tuple[int, ...]:
@@ -104,4 +100,4 @@ class Linear(_Remote, nn.Linear):
     """As torch.nn.Linear."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return apply(self._layer(0), own(self.client, input), self.weight, self.bias)
+        return apply(self._layer(0), input, self.weight, self.bias)

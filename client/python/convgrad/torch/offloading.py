@@ -15,7 +15,6 @@ from convgrad.errors import invalid
 from convgrad.local_server import default_client
 from convgrad.torch import modules
 from convgrad.torch.idle_threads import quieten_for
-from convgrad.torch.keeping import Keeper
 from convgrad.torch.layer import check_forward, make_layer
 from convgrad.torch.remote_module import RemoteModule
 
@@ -46,13 +45,10 @@ class Offloaded:
 
 
 def offload(model: nn.Module, client: Client | None = None, *, forward: str = "remote",
-            linear: bool = False, keep: bool | int = False) -> Offloaded:
+            linear: bool = False) -> Offloaded:
     """Has the model's convolutions, and its linear layers if asked, done by the server.
 
     Without a client it is this process's own server, see convgrad.LocalServer.
-    With `keep` weights and inputs stay there in a session: they are sent once, weights
-    again when they change, inputs for their forward and its backward. It may keep `keep`
-    bytes; True: as many as the server lets it. No bit changes by it.
 
     Modules stay the objects that they are, with their parameters, parametrizations and
     hooks. Those that were offloaded before get the new client. Layers that can't be taken
@@ -66,11 +62,6 @@ def offload(model: nn.Module, client: Client | None = None, *, forward: str = "r
     make_layer(client, forward, rank=0)  # checks both
     if isinstance(client, Client):
         quieten_for(client)
-    used: Any = client
-    if keep is not False:
-        if keep < 1:
-            raise invalid("OUT_OF_RANGE", "keep", keep, "a bool, or at least 1 byte")
-        used = Keeper(client, None if keep is True else keep)
     if isinstance(model, RemoteModule):
         raise invalid("INVALID_ENUM", "model", "a network that is on a server already",
                       "a model whose values are here")
@@ -83,7 +74,7 @@ def offload(model: nn.Module, client: Client | None = None, *, forward: str = "r
             continue
         _swap(module, swaps)
         if isinstance(module, tuple(swaps.values())):
-            vars(module).update(client=used, forward_on=forward)
+            vars(module).update(client=client, forward_on=forward)
             taken.append(name)
     report = Offloaded(tuple(taken), left)
     _LOG.info("%r", report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.fx
@@ -12,10 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from convgrad.torch import steps
-from convgrad.torch.steps import Value
-
-if TYPE_CHECKING:
-    from convgrad.torch.importing import _Importer as Importer
+from convgrad.torch.steps import Importer, Value
 
 Function = Callable[..., Any]
 

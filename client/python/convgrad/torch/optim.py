@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,9 +22,7 @@ from convgrad.errors import (
 )
 from convgrad.networks import ParameterGroup, Update, Updated
 from convgrad.torch.remote_parameters import RemoteParameter
-
-if TYPE_CHECKING:
-    from convgrad.torch.remote_network import RemoteNetwork
+from convgrad.torch.remote_state import RemoteState
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
 
@@ -100,7 +98,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
             group.setdefault(name, value)
         self._check_group(group, "params")
         names = _names(group)
-        network: RemoteNetwork = self._first(group).network
+        network: RemoteState = self._first(group).network
         if not self._resumes:
             network.drop_states(names)
         network.optimizers.update(dict.fromkeys(names, self._mark))
@@ -150,8 +148,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
             set_to_none, [name for group in self.param_groups for name in _names(group)])
 
     @property
-    def network(self) -> RemoteNetwork:
-        network: RemoteNetwork = self._first(self.param_groups[0]).network
+    def network(self) -> RemoteState:
+        network: RemoteState = self._first(self.param_groups[0]).network
         return network
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from convgrad.errors import unimplemented
-
-if TYPE_CHECKING:
-    from convgrad.torch.remote_network import RemoteNetwork
+from convgrad.torch.remote_state import RemoteState
 
 
 class RemoteParameter:
     """A parameter's name and settings; no tensor. convgrad.torch.optim takes them."""
 
-    def __init__(self, network: RemoteNetwork, name: str, tensor: torch.Tensor) -> None:
+    def __init__(self, network: RemoteState, name: str, tensor: torch.Tensor) -> None:
         """`tensor` has its shape, and requires_grad as the next run is to see it."""
         self.network = network
         self.name = name

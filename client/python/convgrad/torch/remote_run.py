@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import nn
 
 from convgrad.errors import bad_reply, invalid, short_traceback, unimplemented
 from convgrad.networks import Run, gradient_name
 from convgrad.torch.functional import autocast_dtype
+from convgrad.torch.remote_state import RemoteState
 from convgrad.torch.tensors import to_array, to_tensor
-
-if TYPE_CHECKING:
-    from convgrad.torch.remote_network import RemoteNetwork
-    from convgrad.torch.variants import Variant
+from convgrad.torch.variants import Variant
 
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 
@@ -28,7 +25,7 @@ Tensor = torch.Tensor
 class Forward:
     """A forward, ready to be sent."""
 
-    network: RemoteNetwork
+    network: RemoteState
     variant: Variant
     inputs: dict[str, Tensor]
     compute_dtype: str
@@ -89,7 +86,7 @@ class _Differentiable(torch.autograd.Function):
                                 "create_graph=False, or convgrad.torch.offload")
         # Raises torch's error after a backward without retain_graph.
         (token,) = ctx.saved_tensors
-        network: RemoteNetwork = ctx.network
+        network: RemoteState = ctx.network
         variant: Variant = ctx.variant
         tape = network.tapes.find(token, variant)
         given = {name: gradient.float() for name, gradient in zip(
@@ -112,7 +109,7 @@ class _Differentiable(torch.autograd.Function):
         return None, None, *found
 
 
-def _trained(network: RemoteNetwork, variant: Variant, sources: set[str]) -> list[str]:
+def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[str]:
     """Returns the parameters among the sources whose gradients torch would add now."""
     reached = [name for name in variant.imported.trainable if name in sources]
     frozen = [name for name in reached for parameter in [network.parameter(name)]
@@ -134,15 +131,6 @@ def compute_dtype_of(inputs: Mapping[str, Tensor], default: torch.dtype) -> str:
     if dtype is not None and dtype not in DTYPES:
         raise invalid("DTYPE_MISMATCH", "autocast", dtype, "torch.bfloat16")
     return DTYPES[dtype or default]
-
-
-def names_of_state(model: nn.Module) -> dict[str, str]:
-    """Returns the names in torch's state_dict, and those in the session: a tied parameter
-    has the first of its names there."""
-    first = {id(tensor): name for name, tensor in (
-        *model.named_parameters(), *model.named_buffers())}
-    return {name: first[id(tensor)]
-            for name, tensor in model.state_dict(keep_vars=True).items()}
 
 
 def arrays_of(tensors: dict[str, Tensor]) -> dict[str, Any]:

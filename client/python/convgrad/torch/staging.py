@@ -37,10 +37,10 @@ _stages: weakref.WeakKeyDictionary[Client, _Stage] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def method_of(client: Any, name: str, owner: Any = None) -> Callable[..., Any]:
-    """Returns a method of the client, or of `owner`, a session of it, that computes the same
-    and has its tensors in shared memory where the client's server offers that."""
-    method: Callable[..., Any] = getattr(client if owner is None else owner, name)
+def method_of(client: Any, name: str) -> Callable[..., Any]:
+    """Returns a function that does what the client's method `name` does, with the call's
+    tensors in shared memory where the client's server offers that."""
+    method: Callable[..., Any] = getattr(client, name)
     if not isinstance(client, Client) or len(client.targets) != 1:
         return method
     with _lock:

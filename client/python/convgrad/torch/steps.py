@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+import torch
+import torch.fx
 from torch import nn
 
-if TYPE_CHECKING:
-    from convgrad.torch.importing import _Importer as Importer
-
+from convgrad.errors import Unimplemented
+from convgrad.programs import Attribute
 
 # Those whose operands behind the first are parameters.
 TAKE_PARAMETERS = ("conv", "conv_transpose", "linear", "batch_norm")
@@ -40,6 +41,28 @@ class Size:
 
     of: Value
     axis: int | None = None
+
+
+class Importer(Protocol):
+    """What follows a model's calls and has the program."""
+
+    def refuse(self, found: object, expected: str) -> Unimplemented:
+        """Returns the error that names the module under way."""
+
+    def users(self) -> list[tuple[torch.fx.Node, nn.Module | None]]:
+        """Returns the calls that use the result under way, with their modules."""
+
+    def parameter(self, tensor: torch.Tensor | None) -> Value | None: ...
+
+    def add(self, operator: str, *operands: Any, view_of: Value | None = None,
+            **attributes: Attribute | None) -> Value:
+        """Adds a step. Attributes that are None are left out."""
+
+    def copy(self, value: Value) -> Value:
+        """Returns the same value in memory of its own."""
+
+    def branch(self, value: Value) -> Value:
+        """Returns the same value, in the same memory or in a copy."""
 
 
 def conv(to: Importer, x: Value, weight: Value, bias: Value | None = None, stride: Any = 1,

@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Checks the Python client's imports: no module imports itself by way of others.
+
+Imports under TYPE_CHECKING and inside functions count, too. `import package` and `from package
+import name` count for the module that `name` is, or else for the package.
+
+    python_imports.py FOLDER     the folder that has the package
+    python_imports.py --self-test
+"""
+
+import ast
+import sys
+import tempfile
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+
+def imports_of(source, modules):
+    """Returns the names among `modules` that a source imports."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                found.add(name if name in modules else node.module)
+    return found & modules
+
+
+def circle_in(root):
+    """Returns the modules of a circle, from one to itself again; nothing if there is none."""
+    files = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"):
+             path for path in root.rglob("*.py")}
+    graph = {name: imports_of(path.read_text(), files.keys()) for name, path in files.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1][::-1]
+    return []
+
+
+def self_test():
+    with tempfile.TemporaryDirectory() as folder:
+        sources = {"p/__init__.py": "from p.a import x", "p/a.py": "import p.b",
+                   "p/b.py": "if TYPE_CHECKING:\n    from p import c", "p/c.py": ""}
+        for path, source in sources.items():
+            (Path(folder) / path).parent.mkdir(exist_ok=True)
+            (Path(folder) / path).write_text(source)
+        assert circle_in(Path(folder)) == []
+        (Path(folder) / "p/c.py").write_text("def f():\n    from p.a import x")
+        assert set(circle_in(Path(folder))) == {"p.a", "p.b", "p.c"}
+
+
+if sys.argv[1:] == ["--self-test"]:
+    self_test()
+elif circle := circle_in(Path(sys.argv[1])):
+    sys.exit("a circle of imports: " + " -> ".join(circle))
