@@ -21,7 +21,7 @@ import time
 import torch
 import torchvision
 
-from convgrad.torch.importing import Loss, import_model
+from convgrad.torch.networks.importing import Loss, import_model
 
 
 def text_of(program):

@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 
 from convgrad.attached import Attached
 from convgrad.client import Client
+from convgrad.connections.retries import RetryPolicy
+from convgrad.connections.tls import Tls
+from convgrad.connections.transport import NATIVE as native
 from convgrad.errors import (
     AlreadyExists,
     Cancelled,
@@ -37,16 +40,13 @@ from convgrad.errors import (
     Unimplemented,
 )
 from convgrad.kept import Kept
-from convgrad.leases import OpenSession
-from convgrad.local_server import LocalServer
+from convgrad.local.server import LocalServer
 from convgrad.networks import Backward, ParameterGroup, Update
 from convgrad.programs import Program
 from convgrad.region import Region
 from convgrad.replies import Forward, Gradients
-from convgrad.retries import RetryPolicy
-from convgrad.sessions import Session
-from convgrad.tls import Tls
-from convgrad.transport import NATIVE as native
+from convgrad.sessions.leases import OpenSession
+from convgrad.sessions.session import Session
 
 if TYPE_CHECKING:
     from convgrad import aio as aio

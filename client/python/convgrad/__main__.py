@@ -1,5 +1,5 @@
 """`python -m convgrad`: the tool, and with `serve` the server."""
 
-from convgrad.server_programs import main
+from convgrad.local.programs import main
 
 main()

@@ -11,12 +11,12 @@ import grpc
 import grpc.aio
 
 from convgrad import client, operations
-from convgrad.aio_sessions import Attached, Opening
 from convgrad.client_base import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.errors import Cancelled
-from convgrad.leases import OpenSession
 from convgrad.region import Region
 from convgrad.requests import Call
+from convgrad.sessions.aio import Attached, Opening
+from convgrad.sessions.leases import OpenSession
 
 P = ParamSpec("P")
 R = TypeVar("R")

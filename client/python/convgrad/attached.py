@@ -25,7 +25,7 @@ from convgrad.networks import Run
 from convgrad.options import Options
 from convgrad.problem import OPERANDS
 from convgrad.requests import Call
-from convgrad.sessions import Session
+from convgrad.sessions.session import Session
 from convgrad.v1 import session_pb2
 
 R = TypeVar("R")

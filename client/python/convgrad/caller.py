@@ -8,7 +8,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
-from convgrad.channels import Slot
 from convgrad.client_base import (
     ClientBase,
     error_of,
@@ -16,6 +15,7 @@ from convgrad.client_base import (
     remaining,
     stream_of,
 )
+from convgrad.connections.channels import Slot
 from convgrad.errors import Cancelled, ConvgradError
 from convgrad.requests import Call
 

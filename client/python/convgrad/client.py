@@ -10,16 +10,16 @@ from convgrad import operations
 from convgrad.attached import Attached, attach
 from convgrad.caller import Caller
 from convgrad.errors import short_traceback
-from convgrad.leases import (
+from convgrad.region import Region
+from convgrad.requests import Call
+from convgrad.sessions.leases import (
     OpenSession,
     close_listed,
     list_sessions,
     open_session,
     resume_session,
 )
-from convgrad.region import Region
-from convgrad.requests import Call
-from convgrad.sessions import Session
+from convgrad.sessions.session import Session
 from convgrad.sharing import address_of_regions, check_region
 
 P = ParamSpec("P")

@@ -14,14 +14,14 @@ from weakref import WeakSet, WeakValueDictionary
 import grpc
 import numpy.typing as npt
 
-from convgrad.channels import ChannelPool, Connections, Slot, Token
+from convgrad.connections.channels import ChannelPool, Connections, Slot, Token
+from convgrad.connections.retries import IS_GOING, RetryPolicy
+from convgrad.connections.tls import Tls
 from convgrad.errors import ConvgradError, DeadlineExceeded, from_rpc, unreachable
 from convgrad.outages import Outages
 from convgrad.region import Region
 from convgrad.requests import Call
-from convgrad.retries import IS_GOING, RetryPolicy
 from convgrad.streams import Streamed
-from convgrad.tls import Tls
 
 _LOG = logging.getLogger("convgrad")
 

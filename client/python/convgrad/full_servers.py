@@ -10,8 +10,8 @@ import grpc
 
 from convgrad.caller import Caller
 from convgrad.errors import Cancelled, ConvgradError, ResourceExhausted
-from convgrad.events import EventThread
 from convgrad.requests import Call
+from convgrad.sessions.events import EventThread
 from convgrad.v1 import session_pb2
 
 _LIST_SECONDS = 5.0

@@ -275,7 +275,7 @@ def test_no_folder_at_all(run):
     """In one line, as where everything is mounted read-only."""
     (line,) = run("""
 import tempfile
-from convgrad import local_process
+from convgrad.local import process as local_process
 local_process._parents = lambda: iter(["/proc", "/nowhere"])
 try:
     convgrad.LocalServer()
@@ -289,7 +289,7 @@ except convgrad.FailedPrecondition as error:
 
 def test_ctrl_c_while_it_starts(run, folder):
     run("""
-from convgrad import local_process
+from convgrad.local import process as local_process
 def interrupted(path): raise KeyboardInterrupt
 local_process.listens = interrupted
 try:

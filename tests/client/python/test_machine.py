@@ -2,7 +2,7 @@
 
 import pytest
 
-from convgrad.machine import memory_left, usable_cores
+from convgrad.local.machine import memory_left, usable_cores
 
 GIB = 2**30
 

@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import convgrad
-from convgrad.torch.importing import Loss, Output, import_model
-from convgrad.torch.tracing import check_model
+from convgrad.torch.networks.importing import Loss, Output, import_model
+from convgrad.torch.networks.tracing import check_model
 
 IMAGES = torch.zeros(2, 3, 8, 8)
 

@@ -9,7 +9,7 @@ from server_process import ServerProcess
 from stand_in import grpc_server
 
 import convgrad
-from convgrad.channels import ChannelPool, Connections
+from convgrad.connections.channels import ChannelPool, Connections
 from convgrad.errors import from_rpc
 from convgrad.v1 import error_pb2, service_pb2
 from convgrad.wire import split_message

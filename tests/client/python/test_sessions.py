@@ -13,10 +13,11 @@ from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
 
 import convgrad
-from convgrad import leases, operations
+from convgrad import operations
 from convgrad.kept import Kept
 from convgrad.layouts import Descriptor
 from convgrad.requests import Call
+from convgrad.sessions import leases
 from convgrad.v1 import session_pb2
 
 X = np.arange(2 * 4 * 6 * 6, dtype=np.float32).reshape(2, 4, 6, 6) % 7 - 3

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
 
 offload = pytest.importorskip("convgrad.torch").offload
-staging = pytest.importorskip("convgrad.torch.staging")
+staging = pytest.importorskip("convgrad.torch.layers.staging")
 to_array = pytest.importorskip("convgrad.torch.tensors").to_array
 
 # Each call of its layers has more than a MiB.

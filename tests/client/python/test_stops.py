@@ -13,7 +13,8 @@ from server_process import ServerProcess
 from stand_in import grpc_server
 
 import convgrad
-from convgrad import operations, transport
+from convgrad import operations
+from convgrad.connections import transport
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
 QUICK = convgrad.RetryPolicy(max_attempts=1000, initial_seconds=0.001, max_seconds=0.02)

@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import convgrad
 import convgrad.torch
-from convgrad.torch.functional import apply
-from convgrad.torch.layer import make_layer
+from convgrad.torch.layers.functional import apply
+from convgrad.torch.layers.layer import make_layer
 
 RANKS = (1, 2, 3)
 SIZES = (7, 6, 5)
@@ -277,7 +277,7 @@ def test_fx(client):
     for found, wanted in zip(run(traced, x), run(local, x), strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=0)
     calls = [node for node in traced.graph.nodes
-             if node.target is convgrad.torch.functional.apply]
+             if node.target is convgrad.torch.layers.functional.apply]
     assert len(calls) == 3
 
     def function(x, w):

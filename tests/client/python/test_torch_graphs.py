@@ -10,7 +10,7 @@ from torch import nn
 
 import convgrad
 import convgrad.torch
-from convgrad.torch.layer import make_layer
+from convgrad.torch.layers.layer import make_layer
 
 if not hasattr(torch.library, "custom_op"):
     pytest.skip("needs PyTorch 2.4's custom operators", allow_module_level=True)

@@ -10,8 +10,7 @@ is another one.
 """
 
 from convgrad.torch import numpy_check, optim
-from convgrad.torch.attached_network import AttachedNetwork
-from convgrad.torch.functional import (
+from convgrad.torch.layers.functional import (
     conv1d,
     conv2d,
     conv3d,
@@ -20,7 +19,7 @@ from convgrad.torch.functional import (
     conv_transpose3d,
     linear,
 )
-from convgrad.torch.modules import (
+from convgrad.torch.layers.modules import (
     Conv1d,
     Conv2d,
     Conv3d,
@@ -29,9 +28,10 @@ from convgrad.torch.modules import (
     ConvTranspose3d,
     Linear,
 )
+from convgrad.torch.networks.attached import AttachedNetwork
+from convgrad.torch.networks.network import RemoteNetwork, remote
+from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.offloading import Offloaded, offload, restore
-from convgrad.torch.remote_network import RemoteNetwork, remote
-from convgrad.torch.remote_parameters import RemoteParameter
 
 __all__ = [
     "AttachedNetwork", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",

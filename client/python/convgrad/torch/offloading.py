@@ -12,11 +12,11 @@ from torch.nn.utils import parametrize
 
 from convgrad.client import Client
 from convgrad.errors import invalid
-from convgrad.local_server import default_client
-from convgrad.torch import modules
+from convgrad.local.server import default_client
 from convgrad.torch.idle_threads import quieten_for
-from convgrad.torch.layer import check_forward, make_layer
-from convgrad.torch.remote_module import RemoteModule
+from convgrad.torch.layers import modules
+from convgrad.torch.layers.layer import check_forward, make_layer
+from convgrad.torch.networks.module import RemoteModule
 
 _LOG = logging.getLogger("convgrad")
 

@@ -21,8 +21,8 @@ from convgrad.errors import (
     unimplemented,
 )
 from convgrad.networks import ParameterGroup, Update, Updated
-from convgrad.torch.remote_parameters import RemoteParameter
-from convgrad.torch.remote_state import RemoteState
+from convgrad.torch.networks.parameters import RemoteParameter
+from convgrad.torch.networks.state import RemoteState
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
 

@@ -1,0 +1,228 @@
+"""Connections to one server or several, and how they are secured."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from convgrad.connections.processes import Home
+from convgrad.connections.tls import Tls, TlsProbe
+from convgrad.connections.transport import native_channel
+from convgrad.errors import Cancelled, Unauthenticated, Unavailable, invalid
+from convgrad.wire import joined
+
+_PACKAGE = "/convgrad.v1."
+_SERVICE = "ConvGrad/"
+# A server that was unavailable isn't asked again so soon where others are there.
+_DOWN_SECONDS = 1.0
+_THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
+# Without a port gRPC would take 443.
+_HOST_AND_PORT = re.compile(
+    r"(dns:(//[^/]*/)?)?(?P<host>[^][:/]+|\[[^][]+\]):(?P<port>\d{1,5})")
+_OTHER_SCHEMES = ("unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:")
+
+Token = str | Callable[[], str]
+
+
+def _secrets_left_out() -> str:
+    raise Unauthenticated(
+        "client: found one from a pickle, which holds no token and no key, expected one made "
+        "here, or one whose token is a function and whose key is a file")
+
+
+@dataclass(frozen=True)
+class Connections:
+    """Where to connect, and how."""
+
+    targets: tuple[str, ...]
+    tls: Tls | None = None
+    token: Token | None = field(default=None, repr=False)
+    connections: int = 1
+    keepalive_seconds: float = 20.0
+
+    def without_secrets(self) -> Connections:
+        """Returns what a pickle may hold: functions and paths, no tokens and no keys.
+
+        Where one had to be left out, whoever uses these is told so (Unauthenticated).
+        """
+        if self.tls is not None and isinstance(self.tls.key, bytes):
+            tls = replace(self.tls, certificate=None, key=None)
+            return replace(self, tls=tls, token=_secrets_left_out)
+        if isinstance(self.token, str):
+            return replace(self, token=_secrets_left_out)
+        return self
+
+    @property
+    def stay_here(self) -> bool:
+        """Whether all servers are on this host, as far as their addresses say."""
+        return all(target.startswith(_THIS_HOST) for target in self.targets)
+
+    def check(self) -> None:
+        if not self.targets or not all(self.targets):
+            raise invalid("MISSING", "server", "nothing", "HOST:PORT or unix:PATH")
+        for target in self.targets:
+            _check_target(target)
+        if self.connections < 1:
+            raise invalid("OUT_OF_RANGE", "connections", self.connections, "at least 1")
+        if not self.keepalive_seconds >= 1:
+            raise invalid("OUT_OF_RANGE", "keepalive_seconds", self.keepalive_seconds,
+                          "at least 1")
+        if self.token is not None and self.tls is None and not self.stay_here:
+            raise invalid("OUT_OF_RANGE", "token", "a plaintext connection",
+                          "tls or a server on this host, a token is a secret")
+
+    def channel_options(self) -> list[tuple[str, Any]]:
+        options: list[tuple[str, Any]] = [
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_receive_message_length", -1),
+            # An http_proxy of the environment would also catch servers on loopback.
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.enable_retries", 0),
+            # A name with several addresses stands for replicas.
+            ("grpc.lb_policy_name", "round_robin"),
+            # Each channel a connection of its own.
+            ("grpc.use_local_subchannel_pool", 1),
+            # Retries decide when to try again; gRPC's own wait grows to 2 minutes.
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            # gRPC's default of 30 s leaves clients of a rolling restart with addresses at
+            # which nobody listens any more.
+            ("grpc.dns_min_time_between_resolutions_ms", 1000),
+            ("grpc.keepalive_time_ms", int(self.keepalive_seconds * 1000)),
+            ("grpc.keepalive_timeout_ms", int(min(self.keepalive_seconds, 20.0) * 1000)),
+            # A call may wait for longer than two pings take, and sends nothing then.
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+        if self.tls is not None and self.tls.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self.tls.server_name))
+        return options
+
+    def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
+        if self.token is None:
+            return ()
+        token = self.token if isinstance(self.token, str) else self.token()
+        if not token.isprintable() or not token.isascii():
+            raise Unauthenticated("token: found control characters, expected printable ASCII")
+        return (("authorization", f"Bearer {token}"),)
+
+
+def _check_target(target: str) -> None:
+    if target.startswith(_OTHER_SCHEMES):
+        return
+    found = _HOST_AND_PORT.fullmatch(target)
+    if found is None or not 0 < int(found["port"]) < 2**16:
+        raise invalid("OUT_OF_RANGE", "server", f"'{target}'",
+                      "HOST:PORT (a server's default port is 7070) or unix:PATH")
+
+
+@dataclass
+class Slot:
+    """A connection of the pool, made when first used, and a second one for streams where
+    the first is the native module's."""
+
+    target: str
+    unary_channel: Any = None
+    stream_channel: Any = None
+    down_until: float = 0.0
+    has_answered: bool = False
+    methods: dict[str, Any] = field(default_factory=dict)
+
+
+class ChannelPool:
+    """Hands out channels in turn, those that were just unavailable last. Thread-safe.
+
+    `library` is grpc or grpc.aio.
+    """
+
+    def __init__(self, connections: Connections, library: Any) -> None:
+        connections.check()
+        self.connections = connections
+        self.home = Home()
+        self._library = library
+        self._probe = TlsProbe(connections.tls)
+        self._credentials = connections.tls.credentials() if connections.tls else None
+        self._pems = connections.tls.pems() if connections.tls else None
+        is_said = connections.tls is None or self._pems is not None
+        self._native = native_channel(library) if is_said else None
+        self._slots = [Slot(target) for _ in range(connections.connections)
+                       for target in connections.targets]
+        self._next = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def pick(self, target: str | None = None) -> Slot:
+        """Returns a channel, of `target` if that is named. Raises Cancelled after close()."""
+        with self._lock:
+            if self._closed:
+                raise Cancelled("the client is closed")
+            now = time.monotonic()
+            turn = self._slots[self._next:] + self._slots[:self._next]
+            turn = [s for s in turn if target in (None, s.target)]
+            slot = next((s for s in turn if s.down_until <= now), turn[0])
+            self._next = (self._slots.index(slot) + 1) % len(self._slots)
+            return slot
+
+    def method(self, slot: Slot, name: str) -> Any:
+        """Returns what calls the method: a Message to a Response (wire.py), or streams of
+        bytes where the name ends in Stream, with one answer where something is put.
+        Raises Cancelled after close().
+
+        `name` is of the service ConvGrad unless it says which: "ConvGradSessions/...".
+        """
+        with self._lock:
+            if self._closed:
+                raise Cancelled("the client is closed")
+            self.home.settle()
+            if name not in slot.methods:
+                path = _PACKAGE + (name if "/" in name else _SERVICE + name)
+                slot.methods[name] = (
+                    self._unary_channel(slot).unary_unary(path, request_serializer=joined)
+                    if not name.endswith("Stream")
+                    else self._stream_channel(slot).stream_unary(path) if "/Put" in name
+                    else self._stream_channel(slot).stream_stream(path))
+            return slot.methods[name]
+
+    def explain(self, slot: Slot, seconds: float) -> Unavailable | None:
+        """Returns which key or certificate keeps a channel from working, if one does.
+
+        Waits for a second at most.
+        """
+        found = _HOST_AND_PORT.fullmatch(slot.target)
+        if found is None:
+            return None
+        return self._probe.explain((found["host"].strip("[]"), int(found["port"])), seconds)
+
+    def mark_down(self, slot: Slot) -> None:
+        slot.down_until = time.monotonic() + _DOWN_SECONDS
+
+    def close(self) -> Sequence[Any]:
+        """Returns the channels, for the caller to close; none are handed out again."""
+        with self._lock:
+            self._closed = True
+            channels = [channel for slot in self._slots
+                        for channel in (slot.unary_channel, slot.stream_channel)]
+            return [*{id(channel): channel for channel in channels if channel}.values()]
+
+    def _unary_channel(self, slot: Slot) -> Any:
+        if slot.unary_channel is None:
+            if self._native is None:
+                slot.unary_channel = self._stream_channel(slot)
+            else:
+                slot.unary_channel = self._native(
+                    slot.target, self.connections.channel_options(), self._pems)
+        return slot.unary_channel
+
+    def _stream_channel(self, slot: Slot) -> Any:
+        if slot.stream_channel is None:
+            slot.stream_channel = self._connect(slot.target)
+        return slot.stream_channel
+
+    def _connect(self, target: str) -> Any:
+        options = self.connections.channel_options()
+        if self._credentials is None:
+            return self._library.insecure_channel(target, options)
+        return self._library.secure_channel(target, self._credentials, options)

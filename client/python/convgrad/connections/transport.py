@@ -1,0 +1,295 @@
+"""Unary calls of bytes: over the native module, or over grpcio where it isn't there.
+
+What is made here looks like grpcio's channels and futures, as far as the clients use
+those. The native module reads a request from the arrays themselves, and a response is
+copied once, into its arrays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import importlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from convgrad.connections.processes import Home
+from convgrad.wire import Message, Response, parts_of
+
+_VARIABLE = "CONVGRAD_TRANSPORT"
+
+
+def _import_native() -> Any:
+    """Returns the native module, None where it isn't there or isn't wanted."""
+    wanted = os.environ.get(_VARIABLE, "")
+    if wanted not in ("", "native", "python"):
+        raise ImportError(f"{_VARIABLE}: found {wanted!r}, expected native or python")
+    if wanted == "python":
+        return None
+    try:
+        return importlib.import_module("convgrad._native")
+    except ImportError:
+        if wanted:
+            raise
+        return None
+
+
+_native = _import_native()
+NATIVE = _native is not None
+# Of gRPC's threads and epoll set, which all channels of the module share.
+_home = Home()
+
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+Metadata = Sequence[tuple[str, "str | bytes"]]
+Pems = tuple[bytes, bytes, bytes]
+
+
+class ClosedChannel(ValueError):
+    """What a call on a channel that is closed raises, as grpcio's do."""
+
+
+class NativeError(grpc.RpcError):  # type: ignore[misc]
+    """What a call of the native module ended with, as grpcio says it."""
+
+    def __init__(self, call: Any) -> None:
+        super().__init__(call.details)
+        self._call = call
+
+    def code(self) -> grpc.StatusCode:
+        return _CODES.get(self._call.code, grpc.StatusCode.UNKNOWN)
+
+    def details(self) -> str:
+        return self._call.details
+
+    def trailing_metadata(self) -> Metadata:
+        return [(key, value if key.endswith("-bin") else value.decode("latin-1"))
+                for key, value in self._call.trailing_metadata]
+
+
+def _response_of(call: Any) -> Response:
+    """Returns the response of a call that is over, or raises NativeError."""
+    if call.code != 0:
+        raise NativeError(call)
+    head, payloads = call.take_reply()
+    return (head, payloads) if payloads else head
+
+
+class NativeFuture:
+    """A call under way, as a grpc.Future. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._call: Any = None
+        self._begun = threading.Event()
+        self._is_cancelled = False
+        # Says that the call is over, no more.
+        self._over: Future[None] = Future()
+
+    def begin(self, call: Any) -> None:
+        self._call = call
+        self._begun.set()
+        if self._is_cancelled:
+            call.cancel()
+
+    def end(self) -> None:
+        self._begun.wait()  # a call may be over before it is known here
+        self._call.wait()
+        self._over.set_result(None)
+
+    def cancel(self) -> bool:
+        self._is_cancelled = not self._over.done()
+        if self._call is not None:
+            self._call.cancel()
+        return self._is_cancelled
+
+    def result(self) -> Response:
+        self._over.result()
+        if self._is_cancelled and self._call.code == grpc.StatusCode.CANCELLED.value[0]:
+            raise grpc.FutureCancelledError
+        return _response_of(self._call)
+
+    def code(self) -> grpc.StatusCode:
+        self._over.result()
+        return NativeError(self._call).code()
+
+    def details(self) -> str:
+        self._over.result()
+        return self._call.details
+
+    def trailing_metadata(self) -> Metadata:
+        self._over.result()
+        return NativeError(self._call).trailing_metadata()
+
+    def add_done_callback(self, callback: Callable[[NativeFuture], None]) -> None:
+        """The callback runs on the thread of all native futures, and mustn't wait."""
+        self._over.add_done_callback(lambda _: callback(self))
+
+
+class _Completions:
+    """The thread that tells futures that they are over. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._futures: dict[int, NativeFuture] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, future: NativeFuture) -> int:
+        """Returns the notice that ends the future."""
+        with self._lock:
+            notice = next(self._numbers)
+            self._futures[notice] = future
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="convgrad-calls",
+                                                daemon=True)
+                self._thread.start()
+            return notice
+
+    def drop(self, notice: int) -> None:
+        with self._lock:
+            self._futures.pop(notice, None)
+
+    def _run(self) -> None:
+        while notice := _native.next_over():
+            with self._lock:
+                future = self._futures.pop(notice, None)
+            if future is not None:
+                future.end()
+
+    def stop(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None and _home.is_here:
+            _native.wake()
+            thread.join()
+
+
+_completions = _Completions()
+# A thread that asks for the interpreter's lock at its end would be killed inside the native
+# module. Registered before the handlers of whoever calls, which may wait for calls.
+atexit.register(_completions.stop)
+
+
+class NativeMethod:
+    """One method of a native channel, as grpcio's multi-callables."""
+
+    def __init__(self, channel: Any, path: str) -> None:
+        self._channel = channel
+        self._path = path
+
+    def __call__(self, message: Message, timeout: float | None = None,
+                 metadata: Metadata = ()) -> Response:
+        """Requires: the message's arrays don't change until this returns."""
+        call = self._start(message, timeout, metadata, 0)
+        try:
+            call.wait()
+        except BaseException:  # Ctrl-C
+            call.cancel()
+            raise
+        return _response_of(call)
+
+    def future(self, message: Message, timeout: float | None = None,
+               metadata: Metadata = ()) -> NativeFuture:
+        """Requires: the message's arrays don't change until the future is over."""
+        future = NativeFuture()
+        notice = _completions.add(future)
+        try:
+            future.begin(self._start(message, timeout, metadata, notice))
+        except BaseException:
+            _completions.drop(notice)
+            raise
+        return future
+
+    def _start(self, message: Message, timeout: float | None, metadata: Metadata,
+               notice: int) -> Any:
+        pairs = _checked(metadata)
+        try:
+            return self._channel.start(self._path, parts_of(message), pairs, timeout, notice)
+        except ValueError as error:
+            raise ClosedChannel(str(error)) from None
+
+
+class NativeChannel:
+    """A connection whose unary calls are the native module's."""
+
+    def __init__(self, target: str, options: Sequence[tuple[str, int | str]],
+                 pems: Pems | None) -> None:
+        _home.settle()
+        self._channel = _native.Channel(target, list(options), pems)
+
+    def unary_unary(self, path: str, request_serializer: object = None) -> Any:
+        """A message is sent in parts, whatever makes one piece of it for grpcio."""
+        return NativeMethod(self._channel, path)
+
+    def close(self) -> Any:
+        self._channel.close()
+
+
+def _checked(metadata: Metadata) -> list[tuple[str, bytes]]:
+    """Returns the pairs as bytes. gRPC's C++ library ends the process for invalid ones."""
+    pairs = []
+    for key, value in metadata:
+        text = value if isinstance(value, bytes) else value.encode()
+        if not key.endswith("-bin") and not (
+                text.isascii() and text.decode().isprintable()):
+            raise ValueError(f"metadata was invalid: {key}")
+        pairs.append((key, text))
+    return pairs
+
+
+class AioNativeMethod:
+    """As NativeMethod, for asyncio."""
+
+    def __init__(self, method: NativeMethod) -> None:
+        self._method = method
+
+    async def __call__(self, message: Message, timeout: float | None = None,
+                       metadata: Metadata = ()) -> Response:
+        """Raises grpc.aio's errors, as its own calls do."""
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        try:
+            call = self._method.future(message, timeout=timeout, metadata=metadata)
+        except ClosedChannel as error:
+            raise grpc.aio.UsageError(str(error)) from None
+
+        def tell(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # of a loop that has been closed
+                loop.call_soon_threadsafe(over.set)
+
+        call.add_done_callback(tell)
+        try:
+            await over.wait()
+        except BaseException:
+            call.cancel()
+            raise
+        try:
+            return call.result()
+        except NativeError as error:
+            raise grpc.aio.AioRpcError(
+                error.code(), grpc.aio.Metadata(), grpc.aio.Metadata(*(
+                    error.trailing_metadata())), error.details()) from None
+
+
+class AioNativeChannel(NativeChannel):
+    """As NativeChannel, for asyncio."""
+
+    def unary_unary(self, path: str, request_serializer: object = None) -> Any:
+        return AioNativeMethod(super().unary_unary(path))
+
+    async def close(self) -> None:
+        super().close()
+
+
+def native_channel(library: Any) -> type[NativeChannel] | None:
+    """Returns what to make channels of in place of the library's, grpc or grpc.aio; None
+    without the native module."""
+    if not NATIVE:
+        return None
+    return AioNativeChannel if library is grpc.aio else NativeChannel

@@ -1,0 +1,227 @@
+"""A server of this process's own, which needs no setting up."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from convgrad.client import Client
+from convgrad.connections.retries import IS_GOING, RetryPolicy
+from convgrad.errors import ConvgradError, FailedPrecondition, invalid, message_of
+from convgrad.local.process import LocalProcess, Settings, listens
+
+# Tells processes that this one starts where its server is: they share its cores and memory.
+_INHERITED = "CONVGRAD_LOCAL_SERVER"
+
+
+class LocalServer:
+    """A convgrad-server on this machine that ends with this process, however it ends.
+
+        with convgrad.LocalServer() as server, server.client() as client:
+            net = convgrad.torch.remote(model, client)
+
+    A process has one, however often it is asked for: each LocalServer is a handle, and with
+    the last one that is closed, or is garbage, the server ends. Processes that this one starts
+    by spawn or fork use the same one. Thread-safe.
+    """
+
+    def __init__(self, *, threads: int | None = None, memory_bytes: int | None = None,
+                 log: str | os.PathLike[str] | None = None,
+                 flags: Sequence[str] = ()) -> None:
+        """Starts the server if there is none, and returns when it takes calls.
+
+        `threads` compute one operation (default: one for each core that this process may use,
+        within its cgroup's quota). `memory_bytes` bounds the server's memory (default: three
+        quarters of what the host and the cgroup have left). `log` is a file to append to;
+        without, `log_path` can be read while this process is there. `flags` are more
+        of convgrad-server's.
+
+        Errors: FailedPrecondition if there is no program, or it doesn't start, or the server
+        that runs was asked for with other settings.
+        """
+        if threads is not None and threads < 1:
+            raise invalid("OUT_OF_RANGE", "threads", threads, "at least 1")
+        if memory_bytes is not None and memory_bytes < 1:
+            raise invalid("OUT_OF_RANGE", "memory_bytes", memory_bytes, "at least 1")
+        wanted = Settings(threads, memory_bytes, None if log is None else os.path.abspath(log),
+                          tuple(flags))
+        self._found = _shared.take(wanted)
+        self._release = weakref.finalize(self, _shared.give, self._found)
+
+    @property
+    def address(self) -> str:
+        """What a Client connects to: "unix:PATH"."""
+        return self._found.address
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, None if it is another process's child."""
+        return self._found.process.pid if self._found.process else None
+
+    @property
+    def log_path(self) -> str | None:
+        return self._found.process.log_path if self._found.process else None
+
+    @property
+    def is_running(self) -> bool:
+        return self._release.alive and self._found.is_there()
+
+    def log(self) -> str:
+        """Returns what the server has said so far."""
+        return self._found.process.log() if self._found.process else ""
+
+    def client(self, **keywords: Any) -> Client:
+        """Returns a client of this server, which is told at once when the server has ended.
+
+        Takes Client's keywords.
+        """
+        keywords.setdefault("retry", _UntilItsEnd(address=self.address))
+        client = Client(self.address, **keywords)
+        client.at_close(self._outlast)  # refers to this handle
+        return client
+
+    def close(self) -> None:
+        """Ends the server if this is its last handle here. Close clients before."""
+        self._release()
+
+    def _outlast(self) -> None:
+        """Called at the end of each client, which until then keeps this handle."""
+
+    def __enter__(self) -> LocalServer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def default_client() -> Client:
+    """Returns the client of this process's server that is used where none is named.
+
+    Errors: as LocalServer().
+    """
+    return _shared.default()
+
+
+@dataclass(eq=False)
+class _Found:
+    """A server that was found or started. `process` is None for another process's child."""
+
+    address: str
+    process: LocalProcess | None
+    handles: int = 0
+
+    def end(self) -> str | None:
+        return self.process.end if self.process is not None else None
+
+    def is_there(self) -> bool:
+        if self.process is not None and self.process.owner == os.getpid():
+            return self.end() is None
+        return listens(self.address.removeprefix("unix:"))
+
+
+class _Shared:
+    """What the process's handles have in common. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._found: _Found | None = None
+        self._default: tuple[LocalServer, Client, int] | None = None
+        # How servers of this process have ended, by address.
+        self._ends: dict[str, str] = {}
+
+    def take(self, wanted: Settings) -> _Found:
+        with self.lock:
+            found = self._found
+            if found is None or not found.is_there():
+                if found is not None:
+                    self._ends[found.address] = found.end() or "one that is gone"
+                found = self._found = _inherited(wanted) or _started(wanted)
+            elif wanted != Settings():
+                _check_same(wanted, found)
+            found.handles += 1
+            return found
+
+    def give(self, found: _Found) -> None:
+        """Takes a handle back."""
+        with self.lock:
+            found.handles -= 1
+            process = found.process
+            if found.handles > 0 or process is None or process.owner != os.getpid():
+                return
+            if self._found is found:
+                self._found = None
+                os.environ.pop(_INHERITED, None)
+            self._ends.setdefault(found.address, found.end() or "one that was closed")
+            process.stop()
+
+    def default(self) -> Client:
+        with self.lock:
+            if self._default is not None:
+                server, client, owner = self._default
+                if owner == os.getpid() and server.is_running and not client.is_closed:
+                    return client
+            server = LocalServer()
+            client = server.client()
+            self._default = (server, client, os.getpid())
+            return client
+
+    def end_of(self, address: str) -> str | None:
+        """Returns how the server of this process at the address has ended, None if it hasn't,
+        or isn't known here."""
+        found = self._found
+        if found is not None and found.address == address:
+            return found.end()
+        return self._ends.get(address)
+
+    def settle_after_fork(self) -> None:
+        """In the child: another thread of the parent's may have had the lock."""
+        self.lock = threading.RLock()
+
+
+@dataclass(frozen=True)
+class _UntilItsEnd(RetryPolicy):
+    """Sends nothing again to a server that has ended for good."""
+
+    address: str = ""
+
+    def delay(self, error: ConvgradError, attempts: int) -> float | None:
+        end = _shared.end_of(self.address) if error.code in IS_GOING else None
+        if end is None:
+            return super().delay(error, attempts)
+        error.field, error.found, error.expected = "local server", end, "one that runs"
+        error.message = message_of(error.field, error.found, error.expected)
+        return None
+
+
+def _started(wanted: Settings) -> _Found:
+    process = LocalProcess(wanted)
+    os.environ[_INHERITED] = process.address
+    return _Found(process.address, process)
+
+
+def _inherited(wanted: Settings) -> _Found | None:
+    """Returns the server of the process that started this one, if that will do."""
+    address = os.environ.get(_INHERITED, "")
+    if wanted != Settings() or not address.startswith("unix:"):
+        return None
+    found = _Found(address, None)
+    return found if found.is_there() else None
+
+
+def _check_same(wanted: Settings, found: _Found) -> None:
+    """Errors: FailedPrecondition naming the setting that the server hasn't."""
+    has = found.process.settings if found.process else Settings()
+    for name in ("threads", "memory_bytes", "log", "flags"):
+        one, other = getattr(wanted, name), getattr(has, name)
+        if one not in (None, (), other):
+            raise FailedPrecondition(message_of(
+                f"local server: {name}", str(one), f"{other}, as the one that runs in this "
+                "process has, or close() of that first"))
+
+
+_shared = _Shared()
+os.register_at_fork(after_in_child=_shared.settle_after_fork)

@@ -1,0 +1,1 @@
+"""Sessions: tensors that stay on the server, and the order of changes."""

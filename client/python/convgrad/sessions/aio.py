@@ -1,0 +1,179 @@
+"""Sessions for asyncio: those of convgrad.sessions.session, awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from convgrad import attached
+from convgrad.sessions import session as sessions
+
+R = TypeVar("R")
+
+
+def _awaited(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
+    """Makes a coroutine function of one of sessions.Session's methods."""
+
+    @functools.wraps(method)
+    async def awaited(self: Session, /, *args: Any, **kwargs: Any) -> R:
+        self._session.check_process()
+        bound: Callable[..., R] = getattr(self._session, awaited.__name__)
+        future: Future[R] = await self._in_turn(
+            functools.partial(self._session.submit, bound, *args, **kwargs))
+        return await asyncio.wrap_future(future)
+
+    return awaited
+
+
+class Session:
+    """As convgrad.Session, for one event loop. aio.Client.session() opens one.
+
+        async with client.session() as session:
+            await session.put("w", w, layout="OIX")
+            first, second = await asyncio.gather(
+                session.conv_forward(x, "w", keep={"output": "y"}), session.get("w"))
+
+    Calls see what began before them: of what gather() is given, what comes before them.
+    A change whose task is cancelled may happen all the same.
+    """
+
+    conv_forward = _awaited(sessions.Session.conv_forward)
+    conv_backward = _awaited(sessions.Session.conv_backward)
+    conv_transpose_forward = _awaited(sessions.Session.conv_transpose_forward)
+    conv_transpose_backward = _awaited(sessions.Session.conv_transpose_backward)
+    linear_forward = _awaited(sessions.Session.linear_forward)
+    linear_backward = _awaited(sessions.Session.linear_backward)
+
+    load_program = _awaited(sessions.Session.load_program)
+    drop_programs = _awaited(sessions.Session.drop_programs)
+    run = _awaited(sessions.Session.run)
+    backward = _awaited(sessions.Session.backward)
+    update = _awaited(sessions.Session.update)
+
+    put = _awaited(sessions.Session.put)
+    get = _awaited(sessions.Session.get)
+    drop = _awaited(sessions.Session.drop)
+    tensors = _awaited(sessions.Session.tensors)
+
+    def __init__(self, session: sessions.Session) -> None:
+        self._session = session
+        # One thread packs arrays and numbers changes, so that they stay in order. It ends
+        # when nobody has the session any more.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="convgrad-aio")
+
+    @property
+    def id(self) -> bytes:
+        """A secret: who has it may use the session."""
+        return self._session.id
+
+    @property
+    def number(self) -> int:
+        """Of the last change of which it is known, with all before it, that it took effect."""
+        return self._session.number
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is closed, expired or taken over."""
+        return self._session.is_lost
+
+    @property
+    def quota_bytes(self) -> int:
+        """What the session may keep."""
+        return self._session.quota_bytes
+
+    async def close(self) -> None:
+        """Drops everything, once it is known what became of each change under way.
+
+        So it does with `keep_open`, too.
+        """
+        if self._session.is_at_home:
+            await self._in_turn(self._session.close)
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        if self._session.is_at_home:
+            await self._in_turn(functools.partial(self._session.__exit__, *exception))
+
+    async def _in_turn(self, function: Callable[[], R]) -> R:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+
+def _on_thread(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
+    """Makes a coroutine function of one of attached.Attached's methods, which may run beside
+    others."""
+
+    @functools.wraps(method)
+    async def awaited(self: Attached, /, *args: Any, **kwargs: Any) -> R:
+        return await asyncio.to_thread(method, self._attached, *args, **kwargs)
+
+    return awaited
+
+
+class Attached:
+    """As convgrad.Attached, awaited. aio.Client.attach() makes one.
+
+        attached = await client.attach(session_id)
+        first, second = await asyncio.gather(attached.get("w"), attached.get("b"))
+    """
+
+    conv_forward = _on_thread(attached.Attached.conv_forward)
+    conv_transpose_forward = _on_thread(attached.Attached.conv_transpose_forward)
+    linear_forward = _on_thread(attached.Attached.linear_forward)
+    get = _on_thread(attached.Attached.get)
+    tensors = _on_thread(attached.Attached.tensors)
+    run = _on_thread(attached.Attached.run)
+
+    conv_backward = _on_thread(attached.Attached.conv_backward)
+    conv_transpose_backward = _on_thread(attached.Attached.conv_transpose_backward)
+    linear_backward = _on_thread(attached.Attached.linear_backward)
+    put = _on_thread(attached.Attached.put)
+    drop = _on_thread(attached.Attached.drop)
+    load_program = _on_thread(attached.Attached.load_program)
+    drop_programs = _on_thread(attached.Attached.drop_programs)
+    backward = _on_thread(attached.Attached.backward)
+    update = _on_thread(attached.Attached.update)
+
+    def __init__(self, attached: attached.Attached) -> None:
+        self._attached = attached
+
+    @property
+    def id(self) -> bytes:
+        """A secret: who has it may use the session."""
+        return self._attached.id
+
+    async def close(self) -> None:
+        """Ends the attachment, not the session."""
+        self._attached.close()
+
+    async def __aenter__(self) -> Attached:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+
+class Opening:
+    """A session that is being opened: to be awaited, or for `async with`."""
+
+    def __init__(self, open_session: Callable[[], sessions.Session]) -> None:
+        self._open = open_session
+        self._session: Session | None = None
+
+    def __await__(self) -> Generator[Any, None, Session]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> Session:
+        self._session = await self._opened()
+        return self._session
+
+    async def __aexit__(self, *exception: object) -> None:
+        assert self._session is not None
+        await self._session.__aexit__(*exception)
+
+    async def _opened(self) -> Session:
+        return Session(await asyncio.to_thread(self._open))

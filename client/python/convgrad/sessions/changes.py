@@ -1,0 +1,315 @@
+"""A session's changes on their way: in order, each exactly once.
+
+proto/convgrad/v1/session.proto has the protocol. Here one thread for each session hears
+what became of each attempt and decides what follows.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import functools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import grpc
+
+from convgrad.caller import Caller
+from convgrad.errors import (
+    Cancelled,
+    ConvgradError,
+    DeadlineExceeded,
+    EpochEnded,
+    ReplyLost,
+    SessionExpired,
+    SessionTakenOver,
+    from_rpc,
+    lost_with_server,
+    unreachable,
+)
+from convgrad.full_servers import when_named
+from convgrad.requests import Call
+from convgrad.sessions.attempts import Change, Instead, Opened, Read, number_of
+from convgrad.sessions.events import EventThread
+from convgrad.wire import Response, joined
+
+# What is also said of a change that waited for its turn, whose epoch goes on.
+_GONE = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
+# What gRPC itself says of a call whose answer it hasn't got.
+_UNKNOWN = (*_GONE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL,
+            grpc.StatusCode.UNKNOWN)
+
+
+class Changes:
+    """Gives changes their numbers and sends them, again where it isn't known what became
+    of them. Thread-safe."""
+
+    def __init__(self, client: Caller, opened: Opened) -> None:
+        self._client = client
+        self._opened = opened
+        self._opened_at = time.time()
+        self._condition = threading.Condition()
+        self._epoch = opened.answer.epoch
+        self._next = opened.answer.number + 1
+        self._pending: dict[int, Change] = {}
+        self._reads: set[Read] = set()
+        self._failures = 0
+        self._has_ended = False  # the epoch, at the server
+        self._broken: ConvgradError | None = None
+        self.thread = EventThread("convgrad-session")
+
+    @property
+    def number(self) -> int:
+        """Of the last change whose reply has come, with those of all before it."""
+        with self._condition:
+            return self._acknowledged()
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._broken is not None
+
+    @property
+    def failures(self) -> int:
+        """How many epochs have ended with a failure that a caller was told."""
+        return self._failures
+
+    def submit(self, call: Call[Any], instead: Instead | None = None) -> Future[Any]:
+        """Sends a change behind those submitted before. Waits while the window is full.
+
+        The message is copied: it may be sent again after the caller has gone on.
+
+        `instead` returns what to send where the server has refused the call with an
+        error, None to leave it at that.
+        Errors: those of the call, in the future; that of a session that has ended, and
+        DeadlineExceeded if there is no room in time, here.
+        """
+        deadline = self._client.deadline_of(call)
+        if call.message is not None:
+            call = replace(call, message=joined(call.message))
+        with self._condition:
+            self._await_room(deadline)
+            change = Change(call, self._next, deadline, instead)
+            change.future.set_running_or_notify_cancel()
+            self._next += 1
+            self._pending[change.sequence] = change
+        self._send(change)
+        return change.future
+
+    def begin_read(self) -> Read:
+        """Returns the read that sees all changes submitted so far. end_read() follows."""
+        with self._condition:
+            self.check_broken()
+            read = Read(self._next - 1)
+            self._reads.add(read)
+            return read
+
+    def end_read(self, read: Read) -> None:
+        with self._condition:
+            self._reads.discard(read)
+
+    def flush(self) -> None:
+        """Waits until the callers of all changes so far know what became of them."""
+        with self._condition:
+            changes = list(self._pending.values())
+        concurrent.futures.wait([change.future for change in changes])
+
+    def stop(self, why: ConvgradError) -> None:
+        """Ends what is under way with `why`, and whatever is submitted after that."""
+        if not self._client.is_at_home:  # a fork, whose lock may be taken for ever
+            return
+        with self._condition:
+            if self._broken is not None:
+                return
+            if isinstance(why, SessionExpired):
+                why = lost_with_server(why, self._opened.target, self._opened_at,
+                                       self._acknowledged())
+            self._broken = why
+            changes = list(self._pending.values())
+            self._condition.notify_all()
+        self.thread.stop()
+        for change in changes:
+            change.fail(copy.copy(why))
+
+    def _acknowledged(self) -> int:
+        return min(self._pending, default=self._next) - 1
+
+    def check_broken(self) -> None:
+        """Raises what the session has ended with."""
+        if self._broken is not None:
+            raise copy.copy(self._broken)
+
+    def _await_room(self, deadline: float | None) -> None:
+        def has_room() -> bool:
+            return self._broken is not None or not self._has_ended and (
+                self._next - self._acknowledged() <= self._opened.answer.window)
+
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        if not self._condition.wait_for(has_room, left):
+            raise DeadlineExceeded("the deadline was over before the change was sent, behind "
+                                   f"{len(self._pending)} others")
+        self.check_broken()
+
+    # What follows runs on the session's thread, but for the first attempt of a change.
+
+    def _send(self, change: Change) -> None:
+        with self._condition:
+            acknowledged = self._acknowledged()
+        call, seconds = change.attempt(self._opened, self._epoch, acknowledged)
+        try:
+            rpc = self._client.start(call, seconds)
+        except Cancelled as closed:
+            self.stop(closed)
+        else:
+            rpc.add_done_callback(lambda rpc: self.thread.later(
+                0, functools.partial(self._on_done, change, rpc)))
+
+    def _on_done(self, change: Change, rpc: Any) -> None:
+        if self._broken is not None:
+            return
+        if rpc.code() == grpc.StatusCode.OK:
+            self._client.outages.end(self._opened.target)
+            return self._commit(change, rpc.result())
+        error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
+        error.request_id, error.attempts = change.call.request_id, change.attempts
+        number = number_of(rpc)
+        if isinstance(error, (SessionTakenOver, SessionExpired)):
+            self.stop(error)
+        elif isinstance(error, ReplyLost):
+            change.fail(error)
+            self._commit(change, None)
+        elif error.reason == "EPOCH_ENDED":
+            self._end_epoch(change, None)
+        elif error.reason == "OUT_OF_ORDER":
+            self._on_out_of_order(change, error, number)
+        elif number is not None and error.code not in _GONE:
+            self._end_epoch(change, error)
+        elif error.code in _UNKNOWN or error.pushback_seconds is not None:
+            self._repeat(change, error)
+        else:
+            self._give_up(change, error)
+
+    def _on_out_of_order(self, change: Change, error: ConvgradError,
+                         number: int | None) -> None:
+        if change.is_void and number is not None and number >= change.sequence:
+            # The change was committed before its caller gave it up.
+            self._commit(change, None)
+        elif change.is_void or error.code == grpc.StatusCode.ABORTED:
+            self._repeat(change, error)
+        else:
+            self.stop(error)
+
+    def _repeat(self, change: Change, error: ConvgradError) -> None:
+        """Sends the same again, unless the caller doesn't wait any more."""
+        delay = max(self._client.retry.backoff(change.attempts),
+                    error.pushback_seconds or 0)
+        if change.is_void:
+            if time.monotonic() - change.void_since > self._opened.answer.lease_seconds:
+                return self.stop(SessionExpired(
+                    "the server couldn't be reached for as long as the session's lease"))
+        elif change.is_late_in(delay):
+            late = DeadlineExceeded("the deadline was over before it was known what "
+                                    f"became of the change: {error}")
+            late.attempts = change.attempts
+            return self._give_up(change, late)
+        elif change.attempts >= self._client.retry.max_attempts:
+            return self._give_up(change, error)
+        self._note_repeat(change, error, delay)
+        self.thread.later(delay, functools.partial(self._send, change))
+
+    def _give_up(self, change: Change, error: ConvgradError) -> None:
+        """Tells the caller, and sees to it that the server and what waits behind know."""
+        if change.is_void:
+            return self.stop(error)
+        error = unreachable(error, self._opened.target, has_answered=True)
+
+        def give_up() -> None:
+            change.give_up(error)
+            self._send(change)
+
+        self._when_named(error, give_up)
+
+    def _when_named(self, error: ConvgradError | None, then: Callable[[], None]) -> None:
+        when_named(self._client, self._opened.target, self.thread, error, then)
+
+    def _note_repeat(self, change: Change, error: ConvgradError, delay: float) -> None:
+        self._client.note_repeat(f"change {change.sequence} of a session", self._opened.target,
+                                 error, change.attempts, delay, change.deadline)
+
+    def _commit(self, change: Change, response: Response | None) -> None:
+        with self._condition:
+            if self._pending.pop(change.sequence, None) is None:  # stopped meanwhile
+                return
+            self._condition.notify_all()
+        if response is not None:
+            change.succeed(response)
+        self._recover_if_settled()
+
+    def _end_epoch(self, change: Change, error: ConvgradError | None) -> None:
+        with self._condition:
+            change.is_over, change.error = True, error
+            self._has_ended = True
+        self._recover_if_settled()
+
+    def _recover_if_settled(self) -> None:
+        """Goes on in the next epoch once it is known what became of all of the last one."""
+        with self._condition:
+            changes = [self._pending[i] for i in sorted(self._pending)]
+            if not self._has_ended or not all(change.is_over for change in changes):
+                return
+            self._epoch += 1
+            first = changes[0]
+        delay = self._delay_after(first)
+        if delay is None:
+            self._when_named(first.error, functools.partial(self._fail, changes))
+            return
+        for change in changes:
+            change.begin_again()
+            self.thread.later(delay, functools.partial(self._send, change))
+        with self._condition:
+            self._has_ended = False
+            self._condition.notify_all()
+
+    def _delay_after(self, change: Change) -> float | None:
+        """Returns when the change that ended its epoch may go again, None if it may not."""
+        if change.is_void:
+            return None
+        if change.error is None:  # the server's reason was lost on the way
+            delay: float | None = self._client.retry.backoff(change.attempts)
+        else:
+            other = change.instead(change.error) if change.instead else None
+            if other is not None:
+                change.call, change.instead = other, None
+                return 0.0
+            delay = self._client.retry.delay(change.error, change.attempts)
+        if delay is None or change.is_late_in(delay):
+            return None
+        if change.error is not None:
+            self._note_repeat(change, change.error, delay)
+        return delay
+
+    def _fail(self, changes: list[Change]) -> None:
+        """Tells the callers that the first of the changes failed, and the others with it."""
+        first = changes[0]
+        with self._condition:
+            self._pending.clear()
+            self._next = first.sequence
+            self._has_ended = False
+            self._failures += 1
+            lost = [read for read in self._reads if read.after >= first.sequence]
+            self._condition.notify_all()
+        for read in lost:
+            read.lose()
+        first.fail(first.error or DeadlineExceeded(
+            "the deadline was over before the change was repeated"))
+        why = first.future.exception()
+        for change in changes[1:]:
+            change.fail(EpochEnded(f"change {change.sequence} came behind change "
+                                   f"{first.sequence}, which failed: {why}"))

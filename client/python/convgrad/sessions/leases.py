@@ -1,0 +1,145 @@
+"""How a session begins, stays and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from convgrad.caller import Caller
+from convgrad.errors import Cancelled, ConvgradError, SessionExpired, from_rpc
+from convgrad.options import Options
+from convgrad.requests import Call
+from convgrad.sessions.attempts import Opened
+from convgrad.sessions.changes import Changes
+from convgrad.v1 import session_pb2
+
+_SERVICE = "ConvGradSessions/"
+_RENEWALS_PER_LEASE = 3
+# What lies between client and server forgets connections that are silent for minutes. A
+# call goes all the way, where a ping would end at a proxy.
+_LONGEST_SILENCE_SECONDS = 30.0
+_CLOSE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """A session that a server has, as Client.sessions() lists it."""
+
+    handle: str
+    """Stands for it in Client.close_session(), and is no right to use it."""
+    name: str
+    client: str
+    """Whose it is."""
+    number: int
+    """Of changes that it has committed."""
+    tensors: int
+    kept_bytes: int
+    """As quotas count them, beside `reply_bytes`."""
+    reply_bytes: int
+    quota_bytes: int
+    lease_seconds: float
+    remaining_seconds: float
+    """Until it ends, if nobody calls; 0 while a call uses it."""
+    target: str
+    """The server that has it."""
+
+
+def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
+    """Returns a call of the service that opens and ends sessions."""
+    return Call(_SERVICE + method, request.SerializeToString(),
+                session_pb2.SessionResponse.FromString, **settings)
+
+
+def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: int,
+                 readers: Sequence[str]) -> Opened:
+    """Opens a session on whichever server the client comes to."""
+    request = session_pb2.OpenSessionRequest(
+        open_id=os.urandom(16), name=name, lease_seconds=lease_seconds,
+        quota_bytes=quota_bytes, readers=readers)
+    return Opened(*client.run_somewhere(call_of("OpenSession", request)))
+
+
+def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
+    """Resumes a session on whichever of the client's servers has it."""
+    request = session_pb2.ResumeSessionRequest(session_id=session_id, name=name)
+    unknown: SessionExpired | None = None
+    for target in client.targets:
+        try:
+            return Opened(*client.run_somewhere(
+                call_of("ResumeSession", request, target=target)))
+        except SessionExpired as error:
+            unknown = error
+    assert unknown is not None
+    raise unknown
+
+
+def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
+    """Has the session's thread renew it until that stops."""
+    request = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
+    call = call_of("RenewSession", request, target=opened.target)
+    seconds = min(opened.answer.lease_seconds / _RENEWALS_PER_LEASE, _LONGEST_SILENCE_SECONDS)
+
+    def renew() -> None:
+        with contextlib.suppress(Cancelled):
+            client.start(call, seconds).add_done_callback(
+                lambda rpc: changes.thread.later(0, lambda: done(rpc)))
+
+    def done(rpc: Any) -> None:
+        error = None if rpc.code() == grpc.StatusCode.OK else from_rpc(
+            rpc.code(), rpc.details(), rpc.trailing_metadata())
+        if isinstance(error, SessionExpired):
+            changes.stop(error)
+        else:
+            changes.thread.later(seconds, renew)
+
+    changes.thread.later(seconds, renew)
+
+
+def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
+    """Asks each of the client's servers."""
+    message = session_pb2.ListSessionsRequest(everybody=everybody).SerializeToString()
+    found = []
+    for target in client.targets:
+        listed = client.run(Call(_SERVICE + "ListSessions", message,
+                                 session_pb2.ListSessionsResponse.FromString, target=target))
+        found += [OpenSession(
+            one.handle, one.name, one.client, one.number, one.tensors, one.kept_bytes,
+            one.reply_bytes, one.quota_bytes, one.lease_seconds, one.remaining_seconds,
+            target) for one in listed.sessions]
+    return found
+
+
+def close_listed(client: Caller, handle: str) -> None:
+    """Closes the session on whichever of the client's servers has it."""
+    request = session_pb2.CloseSessionRequest(handle=handle)
+    unknown: SessionExpired | None = None
+    for target in client.targets:
+        try:
+            client.run(call_of("CloseSession", request, target=target))
+            return
+        except SessionExpired as error:
+            unknown = error
+    assert unknown is not None
+    raise unknown
+
+
+def close_session(client: Caller, opened: Opened, epoch: int) -> None:
+    """Closes the session, unless somebody else has resumed it meanwhile.
+
+    One that can't be reached ends with its lease.
+    """
+    if client.outages.is_away(opened.target):
+        return
+    request: Any = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
+    settings: dict[str, Any] = dict(
+        target=opened.target, options=Options(timeout=_CLOSE_SECONDS))
+    with contextlib.suppress(ConvgradError):
+        if client.run(call_of("RenewSession", request, **settings)).epoch <= epoch:
+            request = session_pb2.CloseSessionRequest(
+                session_id=opened.answer.session_id)
+            client.run(call_of("CloseSession", request, **settings))

@@ -1,0 +1,51 @@
+"""One read of a session: behind the changes that it is to see, again if they aren't there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TypeVar
+
+import grpc
+
+from convgrad.caller import Caller
+from convgrad.errors import ConvgradError, EpochEnded, SessionExpired
+from convgrad.requests import Call
+from convgrad.sessions.attempts import Opened, Read
+from convgrad.sessions.changes import Changes
+
+R = TypeVar("R")
+
+
+def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
+             read: Read) -> R:
+    """Sends the call and waits for it; `read` is what changes.begin_read() gave.
+
+    Errors: EpochEnded if a change has failed that the call was to see.
+    """
+    metadata: tuple[tuple[str, str | bytes], ...] = (
+        ("convgrad-session-bin", opened.answer.session_id),
+        ("convgrad-session-after", str(read.after)))
+    call = replace(call, target=opened.target, metadata=metadata,
+                   on_start=read.begin if read.after > changes.number else None)
+    deadline = client.deadline_of(call)
+    try:
+        while True:
+            try:
+                result = client.run(call)
+                break
+            except ConvgradError as error:
+                is_early = error.code == grpc.StatusCode.ABORTED and (
+                    deadline is None or time.monotonic() < deadline)
+                if isinstance(error, SessionExpired):
+                    changes.stop(error)
+                    changes.check_broken()
+                if not read.is_lost and not is_early:
+                    raise
+            if read.is_lost:
+                break
+    finally:
+        changes.end_read(read)
+    if read.is_lost:
+        raise EpochEnded("a change failed that this call was to see")
+    return result

@@ -1,0 +1,321 @@
+"""Sessions: tensors that stay on the server, each change of them exactly once."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+
+from convgrad import layouts, networks, operations
+from convgrad.caller import Caller
+from convgrad.errors import Cancelled, NotFound, invalid, message_of, short_traceback
+from convgrad.kept import Kept, listed_tensors
+from convgrad.layouts import Descriptor
+from convgrad.options import timeout_of
+from convgrad.problem import OPERANDS
+from convgrad.requests import MAX_PAYLOAD_BYTES, Call
+from convgrad.sessions.attempts import Instead, Opened, Read
+from convgrad.sessions.changes import Changes
+from convgrad.sessions.known_tensors import KnownTensors
+from convgrad.sessions.leases import close_session, renew_regularly
+from convgrad.sessions.reads import run_read
+from convgrad.sessions.transfers import PutRequest, all_bytes, get_call, put_of, sent
+from convgrad.v1 import session_pb2
+from convgrad.wire import joined
+
+R = TypeVar("R")
+Prepared = tuple[Call[R], "Instead | None"]
+
+_SERVICE = "ConvGradSessions/"
+# What every server's messages hold: not asked for.
+_UNASKED_BYTES = 64 << 10
+
+
+def _method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
+    """Makes a method of what prepares its call, and what to send instead if that fails."""
+
+    @short_traceback
+    @functools.wraps(prepare)
+    def method(self: Session, /, *args: Any, **kwargs: Any) -> R:
+        self.check_process()
+        call, instead = prepare(self, *args, **kwargs)
+        if _is_change(call):
+            return self._change(self._client.placed(call), instead)
+        return self._read(call, self._changes.begin_read())
+
+    method.prepare = prepare  # type: ignore[attr-defined]
+    return method
+
+
+def _operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
+    """Makes a method of an operation, which takes names of kept tensors for arrays."""
+
+    @functools.wraps(prepare)
+    def named(self: Session, /, *args: Any, **kwargs: Any) -> Prepared[R]:
+        operands = {name: self._operand(kwargs.pop(name))
+                    for name in OPERANDS if name in kwargs}
+        call = prepare(*map(self._operand, args), **operands, **kwargs)
+        self._known.remember({kept: call.results[result]
+                        for result, kept in call.kept_results.items()})
+        return call, None
+
+    return _method(named)
+
+
+def _plain(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
+    """Makes a method of a call that needs no more than what it is given."""
+
+    @functools.wraps(prepare)
+    def alone(self: Session, /, *args: Any, **kwargs: Any) -> Prepared[R]:
+        return prepare(*args, **kwargs), None
+
+    return _method(alone)
+
+
+class Session:
+    """Tensors and programs on the server, by name. Client.session() opens one. Thread-safe.
+
+        with client.session() as session:
+            session.put("w", w, layout="OIX")
+            y = session.conv_forward(x, "w", padding=1).output
+            session.conv_backward(dy, x, "w", padding=1, add={"grad_weight": "gw"})
+            gw = session.get("gw")
+
+    Calls see what was submitted before them, from whichever thread. What changes the
+    session does so exactly once: the client repeats a change whose answer it didn't get.
+    Each method may raise SessionExpired and SessionTakenOver; the session is of no use
+    then. EpochEnded says that a change submitted before has failed.
+    """
+
+    conv_forward = _operation(operations.conv_forward)
+    conv_backward = _operation(operations.conv_backward)
+    conv_transpose_forward = _operation(operations.conv_transpose_forward)
+    conv_transpose_backward = _operation(operations.conv_transpose_backward)
+    linear_forward = _operation(operations.linear_forward)
+    linear_backward = _operation(operations.linear_backward)
+
+    load_program = _plain(networks.load_program)
+    drop_programs = _plain(networks.drop_programs)
+    run = _plain(networks.run)
+    backward = _plain(networks.backward)
+    update = _plain(networks.update)
+
+    def __init__(self, client: Caller, opened: Opened, keep_open: bool) -> None:
+        self._client = client
+        self._opened = opened
+        self._keep_open = keep_open
+        self._changes = Changes(client, opened)
+        self._known = KnownTensors(self._changes)
+        self._max_message_bytes: int | None = None
+        renew_regularly(client, opened, self._changes)
+        # Who forgets to close it has it expire.
+        self._stop = weakref.finalize(self, self._changes.stop,
+                                      Cancelled("the session is closed"))
+
+    @property
+    def client(self) -> Caller:
+        """The client that has opened it."""
+        return self._client
+
+    @property
+    def id(self) -> bytes:
+        """A secret: who has it may use the session."""
+        return self._opened.answer.session_id
+
+    @property
+    def number(self) -> int:
+        """Of the last change of which it is known, with all before it, that it took effect."""
+        return self._changes.number
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is closed, expired or taken over."""
+        return self._changes.is_stopped
+
+    @property
+    def failures(self) -> int:
+        """How often a change has failed, with those behind it."""
+        return self._changes.failures
+
+    @property
+    def quota_bytes(self) -> int:
+        """What the session may keep."""
+        return self._opened.answer.quota_bytes
+
+    def submit(self, method: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
+        """Starts one of the session's methods, and returns before it is done.
+
+            futures = [session.submit(session.put, name, array) for name, array in ...]
+
+        What changes the session does so in the order of these calls. Waits only while 64
+        changes are under way. A future's callbacks mustn't wait for the session.
+        """
+        prepare = getattr(method, "prepare", None)
+        if prepare is None or getattr(method, "__self__", None) is not self:
+            raise invalid("INVALID_ENUM", "method", method, "a method of this session")
+        self.check_process()
+        call, instead = prepare(self, *args, **kwargs)
+        call = _with_own_bytes(call)
+        if _is_change(call):
+            return self._changes.submit(call, instead)
+        return self._client.submit(self._read, call, self._changes.begin_read())
+
+    @_method
+    def put(self, name: str | Mapping[str, npt.ArrayLike],
+            array: npt.ArrayLike | None = None, *, layout: str = "NCX",
+            layouts: Mapping[str, str] | None = None, dedupe: bool = False,
+            timeout: float | None = None) -> Prepared[None]:
+        """Keeps an array under a name, or a mapping of them: all or none.
+
+        A weight's `layout` is OIX, OXI or XIO; `layouts` has those of single names. With
+        `dedupe` the server is asked first which of the bytes it has, in any session of
+        this client, and those aren't sent. What one message can't hold goes as a stream.
+        Errors: ResourceExhausted if the session's quota or the server's memory is full.
+        """
+        arrays = name if isinstance(name, Mapping) else {name: array}
+        if any(value is None for value in arrays.values()):
+            raise invalid("MISSING", "array", "nothing", "one beside the name")
+        puts = [put_of(key, value, (layouts or {}).get(key, layout))  # type: ignore[arg-type]
+                for key, value in arrays.items()]
+        self._known.remember({put.name: put.descriptor for put in puts})
+        call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
+                                options=timeout_of(timeout), is_change=True)
+        limit = self._message_limit(sum(put.payload.nbytes for put in puts))
+        if not dedupe:
+            return sent(call, PutRequest(puts, {}), limit), None
+        digests = {put.name: put.digest() for put in puts}
+        known = self._have(digests.values())
+        return (sent(call, PutRequest(puts, digests, known), limit),
+                lambda error: all_bytes(error, call, PutRequest(puts, digests), limit))
+
+    @_method
+    def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
+            layout: str | None = None, first_item: int = 0, items: int = 0,
+            timeout: float | None = None) -> Prepared[Any]:
+        """Returns a kept tensor; default: in the dtype and layout that it is kept in.
+
+        Of several names a dict of arrays, all of them as one change has left them.
+        `items` of the batch, from `first_item` on, where not all are wanted; 0: the rest.
+        """
+        request = session_pb2.GetTensorsRequest()
+        for one in (name,) if isinstance(name, str) else name:
+            wanted = request.tensors.add(name=one, first_item=first_item, items=items)
+            if dtype is not None:
+                wanted.dtype = layouts.wire_dtype(
+                    layouts.name_of_dtype(dtype, "dtype", layouts.KEPT_DTYPES))
+            if layout is not None:
+                wanted.layout = layouts.wire_layout(layouts.layout_named(layout), "layout")
+        return get_call(_SERVICE + "GetTensors", request, timeout_of(timeout),
+                        lambda arrays: arrays[name] if isinstance(name, str) else arrays), None
+
+    @_method
+    def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
+        """Gives the names and their memory back, all or none. Without names: everything."""
+        request = session_pb2.DropTensorsRequest(names=names, all=not names)
+        self._known.forget(names)
+        return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
+                    options=timeout_of(timeout), is_change=True), None
+
+    @_method
+    def tensors(self, *, timeout: float | None = None) -> Prepared[dict[str, Kept]]:
+        """Returns what the session keeps, by name."""
+        return Call(_SERVICE + "ListTensors", b"", listed_tensors,
+                    options=timeout_of(timeout)), None
+
+    @property
+    def is_at_home(self) -> bool:
+        """Whether this process may use the session: none that forked off since may."""
+        return self._client.is_at_home
+
+    def check_process(self) -> None:
+        """Raises FailedPrecondition where not."""
+        self._client.check_process()
+
+    def close(self) -> None:
+        """Drops everything, once it is known what became of each change under way.
+
+        So it does with `keep_open`, too. Does nothing in a process that was forked since:
+        the session is its parent's.
+        """
+        self._close(keep_open=False)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self._close(self._keep_open, awaits_changes=kind is None)
+
+    def _close(self, keep_open: bool, awaits_changes: bool = True) -> None:
+        if not self._stop.alive or not self.is_at_home:
+            return
+        if awaits_changes:
+            self._changes.flush()
+        is_lost = self._changes.is_stopped
+        self._stop()
+        if not is_lost and not keep_open:
+            close_session(self._client, self._opened, self._changes.epoch)
+
+    def _change(self, call: Call[R], instead: Instead | None) -> R:
+        """Sends a change, and waits until it is known what became of it."""
+        try:
+            result: R = self._changes.submit(call, instead).result()
+        except BaseException:
+            if call.loan is not None:  # an attempt may still be at work there
+                call.loan.give_up()
+            raise
+        return result
+
+    def _read(self, call: Call[R], read: Read) -> R:
+        return run_read(self._client, self._opened, self._changes, call, read)
+
+    def _have(self, digests: Iterable[bytes]) -> frozenset[bytes]:
+        """Returns those whose bytes the server has."""
+        asked = list(dict.fromkeys(digests))
+        request = session_pb2.HaveTensorsRequest(digests=asked)
+        answer = self._client.run(Call(
+            _SERVICE + "HaveTensors", request.SerializeToString(),
+            session_pb2.HaveTensorsResponse.FromString, target=self._opened.target))
+        return frozenset(digest for digest, have in zip(asked, answer.have) if have)
+
+    def _message_limit(self, size: int) -> int:
+        """Returns how many bytes a request of `size` may have as one message."""
+        if size <= _UNASKED_BYTES:
+            return _UNASKED_BYTES + size
+        if self._max_message_bytes is None:
+            answer = self._client.run(replace(operations.capabilities(),
+                                              target=self._opened.target))
+            self._max_message_bytes = answer.limits.max_message_bytes
+        return min(self._max_message_bytes, MAX_PAYLOAD_BYTES)
+
+    def _operand(self, tensor: Any) -> Any:
+        return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor
+
+    def _descriptor(self, name: str) -> Descriptor:
+        known = self._known.find(name)
+        if known is not None:
+            return known
+        listed = self.tensors()
+        if name not in listed:
+            raise NotFound(message_of("operation.operands", f"'{name}', which the session "
+                                      "doesn't keep", "the name of a kept tensor"))
+        self._known.remember({name: listed[name].descriptor})
+        return listed[name].descriptor
+
+
+def _with_own_bytes(call: Call[R]) -> Call[R]:
+    """Returns the call with copies of its arrays, which are the caller's again."""
+    if call.frames is not None:
+        frames = list(call.frames())
+        return replace(call, frames=lambda: iter(frames), place=None)
+    if call.message is not None:
+        return replace(call, message=joined(call.message), place=None)
+    return call
+
+
+def _is_change(call: Call[Any]) -> bool:
+    return call.is_change or bool(call.kept_results)

@@ -1,0 +1,1 @@
+"""Single layers, each of whose calls a server computes."""

@@ -1,0 +1,93 @@
+"""How torch.func.vmap maps the operators: each becomes one call, or two.
+
+Where only activations are mapped they are more of the batch. Where weights are, each of
+the mapped ones has channel groups of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from convgrad.torch.layers.layer import Layer
+
+Tensor = torch.Tensor
+Dim = int | None
+
+
+def map_convolution(convolution: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Returns the rule, which calls what it is given."""
+
+    def rule(info: Any, dims: tuple[Dim, ...], input: Tensor, weight: Tensor,
+             bias: Tensor | None, dtype: torch.dtype, *settings: Any) -> tuple[Tensor, Dim]:
+        size = info.batch_size
+        if dims[1] is None and dims[2] is None:
+            output = convolution(_into_batch(input, dims[0], size), weight, bias, dtype,
+                                 *settings)
+            return _split(output, 0, size), 0
+        output = convolution(
+            _into_channels(input, dims[0], size), _into_first(weight, dims[1], size),
+            None if bias is None else _into_first(bias, dims[2], size), dtype,
+            *_grouped(settings, size))
+        return _split(output, 1, size), 1
+
+    return rule
+
+
+def map_backward(convolution_backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Likewise. What needs no mapped weight is taken as more of the batch."""
+
+    def rule(info: Any, dims: tuple[Dim, ...], grad_output: Tensor, input: Tensor,
+             weight: Tensor, dtype: torch.dtype, wants_input: bool, wants_weight: bool,
+             wants_bias: bool, *settings: Any) -> tuple[tuple[Tensor, ...], tuple[Dim, ...]]:
+        size = info.batch_size
+        found = [input.new_empty(0)] * 3
+        found_dims: list[Dim] = [None] * 3
+        in_batch = wants_input and dims[2] is None
+        if in_batch:
+            gradient, _, _ = convolution_backward(
+                _into_batch(grad_output, dims[0], size), _into_batch(input, dims[1], size),
+                weight, dtype, True, False, False, *settings)
+            found[0], found_dims[0] = _split(gradient, 0, size), 0
+        wanted = (wants_input and not in_batch, wants_weight, wants_bias)
+        if any(wanted):
+            gradients = convolution_backward(
+                _into_channels(grad_output, dims[0], size),
+                _into_channels(input, dims[1], size), _into_first(weight, dims[2], size),
+                dtype, *wanted, *_grouped(settings, size))
+            for i, axis in enumerate((1, 0, 0)):
+                if wanted[i]:
+                    found[i], found_dims[i] = _split(gradients[i], axis, size), axis
+        return tuple(found), tuple(found_dims)
+
+    return rule
+
+
+def _grouped(settings: tuple[Any, ...], size: int) -> Layer:
+    layer = Layer(*settings)
+    return layer._replace(groups=layer.groups * size)
+
+
+def _first(tensor: Tensor, dim: Dim, size: int) -> Tensor:
+    """Returns the tensor with the mapped axis, made where it has none, in front."""
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+def _into_batch(tensor: Tensor, dim: Dim, size: int) -> Tensor:
+    return _first(tensor, dim, size).flatten(0, 1)
+
+
+def _into_channels(tensor: Tensor, dim: Dim, size: int) -> Tensor:
+    return _first(tensor, dim, size).movedim(0, 1).flatten(1, 2)
+
+
+def _into_first(tensor: Tensor, dim: Dim, size: int) -> Tensor:
+    return _first(tensor, dim, size).flatten(0, 1)
+
+
+def _split(tensor: Tensor, axis: int, size: int) -> Tensor:
+    """Returns the tensor with the mapped axis made of the outer part of another."""
+    shape = tensor.shape
+    return tensor.reshape(*shape[:axis], size, shape[axis] // size, *shape[axis + 1:])

@@ -1,0 +1,136 @@
+"""What PyTorch's operators compute: by a server, or as shapes alone.
+
+Each takes tensors as they are and `dtype`, what they are computed in. So each gradient
+is rounded once, to the dtype of its own tensor: float32 master weights under autocast
+get float32 gradients. `settings` are a Layer's fields, its pads worked out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from convgrad.torch.layers import staging
+from convgrad.torch.layers.layer import Layer, client_of
+from convgrad.torch.tensors import DTYPES, is_channels_last, to_array, to_tensor
+
+Tensor = torch.Tensor
+
+_LOCAL: dict[tuple[int, bool], Any] = {
+    (1, False): F.conv1d, (2, False): F.conv2d, (3, False): F.conv3d,
+    (1, True): F.conv_transpose1d, (2, True): F.conv_transpose2d,
+    (3, True): F.conv_transpose3d,
+}
+
+
+def run_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype,
+                *settings: Any) -> Tensor:
+    """Returns the output, in `dtype`, channels last where the input is."""
+    layer = Layer(*settings)
+    last = is_channels_last(input)
+    bias = None if bias is None else bias.to(dtype)
+    if layer.forward == "local":
+        input, weight = input.to(dtype), weight.to(dtype)
+        form = torch.contiguous_format
+        if last:
+            form = torch.channels_last if layer.rank == 2 else torch.channels_last_3d
+        return _run_locally(layer, input, weight, bias).contiguous(memory_format=form)
+    found = _method(layer, "forward")(
+        to_array(input.to(dtype)), to_array(weight.to(dtype)),
+        None if bias is None else to_array(bias),
+        layouts={"output": "NXC" if last else "NCX"}, **_window(layer))
+    return _logical(to_tensor(found.output, input), last)
+
+
+def run_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torch.dtype,
+                 wants_input: bool, wants_weight: bool, wants_bias: bool,
+                 *settings: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the gradients of input, weight and bias, without elements where not wanted.
+
+    Those of input and weight have their tensor's dtype if that is `dtype`, otherwise
+    float32, as the bias's has always. Only what they need is sent.
+    """
+    layer = Layer(*settings)
+    last = is_channels_last(input)
+    wanted = {"grad_input": wants_input, "grad_weight": wants_weight, "grad_bias": wants_bias}
+    dtypes = {"grad_input": _gradient_dtype(input, dtype),
+              "grad_weight": _gradient_dtype(weight, dtype), "grad_bias": torch.float32}
+    names = [name for name in wanted if wanted[name]]
+    found = _method(layer, "backward")(
+        to_array(grad_output.to(dtype)), to_array(input.to(dtype)),
+        to_array(weight.to(dtype)), gradients=names,
+        dtypes={name: DTYPES[dtypes[name]] for name in names},
+        layouts={"grad_input": "NXC" if last else "NCX"}, **_window(layer))
+    grad_input, grad_weight, grad_bias = (
+        input.new_empty(0) if array is None else to_tensor(array, input)
+        for array in found[:3])
+    return _logical(grad_input, last and wants_input), grad_weight, grad_bias
+
+
+def fake_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype,
+                 *settings: Any) -> Tensor:
+    shape = Layer(*settings).output_shape(input.shape, weight.shape)
+    return _empty(input, shape, dtype)
+
+
+def fake_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torch.dtype,
+                  wants_input: bool, wants_weight: bool, wants_bias: bool,
+                  *settings: Any) -> tuple[Tensor, Tensor, Tensor]:
+    nothing = input.new_empty(0)
+    channels = Layer(*settings).out_channels(weight.shape)
+    return (
+        _empty(input, input.shape, _gradient_dtype(input, dtype)) if wants_input else nothing,
+        input.new_empty(weight.shape, dtype=_gradient_dtype(weight, dtype))
+        if wants_weight else nothing.clone(),
+        input.new_empty(channels, dtype=torch.float32) if wants_bias else nothing.clone())
+
+
+def _gradient_dtype(tensor: Tensor, computed: torch.dtype) -> torch.dtype:
+    # Autograd rounds what comes in f32 for a tensor of a third dtype.
+    return computed if tensor.dtype == computed else torch.float32
+
+
+def _empty(input: Tensor, shape: Any, dtype: torch.dtype) -> Tensor:
+    """Returns a tensor with the strides that a result in the order of `input` has."""
+    if not is_channels_last(input):
+        return input.new_empty(shape, dtype=dtype)
+    return _logical(input.new_empty([shape[0], *shape[2:], shape[1]], dtype=dtype), True)
+
+
+def _logical(tensor: Tensor, channels_last: bool) -> Tensor:
+    return tensor.movedim(-1, 1) if channels_last else tensor
+
+
+def _method(layer: Layer, direction: str) -> Any:
+    kind = ("conv_transpose" if layer.transposed else "conv" if layer.rank or layer.groups > 1
+            else "linear")
+    return staging.method_of(client_of(layer.client), f"{kind}_{direction}")
+
+
+def _window(layer: Layer) -> dict[str, Any]:
+    if layer.rank == 0:
+        return {} if layer.groups == 1 else {"groups": layer.groups}
+    window: dict[str, Any] = dict(stride=layer.stride, padding=layer.pads(),
+                                  dilation=layer.dilation, groups=layer.groups)
+    if layer.transposed:
+        window["output_padding"] = layer.output_padding
+    return window
+
+
+def _run_locally(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if layer.rank == 0 and layer.groups == 1:
+        return F.linear(input, weight, bias)
+    if layer.rank == 0:
+        return F.conv1d(input[..., None], weight[..., None], bias,
+                        groups=layer.groups)[..., 0]
+    begin, end = zip(*layer.pads())
+    window: dict[str, Any] = dict(stride=layer.stride, padding=begin,
+                                  dilation=layer.dilation, groups=layer.groups)
+    if begin != end:
+        window["padding"] = "same"  # nothing else is uneven
+    if layer.transposed:
+        window["output_padding"] = layer.output_padding
+    output: Tensor = _LOCAL[layer.rank, layer.transposed](input, weight, bias, **window)
+    return output

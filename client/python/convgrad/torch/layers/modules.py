@@ -1,0 +1,103 @@
+"""torch.nn's convolutions, with gradients from a server: same constructor, same
+state_dict, and the keywords `client` and `forward`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from convgrad.client import Client
+from convgrad.torch.layers.functional import apply
+from convgrad.torch.layers.layer import Layer, handle_of, make_layer
+
+Tensor = torch.Tensor
+
+# As in functional.py; torch.fx looks into each module's own names.
+torch.fx.wrap("apply")
+
+
+class _Remote:
+    """Where a module's work is done. `client` may be set later, too."""
+
+    client: Client | None = None
+    forward_on: str = "remote"
+
+    def __init__(self, *args: Any, client: Client | None = None, forward: str = "remote",
+                 **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if client is not None:
+            handle_of(client)  # checks it
+        self.client = client
+        self.forward_on = forward
+
+    def _layer(self, rank: int, **window: Any) -> Layer:
+        return make_layer(self.client, self.forward_on, rank, **window)
+
+
+class _Convolution(_Remote):
+    def forward(self: Any, input: Tensor) -> Tensor:
+        rank, padding = len(self.kernel_size), self.padding
+        if self.padding_mode != "zeros":
+            input = F.pad(input, self._reversed_padding_repeated_twice,
+                          mode=self.padding_mode)
+            padding = 0
+        layer = self._layer(rank, stride=self.stride, padding=padding,
+                            dilation=self.dilation, groups=self.groups)
+        return apply(layer, input, self.weight, self.bias)
+
+
+class _ConvTranspose(_Remote):
+    def forward(self: Any, input: Tensor,
+                output_size: Sequence[int] | None = None) -> Tensor:
+        rank = len(self.kernel_size)
+        output_padding = self.output_padding
+        if output_size is not None:
+            output_padding = self._padding_for(input.shape[-rank:], output_size[-rank:])
+        layer = self._layer(rank, stride=self.stride, padding=self.padding,
+                            dilation=self.dilation, groups=self.groups,
+                            output_padding=output_padding, transposed=True)
+        return apply(layer, input, self.weight, self.bias)
+
+    def _padding_for(self: Any, sizes: Sequence[int],
+                     output_size: Sequence[int]) -> tuple[int, ...]:
+        """Returns the output_padding that gives output_size; the server checks it."""
+        return tuple(
+            out - ((size - 1) * stride - 2 * pad + dilation * (kernel - 1) + 1)
+            for out, size, stride, pad, dilation, kernel in zip(
+                output_size, sizes, self.stride, self.padding, self.dilation,
+                self.kernel_size))
+
+
+class Conv1d(_Convolution, nn.Conv1d):
+    """As torch.nn.Conv1d."""
+
+
+class Conv2d(_Convolution, nn.Conv2d):
+    """As torch.nn.Conv2d."""
+
+
+class Conv3d(_Convolution, nn.Conv3d):
+    """As torch.nn.Conv3d."""
+
+
+class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
+    """As torch.nn.ConvTranspose1d."""
+
+
+class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
+    """As torch.nn.ConvTranspose2d."""
+
+
+class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
+    """As torch.nn.ConvTranspose3d."""
+
+
+class Linear(_Remote, nn.Linear):
+    """As torch.nn.Linear."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return apply(self._layer(0), input, self.weight, self.bias)

@@ -1,0 +1,1 @@
+"""Whole networks, which a server keeps and trains."""

@@ -1,0 +1,141 @@
+"""A network whose weights another process trains, here to predict with them."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from convgrad.attached import Attached, refuse
+from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, message_of
+from convgrad.torch.networks.importing import filled
+from convgrad.torch.networks.module import RemoteModule
+from convgrad.torch.networks.refusals import refuse as refuse_model
+from convgrad.torch.networks.run import arrays_of, compute_dtype_of, taken
+from convgrad.torch.networks.settings import Settings
+from convgrad.torch.networks.state import names_of_state
+from convgrad.torch.networks.tracing import bind, without_values
+from convgrad.torch.networks.variants import Variant, predicting
+from convgrad.torch.tensors import to_tensor
+
+
+def _refused(name: str) -> Callable[..., Any]:
+    def method(self: AttachedNetwork, /, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(name, "network")
+
+    method.__name__ = name
+    method.__doc__ = "Raises FailedPrecondition: it is for the process that trains."
+    return method
+
+
+class AttachedNetwork(RemoteModule):
+    """Predicts with the newest committed weights of a session that another process trains.
+
+    Called as the model is, in eval mode. Each call uses one consistent set of weights and
+    buffers: all of one committed change. No weights are sent or fetched. `state_dict()` fetches
+    such a set. What would train is refused. Thread-safe, but for changes of `model`.
+
+    The process that trains loads the program that calls run: RemoteNetwork.prepare().
+    """
+
+    forward_backward = _refused("forward_backward")
+    submit_forward_backward = _refused("submit_forward_backward")
+    train_step = _refused("train_step")
+    submit_train_step = _refused("submit_train_step")
+    gradients = _refused("gradients")
+    zero_grad = _refused("zero_grad")
+    clip_grad_norm_ = _refused("clip_grad_norm_")
+    load_state_dict = _refused("load_state_dict")
+    put = _refused("put")
+    prepare = _refused("prepare")
+    parameters = _refused("parameters")
+
+    def __init__(self, model: nn.Module, attached: Attached, dtype: torch.dtype) -> None:
+        """remote() makes them."""
+        super().__init__(without_values(model).eval().requires_grad_(False))
+        self.session = attached
+        self._dtype = dtype
+        self._settings = Settings(self.model)
+        self._is_other = False
+        self._variants: dict[Any, Variant] = {}
+        self._lock = threading.Lock()
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        inputs, constants = bind(self.model, args, kwargs)
+        for name, tensor in inputs.items():
+            if tensor.requires_grad and torch.is_grad_enabled():
+                raise FailedPrecondition(message_of(
+                    name, "an input that requires a gradient, for an attached network",
+                    "torch.no_grad(), or the network of the process that trains"))
+        variant = self._variant(tuple(inputs), constants)
+        used = {name: inputs[name] for name in variant.imported.inputs}
+        try:
+            run = self.session.run(variant.name, arrays_of(used),
+                                   compute_dtype=compute_dtype_of(inputs, self._dtype))
+        except NotFound as error:
+            if isinstance(error, SessionExpired) or error.field != "program":
+                raise
+            raise FailedPrecondition(message_of(
+                "network", "a session without the program of this model's eval mode",
+                "net.prepare(*inputs) of the same model in the process that trains")) from None
+        like = next(iter(used.values()), torch.empty(0))
+        return filled(variant.imported.outputs,
+                      [taken(run, name, like) for name in variant.outputs])
+
+    def named_parameters(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[str, Any]]:
+        refuse("named_parameters", "network")
+
+    @property
+    def _parameters(self) -> Any:
+        """A module around this one sees no parameters: it can train its own."""
+        return {}
+
+    @_parameters.setter
+    def _parameters(self, _none: Any) -> None:
+        """nn.Module's constructor sets it."""
+
+    def requires_grad_(self, requires_grad: bool = True) -> AttachedNetwork:
+        if requires_grad:
+            refuse("requires_grad_", "network")
+        return self
+
+    def train(self, mode: bool = True) -> AttachedNetwork:
+        if mode:
+            refuse("train", "network")
+        self.model.eval()
+        return self
+
+    def close(self) -> None:
+        """Ends the attachment, not the session."""
+        self.session.close()
+
+    def __enter__(self) -> AttachedNetwork:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _variant(self, inputs: tuple[str, ...], constants: Mapping[str, Any]) -> Variant:
+        """Returns the program for what the model is set to now."""
+        with self._lock:
+            self._is_other |= self._settings.look()
+            if self._is_other:
+                raise refuse_model("modules", "other modules or tensors than remote() got",
+                                   "convgrad.torch.remote(model, attached) of the new model")
+            if any(module.training for module in self.model.modules()):
+                refuse("train", "network")
+            key = (inputs, tuple(constants.items()), self._settings.key)
+            if key not in self._variants:
+                self._variants[key] = predicting(self.model, inputs, constants)
+            return self._variants[key]
+
+    def _fetched_state(self) -> OrderedDict[str, torch.Tensor]:
+        """Fetches parameters and buffers, all as one change has left them."""
+        own = names_of_state(self.model)
+        found = self.session.get(dict.fromkeys(own.values()))
+        return OrderedDict((name, to_tensor(found[kept], torch.empty(0)))
+                           for name, kept in own.items())

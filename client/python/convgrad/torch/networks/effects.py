@@ -1,0 +1,110 @@
+"""What a forward must not do while it is followed, since a program wouldn't do it again."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+import threading
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from torch import nn
+
+from convgrad.errors import Unimplemented
+from convgrad.torch.networks.refusals import named, refuse
+from convgrad.torch.networks.settings import Same, frozen
+
+# torch.fx replaces functions of torch's while it follows a forward; so does no_functions().
+_FOLLOWING = threading.RLock()
+
+
+@contextlib.contextmanager
+def unchanged(model: nn.Module) -> Iterator[None]:
+    """Raises Unimplemented where the block changes modules.
+
+    What a forward does in Python happens once, when it is followed, and not in each call.
+    """
+    before = _state_of(model)
+    yield
+    for (path, name), value in _state_of(model).items():
+        if before.get((path, name)) != value:
+            raise refuse(named(model.get_submodule(path), path),
+                         f"'{name}', which its forward changes",
+                         "a forward that changes running statistics of BatchNorm alone")
+
+
+@contextlib.contextmanager
+def no_functions() -> Iterator[None]:
+    """Raises Unimplemented where the block, which follows a forward, calls `apply` of a
+    torch.autograd.Function: its backward would be lost. One thread's at a time."""
+    with _FOLLOWING:
+        kind: Any = torch.autograd.Function
+        own = kind.__dict__.get("apply")
+
+        def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+            if any(isinstance(one, torch.fx.Proxy) for one in (*args, *kwargs.values())):
+                raise _function(cls.__qualname__)
+            plain = super(kind, cls).apply if own is None else own.__get__(None, cls)
+            return plain(*args, **kwargs)
+
+        kind.apply = classmethod(apply)
+        try:
+            yield
+        finally:
+            if own is None:
+                del kind.apply
+            else:
+                kind.apply = own
+
+
+def forwards_of_functions() -> dict[types.CodeType, str]:
+    """Returns the code of each torch.autograd.Function's forward, with the class' name."""
+    found: dict[types.CodeType, str] = {}
+    classes: list[Any] = [torch.autograd.Function]
+    while classes:
+        kind = classes.pop()
+        classes += kind.__subclasses__()
+        function: Any = getattr(kind.__dict__.get("forward"), "__func__", None)
+        if hasattr(function, "__code__"):
+            found[function.__code__] = kind.__qualname__
+    return found
+
+
+def check_callers(forwards: Mapping[types.CodeType, str], until: types.CodeType) -> None:
+    """Raises Unimplemented if one of the forwards calls, also by way of an `apply` that was
+    looked up before no_functions(). Frames from `until` on don't count."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code is not until:
+        if frame.f_code in forwards:
+            raise _function(forwards[frame.f_code])
+        frame = frame.f_back
+
+
+def _function(name: str) -> Unimplemented:
+    return refuse("forward", f"the autograd.Function {name}",
+                  "operators that programs have, whose gradients are torch's")
+
+
+def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
+    """Returns the modules' attributes, and versions of tensors, which a change in place
+    counts up."""
+    found = {}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name not in ("_parameters", "_buffers"):
+                found[path, name] = frozen(value)
+        for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+            if tensor is not None:
+                found[path, name] = Same(tensor), tensor._version
+    return found
+
+
+def chance() -> tuple[Any, ...]:
+    """Returns the state of the random generators that a forward may ask."""
+    numpy: Any = sys.modules.get("numpy.random")
+    return (random.getstate(), bytes(torch.get_rng_state().numpy()),
+            repr(numpy.get_state(legacy=False)) if numpy else None)

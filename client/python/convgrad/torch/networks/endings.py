@@ -1,0 +1,72 @@
+"""Closes sessions whose owner, a network, is gone."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+
+from convgrad.errors import ConvgradError
+from convgrad.sessions.events import EventThread
+from convgrad.sessions.session import Session
+
+# Where the interpreter ends it waits for so long, for all of them together.
+_EXIT_SECONDS = 5.0
+
+_numbers = itertools.count()
+_finalizers: dict[int, weakref.finalize[..., object]] = {}
+_under_way: dict[threading.Event, Sequence[Session]] = {}
+
+
+def end_with(owner: object, sessions: Sequence[Session], thread: EventThread) -> None:
+    """Has the thread close the sessions and end, once `owner` is collected or the
+    interpreter ends.
+
+    The thread that collects the owner may hold any lock, so it only tells `thread`.
+    `sessions` is read then. Requires: neither argument refers to the owner.
+    """
+    number = next(_numbers)
+    finalizer = weakref.finalize(owner, _begin, number, sessions, thread)
+    finalizer.atexit = False  # _end_all calls it, and then waits
+    _finalizers[number] = finalizer
+
+
+def _begin(number: int, sessions: Sequence[Session], thread: EventThread) -> None:
+    _finalizers.pop(number, None)
+    if not all(session.is_at_home for session in sessions):
+        return
+    over = threading.Event()
+
+    def end() -> None:
+        try:
+            for session in sessions:
+                with contextlib.suppress(ConvgradError):
+                    session.close()
+        finally:
+            thread.stop()
+            over.set()
+            _under_way.pop(over)
+
+    _under_way[over] = sessions
+    thread.later(0, end)
+
+
+def _end_all() -> None:
+    for finalizer in _finalizers.copy().values():
+        finalizer()
+    until = time.monotonic() + _EXIT_SECONDS
+    for over, sessions in _under_way.copy().items():
+        if not over.wait(max(until - time.monotonic(), 0)):
+            # A thread that is inside the native module then would end the process.
+            for session in sessions:
+                session.client.close()
+            over.wait(_EXIT_SECONDS)
+
+
+# Handlers that were registered later come first. weakref's stops sessions.
+weakref.finalize(end_with, int).atexit = False
+atexit.register(_end_all)

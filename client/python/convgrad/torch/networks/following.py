@@ -1,0 +1,68 @@
+"""Keeps the server's tensors those of a model whose modules change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from convgrad.torch.networks.refusals import refuse
+from convgrad.torch.networks.settings import Settings
+from convgrad.torch.networks.tracing import check_model, without_value
+
+
+class Following:
+    """Knows which of a model's tensors the session has. Owned by one thread.
+
+    A module or tensor that the model is given later, as a new head, is put into the session,
+    and only its shape stays here.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.settings = Settings(model)
+        self.parameters = dict(model.named_parameters())
+        """As of the last look, by name."""
+        self._model = model
+        self._on_server = _tensors_of(model)
+        self._is_behind = False
+
+    def follow(self, put: Callable[[dict[str, torch.Tensor]], None]) -> None:
+        """Takes note of what the model is now; has tensors put that it has got since.
+
+        Errors: Unimplemented naming the tensor or module that a server can't have.
+        """
+        self._is_behind |= self.settings.look()
+        if not self._is_behind:
+            return
+        check_model(self._model)
+        given = {}
+        for name, tensor in _tensors_of(self._model).items():
+            if not tensor.is_meta:
+                given[name] = tensor.detach()
+            elif self._on_server.get(name) is not tensor:
+                raise refuse(name, "a tensor without values, from another place or model",
+                             "tensors under the names that they had, or new ones with values")
+        put(given)
+        _drop_values(self._model)
+        self._on_server |= _tensors_of(self._model)
+        self.parameters = dict(self._model.named_parameters())
+        self.settings.look()
+        self._is_behind = False
+
+
+def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    return dict((*model.named_parameters(), *model.named_buffers()))
+
+
+def _drop_values(model: nn.Module) -> None:
+    """Leaves tensors' shapes in the model, tied ones tied."""
+    shapes: dict[int, Any] = {}
+    for module in model.modules():
+        for own in (module._parameters, module._buffers):
+            for name, tensor in own.items():
+                if tensor is not None and not tensor.is_meta:
+                    # The tensor, too, for its id to stay its own.
+                    _, own[name] = shapes.setdefault(
+                        id(tensor), (tensor, without_value(tensor)))

@@ -1,0 +1,273 @@
+"""A network on the server, and what trains it from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any, overload
+from weakref import WeakValueDictionary
+
+import torch
+from torch import nn
+
+from convgrad.attached import Attached
+from convgrad.client import Client
+from convgrad.errors import invalid, short_traceback, unimplemented
+from convgrad.local.server import default_client
+from convgrad.networks import Backward, Run, Update, gradient_name
+from convgrad.programs import Attribute
+from convgrad.sessions.session import Session
+from convgrad.torch.idle_threads import quieten_for
+from convgrad.torch.networks.attached import AttachedNetwork
+from convgrad.torch.networks.importing import TARGET, Loss, filled
+from convgrad.torch.networks.parameters import RemoteParameter
+from convgrad.torch.networks.pipeline import mapped
+from convgrad.torch.networks.run import DTYPES, Forward, arrays_of, compute_dtype_of
+from convgrad.torch.networks.state import RemoteState
+from convgrad.torch.networks.tracing import bind, check_model
+from convgrad.torch.networks.variants import Variant, Variants, predicting
+from convgrad.torch.optim import RemoteOptimizer
+
+_LOSSES = ("cross_entropy", "mse")
+
+_TORCH: Any = torch
+# From PyTorch 2.1 on.
+_is_compiling = _TORCH.compiler.is_compiling if hasattr(
+    getattr(torch, "compiler", None), "is_compiling") else bool
+
+Tensor = torch.Tensor
+
+
+@overload
+def remote(model: nn.Module, server: Attached, *, dtype: torch.dtype = torch.float32,
+           ) -> AttachedNetwork: ...
+
+
+@overload
+def remote(model: nn.Module, server: Client | Session | None = None, *,
+           dtype: torch.dtype = torch.float32, put: bool = True,
+           recompute: bool = False) -> RemoteNetwork: ...
+
+
+@short_traceback
+def remote(model: nn.Module, server: Client | Session | Attached | None = None, *,
+           dtype: torch.dtype = torch.float32, put: bool = True,
+           recompute: bool = False) -> RemoteNetwork | AttachedNetwork:
+    """Puts a model on the server, and returns what stands for it here.
+
+        net = convgrad.torch.remote(model, client)
+        optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for x, y in batches:
+            optimizer.zero_grad()
+            F.cross_entropy(net(x), y).backward()
+            optimizer.step()
+
+    `server` is a client, which opens a session for the network, or a session; without one it
+    is this process's own server on this machine, see convgrad.LocalServer. Parameters and
+    buffers are copied into it under their own names; `put=False` leaves those that it
+    has, as after resuming it; an optimizer with `resume=True` goes on likewise.
+    Later changes of `model` itself have no effect, and the network's next call warns of them;
+    `net.model` is the one that the network follows.
+    `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single
+    calls; parameters and their gradients stay float32.
+    `recompute=True` has backwards compute activations again that the server would keep: less
+    memory there, more time, the same bits.
+
+    With `client.attach(session_id)` for `server` the network predicts with the weights that
+    another process trains, see AttachedNetwork; nothing is put.
+
+    Errors: Unimplemented naming module and operator for what a server can't compute, some
+    of it when the network is first called; AlreadyExists if the session has such names.
+    """
+    check_model(model)
+    if dtype not in DTYPES:
+        raise invalid("DTYPE_MISMATCH", "dtype", dtype, "torch.float32 or torch.bfloat16")
+    if server is None:
+        server = default_client()
+    if isinstance(server, Attached):
+        quieten_for(server.client)
+        return AttachedNetwork(model, server, dtype)
+    is_own = not isinstance(server, Session)
+    session = server.session() if isinstance(server, Client) else server
+    quieten_for(session.client)
+    try:
+        network = RemoteNetwork(model, session, dtype, is_own, recompute)
+        if put:
+            network.put_new(model)
+    except BaseException:
+        if is_own:
+            session.close()
+        raise
+    return network
+
+
+class RemoteNetwork(RemoteState):
+    """A model whose parameters, activations and optimizer are on a server. One thread's.
+
+    Called as the model is. `model` is the model without its values. What is changed there
+    holds for the next call: modes, requires_grad, attributes, modules. A new module's tensors
+    are put on the server then, and only their shapes stay in the module. A backward whose
+    inputs need no gradient, and an update, are sent and not waited for; what becomes of them is
+    raised by a later call.
+    """
+
+    def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
+                 owns_session: bool, recompute: bool) -> None:
+        """remote() makes them."""
+        super().__init__(model, session, owns_session)
+        self.recompute = recompute
+        self._dtype = dtype
+        self._owns_session = owns_session
+        following = self._following
+        self._variants = Variants(self.model, following.settings, self.pipeline)
+        # Handles refer to the network, and nothing refers back.
+        self._handles: WeakValueDictionary[str, RemoteParameter] = WeakValueDictionary()
+
+    @short_traceback
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns what the model's forward would, as float32."""
+        if _is_compiling():
+            raise unimplemented("torch.compile", "a remote network in what is compiled",
+                                "calls of it outside: the server compiles networks itself")
+        return super().__call__(*args, **kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._original.look()
+        self._following.follow(self.replace)
+        inputs, constants = bind(self.model, args, kwargs)
+        variant = self._variants.find(inputs, constants)
+        outputs = Forward(self, variant, _used(inputs, variant),
+                          compute_dtype_of(inputs, self._dtype)).outputs()
+        return filled(variant.imported.outputs, outputs)
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Loads the program by which attached networks of the same model predict: that of its
+        eval mode, whatever the modes are now. Takes what forward takes; values don't matter.
+
+        The program stays in the session, also when another process resumes it.
+        """
+        self._following.follow(self.replace)
+        inputs, constants = bind(self.model, args, kwargs)
+        variant = predicting(self.model, inputs, constants)
+        self.pipeline.call(self.session.load_program, variant.name, variant.imported.program)
+
+    @short_traceback
+    def forward_backward(self, *args: Any, **kwargs: Any) -> float:
+        """Runs forward and backward with a loss on the server, and returns the loss.
+
+        Takes the model's inputs, then the target; `loss` is "cross_entropy" (default) or
+        "mse". Other keywords are its: `label_smoothing`, `ignore_index`, `reduction`, and
+        `denominator`, by which a mean divides where a batch is split over several calls.
+        """
+        return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))
+
+    @short_traceback
+    def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
+                                **attributes: Attribute) -> Future[float]:
+        """As forward_backward, and returns before it is done."""
+        return self._submit_loss_run(args, loss, attributes, None)
+
+    @short_traceback
+    def train_step(self, *args: Any, optimizer: RemoteOptimizer, **keywords: Any) -> float:
+        """Runs forward, backward and the optimizer's step in one call; returns the loss.
+
+        As forward_backward, optimizer.step() and zero_grad(), but either all of it takes
+        effect or nothing. Gradients that are there already count, too.
+        """
+        return self.pipeline.result(
+            self.submit_train_step(*args, optimizer=optimizer, **keywords))
+
+    @short_traceback
+    def submit_train_step(self, *args: Any, optimizer: RemoteOptimizer,
+                          loss: str = "cross_entropy",
+                          **attributes: Attribute) -> Future[float]:
+        """As train_step, and returns before it is done."""
+        update = optimizer.update(keep_gradients=False)
+        future = self._submit_loss_run(args, loss, attributes, update)
+        self._gradients.forget(update)
+        return future
+
+    def named_parameters(  # type: ignore[override]
+            self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, RemoteParameter]]:
+        """Yields a handle for each parameter."""
+        self._following.follow(self.replace)
+        for name, tensor in self._following.parameters.items():
+            handle = self._handles.get(name)
+            if handle is None or not handle.stands_for(tensor):
+                handle = self._handles[name] = RemoteParameter(self, name, tensor)
+            yield f"{prefix}.{name}" if prefix else name, handle
+
+    @short_traceback
+    def gradients(self) -> dict[str, Tensor]:
+        """Fetches the gradients that there are, by the parameter's name."""
+        self._following.follow(self.replace)
+        kept = self.pipeline.call(self.session.tensors)
+        names = [name for name in self._following.parameters if gradient_name(name) in kept]
+        found = self.fetch(map(gradient_name, names))
+        return {name: found[gradient_name(name)] for name in names}
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> None:
+        """Has the next step of an optimizer bring the norm of all gradients down to `max_norm`
+        first. It gives the norm: submit_step() of convgrad.torch.optim.
+
+        Errors: Unimplemented for another norm; InvalidArgument.
+        """
+        if norm_type != 2.0:
+            raise unimplemented("clip_grad_norm_.norm_type", norm_type, "2.0")
+        if not 0 < max_norm < float("inf"):
+            raise invalid("OUT_OF_RANGE", "max_norm", max_norm, "a number above 0")
+        self._gradients.clip_norm = float(max_norm)
+
+    def close(self) -> None:
+        """Ends the session if it is the network's own, once all changes are done."""
+        try:
+            self.wait()
+        finally:
+            if self._owns_session:
+                self.session.close()
+
+    def __enter__(self) -> RemoteNetwork:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            self.close()
+        elif self._owns_session:
+            self.session.close()
+
+    def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
+                         attributes: Mapping[str, Attribute],
+                         update: Update | None) -> Future[float]:
+        variant, arrays, dtype = self._loss_run(args, loss, attributes)
+        trainable = variant.imported.trainable
+        self._gradients.note(trainable)
+        self.draw_seed(variant)
+        future = self.pipeline.submit(
+            self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
+            backward=Backward(leave_parameters=not trainable), update=update,
+            recompute=self.recompute)
+        return mapped(future, _loss_of, variant.name_step)
+
+    def _loss_run(self, args: tuple[Any, ...], loss: str,
+                  attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:
+        """Returns the program with the loss, its inputs, and the compute dtype."""
+        if loss not in _LOSSES:
+            raise invalid("INVALID_ENUM", "loss", loss, " or ".join(_LOSSES))
+        *args_of_model, target = args
+        self._original.look()
+        self._following.follow(self.replace)
+        inputs, constants = bind(self.model, tuple(args_of_model), {})
+        variant = self._variants.find(
+            inputs, constants, Loss(loss, tuple(attributes.items())))
+        tensors = _used(inputs, variant) | {TARGET: target}
+        return variant, arrays_of(tensors), compute_dtype_of(inputs, self._dtype)
+
+
+def _loss_of(run: Run) -> float:
+    return float(run.values["loss"])
+
+
+def _used(inputs: Mapping[str, Tensor], variant: Variant) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in inputs.items()
+            if name in variant.imported.inputs}

@@ -1,0 +1,98 @@
+"""What stands for a parameter that is on the server."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from convgrad.errors import unimplemented
+from convgrad.torch.networks.state import RemoteState
+
+
+class RemoteParameter:
+    """A parameter's name and settings; no tensor. convgrad.torch.optim takes them."""
+
+    def __init__(self, network: RemoteState, name: str, tensor: torch.Tensor) -> None:
+        """`tensor` has its shape, and requires_grad as the next run is to see it."""
+        self.network = network
+        self.name = name
+        self._tensor = tensor
+
+    def stands_for(self, tensor: torch.Tensor) -> bool:
+        return self._tensor is tensor
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the network still has the parameter, and not another one in its place."""
+        return self.network.parameter(self.name) is self._tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        return self._tensor.shape
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._tensor.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        self._tensor.requires_grad = wanted
+
+    def requires_grad_(self, requires_grad: bool = True) -> RemoteParameter:
+        self.requires_grad = requires_grad
+        return self
+
+    def numel(self) -> int:
+        return self._tensor.numel()
+
+    @property
+    def grad(self) -> Any:
+        """Raises Unimplemented, as it is reached by torch.nn.utils.clip_grad_norm_ and
+        GradScaler, too."""
+        raise unimplemented(
+            f"parameters.{self.name}.grad", "a parameter that is on the server",
+            "net.gradients() for all gradients, net.clip_grad_norm_() to clip them")
+
+    def _refuse_arithmetic(self, *_operands: Any) -> NoReturn:
+        raise unimplemented(
+            f"parameters.{self.name}", "arithmetic with a parameter that is on the server",
+            "weight_decay of convgrad.torch.optim for an L2 term, param_groups for a schedule, "
+            "net.state_dict() for the values")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (),
+                           kwargs: Any = None) -> NoReturn:
+        """Refuses functions of torch's."""
+        handles: list[RemoteParameter] = []
+
+        def look(value: Any) -> None:
+            if isinstance(value, RemoteParameter):
+                handles.append(value)
+            elif isinstance(value, (list, tuple)):
+                for one in value:
+                    look(one)
+
+        look([*args, *(kwargs or {}).values()])
+        handles[0]._refuse_arithmetic()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__qualname__":
+            # As torch.optim calls an object that it can't take.
+            return (f"RemoteParameter '{self.name}', which is on the server: use "
+                    "convgrad.torch.optim")
+        raise AttributeError(
+            f"parameter '{self.name}' is on the server and has no '{name}' here; "
+            "net.state_dict() fetches its value, convgrad.torch.optim trains it")
+
+    def __repr__(self) -> str:
+        return (f"RemoteParameter({self.name!r}, {list(self.shape)}, "
+                f"requires_grad={self.requires_grad})")
+
+
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
+    setattr(RemoteParameter, f"__{_name}__", RemoteParameter._refuse_arithmetic)
+    setattr(RemoteParameter, f"__r{_name}__", RemoteParameter._refuse_arithmetic)
+for _name in ("neg", "pos", "abs", "float", "getitem", "setitem", "array", "lt", "le", "gt",
+              "ge"):
+    setattr(RemoteParameter, f"__{_name}__", RemoteParameter._refuse_arithmetic)

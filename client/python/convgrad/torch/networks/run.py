@@ -1,0 +1,143 @@
+"""One run of a remote network: torch's graph gets a node whose backward is the server's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from convgrad.errors import bad_reply, invalid, short_traceback, unimplemented
+from convgrad.networks import Run, gradient_name
+from convgrad.torch.layers.functional import autocast_dtype
+from convgrad.torch.networks.state import RemoteState
+from convgrad.torch.networks.variants import Variant
+from convgrad.torch.tensors import to_array, to_tensor
+
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+_TORCH: Any = torch
+Tensor = torch.Tensor
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A forward, ready to be sent."""
+
+    network: RemoteState
+    variant: Variant
+    inputs: dict[str, Tensor]
+    compute_dtype: str
+
+    def outputs(self) -> tuple[Tensor, ...]:
+        """Returns the program's outputs, differentiable where torch would have them so."""
+        trains = bool(self.variant.imported.trainable)
+        if not torch.is_grad_enabled() or all(self.are_constant()):
+            return self.run("")
+        # The node of a view tells in a backward whether parameters' gradients are wanted.
+        leaf = torch.empty(0, requires_grad=trains)
+        outputs: tuple[Tensor, ...] = _Differentiable.apply(
+            self, leaf.view_as(leaf), *self.inputs.values())
+        return outputs
+
+    def are_constant(self) -> list[bool]:
+        """Returns which outputs depend on nothing that takes a gradient."""
+        wanted = {name for name, x in self.inputs.items() if x.requires_grad}
+        wanted.update(self.variant.imported.trainable)
+        return [not wanted & sources for sources in self.variant.imported.sources]
+
+    def run(self, tape: str) -> tuple[Tensor, ...]:
+        network = self.network
+        network.tapes.drop_dead()
+        network.draw_seed(self.variant)
+        with self.variant.naming_steps():
+            run = network.pipeline.call(
+                network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
+                compute_dtype=self.compute_dtype,
+                change=self.variant.imported.program.is_training,
+                recompute=network.recompute)
+        like = next(iter(self.inputs.values()), torch.empty(0))
+        return tuple(taken(run, name, like) for name in self.variant.outputs)
+
+
+class _Differentiable(torch.autograd.Function):
+    """Inputs: what to run; a token that stands for all parameters; input tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Forward, token: Tensor,
+                *inputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.network, ctx.variant = call.network, call.variant
+        tape = call.network.tapes.new_name()
+        ctx.inputs = [(name, x.dtype, x.device) for name, x in call.inputs.items()]
+        outputs = call.run(tape)
+        ctx.mark_non_differentiable(
+            *(y for y, is_constant in zip(outputs, call.are_constant()) if is_constant))
+        # Freed by torch when it would free what a backward of its own needs.
+        ctx.save_for_backward(call.network.tapes.token(tape, call.variant))
+        ctx.set_materialize_grads(False)
+        return outputs
+
+    @staticmethod
+    @short_traceback
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():
+            raise unimplemented("create_graph", "derivatives of a remote network's gradients",
+                                "create_graph=False, or convgrad.torch.offload")
+        # Raises torch's error after a backward without retain_graph.
+        (token,) = ctx.saved_tensors
+        network: RemoteState = ctx.network
+        variant: Variant = ctx.variant
+        tape = network.tapes.find(token, variant)
+        given = {name: gradient.float() for name, gradient in zip(
+            variant.outputs, gradients) if gradient is not None}
+        sources = variant.sources(given)
+        wanted = [name for (name, _, _), needs in zip(ctx.inputs, ctx.needs_input_grad[2:])
+                  if needs and name in sources]
+        parameters: list[str] = []
+        if ctx.needs_input_grad[1] and _TORCH._C._will_engine_execute_node(
+                ctx.next_functions[0][0]):
+            parameters = _trained(network, variant, sources)
+        found: list[Tensor | None] = [None] * len(ctx.inputs)
+        if wanted or parameters:
+            left = [name for name in variant.imported.trainable if name not in parameters]
+            run = network.run_backward(tape, arrays_of(given), wanted, parameters, left)
+            for i, (name, dtype, device) in enumerate(ctx.inputs):
+                if run is not None and name in wanted:
+                    like = torch.empty(0, device=device)
+                    found[i] = taken(run, gradient_name(name), like).to(dtype)
+        return None, None, *found
+
+
+def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[str]:
+    """Returns the parameters among the sources whose gradients torch would add now."""
+    reached = [name for name in variant.imported.trainable if name in sources]
+    frozen = [name for name in reached for parameter in [network.parameter(name)]
+              if parameter is None or not parameter.requires_grad]
+    trained = [name for name in reached if name not in frozen]
+    # The server adds all of them or none. What it makes anew is dropped again.
+    changed = [name for name in frozen if trained and network.has_gradient(name)]
+    if changed:
+        raise unimplemented(
+            f"parameters.{changed[0]}.requires_grad",
+            "False since the forward, beside others that get gradients, and a gradient",
+            "requires_grad_(False) before the forward, or zero_grad() before the backward")
+    return trained
+
+
+def compute_dtype_of(inputs: Mapping[str, Tensor], default: torch.dtype) -> str:
+    """Returns in which dtype activations are computed: autocast's, otherwise `default`."""
+    dtype = next((autocast_dtype(tensor) for tensor in inputs.values()), None)
+    if dtype is not None and dtype not in DTYPES:
+        raise invalid("DTYPE_MISMATCH", "autocast", dtype, "torch.bfloat16")
+    return DTYPES[dtype or default]
+
+
+def arrays_of(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    return {name: to_array(tensor) for name, tensor in tensors.items()}
+
+
+def taken(run: Run, name: str, like: Tensor) -> Tensor:
+    if name not in run.values:
+        raise bad_reply(name, "nothing", "a tensor")
+    return to_tensor(run.values[name], like)

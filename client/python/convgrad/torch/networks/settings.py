@@ -1,0 +1,167 @@
+"""What a model's modules are set to, by value: attributes, submodules, tensors, hooks.
+
+A forward may ask its modules anything, so whatever changes there may change its program.
+Module-level variables and closures aren't seen.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+from torch import nn
+
+from convgrad.torch.networks.refusals import refuse
+
+_WORDS = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
+          torch.memory_format}
+_OPAQUE = (nn.Module, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
+           types.MethodType, torch.Tensor)
+_CONTAINERS = (dict, list, tuple, set, frozenset)
+_STRUCTURE = ("_modules", "_parameters", "_buffers")
+# What holds more than that isn't a setting.
+_MAX_DEPTH = 4
+
+
+class Same:
+    """Equal for the same object alone, which it keeps."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+def frozen(value: Any, depth: int = 0) -> Any:
+    """Returns what is hashable, and equal for equal settings."""
+    if type(value) in _WORDS:
+        return type(value), value
+    if depth > _MAX_DEPTH:
+        return Same(value)
+    if isinstance(value, dict):
+        return type(value), tuple((frozen(k, depth + 1), frozen(v, depth + 1))
+                                  for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(frozen(one, depth + 1) for one in value)
+    if isinstance(value, (set, frozenset)):
+        return type(value), frozenset(frozen(one, depth + 1) for one in value)
+    if isinstance(value, _OPAQUE) or not hasattr(value, "__dict__"):
+        return Same(value)
+    return Same(value), frozen(vars(value), depth + 1)
+
+
+def copied(value: Any, depth: int = 0) -> Any:
+    """Returns the value, its containers copied: equal to it until one of them changes."""
+    if type(value) in _WORDS or not isinstance(value, _CONTAINERS) or depth > _MAX_DEPTH:
+        return value
+    if isinstance(value, dict):
+        return {key: copied(one, depth + 1) for key, one in value.items()}
+    if isinstance(value, list):
+        return [copied(one, depth + 1) for one in value]
+    if type(value) is tuple:
+        return tuple([copied(one, depth + 1) for one in value])
+    return set(value) if isinstance(value, set) else value
+
+
+def differs(now: Any, before: Any) -> bool:
+    try:
+        return bool(now != before)
+    except Exception:  # of tensors and arrays, which are compared only if they are others
+        return True
+
+
+class Settings:
+    """Which settings a model has had, by numbers. Owned by one thread.
+
+    look() is asked before each run: it compares dictionaries, some 0.5 us a module.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._numbers: dict[Any, int] = {}
+        self._read()
+        self.forgive()
+
+    def look(self) -> bool:
+        """Takes note of the settings; returns whether modules or tensors are others.
+
+        Errors: Unimplemented for a tensor that was changed in place.
+        """
+        if [tensor._version for tensor in self._tensors] != self._versions:
+            self._refuse_change()
+        if not differs(self._now, self._before):
+            return False
+        self._read_modes()
+        if not differs(self._now, self._before):
+            return False
+        is_other = any(differs(now[name], before[name])
+                       for now, before in zip(self._now, self._before) for name in _STRUCTURE
+                       if name in now)
+        self._read()
+        if is_other:
+            self.forgive()
+        return is_other
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Differs for settings that differ, as of the last look()."""
+        return (self._own, self._modes, tuple([p.requires_grad for p in self._parameters]),
+                any([p._backward_hooks for p in self._parameters]))
+
+    def forgive(self) -> None:
+        """Takes tensors as they are: their values have been put on the server since."""
+        self._versions = [tensor._version for tensor in self._tensors]
+
+    def _read_modes(self) -> None:
+        """Follows train() and eval(), which are frequent."""
+        self._modes = tuple([module.training for module in self._modules])
+        for before, mode in zip(self._before, self._modes):
+            before["training"] = mode
+
+    def _read(self) -> None:
+        self._modules = list(self._model.modules())
+        self._parameters = list(self._model.parameters())
+        self._tensors = [*self._parameters, *self._model.buffers()]
+        self._now = [vars(module) for module in self._modules]
+        for attributes in self._now[:]:
+            self._now += _objects_in(attributes)
+        self._before = [copied(attributes) for attributes in self._now]
+        self._read_modes()
+        numbers = []
+        for module in self._modules:
+            own = {k: v for k, v in vars(module).items() if k != "training"}
+            numbers.append(self._numbers.setdefault((type(module), frozen(own)),
+                                                    len(self._numbers)))
+        self._own = tuple(numbers)
+
+    def _refuse_change(self) -> None:
+        versions = {id(t): v for t, v in zip(self._tensors, self._versions)}
+        for name, tensor in (*self._model.named_parameters(), *self._model.named_buffers()):
+            if tensor._version != versions.get(id(tensor), tensor._version):
+                raise refuse(name, "a change in place of a tensor that is on the server",
+                             "net.load_state_dict with the new values")
+
+
+def _objects_in(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the attributes of objects that are neither modules nor tensors."""
+    found: list[dict[str, Any]] = []
+
+    def look(value: Any, depth: int) -> None:
+        if type(value) in _WORDS or depth > _MAX_DEPTH:
+            return
+        if isinstance(value, _CONTAINERS):
+            for one in value.values() if isinstance(value, dict) else value:
+                look(one, depth + 1)
+        elif not isinstance(value, _OPAQUE) and hasattr(value, "__dict__"):
+            found.append(vars(value))
+            look(vars(value), depth + 1)
+
+    for name, value in attributes.items():
+        if name not in _STRUCTURE:
+            look(value, 1)
+    return found

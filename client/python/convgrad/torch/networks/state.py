@@ -1,0 +1,192 @@
+"""What the server has of a network: parameters, buffers, gradients, tapes."""
+
+from __future__ import annotations
+
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Container, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from convgrad.errors import AlreadyExists, message_of, short_traceback, unimplemented
+from convgrad.networks import Run, Update, Updated, gradient_name
+from convgrad.programs import RANDOMNESS
+from convgrad.sessions.events import EventThread
+from convgrad.sessions.session import Session
+from convgrad.torch.networks.endings import end_with
+from convgrad.torch.networks.following import Following
+from convgrad.torch.networks.kept_gradients import KeptGradients
+from convgrad.torch.networks.module import RemoteModule
+from convgrad.torch.networks.original import Original
+from convgrad.torch.networks.pipeline import Pipeline
+from convgrad.torch.networks.tapes import Tapes
+from convgrad.torch.networks.tracing import without_values
+from convgrad.torch.networks.transfers import fetch, put
+from convgrad.torch.networks.variants import Variant
+
+Tensor = torch.Tensor
+
+
+def names_of_state(model: nn.Module) -> dict[str, str]:
+    """Returns the names in torch's state_dict, and those in the session: a tied parameter
+    has the first of its names there."""
+    first = {id(tensor): name for name, tensor in (
+        *model.named_parameters(), *model.named_buffers())}
+    return {name: first[id(tensor)]
+            for name, tensor in model.state_dict(keep_vars=True).items()}
+
+
+class RemoteState(RemoteModule):
+    """A model whose tensors are in a session. One thread's."""
+
+    recompute: bool
+
+    def __init__(self, model: nn.Module, session: Session, owns_session: bool) -> None:
+        super().__init__(without_values(model))
+        self._original = Original(model)
+        self.session = session
+        self.pipeline = Pipeline(session)
+        thread = EventThread("convgrad-network")
+        self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-", thread)
+        end_with(self, (session,) if owns_session else (), thread)
+        self._following = following = Following(self.model)
+        self._gradients = KeptGradients(self.pipeline, lambda: following.parameters)
+        # By parameter: which optimizer's state the session has.
+        self.optimizers: dict[str, object] = {}
+
+    @short_traceback
+    def zero_grad(self, set_to_none: bool = True, names: Iterable[str] | None = None) -> None:
+        """Drops gradients: all, or those of the parameters named.
+
+        `set_to_none=False` puts zeros in their place, by which optimizers step.
+        """
+        wanted = self._following.parameters if names is None else names
+        if set_to_none:
+            self._gradients.drop(wanted)
+        else:
+            self._gradients.clip_norm = 0.0
+            self.put({gradient_name(name): torch.zeros(self._following.parameters[name].shape)
+                      for name in self._gradients.names().intersection(wanted)})
+
+    @short_traceback
+    def _fetched_state(self) -> OrderedDict[str, Tensor]:
+        self._following.follow(self.replace)
+        own = names_of_state(self.model)
+        found = self.fetch(dict.fromkeys(own.values()))
+        self._original.expect_weights()
+        return OrderedDict((name, found[kept]) for name, kept in own.items())
+
+    @short_traceback
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
+        result = without_values(self.model).load_state_dict(
+            {name: tensor.to("meta") for name, tensor in state.items()}, strict)
+        self._following.settings.forgive()
+        self._original.forgive_weights()
+        self._following.follow(self.replace)
+        own, kept = names_of_state(self.model), self.model.state_dict()
+        self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
+                  if name in own})
+        return result
+
+    def put_new(self, model: nn.Module) -> None:
+        tensors = dict((*model.named_parameters(), *model.named_buffers()))
+        taken = self.session.tensors().keys() & tensors.keys()
+        if taken:
+            raise AlreadyExists(message_of(
+                "session", f"'{min(taken)}', which it has already",
+                "a session of its own for each network, or put=False"))
+        self.put({name: tensor.detach() for name, tensor in tensors.items()})
+        self._gradients.reset()
+
+    @short_traceback
+    def wait(self) -> None:
+        """Returns when the server has done all that was sent; raises what it failed with."""
+        self.pipeline.call(self.session.tensors)
+
+    def run_backward(self, tape: str, gradients: dict[str, Any], inputs: list[str],
+                     parameters: list[str], zero: list[str]) -> Run | None:
+        """Sends a backward, and waits for it if gradients of inputs are wanted.
+
+        Those of `parameters` are added to the session's, unless there are none. `zero` are
+        the program's other parameters: a gradient that the server makes of them is dropped.
+        """
+        made = sorted(set(zero) - self._gradients.names()) if parameters and zero else []
+        self._gradients.note(parameters)
+        keywords: Any = dict(input_gradients=inputs, leave_parameters=not parameters,
+                             retain=True)
+        found = None
+        if inputs:
+            found = self.pipeline.call(self.session.backward, tape, gradients, **keywords)
+        else:
+            self.pipeline.send(self.session.backward, tape, gradients, **keywords)
+        if made:
+            self.pipeline.send(self.session.drop, *map(gradient_name, made))
+        return found
+
+    def draw_seed(self, variant: Variant) -> None:
+        """Has the next run take its dropout masks from torch's default generator.
+
+        Draws nothing if the program has no dropout that is training.
+        """
+        if variant.imported.program.draws_masks:
+            seed = torch.randint(2**63 - 1, (), device="cpu").item()
+            self.pipeline.send(self.session.put, RANDOMNESS, np.array([seed, 0]))
+
+    def has_gradient(self, parameter: str) -> bool:
+        return parameter in self._gradients.names()
+
+    def clip_norm_of(self, names: Iterable[str]) -> float:
+        """Returns what a step of the parameters named is to bring the norm down to; 0: nothing.
+
+        Errors: Unimplemented if others have gradients, which count in the norm, too.
+        """
+        clip_norm = self._gradients.clip_norm
+        left = self._gradients.names().difference(names) if clip_norm else set()
+        if left:
+            raise unimplemented("clip_grad_norm_", f"a step without '{min(left)}'",
+                                "one optimizer for all parameters that have gradients")
+        return clip_norm
+
+    def parameter(self, name: str) -> Tensor | None:
+        """Returns the model's parameter, which has no values."""
+        return self._following.parameters.get(name)
+
+    def drop_states(self, names: Iterable[str], but: Container[str] = ()) -> None:
+        """Drops what optimizers have the session keep for the parameters, but for the tensors
+        named."""
+        self._drop_beside(names, lambda key: key.endswith("#gradient") or key in but)
+
+    def replace(self, tensors: Mapping[str, Tensor]) -> None:
+        """Puts parameters and buffers in place of such that had the names, if any."""
+        if tensors:
+            self.put(tensors)
+            self._drop_beside(tensors, lambda key: False)
+            self._gradients.lose(tensors)
+
+    def _drop_beside(self, names: Iterable[str], stays: Callable[[str], bool]) -> None:
+        wanted = {f"{name}#" for name in names}
+        kept = self.pipeline.call(self.session.tensors)
+        dropped = [key for key in kept
+                   if key[:key.find("#") + 1] in wanted and not stays(key)]
+        if dropped:
+            self.pipeline.call(self.session.drop, *dropped)
+
+    def send_update(self, update: Update) -> None:
+        self._gradients.forget(update)
+        self.pipeline.send(self.session.update, update)
+
+    def submit_update(self, update: Update) -> Future[Updated]:
+        self._gradients.forget(update)
+        return self.pipeline.submit(self.session.update, update)
+
+    def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Returns tensors that the session keeps."""
+        return fetch(self.pipeline, list(names))
+
+    def put(self, tensors: Mapping[str, Tensor]) -> None:
+        """Keeps tensors under the names, and waits for it."""
+        put(self.pipeline, tensors)

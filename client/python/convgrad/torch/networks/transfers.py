@@ -1,0 +1,48 @@
+"""Many tensors to and from a session, in messages of moderate size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from convgrad.torch.networks.pipeline import Pipeline
+from convgrad.torch.tensors import to_array, to_tensor
+
+# Of the tensors that go in one message, unless one alone is larger.
+_CHUNK_BYTES = 32 * 2**20
+
+
+def fetch(pipeline: Pipeline, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Returns tensors that the session keeps, behind what was sent before."""
+    session = pipeline.session
+    kept = pipeline.call(session.tensors)
+    futures = [pipeline.submit(session.get, chunk)
+               for chunk in _chunks({name: kept[name].kept_bytes for name in names})]
+    return {name: to_tensor(array, torch.empty(0)) for future in futures
+            for name, array in future.result().items()}
+
+
+def put(pipeline: Pipeline, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Keeps tensors under the names, and waits for it."""
+    arrays = {name: np.asarray(to_array(tensor), order="C")
+              for name, tensor in tensors.items()}
+    futures = [pipeline.submit(pipeline.session.put, {name: arrays[name] for name in chunk})
+               for chunk in _chunks({name: a.nbytes for name, a in arrays.items()})]
+    for future in futures:
+        future.result()
+
+
+def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yields the names, as many together as a message of moderate size takes."""
+    chunk: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if chunk and total + size > _CHUNK_BYTES:
+            yield chunk
+            chunk, total = [], 0
+        chunk.append(name)
+        total += size
+    if chunk:
+        yield chunk

@@ -1,0 +1,98 @@
+"""A network's programs: one for each setting of its modules and parameters."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from convgrad.errors import ConvgradError
+from convgrad.torch.networks.importing import Imported, Loss, import_model
+from convgrad.torch.networks.pipeline import Pipeline
+from convgrad.torch.networks.settings import Settings
+from convgrad.torch.networks.tracing import check_model, without_values
+
+# As StepPath in backends/core/program.cc.
+_STEP = re.compile(r"steps\[\d+\] \(([^)]*)\)")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The network's program for one setting of its modules and parameters, as loaded."""
+
+    name: str
+    imported: Imported
+
+    @property
+    def outputs(self) -> list[str]:
+        return list(self.imported.program.message.outputs)
+
+    @contextlib.contextmanager
+    def naming_steps(self) -> Iterator[None]:
+        """Has errors of the block that name a step also name its module and line."""
+        try:
+            yield
+        except ConvgradError as error:
+            self.name_step(error)
+            raise
+
+    def name_step(self, error: BaseException) -> None:
+        """Adds module and line to the error if it names a step of the program."""
+        step = _STEP.match(error.field) if isinstance(error, ConvgradError) else None
+        place = self.imported.places.get(step[1]) if step else None
+        if isinstance(error, ConvgradError) and place:
+            error.message += f"; the step comes from {place}"
+
+    def sources(self, outputs: Iterable[str]) -> set[str]:
+        """Returns the inputs and parameters that the outputs depend on."""
+        by_name = dict(zip(self.outputs, self.imported.sources))
+        return set().union(*(by_name[name] for name in outputs))
+
+
+def predicting(model: nn.Module, inputs: Iterable[str],
+               constants: Mapping[str, Any]) -> Variant:
+    """Returns the program of a model's eval mode, with no parameter trained. Processes that
+    have the same model get the same program under the same name, whatever each of them
+    trains."""
+    quiet = without_values(model).eval().requires_grad_(False)
+    check_model(quiet)
+    imported = import_model(quiet, tuple(inputs), constants)
+    return Variant(_name_of(imported), imported)
+
+
+def _name_of(imported: Imported) -> str:
+    return f"program-{imported.program.digest()[:32]}"
+
+
+class Variants:
+    """Imports and loads programs when they are first asked for. Owned by one thread."""
+
+    def __init__(self, model: nn.Module, settings: Settings, pipeline: Pipeline) -> None:
+        self._model = model
+        self._settings = settings
+        self._pipeline = pipeline
+        self._variants: dict[Any, Variant] = {}
+        self._loaded: set[str] = set()
+
+    def find(self, inputs: Iterable[str], constants: Mapping[str, Any],
+             loss: Loss | None = None) -> Variant:
+        """Returns the program for what the model was set to at the last look; `inputs` are
+        the names of the forward's tensors."""
+        names = tuple(inputs)
+        key = (names, tuple(constants.items()), loss, self._settings.key)
+        if key not in self._variants:
+            check_model(self._model)
+            imported = import_model(self._model, names, constants, loss)
+            name = _name_of(imported)
+            variant = Variant(name, imported)
+            if name not in self._loaded:
+                with variant.naming_steps():
+                    self._pipeline.call(self._pipeline.session.load_program, name,
+                                        imported.program)
+                self._loaded.add(name)
+            self._variants[key] = variant
+        return self._variants[key]
