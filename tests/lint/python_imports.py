@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Checks the Python client's imports: no module imports itself by way of others.
+"""Checks the Python client's imports and folders: no module imports itself by way of others,
+and no folder has more than 30 modules.
 
 Imports under TYPE_CHECKING and inside functions count, too. `import package` and `from package
 import name` count for the module that `name` is, or else for the package.
 
-    python_imports.py FOLDER     the folder that has the package
+    python_imports.py PACKAGE    the package's folder
     python_imports.py --self-test
 """
 
 import ast
 import sys
 import tempfile
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -28,16 +30,23 @@ def imports_of(source, modules):
     return found & modules
 
 
-def circle_in(root):
+def circle_in(package):
     """Returns the modules of a circle, from one to itself again; nothing if there is none."""
-    files = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"):
-             path for path in root.rglob("*.py")}
+    files = {".".join(path.relative_to(package.parent).with_suffix("").parts): path
+             for path in package.rglob("*.py")}
+    files = {name.removesuffix(".__init__"): path for name, path in files.items()}
     graph = {name: imports_of(path.read_text(), files.keys()) for name, path in files.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         return error.args[1][::-1]
     return []
+
+
+def full_folders(package, most=30):
+    """Returns the folders with more than `most` modules."""
+    counts = Counter(path.parent.relative_to(package.parent) for path in package.rglob("*.py"))
+    return [f"{folder} has {count}" for folder, count in counts.items() if count > most]
 
 
 def self_test():
@@ -47,12 +56,16 @@ def self_test():
         for path, source in sources.items():
             (Path(folder) / path).parent.mkdir(exist_ok=True)
             (Path(folder) / path).write_text(source)
-        assert circle_in(Path(folder)) == []
+        package = Path(folder) / "p"
+        assert circle_in(package) == [] == full_folders(package)
+        assert full_folders(package, 3) == ["p has 4"]
         (Path(folder) / "p/c.py").write_text("def f():\n    from p.a import x")
-        assert set(circle_in(Path(folder))) == {"p.a", "p.b", "p.c"}
+        assert set(circle_in(package)) == {"p.a", "p.b", "p.c"}
 
 
 if sys.argv[1:] == ["--self-test"]:
     self_test()
 elif circle := circle_in(Path(sys.argv[1])):
     sys.exit("a circle of imports: " + " -> ".join(circle))
+elif full := full_folders(Path(sys.argv[1])):
+    sys.exit(f"more than 30 modules: {', '.join(full)}")

@@ -1,4 +1,4 @@
-"""Sessions for asyncio: those of convgrad.sessions.session, awaited."""
+"""Sessions for asyncio: convgrad.Session, awaited."""
 
 from __future__ import annotations
 
