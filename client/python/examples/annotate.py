@@ -53,8 +53,8 @@ def main():
     labels, found, session_id = torch.full_like(truth, -100), [], None  # -100: no label
     with convgrad.Client(target) as client:
         for _ in range(2):  # trainers
-            pipe, other = multiprocessing.Pipe()
-            kind(target=train, args=(target, session_id, other), daemon=True).start()
+            pipe, *other = multiprocessing.Pipe()  # of which only the trainer keeps the other
+            kind(target=train, args=(target, session_id, other.pop()), daemon=True).start()
             session_id, news = pipe.recv()
             print(news)
             predictor = convgrad.torch.remote(UNet(), client.attach(session_id))

@@ -211,6 +211,7 @@ def test_another_process_predicts_while_this_one_trains(server, make_remote):
     other = multiprocessing.get_context("spawn").Process(
         target=predict, args=(server.address, net.session.id, theirs))
     other.start()
+    theirs.close()  # the end of the other process is that of the pipe
     for _ in range(5):
         step(net, optimizer)
         ours.send(True)
