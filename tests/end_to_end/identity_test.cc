@@ -52,7 +52,7 @@ class IdentityCall final : public UnaryCall {
     sample()->dtype = std::string(NameOf(operation_->dtype()));
     ASSIGN_OR_RETURN(const Router::Choice route,
                      services().router->Route(*operation_, {}));
-    Request request{operation_, {}, route.backend, true, {}};
+    Request request{operation_, {}, route.backend, {}};
     request.places.operands.resize(1);
     request.places.operands[0].message =
         std::make_shared<PayloadView>(std::move(payloads[0]));

@@ -18,7 +18,8 @@ TEST(Usage, HasEveryFlagOfTheTool) {
   ASSERT_TRUE(ReadSettings().ok());  // has the flags linked in
   size_t found_flags = 0;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
-    if (!absl::EndsWith(flag->Filename(), "command_line/settings.cc")) continue;
+    if (!absl::EndsWith(flag->Filename(), "command_line/settings/settings.cc"))
+      continue;
     const auto flags = AllFlags();
     const auto found = std::find_if(
         flags.begin(), flags.end(),
