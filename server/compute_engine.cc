@@ -26,9 +26,8 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
       weights(config.weight_cache_bytes),
       router(backends, {config.max_macs, config.max_reference_macs},
              config.threads_per_worker),
-      scheduler(
-          SchedulerOptions(config, machine, backends, router.cost_model()),
-          &plans, memory.get(), &weights) {}
+      scheduler(SchedulerOptions(config, machine, backends), &plans,
+                memory.get(), &weights) {}
 
 void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
   memory->budget.ExpireWaiters(now);

@@ -199,7 +199,6 @@ CallServices GrpcServer::MakeServices() {
   services.arrivals = &arrivals_;
   services.traffic = &traffic_;
   services.router = &engine_.router;
-  services.cost_model = engine_.router.cost_model();
   services.scheduler = &engine_.scheduler;
   services.sessions = &engine_.sessions;
   services.self_check_sampler = &self_check_sampler_;

@@ -17,7 +17,7 @@ bool NeedsCores(const std::vector<RegisteredBackend>& backends) {
 
 Scheduler::Options SchedulerOptions(
     const Config& config, const Machine& machine,
-    const std::vector<RegisteredBackend>& backends, CostModel* cost_model) {
+    const std::vector<RegisteredBackend>& backends) {
   Scheduler::Options options;
   if (NeedsCores(backends)) {
     options.workers.resize(config.workers);
@@ -34,11 +34,6 @@ Scheduler::Options SchedulerOptions(
   });
   options.threads_per_worker = config.threads_per_worker;
   options.queue_capacity = config.queue_capacity;
-  if (cost_model != nullptr) {
-    options.on_run = [cost_model](const Job& job, const RunTimes& times) {
-      cost_model->OnRun(*job.backend, *job.operation, times);
-    };
-  }
   return options;
 }
 

@@ -6,16 +6,14 @@
 #include "backends/registry.h"
 #include "server/flags/config.h"
 #include "server/machine/machine.h"
-#include "server/scheduling/cost_model.h"
 #include "server/scheduling/scheduler.h"
 
 namespace convgrad {
 
 // Returns the workers on cores that are configured, if a backend computes
-// there, and one for each device, which isn't pinned. Jobs that ran are told to
-// `cost_model`, unless it is null.
+// there, and one for each device, which isn't pinned.
 Scheduler::Options SchedulerOptions(
     const Config& config, const Machine& machine,
-    const std::vector<RegisteredBackend>& backends, CostModel* cost_model);
+    const std::vector<RegisteredBackend>& backends);
 
 }  // namespace convgrad

@@ -33,7 +33,9 @@ absl::Status LostDevices(const Backend& backend) {
 
 Router::Router(absl::Span<const RegisteredBackend> backends, Limits limits,
                int threads_per_worker)
-    : backends_(backends), limits_(limits) {
+    : backends_(backends),
+      limits_(limits),
+      threads_per_worker_(threads_per_worker) {
   const Backend* reference = nullptr;
   for (const RegisteredBackend& entry : backends_) {
     if (!entry.backend.ok()) continue;
@@ -44,9 +46,6 @@ Router::Router(absl::Span<const RegisteredBackend> backends, Limits limits,
     }
   }
   if (candidates_.empty() && reference) candidates_.push_back(reference);
-  if (candidates_.size() > 1) {
-    cost_model_.emplace(candidates_, threads_per_worker);
-  }
 }
 
 absl::Status Router::CheckLimits(const Operation& operation) const {
@@ -88,7 +87,7 @@ absl::StatusOr<Router::Choice> Router::Fastest(
   if (able.size() > 1) {
     for (const Backend* backend : able) {
       choice.predictions.push_back(
-          cost_model_->Predict(*backend, operation, query.cost));
+          Predict(*backend, operation, query.wire_bytes, threads_per_worker_));
     }
     const auto least =
         std::min_element(choice.predictions.begin(), choice.predictions.end(),

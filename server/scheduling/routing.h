@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -25,7 +24,8 @@ class Router {
 
   struct Query {
     absl::string_view backend;  // "": auto
-    CostModel::Query cost;
+    // Of operands and results in the call's messages.
+    int64_t wire_bytes = 0;
   };
 
   struct Choice {
@@ -55,9 +55,6 @@ class Router {
   // Returns whether auto has anything left that works.
   bool CanServe() const;
 
-  // What predictions learn from; null where there is nothing to choose.
-  CostModel* cost_model() { return cost_model_ ? &*cost_model_ : nullptr; }
-
  private:
   absl::StatusOr<Choice> RouteNamed(const Operation& operation,
                                     absl::string_view name) const;
@@ -69,9 +66,9 @@ class Router {
 
   const absl::Span<const RegisteredBackend> backends_;
   const Limits limits_;
+  const int threads_per_worker_;
   // What "auto" may choose from.
   std::vector<const Backend*> candidates_;
-  std::optional<CostModel> cost_model_;
 };
 
 }  // namespace convgrad

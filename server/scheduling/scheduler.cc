@@ -126,9 +126,6 @@ void Scheduler::Work(const Worker& worker) {
       status = DrainingError();
     }
     if (!status.ok() || job->run.slices_left() == 0) {
-      if (status.ok() && options_.on_run) {
-        options_.on_run(job->job, job->outcome.run);
-      }
       End(*job, std::move(status));
       job.reset();
     }

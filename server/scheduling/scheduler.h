@@ -46,8 +46,6 @@ class Scheduler {
     // themselves.
     int queue_capacity = 1;
     std::function<absl::Time()> clock = absl::Now;
-    // Told of every job that went well, on a worker's thread. May be null.
-    std::function<void(const Job&, const RunTimes&)> on_run;
   };
 
   // Starts the workers. `plans`, `memory` and `weights` outlive the scheduler;

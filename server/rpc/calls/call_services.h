@@ -42,8 +42,6 @@ struct CallServices {
   // Null: no connection's bytes are counted.
   const ConnectionTraffic* traffic = nullptr;
   const Router* router = nullptr;
-  // Null: auto has nothing to choose.
-  CostModel* cost_model = nullptr;
   Scheduler* scheduler = nullptr;
   SessionTable* sessions = nullptr;
   SelfCheckSampler* self_check_sampler = nullptr;

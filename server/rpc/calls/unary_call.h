@@ -47,7 +47,6 @@ class UnaryCall : public MessageCall {
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
 
   // How long the request was on its way.
-  absl::Duration receive_time() const { return sample_.times.receive.busy; }
 
  private:
   void OnMessage(grpc::ByteBuffer* message) final;

@@ -48,9 +48,6 @@ absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   const std::vector<int64_t> sizes = SizesOf(payloads);
   const int64_t received = sample()->bytes_received;
-  if (services().cost_model != nullptr) {
-    services().cost_model->OnReceived(received, receive_time());
-  }
   ASSIGN_OR_RETURN(CallOptions options, DecodeOptions(head.options()));
   KeptPlaces kept(&session());
   RETURN_IF_ERROR(CompleteKept(&kept, head.mutable_operation()));

@@ -21,8 +21,7 @@ absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
   ConvRequest request;
   ASSIGN_OR_RETURN(
       request.route,
-      services.router->Route(
-          operation, {options.backend, {options.deterministic, wire_bytes}}));
+      services.router->Route(operation, {options.backend, wire_bytes}));
   sample->backend = std::string(request.route.backend->name());
   sample->flops = operation.flops();
   request.operation =

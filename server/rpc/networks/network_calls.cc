@@ -127,7 +127,7 @@ absl::Status ProgramCall::Choose(ProgramRequest request, bool report_groups) {
   RETURN_IF_ERROR(
       CheckValues(*operation_, services().memory->budget.capacity_bytes()));
   ASSIGN_OR_RETURN(const Router::Choice route,
-                   services().router->Route(*operation_, {"", {true, 0}}));
+                   services().router->Route(*operation_, {}));
   backend_ = route.backend;
   const bool has_tape = request.part == ProgramPart::kForwardTape;
   if (!has_tape && !report_groups) return absl::OkStatus();

@@ -116,7 +116,7 @@ absl::Status RunProgramCall::AddStep(const v1::UpdateParametersRequest& head,
   ASSIGN_OR_RETURN(OptimizerStep::Work work, step_->Begin(head));
   auto next = std::make_unique<Request>();
   ASSIGN_OR_RETURN(const Router::Choice route,
-                   services().router->Route(*work.operation, {"", {true, 0}}));
+                   services().router->Route(*work.operation, {}));
   next->operation = std::move(work.operation);
   next->places = std::move(work.places);
   next->backend = route.backend;

@@ -25,7 +25,7 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
   request.places = std::move(work.places);
   ASSIGN_OR_RETURN(
       const Router::Choice route,
-      services().router->Route(*request.operation, {"", {true, 0}}));
+      services().router->Route(*request.operation, {}));
   request.backend = route.backend;
   sample()->dtype = "f32";
   return request;

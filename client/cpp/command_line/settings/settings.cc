@@ -29,9 +29,7 @@ ABSL_FLAG(std::string, priority, "batch",
 ABSL_FLAG(std::string, backend, "auto", convgrad::AlternativesOf("backend"));
 ABSL_FLAG(bool, self_check, false, "let the server check the results, too");
 ABSL_FLAG(bool, count_nonfinite, false, "count Inf and NaN in the results");
-ABSL_FLAG(bool, deterministic, true,
-          "the same bits whatever the load: never choose a backend by speed "
-          "measured");
+ABSL_FLAG(bool, deterministic, true, "accepted, and changes nothing");
 ABSL_FLAG(
     int64_t, slice_items, 0,
     "stream the operation in slices of so many items of the batch; -1: as "
