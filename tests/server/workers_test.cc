@@ -17,7 +17,7 @@ class WorkersTest : public testing::Test {
     Config config;
     config.workers = 2;
     config.pin_workers = false;
-    return SchedulerOptions(config, {}, backends_, nullptr).workers;
+    return SchedulerOptions(config, {}, backends_).workers;
   }
 
   PuppetStrings strings_;
