@@ -104,7 +104,8 @@ def test_one_deadline_for_all_attempts(server):
     policy = convgrad.RetryPolicy(max_attempts=1000, initial_seconds=0.05, max_seconds=0.05)
     with grpc_server(script) as address:
         with convgrad.Client(address, retry=policy) as client:
-            with pytest.raises(convgrad.Unavailable):
+            # The second: a machine that wakes it late.
+            with pytest.raises((convgrad.Unavailable, convgrad.DeadlineExceeded)):
                 client.conv_forward(X, W, timeout=1)
     assert 1 < len(script.requests) < 1000
     assert script.remaining == sorted(script.remaining, reverse=True)
