@@ -23,9 +23,8 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
   Request request;
   request.operation = std::move(work.operation);
   request.places = std::move(work.places);
-  ASSIGN_OR_RETURN(
-      const Router::Choice route,
-      services().router->Route(*request.operation, {}));
+  ASSIGN_OR_RETURN(const Router::Choice route,
+                   services().router->Route(*request.operation, {}));
   request.backend = route.backend;
   sample()->dtype = "f32";
   return request;

@@ -10,7 +10,6 @@ import sys
 import time
 
 import pytest
-
 from server_process import ServerProcess
 
 pytestmark = pytest.mark.skipif(
