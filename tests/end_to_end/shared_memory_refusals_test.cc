@@ -165,7 +165,9 @@ TEST_F(SharedMemoryRefusalsTest, MoreMemoryThanThereIs) {
               absl::StatusCode::kResourceExhausted)
         << bytes;
   }
-  EXPECT_TRUE(SharedRegion::Connect(server_.address(), most - 4096).ok());
+  // Whole pages, and one beside for what is used.
+  const int64_t pages = (most / 4096 - 1) * 4096;
+  EXPECT_TRUE(SharedRegion::Connect(server_.address(), pages).ok());
   AwaitUsed(4096);
 }
 

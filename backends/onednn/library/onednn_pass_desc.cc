@@ -1,7 +1,5 @@
 #include "backends/onednn/library/onednn_pass_desc.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <utility>
 
 #include "backends/onednn/library/onednn_types.h"
@@ -23,11 +21,7 @@ struct Window {
 Window WindowOf(const ConvProblem& problem) {
   Window window;
   for (const SpatialAxis& axis : problem.axes) {
-    // Where there is one output position, any stride beyond the padded input
-    // gives the same. oneDNN computes wrongly with strides near 2^31.
-    window.strides.push_back(std::min(
-        axis.stride,
-        std::max(int64_t{1}, axis.in + axis.pad_begin + axis.pad_end)));
+    window.strides.push_back(axis.stride);
     window.dilates.push_back(axis.dilation - 1);  // 0 is dense there
     window.pad_begin.push_back(axis.pad_begin);
     window.pad_end.push_back(axis.pad_end);
