@@ -54,6 +54,14 @@ bool IsOwner(const SessionCaller& caller, const KeptSession& session) {
   return owner.empty() || (caller.has_identity && owner == caller.client);
 }
 
+absl::Status OwnersAlone() {
+  return MakeError(
+      absl::StatusCode::kPermissionDenied,
+      {Reason::kForbidden, "session", "one of its readers",
+       "the client that has opened it: readers list tensors and compute "
+       "forwards"});
+}
+
 bool IsReader(const SessionCaller& caller, const KeptSession& session) {
   const std::vector<std::string>& readers = session.settings().readers;
   return caller.has_identity && std::find(readers.begin(), readers.end(),
@@ -164,7 +172,11 @@ absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
                                               const std::string& id,
                                               bool renews) {
   std::shared_ptr<KeptSession> session = Lookup(id);
-  if (session == nullptr || !IsOwner(caller, *session)) return NoSuchSession();
+  if (session == nullptr) return NoSuchSession();
+  if (!IsOwner(caller, *session)) {
+    // A reader knows that the session exists, and may not take it for ended.
+    return IsReader(caller, *session) ? OwnersAlone() : NoSuchSession();
+  }
   return Enter(std::move(session), renews);
 }
 

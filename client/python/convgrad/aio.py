@@ -113,11 +113,13 @@ class Client(ClientBase):
                 answer = self._send(slot, call, deadline)
                 result = (await self._receive(call, answer) if call.message is None
                           else call.decode(await answer))
-                slot.has_answered = True
-                self.outages.end(slot.target)
+                self.answered(slot)
                 return result
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, call)
+                if error.reason:  # the server's own words
+                    slot.has_answered = True
+                    self.outages.reached(slot.target)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
             except BaseException:  # a task that is cancelled

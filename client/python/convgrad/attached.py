@@ -15,7 +15,6 @@ from convgrad.errors import (
     Cancelled,
     FailedPrecondition,
     NotFound,
-    SessionExpired,
     invalid,
     message_of,
     unimplemented,
@@ -25,6 +24,7 @@ from convgrad.networks import Run
 from convgrad.options import Options
 from convgrad.problem import OPERANDS
 from convgrad.requests import Call
+from convgrad.sessions.leases import ask_each
 from convgrad.sessions.session import Session
 from convgrad.v1 import session_pb2
 
@@ -162,15 +162,13 @@ def attach(client: Caller, session: bytes | str) -> Attached:
                  else f"a {type(session).__name__}")
         raise invalid("OUT_OF_RANGE", "session", found, f"session.id, {_ID_BYTES} bytes")
     message = session_pb2.ListTensorsRequest(page_size=1).SerializeToString()
-    unknown: SessionExpired | None = None
-    for target in client.targets:
-        try:
-            client.run(_attached(Call(_LIST_TENSORS, message, listed_tensors), session, target))
-            return Attached(client, session, target)
-        except SessionExpired as error:
-            unknown = error
-    assert unknown is not None
-    raise unknown
+
+    def ask(target: str, options: Options) -> Attached:
+        call = Call(_LIST_TENSORS, message, listed_tensors, options=options)
+        client.run(_attached(call, session, target))
+        return Attached(client, session, target)
+
+    return ask_each(client, ask)
 
 
 def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:

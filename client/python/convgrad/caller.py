@@ -75,17 +75,21 @@ class Caller(ClientBase):
                 if call.on_start is not None and call.message is not None:
                     rpc = self._start(slot, call, remaining(deadline))
                     call.on_start(rpc)
-                    return slot.target, call.decode(rpc.result())
+                    result = call.decode(rpc.result())
+                    self.answered(slot)
+                    return slot.target, result
                 answer = self._send(slot, call, deadline)
                 if call.on_start is not None:
                     call.on_start(answer)
                 result = (self._receive(call, answer) if call.message is None
                           else call.decode(answer))
-                slot.has_answered = True
-                self.outages.end(slot.target)
+                self.answered(slot)
                 return slot.target, result
             except grpc.RpcError as rpc:
                 error = error_of(rpc, call)
+                if error.reason:  # the server's own words
+                    slot.has_answered = True
+                    self.outages.reached(slot.target)
                 if isinstance(rpc, grpc.Future) and rpc.cancelled():  # a stream, by who has it
                     raise error from None
             except grpc.FutureCancelledError:

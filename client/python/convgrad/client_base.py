@@ -177,6 +177,11 @@ class ClientBase:
         return self._pool.method(slot, method)(
             message, timeout=remaining(deadline), metadata=self._metadata(call))
 
+    def answered(self, slot: Slot) -> None:
+        """Notes that a call went well there."""
+        slot.has_answered = True
+        self.outages.end(slot.target)
+
     def _after(self, error: ConvgradError, slot: Slot, call: Call[R], attempts: int,
                deadline: float | None) -> tuple[Call[R], float]:
         """Returns what to send next and in how many seconds, or raises `error`."""

@@ -64,6 +64,12 @@ class Outages:
             with self._lock:
                 self._open.pop((target, False), None)
 
+    def reached(self, target: str) -> None:
+        """Notes that the target has answered, if only by a refusal."""
+        if self._open:
+            with self._lock:
+                self._open.pop((target, False), None)
+
     def is_away(self, target: str) -> bool:
         """Returns whether the target has just failed to answer, and hasn't answered since."""
         with self._lock:

@@ -75,7 +75,7 @@ class Window:
                               ", ".join(_NAMED_PADDING) + ", numbers or pairs of them")
             problem.padding = _NAMED_PADDING[padding]
             return {}
-        if isinstance(padding, int) or all(np.ndim(p) == 0 for p in padding):
+        if np.ndim(padding) == 0 or all(np.ndim(p) == 0 for p in padding):
             pads = ints(padding, "padding")
             pads = () if set(pads) <= {0} else pads
             return {"pad_begin": pads, "pad_end": pads}
@@ -161,6 +161,7 @@ def _int(value: object, name: str) -> int:
 
 
 def ints(values: object, name: str) -> Dims:
-    if isinstance(values, Iterable) and not isinstance(values, str):
+    is_scalar = isinstance(values, np.ndarray) and values.ndim == 0
+    if isinstance(values, Iterable) and not isinstance(values, str) and not is_scalar:
         return tuple(_int(value, name) for value in values)
     return (_int(values, name),)

@@ -61,8 +61,9 @@ class Stream:
     destinations: Destinations = Destinations()
 
     def __post_init__(self) -> None:
-        if self.slice_items < 0:
-            raise invalid("OUT_OF_RANGE", "slice_items", self.slice_items, "at least 0")
+        if not isinstance(self.slice_items, (int, np.integer)) or self.slice_items < 0:
+            raise invalid("OUT_OF_RANGE", "slice_items", self.slice_items,
+                          "an integer of at least 0")
 
     def reply(self) -> StreamReply:
         """Returns what gathers the answer of one attempt."""

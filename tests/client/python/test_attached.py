@@ -1,5 +1,6 @@
 """Sessions that are attached to be read: what they see, what they refuse, when they end."""
 
+import socket
 import threading
 import time
 
@@ -195,6 +196,17 @@ def test_the_server_that_has_the_session_is_asked(server, session):
     empty.kill()
 
 
+def test_a_server_that_is_away_hides_no_session(server, session):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        dead = f"127.0.0.1:{taken.getsockname()[1]}"
+        policy = convgrad.RetryPolicy(max_attempts=2)
+        with convgrad.Client([dead, server.address], retry=policy) as client:
+            assert client.attach(session.id).tensors() == session.tensors()
+            with pytest.raises(convgrad.Unavailable):
+                client.attach(bytes(16))
+
+
 def test_with_tokens_the_owner_and_its_readers_attach(tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text("".join(f"{name} {role} {16 * key}\n" for name, role, key in (
@@ -211,6 +223,11 @@ def test_with_tokens_the_owner_and_its_readers_attach(tmp_path):
                                       session.conv_forward(X, "w").output)
         with pytest.raises(convgrad.PermissionDenied, match="infer"):
             reader.get("w")
+        with eve.session("train", readers=["ada"]) as other:
+            other.put("w", W, layout="OIX")
+            # It isn't said to have ended.
+            with pytest.raises(convgrad.PermissionDenied, match="readers list tensors"):
+                ada.attach(other.id).get("w")
         with pytest.raises(convgrad.SessionExpired):
             eve.attach(session.id)
         with pytest.raises(convgrad.Unimplemented, match="session.id"):

@@ -91,7 +91,8 @@ TEST_F(SessionTableTest, OthersSeeNothing) {
   EXPECT_EQ(theirs, table_.Close(kBob, id));
   EXPECT_FALSE(table_.FindToRead(kBob, id).ok());
   EXPECT_TRUE(table_.FindToRead({"reader", true, false}, id).ok());
-  EXPECT_FALSE(table_.Find({"reader", true, false}, id).ok());
+  EXPECT_EQ(table_.Find({"reader", true, false}, id).status().code(),
+            absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(table_.List(kBob, false).size(), 0u);
   EXPECT_EQ(table_.List(kAdmin, true).size(), 1u);
   EXPECT_TRUE(table_.Close(kAdmin, id).ok());

@@ -87,6 +87,9 @@ class Change:
     def give_up(self, error: ConvgradError) -> None:
         """Tells the caller. What is sent from now on has no effect."""
         self.fail(error)
+        # The message isn't sent again: its memory is the caller's.
+        self.call = replace(self.call, message=None, frames=None, place=None)
+        self.instead = None
         self.is_void, self.void_since = True, time.monotonic()
         self.call_id = os.urandom(16)
 

@@ -133,6 +133,7 @@ class Changes:
                                        self._acknowledged())
             self._broken = why
             changes = list(self._pending.values())
+            self._pending.clear()
             self._condition.notify_all()
         self.thread.stop()
         for change in changes:
@@ -180,6 +181,8 @@ class Changes:
         error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
         error.request_id, error.attempts = change.call.request_id, change.attempts
         number = number_of(rpc)
+        if error.reason:  # the server's own words
+            self._client.outages.reached(self._opened.target)
         if isinstance(error, (SessionTakenOver, SessionExpired)):
             self.stop(error)
         elif isinstance(error, ReplyLost):

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
 from convgrad.caller import Caller
-from convgrad.errors import Cancelled, ConvgradError, SessionExpired, from_rpc
+from convgrad.errors import (
+    Cancelled,
+    ConvgradError,
+    DeadlineExceeded,
+    SessionExpired,
+    Unavailable,
+    from_rpc,
+)
 from convgrad.options import Options
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Opened
@@ -24,6 +31,9 @@ _RENEWALS_PER_LEASE = 3
 # call goes all the way, where a ping would end at a proxy.
 _LONGEST_SILENCE_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
+_BRIEF_SECONDS = 2.0
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -64,18 +74,37 @@ def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: i
     return Opened(*client.run_somewhere(call_of("OpenSession", request)))
 
 
+def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
+    """Returns the answer of whichever of the client's servers has a session.
+
+    Each of several is asked briefly first, so that one that is away delays no other. Raises
+    SessionExpired if none has it, Unavailable if that isn't known.
+    """
+    error: ConvgradError | None = None
+    patient = list(client.targets)
+    if len(patient) > 1:
+        brief, patient = patient, []
+        for target in brief:
+            try:
+                return ask(target, Options(timeout=_BRIEF_SECONDS))
+            except SessionExpired as unknown:
+                error = unknown
+            except (Unavailable, DeadlineExceeded):
+                patient.append(target)
+    for target in patient:
+        try:
+            return ask(target, Options())
+        except SessionExpired as unknown:
+            error = unknown
+    assert error is not None
+    raise error
+
+
 def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
     """Resumes a session on whichever of the client's servers has it."""
     request = session_pb2.ResumeSessionRequest(session_id=session_id, name=name)
-    unknown: SessionExpired | None = None
-    for target in client.targets:
-        try:
-            return Opened(*client.run_somewhere(
-                call_of("ResumeSession", request, target=target)))
-        except SessionExpired as error:
-            unknown = error
-    assert unknown is not None
-    raise unknown
+    return ask_each(client, lambda target, options: Opened(*client.run_somewhere(
+        call_of("ResumeSession", request, target=target, options=options))))
 
 
 def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
@@ -117,15 +146,8 @@ def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
 def close_listed(client: Caller, handle: str) -> None:
     """Closes the session on whichever of the client's servers has it."""
     request = session_pb2.CloseSessionRequest(handle=handle)
-    unknown: SessionExpired | None = None
-    for target in client.targets:
-        try:
-            client.run(call_of("CloseSession", request, target=target))
-            return
-        except SessionExpired as error:
-            unknown = error
-    assert unknown is not None
-    raise unknown
+    ask_each(client, lambda target, options: client.run(
+        call_of("CloseSession", request, target=target, options=options)))
 
 
 def close_session(client: Caller, opened: Opened, epoch: int) -> None:
@@ -133,11 +155,11 @@ def close_session(client: Caller, opened: Opened, epoch: int) -> None:
 
     One that can't be reached ends with its lease.
     """
-    if client.outages.is_away(opened.target):
-        return
+    # A server that has just failed to answer is asked briefly.
+    seconds = _BRIEF_SECONDS if client.outages.is_away(opened.target) else _CLOSE_SECONDS
     request: Any = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
     settings: dict[str, Any] = dict(
-        target=opened.target, options=Options(timeout=_CLOSE_SECONDS))
+        target=opened.target, options=Options(timeout=seconds))
     with contextlib.suppress(ConvgradError):
         if client.run(call_of("RenewSession", request, **settings)).epoch <= epoch:
             request = session_pb2.CloseSessionRequest(

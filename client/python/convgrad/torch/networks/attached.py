@@ -104,10 +104,12 @@ class AttachedNetwork(RemoteModule):
         return self
 
     def train(self, mode: bool = True) -> AttachedNetwork:
-        if mode:
-            refuse("train", "network")
+        """Stays in eval mode whatever `mode` is, so that a module around it may train."""
         self.model.eval()
         return self
+
+    def _load_from_state_dict(self, *_arguments: Any) -> None:
+        """Loads nothing where a module around it is loaded: the weights are another's."""
 
     def close(self) -> None:
         """Ends the attachment, not the session."""

@@ -79,10 +79,10 @@ class RemoteParameter:
     def __getattr__(self, name: str) -> Any:
         if name == "__qualname__":
             # As torch.optim calls an object that it can't take.
-            return (f"RemoteParameter '{self.name}', which is on the server: use "
+            return (f"RemoteParameter '{vars(self).get('name')}', which is on the server: use "
                     "convgrad.torch.optim")
         raise AttributeError(
-            f"parameter '{self.name}' is on the server and has no '{name}' here; "
+            f"parameter '{vars(self).get('name')}' is on the server and has no '{name}' here; "
             "net.state_dict() fetches its value, convgrad.torch.optim trains it")
 
     def __repr__(self) -> str:
