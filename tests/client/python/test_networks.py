@@ -75,7 +75,8 @@ def test_images_as_they_are(client, dtype, compute_dtype):
     expected = images.astype("bfloat16" if compute_dtype == "bf16" else "f4").astype("f8")
     with client.session() as session:
         session.load_program("net", program)
-        session.put({"x": images, "last": images.transpose(0, 2, 3, 1)}, layouts={"last": "NHWC"})
+        session.put({"x": images, "last": images.transpose(0, 2, 3, 1)},
+                    layouts={"last": "NHWC"})
         for given in (images, np.asfortranarray(images), "x", "last"):
             found = session.run("net", {"x": given}, compute_dtype=compute_dtype).values["y"]
             np.testing.assert_allclose(found.astype("f8"), expected / (most / 2),
