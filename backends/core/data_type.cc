@@ -10,7 +10,8 @@ namespace convgrad {
 namespace {
 
 // By DataType.
-constexpr absl::string_view kNames[] = {"f32", "bf16", "f16", "u8", "i64"};
+constexpr absl::string_view kNames[] = {"f32", "bf16", "f16",
+                                        "u8",  "i64",  "u16"};
 
 struct BinaryFormat {
   int mantissa_bits;  // stored ones
@@ -81,6 +82,7 @@ int64_t ByteSizeOf(DataType dtype) {
       return 4;
     case DataType::kBF16:
     case DataType::kF16:
+    case DataType::kU16:
       return 2;
     case DataType::kU8:
       return 1;
@@ -96,7 +98,7 @@ absl::string_view NameOf(DataType dtype) {
 
 std::optional<DataType> ParseDataType(absl::string_view name) {
   for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16,
-                         DataType::kU8, DataType::kI64}) {
+                         DataType::kU8, DataType::kI64, DataType::kU16}) {
     if (NameOf(dtype) == name) return dtype;
   }
   return std::nullopt;
@@ -112,6 +114,7 @@ double UnitRoundoff(DataType dtype) {
       return std::ldexp(1.0, -11);
     case DataType::kU8:
     case DataType::kI64:
+    case DataType::kU16:
       return 0;
   }
   return 0;
@@ -131,6 +134,7 @@ double LoadAsDouble(DataType dtype, const void* element) {
   }
   uint16_t bits;
   std::memcpy(&bits, element, sizeof(bits));
+  if (dtype == DataType::kU16) return bits;
   if (dtype == DataType::kF16) return UnpackHalf(bits);
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
@@ -143,6 +147,11 @@ void StoreRounded(DataType dtype, double value, void* element) {
   }
   if (dtype == DataType::kU8) {
     const uint8_t rounded = Saturated<uint8_t>(value);
+    std::memcpy(element, &rounded, sizeof(rounded));
+    return;
+  }
+  if (dtype == DataType::kU16) {
+    const uint16_t rounded = Saturated<uint16_t>(value);
     std::memcpy(element, &rounded, sizeof(rounded));
     return;
   }

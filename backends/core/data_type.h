@@ -9,17 +9,17 @@
 namespace convgrad {
 
 // Convolutions take the floating types. The others are what a session can keep
-// beside them and a program's inputs may be: images as U8, class indices as
-// I64.
-enum class DataType { kF32, kBF16, kF16, kU8, kI64 };
+// beside them and a program's inputs may be: images as U8 or U16, class indices
+// as I64.
+enum class DataType { kF32, kBF16, kF16, kU8, kI64, kU16 };
 
 // Returns whether `dtype` is f32, bf16 or f16.
 bool IsFloating(DataType dtype);
 
-// Returns the bytes of one element: 4, 2, 2, 1 or 8.
+// Returns the bytes of one element: 4, 2, 2, 1, 8 or 2.
 int64_t ByteSizeOf(DataType dtype);
 
-// Returns "f32", "bf16", "f16", "u8" or "i64".
+// Returns "f32", "bf16", "f16", "u8", "i64" or "u16".
 absl::string_view NameOf(DataType dtype);
 std::optional<DataType> ParseDataType(absl::string_view name);
 

@@ -23,6 +23,7 @@ inline fe::DataType_t TypeOf(DataType dtype) {
     // No convolution has those.
     case DataType::kU8:
     case DataType::kI64:
+    case DataType::kU16:
       break;
   }
   return fe::DataType_t::FLOAT;

@@ -52,6 +52,7 @@ __device__ float LoadFloat(const void* data, DataType dtype, int64_t offset) {
     // No convolution has those.
     case DataType::kU8:
     case DataType::kI64:
+    case DataType::kU16:
       break;
   }
   return static_cast<const float*>(data)[offset];
@@ -75,6 +76,7 @@ __device__ void StoreFloat(void* data, DataType dtype, int64_t offset,
       return;
     case DataType::kU8:
     case DataType::kI64:
+    case DataType::kU16:
       return;
   }
 }

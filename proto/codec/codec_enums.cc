@@ -23,6 +23,7 @@ using google::protobuf::Reflection;
 // UNSPECIFIED.
 static_assert(v1::DATA_TYPE_F16 == static_cast<int>(DataType::kF16) + 1);
 static_assert(v1::DATA_TYPE_I64 == static_cast<int>(DataType::kI64) + 1);
+static_assert(v1::DATA_TYPE_U16 == static_cast<int>(DataType::kU16) + 1);
 static_assert(v1::LAYOUT_FRACTAL_Z_3D ==
               static_cast<int>(Layout::kFractalZ3D) + 1);
 static_assert(v1::RESULT_GRAD_RESIDUAL == kResultCount);
@@ -83,7 +84,7 @@ absl::Status CheckKnownInField(const Message& message,
 }  // namespace
 
 std::optional<DataType> DecodeDataType(v1::DataType dtype) {
-  return ToCore<DataType>(dtype, v1::DATA_TYPE_I64);
+  return ToCore<DataType>(dtype, v1::DATA_TYPE_U16);
 }
 
 std::optional<Layout> DecodeLayout(v1::Layout layout) {

@@ -45,6 +45,7 @@ double NormLimit(DataType dtype, double products) {
       return 4e-4;
     case DataType::kU8:
     case DataType::kI64:
+    case DataType::kU16:
       break;
   }
   return 0;

@@ -19,7 +19,7 @@
 namespace convgrad {
 
 // What a run is given. Its dtype is what the caller sends: any floating type
-// for activations, U8 for images, I64 for class indices.
+// for activations, U8 or U16 for images, I64 for class indices.
 struct ProgramInput {
   std::string name;
   bool is_index = false;  // class indices: I64

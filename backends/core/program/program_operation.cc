@@ -39,7 +39,7 @@ absl::Status CheckInputs(const ProgramRequest& request) {
     if (is_index != (tensor.dtype == DataType::kI64)) {
       return InvalidField(Reason::kDtypeMismatch, path + ".dtype",
                           NameOf(tensor.dtype),
-                          is_index ? "i64" : "f32, bf16, f16 or u8");
+                          is_index ? "i64" : "f32, bf16, f16, u8 or u16");
     }
     const bool fits = tensor.layout == Layout::kNCX ||
                       (tensor.layout == Layout::kNXC && !is_index);

@@ -32,7 +32,7 @@ enum class Operator {
   kConcat,           // two or more, along the channels
   kFlatten,          // x: (N, C, spatial...) to (N, C * spatial)
   kUpsample,         // x
-  kNormalize,        // x (floating or U8): (x - mean[c]) / std[c]
+  kNormalize,        // x (floating, U8, U16): (x - mean[c]) / std[c]
   kDropout,          // x
   kCrossEntropy,     // logits (N, C, ...), target (N, ...) I64, weight? (C)
   kMse,              // x, target of the same shape

@@ -63,7 +63,9 @@ void Convert(DataType from, const void* source, DataType to, void* destination,
         return ConvertAll<BFloat16, To, kStream>(source, destination, count);
       case DataType::kF16:
         return ConvertAll<Half, To, kStream>(source, destination, count);
-      // Integers are never converted.
+      case DataType::kU16:
+        return ConvertAll<Unsigned16, To, kStream>(source, destination, count);
+      // Reorders don't widen bytes, and indices stay what they are.
       case DataType::kU8:
       case DataType::kI64:
         return;
@@ -76,8 +78,10 @@ void Convert(DataType from, const void* source, DataType to, void* destination,
       return load(BFloat16());
     case DataType::kF16:
       return load(Half());
+    // Nothing is converted to integers.
     case DataType::kU8:
     case DataType::kI64:
+    case DataType::kU16:
       return;
   }
 }

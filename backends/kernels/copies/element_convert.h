@@ -13,8 +13,10 @@ namespace convgrad {
 // value is rounded once, to nearest even; overflow gives Inf, subnormals and
 // the sign of zero are kept, NaN becomes a quiet NaN with the payload's leading
 // bits. Between f16 and bf16 the value passes through f32, which is exact.
+// U16 is converted to floating types the same way.
 //
-// The buffers need no alignment and don't overlap. Thread-safe.
+// Requires: equal types, or `from` is floating or U16 and `to` is floating. The
+// buffers need no alignment and don't overlap. Thread-safe.
 void ConvertRun(DataType from, const void* source, DataType to,
                 void* destination, int64_t count);
 

@@ -162,6 +162,15 @@ struct Half {
   }
 };
 
+// Images are read as it and never written.
+struct Unsigned16 {
+  using Bits = uint16_t;
+  static HWY_INLINE F32Vector Load(const Bits* p) {
+    return hn::ConvertTo(F32Tag(),
+                         hn::PromoteTo(I32Tag(), hn::LoadU(U16Tag(), p)));
+  }
+};
+
 }  // namespace HWY_NAMESPACE
 }  // namespace convgrad
 HWY_AFTER_NAMESPACE();

@@ -34,6 +34,7 @@ int64_t CountNonfinite(DataType dtype, const void* data, int64_t count) {
       break;
     case DataType::kU8:
     case DataType::kI64:
+    case DataType::kU16:
       return 0;
   }
   return CountWithExponent<uint16_t>(static_cast<const uint16_t*>(data), count,

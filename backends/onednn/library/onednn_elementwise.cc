@@ -23,6 +23,7 @@ uint32_t InfinityBits(DataType dtype) {
     // No convolution has those.
     case DataType::kU8:
     case DataType::kI64:
+    case DataType::kU16:
       break;
   }
   return 0x7f800000;

@@ -38,8 +38,9 @@ memory::data_type TypeOf(DataType dtype) {
     case DataType::kU8:
       return memory::data_type::u8;
     case DataType::kF32:
-    // The library has no integers of 64 bits.
+    // The library has neither integers of 64 bits nor unsigned ones of 16.
     case DataType::kI64:
+    case DataType::kU16:
       break;
   }
   return memory::data_type::f32;

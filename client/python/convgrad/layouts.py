@@ -23,8 +23,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f16": np.dtype(np.float16),
 }
-# What sessions keep and programs take, beside those: images and class indices.
-KEPT_DTYPES = DTYPES | {"u8": np.dtype(np.uint8), "i64": np.dtype(np.int64)}
+# Sessions keep these and programs take them as inputs: images and class indices beside floats.
+KEPT_DTYPES = DTYPES | {"u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16),
+                        "i64": np.dtype(np.int64)}
 ACTIVATION_LAYOUTS = ("NCX", "NXC", "NDC1HWC0")
 WEIGHT_LAYOUTS = ("OIX", "OXI", "XIO", "FRACTAL_Z_3D")
 # The names that say their axes, by the one that leaves their number open: NHWC is NXC.

@@ -143,17 +143,33 @@ TEST(DataTypeTest, Float32RoundsToNearestEvenAndKeepsSubnormals) {
 }
 
 TEST(DataTypeTest, NamesParseBack) {
-  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16,
+                         DataType::kU8, DataType::kI64, DataType::kU16}) {
     EXPECT_EQ(ParseDataType(NameOf(dtype)), dtype);
   }
   EXPECT_EQ(ParseDataType("f64"), std::nullopt);
   EXPECT_EQ(ParseDataType("F32"), std::nullopt);
 }
 
+TEST(DataTypeTest, U16HoldsEachOfItsIntegersAndSaturates) {
+  for (int value = 0; value < 0x10000; ++value) {
+    const auto bits = static_cast<uint16_t>(value);
+    ASSERT_EQ(Widen(DataType::kU16, bits), value);
+    ASSERT_EQ(Narrow(DataType::kU16, value), bits);
+  }
+  EXPECT_EQ(Narrow(DataType::kU16, 65534.5), 65534);
+  EXPECT_EQ(Narrow(DataType::kU16, 1.5), 2);
+  EXPECT_EQ(Narrow(DataType::kU16, 65536), 65535);
+  EXPECT_EQ(Narrow(DataType::kU16, -1), 0);
+  EXPECT_EQ(Narrow(DataType::kU16, std::nan("")), 0);
+  EXPECT_FALSE(IsFloating(DataType::kU16));
+}
+
 TEST(DataTypeTest, SizesAreThoseOfTheFormats) {
   EXPECT_EQ(ByteSizeOf(DataType::kF32), 4);
   EXPECT_EQ(ByteSizeOf(DataType::kBF16), 2);
   EXPECT_EQ(ByteSizeOf(DataType::kF16), 2);
+  EXPECT_EQ(ByteSizeOf(DataType::kU16), 2);
   EXPECT_EQ(UnitRoundoff(DataType::kF32), std::ldexp(1, -24));
 }
 

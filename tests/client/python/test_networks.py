@@ -61,6 +61,32 @@ def test_values_within_a_group_and_recomputation(client):
         assert found[1][0] < 0.7 * found[0][0]
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("compute_dtype", ["f32", "bf16"])
+def test_images_as_they_are(client, dtype, compute_dtype):
+    """Sent by value and kept, as rows of channels, too."""
+    most = np.iinfo(dtype).max
+    program = convgrad.Program()
+    x = program.input("x")
+    program.output(program.step("normalize", x, name="y",
+                                attributes={"mean": [0.0], "std": [most / 2]}))
+    images = np.random.default_rng(5).integers(0, most, (2, 3, 5, 7), dtype, endpoint=True)
+    images[0, 0, 0, :2] = most, 0
+    expected = images.astype("bfloat16" if compute_dtype == "bf16" else "f4").astype("f8")
+    with client.session() as session:
+        session.load_program("net", program)
+        session.put({"x": images, "last": images.transpose(0, 2, 3, 1)},
+                    layouts={"last": "NHWC"})
+        for given in (images, np.asfortranarray(images), "x", "last"):
+            found = session.run("net", {"x": given}, compute_dtype=compute_dtype).values["y"]
+            np.testing.assert_allclose(found.astype("f8"), expected / (most / 2),
+                                       rtol=2**-22 if compute_dtype == "f32" else 2**-8)
+        with pytest.raises(convgrad.InvalidArgument, match="x.dtype: found float64"):
+            session.run("net", {"x": images.astype("f8")})
+        with pytest.raises(convgrad.InvalidArgument, match=r"x.dtype: found >u2|>u2"):
+            session.run("net", {"x": images.astype(">u2")})
+
+
 def test_a_programs_calls_without_torch(client):
     program = convgrad.Program()
     x = program.input("x")

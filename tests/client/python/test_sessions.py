@@ -64,6 +64,27 @@ def test_kept_operands_give_the_bits_of_arrays(client, session):
                               W.reshape(12, -1).repeat(8, 1)[:, :144]).output)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_images_come_back_as_they_were_put(client, session, dtype):
+    most = np.iinfo(dtype).max
+    images = np.random.default_rng(1).integers(0, most, (3, 5, 7), dtype, endpoint=True)
+    images[0, 0, :2] = most, 0
+    for _ in range(2):
+        session.put({"x": images, "last": images}, layouts={"last": "NWC"}, dedupe=True)
+    for name in ("x", "last"):
+        found = session.get(name)
+        assert found.dtype == dtype
+        np.testing.assert_array_equal(found, images)
+        np.testing.assert_array_equal(session.get(name, first_item=1, items=1), images[1:2])
+        with pytest.raises(convgrad.InvalidArgument):
+            session.get(name, dtype="f32")
+    assert session.tensors()["x"].dtype == dtype
+    with pytest.raises(convgrad.InvalidArgument, match="dtype: found"):
+        session.conv_forward("x", np.ones((6, 5, 3), np.float32), padding=1)
+    with pytest.raises(convgrad.InvalidArgument, match="dtype: found"):
+        client.conv_forward(images, np.ones((6, 5, 3), np.float32), padding=1)
+
+
 def test_results_stay_and_are_operands(client, session):
     session.put("w", W.transpose(0, 2, 3, 1), layout="OHWI")
     found = session.conv_forward(X, "w", padding=1, activation="relu", keep={"output": "y"})

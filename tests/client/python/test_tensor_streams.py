@@ -37,6 +37,11 @@ def test_large_arrays_come_back(session):
     np.testing.assert_array_equal(session.get("large", dtype="bf16"),
                                   LARGE.astype("bfloat16"))
     assert session.number == 1
+    pixels = LARGE.astype(np.uint16)
+    session.put("pixels", pixels)
+    found = session.get("pixels", first_item=1)
+    assert found.dtype == np.uint16
+    np.testing.assert_array_equal(found, pixels[1:])
 
 
 def test_they_have_their_place_among_other_changes(session):

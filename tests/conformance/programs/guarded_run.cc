@@ -66,15 +66,22 @@ std::vector<std::vector<std::byte>> RandomOperands(
   for (size_t i = 0; i < uses.size(); ++i) {
     const TensorDescriptor& tensor = *uses[i].tensor;
     std::vector<std::byte>& bytes = operands.emplace_back(*ByteSize(tensor));
-    if (tensor.dtype == DataType::kU8) continue;
+    const bool is_input =
+        first_parameter == program.inputs.size() && i < program.inputs.size();
+    const bool is_image =
+        tensor.dtype == DataType::kU8 || tensor.dtype == DataType::kU16;
+    if (is_image && !is_input) continue;  // a tape
     const bool is_variance =
         i >= first_parameter &&
         i - first_parameter < program.parameters.size() &&
         EndsWith(program.parameters[i - first_parameter].name, "var");
     for (int64_t e = 0; e < ElementCount(tensor); ++e) {
-      double value = tensor.dtype == DataType::kI64
-                         ? static_cast<double>(random() % classes)
-                         : std::normal_distribution<double>(0, 1)(random);
+      double value = std::normal_distribution<double>(0, 1)(random);
+      if (tensor.dtype == DataType::kI64) {
+        value = static_cast<double>(random() % classes);
+      }
+      if (is_image)
+        value = random() % (tensor.dtype == DataType::kU8 ? 256 : 65536);
       if (is_variance) value = 0.5 + value * value;
       StoreRounded(tensor.dtype, value,
                    bytes.data() + e * ByteSizeOf(tensor.dtype));

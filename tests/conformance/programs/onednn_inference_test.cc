@@ -243,6 +243,45 @@ TEST_P(OnednnInference, ARelu6LetsNanOfAnOverflowThrough) {
   EXPECT_TRUE(std::isnan(Infer(kTwice, 16, operands)[0]));
 }
 
+TEST_P(OnednnInference, ARelu6LetsNanOfALargeImageThrough) {
+  ProgramRequest request =
+      RequestOf(16, ProgramPart::kForward, GetParam().dtype);
+  request.inputs[0].dtype = DataType::kU16;
+  Operands operands = OperandsOf(kTwice, 16);
+  operands[0].assign(2 * 16 * 49 * sizeof(uint16_t), std::byte{0xff});
+  for (const size_t weight : {1, 2}) {
+    std::fill(operands[weight].begin(), operands[weight].end(), std::byte{});
+  }
+  Set(&operands[1], 0, 3e34F);
+  Set(&operands[1], 16, -3e34F);
+  Set(&operands[2], 0, 1);
+  Set(&operands[2], 1, 1);
+  const auto operation = MakeProgramOperation(kTwice, request);
+  EXPECT_TRUE(std::isnan(
+      convgrad::RunProgram(*onednn_, *operation, operands).Floats(0)[0]));
+}
+
+TEST_P(OnednnInference, RoundsUnsignedIntegersOnce) {
+  const DataType dtype = GetParam().dtype;
+  ProgramRequest request = RequestOf(2, ProgramPart::kForward, dtype);
+  request.inputs[0].dims = {2, 2, 128, 128};
+  request.inputs[0].dtype = DataType::kU16;
+  const auto operation =
+      MakeProgramOperation("input x\ny = relu(x)\noutput y\n", request);
+  Operands operands = {std::vector<std::byte>(2 * 65536)};
+  std::vector<float> expected;
+  for (int i = 0; i < 65536; ++i) {
+    StoreRounded(DataType::kU16, i, &operands[0][2 * i]);
+    uint32_t rounded;
+    StoreRounded(dtype, i, &rounded);
+    expected.push_back(static_cast<float>(LoadAsDouble(dtype, &rounded)));
+  }
+  for (const Backend* backend : {onednn_.get(), reference_.get()}) {
+    EXPECT_EQ(convgrad::RunProgram(*backend, *operation, operands).Floats(0),
+              expected);
+  }
+}
+
 TEST_P(OnednnInference, AScaleThatWeightsCannotTakeIsNotFolded) {
   Operands operands = OperandsOf(kNorm, 16);
   for (size_t channel = 0; channel < 16; ++channel) {

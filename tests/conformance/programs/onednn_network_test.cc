@@ -236,6 +236,10 @@ TEST_F(NetworkPlans, TrainWithBranchesAsTheReferenceDoes) {
   request.inputs[0].dtype = DataType::kU8;
   request.inputs[1].dtype = DataType::kF16;
   ExpectAsReference(kBranches, request);
+  request.inputs[0].dtype = request.inputs[1].dtype = DataType::kU16;
+  ExpectAsReference(kBranches, request);
+  request.inputs[0].layout = Layout::kNCX;
+  ExpectAsReference(kBranches, request);
 }
 
 TEST_F(NetworkPlans, RefuseAClassThatIsNone) {

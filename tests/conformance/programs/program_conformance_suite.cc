@@ -199,8 +199,8 @@ TEST_P(ProgramConformanceTest, InputsMayLieInAnyWay) {
   const ProgramTruth truth = TruthOf(
       **ProgramOperation::Make(RequestOf(given_, ProgramPart::kBackward)),
       data);
-  for (const DataType dtype :
-       {DataType::kF32, DataType::kBF16, DataType::kF16, DataType::kU8}) {
+  for (const DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16,
+                               DataType::kU8, DataType::kU16}) {
     for (const Layout layout : {Layout::kNCX, Layout::kNXC}) {
       ProgramRequest request = plain;
       for (size_t i = 0; i < request.inputs.size(); ++i) {

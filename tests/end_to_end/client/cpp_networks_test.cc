@@ -174,6 +174,20 @@ TEST(CppNetworksTest, TakesKeptInputsAndForgetsPrograms) {
   EXPECT_TRUE(absl::IsNotFound(trainer.networks().Run(run).status()));
 }
 
+TEST(CppNetworksTest, TakesUnsignedIntegers) {
+  TestServer server;
+  Trainer trainer(server.address());
+  const std::vector<uint16_t> rows = {0, 1, 65535, 256, 2, 3};
+  ProgramRun run = trainer.Run();
+  run.inputs[0].descriptor.dtype = DataType::kU16;
+  run.inputs[0].bytes = ViewOf(rows);
+  run.fetched = {"y"};
+  const auto reply = trainer.networks().Run(run);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(FloatsIn(reply->values[0].data.bytes()),
+            (Floats{65536, 65536, 261, 261}));
+}
+
 TEST(CppNetworksTest, RefusesBytesThatDoNotFit) {
   TestServer server;
   Trainer trainer(server.address());

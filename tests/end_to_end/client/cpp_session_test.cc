@@ -34,6 +34,28 @@ TEST_F(CppSessionTest, PutsAndGets) {
   EXPECT_TRUE(absl::IsNotFound(session->Renew()));
 }
 
+TEST_F(CppSessionTest, KeepsImages) {
+  const auto session = Open();
+  const std::vector<uint16_t> pixels = {0, 1, 255, 256, 65534, 65535};
+  const TensorDescriptor images{DataType::kU16, Layout::kNCX, {2, 3, 1}};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(
+        session->Put({{"x", images, ViewOf(pixels)}}, {.dedupe = true}).ok());
+    const auto got = session->Get("x");
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->descriptor, images);
+    EXPECT_EQ(got->data.bytes(), ViewOf(pixels));
+  }
+  EXPECT_EQ(server_.server().gauges().digest_saved_bytes, 12);
+  const absl::Status floats =
+      session->GetAs("x", DataType::kF32, Layout::kNCX).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(floats)) << floats;
+  const TensorDescriptor longer{DataType::kU16, Layout::kNCX, {2, 4, 1}};
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      session->Put("y", longer, ViewOf(pixels)).status()));
+  EXPECT_TRUE(absl::IsNotFound(session->Get("y").status()));
+}
+
 TEST_F(CppSessionTest, ComputesWithKeptTensors) {
   const auto session = Open();
   const Floats input = RandomFloats(kInputs, 1);

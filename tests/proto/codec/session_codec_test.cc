@@ -68,6 +68,35 @@ TEST_F(DecodePutsTest, NamesWhatIsWrong) {
   ExpectRefused(Reason::kOutOfRange, "tensors");
 }
 
+TEST_F(DecodePutsTest, CountsTwoBytesOfAnUnsignedInteger) {
+  v1::Tensor& tensor = *request_.mutable_tensors(0)->mutable_tensor();
+  tensor.set_dtype(v1::DATA_TYPE_U16);
+  tensor.clear_dims();
+  tensor.add_dims(1);
+  for (const int64_t bytes : {0, 1, 3, 4}) {
+    bytes_ = {bytes};
+    ExpectRefused(Reason::kByteCountMismatch, "payloads[0]");
+  }
+  bytes_ = {2};
+  const auto puts = DecodePuts(request_, bytes_);
+  ASSERT_TRUE(puts.ok()) << puts.status();
+  EXPECT_EQ((*puts)[0].descriptor->dtype, DataType::kU16);
+}
+
+TEST(DecodeWanted, GivesUnsignedIntegersAsTheyAre) {
+  const TensorDescriptor kept{DataType::kU16, Layout::kNCX, {8, 3, 4}};
+  v1::NamedGet get;
+  get.set_first_item(3);
+  const auto slice = DecodeWanted(get, kept, "t");
+  EXPECT_EQ(slice->first_byte, 3 * 3 * 4 * 2);
+  EXPECT_EQ(ToString(slice->descriptor), "u16:NCX[5,3,4]");
+  get.set_dtype(v1::DATA_TYPE_BF16);
+  EXPECT_FALSE(DecodeWanted(get, kept, "t").ok());
+  get.Clear();
+  get.set_layout(v1::LAYOUT_NXC);
+  EXPECT_FALSE(DecodeWanted(get, kept, "t").ok());
+}
+
 TEST(DecodeWanted, BringsLayoutsAndSlices) {
   const TensorDescriptor kept{DataType::kF32, Layout::kOIX, {8, 3, 4}};
   v1::NamedGet get;

@@ -73,6 +73,8 @@ BufferId AddLargestSum(const Rows& rows, NetworkBuilder* builder) {
 BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
   const TensorDescriptor& input = *builder->InputDescriptor(name);
   if (input.dtype == DataType::kU8) return AddConstant(255, builder);
+  // 65535 rounds up to it in bf16.
+  if (input.dtype == DataType::kU16) return AddConstant(65536, builder);
   if (input.dtype != DataType::kF32) return kNoBuffer;
   const BufferId values = builder->InputBuffer(name);
   const int64_t count = *ByteSize(input) / int64_t{sizeof(float)};

@@ -79,12 +79,11 @@ absl::StatusOr<DataType> ParseDescr(absl::string_view header,
   if (descr == "'<f2'") return DataType::kF16;
   if (descr == "'|u1'") return DataType::kU8;
   if (descr == "'<i8'") return DataType::kI64;
-  if (descr == "'|V2'" || descr == "'<V2'" || descr == "'<u2'") {
-    return DataType::kBF16;
-  }
+  if (descr == "'<u2'") return DataType::kU16;
+  if (descr == "'|V2'" || descr == "'<V2'") return DataType::kBF16;
   return BadNpy(name, absl::StrCat("dtype ", descr),
-                "'<f4' (f32), '<f2' (f16), '|V2' or '<u2' (bf16), '|u1' (u8), "
-                "'<i8' (i64)");
+                "'<f4' (f32), '<f2' (f16), '|V2' (bf16), '|u1' (u8), "
+                "'<u2' (u16), '<i8' (i64)");
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseShape(absl::string_view header,
@@ -119,6 +118,8 @@ std::string DescrOf(DataType dtype) {
       return "|u1";
     case DataType::kI64:
       return "<i8";
+    case DataType::kU16:
+      return "<u2";
   }
   return "";
 }

@@ -19,13 +19,13 @@ struct NpyArray {
   std::string data;  // packed, row-major
 };
 
-// Reads '<f4' as f32, '<f2' as f16, and 'V2' or '<u2' as bf16 (NumPy has none;
-// V2 is what ml_dtypes saves).
+// Reads '<f4' as f32, '<f2' as f16, 'V2' as bf16 (NumPy has none; V2 is what
+// ml_dtypes saves), '|u1' as u8, '<u2' as u16 and '<i8' as i64.
 // Errors: kNotFound; kInvalidArgument naming what isn't understood, Fortran
 // order and data that isn't as long as the shape says among it.
 absl::StatusOr<NpyArray> ReadNpy(const std::string& path);
 
-// Writes f32 as '<f4', f16 as '<f2', bf16 as '|V2'.
+// Writes each dtype as it is read, bf16 as '|V2'.
 // Errors: kInternal if the file can't be written.
 absl::Status WriteNpy(const std::string& path, const NpyArray& array);
 

@@ -96,6 +96,17 @@ TEST(ElementConvertTest, ConvertsEveryPatternBetween16BitTypes) {
   });
 }
 
+// 65535 among them, which is Inf in f16.
+TEST(ElementConvertTest, ConvertsEveryUnsignedInteger) {
+  ForEachSimdTarget([] {
+    ExpectRounded<uint16_t, uint32_t>(DataType::kU16, AllPatterns(),
+                                      DataType::kF32);
+    for (DataType dtype : kNarrowTypes) {
+      ExpectRounded<uint16_t, uint16_t>(DataType::kU16, AllPatterns(), dtype);
+    }
+  });
+}
+
 TEST(ElementConvertTest, RoundsF32OnceToNearestEven) {
   for (DataType dtype : kNarrowTypes) {
     const std::vector<uint32_t> bits = F32Patterns(dtype);
@@ -147,10 +158,12 @@ void ExpectOnlyItsElements(DataType from, DataType to, int count, int offset) {
 }
 
 TEST(ElementConvertTest, WritesItsElementsAndNoOthers) {
-  const DataType types[] = {DataType::kF32, DataType::kBF16, DataType::kF16};
+  const DataType types[] = {DataType::kF32, DataType::kBF16, DataType::kF16,
+                            DataType::kU16};
   ForEachSimdTarget([&] {
     for (DataType from : types) {
       for (DataType to : types) {
+        if (to == DataType::kU16 && from != to) continue;
         for (int count : {0, 1, 2, 15, 16, 17, 31, 33, 64, 129, 257}) {
           for (int offset : {0, 1, 2, 3, 4, 30, 62}) {
             ExpectOnlyItsElements(from, to, count, offset);

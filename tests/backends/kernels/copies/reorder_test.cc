@@ -205,6 +205,22 @@ TEST(ReorderTest, EveryInstructionSet) {
   });
 }
 
+TEST(ReorderTest, UnsignedIntegersBecomeFloats) {
+  ForEachSimdTarget([] {
+    for (const Dims& dims :
+         {Dims{2, 3}, Dims{2, 3, 67}, Dims{1, 1, 9, 13}, Dims{3, 33, 61, 67}}) {
+      for (const LayoutAndBlock& to : kActivations) {
+        for (Layout from : {Layout::kNCX, Layout::kNXC}) {
+          for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+            ExpectMatchesSlowLoop({DataType::kU16, from, dims},
+                                  {dtype, to.layout, dims, to.c0});
+          }
+        }
+      }
+    }
+  });
+}
+
 // Large enough for stores past the caches, rows at odd addresses.
 TEST(ReorderTest, StreamedTensors) {
   const Dims dims = {1, 67, 257, 251};

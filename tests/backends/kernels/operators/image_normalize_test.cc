@@ -2,6 +2,7 @@
 // set.
 #include "backends/kernels/operators/image_normalize.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -33,7 +34,8 @@ void ExpectNormalized(const ChannelBlocks& image, const ChannelBlocks& result,
 
 TEST(ImageNormalizeTest, FromAnyImageToAnyBlocks) {
   ForEachSimdTarget([] {
-    for (DataType from : {DataType::kU8, DataType::kF32, DataType::kBF16}) {
+    for (DataType from :
+         {DataType::kU8, DataType::kU16, DataType::kF32, DataType::kBF16}) {
       for (DataType to : {DataType::kF32, DataType::kBF16}) {
         for (int64_t from_block : {1, 3}) {
           for (int64_t to_block : {1, 3, 8, 16}) {
@@ -46,6 +48,25 @@ TEST(ImageNormalizeTest, FromAnyImageToAnyBlocks) {
         }
       }
     }
+  });
+}
+
+// An odd count of positions, in more than one chunk.
+TEST(ImageNormalizeTest, EveryUnsignedIntegerOf16Bits) {
+  ForEachSimdTarget([] {
+    const ChannelBlocks blocks{1, 1, 65537, 1, DataType::kU16};
+    ChannelTensor x(blocks), y({1, 1, 65537, 1});
+    x.ForEach([&](int64_t n, int64_t c, int64_t s) {
+      x.Set(n, c, s, static_cast<double>(std::min<int64_t>(s, 65535)));
+    });
+    const std::vector<float> mean = {0.5f}, deviation = {0.25f};
+    NormalizeImage(blocks, x.data(), {mean, deviation}, y.blocks(), y.data(),
+                   OnThreeThreads);
+    y.ForEach([&](int64_t n, int64_t c, int64_t s) {
+      // Each is exact in f32.
+      ASSERT_EQ(y.At(n, c, s),
+                (static_cast<double>(std::min<int64_t>(s, 65535)) - 0.5) * 4);
+    });
   });
 }
 

@@ -34,7 +34,8 @@ void ExpectRefused(const std::string& bytes, const std::string& found) {
 }
 
 TEST(NpyTest, ReadsWhatItWrites) {
-  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16,
+                         DataType::kU8, DataType::kI64, DataType::kU16}) {
     for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
              {}, {3}, {2, 3}, {0, 4}, {1, 2, 3, 4, 5}}) {
       NpyArray array{dtype, shape, ""};
@@ -63,7 +64,7 @@ TEST(NpyTest, ReadsNumpysHeaders) {
     EXPECT_EQ(array->shape, (std::vector<int64_t>{2, 3}));
   }
   EXPECT_EQ(ParseNpy(File(Header("<u2", "(12,)"), data), "x.npy")->dtype,
-            DataType::kBF16);
+            DataType::kU16);
   EXPECT_EQ(ParseNpy(File(Header("<V2", "(12,)"), data), "x.npy")->dtype,
             DataType::kBF16);
   // One axis is the same in either order.
@@ -81,6 +82,8 @@ TEST(NpyTest, SaysWhatItDoesNotRead) {
   ExpectRefused(File(Header("<f4", "(6,)"), data, 4), "version 4");
   ExpectRefused(File(Header("<f8", "(3,)"), data), "dtype '<f8'");
   ExpectRefused(File(Header(">f4", "(6,)"), data), "dtype '>f4'");
+  ExpectRefused(File(Header(">u2", "(12,)"), data), "dtype '>u2'");
+  ExpectRefused(File(Header("<u2", "(1,)"), "abc"), "3 bytes of data");
   ExpectRefused(File(Header("<f4", "(7,)"), data), "24 bytes of data");
   ExpectRefused(File(Header("<f4", "(5,)"), data), "24 bytes of data");
   ExpectRefused(File(Header("<f4", "(2, -3)"), data), "extent -3");
