@@ -219,7 +219,8 @@ def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
             if error.code == grpc.StatusCode.INTERNAL:
                 raise
             # Without `from`, which would hide the exception that the caller handles.
-            raise error.with_traceback(_without_own_frames(error.__traceback__))
+            raise error.with_traceback(  # noqa: B904
+                _without_own_frames(error.__traceback__))
 
     return called
 
