@@ -197,7 +197,7 @@ class ClientBase:
         late = deadline is not None and delay is not None and (
             time.monotonic() + delay >= deadline)
         if delay is None or late:
-            raise unreachable(error, slot.target, slot.has_answered) from None
+            raise unreachable(error, slot.target, slot.has_answered)
         self.note_repeat(call.method, slot.target, error, attempts, delay, deadline,
                          has_answered=slot.has_answered)
         return call, delay
@@ -219,7 +219,7 @@ class ClientBase:
         cause = self._pool.explain(slot, seconds) if seconds > 0 else None
         if cause is not None:
             cause.attempts, cause.request_id = attempts, error.request_id
-            raise cause from None
+            raise cause
 
 
 def _connect_again(cls: type[C], connections: Connections,

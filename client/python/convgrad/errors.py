@@ -7,6 +7,7 @@ import datetime
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import grpc
@@ -23,6 +24,9 @@ R = TypeVar("R")
 
 # As NoSuchSession in server/sessions/session.cc says it.
 _START = re.compile(r"before its start at (\d+-\d+-\d+ \d+:\d+:\d+) UTC")
+
+# Names of modules whose frames tell a user nothing.
+_OWN = re.compile(r"(convgrad|concurrent\.futures)(\.|$)")
 
 
 class ConvgradError(Exception):
@@ -202,18 +206,37 @@ def lost_with_server(error: SessionExpired, target: str, since: float,
 
 
 def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes a function whose ConvgradErrors have tracebacks that end at it.
+    """Makes a function whose ConvgradErrors have tracebacks without frames of this package.
 
-    What the package does inside tells a user nothing. A cause stays.
+    Frames of other code stay, such as those of a user's forward(). An Internal keeps all
+    frames, because it may be a fault of the package. Cause and context stay as they are.
     """
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except ConvgradError as error:
-            raise error.with_traceback(None) from error.__cause__
+            if error.code == grpc.StatusCode.INTERNAL:
+                raise
+            # Without `from`, which would hide the exception that the caller handles.
+            raise error.with_traceback(  # noqa: B904
+                _without_own_frames(error.__traceback__))
 
     return called
+
+
+def _without_own_frames(first: TracebackType | None) -> TracebackType | None:
+    """Returns a copy of the traceback without frames of convgrad, and of concurrent.futures,
+    by which convgrad waits."""
+    kept = []
+    while first is not None:
+        if not _OWN.match(first.tb_frame.f_globals.get("__name__", "")):
+            kept.append(first)
+        first = first.tb_next
+    shortened = None
+    for entry in reversed(kept):
+        shortened = TracebackType(shortened, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return shortened
 
 
 @contextlib.contextmanager

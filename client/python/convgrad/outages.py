@@ -56,13 +56,16 @@ class Outages:
             outage.is_said = True
         words = (f"the server at {target} is full: {error.message}" if is_full
                  else unreachable(error, target, has_answered).message)
-        _LOG.warning("%s; trying again for about %.0f s", words, left)
+        if left >= 1:
+            words += f"; trying again for about {left:.0f} s"
+        _LOG.warning("%s", words)
 
     def end(self, target: str) -> None:
-        """Notes that the target has answered."""
+        """Notes that the target has answered a call: it is neither away nor full."""
         if self._open:
             with self._lock:
-                self._open.pop((target, False), None)
+                for is_full in (False, True):
+                    self._open.pop((target, is_full), None)
 
     def reached(self, target: str) -> None:
         """Notes that the target has answered, if only by a refusal."""

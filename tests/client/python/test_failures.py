@@ -4,15 +4,19 @@ import collections
 import concurrent.futures
 import contextlib
 import gc
+import inspect
 import os
 import threading
+import traceback
 
 import numpy as np
 import pytest
+import torch
 from server_process import ServerProcess
 from stand_in import grpc_server, tcp_server
 
 import convgrad
+from convgrad.errors import short_traceback
 from convgrad.v1 import service_pb2, tensor_pb2
 from convgrad.wire import join_message
 
@@ -78,6 +82,62 @@ def test_who_says_nothing():
     with tcp_server(b"") as address:
         error = failure_of(address)
     assert isinstance(error, (convgrad.DeadlineExceeded, convgrad.Unavailable))
+
+
+def frames_of(error):
+    """Returns the names of the functions in a traceback."""
+    return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+
+def test_a_traceback_has_the_frames_of_the_user(server):
+    class Conv(torch.nn.Module):
+        def forward(self, x):
+            return client.conv_forward(np.asarray(x), W, stride=0)
+
+    @short_traceback
+    def ours():
+        return Conv()(X)
+
+    # short_traceback() leaves its own frame, and none below it.
+    with convgrad.Client(server.address) as client:
+        with pytest.raises(convgrad.InvalidArgument) as caught:
+            ours()
+    mine = inspect.currentframe().f_code.co_name
+    assert frames_of(caught.value) == [mine, "called", "ours", "_call_impl", "forward"]
+
+
+def test_a_traceback_of_an_internal_error_is_whole():
+    with grpc_server(lambda request, context: b"hello") as address:
+        with convgrad.Client(address) as client, pytest.raises(convgrad.Internal) as caught:
+            client.conv_forward(X, W)
+    assert "run_somewhere" in frames_of(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [{"stride": 0}, {"stride": "x"}])
+def test_the_exception_that_was_handled_stays(server, wrong):
+    with convgrad.Client(server.address) as client:
+        with pytest.raises(convgrad.InvalidArgument) as caught:
+            try:
+                raise KeyError("mine")
+            except KeyError:
+                client.conv_forward(X, W, **wrong)
+    text = "".join(traceback.format_exception(caught.value))
+    assert "KeyError: 'mine'" in text and "During handling of the above" in text
+
+
+def test_a_suppressed_exception_and_a_cause_stay():
+    @short_traceback
+    def fail(cause):
+        try:
+            raise KeyError("hidden")
+        except KeyError:
+            raise convgrad.Unavailable("none") from cause
+
+    for cause in (None, OSError("why")):
+        with pytest.raises(convgrad.Unavailable) as caught:
+            fail(cause)
+        assert caught.value.__cause__ is cause and caught.value.__suppress_context__
+        assert isinstance(caught.value.__context__, KeyError)
 
 
 def test_another_protocol():

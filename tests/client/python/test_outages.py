@@ -3,8 +3,10 @@
 import logging
 import re
 import threading
+import time
 import traceback
 
+import grpc
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,8 @@ from server_process import ServerProcess
 from torch import nn
 
 import convgrad
+from convgrad.errors import from_rpc
+from convgrad.outages import Outages
 from convgrad.torch import optim, remote
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
@@ -148,6 +152,63 @@ def test_each_outage_is_a_warning(own_server, warnings):
             # In this second gRPC may still wait before it connects again.
             client.conv_forward(X, W)
         assert len(warnings()) == 2
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["away", "full"])
+def test_an_answer_ends_an_outage(warnings, is_full):
+    code = (grpc.StatusCode.RESOURCE_EXHAUSTED if is_full else grpc.StatusCode.UNAVAILABLE)
+    error, outages = from_rpc(code, "no room", ()), Outages()
+    for _ in range(2):
+        outages.note("there", error, attempts=1, delay=0, left=9, has_answered=True)
+        time.sleep(0.2)
+        outages.end("there")
+    # With the waits before it, this one would be longer than two seconds.
+    outages.note("there", error, attempts=1, delay=1.9, left=9, has_answered=True)
+    assert warnings() == []
+
+
+@pytest.mark.parametrize("left, rest", [
+    (0.7, ""), (-1.0, ""), (3.0, "; trying again for about 3 s")])
+def test_a_warning_names_the_seconds_that_are_left(warnings, left, rest):
+    error = from_rpc(grpc.StatusCode.RESOURCE_EXHAUSTED, "no room", ())
+    Outages().note("there", error, attempts=1, delay=2.5, left=left, has_answered=True)
+    assert warnings() == [f"the server at there is full: no room{rest}"]
+
+
+def test_a_change_whose_deadline_is_over(own_server):
+    with convgrad.Client(own_server.address) as client:
+        session = client.session()
+        own_server.kill()
+        with pytest.raises(convgrad.DeadlineExceeded) as caught:
+            session.put("w", W, timeout=2)
+        text = str(caught.value)
+        assert f"UNAVAILABLE: server: found none that answers at {own_server.address} (" in text
+        assert caught.value.attempts > 1
+        assert text.count("attempts)") == 1
+
+
+def test_a_change_without_an_answer(own_server):
+    with convgrad.Client(own_server.address) as client:
+        session = client.session()
+        own_server.stand_still()
+        with pytest.raises(convgrad.DeadlineExceeded) as caught:
+            session.put("w", W, timeout=1)
+        assert caught.value.message.endswith("what became of the change")
+        own_server.kill()
+
+
+def test_a_change_that_finds_no_room_in_time():
+    server = ServerProcess("--memory_budget_bytes=256MiB", "--max_kept_bytes=8MiB")
+    array = np.ones((6 << 20) // 4, np.float32)
+    with convgrad.Client(server.address) as client:
+        client.session("first").put("w", array)
+        with pytest.raises(convgrad.DeadlineExceeded) as caught:
+            client.session("other").put("w", array, timeout=1)
+    text = str(caught.value)
+    assert "RESOURCE_EXHAUSTED: kept bytes: found" in text
+    assert "your sessions there: " in text and "'first' with" in text
+    assert text.count("attempts)") == 1
+    server.kill()
 
 
 def test_a_server_that_sessions_fill(warnings):

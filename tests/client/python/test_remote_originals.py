@@ -86,9 +86,47 @@ def test_what_is_no_mistake(make_remote, model, warnings):
         model(X)
         net(X)
     assert warnings() == []
-    model.train()
+
+
+def test_a_copy_in_use_is_watched_no_more(make_remote, model, warnings):
+    net = make_remote(model)
+    state = net.state_dict()
+    for _ in range(2):
+        model.load_state_dict(state)
+        net(X)
+    for change in (nn.Module.eval, nn.Module.train, write):
+        change(model)
+        net(X)
+    assert warnings() == []
+
+
+def test_a_copy_that_is_loaded_back(make_remote, model, warnings):
+    net = make_remote(model)
+    model.load_state_dict(net.state_dict())
+    net.load_state_dict(model.state_dict())
+    model.eval()
     net(X)
-    assert len(warnings()) == 1
+    assert warnings() == []
+
+
+def test_a_copy_after_another_change(make_remote, model, warnings):
+    net = make_remote(model)
+    state = net.state_dict()
+    model.eval()
+    net(X)
+    model.load_state_dict(state)
+    net(X)
+    (text,) = warnings()
+    assert "eval()" in text
+
+
+def test_a_change_before_values_are_fetched(make_remote, model, warnings):
+    net = make_remote(model)
+    write(model)
+    net.state_dict()
+    net(X)
+    (text,) = warnings()
+    assert "a weight" in text
 
 
 def test_the_original_is_not_kept(make_remote, warnings):

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import traceback
 
 import pytest
 import torch
@@ -69,3 +70,37 @@ def test_the_loss_comes_from_no_module(make_remote):
     net = make_remote(nn.Flatten())
     text = message_of(net.forward_backward, torch.ones(2, 3), torch.ones(3, dtype=torch.int64))
     assert "the step comes from" not in text
+
+
+def summed(x):
+    return x.cumsum(1)
+
+
+class Summing(Block):
+    def forward(self, x):
+        return summed(self.one(x))
+
+
+def test_a_call_that_programs_have_not(make_remote):
+    net = make_remote(nn.Sequential(nn.ReLU(), Summing()))
+    with pytest.raises(convgrad.Unimplemented, match="found Tensor.cumsum") as caught:
+        net(torch.ones(2, 3, 8, 8))
+    line = inspect.getsourcelines(summed)[1] + 1
+    assert "model.1 (Summing)" in str(caught.value)
+    assert str(caught.value).endswith(f"; see {__file__}:{line}")
+
+
+class Frozen(Block):
+    def forward(self, x):
+        with torch.no_grad():
+            return summed(self.one(x))
+
+
+def test_a_traceback_has_the_lines_of_the_forward(make_remote):
+    net = make_remote(nn.Sequential(nn.ReLU(), Frozen()))
+    with pytest.raises(convgrad.Unimplemented, match="no_grad") as caught:
+        net(torch.ones(2, 3, 8, 8))
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    line = inspect.getsourcelines(Frozen.forward)[1] + 2
+    assert (__file__, line) in [(frame.filename, frame.lineno) for frame in frames]
+    assert "convgrad" not in "".join(frame.filename for frame in frames[2:])

@@ -218,23 +218,24 @@ class Changes:
                 return self.stop(SessionExpired(
                     "the server couldn't be reached for as long as the session's lease"))
         elif change.is_late_in(delay):
-            late = DeadlineExceeded("the deadline was over before it was known what "
-                                    f"became of the change: {error}")
-            late.attempts = change.attempts
-            return self._give_up(change, late)
+            return self._give_up(change, error, is_late=True)
         elif change.attempts >= self._client.retry.max_attempts:
             return self._give_up(change, error)
         self._note_repeat(change, error, delay)
         self.thread.later(delay, functools.partial(self._send, change))
 
-    def _give_up(self, change: Change, error: ConvgradError) -> None:
-        """Tells the caller, and sees to it that the server and what waits behind know."""
+    def _give_up(self, change: Change, error: ConvgradError, *, is_late: bool = False) -> None:
+        """Tells the caller, and sees to it that the server and what waits behind know.
+
+        `error` is that of the last attempt. If `is_late`, the caller gets a DeadlineExceeded
+        that contains it.
+        """
         if change.is_void:
             return self.stop(error)
         error = unreachable(error, self._opened.target, has_answered=True)
 
         def give_up() -> None:
-            change.give_up(error)
+            change.give_up(_late(error) if is_late else error)
             self._send(change)
 
         self._when_named(error, give_up)
@@ -316,3 +317,14 @@ class Changes:
         for change in changes[1:]:
             change.fail(EpochEnded(f"change {change.sequence} came behind change "
                                    f"{first.sequence}, which failed: {why}"))
+
+
+def _late(error: ConvgradError) -> DeadlineExceeded:
+    """Returns the error of a change whose last attempt failed with `error`."""
+    # gRPC's own words for an attempt that the deadline ended say no more.
+    is_silent = error.code == grpc.StatusCode.DEADLINE_EXCEEDED and not error.field
+    late = DeadlineExceeded("the deadline was over before it was known what became of the "
+                            "change" + ("" if is_silent else
+                                        f": {error.code.name}: {error.message}"))
+    late.attempts, late.request_id = error.attempts, error.request_id
+    return late

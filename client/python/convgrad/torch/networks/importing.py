@@ -23,7 +23,7 @@ from convgrad.programs import Attribute, Program
 from convgrad.torch.networks import operator_table
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.steps import TAKE_PARAMETERS, Size, Value
-from convgrad.torch.networks.tracing import module_path, place_of, trace
+from convgrad.torch.networks.tracing import line_of, module_path, place_of, trace
 
 
 @dataclass(frozen=True)
@@ -237,10 +237,14 @@ class _Importer:
     # What operator_table's functions use.
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
-        """Returns the error that names the module under way."""
+        """Returns the error that names the module under way, and the line of its forward."""
         assert self._node is not None
         path = module_path(self._node)
-        return refuse(named(self._model.get_submodule(path), path), found, expected)
+        error = refuse(named(self._model.get_submodule(path), path), found, expected)
+        line = line_of(self._node)
+        if line:
+            error.message += f"; see {line}"
+        return error
 
     def users(self) -> list[tuple[torch.fx.Node, nn.Module | None]]:
         """Returns the calls that use the result under way, with their modules."""

@@ -16,11 +16,15 @@ _REMEDIES = {
     "a weight": "net.load_state_dict(model.state_dict())",
 }
 
+# Modes, requires_grad and versions.
+_State = tuple[list[Any], list[Any], list[Any]]
+
 
 class Original:
     """Warns once of each kind of change. Owned by one thread. Doesn't keep the model.
 
-    look() takes some 0.1 us a module and parameter.
+    Stops watching once the model's weights change after values were fetched from the server:
+    the model is then a copy in use here. look() takes some 0.1 us a module and parameter.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -37,9 +41,10 @@ class Original:
         now = self._now()
         if now == self._seen:
             return
+        if self._stop_if_copied(now):
+            return
         seen, self._seen = self._seen, now
-        is_fetched, self._is_fetched = self._is_fetched, False
-        if now is None or seen is None or is_fetched and now[2] != seen[2]:
+        if now is None or seen is None:
             return
         for what, one, other in zip(_REMEDIES, now, seen):
             if one != other and what not in self._said:
@@ -49,17 +54,26 @@ class Original:
                     "the server doesn't follow; use %s", what, _REMEDIES[what])
 
     def expect_weights(self) -> None:
-        """Notes that values were fetched, so that the next change of weights may be a copy of
-        them, and the model in use here."""
+        """Notes that values were fetched: the next change of weights is taken as a copy of
+        them."""
+        self.look()
         self._is_fetched = True
 
     def forgive_weights(self) -> None:
         """Takes the weights as they are: values were loaded into the network, perhaps these."""
         now = self._now()
-        if now is not None and self._seen is not None:
+        if not self._stop_if_copied(now) and now is not None and self._seen is not None:
             self._seen = (*self._seen[:2], now[2])
 
-    def _now(self) -> tuple[list[Any], list[Any], list[Any]] | None:
+    def _stop_if_copied(self, now: _State | None) -> bool:
+        """Stops watching if the weights have changed since values were fetched."""
+        if not self._is_fetched or now is None or self._seen is None or now[2] == self._seen[2]:
+            return False
+        self._modules, self._parameters = [], []
+        self._seen = self._now()
+        return True
+
+    def _now(self) -> _State | None:
         """Returns modes, requires_grad and versions; None once a part of the model is gone."""
         modules: Any = [reference() for reference in self._modules]
         parameters: Any = [reference() for reference in self._parameters]

@@ -110,8 +110,13 @@ def place_of(model: nn.Module, node: torch.fx.Node) -> str:
     """Returns module, file and line of the forward that has made the call."""
     path = module_path(node)
     module = f"model.{named(model.get_submodule(path), path)}" if path else named(model, "")
-    line = node.meta.get(_LINE)
+    line = line_of(node)
     return f"{module}, {line}" if line else module
+
+
+def line_of(node: torch.fx.Node) -> str:
+    """Returns file and line of the user's code that has made the call, "" if none has."""
+    return str(node.meta.get(_LINE, ""))
 
 
 def _line_of_forward() -> str:
