@@ -28,6 +28,12 @@ struct SpatialAxis {
   friend bool operator==(const SpatialAxis&, const SpatialAxis&) = default;
 };
 
+// Returns the stride for a library: a stride beyond the padded input has no
+// meaning where there is one output position. oneDNN computes wrongly with
+// strides near 2^31, and cuDNN has no engines for them. Requires: not an axis
+// of a transposed convolution.
+int64_t MeaningfulStride(const SpatialAxis& axis);
+
 // Value type. Axes in the order D, H, W, as many as there are: none for linear.
 struct ConvProblem {
   bool transposed = false;

@@ -1,8 +1,17 @@
 // What follows from a valid problem: dims, bias shapes, work.
+#include <algorithm>
+#include <cstdint>
+
 #include "backends/core/checked_math.h"
 #include "backends/core/convolution/conv_problem.h"
 
 namespace convgrad {
+
+int64_t MeaningfulStride(const SpatialAxis& axis) {
+  if (axis.out != 1) return axis.stride;
+  const int64_t padded = axis.in + axis.pad_begin + axis.pad_end;
+  return std::min(axis.stride, std::max(int64_t{1}, padded));
+}
 
 Dims InputDims(const ConvProblem& problem) {
   Dims dims = {problem.batch, problem.in_channels};

@@ -81,12 +81,7 @@ Lowering::Lowering(const ConvProblem& problem, bool skips_unread)
 void Lowering::LowerAxis(size_t i) {
   SpatialAxis& axis = lowered_.axes[i];
   if (axis.kernel == 1) axis.dilation = 1;  // without meaning, so don't ask
-  // Likewise strides beyond the padded input, which give one output position.
-  // oneDNN computes wrongly with strides near 2^31, cuDNN has no engines.
-  if (axis.out == 1) {
-    const int64_t padded = axis.in + axis.pad_begin + axis.pad_end;
-    axis.stride = std::min(axis.stride, std::max(int64_t{1}, padded));
-  }
+  axis.stride = MeaningfulStride(axis);
   for (int64_t tap = 0; tap < axis.kernel; ++tap) {
     if (!IsLive(axis, tap)) dead_taps_[i].push_back(tap);
   }

@@ -21,7 +21,7 @@ struct Window {
 Window WindowOf(const ConvProblem& problem) {
   Window window;
   for (const SpatialAxis& axis : problem.axes) {
-    window.strides.push_back(axis.stride);
+    window.strides.push_back(MeaningfulStride(axis));
     window.dilates.push_back(axis.dilation - 1);  // 0 is dense there
     window.pad_begin.push_back(axis.pad_begin);
     window.pad_end.push_back(axis.pad_end);

@@ -75,7 +75,7 @@ class Window:
                               ", ".join(_NAMED_PADDING) + ", numbers or pairs of them")
             problem.padding = _NAMED_PADDING[padding]
             return {}
-        if np.ndim(padding) == 0 or all(np.ndim(p) == 0 for p in padding):
+        if not isinstance(padding, Iterable) or all(np.ndim(p) == 0 for p in padding):
             pads = ints(padding, "padding")
             pads = () if set(pads) <= {0} else pads
             return {"pad_begin": pads, "pad_end": pads}

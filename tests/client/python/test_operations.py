@@ -189,3 +189,9 @@ def test_prepared_calls_can_be_sent_again(client, rng):
     call = operations.conv_forward(x, w)
     np.testing.assert_array_equal(client.run(call).output, client.run(call).output)
     assert isinstance(client.run(call), convgrad.Forward)
+
+
+def test_numpys_numbers_are_numbers(client):
+    x, w = np.ones((1, 2, 5, 5), np.float32), np.ones((3, 2, 3, 3), np.float32)
+    found = client.conv_forward(x, w, padding=np.int64(1), stride=np.int32(2))
+    assert found.output.shape == (1, 3, 3, 3)
