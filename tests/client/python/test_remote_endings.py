@@ -141,6 +141,8 @@ there = main()
 def test_a_training_that_is_broken_off(server, client, end):
     found = python(f"""
 import os, signal, sys, time, convgrad, torch
+# A shell has background jobs ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 net = convgrad.torch.remote(torch.nn.Linear(2, 2), convgrad.Client(sys.argv[1]))
 optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=0.1)
 net(torch.ones(1, 2)).sum().backward()

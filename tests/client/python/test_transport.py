@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -139,3 +140,17 @@ def test_futures_end_in_any_order():
         messages = [b"\x0a" + bytes([i]) + b"." * i for i in range(100)]
         futures = [client.start(Call("Echo", message, bytes), 20) for message in messages]
         assert [future.result() for future in futures] == messages
+
+
+def test_a_call_that_is_over_is_kept_by_nobody(server):
+    """The threads that told of its end wait for the next call."""
+    with convgrad.Client(server.address, timeout=60) as client, client.session() as session:
+        future = session.submit(session.put, "x", X)
+        future.result()
+        gone = weakref.ref(future)
+        del future
+        deadline = time.monotonic() + 10
+        while gone() is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+            gc.collect()
+        assert gone() is None

@@ -158,10 +158,14 @@ class _Completions:
 
     def _run(self) -> None:
         while notice := _native.next_over():
-            with self._lock:
-                future = self._futures.pop(notice, None)
-            if future is not None:
-                future.end()
+            self._end(notice)
+
+    def _end(self, notice: int) -> None:
+        # Not in _run(), whose variables would keep the last call until the next one ends.
+        with self._lock:
+            future = self._futures.pop(notice, None)
+        if future is not None:
+            future.end()
 
     def stop(self) -> None:
         thread, self._thread = self._thread, None

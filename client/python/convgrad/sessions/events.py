@@ -43,9 +43,11 @@ class EventThread:
                 heapq.heappush(due, (added[0], next(order), added[1]))
                 continue
             except queue.Empty:
-                event = heapq.heappop(due)[2]
+                added, event = None, heapq.heappop(due)[2]
             # Outside the handler: errors that the event keeps must not have Empty as context.
             try:
                 event()
             except Exception:
                 _LOG.exception("a session's thread goes on")
+            # What it refers to isn't kept until the next event comes.
+            del event, added
