@@ -99,11 +99,12 @@ def test_changes_under_way_come_to_their_end(client):
 
 def test_a_session_of_the_users_stays(client):
     with without_collector(), client.session() as session:
+        before = set(threading.enumerate())  # other tests' among them
         train(remote(OfIntegers(), session))
         assert sessions_of(client)[0].tensors and not session.is_lost
-        threads = {t.name for t in threading.enumerate()}
-        wait_until(lambda: "convgrad-network" not in {t.name for t in threading.enumerate()})
-        assert "convgrad-session" in threads
+        wait_until(lambda: "convgrad-network" not in {
+            thread.name for thread in set(threading.enumerate()) - before})
+        assert "convgrad-session" in {thread.name for thread in threading.enumerate()}
         session.put("x", X.numpy())
 
 
