@@ -5,6 +5,7 @@ import contextlib
 import gc
 import io
 import threading
+import weakref
 
 import pytest
 import torch
@@ -165,6 +166,25 @@ os.kill({server.process.pid}, signal.SIGKILL)
 """, arguments=[server.address])
     server.kill()
     assert (found.returncode, found.stdout) == (0, "")
+
+
+def test_a_network_whose_call_has_failed_is_kept_by_nobody():
+    """Neither by its error, nor by an answer that came when the session had ended."""
+    server = ServerProcess()
+    policy = convgrad.RetryPolicy(max_attempts=3)
+    with convgrad.Client(server.address, retry=policy) as client:
+        net = remote(OfIntegers(), client)
+        server.kill()
+        with pytest.raises(convgrad.Unavailable) as caught, net:
+            net(X)
+        gone = weakref.ref(net)
+        del net, caught
+
+        def is_gone():
+            gc.collect()
+            return gone() is None
+
+        wait_until(is_gone, seconds=10)
 
 
 def test_what_has_no_values_is_not_saved(client):
