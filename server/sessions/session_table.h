@@ -87,7 +87,8 @@ class SessionTable {
 
   // Return the caller's session. An admin may end anybody's, and readers read.
   // The use renews the lease if `renews` and the caller is no mere reader.
-  // Errors: kNotFound, the same for whatever reason.
+  // Errors: kNotFound if there is no such session, or it isn't the caller's to
+  // know of; kPermissionDenied for a reader, unless it reads.
   absl::StatusOr<SessionUse> Find(const SessionCaller& caller,
                                   const std::string& id, bool renews = true);
   absl::StatusOr<SessionUse> FindToRead(const SessionCaller& caller,

@@ -37,7 +37,8 @@ class AttachedNetwork(RemoteModule):
 
     Called as the model is, in eval mode. Each call uses one consistent set of weights and
     buffers: all of one committed change. No weights are sent or fetched. `state_dict()` fetches
-    such a set. What would train is refused. Thread-safe, but for changes of `model`.
+    such a set. What would train is refused; `train()` leaves it in eval mode. Thread-safe, but
+    for changes of `model`.
 
     The process that trains loads the program that calls run: RemoteNetwork.prepare().
     """
