@@ -265,6 +265,19 @@ def test_a_change_whose_deadline_is_over():
     server.kill()
 
 
+def test_what_a_lost_session_never_answered_is_not_acknowledged():
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client:
+        session = client.session()
+        session.put("x", X)
+        server.kill()
+        lost = [session.submit(session.put, name, X) for name in ("y", "z")]
+        server.restart()
+        assert all(isinstance(one.exception(), convgrad.SessionExpired) for one in lost)
+        assert session.is_lost and session.number == 1
+    server.kill()
+
+
 def test_what_is_submitted_is_read_at_once():
     """In one message, or as the stream of what no message holds."""
     server = ServerProcess("--max_message_bytes=4MiB")

@@ -133,6 +133,8 @@ class Changes:
                                        self._acknowledged())
             self._broken = why
             changes = list(self._pending.values())
+            # Their messages go. None of them is acknowledged by that.
+            self._next = self._acknowledged() + 1
             self._pending.clear()
             self._condition.notify_all()
         self.thread.stop()

@@ -80,24 +80,25 @@ def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
     Each of several is asked briefly first, so that one that is away delays no other. Raises
     SessionExpired if none has it, Unavailable if that isn't known.
     """
-    error: ConvgradError | None = None
-    patient = list(client.targets)
-    if len(patient) > 1:
-        brief, patient = patient, []
-        for target in brief:
+    rounds = [Options()]
+    targets = list(client.targets)
+    if len(targets) > 1:
+        rounds.insert(0, Options(timeout=_BRIEF_SECONDS))
+    unknown: ConvgradError | None = None
+    for options in rounds:
+        away: dict[str, ConvgradError] = {}
+        for target in targets:
             try:
-                return ask(target, Options(timeout=_BRIEF_SECONDS))
-            except SessionExpired as unknown:
-                error = unknown
-            except (Unavailable, DeadlineExceeded):
-                patient.append(target)
-    for target in patient:
-        try:
-            return ask(target, Options())
-        except SessionExpired as unknown:
-            error = unknown
-    assert error is not None
-    raise error
+                return ask(target, options)
+            except SessionExpired as error:
+                unknown = error
+            except (Unavailable, DeadlineExceeded) as error:
+                away[target] = error
+        targets = list(away)
+    if away:
+        raise next(iter(away.values()))
+    assert unknown is not None
+    raise unknown
 
 
 def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
