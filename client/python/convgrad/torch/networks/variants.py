@@ -16,7 +16,7 @@ from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import check_model, without_values
 
-# As StepPath in backends/core/program.cc.
+# As StepPath in backends/core/program/program.cc.
 _STEP = re.compile(r"steps\[\d+\] \(([^)]*)\)")
 
 
