@@ -67,6 +67,28 @@ def run(*command):
     return done.stdout
 
 
+def use_the_tools(convgrad, socket):
+    """Runs each of the tool's commands on a server that `convgrad serve` starts."""
+    (program := socket.with_name("program.txt")).write_text(
+        "input x\nparameter w [4, 3, 3, 3]\ny = conv(x, w)\noutput y\n")
+    layer, server = "conv2d_n2_c8_o8_i14_k3_p1", f"--server=unix:{socket}"
+    with subprocess.Popen([convgrad, "serve", f"--listen=unix:{socket}",
+                           "--metrics_listen=127.0.0.1:9464"],
+                          stderr=subprocess.DEVNULL) as serving:
+        try:
+            deadline = time.monotonic() + 30
+            while not socket.exists() and time.monotonic() < deadline:
+                time.sleep(0.1)
+            for command in (("check", layer, server), ("bench", layer, server, "--repeat=2"),
+                            ("capabilities", server), ("sessions", server),
+                            ("program", program, "--input=2x3x8x8"),
+                            ("top", "--repeat=1")):
+                print("convgrad", command[0], len(run(convgrad, *command)), "characters")
+        finally:
+            serving.terminate()
+    program.unlink()
+
+
 def main(environment, wheels):
     compilers = [name for name in ("cc", "gcc", "g++", "clang", "make", "cmake")
                  if shutil.which(name)]
@@ -85,13 +107,15 @@ def main(environment, wheels):
     megabytes = sum(float(size) / (1000 if unit == "kB" else 1) for size, unit in fetched)
     ours = sum(path.stat().st_size for path in wheels.iterdir()
                if path.name in said) / 1e6
-    print(f"pip install convgrad[server]{' numpy<2' * old}: {installed - start:.1f} s, {ours:.0f} MB of ours and {megabytes:.0f} MB "
-          f"from the index, {mebibytes(environment) - before:.0f} MiB installed")
+    print(f"pip install convgrad[server]{' numpy<2' * old}: {installed - start:.1f} s, "
+          f"{ours:.0f} MB of ours and {megabytes:.0f} MB from the index, "
+          f"{mebibytes(environment) - before:.0f} MiB installed")
     print(run(python, "-c", RESNET18).rstrip())
     print(f"first step of ResNet-18, batch 16, 224x224: {time.monotonic() - start:.1f} s "
           "after pip began")
     for program in ("convgrad-server", "convgrad"):
         print(program, run(python.with_name(program), "--version").strip())
+    use_the_tools(python.with_name("convgrad"), environment / "socket")
     run(python, "-m", "pip", "uninstall", "--yes", "convgrad", "convgrad-server")
     left = [*environment.rglob("convgrad*"), *pathlib.Path("/tmp").glob("*convgrad*"),
             *pathlib.Path("/dev/shm").iterdir()]
