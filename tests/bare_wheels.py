@@ -81,9 +81,12 @@ def use_the_tools(convgrad, socket):
                 time.sleep(0.1)
             for command in (("check", layer, server), ("bench", layer, server, "--repeat=2"),
                             ("capabilities", server), ("sessions", server),
-                            ("program", program, "--input=2x3x8x8"),
-                            ("top", "--repeat=1")):
+                            ("program", program, "--input=2x3x8x8")):
                 print("convgrad", command[0], len(run(convgrad, *command)), "characters")
+            with subprocess.Popen([convgrad, "top", "--json"], text=True,
+                                  stdout=subprocess.PIPE) as top:
+                print("convgrad top", len(top.stdout.readline()), "characters")
+                top.terminate()
         finally:
             serving.terminate()
     program.unlink()
