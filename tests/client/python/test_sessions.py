@@ -85,6 +85,14 @@ def test_images_come_back_as_they_were_put(client, session, dtype):
         client.conv_forward(images, np.ones((6, 5, 3), np.float32), padding=1)
 
 
+def test_a_layout_changes_nothing_below_two_axes(session):
+    for layout in ("OIX", "OXI", "XIO"):
+        session.put({"bias": np.arange(3, dtype=np.float32), "scale": np.float32(2)},
+                    layout=layout)
+        np.testing.assert_array_equal(session.get("bias"), [0, 1, 2])
+        assert session.get("scale") == 2
+
+
 def test_results_stay_and_are_operands(client, session):
     session.put("w", W.transpose(0, 2, 3, 1), layout="OHWI")
     found = session.conv_forward(X, "w", padding=1, activation="relu", keep={"output": "y"})
