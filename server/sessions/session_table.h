@@ -17,6 +17,7 @@
 #include "server/sessions/digest_index.h"
 #include "server/sessions/kept_memory.h"
 #include "server/sessions/session.h"
+#include "server/sessions/session_access.h"
 
 namespace convgrad {
 
@@ -48,15 +49,6 @@ class SessionUse {
  private:
   std::shared_ptr<KeptSession> session_;
   const Clock* clock_ = nullptr;
-};
-
-// Who asks for a session.
-struct SessionCaller {
-  // As limits go by: a token's or a certificate's name, else a host.
-  std::string client;
-  // Whether `client` is a token's or a certificate's name.
-  bool has_identity = false;
-  bool is_admin = false;
 };
 
 // Thread-safe.

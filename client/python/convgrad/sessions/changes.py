@@ -11,7 +11,6 @@ import copy
 import functools
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -53,6 +52,7 @@ class Changes:
         self._has_ended = False  # the epoch, at the server
         self._broken: ConvgradError | None = None
         self.thread = EventThread("convgrad-session")
+        self._when_named = functools.partial(when_named, client, opened.target, self.thread)
 
     @property
     def number(self) -> int:
@@ -221,9 +221,6 @@ class Changes:
             self._send(change)
 
         self._when_named(error, give_up)
-
-    def _when_named(self, error: ConvgradError | None, then: Callable[[], None]) -> None:
-        when_named(self._client, self._opened.target, self.thread, error, then)
 
     def _note_repeat(self, change: Change, error: ConvgradError, delay: float) -> None:
         self._client.note_repeat(f"change {change.sequence} of a session", self._opened.target,
