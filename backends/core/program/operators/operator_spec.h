@@ -44,6 +44,7 @@ enum class Operator {
   kCrossEntropy,
   kMse,
 };
+inline constexpr Operator kLastOperator = Operator::kMse;
 
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.

@@ -1,8 +1,21 @@
 #include "backends/core/program/operators/operator_table.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
 namespace convgrad {
+
+void RequireEachOnce(const std::vector<Operator>& operators) {
+  for (size_t i = 0; i <= static_cast<size_t>(kLastOperator); ++i) {
+    if (i < operators.size() && operators[i] == static_cast<Operator>(i)) {
+      continue;
+    }
+    std::fprintf(stderr, "Operator %zu has no row, or the one before has two\n",
+                 i);
+    std::abort();
+  }
+}
 
 const std::vector<OperatorSpec>& Operators() {
   static const auto& table =

@@ -11,6 +11,10 @@
 
 namespace convgrad {
 
+// Ends the process, naming it, if an operator hasn't exactly one row.
+// `operators` are the rows', ascending.
+void RequireEachOnce(const std::vector<Operator>& operators);
+
 // Returns the rows of all families by Operator, so that rows[op] is op's. A
 // room that computes operators makes its own table of its own rows with it.
 // Requires: each operator has one row, whose member `op` names it.
@@ -23,6 +27,9 @@ std::vector<Row> OperatorTable(
   }
   std::sort(rows.begin(), rows.end(),
             [](const Row& a, const Row& b) { return a.op < b.op; });
+  std::vector<Operator> operators;
+  for (const Row& row : rows) operators.push_back(row.op);
+  RequireEachOnce(operators);
   return rows;
 }
 

@@ -65,6 +65,17 @@ TEST(OperatorTableTest, HasOneRowForEachOperator) {
   }
 }
 
+TEST(OperatorTableTest, RefusesRowsThatAreMissingOrTwice) {
+  std::vector<Operator> operators;
+  for (const OperatorSpec& spec : Operators()) operators.push_back(spec.op);
+  RequireEachOnce(operators);
+  std::vector<Operator> twice = operators;
+  twice[3] = twice[2];
+  EXPECT_DEATH(RequireEachOnce(twice), "Operator 3 has no row");
+  operators.pop_back();
+  EXPECT_DEATH(RequireEachOnce(operators), "has no row");
+}
+
 TEST(OperatorTableTest, ConformanceProgramsHaveEveryOperator) {
   std::set<Operator> found;
   for (const auto& given :
