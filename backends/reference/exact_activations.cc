@@ -46,6 +46,11 @@ double SiluGradient(const Element& at) {
   return at.gradient * (Sigmoid(at.x) * (1 + at.x * (1 - Sigmoid(at.x))));
 }
 
+double Tanh(double x, double) { return std::tanh(x); }
+double TanhGradient(const Element& at) {
+  return at.gradient * (1 - at.y * at.y);
+}
+
 template <double (*kFunction)(double x, double slope)>
 Values Forward(const StepData& data) {
   const double slope = SlopeOf(data);
@@ -74,7 +79,8 @@ std::vector<ExactOperator> ExactActivations() {
       {Operator::kRelu6, &Forward<Relu6>, &Backward<Relu6Gradient>},
       {Operator::kLeakyRelu, &Forward<LeakyRelu>, &Backward<LeakyReluGradient>},
       {Operator::kSigmoid, &Forward<SigmoidOf>, &Backward<SigmoidGradient>},
-      {Operator::kSilu, &Forward<Silu>, &Backward<SiluGradient>}};
+      {Operator::kSilu, &Forward<Silu>, &Backward<SiluGradient>},
+      {Operator::kTanh, &Forward<Tanh>, &Backward<TanhGradient>}};
 }
 
 }  // namespace convgrad

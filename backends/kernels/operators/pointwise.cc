@@ -89,11 +89,24 @@ struct Silu {
   }
 };
 
+struct Tanh {
+  static constexpr Activation kKind = Activation::kTanh;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Of(D d, float, hn::Vec<D> x) {
+    return hn::Tanh(d, x);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Gradient(D d, float, hn::Vec<D> dy,
+                                        hn::Vec<D> saved) {
+    return hn::Mul(dy, hn::NegMulAdd(saved, saved, hn::Set(d, 1.0f)));
+  }
+};
+
 template <class... Functions>
 struct List {};
 using Activations =
     List<Rectified<Activation::kNone>, Rectified<Activation::kRelu>,
-         Rectified<Activation::kRelu6>, LeakyRelu, Logistic, Silu>;
+         Rectified<Activation::kRelu6>, LeakyRelu, Logistic, Silu, Tanh>;
 
 // What is computed of two vectors a and b, or of a alone.
 template <class Function>
@@ -246,7 +259,7 @@ void Activate(const ChannelBlocks& blocks, Pointwise op, const void* x, void* y,
 
 bool SavesResult(Activation activation) {
   return activation == Activation::kRelu || activation == Activation::kRelu6 ||
-         activation == Activation::kSigmoid;
+         activation == Activation::kSigmoid || activation == Activation::kTanh;
 }
 
 void RunActivateGradient(const ChannelBlocks& blocks, Pointwise op,

@@ -12,7 +12,8 @@ std::vector<OperatorSpec> ActivationOperators() {
                            .kind = AttributeKind::kFloat,
                            .default_text = "0.01"}}},
           {.op = Operator::kSigmoid, .name = "sigmoid"},
-          {.op = Operator::kSilu, .name = "silu"}};
+          {.op = Operator::kSilu, .name = "silu"},
+          {.op = Operator::kTanh, .name = "tanh"}};
 }
 
 }  // namespace convgrad

@@ -34,6 +34,7 @@ enum class Operator {
   kLeakyRelu,
   kSigmoid,
   kSilu,
+  kTanh,
   kAdd,
   kMul,
   kConcat,
@@ -48,8 +49,8 @@ inline constexpr Operator kLastOperator = Operator::kMse;
 
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.
-inline constexpr std::array<absl::string_view, 4> kLaterOperators = {
-    "gelu", "hardsigmoid", "hardswish", "tanh"};
+inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
+    "gelu", "hardsigmoid", "hardswish"};
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 

@@ -128,7 +128,8 @@ std::vector<NetworkOperator> NetworkActivations() {
           {Operator::kRelu6, &MakeActivation<Activation::kRelu6>},
           {Operator::kLeakyRelu, &MakeActivation<Activation::kLeakyRelu>},
           {Operator::kSigmoid, &MakeActivation<Activation::kSigmoid>},
-          {Operator::kSilu, &MakeActivation<Activation::kSilu>}};
+          {Operator::kSilu, &MakeActivation<Activation::kSilu>},
+          {Operator::kTanh, &MakeActivation<Activation::kTanh>}};
 }
 
 std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,

@@ -41,7 +41,9 @@ constexpr Function kFunctions[] = {
     {Activation::kSilu, [](double x) { return x * Sigmoid(x); },
      [](double saved) {
        return Sigmoid(saved) * (1 + saved * (1 - Sigmoid(saved)));
-     }}};
+     }},
+    {Activation::kTanh, [](double x) { return std::tanh(x); },
+     [](double saved) { return 1 - saved * saved; }}};
 
 // One rounding to the dtype, and a few in f32.
 void ExpectNear(double got, double want, const ChannelBlocks& blocks,

@@ -99,6 +99,8 @@ ROWS = (
     Row(steps.element_method("sigmoid"), (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"),
         (nn.Sigmoid,), in_place=(torch.sigmoid_,)),
     Row(steps.element_function("silu"), (F.silu,), (nn.SiLU,)),
+    Row(steps.element_method("tanh"), (F.tanh, torch.tanh, "tanh", "tanh_"), (nn.Tanh,),
+        in_place=(torch.tanh_,)),
     Row(steps.add, (operator.add, torch.add, "add", "add_"), in_place=(operator.iadd,)),
     Row(steps.mul, (operator.mul, torch.mul, "mul", "mul_"), in_place=(operator.imul,)),
     Row(steps.concat, (torch.cat, getattr(torch, "concat", torch.cat))),
