@@ -36,7 +36,9 @@ SEES = {
     "backends/core/convolution/": (CONTRACT,),
     "backends/core/optimizer/": (CONTRACT,),
     "backends/core/program/":
-        (CONTRACT, CORE + "convolution/", CORE + "optimizer/"),
+        (CONTRACT, CORE + "convolution/", CORE + "optimizer/",
+         CORE + "program/operators/"),
+    "backends/core/program/operators/": (CONTRACT, CORE + "convolution/"),
     "backends/reference/": (CORE,),
     "backends/kernels/copies/": (CONTRACT,),
     "backends/kernels/operators/": (CONTRACT, KERNELS + "copies/"),
@@ -217,6 +219,9 @@ def self_test():
         "backends/core/convolution/a.h": ["backends/core/program/a.h",
                                           "backends/core/optimizer/a.h"],
         "backends/core/optimizer/a.h": ["backends/core/convolution/a.h"],
+        "backends/core/program/operators/a.cc":
+            ["backends/core/program/program.h",
+             "backends/core/optimizer/a.h"],
         "backends/kernels/copies/a.cc": ["backends/kernels/operators/a.h",
                                          "backends/core/convolution/a.h"],
         "backends/kernels/operators/a.cc": ["backends/core/program/a.h",

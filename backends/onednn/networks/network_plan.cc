@@ -33,19 +33,6 @@ double CostOf(const NetworkStep& step, const Schedule& schedule) {
   return std::max(step.macs, kMacsPerByte * bytes);
 }
 
-// Returns at least the bytes of constants for each channel that a step has.
-int64_t ChannelTableBytes(const ProgramStep& step,
-                          const ProgramShapes& shapes) {
-  constexpr int64_t kMostPadding = 15;
-  const Dims& x = shapes.dims.at(step.operands[0]);
-  const bool spreads =
-      (step.op == Operator::kAdd || step.op == Operator::kMul) &&
-      shapes.dims.at(step.operands[1]) != x;
-  if (step.op != Operator::kNormalize && !spreads) return 0;
-  return SaturatingMul(3 * int64_t{sizeof(float)},
-                       SaturatingAdd(x[1], kMostPadding));
-}
-
 }  // namespace
 
 NetworkPlan::NetworkPlan(const NetworkOptions& options, NetworkParts parts)
@@ -190,9 +177,10 @@ int64_t NetworkTableBytes(const ProgramOperation& operation) {
   const bool has_backward = operation.request().part != ProgramPart::kForward;
   int64_t bytes = 0;
   for (const ProgramStep& step : operation.program().steps) {
-    bytes = SaturatingAdd(
-        bytes, PoolingTableBytes(step, operation.shapes(), has_backward));
-    bytes = SaturatingAdd(bytes, ChannelTableBytes(step, operation.shapes()));
+    const auto table_bytes = NetworkOperatorOf(step.op).table_bytes;
+    if (table_bytes == nullptr) continue;
+    bytes = SaturatingAdd(bytes,
+                          table_bytes(step, operation.shapes(), has_backward));
   }
   return bytes;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/lowering.h"
+#include "backends/core/program/operators/convolution.h"
 #include "backends/core/status.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
@@ -194,6 +195,11 @@ class Convolution final : public NetworkGroup {
 
 std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step) {
   return std::make_unique<Convolution>(step);
+}
+
+std::vector<NetworkOperator> NetworkConvolutions() {
+  return {{Operator::kConv, &MakeOfStep<Convolution>},
+          {Operator::kConvTranspose, &MakeOfStep<Convolution>}};
 }
 
 }  // namespace convgrad::onednn

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "backends/core/convolution/lowering.h"
+#include "backends/core/program/operators/convolution.h"
 #include "backends/core/status.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"

@@ -146,8 +146,8 @@ class Linear final : public NetworkGroup {
 
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeLinear(const ProgramStep& step) {
-  return std::make_unique<Linear>(step);
+std::vector<NetworkOperator> NetworkLinear() {
+  return {{Operator::kLinear, &MakeOfStep<Linear>}};
 }
 
 }  // namespace convgrad::onednn

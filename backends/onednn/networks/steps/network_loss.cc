@@ -294,8 +294,8 @@ class CrossEntropyGroup final : public NetworkGroup {
 
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeCrossEntropy(const ProgramStep& step) {
-  return std::make_unique<CrossEntropyGroup>(step);
+std::vector<NetworkOperator> NetworkCrossEntropy() {
+  return {{Operator::kCrossEntropy, &MakeOfStep<CrossEntropyGroup>}};
 }
 
 }  // namespace convgrad::onednn

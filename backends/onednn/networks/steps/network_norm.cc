@@ -317,11 +317,16 @@ class Norm final : public NetworkGroup {
   NormBuffers buffers_;
 };
 
-}  // namespace
-
 std::unique_ptr<NetworkGroup> MakeNorm(const convgrad::Program& program,
+                                       const ProgramShapes& /*shapes*/,
                                        const GroupSteps& steps) {
   return std::make_unique<Norm>(program, steps);
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkNorms() {
+  return {{Operator::kBatchNorm, &MakeNorm}};
 }
 
 }  // namespace convgrad::onednn

@@ -22,7 +22,7 @@ from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute, Program
 from convgrad.torch.networks import operator_table
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.steps import TAKE_PARAMETERS, Size, Value
+from convgrad.torch.networks.steps import Size, Value
 from convgrad.torch.networks.tracing import line_of, module_path, place_of, trace
 
 
@@ -255,14 +255,17 @@ class _Importer:
     def parameter(self, tensor: torch.Tensor | None) -> Value | None:
         return None if tensor is None else self._parameters[id(tensor)]
 
-    def add(self, operator: str, *operands: Any, view_of: Value | None = None,
-            **attributes: Attribute | None) -> Value:
-        """Adds a step. Attributes that are None are left out."""
-        for i, operand in enumerate(operands):
-            self._check_operand(operator, i, operand)
+    def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
+            view_of: Value | None = None, **attributes: Attribute | None) -> Value:
+        """Adds a step of these operands, then parameters. Attributes that are None are left
+        out."""
+        for operand in operands:
+            self._check_operand(operator, operand)
+        for i, parameter in enumerate(parameters, len(operands)):
+            self._check_operand(operator, parameter, parameter_at=i)
         assert self._node is not None
         name = self.program.step(
-            operator, *(operand and operand.name for operand in operands),
+            operator, *(operand and operand.name for operand in (*operands, *parameters)),
             name=self._node.name,
             attributes={key: value for key, value in attributes.items() if value is not None})
         self.places[name] = place_of(self._model, self._node)
@@ -276,16 +279,16 @@ class _Importer:
         """Returns the same value, in the same memory or in a copy."""
         return replace(value, branch=next(self._branches))
 
-    def _check_operand(self, operator: str, position: int, operand: Any) -> None:
+    def _check_operand(self, operator: str, operand: Any,
+                       parameter_at: int | None = None) -> None:
         if operand is None:
             return
         if not isinstance(operand, Value):
             raise self.refuse(f"{operator} with {operand!r}", "tensors alone")
-        wants_parameter = operator in TAKE_PARAMETERS and position > 0
-        if wants_parameter != (operand.kind == "a parameter"):
+        if (parameter_at is not None) != (operand.kind == "a parameter"):
             raise self.refuse(f"{operator} with {operand.kind}, {operand.name}",
-                              f"a parameter as operand {position}" if wants_parameter else
-                              "inputs and results of other operators")
+                              "inputs and results of other operators" if parameter_at is None
+                              else f"a parameter as operand {parameter_at}")
 
 
 def _is_constant(arguments: Any) -> bool:

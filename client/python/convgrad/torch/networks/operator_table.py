@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.fx
@@ -15,6 +15,10 @@ from convgrad.torch.networks import steps
 from convgrad.torch.networks.steps import Importer, Value
 
 Function = Callable[..., Any]
+
+
+def _without_module(step: Function) -> Function:
+    return lambda to, m, x: step(to, x)
 
 
 def _convolution_module(to: Importer, m: Any, x: Value) -> Value:
@@ -45,61 +49,82 @@ def _batch_norm_module(to: Importer, m: Any, x: Value) -> Value:
                             m.momentum, m.eps, to.parameter(batches))
 
 
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
-_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+def _upsample_module(to: Importer, m: Any, x: Value) -> Value:
+    return steps.upsample(to, x, m.size, m.scale_factor, m.mode, m.align_corners,
+                          m.recompute_scale_factor)
 
-_MODULES: dict[type[nn.Module], Function] = {
-    **dict.fromkeys(_CONVOLUTIONS, _convolution_module),
-    **dict.fromkeys(_TRANSPOSED, _transposed_module),
-    **dict.fromkeys(_NORMS, _batch_norm_module),
-    **dict.fromkeys(_ADAPTIVE, lambda to, m, x: steps.adaptive_avg_pool(to, x, m.output_size)),
-    **dict.fromkeys((nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), lambda to, m, x: steps.max_pool(
-        to, x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode, m.return_indices)),
-    **dict.fromkeys((nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), lambda to, m, x: steps.avg_pool(
-        to, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
-        getattr(m, "divisor_override", None))),
-    nn.Linear: lambda to, m, x: steps.linear(to, x, to.parameter(m.weight),
-                                             to.parameter(m.bias)),
-    nn.ReLU: lambda to, m, x: steps.relu(to, x),
-    nn.ReLU6: lambda to, m, x: steps.relu6(to, x),
-    nn.LeakyReLU: lambda to, m, x: steps.leaky_relu(to, x, m.negative_slope),
-    nn.Sigmoid: lambda to, m, x: steps.sigmoid(to, x),
-    nn.SiLU: lambda to, m, x: steps.silu(to, x),
-    nn.Dropout: lambda to, m, x: steps.dropout(to, x, m.p, m.training),
-    nn.Flatten: lambda to, m, x: steps.flatten(to, x, m.start_dim, m.end_dim),
-    nn.Upsample: lambda to, m, x: steps.upsample(to, x, m.size, m.scale_factor, m.mode,
-                                           m.align_corners, m.recompute_scale_factor),
-    nn.Identity: lambda to, m, x: x,
-}
+
+class Row(NamedTuple):
+    """What leads to one function of steps.py."""
+
+    step: Function
+    """Takes the importer and the arguments of each of the functions."""
+    functions: tuple[Any, ...] = ()
+    """Torch's functions, and the names of its tensors' methods."""
+    modules: tuple[type[nn.Module], ...] = ()
+    module_step: Function | None = None
+    """Takes the importer, one of the modules and its inputs. None: step does, without the
+    module."""
+    in_place: tuple[Any, ...] = ()
+    """Further functions, which change their first operand. So do methods in "_"."""
+
+
+ROWS = (
+    Row(steps.conv, (F.conv1d, F.conv2d, F.conv3d), (nn.Conv1d, nn.Conv2d, nn.Conv3d),
+        _convolution_module),
+    Row(steps.conv_transpose, (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
+        (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _transposed_module),
+    Row(steps.linear, (F.linear,), (nn.Linear,), lambda to, m, x: steps.linear(
+        to, x, to.parameter(m.weight), to.parameter(m.bias))),
+    Row(steps.batch_norm, (F.batch_norm,), (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+        _batch_norm_module),
+    Row(steps.max_pool, (F.max_pool1d, F.max_pool2d, F.max_pool3d, torch.max_pool1d,
+                         torch.max_pool2d, torch.max_pool3d),
+        (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), lambda to, m, x: steps.max_pool(
+            to, x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode,
+            m.return_indices)),
+    Row(steps.avg_pool, (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d),
+        (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), lambda to, m, x: steps.avg_pool(
+            to, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
+            getattr(m, "divisor_override", None))),
+    Row(steps.adaptive_avg_pool,
+        (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d),
+        (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+        lambda to, m, x: steps.adaptive_avg_pool(to, x, m.output_size)),
+    Row(steps.element_function("relu"), (F.relu, torch.relu, "relu", "relu_"), (nn.ReLU,),
+        in_place=(F.relu_, torch.relu_)),
+    Row(steps.element_function("relu6"), (F.relu6,), (nn.ReLU6,)),
+    Row(steps.leaky_relu, (F.leaky_relu,), (nn.LeakyReLU,),
+        lambda to, m, x: steps.leaky_relu(to, x, m.negative_slope), in_place=(F.leaky_relu_,)),
+    Row(steps.element_method("sigmoid"), (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"),
+        (nn.Sigmoid,), in_place=(torch.sigmoid_,)),
+    Row(steps.element_function("silu"), (F.silu,), (nn.SiLU,)),
+    Row(steps.element_method("tanh"), (F.tanh, torch.tanh, "tanh", "tanh_"), (nn.Tanh,),
+        in_place=(torch.tanh_,)),
+    Row(steps.add, (operator.add, torch.add, "add", "add_"), in_place=(operator.iadd,)),
+    Row(steps.mul, (operator.mul, torch.mul, "mul", "mul_"), in_place=(operator.imul,)),
+    Row(steps.concat, (torch.cat, getattr(torch, "concat", torch.cat))),
+    Row(steps.flatten, (torch.flatten, "flatten"), (nn.Flatten,),
+        lambda to, m, x: steps.flatten(to, x, m.start_dim, m.end_dim)),
+    Row(steps.view, ("view", "reshape", torch.reshape)),
+    Row(steps.upsample, (F.interpolate, F.upsample), (nn.Upsample,), _upsample_module),
+    Row(steps.dropout, (F.dropout,), (nn.Dropout,),
+        lambda to, m, x: steps.dropout(to, x, m.p, m.training)),
+    # What adds no step.
+    Row(steps.same, modules=(nn.Identity,)),
+    Row(steps.copied, ("clone", torch.clone)),
+    Row(steps.contiguous, ("contiguous",)),
+    Row(steps.size, ("size",)),
+    Row(steps.attribute, (getattr,)),
+    Row(steps.item, (operator.getitem,)),
+)
 
 _FUNCTIONS: dict[Any, Function] = {
-    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), steps.conv),
-    **dict.fromkeys((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-                    steps.conv_transpose),
-    **dict.fromkeys((F.max_pool1d, F.max_pool2d, F.max_pool3d, torch.max_pool1d,
-                     torch.max_pool2d, torch.max_pool3d), steps.max_pool),
-    **dict.fromkeys((F.avg_pool1d, F.avg_pool2d, F.avg_pool3d), steps.avg_pool),
-    **dict.fromkeys((F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d),
-                    steps.adaptive_avg_pool),
-    **dict.fromkeys((F.relu, F.relu_, torch.relu, torch.relu_, "relu", "relu_"), steps.relu),
-    **dict.fromkeys((F.leaky_relu, F.leaky_relu_), steps.leaky_relu),
-    **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid", torch.sigmoid_, "sigmoid_"),
-                    steps.sigmoid),
-    **dict.fromkeys((F.interpolate, F.upsample), steps.upsample),
-    **dict.fromkeys((operator.add, operator.iadd, torch.add, "add", "add_"), steps.add),
-    **dict.fromkeys((operator.mul, operator.imul, torch.mul, "mul", "mul_"), steps.mul),
-    **dict.fromkeys((torch.cat, getattr(torch, "concat", torch.cat)), steps.concat),
-    **dict.fromkeys((torch.flatten, "flatten"), steps.flatten),
-    **dict.fromkeys(("view", "reshape", torch.reshape), steps.view),
-    **dict.fromkeys(("clone", torch.clone), steps.copied), "contiguous": steps.contiguous,
-    F.linear: steps.linear, F.batch_norm: steps.batch_norm, F.relu6: steps.relu6,
-    F.silu: steps.silu, F.dropout: steps.dropout, "size": steps.size,
-    getattr: steps.attribute, operator.getitem: steps.item,
-}
-
-_IN_PLACE = (operator.iadd, operator.imul, F.relu_, torch.relu_, F.leaky_relu_, torch.sigmoid_)
+    function: row.step for row in ROWS for function in (*row.functions, *row.in_place)}
+_MODULES: dict[type[nn.Module], Function] = {
+    module: row.module_step or _without_module(row.step)
+    for row in ROWS for module in row.modules}
+_IN_PLACE = tuple(function for row in ROWS for function in row.in_place)
 
 
 def of_module(module: nn.Module) -> Function | None:

@@ -5,7 +5,7 @@ Each takes the importer, adds what the operator is to its program, and returns t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,9 +15,6 @@ from torch import nn
 
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
-
-# Those whose operands behind the first are parameters.
-TAKE_PARAMETERS = ("conv", "conv_transpose", "linear", "batch_norm")
 
 
 @dataclass(frozen=True)
@@ -54,9 +51,10 @@ class Importer(Protocol):
 
     def parameter(self, tensor: torch.Tensor | None) -> Value | None: ...
 
-    def add(self, operator: str, *operands: Any, view_of: Value | None = None,
-            **attributes: Attribute | None) -> Value:
-        """Adds a step. Attributes that are None are left out."""
+    def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
+            view_of: Value | None = None, **attributes: Attribute | None) -> Value:
+        """Adds a step of these operands, then parameters. Attributes that are None are left
+        out."""
 
     def copy(self, value: Value) -> Value:
         """Returns the same value in memory of its own."""
@@ -67,7 +65,7 @@ class Importer(Protocol):
 
 def conv(to: Importer, x: Value, weight: Value, bias: Value | None = None, stride: Any = 1,
          padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Value:
-    return _like(x, to.add("conv", x, weight, bias, stride=_ints(stride),
+    return _like(x, to.add("conv", x, parameters=(weight, bias), stride=_ints(stride),
                            padding=padding if isinstance(padding, str) else _ints(padding),
                            dilation=_ints(dilation), groups=groups))
 
@@ -75,13 +73,13 @@ def conv(to: Importer, x: Value, weight: Value, bias: Value | None = None, strid
 def conv_transpose(to: Importer, x: Value, weight: Value, bias: Value | None = None,
                    stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
                    groups: int = 1, dilation: Any = 1) -> Value:
-    return to.add("conv_transpose", x, weight, bias, stride=_ints(stride),
+    return to.add("conv_transpose", x, parameters=(weight, bias), stride=_ints(stride),
                   padding=_ints(padding), output_padding=_ints(output_padding),
                   dilation=_ints(dilation), groups=groups)
 
 
 def linear(to: Importer, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    return to.add("linear", x, weight, bias)
+    return to.add("linear", x, parameters=(weight, bias))
 
 
 def batch_norm(to: Importer, x: Value, running_mean: Value | None, running_var: Value | None,
@@ -90,8 +88,9 @@ def batch_norm(to: Importer, x: Value, running_mean: Value | None, running_var: 
                eps: float = 1e-5, batches: Value | None = None) -> Value:
     """`batches`: num_batches_tracked."""
     return _like(x, to.add(
-        "batch_norm", x, weight, bias, running_mean, running_var, batches, training=training,
-        momentum="none" if momentum is None else float(momentum), eps=float(eps)))
+        "batch_norm", x, parameters=(weight, bias, running_mean, running_var, batches),
+        training=training, momentum="none" if momentum is None else float(momentum),
+        eps=float(eps)))
 
 
 def max_pool(to: Importer, x: Value, kernel_size: Any, stride: Any = None, padding: Any = 0,
@@ -118,25 +117,23 @@ def adaptive_avg_pool(to: Importer, x: Value, output_size: Any) -> Value:
     return replace(to.add("adaptive_avg_pool", x, output_size=sizes), is_single=is_single)
 
 
-def relu(to: Importer, x: Value, inplace: bool = False) -> Value:
-    return _like(x, to.add("relu", x))
+def element_function(name: str) -> Callable[..., Value]:
+    """Returns the function of each element, with torch's `inplace`."""
+    def add_step(to: Importer, x: Value, inplace: bool = False) -> Value:
+        return _like(x, to.add(name, x))
+    return add_step
 
 
-def relu6(to: Importer, x: Value, inplace: bool = False) -> Value:
-    return _like(x, to.add("relu6", x))
+def element_method(name: str) -> Callable[..., Value]:
+    """As element_function, for what torch has as functions of tensors, without `inplace`."""
+    def add_step(to: Importer, x: Value) -> Value:
+        return _like(x, to.add(name, x))
+    return add_step
 
 
 def leaky_relu(to: Importer, x: Value, negative_slope: float = 0.01,
                inplace: bool = False) -> Value:
     return _like(x, to.add("leaky_relu", x, negative_slope=float(negative_slope)))
-
-
-def sigmoid(to: Importer, x: Value) -> Value:
-    return _like(x, to.add("sigmoid", x))
-
-
-def silu(to: Importer, x: Value, inplace: bool = False) -> Value:
-    return _like(x, to.add("silu", x))
 
 
 def dropout(to: Importer, x: Value, p: float = 0.5, training: bool = True,

@@ -1,4 +1,4 @@
-#include "backends/core/program/attribute_validation.h"
+#include "backends/core/program/operators/attribute_validation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "backends/core/program/attribute_text.h"
+#include "backends/core/program/operators/attribute_text.h"
+#include "backends/core/program/operators/operator_table.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -79,59 +80,6 @@ bool IsAllowed(const AttributeSpec& spec, const AttributeValue& value) {
   });
 }
 
-absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
-  const bool has_size = HasAttribute(step, "size");
-  if (has_size == HasAttribute(step, "scale_factor")) {
-    return InvalidField(Reason::kMissing, path, has_size ? "both" : "neither",
-                        "one of size and scale_factor");
-  }
-  for (const double factor : FloatsAttribute(step, "scale_factor")) {
-    if (factor > 0) continue;
-    return InvalidField(Reason::kOutOfRange, path + ".scale_factor",
-                        absl::StrCat(factor), "more than 0");
-  }
-  if (!BoolAttribute(step, "align_corners") ||
-      WordAttribute(step, "mode") == "bilinear") {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kUnsupported, path + ".align_corners", "true",
-                      "false unless mode is bilinear");
-}
-
-absl::Status CheckDenominator(const ProgramStep& step,
-                              const std::string& path) {
-  if (!HasAttribute(step, "denominator")) return absl::OkStatus();
-  if (WordAttribute(step, "reduction") != "mean") {
-    return InvalidField(Reason::kUnsupported, path + ".denominator", "given",
-                        "none unless reduction is mean");
-  }
-  const double value = FloatAttribute(step, "denominator");
-  if (value > 0) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path + ".denominator",
-                      absl::StrCat(value), "more than 0");
-}
-
-// Rules that tie attributes of one step to each other.
-absl::Status CheckCombinations(const ProgramStep& step,
-                               const std::string& path) {
-  switch (step.op) {
-    case Operator::kUpsample:
-      return CheckUpsample(step, path);
-    case Operator::kCrossEntropy:
-    case Operator::kMse:
-      return CheckDenominator(step, path);
-    case Operator::kNormalize:
-      for (const double deviation : FloatsAttribute(step, "std")) {
-        if (deviation != 0) continue;
-        return InvalidField(Reason::kOutOfRange, path + ".std", "0",
-                            "numbers other than 0");
-      }
-      return absl::OkStatus();
-    default:
-      return absl::OkStatus();
-  }
-}
-
 }  // namespace
 
 absl::Status CheckAttributes(const ProgramStep& step, const std::string& path) {
@@ -161,7 +109,8 @@ absl::Status CheckAttributes(const ProgramStep& step, const std::string& path) {
                         absl::StrCat(path, ".", attribute.name), "none",
                         ExpectedOf(attribute));
   }
-  return CheckCombinations(step, path);
+  return spec.check_attributes == nullptr ? absl::OkStatus()
+                                          : spec.check_attributes(step, path);
 }
 
 }  // namespace convgrad

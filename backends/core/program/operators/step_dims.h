@@ -1,20 +1,32 @@
-// The operands' dims of one step while shapes are inferred, and what follows
-// from them and the attributes axis by axis. Errors' fields begin with ".", so
-// that they can follow the step's path.
+// The dims of one step's operands and result, for the functions of its
+// OperatorSpec. Errors' fields begin with ".", so that they can follow the
+// step's path.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "backends/core/convolution/conv_problem.h"
-#include "backends/core/program/program_shapes.h"
+#include "backends/core/program/operators/program_step.h"
+#include "backends/core/tensor_descriptor.h"
 
 namespace convgrad {
+
+// Thread-compatible value.
+struct ProgramShapes {
+  // Logical dims of every value: inputs, parameters and results of steps.
+  absl::flat_hash_map<std::string, Dims> dims;
+  // By step: twice the multiply-adds of the forward, padded windows counted; an
+  // operator on elements counts as one for each. 0: nothing is computed.
+  std::vector<int64_t> flops;
+};
+
+// Returns e.g. "[2, 3]".
+std::string ToText(const Dims& dims);
 
 // Returns kInvalidArgument, reason SHAPE_MISMATCH.
 absl::Status BadShape(absl::string_view field, const Dims& found,
@@ -34,6 +46,8 @@ class StepDims {
   const Dims& At(size_t position) const {
     return shapes_.dims.at(OperandAt(step_, position));
   }
+  // Requires: the result's dims are inferred.
+  const Dims& result() const { return shapes_.dims.at(step_.result); }
   // The number of spatial axes of the first operand.
   size_t axes() const { return At(0).size() - 2; }
 
@@ -44,20 +58,7 @@ class StepDims {
   absl::StatusOr<std::vector<int64_t>> AxisNumbers(
       absl::string_view name) const;
 
-  // Returns a convolution as it is before Resolve.
-  absl::StatusOr<std::pair<ConvProblem, ShapeHints>> Problem() const;
-  absl::StatusOr<std::vector<PoolAxis>> PoolAxes() const;
-  absl::StatusOr<std::vector<UpsampleAxis>> UpsampleAxes() const;
-
  private:
-  absl::Status SetAxes(ConvProblem* problem, ShapeHints* hints) const;
-  absl::StatusOr<PoolAxis> MakePoolAxis(PoolAxis axis) const;
-  // Returns whether an upsample's elements along `axis` follow from its extents
-  // alone.
-  bool IgnoresFactor(const UpsampleAxis& axis) const;
-  absl::StatusOr<UpsampleAxis> MakeUpsampleAxis(UpsampleAxis axis,
-                                                double factor) const;
-
   const ProgramStep& step_;
   const ProgramShapes& shapes_;
 };

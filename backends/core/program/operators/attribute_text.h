@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "backends/core/program/program.h"
+#include "backends/core/program/operators/program_step.h"
 
 namespace convgrad {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "backends/core/program/program.h"
+#include "backends/core/program/operators/program_step.h"
 
 namespace convgrad {
 

@@ -1,4 +1,4 @@
-#include "backends/core/program/attribute_text.h"
+#include "backends/core/program/operators/attribute_text.h"
 
 #include <algorithm>
 #include <charconv>
