@@ -143,8 +143,8 @@ absl::StatusOr<Agreement> AgreeOnTape(const ProgramOperation& operation,
   return agreement;
 }
 
-absl::StatusOr<NetworkParts> BuildForwardTape(const ProgramOperation& operation,
-                                              const NetworkOptions& options) {
+absl::StatusOr<PlacedSchedule> BuildForwardTape(
+    const ProgramOperation& operation, const NetworkOptions& options) {
   ASSIGN_OR_RETURN(Agreement agreement, AgreeOnTape(operation, options));
   ASSIGN_OR_RETURN(WholeSchedule whole,
                    BuildSchedule(operation, options, true));
@@ -153,13 +153,13 @@ absl::StatusOr<NetworkParts> BuildForwardTape(const ProgramOperation& operation,
                  whole.wanted().begin(), std::logical_or<bool>());
   whole.schedule.KeepOnly(0, whole.parts.backward_begin, whole.wanted());
   MemoryMap memory = PlaceBuffers(whole.schedule, on_tape);
-  return NetworkParts{std::move(whole.schedule),
-                      std::move(memory),
-                      {0, Area::kResult, operation.ResultUses().size() - 1}};
+  return PlacedSchedule{std::move(whole.schedule),
+                        std::move(memory),
+                        {0, Area::kResult, operation.ResultUses().size() - 1}};
 }
 
-absl::StatusOr<NetworkParts> BuildBackward(const ProgramOperation& operation,
-                                           const NetworkOptions& options) {
+absl::StatusOr<PlacedSchedule> BuildBackward(const ProgramOperation& operation,
+                                             const NetworkOptions& options) {
   ASSIGN_OR_RETURN(Agreement agreement, AgreeOnTape(operation, options));
   ASSIGN_OR_RETURN(WholeSchedule whole,
                    BuildSchedule(operation, options, false));
@@ -169,12 +169,12 @@ absl::StatusOr<NetworkParts> BuildBackward(const ProgramOperation& operation,
   RepeatSegments(agreement.repeated, begin, &whole.schedule);
   whole.schedule.KeepOnly(begin, whole.schedule.steps().size(), whole.wanted());
   MemoryMap memory = PlaceBuffers(whole.schedule, agreement.on_tape);
-  return NetworkParts{
+  return PlacedSchedule{
       std::move(whole.schedule), std::move(memory), {0, Area::kOperand, 0}};
 }
 
-absl::StatusOr<NetworkParts> BuildWithoutTape(const ProgramOperation& operation,
-                                              const NetworkOptions& options) {
+absl::StatusOr<PlacedSchedule> BuildWithoutTape(
+    const ProgramOperation& operation, const NetworkOptions& options) {
   ASSIGN_OR_RETURN(WholeSchedule whole,
                    BuildSchedule(operation, options, false));
   if (operation.request().recompute) {
@@ -184,11 +184,11 @@ absl::StatusOr<NetworkParts> BuildWithoutTape(const ProgramOperation& operation,
   whole.schedule.KeepOnly(0, whole.schedule.steps().size(), whole.wanted());
   const std::vector<bool> on_tape(whole.schedule.buffers().size());
   MemoryMap memory = PlaceBuffers(whole.schedule, on_tape);
-  return NetworkParts{std::move(whole.schedule), std::move(memory), {}};
+  return PlacedSchedule{std::move(whole.schedule), std::move(memory), {}};
 }
 
-absl::StatusOr<NetworkParts> Build(const ProgramOperation& operation,
-                                   const NetworkOptions& options) {
+absl::StatusOr<PlacedSchedule> Build(const ProgramOperation& operation,
+                                     const NetworkOptions& options) {
   switch (operation.request().part) {
     case ProgramPart::kForwardTape:
       return BuildForwardTape(operation, options);
@@ -205,11 +205,13 @@ absl::StatusOr<NetworkParts> Build(const ProgramOperation& operation,
 
 absl::StatusOr<NetworkParts> BuildNetworkParts(
     const ProgramOperation& operation, const NetworkOptions& options) {
-  ASSIGN_OR_RETURN(NetworkParts parts, Build(operation, options));
+  NetworkParts parts;
+  ASSIGN_OR_RETURN(parts.placed, Build(operation, options));
   parts.groups = NamesOf(operation.program(),
                          FindGroups(operation.program(), operation.shapes(),
                                     FusionOf(operation.request())));
-  parts.prepared = FindPrepared(parts.schedule, operation.weight_positions());
+  parts.placed.prepared =
+      FindPrepared(parts.placed.schedule, operation.weight_positions());
   return parts;
 }
 

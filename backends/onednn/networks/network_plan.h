@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/core/program/program_operation.h"
+#include "backends/onednn/execution/onednn_executor.h"
 #include "backends/onednn/networks/network_parts.h"
-#include "backends/onednn/networks/network_prepared.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 
 namespace convgrad::onednn {
@@ -24,36 +24,38 @@ class NetworkPlan final : public Plan {
   int turns() const override { return static_cast<int>(turns_.size()) - 1; }
   absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
                                    int turn) const override;
-  int64_t scratch_bytes() const override { return memory_.scratch_bytes; }
-  int64_t prepared_weight_bytes() const override { return prepared_.bytes; }
-  int64_t tape_bytes() const override { return memory_.tape_bytes; }
+  int64_t scratch_bytes() const override {
+    return executor_.placed().memory.scratch_bytes;
+  }
+  int64_t prepared_weight_bytes() const override {
+    return executor_.placed().prepared.bytes;
+  }
+  int64_t tape_bytes() const override {
+    return executor_.placed().memory.tape_bytes;
+  }
   std::vector<std::vector<std::string>> groups() const override {
     return groups_;
   }
-  int64_t resident_bytes() const override;
+  int64_t resident_bytes() const override {
+    // A cache has the text in its list and in its map.
+    return executor_.resident_bytes() + 2 * text_bytes_;
+  }
   absl::string_view implementation() const override { return "network"; }
 
   // Runs the steps [begin, end) of steps(), for measurements.
   absl::StatusOr<RunTimes> RunSteps(const RunBuffers& buffers, size_t begin,
                                     size_t end) const;
-  const std::vector<NetworkStep>& steps() const { return schedule_.steps(); }
+  const std::vector<NetworkStep>& steps() const { return executor_.steps(); }
 
  private:
-  std::vector<std::byte*> AddressesIn(const RunBuffers& buffers) const;
-  void CutTurns();
+  void CutTurns(double macs_per_turn);
   // Writes what lies between the buffers of the tape, so that equal runs give
   // equal bytes.
   void FillTapeGaps(std::byte* tape) const;
 
-  const NetworkOptions options_;
-  const Schedule schedule_;
-  const MemoryMap memory_;
-  const PreparedParts prepared_;
-  const NetworkBuffer tape_;
+  const Executor executor_;
   const std::vector<std::vector<std::string>> groups_;
   const int64_t text_bytes_;
-  // By step; empty where it is a function of ours.
-  std::vector<dnnl::primitive> primitives_;
   // Where each turn's steps begin, and the last one's end.
   std::vector<size_t> turns_ = {0};
 };

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
 

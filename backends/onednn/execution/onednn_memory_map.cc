@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/network_memory.h"
+#include "backends/onednn/execution/onednn_memory_map.h"
 
 #include <algorithm>
 #include <numeric>
@@ -89,7 +89,8 @@ MemoryMap PlaceBuffers(const Schedule& schedule,
   map.scratch_offsets.assign(buffers.size(), MemoryMap::kUnplaced);
   std::vector<BufferId> by_size;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i].area != Area::kOwn) continue;
+    const Area area = buffers[i].area;
+    if (area == Area::kOperand || area == Area::kResult) continue;
     if (on_tape[i]) {
       map.tape_offsets[i] = map.tape_bytes;
       map.tape_bytes += RoundUpToLine(buffers[i].bytes);

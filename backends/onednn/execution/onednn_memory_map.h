@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
 

@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 #include <algorithm>
 #include <iterator>
@@ -17,6 +17,19 @@ void RunContext::ForParts(int64_t count,
 BufferId Schedule::AddBuffer(const NetworkBuffer& buffer) {
   buffers_.push_back(buffer);
   return static_cast<BufferId>(buffers_.size()) - 1;
+}
+
+void Schedule::Add(NetworkStep step) {
+  if (!step.function) {
+    const dnnl::memory::desc scratchpad = step.primitive_desc.scratchpad_desc();
+    const auto bytes = static_cast<int64_t>(scratchpad.get_size());
+    if (bytes > 0) {
+      const BufferId buffer = AddBuffer(bytes);
+      step.writes.push_back(buffer);
+      step.arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, buffer});
+    }
+  }
+  steps_.push_back(std::move(step));
 }
 
 void Schedule::RunOnlyIf(BufferId flag, size_t begin) {

@@ -1,5 +1,5 @@
-// The work of a network as a list of steps on buffers, before anything is said
-// of where these lie.
+// The work of a plan as a list of steps on buffers, before anything is said of
+// where the buffers lie.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,32 @@ inline constexpr BufferId kNoBuffer = -1;
 
 // Where a buffer's bytes are.
 enum class Area {
-  kOperand,  // the caller's; `index` is its position in RunBuffers::operands
-  kResult,   // likewise, in RunBuffers::results
-  kOwn,      // the plan's: in scratch or on the tape
+  kOperand,   // the caller's; `index` is its position in RunBuffers::operands
+  kResult,    // likewise, in RunBuffers::results
+  kOwn,       // the plan's: in scratch, on the tape or with prepared weights
+  kGathered,  // a copy of the operand at `index`: the plan's, in scratch,
+              // unless the caller has made it (RunBuffers::is_gathered)
 };
 
 struct NetworkBuffer {
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // 0 where only the caller knows
   Area area = Area::kOwn;
   size_t index = 0;
+};
+
+// Bytes of a buffer, from an offset on.
+struct Location {
+  // NOLINTNEXTLINE(google-explicit-constructor): a buffer is all of its bytes.
+  Location(BufferId buffer = kNoBuffer, int64_t byte_offset = 0)
+      : buffer(buffer), byte_offset(byte_offset) {}
+
+  Location At(int64_t more_bytes) const {
+    return {buffer, byte_offset + more_bytes};
+  }
+  friend bool operator==(const Location&, const Location&) = default;
+
+  BufferId buffer;
+  int64_t byte_offset;
 };
 
 // What a step's function finds in one run. Owned by one thread.
@@ -43,15 +60,17 @@ class RunContext {
 
   // Null for kNoBuffer.
   template <typename T>
-  const T* Read(BufferId buffer) const {
-    return reinterpret_cast<const T*>(At(buffer));
+  const T* Read(const Location& location) const {
+    return reinterpret_cast<const T*>(At(location));
   }
   template <typename T>
-  T* Write(BufferId buffer) const {
-    return reinterpret_cast<T*>(At(buffer));
+  T* Write(const Location& location) const {
+    return reinterpret_cast<T*>(At(location));
   }
-  std::byte* At(BufferId buffer) const {
-    return buffer == kNoBuffer ? nullptr : addresses_[buffer];
+  std::byte* At(const Location& location) const {
+    return location.buffer == kNoBuffer
+               ? nullptr
+               : addresses_[location.buffer] + location.byte_offset;
   }
 
   // Calls `part` for each of [0, count) on the team: a RunParts of
@@ -64,17 +83,22 @@ class RunContext {
   const int threads_;
 };
 
+// The kinds of steps that only change layouts and dtypes.
+inline constexpr absl::string_view kLayoutKind = "layout";
+inline constexpr absl::string_view kWeightLayoutKind = "weight layout";
+
 // One step: a primitive of the library with its arguments, or a function of
 // ours.
 struct NetworkStep {
   struct Argument {
     int arg;  // DNNL_ARG_*
     dnnl::memory::desc desc;
-    BufferId buffer;
+    Location location;
   };
 
-  // For reports, e.g. "conv backward data". Lives as long as the process.
-  absl::string_view kind;
+  // For reports, e.g. "conv backward data"; "" isn't reported. Lives as long as
+  // the process.
+  absl::string_view kind = {};
   std::vector<BufferId> reads = {};
   std::vector<BufferId> writes = {};
   double macs = 0;
@@ -98,7 +122,8 @@ class Schedule {
     return AddBuffer({bytes, Area::kOwn, 0});
   }
   BufferId AddBuffer(const NetworkBuffer& buffer);
-  void Add(NetworkStep step) { steps_.push_back(std::move(step)); }
+  // Appends a step. A primitive gets the scratchpad that it asks for.
+  void Add(NetworkStep step);
 
   // Inserts steps, each before the one whose index it has, in their order.
   void Insert(std::multimap<size_t, NetworkStep> steps);

@@ -1,5 +1,5 @@
 // Where the buffers of a schedule lie.
-#include "backends/onednn/networks/network_memory.h"
+#include "backends/onednn/execution/onednn_memory_map.h"
 
 #include <random>
 

@@ -1,22 +1,37 @@
-// A step of the library's, with what brings its operands to the layouts that
-// its primitive wants, and its results back.
+// Steps of the library's: reorders, and primitives with what brings their
+// operands to the layouts that they want, and their results back.
 #pragma once
 
 #include <utility>
 #include <vector>
 
-#include "backends/onednn/networks/schedule/network_layouts.h"
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/kernels/copies/reorder.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
 
 // A tensor of the library's: where it is, and how it lies there.
 struct LibraryTensor {
-  BufferId buffer = kNoBuffer;
+  Location location;
   dnnl::memory::desc desc;
 };
 
-// Owned by one thread.
+// What each element is multiplied with by the way.
+struct ReorderScales {
+  BufferId scales;  // f32
+  int64_t count;
+  // Bit i: there is one for each index of dim i.
+  int mask;
+};
+
+// Append a step that brings `from` to `to`, by our kernels or by the library;
+// null scales are ones. The second one throws dnnl::error.
+void AddReorder(Reorder reorder, const Location& from, const Location& to,
+                Schedule* schedule);
+void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
+                Schedule* schedule, const ReorderScales* scales = nullptr);
+
+// Owned by one thread. Throws dnnl::error.
 class LibraryStep {
  public:
   // `step` has a primitive, and no arguments yet.
@@ -31,7 +46,7 @@ class LibraryStep {
   // Reads an operand of a post-op, which lies as the primitive was made for.
   void ReadAsItLies(int arg, const LibraryTensor& tensor);
   void Write(int arg, const LibraryTensor& tensor);
-  // Appends the step, with its scratchpad.
+  // Appends the step.
   void Finish();
 
  private:

@@ -1,8 +1,8 @@
-#include "backends/onednn/networks/network_prepared.h"
+#include "backends/onednn/execution/onednn_prepared.h"
 
 #include <algorithm>
 
-#include "backends/onednn/networks/network_memory.h"
+#include "backends/onednn/execution/onednn_memory_map.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -10,13 +10,15 @@ namespace {
 // Whether a step's results depend on constants alone, and nobody misses the
 // step if they are there.
 bool Prepares(const NetworkStep& step, const Schedule& schedule,
+              const std::vector<int>& writers,
               const std::vector<bool>& is_constant) {
   return step.only_if == kNoBuffer && !step.check &&
          std::all_of(step.reads.begin(), step.reads.end(),
                      [&](BufferId buffer) { return is_constant[buffer]; }) &&
          std::all_of(step.writes.begin(), step.writes.end(),
                      [&](BufferId buffer) {
-                       return schedule.buffers()[buffer].area == Area::kOwn;
+                       return schedule.buffers()[buffer].area == Area::kOwn &&
+                              writers[buffer] == 1;
                      });
 }
 
@@ -47,11 +49,9 @@ PreparedParts FindPrepared(const Schedule& schedule,
   const std::vector<int> writers = WritersOf(schedule);
   for (size_t i = 0; i < schedule.steps().size(); ++i) {
     const NetworkStep& step = schedule.steps()[i];
-    parts.prepares[i] = Prepares(step, schedule, is_constant);
+    parts.prepares[i] = Prepares(step, schedule, writers, is_constant);
     if (parts.prepares[i]) {
-      for (const BufferId buffer : step.writes) {
-        is_constant[buffer] = writers[buffer] == 1;
-      }
+      for (const BufferId buffer : step.writes) is_constant[buffer] = true;
       continue;
     }
     // What other steps read of it is kept.
