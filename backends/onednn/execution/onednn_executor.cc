@@ -143,6 +143,7 @@ bool Executor::IsDone(size_t step, const RunBuffers& buffers) const {
 absl::Status Executor::RunIn(Session* session, const RunBuffers& buffers,
                              size_t begin, size_t end, RunTimes* times) const {
   std::vector<std::byte*> addresses;
+  addresses.reserve(placed_.schedule.buffers().size());
   for (size_t i = 0; i < placed_.schedule.buffers().size(); ++i) {
     addresses.push_back(AddressOf(i, buffers));
   }
