@@ -75,11 +75,9 @@ void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
                   depthwise->Forward(all, own + part * own_bytes, begin, end);
                 });
   };
-  std::vector<BufferId> reads = {data.location.buffer, weight.location.buffer};
-  if (pass.bias) reads.push_back(bias.buffer);
-  program->schedule().Add({.reads = std::move(reads),
-                           .writes = {out.location.buffer, scratch.buffer},
-                           .function = run});
+  std::vector<Location> reads = {data.location, weight.location};
+  if (pass.bias) reads.push_back(bias);
+  program->Add(reads, {out.location, scratch}, run, "");
   AddMove(out, pass.out, program);
 }
 
@@ -139,28 +137,26 @@ void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
   at.grad = ReadRowMajor((data_pass ? data_pass : weight_pass)->out, program);
   at.parts = PartCount(program->threads(), depthwise->backward_items(), 1);
   at.scratch = program->Allocate(at.parts * depthwise->scratch_bytes());
-  std::vector<BufferId> reads = {at.grad.location.buffer};
-  std::vector<BufferId> writes = {at.scratch.buffer};
+  std::vector<Location> reads = {at.grad.location}, writes = {at.scratch};
   if (data_pass != nullptr) {
     at.weight = ReadKernelFirst(data_pass->weight, program);
     at.grad_data = RowMajor(data_pass->data, program);
-    reads.push_back(at.weight->location.buffer);
-    writes.push_back(at.grad_data->location.buffer);
+    reads.push_back(at.weight->location);
+    writes.push_back(at.grad_data->location);
   }
   if (weight_pass != nullptr) {
     at.data = ReadRowMajor(weight_pass->data, program);
-    reads.push_back(at.data->location.buffer);
+    reads.push_back(at.data->location);
     const auto bytes = static_cast<int64_t>(sizeof(float));
     at.sums =
         Tensor{KernelFirst(weight_pass->weight),
                program->Allocate(at.parts * depthwise->sum_count() * bytes)};
-    writes.push_back(at.sums->location.buffer);
+    writes.push_back(at.sums->location);
   }
-  program->schedule().Add({.reads = std::move(reads),
-                           .writes = std::move(writes),
-                           .function = [=](const RunContext& context) {
-                             RunBackward(*depthwise, at, context);
-                           }});
+  program->Add(
+      reads, writes,
+      [=](const RunContext& context) { RunBackward(*depthwise, at, context); },
+      "");
   if (data_pass != nullptr) AddMove(*at.grad_data, data_pass->data, program);
   if (weight_pass == nullptr) return;
   AddMove(*at.sums, weight_pass->weight, program);

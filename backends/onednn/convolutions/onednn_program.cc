@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backends/onednn/execution/onednn_executor.h"
+#include "backends/onednn/execution/onednn_scheduled_plan.h"
 #include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
@@ -26,30 +26,20 @@ std::vector<BufferId> BuffersOf(const std::vector<Location>& locations) {
 
 }  // namespace
 
-class Program::ProgramPlan final : public Plan {
+class Program::ProgramPlan final : public ScheduledPlan {
  public:
   explicit ProgramPlan(Program program)
-      : executor_(Place(std::move(program.schedule_)), program.threads_),
+      : ScheduledPlan(Place(std::move(program.schedule_)), program.threads_),
         gathers_(std::move(program.gathers_)),
         implementation_(std::move(program.implementation_)) {}
 
-  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
-    return executor_.Run(buffers, 0, executor_.steps().size());
-  }
-  int64_t scratch_bytes() const override {
-    return executor_.placed().memory.scratch_bytes;
-  }
-  int64_t prepared_weight_bytes() const override {
-    return executor_.placed().prepared.bytes;
-  }
-  int64_t resident_bytes() const override { return executor_.resident_bytes(); }
   absl::string_view implementation() const override { return implementation_; }
 
   const OperandGather* gather(size_t position) const override {
     if (!gathers_[position]) return nullptr;
     // A second step that reads the operand needs it as it is.
     std::ptrdiff_t readers = 0;
-    for (const NetworkStep& step : executor_.steps()) {
+    for (const Step& step : steps()) {
       readers += std::count(step.reads.begin(), step.reads.end(),
                             OperandAt(position).buffer);
     }
@@ -57,7 +47,6 @@ class Program::ProgramPlan final : public Plan {
   }
 
  private:
-  const Executor executor_;
   const std::array<std::optional<ScatteredReorder>, kOperandCount> gathers_;
   const std::string implementation_;
 };
@@ -85,8 +74,9 @@ Location Program::AllocateGathered(const Location& operand,
 
 void Program::Add(const std::vector<Location>& reads,
                   const std::vector<Location>& writes,
-                  std::function<void(const RunContext&)> function) {
-  schedule_.Add({.kind = kLayoutKind,
+                  std::function<void(const RunContext&)> function,
+                  absl::string_view kind) {
+  schedule_.Add({.kind = kind,
                  .reads = BuffersOf(reads),
                  .writes = BuffersOf(writes),
                  .function = std::move(function)});

@@ -48,12 +48,13 @@ class Program {
   // Whether `location` is that of an operand which has no such copy yet.
   bool CanGather(const Location& location) const;
 
-  // Appends a function of ours that copies or finishes elements. It writes to
-  // the buffers of `writes`, and reads those of `reads`.
+  // Appends a function of ours, which reads buffers of `reads` and writes those
+  // of `writes`. `kind` is Step::kind: that of copies, or "" for arithmetic.
   void Add(const std::vector<Location>& reads,
            const std::vector<Location>& writes,
-           std::function<void(const RunContext&)> function);
-  // For all other steps.
+           std::function<void(const RunContext&)> function,
+           absl::string_view kind = kLayoutKind);
+  // For the library's steps.
   Schedule& schedule() { return schedule_; }
 
   // Appends a word, which says how a pass is computed.

@@ -29,14 +29,13 @@ void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
   if (scales != nullptr) {
     attributes.set_scales_mask(DNNL_ARG_SRC, scales->mask);
   }
-  NetworkStep step = {
-      .kind = kWeightLayoutKind,
-      .reads = {from.location.buffer},
-      .writes = {to.location.buffer},
-      .primitive_desc = dnnl::reorder::primitive_desc(
-          CpuEngine(), from.desc, CpuEngine(), to.desc, attributes),
-      .arguments = {{DNNL_ARG_FROM, from.desc, from.location},
-                    {DNNL_ARG_TO, to.desc, to.location}}};
+  Step step = {.kind = kWeightLayoutKind,
+               .reads = {from.location.buffer},
+               .writes = {to.location.buffer},
+               .primitive_desc = dnnl::reorder::primitive_desc(
+                   CpuEngine(), from.desc, CpuEngine(), to.desc, attributes),
+               .arguments = {{DNNL_ARG_FROM, from.desc, from.location},
+                             {DNNL_ARG_TO, to.desc, to.location}}};
   if (scales != nullptr) {
     step.reads.push_back(scales->scales);
     step.arguments.push_back(

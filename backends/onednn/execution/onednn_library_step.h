@@ -35,7 +35,7 @@ void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
 class LibraryStep {
  public:
   // `step` has a primitive, and no arguments yet.
-  LibraryStep(NetworkStep step, Schedule* schedule)
+  LibraryStep(Step step, Schedule* schedule)
       : step_(std::move(step)), schedule_(*schedule) {}
 
   void Read(int arg, const LibraryTensor& tensor);
@@ -54,7 +54,7 @@ class LibraryStep {
     return step_.primitive_desc.query_md(dnnl::query::exec_arg_md, arg);
   }
 
-  NetworkStep step_;
+  Step step_;
   Schedule& schedule_;
   // What was written in the primitive's layout, and where it belongs.
   std::vector<std::pair<LibraryTensor, LibraryTensor>> results_;

@@ -46,7 +46,7 @@ struct Lifetime {
 std::vector<Lifetime> LifetimesOf(const Schedule& schedule) {
   std::vector<Lifetime> lifetimes(schedule.buffers().size());
   int now = 0;
-  for (const NetworkStep& step : schedule.steps()) {
+  for (const Step& step : schedule.steps()) {
     for (const BufferId buffer : step.writes) {
       if (step.is_again) lifetimes[buffer].WriteAgain(now);
     }

@@ -9,7 +9,7 @@ namespace {
 
 // Whether a step's results depend on constants alone, and nobody misses the
 // step if they are there.
-bool Prepares(const NetworkStep& step, const Schedule& schedule,
+bool Prepares(const Step& step, const Schedule& schedule,
               const std::vector<int>& writers,
               const std::vector<bool>& is_constant) {
   return step.only_if == kNoBuffer && !step.check &&
@@ -25,7 +25,7 @@ bool Prepares(const NetworkStep& step, const Schedule& schedule,
 // By buffer: how many steps write it.
 std::vector<int> WritersOf(const Schedule& schedule) {
   std::vector<int> writers(schedule.buffers().size());
-  for (const NetworkStep& step : schedule.steps()) {
+  for (const Step& step : schedule.steps()) {
     for (const BufferId buffer : step.writes) ++writers[buffer];
   }
   return writers;
@@ -48,7 +48,7 @@ PreparedParts FindPrepared(const Schedule& schedule,
   }
   const std::vector<int> writers = WritersOf(schedule);
   for (size_t i = 0; i < schedule.steps().size(); ++i) {
-    const NetworkStep& step = schedule.steps()[i];
+    const Step& step = schedule.steps()[i];
     parts.prepares[i] = Prepares(step, schedule, writers, is_constant);
     if (parts.prepares[i]) {
       for (const BufferId buffer : step.writes) is_constant[buffer] = true;

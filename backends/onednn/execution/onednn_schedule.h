@@ -30,7 +30,7 @@ enum class Area {
               // unless the caller has made it (RunBuffers::is_gathered)
 };
 
-struct NetworkBuffer {
+struct Buffer {
   int64_t bytes = 0;  // 0 where only the caller knows
   Area area = Area::kOwn;
   size_t index = 0;
@@ -89,7 +89,7 @@ inline constexpr absl::string_view kWeightLayoutKind = "weight layout";
 
 // One step: a primitive of the library with its arguments, or a function of
 // ours.
-struct NetworkStep {
+struct Step {
   struct Argument {
     int arg;  // DNNL_ARG_*
     dnnl::memory::desc desc;
@@ -121,15 +121,15 @@ class Schedule {
   BufferId AddBuffer(int64_t bytes) {
     return AddBuffer({bytes, Area::kOwn, 0});
   }
-  BufferId AddBuffer(const NetworkBuffer& buffer);
+  BufferId AddBuffer(const Buffer& buffer);
   // Appends a step. A primitive gets the scratchpad that it asks for.
-  void Add(NetworkStep step);
+  void Add(Step step);
 
   // Inserts steps, each before the one whose index it has, in their order.
-  void Insert(std::multimap<size_t, NetworkStep> steps);
+  void Insert(std::multimap<size_t, Step> steps);
 
-  const std::vector<NetworkBuffer>& buffers() const { return buffers_; }
-  const std::vector<NetworkStep>& steps() const { return steps_; }
+  const std::vector<Buffer>& buffers() const { return buffers_; }
+  const std::vector<Step>& steps() const { return steps_; }
 
   // Has the steps from `begin` on left out where the I32 `flag` is 0.
   void RunOnlyIf(BufferId flag, size_t begin);
@@ -139,8 +139,8 @@ class Schedule {
   void KeepOnly(size_t begin, size_t end, std::vector<bool> needed);
 
  private:
-  std::vector<NetworkBuffer> buffers_;
-  std::vector<NetworkStep> steps_;
+  std::vector<Buffer> buffers_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace convgrad::onednn

@@ -108,14 +108,14 @@ std::vector<bool> FindTape(WholeSchedule everything) {
   everything.schedule.KeepOnly(
       backward_begin, everything.schedule.steps().size(), everything.wanted());
   std::vector<bool> on_tape(everything.schedule.buffers().size());
-  for (const NetworkStep& step : everything.schedule.steps()) {
+  for (const Step& step : everything.schedule.steps()) {
     for (const BufferId buffer : step.reads) {
       const bool is_own =
           everything.schedule.buffers()[buffer].area == Area::kOwn;
       on_tape[buffer] = is_own && is_written[buffer];
     }
   }
-  for (const NetworkStep& step : everything.schedule.steps()) {
+  for (const Step& step : everything.schedule.steps()) {
     if (!step.is_again) continue;
     for (const BufferId buffer : step.writes) on_tape[buffer] = false;
   }

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/program/program_operation.h"
-#include "backends/onednn/execution/onednn_executor.h"
+#include "backends/onednn/execution/onednn_scheduled_plan.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 
 namespace convgrad::onednn {

@@ -1,7 +1,6 @@
 #include "backends/onednn/networks/network_plan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "backends/core/checked_math.h"
@@ -15,7 +14,7 @@ namespace {
 // What a step counts for: arithmetic, or else the bytes that it touches, of
 // which memory moves some ten billion a second where the nominal machine does
 // 25 billion multiply-adds.
-double CostOf(const NetworkStep& step, const Schedule& schedule) {
+double CostOf(const Step& step, const Schedule& schedule) {
   constexpr double kMacsPerByte = 2.5;
   double bytes = 0;
   for (const auto* used : {&step.reads, &step.writes}) {
@@ -42,7 +41,7 @@ int64_t ChannelTableBytes(const ProgramStep& step,
 }  // namespace
 
 NetworkPlan::NetworkPlan(const NetworkOptions& options, NetworkParts parts)
-    : executor_(std::move(parts.placed), options.threads),
+    : ScheduledPlan(std::move(parts.placed), options.threads),
       groups_(std::move(parts.groups)),
       text_bytes_(parts.text_bytes) {
   CutTurns(options.macs_per_turn);
@@ -51,7 +50,7 @@ NetworkPlan::NetworkPlan(const NetworkOptions& options, NetworkParts parts)
 void NetworkPlan::CutTurns(double macs_per_turn) {
   double cost = 0;
   for (size_t i = 0; i < steps().size(); ++i) {
-    const double more = CostOf(steps()[i], executor_.placed().schedule);
+    const double more = CostOf(steps()[i], schedule());
     if (cost > 0 && cost + more > macs_per_turn) {
       turns_.push_back(i);
       cost = 0;
@@ -59,33 +58,6 @@ void NetworkPlan::CutTurns(double macs_per_turn) {
     cost += more;
   }
   turns_.push_back(steps().size());
-}
-
-void NetworkPlan::FillTapeGaps(std::byte* tape) const {
-  const auto& [schedule, memory, place, prepared] = executor_.placed();
-  for (size_t i = 0; i < schedule.buffers().size(); ++i) {
-    if (memory.tape_offsets[i] == MemoryMap::kUnplaced) continue;
-    const int64_t end = memory.tape_offsets[i] + schedule.buffers()[i].bytes;
-    std::memset(tape + end, 0, RoundUpToLine(end) - end);
-  }
-}
-
-absl::StatusOr<RunTimes> NetworkPlan::RunSteps(const RunBuffers& buffers,
-                                               size_t begin, size_t end) const {
-  const NetworkBuffer& tape = executor_.placed().tape;
-  if (begin == 0 && tape.area == Area::kResult) {
-    FillTapeGaps(static_cast<std::byte*>(buffers.results[tape.index]));
-  }
-  return executor_.Run(buffers, begin, end);
-}
-
-absl::StatusOr<RunTimes> NetworkPlan::Run(const RunBuffers& buffers) const {
-  return RunSteps(buffers, 0, steps().size());
-}
-
-absl::StatusOr<RunTimes> NetworkPlan::RunTurn(const RunBuffers& buffers,
-                                              int turn) const {
-  return RunSteps(buffers, turns_[turn], turns_[turn + 1]);
 }
 
 int64_t NetworkTableBytes(const ProgramOperation& operation) {

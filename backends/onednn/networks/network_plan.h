@@ -9,51 +9,34 @@
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/core/program/program_operation.h"
-#include "backends/onednn/execution/onednn_executor.h"
+#include "backends/onednn/execution/onednn_scheduled_plan.h"
 #include "backends/onednn/networks/network_parts.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 
 namespace convgrad::onednn {
 
 // Made by MakeNetworkPlan, then immutable.
-class NetworkPlan final : public Plan {
+class NetworkPlan final : public ScheduledPlan {
  public:
   NetworkPlan(const NetworkOptions& options, NetworkParts parts);
 
-  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
   int turns() const override { return static_cast<int>(turns_.size()) - 1; }
   absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
-                                   int turn) const override;
-  int64_t scratch_bytes() const override {
-    return executor_.placed().memory.scratch_bytes;
-  }
-  int64_t prepared_weight_bytes() const override {
-    return executor_.placed().prepared.bytes;
-  }
-  int64_t tape_bytes() const override {
-    return executor_.placed().memory.tape_bytes;
+                                   int turn) const override {
+    return RunSteps(buffers, turns_[turn], turns_[turn + 1]);
   }
   std::vector<std::vector<std::string>> groups() const override {
     return groups_;
   }
   int64_t resident_bytes() const override {
     // A cache has the text in its list and in its map.
-    return executor_.resident_bytes() + 2 * text_bytes_;
+    return ScheduledPlan::resident_bytes() + 2 * text_bytes_;
   }
   absl::string_view implementation() const override { return "network"; }
 
-  // Runs the steps [begin, end) of steps(), for measurements.
-  absl::StatusOr<RunTimes> RunSteps(const RunBuffers& buffers, size_t begin,
-                                    size_t end) const;
-  const std::vector<NetworkStep>& steps() const { return executor_.steps(); }
-
  private:
   void CutTurns(double macs_per_turn);
-  // Writes what lies between the buffers of the tape, so that equal runs give
-  // equal bytes.
-  void FillTapeGaps(std::byte* tape) const;
 
-  const Executor executor_;
   const std::vector<std::vector<std::string>> groups_;
   const int64_t text_bytes_;
   // Where each turn's steps begin, and the last one's end.
