@@ -15,6 +15,18 @@ bool Runs(const Step& step, const RunContext& context) {
   return step.only_if == kNoBuffer || *context.Read<int32_t>(step.only_if) != 0;
 }
 
+// Returns where the caller has the bytes of a buffer, null if nowhere.
+std::byte* CallersBytes(const Buffer& buffer, const RunBuffers& buffers) {
+  if (buffer.area == Area::kResult) {
+    return static_cast<std::byte*>(buffers.results[buffer.index]);
+  }
+  // No step writes to an operand, a tape that a backward reads among them.
+  return buffer.index < buffers.operands.size()
+             ? static_cast<std::byte*>(
+                   const_cast<void*>(buffers.operands[buffer.index]))
+             : nullptr;
+}
+
 void AddTime(const Step& step, absl::Duration time, RunTimes* times) {
   if (step.kind == kLayoutKind || step.kind == kWeightLayoutKind) {
     times->reorder += time;
@@ -99,42 +111,24 @@ void ScheduledPlan::ReturnSession(std::unique_ptr<Session> session) const {
   idle_.push_back(std::move(session));
 }
 
-std::byte* ScheduledPlan::TapeIn(const RunBuffers& buffers) const {
-  const auto& [bytes, area, index] = placed_.tape;
-  if (area == Area::kResult) {
-    return static_cast<std::byte*>(buffers.results[index]);
-  }
-  // The steps of a backward only read the tape.
-  return area == Area::kOperand ? static_cast<std::byte*>(const_cast<void*>(
-                                      buffers.operands[index]))
-                                : nullptr;
-}
-
-std::byte* ScheduledPlan::AddressOf(size_t buffer,
+std::byte* ScheduledPlan::AddressOf(size_t index,
                                     const RunBuffers& buffers) const {
-  const auto& [bytes, area, index] = schedule().buffers()[buffer];
-  if (area == Area::kResult) {
-    return static_cast<std::byte*>(buffers.results[index]);
-  }
-  if (area == Area::kOperand ||
-      (area == Area::kGathered && buffers.is_gathered[index])) {
-    // No step writes an operand. A buffer that no step uses may have none.
-    return index < buffers.operands.size()
-               ? static_cast<std::byte*>(
-                     const_cast<void*>(buffers.operands[index]))
-               : nullptr;
-  }
+  const Buffer& buffer = schedule().buffers()[index];
+  const bool is_callers =
+      buffer.area == Area::kOperand || buffer.area == Area::kResult ||
+      (buffer.area == Area::kGathered && buffers.is_gathered[buffer.index]);
+  if (is_callers) return CallersBytes(buffer, buffers);
   const MemoryMap& memory = placed_.memory;
-  if (memory.tape_offsets[buffer] != MemoryMap::kUnplaced) {
-    return TapeIn(buffers) + memory.tape_offsets[buffer];
+  if (memory.tape_offsets[index] != MemoryMap::kUnplaced) {
+    return CallersBytes(placed_.tape, buffers) + memory.tape_offsets[index];
   }
-  const int64_t prepared = placed_.prepared.offsets[buffer];
+  const int64_t prepared = placed_.prepared.offsets[index];
   if (!buffers.prepared_weight.empty() && prepared != PreparedParts::kNotKept) {
     return buffers.prepared_weight.data() + prepared;
   }
-  return memory.scratch_offsets[buffer] == MemoryMap::kUnplaced
+  return memory.scratch_offsets[index] == MemoryMap::kUnplaced
              ? nullptr
-             : buffers.scratch.data() + memory.scratch_offsets[buffer];
+             : buffers.scratch.data() + memory.scratch_offsets[index];
 }
 
 void ScheduledPlan::FillTapeGaps(std::byte* tape) const {
@@ -165,7 +159,7 @@ absl::Status ScheduledPlan::RunIn(Session* session, const RunBuffers& buffers,
   }
   const RunContext context(addresses, threads_);
   if (begin == 0 && placed_.tape.area == Area::kResult) {
-    FillTapeGaps(TapeIn(buffers));
+    FillTapeGaps(CallersBytes(placed_.tape, buffers));
   }
   absl::Time before = absl::Now();
   for (size_t i = begin; i < end; ++i) {

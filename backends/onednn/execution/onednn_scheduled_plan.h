@@ -64,8 +64,8 @@ class ScheduledPlan : public Plan {
 
   std::unique_ptr<Session> TakeSession() const;
   void ReturnSession(std::unique_ptr<Session> session) const;
-  std::byte* TapeIn(const RunBuffers& buffers) const;
-  std::byte* AddressOf(size_t buffer, const RunBuffers& buffers) const;
+  // Returns where a buffer is in one run; null if no step uses it.
+  std::byte* AddressOf(size_t index, const RunBuffers& buffers) const;
   // Zeroes the bytes between the buffers of the tape, so that equal runs write
   // equal tapes.
   void FillTapeGaps(std::byte* tape) const;

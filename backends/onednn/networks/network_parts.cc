@@ -143,62 +143,41 @@ absl::StatusOr<Agreement> AgreeOnTape(const ProgramOperation& operation,
   return agreement;
 }
 
-absl::StatusOr<PlacedSchedule> BuildForwardTape(
-    const ProgramOperation& operation, const NetworkOptions& options) {
-  ASSIGN_OR_RETURN(Agreement agreement, AgreeOnTape(operation, options));
-  ASSIGN_OR_RETURN(WholeSchedule whole,
-                   BuildSchedule(operation, options, true));
-  std::vector<bool>& on_tape = agreement.on_tape;
-  std::transform(on_tape.begin(), on_tape.end(), whole.wanted().begin(),
-                 whole.wanted().begin(), std::logical_or<bool>());
-  whole.schedule.KeepOnly(0, whole.parts.backward_begin, whole.wanted());
-  MemoryMap memory = PlaceBuffers(whole.schedule, on_tape);
-  return PlacedSchedule{std::move(whole.schedule),
-                        std::move(memory),
-                        {0, Area::kResult, operation.ResultUses().size() - 1}};
-}
-
-absl::StatusOr<PlacedSchedule> BuildBackward(const ProgramOperation& operation,
-                                             const NetworkOptions& options) {
-  ASSIGN_OR_RETURN(Agreement agreement, AgreeOnTape(operation, options));
-  ASSIGN_OR_RETURN(WholeSchedule whole,
-                   BuildSchedule(operation, options, false));
-  // Buffers of a forward have the same numbers, whatever backward follows.
-  agreement.on_tape.resize(whole.schedule.buffers().size());
-  const size_t begin = whole.parts.backward_begin;
-  RepeatSegments(agreement.repeated, begin, &whole.schedule);
-  whole.schedule.KeepOnly(begin, whole.schedule.steps().size(), whole.wanted());
-  MemoryMap memory = PlaceBuffers(whole.schedule, agreement.on_tape);
-  return PlacedSchedule{
-      std::move(whole.schedule), std::move(memory), {0, Area::kOperand, 0}};
-}
-
-absl::StatusOr<PlacedSchedule> BuildWithoutTape(
-    const ProgramOperation& operation, const NetworkOptions& options) {
-  ASSIGN_OR_RETURN(WholeSchedule whole,
-                   BuildSchedule(operation, options, false));
-  if (operation.request().recompute) {
-    RepeatSegments(FindRepeatedSegments(whole.schedule, whole.parts),
-                   whole.parts.backward_begin, &whole.schedule);
-  }
-  whole.schedule.KeepOnly(0, whole.schedule.steps().size(), whole.wanted());
-  const std::vector<bool> on_tape(whole.schedule.buffers().size());
-  MemoryMap memory = PlaceBuffers(whole.schedule, on_tape);
-  return PlacedSchedule{std::move(whole.schedule), std::move(memory), {}};
-}
-
 absl::StatusOr<PlacedSchedule> Build(const ProgramOperation& operation,
                                      const NetworkOptions& options) {
-  switch (operation.request().part) {
-    case ProgramPart::kForwardTape:
-      return BuildForwardTape(operation, options);
-    case ProgramPart::kBackward:
-      return BuildBackward(operation, options);
-    case ProgramPart::kForward:
-    case ProgramPart::kTrain:
-      break;
+  const ProgramPart part = operation.request().part;
+  const bool writes_tape = part == ProgramPart::kForwardTape;
+  const bool reads_tape = part == ProgramPart::kBackward;
+  Agreement agreement;
+  if (writes_tape || reads_tape) {
+    ASSIGN_OR_RETURN(agreement, AgreeOnTape(operation, options));
   }
-  return BuildWithoutTape(operation, options);
+  ASSIGN_OR_RETURN(WholeSchedule whole,
+                   BuildSchedule(operation, options, writes_tape));
+  Schedule& schedule = whole.schedule;
+  const size_t backward_begin = whole.parts.backward_begin;
+  // Buffers of a forward have the same numbers, whatever backward follows.
+  std::vector<bool>& on_tape = agreement.on_tape;
+  on_tape.resize(schedule.buffers().size());
+  PlacedSchedule placed;
+  if (writes_tape) {
+    std::transform(on_tape.begin(), on_tape.end(), whole.wanted().begin(),
+                   whole.wanted().begin(), std::logical_or<bool>());
+    schedule.KeepOnly(0, backward_begin, whole.wanted());
+    placed.tape = {0, Area::kResult, operation.ResultUses().size() - 1};
+  } else {
+    if (!reads_tape && operation.request().recompute) {
+      agreement.repeated = FindRepeatedSegments(schedule, whole.parts);
+    }
+    RepeatSegments(agreement.repeated, backward_begin, &schedule);
+    schedule.KeepOnly(reads_tape ? backward_begin : 0, schedule.steps().size(),
+                      whole.wanted());
+    if (reads_tape) placed.tape = {0, Area::kOperand, 0};
+  }
+  placed.memory = PlaceBuffers(schedule, on_tape);
+  placed.prepared = FindPrepared(schedule, operation.weight_positions());
+  placed.schedule = std::move(schedule);
+  return placed;
 }
 
 }  // namespace
@@ -210,8 +189,6 @@ absl::StatusOr<NetworkParts> BuildNetworkParts(
   parts.groups = NamesOf(operation.program(),
                          FindGroups(operation.program(), operation.shapes(),
                                     FusionOf(operation.request())));
-  parts.placed.prepared =
-      FindPrepared(parts.placed.schedule, operation.weight_positions());
   return parts;
 }
 
