@@ -1,5 +1,4 @@
-// Steps of the library's: reorders, and primitives with what brings their
-// operands to the layouts that they want, and their results back.
+// Reorders, and steps of the library with the reorders that they need.
 #pragma once
 
 #include <utility>
@@ -10,28 +9,30 @@
 
 namespace convgrad::onednn {
 
-// A tensor of the library's: where it is, and how it lies there.
+// A tensor as the library sees it: its bytes and their layout.
 struct LibraryTensor {
   Location location;
   dnnl::memory::desc desc;
 };
 
-// What each element is multiplied with by the way.
+// Factors that a reorder multiplies the elements by.
 struct ReorderScales {
   BufferId scales;  // f32
   int64_t count;
-  // Bit i: there is one for each index of dim i.
+  // Bit i: each index of dim i has a factor of its own.
   int mask;
 };
 
-// Append a step that brings `from` to `to`, by our kernels or by the library;
-// null scales are ones. The second one throws dnnl::error.
+// Append a step that copies `from` to `to`: by our kernels, or by the library,
+// which multiplies by `scales` if there are any. The second one throws
+// dnnl::error.
 void AddReorder(Reorder reorder, const Location& from, const Location& to,
                 Schedule* schedule);
 void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
                 Schedule* schedule, const ReorderScales* scales = nullptr);
 
-// Owned by one thread. Throws dnnl::error.
+// Builds a step of the library. It reorders operands to the layouts that the
+// primitive wants, and results back. Owned by one thread. Throws dnnl::error.
 class LibraryStep {
  public:
   // `step` has a primitive, and no arguments yet.
@@ -39,11 +40,11 @@ class LibraryStep {
       : step_(std::move(step)), schedule_(*schedule) {}
 
   void Read(int arg, const LibraryTensor& tensor);
-  // Likewise, times `scales`, f32 with one for each index of the dims in
-  // `mask` (bit i: dim i).
+  // Reads the tensor's elements times `scales`.
   void ReadScaled(int arg, const LibraryTensor& tensor,
                   const ReorderScales& scales);
-  // Reads an operand of a post-op, which lies as the primitive was made for.
+  // Reads an operand of a post-op. Requires: the layout that the primitive was
+  // made for.
   void ReadAsItLies(int arg, const LibraryTensor& tensor);
   void Write(int arg, const LibraryTensor& tensor);
   // Appends the step.
@@ -56,7 +57,7 @@ class LibraryStep {
 
   Step step_;
   Schedule& schedule_;
-  // What was written in the primitive's layout, and where it belongs.
+  // Results in the primitive's layout, and the tensors that they are copied to.
   std::vector<std::pair<LibraryTensor, LibraryTensor>> results_;
 };
 

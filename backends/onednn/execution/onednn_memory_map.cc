@@ -20,7 +20,8 @@ struct Period {
   }
 };
 
-// A second period begins where the buffer is written again.
+// The periods of a buffer. The second one begins at the first step that writes
+// the buffer again.
 struct Lifetime {
   std::vector<Period> periods;
   bool is_again = false;
@@ -78,8 +79,8 @@ int64_t LowestGap(const std::vector<Placed>& placed, int64_t bytes,
 
 }  // namespace
 
-// Scratch: the largest buffers first, each at the lowest place that is free
-// while it is in use.
+// Places the largest buffers of scratch first, each at the lowest offset that
+// is free while the buffer is in use.
 MemoryMap PlaceBuffers(const Schedule& schedule,
                        const std::vector<bool>& on_tape) {
   const auto& buffers = schedule.buffers();

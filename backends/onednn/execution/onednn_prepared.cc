@@ -7,8 +7,8 @@
 namespace convgrad::onednn {
 namespace {
 
-// Whether a step's results depend on constants alone, and nobody misses the
-// step if they are there.
+// Returns whether a step's results depend on constants alone, and a run may
+// skip the step if it has these results: no other step writes a part of them.
 bool Prepares(const Step& step, const Schedule& schedule,
               const std::vector<int>& writers,
               const std::vector<bool>& is_constant) {
@@ -22,7 +22,7 @@ bool Prepares(const Step& step, const Schedule& schedule,
                      });
 }
 
-// By buffer: how many steps write it.
+// Returns how many steps write each buffer.
 std::vector<int> WritersOf(const Schedule& schedule) {
   std::vector<int> writers(schedule.buffers().size());
   for (const Step& step : schedule.steps()) {
@@ -54,7 +54,7 @@ PreparedParts FindPrepared(const Schedule& schedule,
       for (const BufferId buffer : step.writes) is_constant[buffer] = true;
       continue;
     }
-    // What other steps read of it is kept.
+    // The caller keeps the constants that other steps read.
     for (const BufferId buffer : step.reads) {
       const bool is_new = is_constant[buffer] &&
                           buffers[buffer].area == Area::kOwn &&

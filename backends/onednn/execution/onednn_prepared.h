@@ -1,5 +1,6 @@
-// What a run makes of its parameters alone, which later runs with the same
-// parameters find done: weights in the library's layouts, with scales in them.
+// Prepared weights: buffers whose contents depend on the parameters alone, for
+// example weights in the library's layout. A caller may keep them, and later
+// runs with equal parameters then skip the steps that write them.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +12,17 @@
 namespace convgrad::onednn {
 
 struct PreparedParts {
-  // By step: whether all that it reads comes from parameters.
+  // By step: whether it writes prepared weights, or what they are made of.
   std::vector<bool> prepares;
-  // By buffer: where it lies in what is kept, or kNotKept.
+  // By buffer: its offset in the caller's memory for prepared weights, or
+  // kNotKept. Units: bytes.
   std::vector<int64_t> offsets;
   static constexpr int64_t kNotKept = -1;
   int64_t bytes = 0;
 };
 
-// Finds them. `parameters` are positions in RunBuffers::operands; without any,
-// nothing is prepared.
+// Returns the prepared weights of a schedule; none without parameters.
+// `parameters` are positions in RunBuffers::operands.
 PreparedParts FindPrepared(const Schedule& schedule,
                            absl::Span<const size_t> parameters);
 

@@ -1,5 +1,5 @@
-// The work of a plan as a list of steps on buffers, before anything is said of
-// where the buffers lie.
+// A schedule: the steps of a plan in execution order, and the buffers that they
+// read and write. It doesn't say where in memory a buffer is (MemoryMap does).
 #pragma once
 
 #include <cstddef>
@@ -17,26 +17,26 @@
 
 namespace convgrad::onednn {
 
-// A number of a buffer of a Schedule.
+// The index of a buffer in Schedule::buffers().
 using BufferId = int;
 inline constexpr BufferId kNoBuffer = -1;
 
-// Where a buffer's bytes are.
+// Who provides a buffer's bytes.
 enum class Area {
-  kOperand,   // the caller's; `index` is its position in RunBuffers::operands
-  kResult,    // likewise, in RunBuffers::results
-  kOwn,       // the plan's: in scratch, on the tape or with prepared weights
-  kGathered,  // a copy of the operand at `index`: the plan's, in scratch,
-              // unless the caller has made it (RunBuffers::is_gathered)
+  kOperand,   // the caller, in RunBuffers::operands at Buffer::index
+  kResult,    // the caller, in RunBuffers::results at Buffer::index
+  kOwn,       // the plan: in scratch, on the tape or with prepared weights
+  kGathered,  // a copy of the operand at Buffer::index: in scratch, unless
+              // the caller has made the copy (RunBuffers::is_gathered)
 };
 
 struct Buffer {
-  int64_t bytes = 0;  // 0 where only the caller knows
+  int64_t bytes = 0;  // may be 0 for kOperand and kResult: no place follows
   Area area = Area::kOwn;
   size_t index = 0;
 };
 
-// Bytes of a buffer, from an offset on.
+// The bytes of a buffer from an offset on.
 struct Location {
   // NOLINTNEXTLINE(google-explicit-constructor): a buffer is all of its bytes.
   Location(BufferId buffer = kNoBuffer, int64_t byte_offset = 0)
@@ -51,14 +51,15 @@ struct Location {
   int64_t byte_offset;
 };
 
-// What a step's function finds in one run. Owned by one thread.
+// Gives a step's function the addresses of its buffers in one run, and the
+// team's threads. Owned by one thread.
 class RunContext {
  public:
   // `addresses` has one for each buffer.
   RunContext(absl::Span<std::byte* const> addresses, int threads)
       : addresses_(addresses), threads_(threads) {}
 
-  // Null for kNoBuffer.
+  // Return the address; null for kNoBuffer.
   template <typename T>
   const T* Read(const Location& location) const {
     return reinterpret_cast<const T*>(At(location));
@@ -73,8 +74,8 @@ class RunContext {
                : addresses_[location.buffer] + location.byte_offset;
   }
 
-  // Calls `part` for each of [0, count) on the team: a RunParts of
-  // backends/kernels.
+  // Calls `part` for each number in [0, count) on the team and waits: a
+  // RunParts of backends/kernels.
   void ForParts(int64_t count, absl::FunctionRef<void(int64_t)> part) const;
   int threads() const { return threads_; }
 
@@ -96,22 +97,24 @@ struct Step {
     Location location;
   };
 
-  // For reports, e.g. "conv backward data"; "" isn't reported. Lives as long as
-  // the process.
+  // The key in RunTimes::steps, e.g. "conv backward data"; "" has none. Stays
+  // valid as long as the process.
   absl::string_view kind = {};
   std::vector<BufferId> reads = {};
   std::vector<BufferId> writes = {};
   double macs = 0;
-  // Of what the function holds beside code, where that follows from extents.
+  // Bytes of the tables that the function holds.
   int64_t table_bytes = 0;
   dnnl::primitive_desc_base primitive_desc = {};
   std::vector<Argument> arguments = {};
   std::function<void(const RunContext&)> function = {};
-  // An I32: where it is 0, the step is left out. kNoBuffer: it always runs.
+  // An I32 buffer: if it holds 0, the step is skipped. kNoBuffer: the step
+  // always runs.
   BufferId only_if = kNoBuffer;
-  // Comes first, and ends the run where what the caller sent can't be.
+  // Runs before the step. An error ends the run.
   std::function<absl::Status(const RunContext&)> check = {};
-  // Whether a step before it wrote the same, which nobody reads any longer.
+  // Whether an earlier step has written the same values, which no step reads
+  // until this one has written them again.
   bool is_again = false;
 };
 
@@ -122,20 +125,21 @@ class Schedule {
     return AddBuffer({bytes, Area::kOwn, 0});
   }
   BufferId AddBuffer(const Buffer& buffer);
-  // Appends a step. A primitive gets the scratchpad that it asks for.
+  // Appends a step. Adds the scratchpad of a primitive as a buffer.
   void Add(Step step);
 
-  // Inserts steps, each before the one whose index it has, in their order.
+  // Inserts steps, each before the step at the index that is its key. Steps of
+  // one key keep their order.
   void Insert(std::multimap<size_t, Step> steps);
 
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const std::vector<Step>& steps() const { return steps_; }
 
-  // Has the steps from `begin` on left out where the I32 `flag` is 0.
+  // Makes the steps from `begin` on depend on the I32 `flag` (Step::only_if).
   void RunOnlyIf(BufferId flag, size_t begin);
 
-  // Keeps the steps of [begin, end) that what is `needed` depends on: by
-  // buffer, whether its contents are needed afterwards.
+  // Drops all steps but those of [begin, end) that the buffers in `needed`
+  // depend on. `needed` says for each buffer whether it is read afterwards.
   void KeepOnly(size_t begin, size_t end, std::vector<bool> needed);
 
  private:
