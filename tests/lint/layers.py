@@ -17,6 +17,7 @@ CORE = "backends/core/"
 CONTRACT = "backends/core/*"
 KERNELS = "backends/kernels/"
 ONEDNN = "backends/onednn/"
+PLANNING = (ONEDNN + "execution/", ONEDNN + "library/")
 PROOF = "backends/proof/"
 REGISTRY = "backends/registry."
 BACKENDS = "backends/"
@@ -49,13 +50,13 @@ SEES = {
     BACKENDS: (CORE, KERNELS),
     "backends/onednn/": (CORE, KERNELS, ONEDNN),
     "backends/onednn/library/": (CORE, KERNELS),
-    "backends/onednn/convolutions/": (CORE, KERNELS, ONEDNN + "library/"),
+    "backends/onednn/execution/": (CORE, KERNELS, ONEDNN + "library/"),
+    "backends/onednn/convolutions/": (CORE, KERNELS) + PLANNING,
     "backends/onednn/networks/":
-        (CORE, KERNELS, ONEDNN + "library/", ONEDNN + "networks/"),
-    "backends/onednn/networks/schedule/":
-        (CORE, KERNELS, ONEDNN + "library/"),
+        (CORE, KERNELS, ONEDNN + "networks/") + PLANNING,
+    "backends/onednn/networks/schedule/": (CORE, KERNELS) + PLANNING,
     "backends/onednn/networks/steps/":
-        (CORE, KERNELS, ONEDNN + "library/", ONEDNN + "networks/schedule/"),
+        (CORE, KERNELS, ONEDNN + "networks/schedule/") + PLANNING,
     "backends/cuda/": (CORE, KERNELS, "backends/cuda/"),
     "backends/cuda/device/": (CONTRACT,),
     "backends/registry.": (BACKENDS,),
@@ -235,6 +236,8 @@ def self_test():
         "backends/onednn/library/a.cc": ["backends/onednn/convolutions/a.h",
                                          "backends/onednn/networks/a.h",
                                          "backends/onednn/a.h"],
+        "backends/onednn/execution/a.cc": ["backends/onednn/convolutions/a.h",
+                                           "backends/onednn/networks/a.h"],
         "backends/onednn/networks/a.cc": ["backends/onednn/convolutions/a.h"],
         "backends/onednn/networks/schedule/a.cc":
             ["backends/onednn/networks/steps/a.h"],

@@ -157,9 +157,9 @@ class Broadcast final : public NetworkGroup {
     const int64_t padded = blocks_.padded_channels();
     const BufferId sums = builder->schedule().AddBuffer(
         (2 * padded + BatchNormScratch(blocks_)) * int64_t{sizeof(double)});
-    NetworkStep step = {.kind = is_product_ ? "mul" : "add",
-                        .reads = {dy},
-                        .writes = {db, sums}};
+    Step step = {.kind = is_product_ ? "mul" : "add",
+                 .reads = {dy},
+                 .writes = {db, sums}};
     if (is_product_) step.reads.push_back(a_);
     step.function = [=, blocks = blocks_, to = b_blocks_, a = a_,
                      is_product = is_product_](const RunContext& context) {

@@ -91,11 +91,11 @@ class Pooling final : public NetworkGroup {
     y_blocks_ = y.blocks;
     lists_ =
         std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
-    NetworkStep step = {.kind = "pooling forward",
-                        .reads = {x.buffer},
-                        .writes = {y.buffer},
-                        .macs = MacsOf(x_blocks_, *lists_),
-                        .table_bytes = lists_->bytes()};
+    Step step = {.kind = "pooling forward",
+                 .reads = {x.buffer},
+                 .writes = {y.buffer},
+                 .macs = MacsOf(x_blocks_, *lists_),
+                 .table_bytes = lists_->bytes()};
     if (step_.op == Operator::kMaxPool && builder->has_backward()) {
       chosen_ = builder->schedule().AddBuffer(y.blocks.size() *
                                               int64_t{sizeof(int32_t)});
@@ -124,11 +124,11 @@ class Pooling final : public NetworkGroup {
     const BufferId dx = builder->NewGradient(step_.operands[0]);
     const auto transposed =
         std::make_shared<const PoolLists>(lists_->Transposed());
-    NetworkStep step = {.kind = "pooling backward",
-                        .reads = {dy},
-                        .writes = {dx},
-                        .macs = MacsOf(x_blocks_, *lists_),
-                        .table_bytes = transposed->bytes()};
+    Step step = {.kind = "pooling backward",
+                 .reads = {dy},
+                 .writes = {dx},
+                 .macs = MacsOf(x_blocks_, *lists_),
+                 .table_bytes = transposed->bytes()};
     if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
     step.function = [=, chosen = chosen_, x_blocks = x_blocks_,
                      y_blocks = y_blocks_](const RunContext& context) {

@@ -1,11 +1,12 @@
-// Where the plan's own buffers lie: on the tape, one behind the other, or in
-// one scratch area that they share by the time that each is in use.
+// The places of a plan's own buffers in memory. Buffers on the tape lie one
+// behind the other. Buffers in scratch share bytes if no step uses both at
+// once.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
 
@@ -15,16 +16,16 @@ int64_t RoundUpToLine(int64_t bytes);
 struct MemoryMap {
   static constexpr int64_t kUnplaced = -1;
 
-  // By buffer; kUnplaced where it isn't there. Units: bytes.
+  // By buffer; kUnplaced if the buffer isn't there. Units: bytes.
   std::vector<int64_t> tape_offsets;
   std::vector<int64_t> scratch_offsets;
   int64_t tape_bytes = 0;
   int64_t scratch_bytes = 0;
 };
 
-// Returns a place for each own buffer of the schedule's steps: on the tape
-// those with `on_tape`, whether steps use them or not, and in scratch the
-// others. Every place is aligned to 64 bytes.
+// Returns a place for each of the schedule's own buffers: on the tape for all
+// buffers in `on_tape`, in scratch for those of the others that a step uses.
+// Every place is aligned to 64 bytes.
 MemoryMap PlaceBuffers(const Schedule& schedule,
                        const std::vector<bool>& on_tape);
 

@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 #include <algorithm>
 #include <iterator>
@@ -14,9 +14,22 @@ void RunContext::ForParts(int64_t count,
   });
 }
 
-BufferId Schedule::AddBuffer(const NetworkBuffer& buffer) {
+BufferId Schedule::AddBuffer(const Buffer& buffer) {
   buffers_.push_back(buffer);
   return static_cast<BufferId>(buffers_.size()) - 1;
+}
+
+void Schedule::Add(Step step) {
+  if (!step.function) {
+    const dnnl::memory::desc scratchpad = step.primitive_desc.scratchpad_desc();
+    const auto bytes = static_cast<int64_t>(scratchpad.get_size());
+    if (bytes > 0) {
+      const BufferId buffer = AddBuffer(bytes);
+      step.writes.push_back(buffer);
+      step.arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, buffer});
+    }
+  }
+  steps_.push_back(std::move(step));
 }
 
 void Schedule::RunOnlyIf(BufferId flag, size_t begin) {
@@ -26,8 +39,8 @@ void Schedule::RunOnlyIf(BufferId flag, size_t begin) {
   }
 }
 
-void Schedule::Insert(std::multimap<size_t, NetworkStep> steps) {
-  std::vector<NetworkStep> all;
+void Schedule::Insert(std::multimap<size_t, Step> steps) {
+  std::vector<Step> all;
   for (size_t i = 0; i < steps_.size(); ++i) {
     const auto [begin, end] = steps.equal_range(i);
     for (auto step = begin; step != end; ++step) {
@@ -39,9 +52,9 @@ void Schedule::Insert(std::multimap<size_t, NetworkStep> steps) {
 }
 
 void Schedule::KeepOnly(size_t begin, size_t end, std::vector<bool> needed) {
-  std::vector<NetworkStep> kept;
+  std::vector<Step> kept;
   for (size_t i = end; i-- > begin;) {
-    NetworkStep& step = steps_[i];
+    Step& step = steps_[i];
     const bool is_needed =
         std::any_of(step.writes.begin(), step.writes.end(),
                     [&](BufferId buffer) { return needed[buffer]; });

@@ -1,29 +1,31 @@
-#include "backends/onednn/networks/network_prepared.h"
+#include "backends/onednn/execution/onednn_prepared.h"
 
 #include <algorithm>
 
-#include "backends/onednn/networks/network_memory.h"
+#include "backends/onednn/execution/onednn_memory_map.h"
 
 namespace convgrad::onednn {
 namespace {
 
-// Whether a step's results depend on constants alone, and nobody misses the
-// step if they are there.
-bool Prepares(const NetworkStep& step, const Schedule& schedule,
+// Returns whether a step's results depend on constants alone, and a run may
+// skip the step if it has these results: no other step writes a part of them.
+bool Prepares(const Step& step, const Schedule& schedule,
+              const std::vector<int>& writers,
               const std::vector<bool>& is_constant) {
   return step.only_if == kNoBuffer && !step.check &&
          std::all_of(step.reads.begin(), step.reads.end(),
                      [&](BufferId buffer) { return is_constant[buffer]; }) &&
          std::all_of(step.writes.begin(), step.writes.end(),
                      [&](BufferId buffer) {
-                       return schedule.buffers()[buffer].area == Area::kOwn;
+                       return schedule.buffers()[buffer].area == Area::kOwn &&
+                              writers[buffer] == 1;
                      });
 }
 
-// By buffer: how many steps write it.
+// Returns how many steps write each buffer.
 std::vector<int> WritersOf(const Schedule& schedule) {
   std::vector<int> writers(schedule.buffers().size());
-  for (const NetworkStep& step : schedule.steps()) {
+  for (const Step& step : schedule.steps()) {
     for (const BufferId buffer : step.writes) ++writers[buffer];
   }
   return writers;
@@ -46,15 +48,13 @@ PreparedParts FindPrepared(const Schedule& schedule,
   }
   const std::vector<int> writers = WritersOf(schedule);
   for (size_t i = 0; i < schedule.steps().size(); ++i) {
-    const NetworkStep& step = schedule.steps()[i];
-    parts.prepares[i] = Prepares(step, schedule, is_constant);
+    const Step& step = schedule.steps()[i];
+    parts.prepares[i] = Prepares(step, schedule, writers, is_constant);
     if (parts.prepares[i]) {
-      for (const BufferId buffer : step.writes) {
-        is_constant[buffer] = writers[buffer] == 1;
-      }
+      for (const BufferId buffer : step.writes) is_constant[buffer] = true;
       continue;
     }
-    // What other steps read of it is kept.
+    // The caller keeps the constants that other steps read.
     for (const BufferId buffer : step.reads) {
       const bool is_new = is_constant[buffer] &&
                           buffers[buffer].area == Area::kOwn &&

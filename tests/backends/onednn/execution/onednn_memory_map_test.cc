@@ -1,5 +1,5 @@
 // Where the buffers of a schedule lie.
-#include "backends/onednn/networks/network_memory.h"
+#include "backends/onednn/execution/onednn_memory_map.h"
 
 #include <random>
 
@@ -8,7 +8,7 @@
 namespace convgrad::onednn {
 namespace {
 
-NetworkStep Step(std::vector<BufferId> reads, std::vector<BufferId> writes) {
+Step MakeStep(std::vector<BufferId> reads, std::vector<BufferId> writes) {
   return {.kind = "test",
           .reads = std::move(reads),
           .writes = std::move(writes),
@@ -23,13 +23,28 @@ TEST(PlaceBuffers, BuffersThatAreNeverInUseTogetherShareMemory) {
   Schedule schedule;
   const BufferId a = schedule.AddBuffer(1000), b = schedule.AddBuffer(1000),
                  c = schedule.AddBuffer(1000);
-  schedule.Add(Step({}, {a}));
-  schedule.Add(Step({a}, {b}));
-  schedule.Add(Step({b}, {c}));
+  schedule.Add(MakeStep({}, {a}));
+  schedule.Add(MakeStep({a}, {b}));
+  schedule.Add(MakeStep({b}, {c}));
   const MemoryMap map = Place(schedule);
   EXPECT_EQ(map.scratch_offsets[a], map.scratch_offsets[c]);
   EXPECT_NE(map.scratch_offsets[a], map.scratch_offsets[b]);
   EXPECT_EQ(map.scratch_bytes, 2048);
+}
+
+TEST(PlaceBuffers, ABufferThatIsWrittenAgainTakesNoMemoryInBetween) {
+  Schedule schedule;
+  const BufferId twice = schedule.AddBuffer(1000),
+                 between = schedule.AddBuffer(1000);
+  schedule.Add(MakeStep({}, {twice}));
+  schedule.Add(MakeStep({}, {between}));
+  Step again = MakeStep({}, {twice});
+  again.is_again = true;
+  schedule.Add(std::move(again));
+  EXPECT_EQ(Place(schedule).scratch_bytes, 1024);
+  // What is used until then lies elsewhere.
+  schedule.Add(MakeStep({twice, between}, {}));
+  EXPECT_EQ(Place(schedule).scratch_bytes, 2048);
 }
 
 TEST(PlaceBuffers, WhatNoStepUsesTakesNoMemory) {
@@ -43,8 +58,8 @@ TEST(PlaceBuffers, WhatNoStepUsesTakesNoMemory) {
 TEST(PlaceBuffers, TheTapeHasEachBufferToItself) {
   Schedule schedule;
   const BufferId a = schedule.AddBuffer(65), b = schedule.AddBuffer(1);
-  schedule.Add(Step({}, {a}));
-  schedule.Add(Step({}, {b}));
+  schedule.Add(MakeStep({}, {a}));
+  schedule.Add(MakeStep({}, {b}));
   const MemoryMap map = PlaceBuffers(schedule, {true, true});
   EXPECT_EQ(map.tape_offsets[a], 0);
   EXPECT_EQ(map.tape_offsets[b], 128);
@@ -69,7 +84,7 @@ TEST(PlaceBuffers, BuffersInUseTogetherNeverOverlap) {
           writes.push_back(i);
         }
       }
-      schedule.Add(Step({}, writes));
+      schedule.Add(MakeStep({}, writes));
     }
     const MemoryMap map = Place(schedule);
     for (int i = 0; i < 30; ++i) {

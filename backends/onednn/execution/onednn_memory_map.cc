@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/network_memory.h"
+#include "backends/onednn/execution/onednn_memory_map.h"
 
 #include <algorithm>
 #include <numeric>
@@ -20,7 +20,8 @@ struct Period {
   }
 };
 
-// A second period begins where the buffer is written again.
+// The periods of a buffer. The second one begins at the first step that writes
+// the buffer again.
 struct Lifetime {
   std::vector<Period> periods;
   bool is_again = false;
@@ -46,7 +47,7 @@ struct Lifetime {
 std::vector<Lifetime> LifetimesOf(const Schedule& schedule) {
   std::vector<Lifetime> lifetimes(schedule.buffers().size());
   int now = 0;
-  for (const NetworkStep& step : schedule.steps()) {
+  for (const Step& step : schedule.steps()) {
     for (const BufferId buffer : step.writes) {
       if (step.is_again) lifetimes[buffer].WriteAgain(now);
     }
@@ -78,8 +79,8 @@ int64_t LowestGap(const std::vector<Placed>& placed, int64_t bytes,
 
 }  // namespace
 
-// Scratch: the largest buffers first, each at the lowest place that is free
-// while it is in use.
+// Places the largest buffers of scratch first, each at the lowest offset that
+// is free while the buffer is in use.
 MemoryMap PlaceBuffers(const Schedule& schedule,
                        const std::vector<bool>& on_tape) {
   const auto& buffers = schedule.buffers();
@@ -89,7 +90,8 @@ MemoryMap PlaceBuffers(const Schedule& schedule,
   map.scratch_offsets.assign(buffers.size(), MemoryMap::kUnplaced);
   std::vector<BufferId> by_size;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i].area != Area::kOwn) continue;
+    const Area area = buffers[i].area;
+    if (area == Area::kOperand || area == Area::kResult) continue;
     if (on_tape[i]) {
       map.tape_offsets[i] = map.tape_bytes;
       map.tape_bytes += RoundUpToLine(buffers[i].bytes);
