@@ -45,15 +45,17 @@ void Call::HandOver() {
   HandedOver(&token);
 }
 
-Call::Call(const CallServices& services,
-           grpc::GenericCallbackServerContext* context,
-           absl::string_view method, Role role)
-    : services_(services),
+Call::Call(const Method& method, const CallServices& services,
+           grpc::GenericCallbackServerContext* context)
+    : method_(method),
+      services_(services),
       context_(context),
-      record_(services, context, method),
-      role_(RoleOfCall(role, *context)),
+      record_(services, context, method.name),
+      role_(RoleOfCall(method.role, *context)),
       deadline_(DeadlineOf(*context, services)),
-      cancelled_(std::make_shared<std::atomic<bool>>(false)) {}
+      cancelled_(std::make_shared<std::atomic<bool>>(false)) {
+  sample_.operation = std::string(method.operation);
+}
 
 Call::~Call() { services_.client_watch->Remove(answer_wait_); }
 
@@ -61,14 +63,21 @@ void Call::Begin() {
   absl::Status admission = record_.Enter(role_);
   if (!admission.ok()) return End(std::move(admission));
   refusal_ = ReadPriority();
-  if (refusal_.ok() && IsChange() && !MayChange()) {
+  sample_.priority = std::string(NameOf(priority_));
+  const bool is_change = !Metadata(kSequenceKey).empty();
+  if (refusal_.ok() && is_change && !method_.may_change()) {
     refusal_ = InvalidField(Reason::kUnsupported, kSequenceKey, "a number",
                             "none: the method only reads");
   }
   Start();
 }
 
-bool Call::IsChange() const { return !Metadata(kSequenceKey).empty(); }
+absl::Status Call::CheckSession() const {
+  if (!method_.needs_session()) return absl::OkStatus();
+  RETURN_IF_ERROR(session_.CheckId("", "session"));
+  if (method_.session != SessionRule::kChanges) return absl::OkStatus();
+  return session_.CheckChange("session");
+}
 
 absl::Status Call::ReadPriority() {
   const absl::string_view name = Metadata(kPriorityKey);

@@ -16,6 +16,7 @@
 #include "proto/codec/payload_message.h"
 #include "server/rpc/calls/call_record.h"
 #include "server/rpc/calls/lifecycle.h"
+#include "server/rpc/calls/method.h"
 #include "server/rpc/calls/session_part.h"
 
 namespace convgrad {
@@ -28,11 +29,9 @@ namespace convgrad {
 // any time beside them.
 class Call : public grpc::ServerGenericBidiReactor {
  public:
-  // `method` is the short name that is counted, `role` what it takes; a change
-  // of a session takes kTrain at least.
-  Call(const CallServices& services,
-       grpc::GenericCallbackServerContext* context, absl::string_view method,
-       Role role);
+  // `method` and `services` outlive the call.
+  Call(const Method& method, const CallServices& services,
+       grpc::GenericCallbackServerContext* context);
 
   // Starts the call, if the server takes calls and this client may make it;
   // ends it otherwise. Called once, in CreateReactor.
@@ -45,8 +44,6 @@ class Call : public grpc::ServerGenericBidiReactor {
  protected:
   // Does what leads to exactly one End.
   virtual void Start() = 0;
-  // Returns whether the call may be a change of a session.
-  virtual bool MayChange() const { return true; }
 
   // Has AwaitTurn end with `status` where the call would go on: what refuses a
   // change counts as its failure, in its turn. To be called before AwaitTurn.
@@ -98,7 +95,7 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   // What is told of the call's operation, beyond its status; null if it has
   // none.
-  virtual OpSample* sample() { return nullptr; }
+  OpSample* sample() { return sample_.operation.empty() ? nullptr : &sample_; }
 
   // The one exit of every call: reports it and gives gRPC the status, and
   // `response` if that is OK. The call may be gone when this returns.
@@ -132,8 +129,10 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   // Errors: kInvalidArgument if the client asks for no known priority.
   absl::Status ReadPriority();
-  // Returns whether the client says that the call is a change of a session.
-  bool IsChange() const;
+  // Checks that the call is part of a session where its method needs that, and
+  // a change of it where its method is one.
+  // Errors: kInvalidArgument naming "session".
+  absl::Status CheckSession() const;
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;
 
@@ -150,8 +149,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Who calls, as limits and turns go by.
   const std::string& client() const { return visit().client(); }
   const Visit& visit() const { return record_.visit(); }
-  // What the call takes.
-  Role role() const { return role_; }
+  const Method& method() const { return method_; }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
   SessionPart& session() { return session_; }
@@ -161,6 +159,9 @@ class Call : public grpc::ServerGenericBidiReactor {
   const std::shared_ptr<std::atomic<bool>>& cancelled() const {
     return cancelled_;
   }
+
+  // Of the call's operation, if it has one.
+  OpSample sample_;
 
   void OnDone() override;
   // Deletes the call when nobody else holds it. To be called for OnDone, once.
@@ -185,6 +186,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Before what follows, so that it ends last: the server waits for it before
   // it goes.
   Attendance attendance_;
+  const Method& method_;
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
   CallRecord record_;

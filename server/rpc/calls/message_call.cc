@@ -19,27 +19,13 @@ namespace {
 // waits with its message shouldn't take much from what runs.
 constexpr int64_t kPreparedPart = 8;
 
+// Calls without tensors of up to this size take no memory of the budget, so
+// that sessions can be closed while it is used up.
+constexpr int64_t kUnpaidBytes = int64_t{32} << 10;
+
 }  // namespace
 
-MessageCall::MessageCall(const CallServices& services,
-                         grpc::GenericCallbackServerContext* context,
-                         absl::string_view method, Role role,
-                         absl::string_view operation)
-    : Call(services, context, method, role),
-      max_bytes_(services.max_message_bytes),
-      is_small_(false) {
-  sample_.operation = std::string(operation);
-}
-
-MessageCall::MessageCall(const CallServices& services,
-                         grpc::GenericCallbackServerContext* context,
-                         absl::string_view method, Role role, int64_t max_bytes)
-    : Call(services, context, method, role),
-      max_bytes_(max_bytes),
-      is_small_(true) {}
-
 void MessageCall::Start() {
-  sample_.priority = std::string(NameOf(priority()));
   int64_t declared;
   if (absl::SimpleAtoi(Metadata(kRequestBytesKey), &declared) &&
       declared >= 0) {
@@ -87,7 +73,7 @@ void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
 
 void MessageCall::AskForMemory() {
   const CallHold hold(this);
-  if (is_small_ && max_bytes_ <= kUnpaidBytes) {
+  if (is_small() && max_bytes() <= kUnpaidBytes) {
     OnMemory(absl::OkStatus());
   } else {
     AwaitMemory(AdmissionBytes(ExpectedBytes()));
@@ -124,7 +110,7 @@ void MessageCall::Settle(const absl::Status& status) {
 }
 
 int64_t MessageCall::ExpectedBytes() const {
-  return declared_bytes_ >= 0 ? declared_bytes_ : max_bytes_;
+  return declared_bytes_ >= 0 ? declared_bytes_ : max_bytes();
 }
 
 void MessageCall::OnMemory(const absl::Status& status) {
@@ -167,7 +153,8 @@ void MessageCall::OnReadDone(bool ok) {
   }
   sample_.times.receive.Add(read_start_, absl::Now());
   const auto size = static_cast<int64_t>(request_.Length());
-  EndMessage(is_small_ ? CheckMessageBytes("request", size) : absl::OkStatus());
+  EndMessage(is_small() ? CheckMessageBytes("request", size)
+                        : absl::OkStatus());
 }
 
 void MessageCall::OnSendInitialMetadataDone(bool ok) {
@@ -186,6 +173,7 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
   for (const PayloadView& payload : payloads) received += payload.size();
   RETURN_IF_ERROR(CheckReceived(received));
   RETURN_IF_ERROR(CheckCriticalFields(*head));
+  RETURN_IF_ERROR(CheckSession());
   return payloads;
 }
 
@@ -199,13 +187,13 @@ void MessageCall::Finish(absl::Status status,
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,
                                             int64_t bytes) const {
-  if (bytes <= max_bytes_) return absl::OkStatus();
+  if (bytes <= max_bytes()) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kResourceExhausted,
       {Reason::kLimitExceeded, std::string(what), absl::StrCat(bytes, " bytes"),
-       absl::StrCat("at most ", max_bytes_,
-                    is_small_ ? " in this call"
-                              : ", the server's --max_message_bytes")});
+       absl::StrCat("at most ", max_bytes(),
+                    is_small() ? " in this call"
+                               : ", the server's --max_message_bytes")});
 }
 
 absl::Status MessageCall::CheckReceived(int64_t bytes) {

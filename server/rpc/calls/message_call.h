@@ -14,20 +14,10 @@
 namespace convgrad {
 
 class MessageCall : public Call {
+ public:
+  using Call::Call;
+
  protected:
-  // `operation` is what its work is counted as; "" if it isn't. The call
-  // carries tensors: its payloads may have --max_message_bytes.
-  MessageCall(const CallServices& services,
-              grpc::GenericCallbackServerContext* context,
-              absl::string_view method, Role role, absl::string_view operation);
-  // A call without tensors, of at most `max_bytes`. Up to kUnpaidBytes take no
-  // memory of the budget, so that sessions can be closed while it is used up.
-  MessageCall(const CallServices& services,
-              grpc::GenericCallbackServerContext* context,
-              absl::string_view method, Role role, int64_t max_bytes);
-
-  static constexpr int64_t kUnpaidBytes = int64_t{32} << 10;
-
   // Does what leads to one Answer or End. The message's memory is
   // `reservation()`.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
@@ -37,8 +27,9 @@ class MessageCall : public Call {
 
   // Parses all of the request but its payloads into `*head`, checks and counts
   // what came, and returns the payloads.
-  // Errors: those of SplitMessage, CheckReceived and CheckCriticalFields;
-  // kResourceExhausted, reason BUSY, if there is no memory to parse it.
+  // Errors: those of SplitMessage, CheckReceived, CheckCriticalFields and
+  // CheckSession; kResourceExhausted, reason BUSY, if there is no memory to
+  // parse it.
   absl::StatusOr<std::vector<PayloadView>> Split(
       grpc::ByteBuffer* message, google::protobuf::Message* head);
   // Ends the call with `status`, or answers with `head` if that is OK.
@@ -52,13 +43,7 @@ class MessageCall : public Call {
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes) const;
 
-  OpSample* sample() final {
-    return sample_.operation.empty() ? nullptr : &sample_;
-  }
   void Settle(const absl::Status& status) override;
-
-  // Of the call's operation.
-  OpSample sample_;
 
  private:
   void Start() final;
@@ -89,9 +74,13 @@ class MessageCall : public Call {
   // What the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
 
-  const int64_t max_bytes_;
-  // Whether the call has no tensors: max_bytes_ is the whole message's.
-  const bool is_small_;
+  // Whether the call has no tensors: its method limits the whole message.
+  bool is_small() const { return method().max_bytes > 0; }
+  // Returns how many bytes the payloads, or the small message, may have.
+  int64_t max_bytes() const {
+    return is_small() ? method().max_bytes : services().max_message_bytes;
+  }
+
   // Payload bytes that the client declared, -1 if it didn't.
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;

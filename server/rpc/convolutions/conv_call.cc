@@ -26,15 +26,6 @@ int64_t ResponseBytes(const DecodedOperation& decoded) {
 
 }  // namespace
 
-ConvCall::ConvCall(const CallServices& services,
-                   grpc::GenericCallbackServerContext* context,
-                   Direction direction)
-    : UnaryCall(
-          services, context,
-          direction == Direction::kForward ? "ConvForward" : "ConvBackward",
-          RoleFor(direction), NameOf(direction)),
-      direction_(direction) {}
-
 absl::StatusOr<UnaryCall::Request> ConvCall::Decode(grpc::ByteBuffer* message) {
   return direction_ == Direction::kForward
              ? DecodeAs<v1::ConvForwardRequest>(message)

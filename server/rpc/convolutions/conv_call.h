@@ -11,8 +11,9 @@ namespace convgrad {
 
 class ConvCall final : public UnaryCall {
  public:
-  ConvCall(const CallServices& services,
-           grpc::GenericCallbackServerContext* context, Direction direction);
+  ConvCall(const Method& method, const CallServices& services,
+           grpc::GenericCallbackServerContext* context, Direction direction)
+      : UnaryCall(method, services, context), direction_(direction) {}
 
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;

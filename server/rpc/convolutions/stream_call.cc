@@ -19,26 +19,19 @@ constexpr absl::Duration kLeavingTime = absl::Milliseconds(250);
 
 }  // namespace
 
-StreamCall::StreamCall(const CallServices& services,
+StreamCall::StreamCall(const Method& method, const CallServices& services,
                        grpc::GenericCallbackServerContext* context,
                        Direction direction)
-    : Call(services, context,
-           direction == Direction::kForward ? "ConvForwardStream"
-                                            : "ConvBackwardStream",
-           RoleFor(direction)),
+    : Call(method, services, context),
       direction_(direction),
       strand_(std::make_shared<Strand>()),
       progress_(arrival()),
       last_event_(arrival()) {
   job_.cancelled = std::make_shared<std::atomic<bool>>(false);
-  sample_.operation = std::string(NameOf(direction));
   total_.plan_cache_hit = true;
 }
 
-void StreamCall::Start() {
-  sample_.priority = std::string(NameOf(priority()));
-  Enter(State::kTurn);
-}
+void StreamCall::Start() { Enter(State::kTurn); }
 
 void StreamCall::OnTurn(const ChangeOrder::Decision& decision) {
   Step([this, decision] {

@@ -28,7 +28,7 @@ namespace convgrad {
 // while it is under way. See "Streams" in server/README.md.
 class StreamCall final : public Call {
  public:
-  StreamCall(const CallServices& services,
+  StreamCall(const Method& method, const CallServices& services,
              grpc::GenericCallbackServerContext* context, Direction direction);
 
  private:
@@ -90,7 +90,6 @@ class StreamCall final : public Call {
   void OnJobDone(int64_t slice, const JobOutcome& outcome);
   void OnDone() override;
   void Settle(const absl::Status& status) override;
-  OpSample* sample() override { return &sample_; }
 
   // Runs `event` on the strand, and Continue after it. Called by any thread.
   void Step(std::function<void()> event);
@@ -183,7 +182,6 @@ class StreamCall final : public Call {
   grpc::ByteBuffer frame_;
   // Both are sums over the slices.
   JobOutcome total_;
-  OpSample sample_;
 };
 
 }  // namespace convgrad

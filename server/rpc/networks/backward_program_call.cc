@@ -35,11 +35,6 @@ absl::Status CheckVersions(const KeptTape& tape, const SessionPart& session) {
 
 }  // namespace
 
-BackwardProgramCall::BackwardProgramCall(
-    const CallServices& services, grpc::GenericCallbackServerContext* context)
-    : ProgramCall(services, context, "BackwardProgram", Role::kTrain,
-                  "backward_program") {}
-
 absl::StatusOr<std::shared_ptr<const KeptTape>> BackwardProgramCall::FindTape(
     const std::string& name) {
   const auto& tapes = session().state().tapes;
@@ -74,8 +69,6 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
     grpc::ByteBuffer* message) {
   v1::BackwardProgramRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
   ASSIGN_OR_RETURN(const std::shared_ptr<const KeptTape> tape,
                    FindTape(head.tape()));
   RETURN_IF_ERROR(CheckVersions(*tape, session()));

@@ -18,8 +18,7 @@ namespace convgrad {
 
 class LoadProgramCall final : public MessageCall {
  public:
-  LoadProgramCall(const CallServices& services,
-                  grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
@@ -28,8 +27,7 @@ class LoadProgramCall final : public MessageCall {
 
 class DropProgramsCall final : public MessageCall {
  public:
-  DropProgramsCall(const CallServices& services,
-                   grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
@@ -39,9 +37,10 @@ class DropProgramsCall final : public MessageCall {
 // What RunProgram and BackwardProgram share: an operation on a program whose
 // parameters the session keeps.
 class ProgramCall : public UnaryCall {
- protected:
+ public:
   using UnaryCall::UnaryCall;
 
+ protected:
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
@@ -82,8 +81,7 @@ class ProgramCall : public UnaryCall {
 
 class RunProgramCall final : public ProgramCall {
  public:
-  RunProgramCall(const CallServices& services,
-                 grpc::GenericCallbackServerContext* context);
+  using ProgramCall::ProgramCall;
 
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
@@ -110,8 +108,7 @@ class RunProgramCall final : public ProgramCall {
 
 class BackwardProgramCall final : public ProgramCall {
  public:
-  BackwardProgramCall(const CallServices& services,
-                      grpc::GenericCallbackServerContext* context);
+  using ProgramCall::ProgramCall;
 
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
@@ -127,15 +124,14 @@ class BackwardProgramCall final : public ProgramCall {
 
 class UpdateParametersCall final : public UnaryCall {
  public:
-  UpdateParametersCall(const CallServices& services,
-                       grpc::GenericCallbackServerContext* context);
+  using UnaryCall::UnaryCall;
 
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) override;
 
-  OptimizerStep step_;
+  OptimizerStep step_{&session(), reservation(), ""};
 };
 
 }  // namespace convgrad

@@ -41,10 +41,6 @@ absl::StatusOr<DataType> ComputeDtypeOf(v1::DataType dtype) {
 
 }  // namespace
 
-RunProgramCall::RunProgramCall(const CallServices& services,
-                               grpc::GenericCallbackServerContext* context)
-    : ProgramCall(services, context, "RunProgram", Role::kInfer, "run") {}
-
 absl::StatusOr<ProgramRequest> RunProgramCall::DecodeRun(
     const v1::RunProgramRequest& head, const PlacedTensors& inputs) {
   RETURN_IF_ERROR(CheckOptions(head));
@@ -90,7 +86,6 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
     grpc::ByteBuffer* message) {
   v1::RunProgramRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
-  RETURN_IF_ERROR(session().CheckId("", "session"));
   ASSIGN_OR_RETURN(PlacedTensors inputs,
                    PlaceNamed(head.inputs(), std::move(payloads), "inputs",
                               session(), services().regions));

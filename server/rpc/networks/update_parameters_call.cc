@@ -8,17 +8,10 @@
 
 namespace convgrad {
 
-UpdateParametersCall::UpdateParametersCall(
-    const CallServices& services, grpc::GenericCallbackServerContext* context)
-    : UnaryCall(services, context, "UpdateParameters", Role::kTrain, "update"),
-      step_(&session(), reservation(), "") {}
-
 absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
     grpc::ByteBuffer* message) {
   v1::UpdateParametersRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
   ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(head));
   Request request;
   request.operation = std::move(work.operation);

@@ -20,16 +20,7 @@ int64_t SizeOf(const DecodedPut& put) {
 
 }  // namespace
 
-PutStreamCall::PutStreamCall(const CallServices& services,
-                             grpc::GenericCallbackServerContext* context)
-    : Call(services, context, "PutTensorsStream", Role::kTrain) {
-  sample_.operation = "put";
-}
-
-void PutStreamCall::Start() {
-  sample_.priority = std::string(NameOf(priority()));
-  AwaitTurn(/*prepares=*/false);
-}
+void PutStreamCall::Start() { AwaitTurn(/*prepares=*/false); }
 
 void PutStreamCall::OnTurn(const ChangeOrder::Decision& decision) {
   if (!decision.ok()) return End(decision.status());
@@ -87,8 +78,7 @@ absl::Status PutStreamCall::TakeHeader() {
   ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
                    SplitMessage(&message_, &head, AdmitsHead()));
   RETURN_IF_ERROR(CheckCriticalFields(head));
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
+  RETURN_IF_ERROR(CheckSession());
   ASSIGN_OR_RETURN(header_, DecodePutHeader(head, SizesOf(payloads)));
   // Before it waits for memory.
   return session().table()->memory()->CheckFits(

@@ -18,8 +18,7 @@ namespace convgrad {
 // waits for two of these at once, so that its steps need no lock.
 class PutStreamCall final : public Call {
  public:
-  PutStreamCall(const CallServices& services,
-                grpc::GenericCallbackServerContext* context);
+  using Call::Call;
 
  private:
   void Start() override;
@@ -28,7 +27,6 @@ class PutStreamCall final : public Call {
   void OnReadDone(bool ok) override;
   void OnSendInitialMetadataDone(bool ok) override;
   void OnSlowClient() override;
-  OpSample* sample() override { return &sample_; }
 
   // Waits for the client's next message. To be called last.
   void Read();
@@ -45,7 +43,6 @@ class PutStreamCall final : public Call {
   void SkipWhatIsThere();
   void Commit();
 
-  OpSample sample_;
   grpc::ByteBuffer message_;
   absl::Time read_start_;
   // When the client has to be through with what it sends.

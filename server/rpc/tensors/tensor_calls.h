@@ -8,8 +8,7 @@ namespace convgrad {
 
 class PutTensorsCall final : public MessageCall {
  public:
-  PutTensorsCall(const CallServices& services,
-                 grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
@@ -18,19 +17,16 @@ class PutTensorsCall final : public MessageCall {
 
 class GetTensorsCall final : public MessageCall {
  public:
-  GetTensorsCall(const CallServices& services,
-                 grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
-  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Get(grpc::ByteBuffer* message);
 };
 
 class DropTensorsCall final : public MessageCall {
  public:
-  DropTensorsCall(const CallServices& services,
-                  grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
@@ -39,11 +35,9 @@ class DropTensorsCall final : public MessageCall {
 
 class ListTensorsCall final : public MessageCall {
  public:
-  ListTensorsCall(const CallServices& services,
-                  grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
-  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<v1::ListTensorsResponse> List(grpc::ByteBuffer* message);
 };
