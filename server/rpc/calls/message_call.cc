@@ -43,46 +43,46 @@ void MessageCall::Start() {
             services().memory->budget.capacity_bytes() / kPreparedPart);
 }
 
-void MessageCall::Do(MessageArrival::Next next) {
+void MessageCall::Do(arrival::Next next) {
   switch (next) {
-    case MessageArrival::Next::kAskMemory:
-      return AskForMemory();
-    case MessageArrival::Next::kProceed:
+    case arrival::Next::kAskMemory:
+      if (is_small() && max_bytes() <= kUnpaidBytes) {
+        OnMemory(absl::OkStatus());
+      } else {
+        AwaitMemory(AdmissionBytes(ExpectedBytes()));
+      }
+      break;
+    case arrival::Next::kRead:
+      Read();
+      break;
+    case arrival::Next::kProbe:
+      // Either the client sent no message, or it has left since it half-closed,
+      // upon which gRPC 1.51 drops the message. Only a call whose client is
+      // still there can send.
+      return AwaitClient(0, [this] { StartSendInitialMetadata(); });
+    case arrival::Next::kProceed:
       return Proceed();
-    case MessageArrival::Next::kCancelWait:
+    case arrival::Next::kCancelWait:
       CancelWait();
       return;
-    case MessageArrival::Next::kWithdraw:
+    case arrival::Next::kWithdraw:
       // Otherwise OnTurn is about to come.
       if (session().Withdraw()) End(arrival_.message_status());
       return;
-    case MessageArrival::Next::kNothing:
-      return;
+    case arrival::Next::kNothing:
+      break;
   }
-}
-
-void MessageCall::OnPrepare() { Do(arrival_.Ask()); }
-
-void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
-  const CallHold hold(this);
-  const MessageArrival::Next next = arrival_.TakeTurn(decision);
-  if (next != MessageArrival::Next::kNothing) return Do(next);
-  GiveUpIfRefused();
+  // The call may have been refused meanwhile.
+  next = arrival_.GiveUp([this] { return StopAwaitingClient(); });
+  if (next != arrival::Next::kNothing) return Do(next);
   LetNextPrepare();
 }
 
-void MessageCall::AskForMemory() {
-  const CallHold hold(this);
-  if (is_small() && max_bytes() <= kUnpaidBytes) {
-    OnMemory(absl::OkStatus());
-  } else {
-    AwaitMemory(AdmissionBytes(ExpectedBytes()));
-  }
-  GiveUpIfRefused();
-}
+void MessageCall::OnPrepare() { Do(arrival_.On(arrival::Event::kPrepare)); }
 
-void MessageCall::GiveUpIfRefused() {
-  Do(arrival_.GiveUp([this] { return StopAwaitingClient(); }));
+void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
+  const CallHold hold(this);
+  Do(arrival_.TakeTurn(decision));
 }
 
 void MessageCall::LetNextPrepare() {
@@ -116,13 +116,14 @@ int64_t MessageCall::ExpectedBytes() const {
 void MessageCall::OnMemory(const absl::Status& status) {
   if (!status.ok()) return EndMessage(status);
   const CallHold hold(this);
-  arrival_.TakeMemory();
+  Do(arrival_.On(arrival::Event::kMemory));
+}
+
+void MessageCall::Read() {
   read_start_ = absl::Now();
   ExpectMessage(ExpectedBytes());
   AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
-  arrival_.StartComing();
-  GiveUpIfRefused();
-  LetNextPrepare();
+  arrival_.On(arrival::Event::kReading);
 }
 
 void MessageCall::OnSlowClient() {
@@ -145,11 +146,7 @@ void MessageCall::OnReadDone(bool ok) {
   if (!ok && FailedToRead()) return EndMessage(WhyGone());
   if (!ok) {
     const CallHold hold(this);
-    arrival_.Probe();
-    // Either the client sent no message, or it has left since it half-closed,
-    // upon which gRPC 1.51 drops the message. Only a call whose client is still
-    // there can send.
-    return AwaitClient(0, [this] { StartSendInitialMetadata(); });
+    return Do(arrival_.On(arrival::Event::kReadFailed));
   }
   sample_.times.receive.Add(read_start_, absl::Now());
   const auto size = static_cast<int64_t>(request_.Length());

@@ -1,6 +1,4 @@
-// A call of one message in and one message out. One of a session may have its
-// message come before its turn (see ChangeOrder); it goes on when both are
-// there.
+// A call of one message in and one message out.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +11,10 @@
 
 namespace convgrad {
 
+// `MessageCall` waits for its turn, for the memory of its message and for the
+// message, and then calls OnMessage once. A change of a session may have its
+// message come before its turn (see ChangeOrder). Its states, and what it does
+// in each, are the rows of arrival::kRows.
 class MessageCall : public Call {
  public:
   using Call::Call;
@@ -54,18 +56,16 @@ class MessageCall : public Call {
   void OnTurn(const ChangeOrder::Decision& decision) final;
   void OnSlowClient() final;
 
-  // Asks for the memory of the message.
-  void AskForMemory();
   // Notes that the message is here, or why it won't come. To be called last:
   // the call may be gone when this returns.
   void EndMessage(const absl::Status& status);
-  // Gives up what is waited for if the call was refused meanwhile.
-  void GiveUpIfRefused();
+  // Does what `arrival_` says, and what it says after that. The call may have
+  // ended when this returns. Requires: a CallHold.
+  void Do(arrival::Next next);
+  // Has gRPC read the message.
+  void Read();
   // Goes on. Requires: turn and message have both ended.
   void Proceed();
-  // Does what `arrival_` says. To be called last: the call may be gone when
-  // this returns.
-  void Do(MessageArrival::Next next);
   // Has the session's next change prepare itself if it is this one's turn and
   // the memory is there: results and scratch are taken if there is room, not
   // waited for.
