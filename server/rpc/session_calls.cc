@@ -188,11 +188,11 @@ void ResumeSessionCall::OnMessage(grpc::ByteBuffer* message) {
   resumed_->AwaitSettled([this, epoch](const ChangeOrder::Decision& settled) {
     HandOver();
     v1::SessionResponse response;
-    if (settled.ok()) {
+    if (settled.runs()) {
       resumed_->DropTapes();
       Describe(resumed_, epoch, &response);
     }
-    Finish(settled.status(), response);
+    Finish(settled.why, response);
   });
 }
 

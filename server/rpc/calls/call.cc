@@ -19,6 +19,8 @@
 namespace convgrad {
 namespace {
 
+using Decision = ChangeOrder::Decision;
+
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
                       const CallServices& services) {
   const absl::Time now = absl::Now();
@@ -105,8 +107,8 @@ void Call::AwaitTurn(bool prepares) {
   const absl::Status status =
       session_.Enter(services_.sessions, metadata, visit(),
                      /*only_computes=*/role_ == Role::kInfer);
-  if (!status.ok()) return OnTurn(status);
-  if (!session_.in_session()) return TellTurn(nullptr);
+  if (!status.ok()) return OnTurn(Decision::Refuse(status));
+  if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
   std::function<void()> prepare;
   // Held, since the call may be over when it is told so.
@@ -117,7 +119,7 @@ void Call::AwaitTurn(bool prepares) {
       deadline_,
       [this](const ChangeOrder::Decision& decision) {
         HandOver();
-        if (absl::IsAborted(decision.status())) {
+        if (absl::IsAborted(decision.why)) {
           services_.sessions->CountAbort();
         }
         TellTurn(decision);
@@ -129,19 +131,21 @@ void Call::AwaitTurn(bool prepares) {
 }
 
 void Call::TellTurn(const ChangeOrder::Decision& decision) {
-  const bool would_go_on = decision.ok() && *decision == nullptr;
-  OnTurn(would_go_on && !refusal_.ok() ? refusal_ : decision);
+  const bool is_refused = decision.runs() && !refusal_.ok();
+  OnTurn(is_refused ? Decision::Refuse(refusal_) : decision);
 }
 
 bool Call::CancelTurn() {
   if (!session_.Withdraw()) return false;
-  OnTurn(WhyGone());
+  OnTurn(Decision::Refuse(WhyGone()));
   return true;
 }
 
-void Call::Repeat(const ChangeOrder::Reply& reply) {
+void Call::EndAs(const ChangeOrder::Decision& decision) {
+  if (decision.kind == Decision::Kind::kRefuse) return End(decision.why);
   services_.sessions->CountRepeat();
-  grpc::ByteBuffer response(*static_cast<const grpc::ByteBuffer*>(reply.get()));
+  grpc::ByteBuffer response(
+      *static_cast<const grpc::ByteBuffer*>(decision.reply.get()));
   End(absl::OkStatus(), &response);
 }
 

@@ -57,15 +57,14 @@ class Call : public grpc::ServerGenericBidiReactor {
   // is asked for.
   void AwaitTurn(bool prepares);
 
-  // See ChangeOrder::Decision: null if the call may go on. In any case End is
-  // still to come.
+  // The call goes on if `decision` runs; otherwise EndAs has to follow.
   virtual void OnTurn(const ChangeOrder::Decision& /*decision*/) {}
   // The call may ask for memory and read its message before its turn, which may
   // come meanwhile, or have come.
   virtual void OnPrepare() {}
-  // Ends the call as the one that it repeats was ended. Requires: OnTurn was
-  // told a reply.
-  void Repeat(const ChangeOrder::Reply& reply);
+  // Ends the call as `decision` says: as the one that it repeats, or refused.
+  // Requires: !decision.runs().
+  void EndAs(const ChangeOrder::Decision& decision);
 
   // Counts the call as active and waits for `bytes` of the budget, in place of
   // what the call has. OnMemory tells how the wait ended, maybe before this

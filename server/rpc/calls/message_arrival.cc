@@ -28,7 +28,7 @@ Next MessageArrival::On(Event event) {
 
 Next MessageArrival::TakeTurn(ChangeOrder::Decision decision) {
   MutexLock lock(&mutex_);
-  turn_ = decision.ok() && *decision == nullptr ? Turn::kRuns : Turn::kRefused;
+  turn_ = decision.runs() ? Turn::kRuns : Turn::kRefused;
   decision_ = std::move(decision);
   return Enter(Event::kTurn);
 }

@@ -97,8 +97,7 @@ void MessageCall::EndMessage(const absl::Status& status) {
 
 void MessageCall::Proceed() {
   const ChangeOrder::Decision decision = arrival_.decision();
-  if (!decision.ok()) return End(decision.status());
-  if (*decision != nullptr) return Repeat(*decision);
+  if (!decision.runs()) return EndAs(decision);
   absl::Status status = arrival_.message_status();
   if (!status.ok()) return End(std::move(status));
   LetNextPrepare();

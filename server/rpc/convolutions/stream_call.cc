@@ -37,8 +37,10 @@ void StreamCall::OnTurn(const ChangeOrder::Decision& decision) {
   Step([this, decision] {
     under_way_.grant = false;
     if (state_ != State::kTurn) return;
-    if (decision.ok() && *decision != nullptr) return Repeat(*decision);
-    EnterIf(decision.status(), State::kAdmission);
+    if (decision.kind == ChangeOrder::Decision::Kind::kRepeat) {
+      return EndAs(decision);
+    }
+    EnterIf(decision.why, State::kAdmission);
   });
 }
 

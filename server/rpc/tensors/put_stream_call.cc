@@ -23,8 +23,7 @@ int64_t SizeOf(const DecodedPut& put) {
 void PutStreamCall::Start() { AwaitTurn(/*prepares=*/false); }
 
 void PutStreamCall::OnTurn(const ChangeOrder::Decision& decision) {
-  if (!decision.ok()) return End(decision.status());
-  if (*decision != nullptr) return Repeat(*decision);
+  if (!decision.runs()) return EndAs(decision);
   AwaitMemory(kCallOverheadBytes);
 }
 

@@ -10,8 +10,10 @@ namespace {
 using arrival::Event;
 using arrival::Next;
 
-ChangeOrder::Decision Runs() { return ChangeOrder::Reply(); }
-ChangeOrder::Decision Refused() { return absl::AbortedError("refused"); }
+ChangeOrder::Decision Runs() { return ChangeOrder::Decision::Run(); }
+ChangeOrder::Decision Refused() {
+  return ChangeOrder::Decision::Refuse(absl::AbortedError("refused"));
+}
 bool Stops() { return true; }
 bool StopsTooLate() { return false; }
 
@@ -48,14 +50,14 @@ TEST(MessageArrival, AsksForMemoryInItsTurn) {
   StartReading(&arrival, arrival.TakeTurn(Runs()));
   EXPECT_TRUE(arrival.has_all_but_message());
   EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kProceed);
-  EXPECT_TRUE(arrival.decision().ok());
+  EXPECT_TRUE(arrival.decision().runs());
   EXPECT_TRUE(arrival.message_status().ok());
 }
 
 TEST(MessageArrival, IsRefusedWithoutAMessage) {
   MessageArrival arrival;
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kProceed);
-  EXPECT_EQ(arrival.decision().status(), Refused().status());
+  EXPECT_EQ(arrival.decision().why, Refused().why);
   // Too late to prepare itself.
   EXPECT_EQ(arrival.On(Event::kPrepare), Next::kNothing);
 }
