@@ -6,8 +6,7 @@
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "server/rpc/calls/report.h"
-#include "server/rpc/tensors/kept_places.h"
-#include "server/rpc/tensors/tensor_places.h"
+#include "server/rpc/tensors/tensor_resolver.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -18,7 +17,7 @@ int64_t ResponseBytes(const DecodedOperation& decoded) {
   const ConvOperation& operation = decoded.operation;
   int64_t bytes = 0;
   for (size_t i = 0; i < operation.results.size(); ++i) {
-    if (decoded.regions.results[i] || decoded.kept_results[i]) continue;
+    if (decoded.result_regions[i] || decoded.kept_results[i]) continue;
     bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
   }
   return bytes;
@@ -40,8 +39,8 @@ absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
   const std::vector<int64_t> sizes = SizesOf(payloads);
   const int64_t received = sample()->bytes_received;
   ASSIGN_OR_RETURN(CallOptions options, DecodeOptions(head.options()));
-  KeptPlaces kept(&session());
-  RETURN_IF_ERROR(CompleteKept(&kept, head.mutable_operation()));
+  TensorResolver resolver(&session(), services().regions, std::move(payloads));
+  RETURN_IF_ERROR(resolver.Complete(head.mutable_operation()));
   ASSIGN_OR_RETURN(DecodedOperation decoded,
                    DecodeOperation(head.operation(), direction_, sizes));
   RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, sample()));
@@ -49,14 +48,15 @@ absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
   RETURN_IF_ERROR(CheckMessageBytes("response", response));
   RETURN_IF_ERROR(decoded.support);
   ASSIGN_OR_RETURN(TensorPlaces places,
-                   PlacesOf(decoded, std::move(payloads), services().regions));
-  RETURN_IF_ERROR(kept.Place(decoded, &places, reservation()));
-  sample()->bytes_received += RegionOperandBytes(decoded);
+                   resolver.Places(decoded, reservation()));
+  for (const TensorSource& source : decoded.sources) {
+    if (source.region) sample()->bytes_received += source.region->byte_length;
+  }
   ASSIGN_OR_RETURN(
       request_,
       RouteRequest(services(), std::move(decoded.operation), std::move(options),
                    received + response, sample()));
-  result_regions_ = std::move(decoded.regions.results);
+  result_regions_ = std::move(decoded.result_regions);
   kept_results_ = std::move(decoded.kept_results);
   return Request{request_.operation, std::move(places), request_.route.backend,
                  InspectionFor(request_.options)};

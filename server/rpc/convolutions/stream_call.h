@@ -17,7 +17,7 @@
 #include "server/rpc/calls/strand.h"
 #include "server/rpc/convolutions/conv_request.h"
 #include "server/rpc/convolutions/stream_input.h"
-#include "server/rpc/tensors/kept_places.h"
+#include "server/rpc/tensors/tensor_resolver.h"
 
 namespace convgrad {
 
@@ -115,7 +115,8 @@ class StreamCall final : public Call {
   void OnAlarm();
   absl::Status Open();
   // Finds what the session keeps of the stream's tensors.
-  absl::Status PlaceKept(KeptPlaces* kept, const DecodedOperation& decoded);
+  absl::Status PlaceKept(TensorResolver* resolver,
+                         const DecodedOperation& decoded);
   // Returns what the stream takes of the budget once it has a header: its
   // tensors, the scratch of one job, a frame that is being read, and what every
   // call takes.

@@ -88,18 +88,17 @@ class RunProgramCall final : public ProgramCall {
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) override;
 
-  absl::StatusOr<ProgramRequest> DecodeRun(const v1::RunProgramRequest& head,
+  // Returns what is run, once the program and its inputs are found.
+  absl::StatusOr<ProgramRequest> RequestOf(const DecodedRun& decoded,
                                            const PlacedTensors& inputs);
   // Errors: kInvalidArgument if the run changes the session and the call is no
   // change.
-  absl::Status CheckIsChange(const v1::RunProgramRequest& head,
-                             const Program& program);
+  absl::Status CheckIsChange();
   absl::Status PlaceRandomness(std::vector<TensorPlace>* operands);
   absl::Status PlaceResults(const std::string& tape, TensorPlaces* places);
   absl::Status PlaceTape(const std::string& tape, TensorPlaces* places);
   // Adds the step that follows the backward to the request.
-  absl::Status AddStep(const v1::UpdateParametersRequest& head,
-                       Request* request);
+  absl::Status AddStep(const DecodedUpdate& update, Request* request);
 
   std::shared_ptr<const KeptProgram> program_;
   // There if the call has an update.

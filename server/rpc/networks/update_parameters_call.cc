@@ -12,7 +12,8 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
     grpc::ByteBuffer* message) {
   v1::UpdateParametersRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(head));
+  ASSIGN_OR_RETURN(const DecodedUpdate update, DecodeUpdate(head, ""));
+  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(update));
   Request request;
   request.operation = std::move(work.operation);
   request.places = std::move(work.places);

@@ -85,7 +85,8 @@ absl::Status PutStreamCall::TakeHeader() {
 }
 
 absl::Status PutStreamCall::Begin() {
-  put_.emplace(&session(), services(), &sample_);
+  put_.emplace(&session(), &sample_,
+               TensorResolver(&session(), services().regions));
   RETURN_IF_ERROR(put_->Begin(*std::move(header_), reservation()));
   session().LetNextPrepare();
   int64_t bytes = 0;

@@ -31,16 +31,13 @@ void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
 
 absl::Status PutTensorsCall::Put(grpc::ByteBuffer* message) {
   v1::PutTensorsRequest head;
-  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
-                   Split(message, &head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
                    DecodePuts(head, SizesOf(payloads)));
-  TensorPut put(&session(), services(), &sample_);
+  TensorPut put(
+      &session(), &sample_,
+      TensorResolver(&session(), services().regions, std::move(payloads)));
   RETURN_IF_ERROR(put.Begin(std::move(puts), reservation()));
-  for (size_t i = 0; i < put.puts().size(); ++i) {
-    const int payload = put.puts()[i].payload_index;
-    if (payload >= 0) payloads[payload].CopyTo(put.data(i));
-  }
   return put.Finish();
 }
 
