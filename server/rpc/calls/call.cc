@@ -180,6 +180,20 @@ void Call::AwaitMemory(int64_t bytes) {
   HandOver();
 }
 
+void Call::Copy(std::function<absl::Status()> work,
+                std::function<void()> next) {
+  HandOver();
+  services_.copy([this, work = std::move(work), next = std::move(next)] {
+    HandOver();
+    const absl::Time start = absl::Now();
+    const bool is_over = *cancelled_ || deadline_ <= start;
+    absl::Status status = is_over ? WhyGone() : work();
+    sample_.times.decode.Add(start, absl::Now());
+    if (!status.ok()) return End(std::move(status));
+    next();
+  });
+}
+
 AdmitHead Call::AdmitsHead() {
   return [this](int64_t bytes) -> absl::Status {
     // What the call's own overhead leaves for its head.

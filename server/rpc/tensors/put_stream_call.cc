@@ -64,10 +64,10 @@ void PutStreamCall::OnReadDone(bool ok) {
   if (!ok) return OnHalfClose();
   const absl::Time start = absl::Now();
   sample_.times.receive.Add(read_start_, start);
-  absl::Status status = put_ ? TakeFrame() : TakeHeader();
+  if (put_) return Copy([this] { return TakeFrame(); }, [this] { Read(); });
+  absl::Status status = TakeHeader();
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return End(std::move(status));
-  if (put_) return Read();
   AwaitMemory(kCallOverheadBytes + kMaxFrameBytes +
               TensorPut::CapacityFor(*header_));
 }
@@ -129,7 +129,9 @@ absl::Status PutStreamCall::TakeFrame() {
 void PutStreamCall::OnHalfClose() {
   if (*cancelled() || FailedToRead()) return End(WhyGone());
   failure_ = CheckComplete();
-  if (failure_.ok()) return Commit();
+  if (failure_.ok()) {
+    return Copy([this] { return put_->Finish(); }, [this] { Commit(); });
+  }
   AllowClient(0);
   // As in MessageCall::OnReadDone: frames may be missing because the client has
   // left.
@@ -155,8 +157,6 @@ absl::Status PutStreamCall::CheckComplete() const {
 }
 
 void PutStreamCall::Commit() {
-  absl::Status status = put_->Finish();
-  if (!status.ok()) return End(std::move(status));
   v1::PutTensorsResponse head;
   head.set_version(session().state().number + 1);
   absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});

@@ -27,6 +27,7 @@ class PutStreamCall final : public Call {
   void OnReadDone(bool ok) override;
   void OnSendInitialMetadataDone(bool ok) override;
   void OnSlowClient() override;
+  void Settle(const absl::Status& /*status*/) override { put_.reset(); }
 
   // Waits for the client's next message. To be called last.
   void Read();
@@ -41,6 +42,7 @@ class PutStreamCall final : public Call {
   absl::Status CheckComplete() const;
   // Moves `next_` on to bytes that are to come.
   void SkipWhatIsThere();
+  // Answers. Requires: put_->Finish() was OK.
   void Commit();
 
   grpc::ByteBuffer message_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,30 +14,37 @@
 #include "proto/codec/payload_message.h"
 #include "server/memory/lent_bytes.h"
 #include "server/rpc/tensors/tensor_get.h"
-#include "server/rpc/tensors/tensor_put.h"
 
 namespace convgrad {
 void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
-  absl::Status status = Put(message);
+  absl::Status status = Begin(message);
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return End(std::move(status));
+  Copy([this] { return put_->Finish(); }, [this] { Commit(); });
+}
+
+void PutTensorsCall::Commit() {
   v1::PutTensorsResponse head;
   head.set_version(session().state().number + 1);
   sample_.times.total = absl::Now() - arrival();
   Finish(absl::OkStatus(), head);
 }
 
-absl::Status PutTensorsCall::Put(grpc::ByteBuffer* message) {
+void PutTensorsCall::Settle(const absl::Status& status) {
+  put_.reset();
+  MessageCall::Settle(status);
+}
+
+absl::Status PutTensorsCall::Begin(grpc::ByteBuffer* message) {
   v1::PutTensorsRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
                    DecodePuts(head, SizesOf(payloads)));
-  TensorPut put(
+  put_.emplace(
       &session(), &sample_,
       TensorResolver(&session(), services().regions, std::move(payloads)));
-  RETURN_IF_ERROR(put.Begin(std::move(puts), reservation()));
-  return put.Finish();
+  return put_->Begin(std::move(puts), reservation());
 }
 
 void GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {

@@ -1,18 +1,26 @@
 // Calls that put tensors into a session, get them back, list and drop them.
 #pragma once
 
+#include <optional>
+
 #include "convgrad/v1/session.pb.h"
 #include "server/rpc/calls/message_call.h"
+#include "server/rpc/tensors/tensor_put.h"
 
 namespace convgrad {
 
-class PutTensorsCall final : public MessageCall {
+class PutTensorsCall : public MessageCall {
  public:
   using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
-  absl::Status Put(grpc::ByteBuffer* message);
+  void Settle(const absl::Status& status) override;
+  absl::Status Begin(grpc::ByteBuffer* message);
+  // Answers. Requires: the bytes are there.
+  void Commit();
+
+  std::optional<TensorPut> put_;
 };
 
 class GetTensorsCall final : public MessageCall {

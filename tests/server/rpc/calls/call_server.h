@@ -30,7 +30,7 @@ class NoObserver final : public OpObserver {
 
 class CallServer {
  public:
-  static constexpr int64_t kBudgetBytes = int64_t{128} << 20;
+  static constexpr int64_t kBudgetBytes = int64_t{512} << 20;
   using Make =
       std::function<Call*(const CallServices& services,
                           grpc::GenericCallbackServerContext* context)>;
