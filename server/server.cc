@@ -288,8 +288,9 @@ absl::Status GrpcServer::Reload(const Config& config) {
 bool GrpcServer::Drain() {
   readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
-  return lifecycle_.Drain(config_.drain_timeout,
-                          [this] { return engine_.IsAtWork() || !copies_.is_idle(); });
+  return lifecycle_.Drain(config_.drain_timeout, [this] {
+    return engine_.IsAtWork() || !copies_.is_idle();
+  });
 }
 
 }  // namespace

@@ -71,8 +71,8 @@ constexpr char kNetworks[] = "ConvGradNetworks";
 
 // clang-format off
 constexpr Method kMethods[] = {
-    {kConv, "ConvForward", kInfer, kMayChange, "forward", kTensors, Make<ConvCall, kForward>},
-    {kConv, "ConvBackward", kTrain, kMayChange, "backward", kTensors, Make<ConvCall, kBackward>},
+    {kConv, "ConvForward", kInfer, kMayChange, "forward", kTensors, Make<ConvCall<kForward>>},
+    {kConv, "ConvBackward", kTrain, kMayChange, "backward", kTensors, Make<ConvCall<kBackward>>},
     {kConv, "ConvForwardStream", kInfer, kMayChange, "forward", kTensors, Make<StreamCall, kForward>},
     {kConv, "ConvBackwardStream", kTrain, kMayChange, "backward", kTensors, Make<StreamCall, kBackward>},
     {kConv, "GetCapabilities", kInfer, kNoChange, "", kSmall, Control<GetCapabilities>},

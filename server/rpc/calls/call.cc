@@ -162,7 +162,6 @@ void Call::Answer(grpc::ByteBuffer response) {
 
 void Call::AwaitMemory(int64_t bytes) {
   const CallHold hold(this);
-  attendance_.Begin(services_.lifecycle);
   reservation_.ShrinkTo(0);
   wait_start_ = absl::Now();
   absl::Status held = record_.visit().Hold(bytes);
@@ -171,7 +170,8 @@ void Call::AwaitMemory(int64_t bytes) {
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
       {bytes, priority_, deadline_, client()},
       [this](absl::StatusOr<Reservation> granted) {
-        OnGranted(std::move(granted));
+        HandOver();
+        EndWait(std::move(granted));
       });
   if (!waiter.ok()) return EndWait(waiter.status());
   waiter_id_ = *waiter;
@@ -204,18 +204,12 @@ AdmitHead Call::AdmitsHead() {
   };
 }
 
-void Call::OnGranted(absl::StatusOr<Reservation> granted) {
-  HandOver();
-  if (!granted.ok()) return EndWait(granted.status());
-  reservation_ = *std::move(granted);
-  EndWait(absl::OkStatus());
-}
-
-void Call::EndWait(const absl::Status& status) {
+void Call::EndWait(absl::StatusOr<Reservation> granted) {
+  if (granted.ok()) reservation_ = *std::move(granted);
   if (sample() != nullptr) {
     sample()->times.admission.Add(wait_start_, absl::Now());
   }
-  OnMemory(status);
+  OnMemory(granted.status());
 }
 
 bool Call::CancelWait() {

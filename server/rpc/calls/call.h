@@ -66,9 +66,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Requires: !decision.runs().
   void EndAs(const ChangeOrder::Decision& decision);
 
-  // Counts the call as active and waits for `bytes` of the budget, in place of
-  // what the call has. OnMemory tells how the wait ended, maybe before this
-  // returns.
+  // Waits for `bytes` of the budget, in place of what the call has. OnMemory
+  // tells how the wait ended, maybe before this returns.
   void AwaitMemory(int64_t bytes);
   // Leaves the budget's queue; OnMemory is told. Returns false if the call
   // isn't in it.
@@ -176,8 +175,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   friend class CallHold;
 
   // Tells how the wait for memory ended.
-  void EndWait(const absl::Status& status);
-  void OnGranted(absl::StatusOr<Reservation> granted);
+  void EndWait(absl::StatusOr<Reservation> granted);
   // Returns what counts the bytes of the call's connection; null if unknown.
   ConnectionTraffic::Count CountTraffic() const;
   // Tells OnTurn, or that the call is refused.

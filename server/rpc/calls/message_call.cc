@@ -167,7 +167,14 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
                    SplitMessage(message, head, AdmitsHead()));
   int64_t received = 0;
   for (const PayloadView& payload : payloads) received += payload.size();
-  RETURN_IF_ERROR(CheckReceived(received));
+  sample_.bytes_received = received;
+  if (declared_bytes_ >= 0 && received > declared_bytes_) {
+    return InvalidField(Reason::kByteCountMismatch, "payloads",
+                        absl::StrCat(received, " bytes"),
+                        absl::StrCat("at most ", declared_bytes_,
+                                     ", declared in ", kRequestBytesKey));
+  }
+  RETURN_IF_ERROR(CheckMessageBytes("request", received));
   RETURN_IF_ERROR(CheckCriticalFields(*head));
   RETURN_IF_ERROR(CheckSession());
   return payloads;
@@ -190,17 +197,6 @@ absl::Status MessageCall::CheckMessageBytes(absl::string_view what,
        absl::StrCat("at most ", max_bytes(),
                     is_small() ? " in this call"
                                : ", the server's --max_message_bytes")});
-}
-
-absl::Status MessageCall::CheckReceived(int64_t bytes) {
-  sample_.bytes_received = bytes;
-  if (declared_bytes_ >= 0 && bytes > declared_bytes_) {
-    return InvalidField(Reason::kByteCountMismatch, "payloads",
-                        absl::StrCat(bytes, " bytes"),
-                        absl::StrCat("at most ", declared_bytes_,
-                                     ", declared in ", kRequestBytesKey));
-  }
-  return CheckMessageBytes("request", bytes);
 }
 
 }  // namespace convgrad

@@ -29,19 +29,15 @@ class MessageCall : public Call {
 
   // Parses all of the request but its payloads into `*head`, checks and counts
   // what came, and returns the payloads.
-  // Errors: those of SplitMessage, CheckReceived, CheckCriticalFields and
-  // CheckSession; kResourceExhausted, reason BUSY, if there is no memory to
-  // parse it.
+  // Errors: those of SplitMessage, CheckMessageBytes, CheckCriticalFields and
+  // CheckSession; kInvalidArgument if the payloads are more than the client
+  // declared; kResourceExhausted, reason BUSY, if there is no memory to parse
+  // the head.
   absl::StatusOr<std::vector<PayloadView>> Split(
       grpc::ByteBuffer* message, google::protobuf::Message* head);
   // Ends the call with `status`, or answers with `head` if that is OK.
   void Finish(absl::Status status, const google::protobuf::Message& head);
 
-  // Counts payloads of `bytes` in the request as received.
-  // Errors: kInvalidArgument if that is more than the client declared;
-  // kResourceExhausted, reason LIMIT_EXCEEDED, if it is more than a message may
-  // have.
-  absl::Status CheckReceived(int64_t bytes);
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes) const;
 

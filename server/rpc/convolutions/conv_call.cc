@@ -1,5 +1,7 @@
 #include "server/rpc/convolutions/conv_call.h"
 
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "backends/core/checked_math.h"
@@ -11,6 +13,15 @@
 
 namespace convgrad {
 namespace {
+
+template <Direction kDirection>
+using RequestHead =
+    std::conditional_t<kDirection == Direction::kForward,
+                       v1::ConvForwardRequest, v1::ConvBackwardRequest>;
+template <Direction kDirection>
+using ResponseHead =
+    std::conditional_t<kDirection == Direction::kForward,
+                       v1::ConvForwardResponse, v1::ConvBackwardResponse>;
 
 // Of the results that go by message.
 int64_t ResponseBytes(const DecodedOperation& decoded) {
@@ -25,16 +36,10 @@ int64_t ResponseBytes(const DecodedOperation& decoded) {
 
 }  // namespace
 
-absl::StatusOr<UnaryCall::Request> ConvCall::Decode(grpc::ByteBuffer* message) {
-  return direction_ == Direction::kForward
-             ? DecodeAs<v1::ConvForwardRequest>(message)
-             : DecodeAs<v1::ConvBackwardRequest>(message);
-}
-
-template <typename Head>
-absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
+template <Direction kDirection>
+absl::StatusOr<UnaryCall::Request> ConvCall<kDirection>::Decode(
     grpc::ByteBuffer* message) {
-  Head head;
+  RequestHead<kDirection> head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   const std::vector<int64_t> sizes = SizesOf(payloads);
   const int64_t received = sample()->bytes_received;
@@ -42,8 +47,9 @@ absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
   TensorResolver resolver(&session(), services().regions, std::move(payloads));
   RETURN_IF_ERROR(resolver.Complete(head.mutable_operation()));
   ASSIGN_OR_RETURN(DecodedOperation decoded,
-                   DecodeOperation(head.operation(), direction_, sizes));
-  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, sample()));
+                   DecodeOperation(head.operation(), kDirection, sizes));
+  sample()->dtype = std::string(NameOf(decoded.operation.dtype()));
+  RETURN_IF_ERROR(services().router->CheckLimits(decoded.operation));
   const int64_t response = ResponseBytes(decoded);
   RETURN_IF_ERROR(CheckMessageBytes("response", response));
   RETURN_IF_ERROR(decoded.support);
@@ -62,30 +68,25 @@ absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
                  InspectionFor(request_.options)};
 }
 
-InspectionRequest ConvCall::InspectionFor(const CallOptions& options) const {
+template <Direction kDirection>
+InspectionRequest ConvCall<kDirection>::InspectionFor(
+    const CallOptions& options) const {
   InspectionRequest inspection;
   inspection.count_nonfinite = options.count_nonfinite;
   if (options.self_check) {
     inspection.self_check = SelfCheckMode::kRequired;
-  } else if (direction_ == Direction::kBackward &&
+  } else if (kDirection == Direction::kBackward &&
              services().self_check_sampler->Pick()) {
     inspection.self_check = SelfCheckMode::kSampled;
   }
   return inspection;
 }
 
-absl::StatusOr<grpc::ByteBuffer> ConvCall::Encode(
-    const JobOutcome& outcome, std::vector<LentBytes> results) {
-  return direction_ == Direction::kForward
-             ? EncodeAs<v1::ConvForwardResponse>(outcome, std::move(results))
-             : EncodeAs<v1::ConvBackwardResponse>(outcome, std::move(results));
-}
-
-template <typename Head>
-absl::StatusOr<grpc::ByteBuffer> ConvCall::EncodeAs(
+template <Direction kDirection>
+absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
     const JobOutcome& outcome, std::vector<LentBytes> results) {
   const ConvOperation& operation = *request_.operation;
-  Head head;
+  ResponseHead<kDirection> head;
   int payload_index = 0;
   for (size_t i = 0; i < operation.results.size(); ++i) {
     const ResultRequest& result = operation.results[i];
@@ -114,5 +115,8 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall::EncodeAs(
   }
   return JoinMessage(head, std::move(payloads));
 }
+
+template class ConvCall<Direction::kForward>;
+template class ConvCall<Direction::kBackward>;
 
 }  // namespace convgrad

@@ -19,11 +19,6 @@ struct ConvRequest {
   Router::Choice route;
 };
 
-// Checks `operation` against the server's limits, and tells `*sample` of it.
-// Errors: those of Router::CheckLimits.
-absl::Status CheckLimits(const CallServices& services,
-                         const ConvOperation& operation, OpSample* sample);
-
 // Chooses who computes `operation`, and tells `*sample`. `wire_bytes` are those
 // of payloads in messages.
 // Errors: those of Router::Route.

@@ -69,7 +69,8 @@ absl::Status StreamCall::Open() {
   ASSIGN_OR_RETURN(StreamOpening opening,
                    DecodeOpening(head, direction_, SizesOf(payloads)));
   DecodedOperation& decoded = opening.decoded;
-  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, &sample_));
+  sample_.dtype = std::string(NameOf(decoded.operation.dtype()));
+  RETURN_IF_ERROR(services().router->CheckLimits(decoded.operation));
   RETURN_IF_ERROR(decoded.support);
   RETURN_IF_ERROR(PlaceKept(&resolver, decoded));
   // The wire is the same for all, and passes beside the work.
