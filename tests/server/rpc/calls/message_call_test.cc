@@ -65,9 +65,11 @@ class MessageCallTest : public ::testing::Test {
   }
   // A change of `session_`.
   std::unique_ptr<SessionCall> StartChange(int64_t sequence,
-                                           const std::string& call_id) {
+                                           const std::string& call_id,
+                                           const std::string& bytes = "") {
     return Start({session_->settings().id, session_->epoch(), sequence,
-                  std::string(16 - call_id.size(), '0') + call_id, 0});
+                  std::string(16 - call_id.size(), '0') + call_id, 0},
+                 bytes);
   }
   // Takes what is left of the budget.
   Reservation TakeAllMemory() {
@@ -221,7 +223,8 @@ TEST_F(MessageCallTest, ARefusalLeavesTheQueueForMemory) {
   const auto first = StartChange(1, "a");
   PuppetCall* const runs = Taken(0);
   const Reservation rest = TakeAllMemory();
-  const auto second = StartChange(2, "b");
+  // What the first one gives back isn't enough for it.
+  const auto second = StartChange(2, "b", std::string(size_t{1} << 20, '\0'));
   Await([this] { return server_.budget().waiters() == 1; });
   runs->Finish(absl::InternalError("failed"));
   EXPECT_EQ(second->Await().status.error_code(), grpc::StatusCode::ABORTED);
