@@ -36,6 +36,10 @@ constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
 // How often files are looked at that may have changed.
 constexpr absl::Duration kRefresh = absl::Seconds(1);
 
+// Threads that copy and hash what clients put: while one hashes a large tensor,
+// the other takes small ones.
+constexpr int kCopyThreads = 2;
+
 class GrpcServer final : public Server {
  public:
   GrpcServer(Config config, const Machine& machine,
@@ -82,6 +86,7 @@ class GrpcServer final : public Server {
   absl::Time next_refresh_ = absl::Now() + kRefresh;
   // Serves `engine_` as executor: nothing waits for memory without calls.
   BackgroundThread background_;
+  BackgroundThread copies_{kCopyThreads};
   BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
   // Null: none are offered.
   std::unique_ptr<RegionListener> region_listener_;
@@ -209,6 +214,9 @@ CallServices GrpcServer::MakeServices() {
   services.defer = [this](std::function<void()> task) {
     background_.Post(std::move(task));
   };
+  services.copy = [this](std::function<void()> task) {
+    copies_.Post(std::move(task));
+  };
   services.warm_up =
       [this](std::vector<std::shared_ptr<const Operation>> work,
              std::function<bool()> give_up,
@@ -280,8 +288,9 @@ absl::Status GrpcServer::Reload(const Config& config) {
 bool GrpcServer::Drain() {
   readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
-  return lifecycle_.Drain(config_.drain_timeout,
-                          [this] { return engine_.IsAtWork(); });
+  return lifecycle_.Drain(config_.drain_timeout, [this] {
+    return engine_.IsAtWork() || !copies_.is_idle();
+  });
 }
 
 }  // namespace

@@ -57,9 +57,26 @@ class ChangeOrder {
 
   // The answer of a committed change.
   using Reply = std::shared_ptr<const void>;
-  // What becomes of a call. An error: the call is refused with it. A reply: it
-  // is the repeat of a committed change and gets this one. Null: it runs now.
-  using Decision = absl::StatusOr<Reply>;
+  // What becomes of a call.
+  struct Decision {
+    enum class Kind {
+      kRun,     // now
+      kRepeat,  // it repeats a committed change, and gets its `reply`
+      kRefuse,  // with `why`
+    };
+    static Decision Run() { return {Kind::kRun, nullptr, absl::OkStatus()}; }
+    static Decision Repeat(Reply reply) {
+      return {Kind::kRepeat, std::move(reply), absl::OkStatus()};
+    }
+    static Decision Refuse(absl::Status why) {
+      return {Kind::kRefuse, nullptr, std::move(why)};
+    }
+    bool runs() const { return kind == Kind::kRun; }
+
+    Kind kind;
+    Reply reply;
+    absl::Status why;
+  };
   using Decided = std::function<void(Decision)>;
   using Notices = std::vector<std::pair<Decided, Decision>>;
 
@@ -81,9 +98,9 @@ class ChangeOrder {
   uint64_t Arrive(ChangeId change, absl::Time now, Caller caller,
                   Notices* notices);
 
-  // Has a read wait until change `number` is committed; the decision is null
-  // then. Returns an id for Withdraw.
-  // Errors in the decision: kFailedPrecondition, kAborted, kDeadlineExceeded.
+  // Has a read wait until change `number` is committed: it runs then. Returns
+  // an id for Withdraw. Errors in the decision: kFailedPrecondition, kAborted,
+  // kDeadlineExceeded.
   uint64_t AwaitNumber(int64_t number, absl::Time now, Caller caller,
                        Notices* notices);
 
@@ -105,7 +122,7 @@ class ChangeOrder {
 
   // Starts a new epoch and returns it.
   int64_t Resume(Notices* notices);
-  // Tells `settled` null once no change runs that had begun before: number()
+  // Tells `settled` to run once no change does that had begun before: number()
   // then stays until the epoch that Resume returned changes it.
   void AwaitSettled(Decided settled, Notices* notices);
 
