@@ -188,8 +188,6 @@ TEST(Config, RefusesNumbersOutOfRange) {
   refused([](Config& c) { c.queue_capacity = 0; }, "--queue_capacity");
   refused([](Config& c) { c.memory_budget_bytes = -5; },
           "--memory_budget_bytes");
-  refused([](Config& c) { c.buffer_pool_idle_bytes = -2; },
-          "--buffer_pool_idle_bytes");
   refused([](Config& c) { c.plan_cache_bytes = -2; }, "--plan_cache_bytes");
   refused([](Config& c) { c.weight_cache_bytes = -2; }, "--weight_cache_bytes");
   refused([](Config& c) { c.max_admission_waiters = -1; },
