@@ -17,8 +17,6 @@
 namespace convgrad {
 namespace {
 
-constexpr char kFlagFile[] = "--flagfile";
-
 // CLI11 2.1 takes the argument that follows "--flag=" as the flag's value, so
 // an empty value becomes an argument of its own.
 void AddArgument(absl::string_view argument, std::vector<std::string>* all) {
@@ -29,26 +27,22 @@ void AddArgument(absl::string_view argument, std::vector<std::string>* all) {
   if (is_empty) all->emplace_back();
 }
 
-absl::Status AddLines(const std::string& path, std::vector<std::string>* all) {
-  ASSIGN_OR_RETURN(const std::string text, ReadTextFile("flagfile", path));
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    line = absl::StripAsciiWhitespace(line);
-    if (!line.empty() && line[0] != '#') AddArgument(line, all);
-  }
-  return absl::OkStatus();
-}
-
 // Returns the arguments with the lines of the files in place of --flagfile.
 absl::StatusOr<std::vector<std::string>> WithFlagFiles(
     const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
   for (absl::string_view argument : arguments) {
-    if (!absl::ConsumePrefix(&argument, absl::StrCat(kFlagFile, "="))) {
+    if (!absl::ConsumePrefix(&argument, "--flagfile=")) {
       AddArgument(argument, &all);
       continue;
     }
-    for (absl::string_view path : absl::StrSplit(argument, ',')) {
-      RETURN_IF_ERROR(AddLines(std::string(path), &all));
+    for (const absl::string_view path : absl::StrSplit(argument, ',')) {
+      ASSIGN_OR_RETURN(const std::string text,
+                       ReadTextFile("flagfile", std::string(path)));
+      for (absl::string_view line : absl::StrSplit(text, '\n')) {
+        line = absl::StripAsciiWhitespace(line);
+        if (!line.empty() && line[0] != '#') AddArgument(line, &all);
+      }
     }
   }
   return all;
@@ -76,21 +70,18 @@ void AddFlag(const Flag& flag, Config* config, absl::Status* refusal,
     if (refusal->ok()) *refusal = status;
     return true;
   };
-  app->add_option(name, set, HelpOf(flag))->take_last()->type_name("");
+  app->add_option(name, set, HelpOf(flag))->take_last()->type_name("VALUE");
 }
 
 // Errors: kInvalidArgument naming the first of the arguments that are no flags.
 absl::Status CheckRest(const std::vector<std::string>& rest) {
   if (rest.empty()) return absl::OkStatus();
   const absl::string_view first = rest.front();
-  if (!absl::StartsWith(first, "-")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("found '", first, "', expected only flags"));
-  }
-  const std::pair<absl::string_view, absl::string_view> words =
-      absl::StrSplit(absl::StripPrefix(first, "--"), absl::MaxSplits('=', 1));
-  return absl::InvalidArgumentError(absl::StrCat(
-      "Unknown command line flag '", words.first, "'; expected one of --help"));
+  return absl::InvalidArgumentError(
+      absl::StartsWith(first, "-")
+          ? absl::StrCat("Unknown command line flag '", first,
+                         "', expected one of --help")
+          : absl::StrCat("found '", first, "', expected only flags"));
 }
 
 }  // namespace
@@ -102,20 +93,11 @@ absl::StatusOr<CommandLine> ParseFlags(
   CLI::App app("Computes convolution gradients over gRPC.", "convgrad-server");
   app.allow_extras();
   app.set_version_flag("--version", version);
-  app.get_formatter()->column_width(28);
+  app.get_formatter()->column_width(32);
   for (const Flag& flag : AllFlags()) {
     AddFlag(flag, &line.config, &refusal, &app);
   }
-  const auto refuse_file = [&](const CLI::results_t& values) {
-    refusal = InvalidField(
-        Reason::kOutOfRange, kFlagFile,
-        absl::StrCat("'", values.back(), "' after a blank, or in a file"),
-        "--flagfile=FILE on the command line");
-    return true;
-  };
-  app.add_option(kFlagFile, refuse_file,
-                 "=FILE,...: config files, one --flag=value a line")
-      ->type_name("");
+  app.footer("A config file: --flagfile=FILE, with one --flag=value a line.");
   ASSIGN_OR_RETURN(std::vector<std::string> words, WithFlagFiles(arguments));
   std::reverse(words.begin(), words.end());
   try {

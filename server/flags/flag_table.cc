@@ -39,7 +39,7 @@ constexpr Flag kFlags[] = {
     {"insecure", &Config::insecure,
      "take plaintext from any host, not only from this one"},
 
-    {"memory_budget_bytes", BytesField{&Config::memory_budget_bytes},
+    {"memory_budget_bytes", &Config::memory_budget_bytes,
      "bytes that the process may grow to: 64 MiB for itself, idle buffers "
      "(1/8), caches and calls; 0 for half of RAM or of the cgroup's limit"},
     {"buffer_pool_idle_time",
@@ -47,25 +47,25 @@ constexpr Flag kFlags[] = {
      "how long the server keeps a buffer that no call uses",
      {1, kMost}},
     {"plan_cache_bytes",
-     BytesField{&Config::plan_cache_bytes},
+     &Config::plan_cache_bytes,
      "part of the budget for plans that are kept for reuse; -1 for 64 MiB, at "
      "most 1/16 of the budget",
      {0, kLargestCache}},
     {"weight_cache_bytes",
-     BytesField{&Config::weight_cache_bytes},
+     &Config::weight_cache_bytes,
      "part of the budget for weights in the form that plans compute with, for "
      "a client that sends them again and for networks at inference; -1 for "
      "1/16 of the budget, 0 for none",
      {0, kLargestCache}},
     {"max_message_bytes",
-     BytesField{&Config::max_message_bytes},
+     &Config::max_message_bytes,
      "payload bytes of one request, and of one response; 0 for 1 GiB, at most "
      "what lets two calls of unknown size in at once, with regions four",
      {1, kLargestMessage}},
-    {"max_region_bytes", BytesField{&Config::max_region_bytes},
+    {"max_region_bytes", &Config::max_region_bytes,
      "part of the budget for all shared memory; 0 for half of what one message "
      "leaves of the calls' memory"},
-    {"max_kept_bytes", BytesField{&Config::max_kept_bytes},
+    {"max_kept_bytes", &Config::max_kept_bytes,
      "part of the budget for the tensors of all sessions; -1 for half of the "
      "calls' memory, at most what regions and one message leave"},
     {"max_client_share",
@@ -74,10 +74,10 @@ constexpr Flag kFlags[] = {
      "its own earlier ones; beside half of that one call may be of any size. 1 "
      "where a proxy makes all clients one",
      {0, 1}},
-    {"max_client_bytes", BytesField{&Config::max_client_bytes},
+    {"max_client_bytes", &Config::max_client_bytes,
      "bytes of memory for the calls of one client, beyond which its calls are "
      "refused; 0: no limit"},
-    {"max_client_kept_bytes", BytesField{&Config::max_client_kept_bytes},
+    {"max_client_kept_bytes", &Config::max_client_kept_bytes,
      "bytes that the sessions of one client may keep; 0: no limit"},
     {"max_client_sessions",
      &Config::max_client_sessions,
@@ -125,7 +125,7 @@ constexpr Flag kFlags[] = {
      &Config::max_deadline,
      "later deadlines of calls count as this one",
      {1, kMost}},
-    {"min_client_rate", BytesField{&Config::min_client_rate},
+    {"min_client_rate", &Config::min_client_rate,
      "bytes a second that a client sends or takes at least while its call "
      "waits for it, or the call ends; 0: any rate will do"},
     {"unary_idle_timeout",

@@ -15,15 +15,11 @@
 
 namespace convgrad {
 
-// A field that holds bytes. Its flag takes units, e.g. 8GiB.
-struct BytesField {
-  int64_t Config::*field;
-};
-
-// The field that a flag sets. Its default value is the flag's default.
+// The field that a flag sets. Its default value is the flag's default. Numbers
+// of 64 bits take units of bytes, e.g. 8GiB.
 using FlagField = std::variant<bool Config::*, int Config::*, int64_t Config::*,
-                               BytesField, double Config::*,
-                               absl::Duration Config::*, std::string Config::*>;
+                               double Config::*, absl::Duration Config::*,
+                               std::string Config::*>;
 
 // The least and the greatest valid value. Units: milliseconds for durations.
 struct FlagRange {

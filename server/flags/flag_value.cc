@@ -16,46 +16,27 @@ absl::Status Refuse(const Flag& flag, absl::string_view found,
                       expected);
 }
 
-// Sets the flag's field. Returns what the flag expects if `text` isn't that,
-// else "".
-struct Reader {
-  const std::string& text;
-  Config* config;
-
-  absl::string_view operator()(bool Config::*field) const {
-    return absl::SimpleAtob(text, &(config->*field)) ? "" : "true or false";
-  }
-  absl::string_view operator()(int Config::*field) const {
-    return absl::SimpleAtoi(text, &(config->*field)) ? "" : "a whole number";
-  }
-  absl::string_view operator()(int64_t Config::*field) const {
-    return absl::SimpleAtoi(text, &(config->*field)) ? "" : "a whole number";
-  }
-  absl::string_view operator()(BytesField bytes) const {
-    return ParseByteCount(text, &(config->*bytes.field))
-               ? ""
-               : "bytes, e.g. 8589934592 or 8GiB (KiB, MiB, GiB or TiB)";
-  }
-  absl::string_view operator()(double Config::*field) const {
-    return absl::SimpleAtod(text, &(config->*field)) ? "" : "a number";
-  }
-  absl::string_view operator()(absl::Duration Config::*field) const {
-    return absl::ParseDuration(text, &(config->*field))
-               ? ""
-               : "a time, e.g. 1h30m, 10s or 500ms";
-  }
-  absl::string_view operator()(std::string Config::*field) const {
-    config->*field = text;
-    return "";
-  }
-};
-
-template <typename Value>
-const Value& ValueOf(const Config& config, Value Config::*field) {
-  return config.*field;
+// Each sets `*value` and returns "", or returns what it expects instead.
+absl::string_view Read(absl::string_view text, bool* value) {
+  return absl::SimpleAtob(text, value) ? "" : "true or false";
 }
-const int64_t& ValueOf(const Config& config, BytesField bytes) {
-  return config.*bytes.field;
+absl::string_view Read(absl::string_view text, int* value) {
+  return absl::SimpleAtoi(text, value) ? "" : "a whole number";
+}
+absl::string_view Read(absl::string_view text, int64_t* value) {
+  return ParseByteCount(text, value)
+             ? ""
+             : "a number, e.g. 8589934592 or 8GiB (KiB, MiB, GiB or TiB)";
+}
+absl::string_view Read(absl::string_view text, double* value) {
+  return absl::SimpleAtod(text, value) ? "" : "a number";
+}
+absl::string_view Read(absl::string_view text, absl::Duration* value) {
+  return absl::ParseDuration(text, value) ? "" : "a time, e.g. 1h30m or 500ms";
+}
+absl::string_view Read(absl::string_view text, std::string* value) {
+  *value = std::string(text);
+  return "";
 }
 
 template <typename Value>
@@ -73,11 +54,10 @@ template <typename Value>
 bool IsWithin(const FlagRange& range, const Value& value) {
   if constexpr (std::is_same_v<Value, absl::Duration>) {
     return value >= absl::Milliseconds(range.least);
-  } else if constexpr (std::is_same_v<Value, double>) {
-    return value >= static_cast<double>(range.least) &&
-           value <= static_cast<double>(range.most);
-  } else if constexpr (std::is_integral_v<Value>) {
-    return value >= range.least && value <= range.most;
+  } else if constexpr (std::is_arithmetic_v<Value>) {
+    const auto number = static_cast<double>(value);
+    return number >= static_cast<double>(range.least) &&
+           number <= static_cast<double>(range.most);
   } else {
     return true;
   }
@@ -87,8 +67,8 @@ bool IsWithin(const FlagRange& range, const Value& value) {
 
 absl::Status SetFlag(const Flag& flag, const std::string& text,
                      Config* config) {
-  const absl::string_view expected =
-      std::visit(Reader{text, config}, flag.field);
+  const absl::string_view expected = std::visit(
+      [&](auto field) { return Read(text, &(config->*field)); }, flag.field);
   if (expected.empty()) return absl::OkStatus();
   return Refuse(flag, absl::StrCat("'", text, "'"), expected);
 }
@@ -96,9 +76,8 @@ absl::Status SetFlag(const Flag& flag, const std::string& text,
 absl::Status CheckFlag(const Flag& flag, const Config& config) {
   return std::visit(
       [&](auto field) {
-        const auto& value = ValueOf(config, field);
-        if (IsWithin(flag.range, value)) return absl::OkStatus();
-        return Refuse(flag, TextOf(value), ValuesOf(flag));
+        if (IsWithin(flag.range, config.*field)) return absl::OkStatus();
+        return Refuse(flag, TextOf(config.*field), ValuesOf(flag));
       },
       flag.field);
 }
@@ -108,15 +87,14 @@ std::string ValuesOf(const Flag& flag) {
   if (std::holds_alternative<std::string Config::*>(flag.field)) return "";
   if (std::holds_alternative<bool Config::*>(flag.field)) return "true, false";
   if (std::holds_alternative<absl::Duration Config::*>(flag.field)) {
-    return absl::StrCat("at least ",
-                        absl::FormatDuration(absl::Milliseconds(least)));
+    return absl::StrCat("at least ", TextOf(absl::Milliseconds(least)));
   }
   if (most == FlagRange().most) return absl::StrCat("at least ", least);
   return absl::StrCat(least, " to ", most);
 }
 
 std::string DefaultOf(const Flag& flag) {
-  return std::visit([](auto field) { return TextOf(ValueOf(Config(), field)); },
+  return std::visit([](auto field) { return TextOf(Config().*field); },
                     flag.field);
 }
 
