@@ -1,10 +1,12 @@
 // Reads, checks and prints the values of flags.
+#include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "backends/core/status.h"
-#include "server/flags/byte_count.h"
 #include "server/flags/flag_table.h"
 
 namespace convgrad {
@@ -16,6 +18,20 @@ absl::Status Refuse(const Flag& flag, absl::string_view found,
                       expected);
 }
 
+// Returns the power of two that the unit at the end of `*text` stands for, and
+// removes the unit.
+int ConsumeUnit(absl::string_view* text) {
+  // "B" last: the others end with it.
+  for (const auto& [unit, bits] : {std::pair("KiB", 10),
+                                   {"MiB", 20},
+                                   {"GiB", 30},
+                                   {"TiB", 40},
+                                   {"B", 0}}) {
+    if (absl::ConsumeSuffix(text, unit)) return bits;
+  }
+  return 0;
+}
+
 // Each sets `*value` and returns "", or returns what it expects instead.
 absl::string_view Read(absl::string_view text, bool* value) {
   return absl::SimpleAtob(text, value) ? "" : "true or false";
@@ -24,9 +40,13 @@ absl::string_view Read(absl::string_view text, int* value) {
   return absl::SimpleAtoi(text, value) ? "" : "a whole number";
 }
 absl::string_view Read(absl::string_view text, int64_t* value) {
-  return ParseByteCount(text, value)
-             ? ""
-             : "a number, e.g. 8589934592 or 8GiB (KiB, MiB, GiB or TiB)";
+  const int bits = ConsumeUnit(&text);
+  const int64_t most = std::numeric_limits<int64_t>::max() >> bits;
+  if (!absl::SimpleAtoi(text, value) || *value > most || *value < -most) {
+    return "a number, e.g. 8589934592 or 8GiB (KiB, MiB, GiB or TiB)";
+  }
+  *value *= int64_t{1} << bits;
+  return "";
 }
 absl::string_view Read(absl::string_view text, double* value) {
   return absl::SimpleAtod(text, value) ? "" : "a number";

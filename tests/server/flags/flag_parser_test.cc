@@ -24,7 +24,7 @@ Config ConfigOf(const std::vector<std::string>& arguments) {
 }
 
 std::string WriteFile(absl::string_view name, absl::string_view text) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/", name);
+  std::string path = absl::StrCat(testing::TempDir(), "/", name);
   std::ofstream(path) << text;
   return path;
 }
@@ -45,6 +45,26 @@ TEST(FlagParser, SetsFieldsOfEveryType) {
   EXPECT_TRUE(config.insecure);
   EXPECT_FALSE(config.pin_workers);
   EXPECT_FALSE(config.prove_at_start);
+}
+
+TEST(FlagParser, NumbersOf64BitsMayHaveUnits) {
+  const std::pair<const char*, int64_t> kNumbers[] = {
+      {"8GiB", int64_t{8} << 30},
+      {"2TiB", int64_t{2} << 40},
+      {"64 MiB", 64 << 20},
+      {"3KiB", 3072},
+      {"5B", 5},
+      {"-1", -1},
+      {"9223372036854775807", 9223372036854775807}};
+  for (const auto& [text, bytes] : kNumbers) {
+    EXPECT_EQ(
+        ConfigOf({absl::StrCat("--max_kept_bytes=", text)}).max_kept_bytes,
+        bytes);
+  }
+  for (const char* text :
+       {"8GB", "8 gigabytes", "GiB", "", "1.5GiB", "9223372036854775807KiB"}) {
+    EXPECT_FALSE(Read({absl::StrCat("--max_kept_bytes=", text)}).ok()) << text;
+  }
 }
 
 TEST(FlagParser, TakesEmptyValuesAndTheLastOfSeveral) {
