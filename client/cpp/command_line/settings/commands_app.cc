@@ -33,8 +33,8 @@ std::string TextOf(const Value& /*value*/) {
   return "";
 }
 
-// Adds options to one command. A parse sets `*value`; its value at first is the
-// option's default.
+// Adds options to one command. A parse sets `*value`; the value before it is
+// the option's default.
 class Options {
  public:
   Options(CLI::App* command, absl::Status* refusal)
@@ -144,26 +144,40 @@ void AddTensors(Settings* s, Options* options) {
   }
 }
 
-}  // namespace
+// Adds commands with one argument, or none.
+class Commands {
+ public:
+  Commands(Settings* settings, absl::Status* refusal, CLI::App* app)
+      : settings_(settings), refusal_(refusal), app_(app) {}
 
-void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
-  const auto add = [&](const std::string& name, const char* help,
-                       const std::string& argument = "", int least = 1,
-                       int most = 1) {
-    CLI::App* command = app->add_subcommand(name, help);
-    command->callback([=] { s->command = name; });
-    if (argument.empty()) return Options(command, refusal);
-    command->add_option(argument, s->arguments, ArgumentHelp(argument))
-        ->expected(least, most)
-        ->required(least > 0)
-        ->type_name("");
+  Options Add(const std::string& name, const char* help,
+              const std::string& argument = "", bool takes_many = false) {
+    CLI::App* command = app_->add_subcommand(name, help);
+    command->callback(
+        [name, settings = settings_] { settings->command = name; });
+    if (!argument.empty()) {
+      command
+          ->add_option(argument, settings_->arguments, ArgumentHelp(argument))
+          ->expected(takes_many ? -1 : 1)
+          ->required(!takes_many)
+          ->type_name("");
+    }
     if (argument == "PROBLEM") command->footer(kProblemHelp);
-    return Options(command, refusal);
-  };
+    return {command, refusal_};
+  }
+
+ private:
+  Settings* const settings_;
+  absl::Status* const refusal_;
+  CLI::App* const app_;
+};
+
+// The commands that compute.
+void AddCalls(Settings* s, Commands* commands) {
   for (const auto& [name, help] :
        {std::pair("backward", "gradients of random tensors or files, checked"),
         {"forward", "the convolution with bias, residual and ReLU"}}) {
-    Options options = add(name, help, "PROBLEM");
+    Options options = commands->Add(name, help, "PROBLEM");
     AddCall(s, &options);
     AddTensors(s, &options);
     options.Add({"--out", "FILE"}, &s->out,
@@ -172,7 +186,7 @@ void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
     options.AddSwitch("--check,!--nocheck", &s->check,
                       "check results by adjoint identities");
   }
-  Options bench = add(
+  Options bench = commands->Add(
       "bench", "time, GFLOP/s and the server's stages over calls", "PROBLEM");
   AddCall(s, &bench);
   AddTensors(s, &bench);
@@ -180,13 +194,19 @@ void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
             "of the calls; default backward");
   bench.Add({"--repeat", "NUMBER", 1}, &s->repeat, "timed calls");
   bench.Add({"--warmup", "NUMBER"}, &s->warmup, "calls before the timed ones");
-
-  Options check =
-      add("check", "the server against its reference backend, result by result",
-          "PROBLEM", 0, CLI::detail::expected_max_vector_size);
+  Options check = commands->Add(
+      "check", "the server against its reference backend, result by result",
+      "PROBLEM", /*takes_many=*/true);
   AddCall(s, &check);
+}
 
-  Options top = add("top", "what the server does, live, from its metrics");
+}  // namespace
+
+void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
+  Commands commands(s, refusal, app);
+  AddCalls(s, &commands);
+  Options top =
+      commands.Add("top", "what the server does, live, from its metrics");
   AddOutput(s, &top);
   top.Add({"--metrics", "HOST:PORT"}, &s->metrics,
           "the server's --metrics_listen");
@@ -194,26 +214,23 @@ void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
   top.Add({"--interval", "TIME"}, &s->interval, "between tables");
   top.Add({"--count", "NUMBER"}, &s->count,
           "tables until it ends; 0: until interrupted");
-
-  Options sessions =
-      add("sessions", "what the server keeps for this client's trainers");
+  Options sessions = commands.Add(
+      "sessions", "what the server keeps for this client's trainers");
   AddConnection(s, &sessions);
   sessions.AddSwitch("--everybody", &s->everybody,
                      "everybody's, which takes the role admin");
   sessions.Add({"--close", "HANDLE"}, &s->close,
                "end the one with this handle before they are listed");
-
-  Options program = add(
+  Options program = commands.Add(
       "program",
       "a network's steps with shapes, parameters and flops; no server", "FILE");
   AddOutput(s, &program);
   program.Add({"--input", "DIMS"}, &s->program_inputs,
               "dims of the inputs, 16x3x224x224 or x=16x3x224x224,t=16");
-
   Options capabilities =
-      add("capabilities", "what the server's backends can do");
+      commands.Add("capabilities", "what the server's backends can do");
   AddConnection(s, &capabilities);
-  add("completions", "a script for bash or zsh", "SHELL");
+  commands.Add("completions", "a script for bash or zsh", "SHELL");
 }
 
 }  // namespace convgrad
