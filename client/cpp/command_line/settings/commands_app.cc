@@ -33,13 +33,31 @@ std::string TextOf(const Value& /*value*/) {
   return "";
 }
 
-// Adds options to one command. A parse sets `*value`; the value before it is
-// the option's default.
-class Options {
- public:
-  Options(CLI::App* command, absl::Status* refusal)
-      : command_(command), refusal_(refusal) {}
+// What a parse sets, and the app that parses.
+struct Target {
+  Settings* settings;
+  absl::Status* refusal;
+  CLI::App* app;
+};
 
+// A command with one argument, or none, and its options.
+class Command {
+ public:
+  Command(const Target& target, const std::string& name, const char* help,
+          const std::string& argument = "", bool takes_many = false)
+      : command_(target.app->add_subcommand(name, help)),
+        refusal_(target.refusal) {
+    Settings* const s = target.settings;
+    command_->callback([name, s] { s->command = name; });
+    if (argument.empty()) return;
+    command_->add_option(argument, s->arguments, ArgumentHelp(argument))
+        ->expected(takes_many ? -1 : 1)
+        ->required(!takes_many)
+        ->type_name("");
+    if (argument == "PROBLEM") command_->footer(kProblemHelp);
+  }
+
+  // A parse sets `*value`; the value before it is the option's default.
   template <typename Value>
   void Add(const OptionEntry& option, Value* value, const char* help) {
     const auto set = [=, refusal = refusal_](const CLI::results_t& texts) {
@@ -62,73 +80,73 @@ class Options {
   absl::Status* const refusal_;
 };
 
-void AddOutput(Settings* s, Options* options) {
-  options->AddSwitch("--json", &s->json,
+void AddOutput(Settings* s, Command* command) {
+  command->AddSwitch("--json", &s->json,
                      "print one JSON object, of top one a line; errors, too");
 }
 
-void AddConnection(Settings* s, Options* options) {
-  options->Add({"--server", "ADDRESS"}, &s->client.server,
+void AddConnection(Settings* s, Command* command) {
+  command->Add({"--server", "ADDRESS"}, &s->client.server,
                "HOST:PORT or unix:PATH");
-  options->Add({"--ca", "FILE"}, &s->client.ca,
+  command->Add({"--ca", "FILE"}, &s->client.ca,
                "PEM file of the authorities behind the server's certificate: "
                "speak TLS");
-  options->Add({"--cert", "FILE"}, &s->client.cert,
+  command->Add({"--cert", "FILE"}, &s->client.cert,
                "PEM file of this client's certificate");
-  options->Add({"--key", "FILE"}, &s->client.key, "PEM file of its key");
-  options->Add({"--token", "FILE"}, &s->token_file,
+  command->Add({"--key", "FILE"}, &s->client.key, "PEM file of its key");
+  command->Add({"--token", "FILE"}, &s->token_file,
                "file whose first word is the token");
-  options->Add({"--timeout", "TIME"}, &s->timeout, "of each call");
-  AddOutput(s, options);
+  command->Add({"--timeout", "TIME"}, &s->timeout, "of each call");
+  AddOutput(s, command);
 }
 
-void AddCall(Settings* s, Options* options) {
-  AddConnection(s, options);
-  options->Add({"--region", "unix:PATH"}, &s->region,
+void AddCall(Settings* s, Command* command) {
+  AddConnection(s, command);
+  command->Add({"--region", "unix:PATH"}, &s->region,
                "a local server's --regions_listen: tensors go through shared "
                "memory");
-  options->Add({"--traceparent", "SPAN"}, &s->traceparent,
+  command->Add({"--traceparent", "SPAN"}, &s->traceparent,
                "the span that calls belong to, as W3C's trace context has it");
-  options->Add({"--priority", "batch|interactive"}, &s->priority,
+  command->Add({"--priority", "batch|interactive"}, &s->priority,
                "the server takes interactive calls first");
-  options->Add({"--backend", absl::StrJoin(BackendNames(), "|")}, &s->backend,
+  command->Add({"--backend", absl::StrJoin(BackendNames(), "|")}, &s->backend,
                "which computes");
-  options->AddSwitch("--self_check", &s->self_check,
+  command->AddSwitch("--self_check", &s->self_check,
                      "let the server check the results, too");
-  options->AddSwitch("--count_nonfinite", &s->count_nonfinite,
+  command->AddSwitch("--count_nonfinite", &s->count_nonfinite,
                      "count Inf and NaN in the results");
-  options->Add({"--slice_items", "NUMBER", -1}, &s->slice_items,
+  command->Add({"--slice_items", "NUMBER", -1}, &s->slice_items,
                "stream the operation in slices of so many items of the batch; "
                "-1: as many as the contract works out; 0: no stream unless a "
                "message is too small");
-  options->Add({"--dtype", "f32|bf16|f16"}, &s->dtype,
+  command->Add({"--dtype", "f32|bf16|f16"}, &s->dtype,
                "of the operands; default f32, of check each in turn");
-  options->Add({"--layout", "NCX|NXC|NDC1HWC0"}, &s->layout,
+  command->Add({"--layout", "NCX|NXC|NDC1HWC0"}, &s->layout,
                "of activations; default NCX; NHWC and the like are NXC");
-  options->Add({"--weight_layout", "OIX|OXI|XIO|FRACTAL_Z_3D"},
+  command->Add({"--weight_layout", "OIX|OXI|XIO|FRACTAL_Z_3D"},
                &s->given_weight_layout,
                "default OIX, with NXC OXI; HWIO and the like are XIO");
-  options->Add({"--result_dtype", "f32|bf16|f16"}, &s->result_dtypes,
+  command->Add({"--result_dtype", "f32|bf16|f16"}, &s->result_dtypes,
                "of all results, or of some (grad_input=f32,grad_weight=bf16); "
                "default f32");
-  options->Add(
+  command->Add(
       {"--result_layout", "NCX|NXC|NDC1HWC0|OIX|OXI|XIO|FRACTAL_Z_3D"},
       &s->result_layouts,
       "of all results, or of some (grad_input=NCX,grad_weight=XIO); default "
       "that of the operands");
-  options->Add({"--seed", "NUMBER"}, &s->seed, "of random tensors");
+  command->Add({"--seed", "NUMBER"}, &s->seed, "of random tensors");
 }
 
-void AddTensors(Settings* s, Options* options) {
-  options->Add({"--scale", "FACTOR"}, &s->scales,
+void AddTensors(Settings* s, Command* command) {
+  command->Add({"--scale", "FACTOR"}, &s->scales,
                "of all results, or of some (grad_weight=0.125), applied before "
                "the one rounding");
-  options->Add(
+  command->Add(
       {"--gradients", "grad_input|grad_weight|grad_bias|grad_residual"},
       &s->gradients, "those to compute, with commas");
-  options->AddSwitch("--integers", &s->integers,
+  command->AddSwitch("--integers", &s->integers,
                      "random tensors of small integers, for exact results");
-  options->Add({"--operands", "FILE"}, &s->operands,
+  command->Add({"--operands", "FILE"}, &s->operands,
                ".npz file that has operands under their names, e.g. input, "
                "weight");
   const std::pair<Operand, const char*> kFiles[] = {
@@ -139,74 +157,46 @@ void AddTensors(Settings* s, Options* options) {
       {Operand::kGradOutput, "likewise, like output"},
       {Operand::kOutput, "likewise: the forward's output, for the ReLU mask"}};
   for (const auto& [operand, help] : kFiles) {
-    options->Add({absl::StrCat("--", NameOf(operand)), "FILE"},
+    command->Add({absl::StrCat("--", NameOf(operand)), "FILE"},
                  &s->files[PositionOf(operand)], help);
   }
 }
 
-// Adds commands with one argument, or none.
-class Commands {
- public:
-  Commands(Settings* settings, absl::Status* refusal, CLI::App* app)
-      : settings_(settings), refusal_(refusal), app_(app) {}
-
-  Options Add(const std::string& name, const char* help,
-              const std::string& argument = "", bool takes_many = false) {
-    CLI::App* command = app_->add_subcommand(name, help);
-    command->callback(
-        [name, settings = settings_] { settings->command = name; });
-    if (!argument.empty()) {
-      command
-          ->add_option(argument, settings_->arguments, ArgumentHelp(argument))
-          ->expected(takes_many ? -1 : 1)
-          ->required(!takes_many)
-          ->type_name("");
-    }
-    if (argument == "PROBLEM") command->footer(kProblemHelp);
-    return {command, refusal_};
-  }
-
- private:
-  Settings* const settings_;
-  absl::Status* const refusal_;
-  CLI::App* const app_;
-};
-
 // The commands that compute.
-void AddCalls(Settings* s, Commands* commands) {
+void AddCalls(const Target& target) {
+  Settings* const s = target.settings;
   for (const auto& [name, help] :
        {std::pair("backward", "gradients of random tensors or files, checked"),
         {"forward", "the convolution with bias, residual and ReLU"}}) {
-    Options options = commands->Add(name, help, "PROBLEM");
-    AddCall(s, &options);
-    AddTensors(s, &options);
-    options.Add({"--out", "FILE"}, &s->out,
+    Command command(target, name, help, "PROBLEM");
+    AddCall(s, &command);
+    AddTensors(s, &command);
+    command.Add({"--out", "FILE"}, &s->out,
                 "write results as PREFIXgrad_input.npy..., a directory ends in "
                 "/; or into one file, X.npz");
-    options.AddSwitch("--check,!--nocheck", &s->check,
+    command.AddSwitch("--check,!--nocheck", &s->check,
                       "check results by adjoint identities");
   }
-  Options bench = commands->Add(
-      "bench", "time, GFLOP/s and the server's stages over calls", "PROBLEM");
+  Command bench(target, "bench",
+                "time, GFLOP/s and the server's stages over calls", "PROBLEM");
   AddCall(s, &bench);
   AddTensors(s, &bench);
   bench.Add({"--direction", "backward|forward"}, &s->bench_direction,
             "of the calls; default backward");
   bench.Add({"--repeat", "NUMBER", 1}, &s->repeat, "timed calls");
   bench.Add({"--warmup", "NUMBER"}, &s->warmup, "calls before the timed ones");
-  Options check = commands->Add(
-      "check", "the server against its reference backend, result by result",
-      "PROBLEM", /*takes_many=*/true);
+  Command check(target, "check",
+                "the server against its reference backend, result by result",
+                "PROBLEM", /*takes_many=*/true);
   AddCall(s, &check);
 }
 
 }  // namespace
 
 void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
-  Commands commands(s, refusal, app);
-  AddCalls(s, &commands);
-  Options top =
-      commands.Add("top", "what the server does, live, from its metrics");
+  const Target target = {s, refusal, app};
+  AddCalls(target);
+  Command top(target, "top", "what the server does, live, from its metrics");
   AddOutput(s, &top);
   top.Add({"--metrics", "HOST:PORT"}, &s->metrics,
           "the server's --metrics_listen");
@@ -214,23 +204,23 @@ void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
   top.Add({"--interval", "TIME"}, &s->interval, "between tables");
   top.Add({"--count", "NUMBER"}, &s->count,
           "tables until it ends; 0: until interrupted");
-  Options sessions = commands.Add(
-      "sessions", "what the server keeps for this client's trainers");
+  Command sessions(target, "sessions",
+                   "what the server keeps for this client's trainers");
   AddConnection(s, &sessions);
   sessions.AddSwitch("--everybody", &s->everybody,
                      "everybody's, which takes the role admin");
   sessions.Add({"--close", "HANDLE"}, &s->close,
                "end the one with this handle before they are listed");
-  Options program = commands.Add(
-      "program",
+  Command program(
+      target, "program",
       "a network's steps with shapes, parameters and flops; no server", "FILE");
   AddOutput(s, &program);
   program.Add({"--input", "DIMS"}, &s->program_inputs,
               "dims of the inputs, 16x3x224x224 or x=16x3x224x224,t=16");
-  Options capabilities =
-      commands.Add("capabilities", "what the server's backends can do");
+  Command capabilities(target, "capabilities",
+                       "what the server's backends can do");
   AddConnection(s, &capabilities);
-  commands.Add("completions", "a script for bash or zsh", "SHELL");
+  Command(target, "completions", "a script for bash or zsh", "SHELL");
 }
 
 }  // namespace convgrad
