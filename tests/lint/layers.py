@@ -200,9 +200,9 @@ def full_folders(counts, exceptions):
 
 
 def file_counts():
-    """Returns how many files each folder of the sources has by itself."""
+    """Returns how many files each folder has by itself."""
     counts = collections.Counter()
-    for top in ("backends", "client", "proto", "server"):
+    for top in HOUSE:
         for file in (ROOT / top).rglob("*"):
             folder = file.parent.relative_to(ROOT)
             if file.is_file() and not set(folder.parts) & set(MADE):

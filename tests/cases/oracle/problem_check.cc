@@ -1,4 +1,4 @@
-#include "tests/cases/problem_check.h"
+#include "tests/cases/oracle/problem_check.h"
 
 #include <cmath>
 #include <optional>

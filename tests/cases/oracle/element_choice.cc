@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <random>
 
-#include "tests/cases/element_oracle.h"
+#include "tests/cases/oracle/element_oracle.h"
 
 namespace convgrad::testing_support {
 namespace {

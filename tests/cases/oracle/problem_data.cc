@@ -1,4 +1,4 @@
-#include "tests/cases/problem_data.h"
+#include "tests/cases/oracle/problem_data.h"
 
 #include <algorithm>
 

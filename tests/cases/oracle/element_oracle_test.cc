@@ -1,10 +1,10 @@
-#include "tests/cases/element_oracle.h"
+#include "tests/cases/oracle/element_oracle.h"
 
 #include <cmath>
 #include <set>
 
 #include "gmock/gmock.h"
-#include "tests/cases/problem_data.h"
+#include "tests/cases/oracle/problem_data.h"
 #include "tests/conformance/random_problem.h"
 
 namespace convgrad::testing_support {

@@ -1,4 +1,4 @@
-#include "tests/cases/element_oracle.h"
+#include "tests/cases/oracle/element_oracle.h"
 
 #include <algorithm>
 #include <numeric>

@@ -5,9 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from server_process import ServerProcess
+from shared_steps import sessions_of, wait_until
 from small_networks import OfIntegers, images, integers, make
 from test_remote_import import Module
-from test_sessions import sessions_of, wait_until
 from torch import nn
 
 import convgrad

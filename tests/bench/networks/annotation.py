@@ -20,7 +20,7 @@ from networks_server import server
 
 import convgrad.torch
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "client" / "python" / "examples"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "client" / "python" / "examples"))
 from segment_shapes import UNet  # noqa: E402
 
 EVERY = 10  # steps

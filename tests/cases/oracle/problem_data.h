@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/cases/case_target.h"
-#include "tests/cases/element_oracle.h"
+#include "tests/cases/oracle/element_oracle.h"
 #include "tests/conformance/comparison.h"
 
 namespace convgrad::testing_support {

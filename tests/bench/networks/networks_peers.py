@@ -7,7 +7,9 @@ left out of a measurement.
 
 import importlib.util
 import os
+import pathlib
 import secrets
+import sys
 import tempfile
 import threading
 
@@ -15,7 +17,9 @@ import torch
 from networks_models import make
 from networks_runners import InProcess
 from torch.distributed import rpc
-from torch_rpc_worker import start_worker
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+from torch_rpc_worker import start_worker  # noqa: E402
 
 
 def _exported(name, images, folder):

@@ -1,7 +1,7 @@
 // A problem's forward and gradients on data of our own, asked of a target.
 #pragma once
 
-#include "tests/cases/problem_data.h"
+#include "tests/cases/oracle/problem_data.h"
 
 namespace convgrad::testing_support {
 

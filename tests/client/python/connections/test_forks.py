@@ -1,7 +1,7 @@
 """A process that was forked off: told at once, and its parent never notices."""
 
 import pytest
-from test_transport import python
+from shared_steps import python
 
 # What each child does is printed; one that hangs is killed by its alarm.
 HEAD = """

@@ -4,21 +4,19 @@ import concurrent.futures
 import contextlib
 import re
 import threading
-import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
+from shared_steps import sessions_of, wait_until
 
 import convgrad
 from convgrad import operations
 from convgrad.kept import Kept
 from convgrad.layouts import Descriptor
-from convgrad.requests import Call
 from convgrad.sessions import leases
-from convgrad.v1 import session_pb2
 
 X = np.arange(2 * 4 * 6 * 6, dtype=np.float32).reshape(2, 4, 6, 6) % 7 - 3
 W = np.arange(6 * 4 * 3 * 3, dtype=np.float32).reshape(6, 4, 3, 3) % 5 - 2
@@ -30,18 +28,6 @@ G = np.arange(2 * 6 * 6 * 6, dtype=np.float32).reshape(2, 6, 6, 6) % 3 - 1
 def session(client):
     with client.session() as session:
         yield session
-
-
-def sessions_of(client):
-    return client.run(Call("ConvGradSessions/ListSessions", b"",
-                           session_pb2.ListSessionsResponse.FromString)).sessions
-
-
-def wait_until(condition, seconds=60):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_kept_operands_give_the_bits_of_arrays(client, session):

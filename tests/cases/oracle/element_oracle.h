@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backends/core/convolution/conv_operation.h"
-#include "tests/cases/table_fill.h"
+#include "tests/cases/oracle/table_fill.h"
 
 namespace convgrad::testing_support {
 

@@ -329,7 +329,7 @@ def test_a_network_trains_where_no_client_is_named(run):
     """As PyTorch does: the same losses, with no server set up."""
     (line,) = run(f"""
 import json, sys
-sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
+sys.path.insert(0, {str(pathlib.Path(__file__).parents[1])!r})
 import torch
 import torch.nn.functional as F
 from small_networks import images, make

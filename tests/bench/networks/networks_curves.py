@@ -19,7 +19,7 @@ RATE = {"digits": 0.05, "resnet18": 0.003}
 
 def digits():
     """Returns the model of client/python/examples/digits.py, and 200 batches of digits."""
-    sys.path.append(str(pathlib.Path(__file__).parents[2] / "client/python/examples"))
+    sys.path.append(str(pathlib.Path(__file__).parents[3] / "client/python/examples"))
     from digits import load, make_model
     images, labels = load()[:2]
     generator = torch.Generator().manual_seed(3)

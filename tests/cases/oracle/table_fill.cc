@@ -1,4 +1,4 @@
-#include "tests/cases/table_fill.h"
+#include "tests/cases/oracle/table_fill.h"
 
 #include <algorithm>
 #include <cstring>

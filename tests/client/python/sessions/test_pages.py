@@ -7,7 +7,7 @@ import pytest
 
 import convgrad
 
-PAGE = pathlib.Path(__file__).parents[3] / "client/python/sessions.md"
+PAGE = pathlib.Path(__file__).parents[4] / "client/python/sessions.md"
 ADDRESS = "localhost:7070"
 
 

@@ -3,14 +3,13 @@
 import gc
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import weakref
 
 import numpy as np
 import pytest
+from shared_steps import python
 from stand_in import grpc_server, tcp_server
 
 import convgrad
@@ -21,13 +20,6 @@ native_only = pytest.mark.skipif(
     os.environ.get("CONVGRAD_TRANSPORT") == "python", reason="asked for the other transport")
 
 X, W = np.ones((1, 1, 4, 4), np.float32), np.ones((1, 1, 3, 3), np.float32)
-
-
-def python(code, transport="", arguments=(), **settings):
-    """Runs it in a fresh interpreter and returns what came of it."""
-    environment = {**os.environ, "CONVGRAD_TRANSPORT": transport}
-    return subprocess.run([sys.executable, "-c", code, *arguments], env=environment, text=True,
-                          capture_output=True, timeout=60, **settings)
 
 
 @native_only

@@ -10,9 +10,8 @@ import weakref
 import pytest
 import torch
 from server_process import ServerProcess
+from shared_steps import python, sessions_of, wait_until
 from small_networks import OfIntegers, integers
-from test_sessions import sessions_of, wait_until
-from test_transport import python
 from torch import nn
 
 import convgrad

@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from server_process import ServerProcess
+from shared_steps import wait_until
 from small_networks import OfIntegers, integers
 from test_remote_graphs import assert_gradients, kept_bytes
-from test_sessions import wait_until
 from torch import nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
