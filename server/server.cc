@@ -66,7 +66,6 @@ class GrpcServer final : public Server {
   absl::Status StartTracer();
   absl::Status StartRegions();
   absl::Status Listen();
-  absl::Status StartWarmup();
   CallServices MakeServices();
   void Tick();
 
@@ -140,7 +139,8 @@ absl::Status GrpcServer::Start() {
   RETURN_IF_ERROR(StartTracer());
   RETURN_IF_ERROR(StartRegions());
   RETURN_IF_ERROR(Listen());
-  return StartWarmup();
+  return warmer_.Start(config_.prove_at_start ? engine_.proofs.get() : nullptr,
+                       config_.warmup_file, [this] { readiness_->SetReady(); });
 }
 
 void GrpcServer::Tick() {
@@ -257,24 +257,6 @@ absl::Status GrpcServer::Listen() {
   listener_watch_ = WatchListeners(
       addresses(), [this](Hearing worst) { readiness_->OnHearing(worst); });
   engine_.proofs->Tell(readiness_.get());
-  return absl::OkStatus();
-}
-
-absl::Status GrpcServer::StartWarmup() {
-  const auto ready = [this] { readiness_->SetReady(); };
-  const bool proves = config_.prove_at_start && !engine_.proofs->empty();
-  if (proves) {
-    warmer_.PostTask([this](const std::function<bool()>& give_up) {
-      engine_.proofs->Run(config_.threads_per_worker, give_up);
-    });
-  }
-  const std::string& path = config_.warmup_file;
-  if (!path.empty()) return warmer_.PostFile(path, ready);
-  if (proves) {
-    warmer_.PostTask([ready](const std::function<bool()>&) { ready(); });
-  } else {
-    ready();
-  }
   return absl::OkStatus();
 }
 
