@@ -22,7 +22,7 @@ struct NewRegion {
 // A mapping that stays readable and writable whatever the client does with its
 // descriptor. The bytes may change at any time under a reader's eyes: nothing
 // that is read there may decide where to read or write. Indices are copied out
-// first (TensorPlace::is_readable_as). server/README.md lists all reads.
+// first (TensorPlace::is_readable_as). server/memory/regions.md lists all reads.
 //
 // Immutable but for its bytes; thread-safe.
 class Region {
