@@ -67,17 +67,17 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   KeptMemory(std::shared_ptr<CallMemory> memory, int64_t max_bytes)
       : memory_(std::move(memory)), max_bytes_(max_bytes) {}
 
-  // Returns `size` bytes, undefined at first. What pays for them is split from
-  // `*paid`, as far as that has them, and taken from the budget otherwise.
+  // Returns `size` bytes, undefined at first. `*paid` pays for them if it has
+  // as many bytes; otherwise the budget does.
   // Requires: size >= 0.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if they never fit, BUSY
   // if they don't now.
   absl::StatusOr<std::shared_ptr<KeptBytes>> Take(int64_t size,
                                                   Reservation* paid);
 
-  // Counts `bytes` as kept, of which `unpaid` are taken from the budget:
-  // `*paid` pays for them as far as it has them. Requires: 0 <= unpaid <=
-  // bytes. Errors: as Take.
+  // Counts `bytes` as kept. `*paid` pays for `unpaid` of them if it has as many
+  // bytes; otherwise the budget does. `paid` may be null. Requires: 0 <= unpaid
+  // <= bytes. Errors: as Take.
   absl::StatusOr<KeptBooking> Book(int64_t bytes, int64_t unpaid,
                                    Reservation* paid);
 
