@@ -1,5 +1,5 @@
 // The server's Prometheus metrics and the HTTP endpoint that serves them. Every
-// family is described in server/README.md.
+// family is described in server/telemetry/README.md.
 #pragma once
 
 #include <functional>
