@@ -1,5 +1,5 @@
 // The table of the server's flags: the command line, --help, the checks of
-// Config::Validate and the table in server/README.md follow it.
+// Config::Validate and the table in server/flags/README.md follow it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// All sessions of a server: who may use which, and when they end.
+// `SessionTable` holds all sessions of a server, checks who may use them, and
+// ends them when their lease is over.
 #pragma once
 
 #include <atomic>
@@ -101,11 +102,11 @@ class SessionTable {
   std::vector<SessionInfo> List(const SessionCaller& caller,
                                 bool everybody) const;
 
-  // Ends sessions whose lease is over, and waits of changes that are too long.
-  // To be called regularly.
+  // Ends sessions whose lease is over, and refuses changes that have waited too
+  // long. Call it regularly.
   void Expire();
 
-  // Ends all of them: who waits is refused with `why`.
+  // Ends all sessions and refuses waiting calls with `why`.
   void EndAll(const absl::Status& why);
 
   absl::Time now() const { return clock_(); }
@@ -133,7 +134,7 @@ class SessionTable {
   int64_t expired() const;  // since the start
 
  private:
-  // What a session itself takes: bookkeeping, and names of its tensors.
+  // A session with the reservation of its bookkeeping.
   struct Entry {
     std::shared_ptr<KeptSession> session;
     std::string open_key;
@@ -149,7 +150,7 @@ class SessionTable {
   absl::StatusOr<SessionUse> Enter(std::shared_ptr<KeptSession> session,
                                    bool renews);
   std::shared_ptr<KeptSession> Lookup(const std::string& id) const;
-  // Takes an entry out.
+  // Removes an entry.
   void Remove(const std::string& id);
 
   const std::shared_ptr<KeptMemory> memory_;

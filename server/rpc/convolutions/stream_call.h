@@ -25,7 +25,7 @@ namespace convgrad {
 // others: it comes back as an event, on any thread. Each event is a step on the
 // call's strand, so that events never meet, and ends with Continue, which does
 // what can be done now. Members are the strand's, but for what a job borrows
-// while it is under way. See "Streams" in server/README.md.
+// while it is under way. See server/rpc/convolutions/README.md.
 class StreamCall final : public Call {
  public:
   StreamCall(const Method& method, const CallServices& services,

@@ -127,7 +127,7 @@ TEST(FlagParser, SaysWhatIsWrongInOneLine) {
   }
 }
 
-// Returns the table that server/README.md shows between its two markers.
+// Returns the table that server/flags/README.md shows between its two markers.
 std::string ReadmeTable() {
   std::ifstream file(CONVGRAD_SERVER_README);
   std::stringstream text;
@@ -146,8 +146,9 @@ TEST(FlagTable, IsTheOneOfTheReadme) {
     absl::StrAppend(&table, "| ", flag.name, " | ", DefaultOf(flag), " | ",
                     ValuesOf(flag), " | ", flag.help, " |\n");
   }
-  EXPECT_EQ(ReadmeTable(), table) << "put this table into server/README.md:\n"
-                                  << table;
+  EXPECT_EQ(ReadmeTable(), table)
+      << "put this table into server/flags/README.md:\n"
+      << table;
 }
 
 TEST(FlagTable, DefaultsAreWhatTheCommandLineTakes) {
