@@ -13,7 +13,7 @@ from torch import nn
 from convgrad.torch import optim
 from convgrad.torch.networks.operator_table import ROWS
 
-README = pathlib.Path(__file__).parents[3] / "client" / "python" / "README.md"
+README = pathlib.Path(__file__).parents[4] / "client" / "python" / "README.md"
 ACTIVATIONS = [row for row in ROWS
                if row.modules and row.modules[0].__module__ == "torch.nn.modules.activation"]
 
