@@ -103,11 +103,13 @@ class Call : public grpc::ServerGenericBidiReactor {
   // effect now, unless the call's client has gone or its deadline is over.
   void Answer(grpc::ByteBuffer response);
 
-  // Has a thread of the server's own, not gRPC's, do `work`, which copies or
-  // hashes what the client has put, and then `next`. Ends the call with the
-  // error of `work`, or without `work` if the client has gone meanwhile. To be
-  // called last: the call may be gone when this returns.
-  void Copy(std::function<absl::Status()> work, std::function<void()> next);
+  // Runs `work`, which copies or hashes `bytes` bytes that the client has put,
+  // and then `next`. A thread of the server's own does both, not gRPC's, unless
+  // the bytes are so few that the change of threads would take longer. Ends the
+  // call with the error of `work`, or without `work` if the client has gone
+  // meanwhile. To be called last: the call may be gone when this returns.
+  void Copy(int64_t bytes, std::function<absl::Status()> work,
+            std::function<void()> next);
 
   // Calls `start`, which asks gRPC for what the client has to do, and gives the
   // client the time that `bytes` may take, until the deadline at most. After

@@ -64,7 +64,10 @@ void PutStreamCall::OnReadDone(bool ok) {
   if (!ok) return OnHalfClose();
   const absl::Time start = absl::Now();
   sample_.times.receive.Add(read_start_, start);
-  if (put_) return Copy([this] { return TakeFrame(); }, [this] { Read(); });
+  if (put_) {
+    return Copy(
+        kMaxFrameBytes, [this] { return TakeFrame(); }, [this] { Read(); });
+  }
   absl::Status status = TakeHeader();
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return End(std::move(status));
@@ -130,7 +133,9 @@ void PutStreamCall::OnHalfClose() {
   if (*cancelled() || FailedToRead()) return End(WhyGone());
   failure_ = CheckComplete();
   if (failure_.ok()) {
-    return Copy([this] { return put_->Finish(); }, [this] { Commit(); });
+    return Copy(
+        sample_.bytes_copied, [this] { return put_->Finish(); },
+        [this] { Commit(); });
   }
   AllowClient(0);
   // As in MessageCall::OnReadDone: frames may be missing because the client has

@@ -21,7 +21,9 @@ void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   absl::Status status = Begin(message);
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return End(std::move(status));
-  Copy([this] { return put_->Finish(); }, [this] { Commit(); });
+  Copy(
+      sample_.bytes_copied, [this] { return put_->Finish(); },
+      [this] { Commit(); });
 }
 
 void PutTensorsCall::Commit() {
