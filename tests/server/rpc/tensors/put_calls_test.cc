@@ -24,7 +24,9 @@ namespace {
 constexpr int64_t kBytes = int64_t{64} << 20;
 const TensorDescriptor kLargeTensor{
     DataType::kF32, Layout::kNCX, {1, kBytes / 4}};
-const TensorDescriptor kSmallTensor{DataType::kF32, Layout::kNCX, {1, 4}};
+// The smallest that a task copies.
+const TensorDescriptor kSmallTensor{
+    DataType::kF32, Layout::kNCX, {1, (64 << 10) / 4 + 1}};
 
 // Tasks that a test runs when it likes, on its own thread.
 class HeldTasks {
@@ -151,6 +153,14 @@ TEST_F(PutCallsTest, APayloadIsCopiedByTheTask) {
   EXPECT_TRUE(call->Await().status.ok());
   EXPECT_EQ(Kept("w").bytes->size(), kBytes);
   EXPECT_EQ(Kept("w").bytes->data()[kBytes - 1], std::byte{'b'});
+}
+
+TEST_F(PutCallsTest, FewBytesNeedNoTask) {
+  const TensorDescriptor few{DataType::kF32, Layout::kNCX, {1, (64 << 10) / 4}};
+  const auto call = Start(PutOf("w", few, 'b'), Change(1));
+  EXPECT_TRUE(call->Await().status.ok());
+  EXPECT_EQ(*Kept("w").bytes->data(), std::byte{'b'});
+  EXPECT_EQ(tasks_.ran(), 0U);
 }
 
 TEST_F(PutCallsTest, AWrongDigestIsFoundByTheTask) {
