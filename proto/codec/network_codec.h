@@ -26,9 +26,9 @@ struct NamedTensor {
   TensorSource source;
 };
 
-// What a backward gives. Value type.
+// The gradients that a backward returns. Value type.
 struct WantedGradients {
-  std::vector<std::string> inputs;  // whose gradients come back; unchecked
+  std::vector<std::string> inputs;  // names of inputs; not checked yet
   bool of_parameters = true;
 };
 

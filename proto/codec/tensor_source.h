@@ -1,4 +1,5 @@
-// Where a request says that the bytes of its tensors are.
+// A `TensorSource` says where a request has the bytes of a tensor: in a
+// payload, in a shared region, or in a session.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +26,18 @@ struct KeptName {
 
 KeptName DecodeKeptName(const v1::Tensor::Kept& message);
 
-// Where a tensor's bytes are. At most one member says so: none does if they
-// come in a stream's frames, or if there is no tensor. Value type.
+// The place of a tensor's bytes. At most one member is set. None is set if the
+// bytes come in a stream's frames, or if there is no tensor. Value type.
 struct TensorSource {
   int payload_index = -1;  // -1: not in the message
-  // Its id has the right length, and its range is the tensor's size and doesn't
-  // wrap. Whether there is such a region isn't known here.
+  // A range with an id of the right length and the size of the tensor, which
+  // doesn't wrap. The region itself may not exist.
   std::optional<RegionRange> region;
   std::optional<KeptName> kept;
 };
 
-// Which payloads the tensors of a message name. Thread-compatible.
+// Checks that the tensors of a message name each of its payloads, with the
+// right size. Thread-compatible.
 class NamedPayloads {
  public:
   // `bytes` are the sizes of the message's payloads, and outlive this.

@@ -1,5 +1,5 @@
-// The table of the server's flags: the command line, --help, the checks of
-// Config::Validate and the table in server/flags/README.md follow it.
+// Holds one row for each flag of the server. The command line, --help, the
+// checks of Config::Validate and the table in server/flags/README.md follow it.
 #pragma once
 
 #include <cstdint>

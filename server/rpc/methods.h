@@ -1,4 +1,4 @@
-// The table of RPCs: one row says what the server knows of a method.
+// Finds the row of an RPC in the table of all RPCs.
 #pragma once
 
 #include "absl/strings/string_view.h"

@@ -57,7 +57,7 @@ class ChangeOrder {
 
   // The answer of a committed change.
   using Reply = std::shared_ptr<const void>;
-  // What becomes of a call.
+  // The decision about a call: it runs, repeats a change, or is refused.
   struct Decision {
     enum class Kind {
       kRun,     // now

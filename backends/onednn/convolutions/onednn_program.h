@@ -1,5 +1,5 @@
-// What a convolution's plan is made of: the steps of its passes and copies, on
-// the caller's tensors and buffers of its own.
+// Builds the schedule of a convolution's plan: the steps of its passes and
+// copies, on the caller's tensors and on buffers of its own.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The places of a plan's own buffers in memory. Buffers on the tape lie one
+// Assigns a plan's own buffers to places in memory. Buffers on the tape lie one
 // behind the other. Buffers in scratch share bytes if no step uses both at
 // once.
 #pragma once

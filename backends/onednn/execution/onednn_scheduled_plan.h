@@ -1,5 +1,5 @@
-// The plan that runs a schedule: what plans of convolutions and of networks
-// have in common.
+// `ScheduledPlan` runs a schedule. It is the base class of the plans of
+// convolutions and of networks.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// When a call of one message goes on: both its turn and its message have to be
-// there, in whatever order they come.
+// `MessageArrival` decides when a call of one message goes on: after its turn
+// and its message have both come. They may come in either order.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// The state machine of a MessageCall. kRows is the whole of it.
+// The state machine of a MessageCall. kRows defines all of it.
 namespace arrival {
 
 // The state of the message.
@@ -40,12 +40,12 @@ enum class Event {
   kReadFailed,  // gRPC has no message; the client may still be there
   kCame,        // the message is here
   kFailed,      // there is no message, or no memory for it
-  kGone,        // likewise: the client left, or the deadline passed
-  kGiveUp,      // the call looks whether it was refused meanwhile
-  kStopped,     // likewise, and no longer waits for gRPC's read
+  kGone,        // there is none because the client left or was too late
+  kGiveUp,      // the call checks whether it was refused meanwhile
+  kStopped,     // it was refused, and no longer waits for gRPC's read
 };
 
-// What the call does next.
+// The next action of the call.
 enum class Next {
   kNothing,
   kAskMemory,   // ask for the memory of the message

@@ -1,4 +1,5 @@
-// What the server knows of an RPC before a call of it arrives.
+// A `Method` is the row of one RPC: the role, the session and the bytes that
+// the server allows, and the class that handles it.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace convgrad {
 class Call;
 struct CallServices;
 
-// How the calls of a method take part in sessions. A call's metadata says
-// whether it belongs to a session and whether it is a change of it.
+// The part that a method's calls have in sessions. The metadata of a call says
+// whether it belongs to a session and whether it changes it.
 enum class SessionRule {
   kNoChange,         // needs no session; a change is refused
   kMayChange,        // needs no session; may be a change
@@ -26,9 +27,10 @@ enum class SessionRule {
 struct Method {
   absl::string_view service;  // of convgrad.v1, such as "ConvGrad"
   absl::string_view name;     // the label of the method's metrics, too
-  Role role;  // that a caller needs; kTrain at least if the call is a change
+  // The role that a caller needs. A change needs at least kTrain.
+  Role role;
   SessionRule session;
-  // What metrics of operations count a call as; "" if they don't count it.
+  // The operation's name in metrics. "": metrics of operations don't count it.
   absl::string_view operation;
   // The most bytes of a request without tensors. 0: the request carries
   // tensors, whose payloads may have --max_message_bytes.

@@ -1,4 +1,5 @@
-// The text of an attribute's value: true, 3, 0.5, same, [2, 2], [0.5, 1.0].
+// Writes and reads an attribute's value as text: true, 3, 0.5, same, [2, 2],
+// [0.5, 1.0].
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Whether a step's attributes are those of its operator.
+// Checks a step's attributes against the row of its operator.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The convolution that a step is.
+// Describes a conv, conv_transpose or linear step as a ConvProblem.
 #pragma once
 
 #include "backends/core/convolution/conv_problem.h"

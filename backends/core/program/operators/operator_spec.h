@@ -1,7 +1,8 @@
-// What an operator is to programs: its name, operands, attributes, and the
-// functions that check and measure a step. Each family of operators has a
-// source file here with one OperatorSpec per operator. Validation, text, wire
-// form and shapes follow these rows; so do the tests that draw programs.
+// An `OperatorSpec` describes one operator of programs: its name, operands and
+// attributes, and the functions that check and measure a step. Each family of
+// operators has a source file here with one OperatorSpec per operator.
+// Validation, text, wire form and shapes follow these rows. The tests that draw
+// random programs follow them, too.
 #pragma once
 
 #include <array>
@@ -62,14 +63,15 @@ struct AttributeSpec {
   // what holds instead.
   absl::string_view default_text = {};
   bool required = false;
-  // The words that it may be instead of, or as, its kind, separated by "|".
+  // Words that are valid beside values of its kind, separated by "|". Of kWord:
+  // the valid words.
   absl::string_view words = {};
-  // Of numbers, each of a list: the range, both ends included.
+  // The range of a number, or of each number of a list, both ends included.
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
 };
 
-// What an operand is.
+// The kinds of operands.
 enum class OperandKind {
   // An activation: an input or the result of an earlier step.
   kValue,
@@ -77,11 +79,12 @@ enum class OperandKind {
   kIndex,
   // A parameter, F32, that may be trainable.
   kParameter,
-  // Likewise, and backends round it to the compute dtype, as they do values.
+  // A kParameter that backends round to the compute dtype, as they round
+  // values.
   kWeight,
   // A parameter, F32, that is fixed.
   kConstant,
-  // Likewise. A training step writes a new value.
+  // A kConstant of which a training step writes a new value.
   kStatistic,
   // A count of training steps, I64 []. A training step writes a new value.
   kCount,
@@ -99,7 +102,7 @@ struct OperandSpec {
   bool is_parameter() const {
     return kind != OperandKind::kValue && kind != OperandKind::kIndex;
   }
-  // Whether a step that is training writes a new value of it.
+  // Returns whether a training step writes a new value of the operand.
   bool is_updated() const {
     return kind == OperandKind::kStatistic || kind == OperandKind::kCount;
   }
@@ -111,28 +114,28 @@ struct OperatorSpec {
   absl::string_view name = {};  // in the text and on the wire: "conv"
   std::vector<OperandSpec> operands = {{.name = "x"}};
   std::vector<AttributeSpec> attributes = {};
-  // Whether the last operand may come any number of times (concat).
+  // True if the last operand may come any number of times (concat).
   bool variadic = false;
-  // Whether the result is a scalar, F32, that no step uses.
+  // True if the result is an F32 scalar that no step may use.
   bool is_loss = false;
-  // Whether a step that is training draws random numbers.
+  // True if a training step draws random numbers.
   bool is_random = false;
 
   // Returns the result's dims. Null: the first operand's.
   // Errors: kInvalidArgument; the field begins with ".".
   absl::StatusOr<Dims> (*infer)(const StepDims& step) = nullptr;
-  // Returns at least the pairs of an output and an input in its window along
-  // the spatial axis `axis`. Null of operators without windows.
+  // Returns an upper bound of the pairs of an output and an input in its window
+  // along the spatial axis `axis`. Null for operators without windows.
   int64_t (*taps)(const StepDims& step, size_t axis) = nullptr;
   // Returns the multiply-adds of the forward. Null: all pairs of taps, or the
   // elements of the result or the first operand, the larger number.
   int64_t (*macs)(const StepDims& step) = nullptr;
-  // Checks what ties attributes to each other. Each is valid by itself. Null:
-  // nothing does.
+  // Checks the rules that tie attributes to each other. Each attribute is valid
+  // by itself. Null: there are no such rules.
   absl::Status (*check_attributes)(const ProgramStep& step,
                                    const std::string& path) = nullptr;
-  // Checks what ties operands to each other and to attributes. Null: nothing
-  // does.
+  // Checks the rules that tie operands to each other and to attributes. Null:
+  // there are no such rules.
   absl::Status (*check_operands)(const ProgramStep& step,
                                  const std::string& path) = nullptr;
 };

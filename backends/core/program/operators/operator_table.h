@@ -1,4 +1,5 @@
-// The table of all operators, which the families' source files fill.
+// Finds the row of an operator. The source files of the families fill the
+// table.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// One step of a program, and typed access to what it has.
+// A `ProgramStep` is one operator call of a program. The functions below read
+// its attributes and operands with their types.
 #pragma once
 
 #include <cstdint>
@@ -19,28 +20,30 @@ using AttributeValue = std::variant<bool, int64_t, double, std::string,
 
 // One operator of a program.
 struct ProgramStep {
-  // The value that it makes. Each name is assigned once, and is no input's and
+  // The name of its result. Each name is assigned once, and is no input's and
   // no parameter's.
   std::string result;
   Operator op = Operator::kRelu;
-  // In the order of the operator's operands: parameters where it takes
-  // parameters, else inputs and results of earlier steps; "" where an optional
-  // one is left out.
+  // Names, in the order of the operator's operands: parameters, inputs, or
+  // results of earlier steps. "" stands for an optional operand that is left
+  // out.
   std::vector<std::string> operands;
-  // Those that differ from the operator's defaults, or are given anyway.
+  // The attributes that the program gives, by name. The others have the
+  // operator's defaults.
   std::map<std::string, AttributeValue> attributes;
 
   friend bool operator==(const ProgramStep&, const ProgramStep&) = default;
 };
 
-// Typed access to a step's attributes, the operator's default where the step
-// gives none. Requires: the step is one of a valid program.
+// The following functions return an attribute of the step, or the operator's
+// default if the step doesn't give it. Requires: the step belongs to a valid
+// program.
 bool BoolAttribute(const ProgramStep& step, absl::string_view name);
 // 0 if the attribute has no default and isn't given.
 int64_t IntAttribute(const ProgramStep& step, absl::string_view name);
-// Likewise, and where it is a word.
+// Returns 0 also if the attribute is a word.
 double FloatAttribute(const ProgramStep& step, absl::string_view name);
-// "" where it isn't a word, but a number, as `padding` may be.
+// "" if the attribute is a number, as `padding` may be.
 std::string WordAttribute(const ProgramStep& step, absl::string_view name);
 // One number stands for all `axes` axes. Empty if the attribute is a word, or
 // has no default and isn't given.
@@ -57,7 +60,8 @@ bool IsTraining(const ProgramStep& step);
 
 // Returns the operand at `position`, "" where it is left out.
 const std::string& OperandAt(const ProgramStep& step, size_t position);
-// Returns what the operand at `position` is, of a variadic operator, too.
+// Returns the row of the operand at `position`. A variadic operator's last row
+// stands for all further positions.
 const OperandSpec& OperandSpecAt(const OperatorSpec& spec, size_t position);
 
 }  // namespace convgrad

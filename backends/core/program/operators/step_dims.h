@@ -1,6 +1,6 @@
-// The dims of one step's operands and result, for the functions of its
-// OperatorSpec. Errors' fields begin with ".", so that they can follow the
-// step's path.
+// `StepDims` gives the functions of an OperatorSpec the dims of a step's
+// operands and result. Fields of errors begin with ".", so that they can follow
+// the step's path.
 #pragma once
 
 #include <cstdint>

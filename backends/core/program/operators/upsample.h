@@ -1,4 +1,4 @@
-// What an upsample reads.
+// Computes which input elements each output of an upsample step reads.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,22 @@ namespace convgrad {
 // One spatial axis of an upsample step.
 struct UpsampleAxis {
   int64_t in, out;
-  // Distance in the input of neighbours in the output.
+  // The distance in the input of two neighbours in the output, in elements.
   double step;
   bool align_corners;
 };
+// Returns the axes of an upsample step. Requires: shapes of its program.
 std::vector<UpsampleAxis> UpsampleAxesOf(const ProgramStep& step,
                                          const ProgramShapes& shapes);
 // Returns the input that output `index` copies, rounded in f32 as PyTorch does.
 int64_t NearestSource(const UpsampleAxis& axis, int64_t index);
-// Output `index` is (1 - weight) * input[low] + weight * input[high].
+// The two inputs of a linear output, which is
+// (1 - weight) * input[low] + weight * input[high].
 struct LinearSource {
   int64_t low, high;
   double weight;
 };
+// Returns the inputs of output `index`.
 LinearSource LinearSourceOf(const UpsampleAxis& axis, int64_t index);
 
 }  // namespace convgrad

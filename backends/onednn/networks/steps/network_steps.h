@@ -1,5 +1,5 @@
-// What the library and the kernels compute of each operator. Each kind of group
-// has a source file of its own, which has its operators' rows, too.
+// Makes the groups of a network. Each kind of group has a source file of its
+// own, which also has the rows of its operators.
 #pragma once
 
 #include <cstdint>

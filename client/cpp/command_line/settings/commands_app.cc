@@ -33,7 +33,7 @@ std::string TextOf(const Value& /*value*/) {
   return "";
 }
 
-// What a parse sets, and the app that parses.
+// The results of a parse, and the app that parses.
 struct Target {
   Settings* settings;
   absl::Status* refusal;

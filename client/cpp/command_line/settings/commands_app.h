@@ -1,4 +1,4 @@
-// The tool's commands and their options, as CLI11 takes them.
+// Defines the tool's commands and their options for CLI11.
 #pragma once
 
 #include "CLI/CLI.hpp"

@@ -1,4 +1,4 @@
-// What the command line says, checked.
+// `Settings` holds the values of the command line after their checks.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-"""The outcome of one attempt of a change, as the server's answer tells it."""
+"""Classifies the server's answer to one attempt of a change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNKNOWN = (*_GONE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL,
 
 
 class Outcome(enum.Enum):
-    """What an attempt that has failed says of its change."""
+    """The state of a change after an attempt that has failed."""
 
     SESSION_ENDED = enum.auto()
     REPLY_LOST = enum.auto()
@@ -43,7 +43,7 @@ class Outcome(enum.Enum):
 
 
 def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
-    """Returns the error of an attempt that has failed, and what it says of the change."""
+    """Returns the error of an attempt that has failed, and the state of its change."""
     error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
     error.request_id, error.attempts = change.call.request_id, change.attempts
     if isinstance(error, (SessionTakenOver, SessionExpired)):

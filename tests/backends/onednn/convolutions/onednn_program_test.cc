@@ -1,4 +1,5 @@
-// Which steps of a convolution's plan run, and where they find their bytes.
+// Tests which steps of a convolution's plan run, and where they find their
+// bytes.
 #include "backends/onednn/convolutions/onednn_program.h"
 
 #include <utility>
@@ -9,7 +10,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// What a plan's runs are given, each tensor one number.
+// The tensors of a plan's runs, each of one number.
 class OnednnProgram : public testing::Test {
  protected:
   OnednnProgram() {

@@ -1,4 +1,4 @@
-// Where the buffers of a schedule lie.
+// Tests the places of a schedule's buffers in memory.
 #include "backends/onednn/execution/onednn_memory_map.h"
 
 #include <random>

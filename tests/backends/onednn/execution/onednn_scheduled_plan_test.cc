@@ -1,4 +1,4 @@
-// Which steps of a plan run, in what order and on whose bytes.
+// Tests which steps of a plan run, in which order and on which bytes.
 #include "backends/onednn/execution/onednn_scheduled_plan.h"
 
 #include <thread>

@@ -1,4 +1,4 @@
-// Which values a backward computes again, and in how much memory.
+// Tests which values a backward computes again, and in how much memory.
 #include "backends/onednn/networks/network_recompute.h"
 
 #include <algorithm>

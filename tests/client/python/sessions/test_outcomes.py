@@ -1,4 +1,4 @@
-"""What the answer to an attempt says of its change."""
+"""The answer to an attempt decides the state of its change."""
 
 import grpc
 import pytest

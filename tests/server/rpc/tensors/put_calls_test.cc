@@ -1,4 +1,4 @@
-// Which thread copies and hashes what is put.
+// Tests which thread copies and hashes the bytes of a put.
 #include <algorithm>
 #include <atomic>
 #include <functional>

@@ -1,4 +1,4 @@
-// The table of operators, and what has to have all of them.
+// Tests that every list of operators has each row of the table.
 #include "backends/core/program/operators/operator_table.h"
 
 #include <fstream>
