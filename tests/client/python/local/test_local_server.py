@@ -37,7 +37,7 @@ def run(folder):
 
     def run_one(code, **settings):
         found = subprocess.run(
-            [sys.executable, "-c", "import convgrad, os, sys\n" + code], text=True, timeout=100,
+            [sys.executable, "-c", "import convgrad, os, sys, time\n" + code], text=True, timeout=100,
             env=environment(folder, **settings), capture_output=True, check=False)
         assert found.returncode == 0, found.stderr
         return found.stdout.splitlines()
@@ -147,6 +147,8 @@ try:
     convgrad.LocalServer(threads=2)
 except convgrad.FailedPrecondition as error:
     print(error.message)
+end = time.monotonic() + 60  # the server logs after it has begun to answer
+while "1 workers x 1 threads" not in server.log() and time.monotonic() < end: time.sleep(0.01)
 print("1 workers x 1 threads" in server.log())
 """) == ["local server: threads: found 2, expected 1, as the one that runs in this process "
          "has, or close() of that first", "True"]
