@@ -65,8 +65,9 @@ class Changes:
         return self._epoch
 
     @property
-    def is_stopped(self) -> bool:
-        return self._broken is not None
+    def error(self) -> ConvgradError | None:
+        """The error that the session has ended with."""
+        return self._broken
 
     @property
     def failures(self) -> int:

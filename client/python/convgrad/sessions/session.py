@@ -12,7 +12,14 @@ import numpy.typing as npt
 
 from convgrad import layouts, networks, operations
 from convgrad.caller import Caller
-from convgrad.errors import Cancelled, NotFound, invalid, message_of
+from convgrad.errors import (
+    Cancelled,
+    NotFound,
+    SessionExpired,
+    SessionTakenOver,
+    invalid,
+    message_of,
+)
 from convgrad.kept import Kept, listed_tensors
 from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
@@ -98,7 +105,7 @@ class Session:
     @property
     def is_lost(self) -> bool:
         """Whether it is closed, expired or taken over."""
-        return self._changes.is_stopped
+        return self._changes.error is not None
 
     @property
     def failures(self) -> int:
@@ -218,9 +225,10 @@ class Session:
             return
         if awaits_changes:
             self._changes.flush()
-        is_lost = self._changes.is_stopped
+        # After any other error the server may still have it.
+        has_ended = isinstance(self._changes.error, (SessionExpired, SessionTakenOver))
         self._stop()
-        if not is_lost and not keep_open:
+        if not has_ended and not keep_open:
             close_session(self._client, self._opened, self._changes.epoch)
 
     def _perform(self, call: Call[R], instead: Instead | None) -> R:

@@ -37,8 +37,8 @@ def run(folder):
 
     def run_one(code, **settings):
         found = subprocess.run(
-            [sys.executable, "-c", "import convgrad, os, sys, time\n" + code], text=True, timeout=100,
-            env=environment(folder, **settings), capture_output=True, check=False)
+            [sys.executable, "-c", "import convgrad, os, sys, time\n" + code], text=True,
+            timeout=100, env=environment(folder, **settings), capture_output=True, check=False)
         assert found.returncode == 0, found.stderr
         return found.stdout.splitlines()
 
@@ -150,7 +150,7 @@ except convgrad.FailedPrecondition as error:
 while "1 workers x 1 threads" not in server.log():  # it may answer before it logs
     time.sleep(0.01)
 """) == ["local server: threads: found 2, expected 1, as the one that runs in this process "
-         "has, or close() of that first", "True"]
+         "has, or close() of that first"]
 
 
 def test_processes_that_are_spawned_share_it(run):
