@@ -147,8 +147,7 @@ try:
     convgrad.LocalServer(threads=2)
 except convgrad.FailedPrecondition as error:
     print(error.message)
-while "1 workers x 1 threads" not in server.log():  # it may answer before it logs
-    time.sleep(0.01)
+while "1 workers x 1 threads" not in server.log(): time.sleep(0.01)  # it answers first
 """) == ["local server: threads: found 2, expected 1, as the one that runs in this process "
          "has, or close() of that first"]
 

@@ -11,10 +11,10 @@ from server_process import ServerProcess
 from shared_steps import sessions_of, wait_until
 
 import convgrad
-from convgrad.sessions import leases
 from convgrad import operations
 from convgrad.kept import Kept
 from convgrad.layouts import Descriptor
+from convgrad.sessions import leases
 
 X = np.arange(2 * 4 * 6 * 6, dtype=np.float32).reshape(2, 4, 6, 6) % 7 - 3
 W = np.arange(6 * 4 * 3 * 3, dtype=np.float32).reshape(6, 4, 3, 3) % 5 - 2
