@@ -109,10 +109,12 @@ class Changes:
             self._reads.discard(read)
 
     def flush(self) -> None:
-        """Waits until the callers of all changes so far know what became of them."""
+        """Waits until all changes so far have ended; 2 s for those that were given up."""
         with self._condition:
             changes = list(self._pending.values())
         concurrent.futures.wait([change.future for change in changes])
+        with self._condition:
+            self._condition.wait_for(lambda: self._broken or not self._pending, 2)
 
     def stop(self, why: ConvgradError) -> None:
         """Ends what is under way with `why`, and whatever is submitted after that."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -54,6 +55,20 @@ def test_a_session_that_was_given_up_is_closed(client):
         session._changes.stop(convgrad.Unavailable("given up"))
         assert session.is_lost and sessions_of(client)
     assert not sessions_of(client)
+
+
+def test_a_session_is_closed_behind_a_change_that_was_given_up():
+    """The server ends the epoch of the change, which must not look like a resume."""
+    server = ServerProcess()
+    policy = convgrad.RetryPolicy(max_attempts=1)
+    with convgrad.Client(server.address, retry=policy) as client:
+        with client.session() as session:
+            server.process.send_signal(signal.SIGSTOP)
+            with pytest.raises(convgrad.DeadlineExceeded):
+                session.put("x", X, timeout=0.2)
+            server.process.send_signal(signal.SIGCONT)
+        assert not sessions_of(client)
+    server.kill()
 
 
 def test_sessions_are_renewed_and_end():
