@@ -108,6 +108,10 @@ int SelfTestInstead(const Config& config) {
 absl::StatusOr<Config> Reload(const std::vector<std::string>& arguments,
                               Server* server) {
   ASSIGN_OR_RETURN(const CommandLine line, ParseFlags(arguments, Version()));
+  if (!line.answer.empty()) {
+    return absl::InvalidArgumentError(
+        "found --help or --version, expected flags of a server that runs");
+  }
   const Config config = WithDefaults(line.config, ReadMachine());
   RETURN_IF_ERROR(server->Reload(config));
   return config;

@@ -1,6 +1,7 @@
 #include "server/flags/flag_parser.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include "CLI/CLI.hpp"
@@ -25,6 +26,26 @@ void AddArgument(absl::string_view argument, std::vector<std::string>* all) {
   if (is_empty) argument.remove_suffix(1);
   all->emplace_back(argument);
   if (is_empty) all->emplace_back();
+}
+
+// Checks the value of `--NAME=VALUE` of a flag that is true or false. CLI11 2.1
+// would read it as a number by its first digits.
+absl::Status CheckBool(absl::string_view argument) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(argument, absl::MaxSplits('=', 1));
+  if (parts.first.size() == argument.size()) return absl::OkStatus();
+  for (const Flag& flag : AllFlags()) {
+    if (!std::holds_alternative<bool Config::*>(flag.field)) continue;
+    if (parts.first == absl::StrCat("--", flag.name)) {
+      Config unused;
+      return SetFlag(flag, std::string(parts.second), &unused);
+    }
+    if (parts.first == absl::StrCat("--no", flag.name)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          parts.first, ": found '", parts.second, "', expected no value"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Returns the arguments with the lines of the files in place of --flagfile.
@@ -99,6 +120,7 @@ absl::StatusOr<CommandLine> ParseFlags(
   }
   app.footer("A config file: --flagfile=FILE, with one --flag=value a line.");
   ASSIGN_OR_RETURN(std::vector<std::string> words, WithFlagFiles(arguments));
+  for (const std::string& word : words) RETURN_IF_ERROR(CheckBool(word));
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
@@ -108,7 +130,7 @@ absl::StatusOr<CommandLine> ParseFlags(
   } catch (const CLI::CallForVersion& answer) {
     line.answer = absl::StrCat(answer.what(), "\n");
     return line;
-  } catch (const CLI::ParseError& error) {
+  } catch (const std::exception& error) {
     return absl::InvalidArgumentError(error.what());
   }
   RETURN_IF_ERROR(refusal);

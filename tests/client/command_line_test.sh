@@ -70,6 +70,8 @@ expect 2 '--backend: found "tpu"' backward $problem --backend=tpu
 expect 2 '--priority: found "urgent", expected batch or interactive' backward $problem --priority=urgent
 expect 2 '--repeat: found "0"' bench $problem --repeat=0
 expect 2 '--direction: found "up"' bench $problem --direction=up
+expect 2 "see convgrad forward --help" forward $problem --nocheck=9223372036854775808
+expect 0 "timed calls" --direction forward bench $problem --help
 expect 2 '--timeout: found "0s"' backward $problem --timeout=0s
 expect 2 '--slice_items: found "-2"' backward $problem --slice_items=-2
 expect 2 "results[0].which" backward $problem --gradients=output

@@ -166,7 +166,8 @@ class Call : public grpc::ServerGenericBidiReactor {
     return cancelled_;
   }
 
-  // Of the call's operation, if it has one.
+  // The sample of the call's operation, if it has one. Plain data: it may end
+  // after `attendance_`.
   OpSample sample_;
 
   void OnDone() override;

@@ -20,13 +20,13 @@ absl::StatusOr<PlacedTensors> PlaceNamed(const std::vector<NamedTensor>& named,
     RETURN_IF_ERROR(CheckName(named[i].name, path + ".name"));
     PlacedTensor& tensor = placed[named[i].name];
     const TensorSource& source = named[i].source;
-    ASSIGN_OR_RETURN(tensor.place, resolver->Place(source, path + ".tensor"));
-    if (named[i].descriptor) {
-      tensor.descriptor = *named[i].descriptor;
-    } else {
+    if (source.kept) {
       ASSIGN_OR_RETURN(const KeptTensor kept,
                        resolver->Find(*source.kept, path + ".tensor"));
-      tensor.descriptor = kept.descriptor;
+      tensor = {kept.descriptor, PlaceOf(kept)};
+    } else {
+      ASSIGN_OR_RETURN(tensor.place, resolver->Place(source, path + ".tensor"));
+      tensor.descriptor = *named[i].descriptor;
     }
   }
   return placed;

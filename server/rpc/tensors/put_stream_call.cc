@@ -66,7 +66,12 @@ void PutStreamCall::OnReadDone(bool ok) {
   sample_.times.receive.Add(read_start_, start);
   if (put_) {
     return Copy(
-        kMaxFrameBytes, [this] { return TakeFrame(); }, [this] { Read(); });
+        static_cast<int64_t>(message_.Length()), [this] { return TakeFrame(); },
+        [this, start] {
+          // The client doesn't answer for the time that its frame waited here.
+          client_until_ += absl::Now() - start;
+          Read();
+        });
   }
   absl::Status status = TakeHeader();
   sample_.times.decode.Add(start, absl::Now());

@@ -1,7 +1,9 @@
 #include "server/rpc/methods.h"
 
+#include <map>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "convgrad/v1/service.pb.h"
@@ -40,6 +42,30 @@ TEST(Methods, RefuseAnyOtherPath) {
         "convgrad.v1.ConvGrad/ConvForward", "/convgrad.v2.ConvGrad/ConvForward",
         "/convgrad.v1.ConvGradSessions/ConvForward"}) {
     EXPECT_EQ(FindMethod(path).name, "unknown") << path;
+  }
+}
+
+// A row that allows more than it should looks like any other.
+TEST(Methods, AllowNoMoreThanThis) {
+  std::map<absl::string_view, std::pair<Role, int64_t>> expected = {
+      {"ConvForward", {Role::kInfer, 0}},
+      {"ConvForwardStream", {Role::kInfer, 0}},
+      {"GetCapabilities", {Role::kInfer, 4096}},
+      {"ListTensors", {Role::kInfer, 0}},
+      {"RunProgram", {Role::kInfer, 0}},
+      {"OpenSession", {Role::kTrain, 32 << 10}},
+      {"ResumeSession", {Role::kTrain, 4096}},
+      {"RenewSession", {Role::kTrain, 4096}},
+      {"CloseSession", {Role::kTrain, 4096}},
+      {"ListSessions", {Role::kTrain, 4096}},
+      {"HaveTensors", {Role::kTrain, 256 << 10}},
+      {"Warmup", {Role::kAdmin, 256 << 10}},
+  };
+  for (const Method& method : AllMethods()) {
+    const auto [row, is_new] =
+        expected.try_emplace(method.name, Role::kTrain, 0);
+    EXPECT_EQ(method.role, row->second.first) << method.name;
+    EXPECT_EQ(method.max_bytes, row->second.second) << method.name;
   }
 }
 

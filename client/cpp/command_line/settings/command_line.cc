@@ -1,6 +1,7 @@
 #include "client/cpp/command_line/settings/command_line.h"
 
 #include <algorithm>
+#include <exception>
 #include <fstream>
 #include <utility>
 
@@ -19,18 +20,25 @@ absl::Status UsageError(absl::string_view message,
       absl::StrCat(message, "; see convgrad ", command, "--help"));
 }
 
-// Moves the command to the front of the arguments.
+// Moves the command to the front of the arguments. If the first one is none,
+// the last word that is one counts, because an option's value before it may
+// look like a command (--direction forward bench).
 absl::Status PutCommandFirst(const CLI::App& app,
                              std::vector<std::string>* arguments) {
+  const auto is_command = [&](const std::string& word) {
+    return !app.get_subcommands([&](const CLI::App* candidate) {
+                 return candidate->check_name(word);
+               })
+                .empty();
+  };
+  if (!arguments->empty() && is_command(arguments->front())) {
+    return absl::OkStatus();
+  }
   const auto command =
-      std::find_if(arguments->begin(), arguments->end(), [&](const auto& word) {
-        return !app.get_subcommands([&](const CLI::App* candidate) {
-                     return candidate->check_name(word);
-                   })
-                    .empty();
-      });
-  if (command != arguments->end()) {
-    std::rotate(arguments->begin(), command, command + 1);
+      std::find_if(arguments->rbegin(), arguments->rend(), is_command);
+  if (command != arguments->rend()) {
+    const auto at = command.base() - 1;
+    std::rotate(arguments->begin(), at, at + 1);
     return absl::OkStatus();
   }
   if (arguments->empty()) return UsageError("a command is missing");
@@ -76,7 +84,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(
     line.answer = app.help();
   } catch (const CLI::CallForVersion& answer) {
     line.answer = answer.what();
-  } catch (const CLI::ParseError& error) {
+  } catch (const std::exception& error) {  // CLI11's, and std::stoll's
     const bool has_command = !absl::StartsWith(arguments.front(), "-");
     return UsageError(error.what(),
                       has_command ? absl::StrCat(arguments.front(), " ") : "");
