@@ -209,11 +209,12 @@ AdmitHead Call::AdmitsHead() {
 }
 
 void Call::EndWait(absl::StatusOr<Reservation> granted) {
+  const absl::Status status = granted.status();
   if (granted.ok()) reservation_ = *std::move(granted);
   if (sample() != nullptr) {
     sample()->times.admission.Add(wait_start_, absl::Now());
   }
-  OnMemory(granted.status());
+  OnMemory(status);
 }
 
 bool Call::CancelWait() {

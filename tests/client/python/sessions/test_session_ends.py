@@ -50,11 +50,11 @@ def test_closing_leaves_a_session_that_was_taken_over_unseen(server):
 
 def test_a_session_that_was_given_up_is_closed(client):
     """A call that gave up ends the session at the client alone: it has to be closed, too."""
-    with client.session() as session:
+    with client.session("given up") as session:
         session.put("x", X)
         session._changes.stop(convgrad.Unavailable("given up"))
-        assert session.is_lost and sessions_of(client)
-    assert not sessions_of(client)
+        assert session.is_lost and "given up" in {one.name for one in client.sessions()}
+    assert "given up" not in {one.name for one in client.sessions()}
 
 
 def test_a_session_is_closed_behind_a_change_that_was_given_up():
