@@ -41,7 +41,7 @@ memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
 }
 
 // Implementations that are wrong for a class of problems (see the gotchas in
-// backends/README.md).
+// backends/gotchas.md).
 
 // oneDNN 3.2.0's bf16 backward-weight in channels last reads out of bounds and
 // gives wrong values if dilated with channels per group that don't fill its
