@@ -10,7 +10,7 @@ tree doesn't have.
 Refused: lines over 100 characters and too many words (tables and code aside), links and
 paths that lead nowhere, flags and metrics that the code doesn't have, code that differs
 from the file it is of (<!-- code: FILE --> above a block); flags and metrics of the code
-that are in no table.
+that are in no table. The nodes of a picture are places.
 """
 import fnmatch
 import os
@@ -120,6 +120,10 @@ class Tree:
         for number, line in enumerate(text.splitlines(), 1):
             yield from ((number, fault)
                         for fault in self.faults_in(page, line, number not in code))
+        for picture in re.findall(r"^```mermaid\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            for node in re.findall(r'(?<!subgraph )\b\w+\["([^":]+)', picture):
+                if not self.has(node):
+                    yield 0, f"no such place in the picture: {node}"
         for name, block in re.findall(r"<!-- code: (\S+) -->\n```\w*\n(.*?)^```$", text,
                                       re.DOTALL | re.MULTILINE):
             path = os.path.normpath(os.path.join(os.path.dirname(page), name))
@@ -192,8 +196,8 @@ def self_test():
             "{Operand::kInput, x}, {Operand::kGradOutput, x}",
         "server/telemetry/a.cc": '"convgrad_calls_total"',
         "a/good.h": "// `A` returns. What it is.\n", "a/bad.h": "// What a thing is.\n",
-        "a/b.md": "# A b: c\n| listen | x |\n| --out | --check | --nocheck | convgrad_calls_total |\n"
-                  "| --input | --grad_output |\n",
+        "a/b.md": "# A b: c\n| listen | x |\n| --out | --check | --nocheck |\n"
+                  "| --input | --grad_output | convgrad_calls_total |\n",
     }
     wrong = []
 
@@ -208,12 +212,14 @@ def self_test():
                  "`a/good` `flags/flag_table.cc` `flag*/*.cc` `build/x/y` `C/groups` `a/NAME.h`",
                  "`--insecure` a--b --listen=1 docker --health-cmd", "--input and --grad_output",
                  "```\nsomething --else\n```", "`convgrad_calls_total`",
-                 "w " * 1 + "\n" + "w\n" * 1199, "<!-- code: good.h -->\n```cpp\n"
+                 "w\n" * 1200, '```mermaid\nsubgraph x["y z"]\nx["a: x"] --> y["flags"]\n```',
+                 "<!-- code: good.h -->\n```cpp\n"
                  "// `A` returns. What it is.\n```\n"):
         expect(0, tree.findings_of("a/c.md", text), text)
     for text in ("x " * 51, "[x](c.md)", "[x](b.md#d)", "`a/lost.h`", "`lost.cc/x.cc`",
-                 "`server/flags/x*.cc`", "--lost", "`--list`", "```\nx --max_lost\n```", "convgrad_lost_total",
-                 "w\n" * 1201, "<!-- code: good.h -->\n```cpp\n// `B`\n```\n"):
+                 "`server/flags/x*.cc`", "--lost", "`--list`", "```\nx --max_lost\n```",
+                 "convgrad_lost_total", "w\n" * 1201, '```mermaid\nx["a: x"] --> y["lost"]\n```',
+                 "<!-- code: good.h -->\n```cpp\n// `B`\n```\n"):
         expect(1, tree.findings_of("a/c.md", text), text)
     expect(1, tree.findings_of("README.md", "w\n" * 1001), "1001 words of the README")
     expect(0, tree.findings_of("CHANGELOG.md", "`a/lost.h` --lost\n" * 700), "history")
