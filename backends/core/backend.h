@@ -111,9 +111,9 @@ class Plan {
   // has one (ProgramOperation).
   virtual int64_t tape_bytes() const { return 0; }
   // Returns the groups of a program's fused steps in execution order. A group
-  // is a list of the names of its steps' results. A value is rounded once, when
-  // its group writes it, which is the value of the group's last step. Empty:
-  // every step is a group of its own.
+  // is a list of the names of its steps' results. A group rounds once, when it
+  // writes the result of its last step. Empty: every step is a group of its
+  // own.
   virtual std::vector<std::vector<std::string>> groups() const { return {}; }
   // Returns the bytes that the plan itself holds; the plan cache counts them.
   virtual int64_t resident_bytes() const = 0;
