@@ -122,8 +122,7 @@ HWY_INLINE void RunSquare(const Matrix<T>& m, int rows, int columns) {
   }
 }
 
-// True if two 16-bit squares are transposed together, one in each half of the
-// vectors.
+// True if each half of a vector transposes a 16-bit square.
 constexpr bool kHasPairs = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
@@ -168,8 +167,7 @@ void RunRowPair(const Matrix<uint16_t>&, int, int) {}
 [[maybe_unused]] void RunColumnPair(const Matrix<uint16_t>&) {}
 #endif
 
-// Transposes element by element; `stored` rows, of which those from `rows` on
-// are zeros.
+// Transposes elements of `stored` rows; those from `rows` on are zeros.
 template <class T>
 HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
                           int64_t columns) {

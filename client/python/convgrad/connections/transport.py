@@ -128,8 +128,7 @@ class NativeFuture:
         return NativeError(self._call).trailing_metadata()
 
     def add_done_callback(self, callback: Callable[[NativeFuture], None]) -> None:
-        """Calls `callback` at the end, on the thread of all native futures. It must not block.
-        """
+        """Calls `callback` at the end, on the thread of all futures. It must not block."""
         self._over.add_done_callback(lambda _: callback(self))
 
 
@@ -162,8 +161,7 @@ class _Completions:
             self._end(notice)
 
     def _end(self, notice: int) -> None:
-        # A separate function, because _run()'s variables would keep the last call alive until
-        # the next one ends.
+        # A separate function: _run()'s variables would keep the last call alive.
         with self._lock:
             future = self._futures.pop(notice, None)
         if future is not None:
@@ -177,9 +175,8 @@ class _Completions:
 
 
 _completions = _Completions()
-# Stops the thread at exit: the interpreter would kill a thread that requests its lock during
-# shutdown inside the native module. Registered before handlers of callers, which may wait for
-# calls.
+# Stops the thread: at exit the interpreter kills threads that request its lock, here inside the
+# native module. Registered before the handlers of callers, which may wait for calls.
 atexit.register(_completions.stop)
 
 
@@ -239,8 +236,7 @@ class NativeChannel:
 
 
 def _checked(metadata: Metadata) -> list[tuple[str, bytes]]:
-    """Returns the pairs as bytes. Raises ValueError for invalid ones, at which gRPC's C++
-    library would abort the process."""
+    """Returns the pairs as bytes. Raises ValueError where gRPC's C++ library would abort."""
     pairs = []
     for key, value in metadata:
         text = value if isinstance(value, bytes) else value.encode()
