@@ -122,6 +122,7 @@ class Plan {
   virtual absl::string_view implementation() const = 0;
 };
 
+// Settings of a plan.
 struct PlanOptions {
   // Number of threads that will run the plan, >= 1. Part of the plan's
   // identity, because it determines how reductions are split.
@@ -157,11 +158,12 @@ struct BackendCapabilities {
   std::vector<std::string> failed_proofs;
 };
 
-// Thread-safe.
+// Plans operations for one kind of hardware. Thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
 
+  // Returns the backend's name in requests and metrics, e.g. "onednn".
   virtual absl::string_view name() const = 0;
 
   virtual BackendCapabilities capabilities() const = 0;

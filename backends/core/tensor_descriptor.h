@@ -32,12 +32,14 @@ enum class Layout {
 absl::string_view NameOf(Layout layout);
 // Parses the contract's name, or one that spells the axes, e.g. "NHWC" as NXC.
 std::optional<Layout> ParseLayout(absl::string_view name);
+// Returns true for OIX, OXI, XIO and FRACTAL_Z_3D.
 bool IsWeightLayout(Layout layout);
 
 // Returns true for NCX, NXC, OIX, OXI and XIO, whose element order Strides
 // gives.
 bool IsRowMajor(Layout layout);
 
+// Value type.
 struct TensorDescriptor {
   DataType dtype = DataType::kF32;
   Layout layout = Layout::kNCX;

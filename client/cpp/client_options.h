@@ -10,6 +10,7 @@
 
 namespace convgrad {
 
+// Value type. Client::Connect and Session::Open validate it.
 struct ClientOptions {
   // "HOST:PORT" or "unix:PATH". Takes several, separated by commas, in turn
   // and skips an unavailable one for a second. A name in gRPC's

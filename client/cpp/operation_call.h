@@ -59,6 +59,7 @@ struct OperationCall {
   absl::Time deadline = absl::InfiniteFuture();
 };
 
+// One result of a call.
 struct OperationResult {
   Result which;
   TensorDescriptor descriptor;  // as asked for
@@ -68,6 +69,7 @@ struct OperationResult {
   absl::Span<const std::byte> bytes;
 };
 
+// The results of a call, and how the server computed them.
 struct OperationReply {
   std::vector<OperationResult> results;  // in the order asked for
   v1::Report report;

@@ -17,6 +17,7 @@ namespace convgrad {
 
 enum class Direction { kForward, kBackward };
 
+// The tensors that an operation may read.
 enum class Operand {
   kInput,
   kWeight,
@@ -31,6 +32,7 @@ inline constexpr std::array<Operand, kOperandCount> kAllOperands = {
     Operand::kInput,    Operand::kWeight,     Operand::kBias,
     Operand::kResidual, Operand::kGradOutput, Operand::kOutput};
 
+// The tensors that an operation may write.
 enum class Result {
   kOutput,
   kGradInput,
@@ -48,6 +50,7 @@ absl::string_view NameOf(Direction direction);
 absl::string_view NameOf(Operand operand);
 absl::string_view NameOf(Result result);
 
+// A requested result: which one, and how it is stored.
 struct ResultRequest {
   Result which = Result::kOutput;
   TensorDescriptor descriptor;

@@ -53,6 +53,7 @@ struct ConvProblem {
   friend bool operator==(const ConvProblem&, const ConvProblem&) = default;
 };
 
+// How a request gives the pads; Resolve turns all of them into numbers.
 enum class Padding { kExplicit, kValid, kSameUpper, kSameLower };
 
 // Values that a request may leave to Resolve.

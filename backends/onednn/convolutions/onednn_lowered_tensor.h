@@ -30,8 +30,8 @@ class LoweredTensor {
 
   // Returns whether the pass sees only a part of the tensor.
   bool crops() const { return lowering_.Crops(role_); }
-  // Returns whether the omitted elements are only those that a stride skips,
-  // including a full stride's tail.
+  // Returns whether the pass omits only elements that a stride skips, and every
+  // spatial extent is a whole number of strides.
   bool HasStepsOnly() const;
 
   // Returns the part that the library sees of `row_major`, which is this tensor

@@ -69,10 +69,9 @@ PieceTensor Placer::PlaceOperand(Operand which, const TensorDescriptor& whole,
                                  TensorDescriptor* descriptor) {
   const DataType dtype = ComputeDtype(whole.dtype, options_);
   if (range.is_whole()) {
-    // No shared conversion if a core has only one piece, because the piece's
-    // plan can convert the operand. The same holds if the pieces share the
-    // weight form that the first piece makes. (A depthwise weight needs the
-    // dtype of the other operands.)
+    // The piece's plan converts the operand itself if a core has only one piece
+    // or if the pieces share the weight form that the first piece makes. (A
+    // depthwise weight needs the dtype of the other operands.)
     const bool is_kept = which == Operand::kWeight && groups_ == 1;
     if (dtype == whole.dtype || partition_.pieces_per_thread == 1 || is_kept) {
       return {};

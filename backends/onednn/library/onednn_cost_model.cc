@@ -166,8 +166,9 @@ double ComputeSeconds(const PassSpec& spec, const Candidate& candidate) {
   return seconds;
 }
 
-// Returns the time to reorder an activation. If it is copied in any case, for
-// its dtype, only the layout's additional cost counts.
+// Returns the time to reorder an activation to `wanted`; 0 if it needs no copy.
+// `is_copied` says that its dtype requires a copy in any case; the rate of such
+// a copy also depends on the layout.
 double ReorderSeconds(const StridedView& view, bool is_copied,
                       const dnnl::memory::desc& wanted) {
   const dnnl::memory::desc user = ActivationDesc(view);

@@ -71,12 +71,14 @@ struct ProgramBackward {
   absl::Time deadline = absl::InfiniteFuture();
 };
 
+// A value of a program, or a gradient.
 struct NamedResult {
   std::string name;
   TensorDescriptor descriptor;
   AlignedBuffer data;
 };
 
+// The reply to a run or a backward pass.
 struct ProgramReply {
   // The fetched values, then gradients of inputs, named INPUT#gradient.
   std::vector<NamedResult> values;

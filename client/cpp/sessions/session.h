@@ -23,6 +23,7 @@ class ChangeSender;
 class LeaseKeeper;
 class SessionWire;
 
+// Settings of a new session.
 struct SessionOptions {
   // Name for Resume; usable if the server authenticates its clients. May be
   // empty.
@@ -44,6 +45,7 @@ struct TensorToPut {
   absl::Span<const std::byte> bytes;
 };
 
+// Settings of one put.
 struct PutOptions {
   absl::Time deadline = absl::InfiniteFuture();
   // Asks the server first which of the bytes it has in any of this client's
@@ -119,6 +121,7 @@ class Session {
   absl::StatusOr<FetchedTensor> GetAs(
       const std::string& name, DataType dtype, Layout layout,
       absl::Time deadline = absl::InfiniteFuture());
+  // Drop these tensors, all or none, or all tensors of the session.
   absl::Status Drop(absl::Span<const std::string> names);
   absl::Status DropAll();
   // Returns the kept tensors' descriptions, sorted by name.

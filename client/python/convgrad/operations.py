@@ -41,7 +41,19 @@ def conv_forward(
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     **options: Unpack[Options],
 ) -> Call[Forward]:
-    """Returns activation(conv(input, weight) + bias + residual)."""
+    """Returns activation(conv(input, weight) + bias + residual), and the server's report.
+
+    Shapes in the layout NCX: input (N, C, spatial...), weight (O, C/groups, kernel...), bias
+    (), (1), (O) or the output's rank, residual as the output. There are 0 to 3 spatial axes.
+
+    `stride`, `padding` and `dilation` are a number for all axes, or one number per axis.
+    `padding` may also be "valid", "same", "same_lower", or pairs (before, after). `activation`
+    is None or "relu". Tensors in blocked layouts need `input_shape` and `weight_shape`.
+    `options` are the keywords of convgrad.options.Options.
+
+    Errors: InvalidArgument names field, found and expected; Unimplemented for a valid operation
+    that the server doesn't support.
+    """
     window = Window(stride, padding, dilation, groups, activation=activation)
     return _forward(window, _arrays(input=input, weight=weight, bias=bias, residual=residual),
                     {"input": input_shape, "weight": weight_shape}, options)
@@ -55,11 +67,15 @@ def conv_backward(
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     bias_shape: Dims | None = None, **options: Unpack[Options],
 ) -> Call[Gradients]:
-    """Returns the requested gradients, which may be those in ALL_GRADIENTS and grad_residual.
+    """Returns the requested gradients, and the server's report. Others are None.
 
-    grad_input requires weight, and input or input_shape. grad_weight requires input, and weight
-    or weight_shape. A fused ReLU also requires `output`. The client doesn't send tensors that
-    the request doesn't need. `gradients` may be a single name.
+    `gradients` are names in ALL_GRADIENTS, or "grad_residual"; or a single name. grad_input
+    requires weight, and input or input_shape. grad_weight requires input, and weight or
+    weight_shape. A fused ReLU also requires `output`, the forward's. The client doesn't send
+    tensors that the gradients don't need.
+
+    Shapes: each gradient has the shape of its tensor; grad_bias has `bias_shape`, by default
+    (O). Other keywords and errors are those of conv_forward.
     """
     window = Window(stride, padding, dilation, groups, activation=activation)
     arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
@@ -110,7 +126,11 @@ def linear_forward(
     residual: Tensor | None = None, activation: str | None = None,
     **options: Unpack[Options],
 ) -> Call[Forward]:
-    """Returns activation(input @ weight.T + bias + residual). Shapes: (N, C), (O, C)."""
+    """Returns activation(input @ weight.T + bias + residual), and the server's report.
+
+    Shapes: input (N, C), weight (O, C), output (N, O). Keywords and errors are those of
+    conv_forward.
+    """
     arrays = _arrays(input=input, weight=weight, bias=bias, residual=residual)
     _check_flat("input", _get(arrays, "input").shape)
     return _forward(Window(activation=activation), arrays, {}, options)
