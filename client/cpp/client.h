@@ -32,8 +32,8 @@ class Client {
   ~Client();
 
   // Sends the operation and blocks until its results arrive. Uses one message
-  // in each direction, or a stream (RunStreamed) if the payload exceeds the
-  // largest message (2 GiB - 2 MiB) or the server answers that its messages are
+  // in each direction. Uses a stream (RunStreamed) instead if the payload
+  // exceeds 2 GiB - 2 MiB, or if the server answers that its messages are
   // smaller (--max_message_bytes).
   // If a call fails early, gRPC may still be sending. Run returns only after
   // gRPC has released the operands' memory, which can be some time after the

@@ -41,10 +41,10 @@ Role ResultOf(Pass pass);
 // Value type; immutable.
 class Lowering {
  public:
-  // `skips_unread` is for callers that copy the data in any case. If set, and a
-  // kernel of 1 strides over an unpadded axis whose extent is a multiple of the
-  // stride, the view of the data omits unread elements and the lowered stride
-  // is 1. Requires: Validate(problem).ok().
+  // `skips_unread` is for callers that copy the data in any case. It matters
+  // for a kernel of 1 that strides over an unpadded axis whose extent is a
+  // multiple of the stride. The view of the data then omits unread elements,
+  // and the lowered stride is 1. Requires: Validate(problem).ok().
   explicit Lowering(const ConvProblem& problem, bool skips_unread = false);
 
   // Returns the ordinary problem: not transposed, at least one axis, no bias,

@@ -7,9 +7,9 @@
 namespace convgrad::onednn {
 namespace {
 
-// Unless a comment says otherwise, all numbers are fitted to 6110 timings of
-// the layers of ResNet-50 and MobileNet v1 to v3 at batch 1 and 16, with oneDNN
-// 3.2.0 on two cores of an EPYC 9004. Only their ratios matter.
+// Unless a comment says otherwise, all numbers are fitted to 6110 timings. Only
+// their ratios matter. They are from the layers of ResNet-50 and MobileNet v1
+// to v3 at batch 1 and 16, oneDNN 3.2.0, two cores of an EPYC 9004.
 
 // Peak of one core in f32; 16 bits have twice as much.
 constexpr double kPeakFlops = 120e9;
