@@ -178,7 +178,7 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
   Loan loan;
   int64_t sent_bytes = 0;
   // A separate function, so that all references to the operands' memory are
-  // released before AwaitReturn.
+  // released before the wait.
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     auto request = EncodeRequest(call, places, PayloadsOf(call, places, loan));
     if (!request.ok()) return request.status();
