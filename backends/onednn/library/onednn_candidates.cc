@@ -41,8 +41,8 @@ memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
   return primitive_desc.query_md(dnnl::query::exec_arg_md, arg);
 }
 
-// Implementations that are wrong for a class of problems (see the gotchas in
-// backends/gotchas.md).
+// The functions below find implementations that are wrong for a class of
+// problems (see backends/gotchas.md).
 
 // oneDNN 3.2.0's bf16 backward-weight in channels-last layout reads out of
 // bounds and returns wrong values if it is dilated and the channels per group
