@@ -78,14 +78,14 @@ class Plan {
   // Errors: kInternal if the library fails.
   virtual absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const = 0;
 
-  // The number of turns that Run can be cut into, between which the thread may
-  // do something else; at least 1.
-  virtual int turns() const { return 1; }
-  // Does turn `turn` of Run. All turns of one run come in order, with the same
-  // buffers, whose contents stay from one to the next, scratch included; one
-  // that fails ends the run.
-  virtual absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
-                                           int /*turn*/) const {
+  // Returns the number of time quanta that Run is cut into; at least 1. The
+  // thread may run other plans between two quanta.
+  virtual int quanta() const { return 1; }
+  // Runs one quantum. The caller runs the quanta of a run in order, with the
+  // same buffers, and keeps all their contents in between, scratch included. An
+  // error ends the run.
+  virtual absl::StatusOr<RunTimes> RunQuantum(const RunBuffers& buffers,
+                                              int /*quantum*/) const {
     return Run(buffers);
   }
 

@@ -52,7 +52,7 @@ struct Job {
   int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();
   Priority priority = Priority::kBatch;
-  // Whose it is: workers serve the clients of a priority in turn.
+  // Workers serve the clients of a priority round robin.
   std::string client;
   // Set by the caller at any time; looked at on dequeue and by
   // Scheduler::DropDead. Null: never cancelled.

@@ -29,8 +29,8 @@ absl::Status JobRun::RunSlice(int device,
                               absl::FunctionRef<absl::Status()> check,
                               JobOutcome* outcome) {
   if (!under_way_) RETURN_IF_ERROR(BeginSlice(device, check, outcome));
-  RETURN_IF_ERROR(RunTurn(outcome));
-  if (under_way_->next_turn < under_way_->plan->turns()) {
+  RETURN_IF_ERROR(RunQuantum(outcome));
+  if (under_way_->next_quantum < under_way_->plan->quanta()) {
     return absl::OkStatus();
   }
   under_way_.reset();
@@ -113,11 +113,11 @@ absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   return absl::OkStatus();
 }
 
-absl::Status JobRun::RunTurn(JobOutcome* outcome) {
+absl::Status JobRun::RunQuantum(JobOutcome* outcome) {
   SliceUnderWay& slice = *under_way_;
   ASSIGN_OR_RETURN(const RunTimes times,
-                   slice.plan->RunTurn(slice.buffers, slice.next_turn++));
-  const bool is_done = slice.next_turn == slice.plan->turns();
+                   slice.plan->RunQuantum(slice.buffers, slice.next_quantum++));
+  const bool is_done = slice.next_quantum == slice.plan->quanta();
   if (is_done && !slice.buffers.prepared_weight.empty()) {
     weight_->SetPrepared();
   }

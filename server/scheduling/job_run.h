@@ -42,8 +42,8 @@ class JobRun {
 
   // Computes the next slice, the whole job if it has just one, on the
   // backend's `device`, 0 if it has none, and adds to `*outcome` what that
-  // took. Of a plan with several turns it does one: the slice is done after the
-  // last. Asks `check` between the stages whether to go on.
+  // took. If the plan has several quanta, runs one of them; the last one ends
+  // the slice. Asks `check` between the stages whether to go on.
   // Errors: those of `check`, plans and runs; kResourceExhausted, reason BUSY
   // or LIMIT_EXCEEDED, if there is no memory for sums or scratch.
   absl::Status RunSlice(int device, absl::FunctionRef<absl::Status()> check,
@@ -54,24 +54,24 @@ class JobRun {
   absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
   // Has the whole job's buffers there, before its first slice.
   absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
-  // Has everything there that the next slice's turns need.
+  // Looks up the plan of the next slice and brings in all that its quanta need.
   absl::Status BeginSlice(int device, absl::FunctionRef<absl::Status()> check,
                           JobOutcome* outcome);
   absl::Status TakeScratch(const PlanCache::Lookup& lookup);
-  absl::Status RunTurn(JobOutcome* outcome);
+  absl::Status RunQuantum(JobOutcome* outcome);
   // Lends `*buffers` a place for the weights' prepared form, or that form.
   void LendWeight(const std::shared_ptr<const Plan>& plan, RunBuffers* buffers);
   WeightLease LeaseWeight(const std::shared_ptr<const Plan>& plan,
                           const RunBuffers& buffers) const;
   absl::Status Inspect(int device, JobOutcome* outcome);
 
-  // A slice whose turns aren't all done.
+  // A slice with quanta left.
   struct SliceUnderWay {
     std::shared_ptr<const Plan> plan;
     RunBuffers buffers;
     Reservation reservation;
     Buffer scratch;
-    int next_turn = 0;
+    int next_quantum = 0;
   };
 
   const Job& job_;

@@ -103,8 +103,8 @@ class Scheduler {
   // Of the jobs for the devices of `backend`; all others' if it has none.
   int queue_depth(const Backend& backend) const;
   int running() const;
-  // Returns how long a client that has no jobs here would wait for its first
-  // turn, where that is longest.
+  // Returns how long a client that has no jobs here would wait until a worker
+  // takes its first one, in the pool where that is longest.
   absl::Duration EstimatedWait(Priority priority) const;
 
  private:

@@ -39,8 +39,8 @@ class WorkerPool {
   // backend what to answer.
   bool HasWorkFor(int device) const;
 
-  // Removes the job whose turn it is from the queue: a slice of it is on a
-  // worker from now until Leave. Requires: !queue().empty().
+  // Dequeues the next job and counts it as running until Leave. Requires:
+  // !queue().empty().
   std::unique_ptr<ActiveJob> Enter(absl::Time now);
   void Leave(const ActiveJob* job);
 
@@ -52,8 +52,8 @@ class WorkerPool {
   absl::Status CheckQueue(const Job& job, int64_t slices, absl::Duration own,
                           absl::Time now) const;
 
-  // Returns what the workers, all together, have to do before the last of
-  // `slices` turns of a new job like that.
+  // Returns how long the workers need until they start the last of `slices`
+  // slices of a new job of that priority and client.
   absl::Duration WaitFor(Priority priority, const std::string& client,
                          int64_t slices, absl::Time now) const;
 

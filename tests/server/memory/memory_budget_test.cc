@@ -112,7 +112,7 @@ TEST(MemoryBudget, GrantsInTheOrderOfArrival) {
   ASSERT_TRUE(
       budget.Wait({10, Priority::kBatch, kNever}, small.Callback()).ok());
   EXPECT_EQ(budget.waiters(), 2);
-  held.ShrinkTo(50);  // room for the small one, but it isn't its turn
+  held.ShrinkTo(50);  // room for the small one, but the large one is first
   EXPECT_FALSE(small.granted());
   held.ShrinkTo(20);
   EXPECT_TRUE(large.granted());

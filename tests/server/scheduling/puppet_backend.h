@@ -133,7 +133,7 @@ struct PuppetTraits {
                         .steps = {}};
   int devices = 0;
   Rates rates = {};
-  int turns = 1;  // of each plan, each a run
+  int quanta = 1;  // of each plan, each a run
 };
 
 class PuppetPlan final : public Plan {
@@ -162,7 +162,7 @@ class PuppetPlan final : public Plan {
     }
     return traits_.run_times;
   }
-  int turns() const override { return traits_.turns; }
+  int quanta() const override { return traits_.quanta; }
   int64_t scratch_bytes() const override { return traits_.scratch_bytes; }
   int64_t resident_bytes() const override { return traits_.resident_bytes; }
   absl::string_view implementation() const override { return "strings"; }
