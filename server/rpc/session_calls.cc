@@ -10,7 +10,7 @@
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/session_codec.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 namespace {

@@ -15,9 +15,9 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/codec/payload_message.h"
 #include "server/rpc/calls/call_record.h"
+#include "server/rpc/calls/call_session.h"
 #include "server/rpc/calls/lifecycle.h"
 #include "server/rpc/calls/method.h"
-#include "server/rpc/calls/session_part.h"
 
 namespace convgrad {
 
@@ -158,7 +158,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   const Method& method() const { return method_; }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
-  SessionPart& session() { return session_; }
+  CallSession& session() { return session_; }
   absl::Time arrival() const { return record_.arrival(); }
   absl::Time deadline() const { return deadline_; }
   // Set when the client has gone.
@@ -209,7 +209,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   std::atomic<uint64_t> arrival_{0};
   // Set when the connection has sent too much; null before ExpectMessage.
   std::shared_ptr<std::atomic<bool>> overrun_;
-  SessionPart session_;
+  CallSession session_;
   // See RefuseInTurn.
   absl::Status refusal_;
   absl::Time wait_start_;

@@ -15,9 +15,10 @@
 namespace convgrad {
 namespace {
 
-// A change of more than this part of all memory waits for its turn first: what
-// waits with its message shouldn't take much from what runs.
-constexpr int64_t kPreparedPart = 8;
+// A change may be admitted before its turn if it takes at most 1/8 of the
+// calls' memory, because a waiting change shouldn't take much from the running
+// one.
+constexpr int64_t kEarlyDivisor = 8;
 
 // Calls without tensors of up to this size take no memory of the budget, so
 // that sessions can be closed while it is used up.
@@ -40,7 +41,7 @@ void MessageCall::Start() {
     RefuseInTurn(std::move(size));
   }
   AwaitTurn(/*prepares=*/AdmissionBytes(ExpectedBytes()) <=
-            services().memory->budget.capacity_bytes() / kPreparedPart);
+            services().memory->budget.capacity_bytes() / kEarlyDivisor);
 }
 
 void MessageCall::Do(arrival::Next next) {

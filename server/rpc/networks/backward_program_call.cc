@@ -13,7 +13,7 @@ namespace {
 
 // Checks that the parameters are those that the run of `tape` used. Statistics
 // that a run updates are no part of its gradients.
-absl::Status CheckVersions(const KeptTape& tape, const SessionPart& session) {
+absl::Status CheckVersions(const KeptTape& tape, const CallSession& session) {
   const Program& program = *tape.run.program;
   const std::vector<size_t> statistics = UpdatedStatistics(program);
   for (size_t i = 0; i < program.parameters.size(); ++i) {

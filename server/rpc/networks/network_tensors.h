@@ -11,7 +11,7 @@
 #include "backends/core/program/program.h"
 #include "proto/codec/network_codec.h"
 #include "server/memory/tensor_place.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 #include "server/rpc/tensors/tensor_resolver.h"
 
 namespace convgrad {
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<bool>> InputFlags(
 
 // Returns the kept tensor that `parameter` is in this session.
 // Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.
-absl::StatusOr<KeptTensor> FindParameterIn(const SessionPart& session,
+absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
                                            const ProgramParameter& parameter);
 
 // Returns the name that the session keeps `what` of a parameter under, as

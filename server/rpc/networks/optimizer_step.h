@@ -12,7 +12,7 @@
 #include "proto/codec/network_codec.h"
 #include "server/memory/lent_bytes.h"
 #include "server/memory/tensor_place.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 
@@ -29,7 +29,7 @@ class OptimizerStep {
 
   // `session` and `paid` as KeptResults'. `path` leads to the request's fields
   // in errors: "", or "update.".
-  OptimizerStep(SessionPart* session, Reservation* paid, std::string path)
+  OptimizerStep(CallSession* session, Reservation* paid, std::string path)
       : session_(*session), paid_(*paid), path_(std::move(path)) {}
 
   // Takes memory for what the step writes, and adds that to the call's writes.
@@ -53,7 +53,7 @@ class OptimizerStep {
   absl::Status PlaceItem(const Item& item, UpdatedParameter* parameter,
                          TensorPlaces* places);
 
-  SessionPart& session_;
+  CallSession& session_;
   Reservation& paid_;
   const std::string path_;
   Optimizer optimizer_ = Optimizer::kSgd;

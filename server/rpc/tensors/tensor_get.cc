@@ -23,7 +23,7 @@ v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor) {
 }
 
 absl::StatusOr<TensorGet> TensorGet::Find(const v1::GetTensorsRequest& request,
-                                          const SessionPart& session) {
+                                          const CallSession& session) {
   RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
   TensorGet get;
   get.number_ = session.state().number;

@@ -10,7 +10,7 @@
 #include "convgrad/v1/session.pb.h"
 #include "proto/codec/session_codec.h"
 #include "server/memory/lent_bytes.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 
@@ -27,7 +27,7 @@ class TensorGet {
   // Finds what `request` names in the state that the call sees.
   // Errors: kInvalidArgument; kNotFound.
   static absl::StatusOr<TensorGet> Find(const v1::GetTensorsRequest& request,
-                                        const SessionPart& session);
+                                        const CallSession& session);
 
   size_t count() const { return found_.size(); }
   // What the message that describes them takes.

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "proto/codec/session_codec.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 #include "server/rpc/tensors/tensor_resolver.h"
 #include "server/telemetry/observer.h"
 
@@ -23,7 +23,7 @@ class TensorPut {
 
   // `session` is the change's, `resolver` finds what isn't streamed; all
   // outlive this but `resolver`.
-  TensorPut(SessionPart* session, OpSample* sample, TensorResolver resolver)
+  TensorPut(CallSession* session, OpSample* sample, TensorResolver resolver)
       : session_(session), sample_(sample), resolver_(std::move(resolver)) {}
 
   // Finds the bytes of what isn't streamed, takes the memory of all that isn't
@@ -48,7 +48,7 @@ class TensorPut {
   absl::StatusOr<KeptTensor> FindByDigest(const DecodedPut& put,
                                           const std::string& path);
 
-  SessionPart* const session_;
+  CallSession* const session_;
   OpSample* const sample_;
   TensorResolver resolver_;
   std::vector<DecodedPut> puts_;

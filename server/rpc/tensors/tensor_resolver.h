@@ -11,7 +11,7 @@
 #include "proto/codec/payload_message.h"
 #include "server/memory/region_registry.h"
 #include "server/memory/tensor_place.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 
@@ -24,7 +24,7 @@ class TensorResolver {
  public:
   // `payloads` are those of the message. `session` may be that of a call of no
   // session, which keeps nothing; a null `regions` has none. Both outlive this.
-  TensorResolver(SessionPart* session, const RegionRegistry* regions,
+  TensorResolver(CallSession* session, const RegionRegistry* regions,
                  std::vector<PayloadView> payloads = {});
 
   // Returns the kept tensor that the field `path` + ".kept" names.
@@ -58,7 +58,7 @@ class TensorResolver {
                                         const std::string& path,
                                         Reservation* paid);
 
-  SessionPart& session_;
+  CallSession& session_;
   const RegionRegistry* const regions_;
   // Shared, because several tensors may name one.
   std::vector<std::shared_ptr<PayloadView>> payloads_;
