@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/connection.h"

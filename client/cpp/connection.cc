@@ -6,7 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/credentials.h"
 #include "grpcpp/create_channel.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "proto/codec/payload_message.h"
 

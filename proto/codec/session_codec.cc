@@ -64,10 +64,11 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
                     ", region, or a digest alone")});
 }
 
-// Sets what part of a kept tensor is wanted.
-absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
-                     const std::string& path, WantedTensor* wanted) {
-  wanted->part = kept;
+// Sets the slice of the kept tensor that the client wants.
+absl::Status SetSource(const v1::NamedGet& request,
+                       const TensorDescriptor& kept, const std::string& path,
+                       WantedTensor* wanted) {
+  wanted->source = kept;
   if (request.first_item() == 0 && request.items() == 0) {
     return absl::OkStatus();
   }
@@ -90,7 +91,7 @@ absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
   TensorDescriptor before = kept;
   before.dims[0] = request.first_item();
   wanted->first_byte = *ByteSize(before);
-  wanted->part.dims[0] = request.items() == 0 ? left : request.items();
+  wanted->source.dims[0] = request.items() == 0 ? left : request.items();
   return absl::OkStatus();
 }
 
@@ -182,8 +183,8 @@ absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,
                                           const TensorDescriptor& kept,
                                           const std::string& path) {
   WantedTensor wanted;
-  RETURN_IF_ERROR(SetPart(request, kept, path, &wanted));
-  v1::Tensor message = EncodeDescriptor(wanted.part);
+  RETURN_IF_ERROR(SetSource(request, kept, path, &wanted));
+  v1::Tensor message = EncodeDescriptor(wanted.source);
   if (request.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
     message.set_dtype(request.dtype());
     // The default of this dtype, unless the request names one.
@@ -195,10 +196,10 @@ absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,
   if (request.c0() != 0) message.set_c0(request.c0());
   const int64_t groups = request.groups() == 0 ? kept.groups : request.groups();
   ASSIGN_OR_RETURN(wanted.descriptor, DecodeTensor(message, groups, path));
-  if (CanBring(wanted.part, wanted.descriptor)) return wanted;
+  if (CanBring(wanted.source, wanted.descriptor)) return wanted;
   return InvalidField(
       Reason::kLayoutMismatch, path + ".layout", ToString(wanted.descriptor),
-      absl::StrCat("a layout and dtype that ", ToString(wanted.part),
+      absl::StrCat("a layout and dtype that ", ToString(wanted.source),
                    " can be brought to"));
 }
 

@@ -52,9 +52,9 @@ absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
 
 // What is wanted of a kept tensor. Value type.
 struct WantedTensor {
-  // What is to be brought to `descriptor`: the kept tensor, or a slice of it
+  // The tensor that is brought to `descriptor`: the kept one, or a slice of it
   // that begins at this byte.
-  TensorDescriptor part;
+  TensorDescriptor source;
   int64_t first_byte = 0;
   TensorDescriptor descriptor;
 };

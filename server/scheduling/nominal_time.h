@@ -19,8 +19,8 @@ absl::Duration NominalTime(const Backend& backend, const Operation& operation,
                            int threads);
 
 // Returns how many items of the batch one slice has: all of them if that takes
-// at most 200 ms of nominal time, else about equal parts of it that do, at
-// least one item. Range: >= 1.
+// at most 200 ms of nominal time, otherwise slices of about equal size that do.
+// Range: >= 1.
 int64_t ItemsPerSlice(const Backend& backend, const Operation& operation,
                       int threads);
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
 #include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"

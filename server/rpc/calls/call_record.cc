@@ -25,7 +25,7 @@ void Log(const EndedCall& call, const std::string& client,
   if (!trace_id.empty()) absl::StrAppend(&line, " trace=", trace_id);
   absl::StrAppend(&line, " code=", absl::StatusCodeToString(call.status.code()),
                   " seconds=", absl::ToDoubleSeconds(call.end - call.arrival));
-  // Parts of a request may be in there, line ends too.
+  // The message may quote the request, line ends included.
   if (!call.status.ok()) {
     absl::StrAppend(&line, " cause=\"", absl::CHexEscape(call.status.message()),
                     "\"");

@@ -23,9 +23,9 @@ constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
 // Returns what is set aside for the scratch of one slice's job: all its tensors
 // once more, in f32. Saturates.
 int64_t ScratchBytesFor(const BatchSlices& slices) {
-  const auto part = slices.SliceOperation(0);
+  const auto slice = slices.SliceOperation(0);
   int64_t bytes = 0;
-  for (const TensorUses& uses : {part->OperandUses(), part->ResultUses()}) {
+  for (const TensorUses& uses : {slice->OperandUses(), slice->ResultUses()}) {
     for (const TensorUse& use : uses) {
       if (use.tensor == nullptr) continue;
       TensorDescriptor tensor = *use.tensor;

@@ -72,7 +72,7 @@ absl::StatusOr<LentBytes> TensorGet::BytesOf(
   owner->memory = memory;
   owner->reservation = paid->Split(BufferPool::CapacityFor(size));
   ASSIGN_OR_RETURN(Buffer buffer, memory->pool.Take(size));
-  Reorder::Make(found.wanted.part, found.wanted.descriptor)
+  Reorder::Make(found.wanted.source, found.wanted.descriptor)
       .Run(source, buffer.data());
   const std::byte* data = buffer.data();
   owner->buffers.push_back(std::move(buffer));

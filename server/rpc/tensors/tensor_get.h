@@ -59,7 +59,7 @@ class TensorGet {
     KeptTensor kept;
     WantedTensor wanted;
 
-    bool is_copied() const { return !(wanted.descriptor == wanted.part); }
+    bool is_copied() const { return !(wanted.descriptor == wanted.source); }
   };
 
   std::vector<Found> found_;
