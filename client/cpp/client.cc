@@ -158,7 +158,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
   Loan loan;
   auto run = [&](Connection& connection) -> absl::StatusOr<OperationReply> {
     grpc::ClientContext context;
-    connection.Prepare(call, &context);
+    connection.FillContext(call, &context);
     StreamedRun stream(call, slice_items, loan);
     RETURN_IF_ERROR(stream.Allocate());
     connection.raw_stub.PrepareBidiStreamingCall(
@@ -202,7 +202,7 @@ absl::StatusOr<v1::ListSessionsResponse> Client::Sessions(bool everybody,
   using Response = v1::ListSessionsResponse;
   return pool_->Run([&](Connection& connection) -> absl::StatusOr<Response> {
     grpc::ClientContext context;
-    connection.Prepare(deadline, &context);
+    connection.FillContext(deadline, &context);
     v1::ListSessionsRequest request;
     request.set_everybody(everybody);
     Response response;
@@ -219,7 +219,7 @@ absl::Status Client::CloseSession(const std::string& handle,
   return pool_
       ->Run([&](Connection& connection) -> absl::StatusOr<Response> {
         grpc::ClientContext context;
-        connection.Prepare(deadline, &context);
+        connection.FillContext(deadline, &context);
         v1::CloseSessionRequest request;
         request.set_handle(handle);
         Response response;
@@ -236,7 +236,7 @@ absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(
   using Response = v1::GetCapabilitiesResponse;
   return pool_->Run([&](Connection& connection) -> absl::StatusOr<Response> {
     grpc::ClientContext context;
-    connection.Prepare(deadline, &context);
+    connection.FillContext(deadline, &context);
     Response response;
     const grpc::Status status = connection.stub->GetCapabilities(
         &context, v1::GetCapabilitiesRequest(), &response);

@@ -55,8 +55,8 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
 
 }  // namespace
 
-void Client::Connection::Prepare(absl::Time deadline,
-                                 grpc::ClientContext* context) const {
+void Client::Connection::FillContext(absl::Time deadline,
+                                     grpc::ClientContext* context) const {
   if (deadline != absl::InfiniteFuture()) {
     context->set_deadline(absl::ToChronoTime(deadline));
   }
@@ -65,9 +65,9 @@ void Client::Connection::Prepare(absl::Time deadline,
   }
 }
 
-void Client::Connection::Prepare(const OperationCall& call,
-                                 grpc::ClientContext* context) const {
-  Prepare(call.deadline, context);
+void Client::Connection::FillContext(const OperationCall& call,
+                                     grpc::ClientContext* context) const {
+  FillContext(call.deadline, context);
   if (!call.traceparent.empty()) {
     context->AddMetadata("traceparent", call.traceparent);
   }
@@ -80,7 +80,7 @@ absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
     const OperationCall& call, const std::string& method,
     const grpc::ByteBuffer& request) {
   grpc::ClientContext context;
-  Prepare(call, &context);
+  FillContext(call, &context);
   return Send(method, request, &context);
 }
 

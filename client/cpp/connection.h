@@ -27,17 +27,18 @@ struct Client::Connection {
         token(std::move(bearer)) {}
 
   // Sets what every call has.
-  void Prepare(absl::Time deadline, grpc::ClientContext* context) const;
+  void FillContext(absl::Time deadline, grpc::ClientContext* context) const;
   // The same of an operation.
-  void Prepare(const OperationCall& call, grpc::ClientContext* context) const;
+  void FillContext(const OperationCall& call,
+                   grpc::ClientContext* context) const;
 
   // Sends `request` of `call`, waits, and returns the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Send(const OperationCall& call,
                                         const std::string& method,
                                         const grpc::ByteBuffer& request);
 
-  // Sends `request` in a prepared `context`, waits, and returns the reply's
-  // message.
+  // Sends `request` in a `context` that FillContext has set, waits, and returns
+  // the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Send(const std::string& method,
                                         const grpc::ByteBuffer& request,
                                         grpc::ClientContext* context);

@@ -32,12 +32,12 @@ class StreamedRun final
   // PlacesOf(call).ok().
   StreamedRun(const OperationCall& call, int64_t slice_items, const Loan& loan);
 
-  // Takes memory for the results. To be called before the call is prepared.
+  // Takes memory for the results. Call it before FillContext.
   // Errors: kResourceExhausted.
   absl::Status Allocate();
 
-  // Runs the call, which was prepared on `context`, and returns the reply, all
-  // but `elapsed`. Errors: as Client::Run.
+  // Runs the call, whose `context` FillContext has set, and returns the reply,
+  // all but `elapsed`. Errors: as Client::Run.
   absl::StatusOr<OperationReply> Run(grpc::ClientContext* context);
 
  private:

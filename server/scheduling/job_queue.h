@@ -18,7 +18,8 @@
 
 namespace convgrad {
 
-// A job between Submit and its end.
+// A job, its run, and the description of its work. Scheduler::MakeActiveJob
+// makes it before Submit.
 struct ActiveJob {
   ActiveJob(Job job_in, const WorkMeans& means)
       : job(std::move(job_in)),

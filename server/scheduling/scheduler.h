@@ -55,10 +55,10 @@ class Scheduler {
   // Shutdown().
   ~Scheduler();
 
-  // Returns the job as the scheduler keeps it, with what is known of its work.
-  // Only its operation and backend need be there by now: what else it has may
-  // be set until Submit.
-  std::unique_ptr<ActiveJob> Prepare(Job job) const;
+  // Returns the job with its cut into slices and the description of its work.
+  // Requires: the job's operation and backend. The caller may set its other
+  // fields until Submit.
+  std::unique_ptr<ActiveJob> MakeActiveJob(Job job) const;
 
   // Returns the plan that a deterministic job of `operation` will have, made
   // now if it isn't there. For backends without devices. Slow then (up to a
@@ -83,7 +83,7 @@ class Scheduler {
   // Takes the job; its `done` tells everything else, refusals too: those of
   // CheckRoom.
   void Submit(std::unique_ptr<ActiveJob> active);
-  void Submit(Job job) { Submit(Prepare(std::move(job))); }
+  void Submit(Job job) { Submit(MakeActiveJob(std::move(job))); }
 
   // Ends the queued jobs that are cancelled or past their deadline, so that
   // what they hold is free before a worker gets to them. To be called

@@ -76,7 +76,7 @@ class KeptSession {
   uint64_t Arrive(ChangeId change, absl::Time now, ChangeOrder::Caller caller);
   uint64_t AwaitNumber(int64_t number, absl::Time now,
                        ChangeOrder::Caller caller);
-  void LetNextPrepare(const ChangeId& change);
+  void AdmitNextEarly(const ChangeId& change);
   bool Withdraw(uint64_t waiter);
   int64_t StartEpoch();
   void AwaitSettled(Decided settled);

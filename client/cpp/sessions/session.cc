@@ -37,7 +37,7 @@ bool KeepsResults(const OperationCall& call) {
 }  // namespace
 
 // A put: its tensors, and how it is sent.
-struct Session::PreparedPut {
+struct Session::PendingPut {
   PutRequest request;
   absl::Time deadline;
   int64_t message_limit = 0;  // in payload bytes
@@ -48,7 +48,7 @@ struct Session::PreparedPut {
 };
 
 // An operation, likewise.
-struct Session::PreparedRun {
+struct Session::PendingRun {
   OperationCall call;
   absl::Time start = absl::Now();
   RegionPlaces places;
@@ -136,12 +136,12 @@ absl::StatusOr<grpc::ByteBuffer> Session::Send(
                                    : changes_->Read(deadline, send);
 }
 
-absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
+absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
     std::vector<TensorToPut> tensors, const PutOptions& options) {
   ASSIGN_OR_RETURN(PutRequest request,
                    PutRequest::Make(std::move(tensors), options.region));
   // Made in place: what is lent to gRPC refers to it.
-  const std::shared_ptr<PreparedPut> put(new PreparedPut{
+  const std::shared_ptr<PendingPut> put(new PendingPut{
       .request = std::move(request), .deadline = options.deadline});
   ASSIGN_OR_RETURN(
       put->message_limit,
@@ -160,7 +160,7 @@ absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
   return put;
 }
 
-absl::Status Session::LeaveOutKnown(PreparedPut* put) {
+absl::Status Session::LeaveOutKnown(PendingPut* put) {
   v1::HaveTensorsResponse answer;
   RETURN_IF_ERROR(wire_->Call(absl::StrCat(kSessionService, "HaveTensors"),
                               put->request.AddDigests(), &answer,
@@ -168,7 +168,7 @@ absl::Status Session::LeaveOutKnown(PreparedPut* put) {
   return put->request.LeaveOut(answer);
 }
 
-absl::Status Session::Encode(PreparedPut* put) {
+absl::Status Session::Encode(PendingPut* put) {
   const std::string method = absl::StrCat(kSessionService, "PutTensors");
   if (put->request.sent_bytes() > put->message_limit) {
     put->send =
@@ -181,7 +181,7 @@ absl::Status Session::Encode(PreparedPut* put) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Session::Finish(PreparedPut* put) {
+absl::StatusOr<int64_t> Session::Finish(PendingPut* put) {
   absl::StatusOr<grpc::ByteBuffer> reply =
       changes_->Finish(put->change, put->send);
   put->message.Clear();
@@ -192,31 +192,31 @@ absl::StatusOr<int64_t> Session::Finish(PreparedPut* put) {
   return response.version();
 }
 
-template <typename Result, typename Prepared>
+template <typename Result, typename Pending>
 std::future<absl::StatusOr<Result>> Session::Submit(
-    absl::StatusOr<std::shared_ptr<Prepared>> prepared) {
+    absl::StatusOr<std::shared_ptr<Pending>> pending) {
   auto promise = std::make_shared<std::promise<absl::StatusOr<Result>>>();
   std::future<absl::StatusOr<Result>> future = promise->get_future();
-  if (!prepared.ok()) {
-    promise->set_value(prepared.status());
+  if (!pending.ok()) {
+    promise->set_value(pending.status());
     return future;
   }
   // What has begun is finished even at the session's end.
-  threads_->Post([this, promise, prepared = *prepared](bool /*cancelled*/) {
-    promise->set_value(Finish(prepared.get()));
+  threads_->Post([this, promise, pending = *pending](bool /*cancelled*/) {
+    promise->set_value(Finish(pending.get()));
   });
   return future;
 }
 
 std::future<absl::StatusOr<int64_t>> Session::SubmitPut(
     std::vector<TensorToPut> tensors, const PutOptions& options) {
-  return Submit<int64_t>(Prepare(std::move(tensors), options));
+  return Submit<int64_t>(BeginPut(std::move(tensors), options));
 }
 
 absl::StatusOr<int64_t> Session::Put(absl::Span<const TensorToPut> tensors,
                                      const PutOptions& options) {
   ASSIGN_OR_RETURN(const auto put,
-                   Prepare({tensors.begin(), tensors.end()}, options));
+                   BeginPut({tensors.begin(), tensors.end()}, options));
   return Finish(put.get());
 }
 
@@ -226,9 +226,9 @@ absl::StatusOr<int64_t> Session::Put(const std::string& name,
   return Put({{name, descriptor, bytes}});
 }
 
-absl::StatusOr<std::shared_ptr<Session::PreparedRun>> Session::Prepare(
+absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
     OperationCall call) {
-  auto run = std::make_shared<PreparedRun>();
+  auto run = std::make_shared<PendingRun>();
   run->call = std::move(call);
   RETURN_IF_ERROR(Validate(run->call.operation));
   RETURN_IF_ERROR(CheckMetadata(run->call));
@@ -242,7 +242,7 @@ absl::StatusOr<std::shared_ptr<Session::PreparedRun>> Session::Prepare(
   return run;
 }
 
-absl::StatusOr<OperationReply> Session::Finish(PreparedRun* run) {
+absl::StatusOr<OperationReply> Session::Finish(PendingRun* run) {
   const auto sent_bytes = static_cast<int64_t>(run->message.Length());
   const ChangeSender::Send send = wire_->Sender(run->call, run->message);
   absl::StatusOr<grpc::ByteBuffer> message =
@@ -260,11 +260,11 @@ absl::StatusOr<OperationReply> Session::Finish(PreparedRun* run) {
 
 std::future<absl::StatusOr<OperationReply>> Session::SubmitRun(
     OperationCall call) {
-  return Submit<OperationReply>(Prepare(std::move(call)));
+  return Submit<OperationReply>(BeginRun(std::move(call)));
 }
 
 absl::StatusOr<OperationReply> Session::Run(const OperationCall& call) {
-  ASSIGN_OR_RETURN(const auto run, Prepare(call));
+  ASSIGN_OR_RETURN(const auto run, BeginRun(call));
   return Finish(run.get());
 }
 

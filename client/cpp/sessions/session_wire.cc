@@ -52,7 +52,7 @@ ChangeSender::Send SessionWire::Sender(const std::string& method,
                                        absl::Time deadline) {
   return [this, method, &request, deadline](grpc::ClientContext* context) {
     return pool_->Run([&](Client::Connection& connection) {
-      connection.Prepare(deadline, context);
+      connection.FillContext(deadline, context);
       return connection.Send(method, request, context);
     });
   };
@@ -62,7 +62,7 @@ ChangeSender::Send SessionWire::Sender(const OperationCall& call,
                                        const grpc::ByteBuffer& request) {
   return [this, &call, &request](grpc::ClientContext* context) {
     return pool_->Run([&](Client::Connection& connection) {
-      connection.Prepare(call, context);
+      connection.FillContext(call, context);
       return connection.Send(MethodOf(call.operation), request, context);
     });
   };
@@ -74,7 +74,7 @@ ChangeSender::Send SessionWire::Streamer(
   return [this, method, deadline, begin](grpc::ClientContext* context) {
     return pool_->Run([&](Client::Connection& connection)
                           -> absl::StatusOr<grpc::ByteBuffer> {
-      connection.Prepare(deadline, context);
+      connection.FillContext(deadline, context);
       std::optional<grpc::ByteBuffer> reply;
       RETURN_IF_ERROR(connection.Exchange(
           method, begin(),
@@ -97,7 +97,7 @@ ChangeSender::Send SessionWire::Streamer(const std::string& method,
           frames](grpc::ClientContext* context) {
     return pool_->Run([&](Client::Connection& connection)
                           -> absl::StatusOr<grpc::ByteBuffer> {
-      connection.Prepare(deadline, context);
+      connection.FillContext(deadline, context);
       frames->Begin();
       std::optional<grpc::ByteBuffer> message = request;
       RETURN_IF_ERROR(connection.Exchange(

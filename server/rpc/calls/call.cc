@@ -100,7 +100,7 @@ absl::string_view Call::Metadata(absl::string_view key) const {
   return absl::string_view(found->second.data(), found->second.size());
 }
 
-void Call::AwaitTurn(bool prepares) {
+void Call::AwaitTurn(bool may_be_early) {
   const CallHold hold(this);
   attendance_.Begin(services_.lifecycle);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
@@ -110,10 +110,12 @@ void Call::AwaitTurn(bool prepares) {
   if (!status.ok()) return OnTurn(Decision::Refuse(status));
   if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
-  std::function<void()> prepare;
+  std::function<void()> admit_early;
   // Held, since the call may be over when it is told so.
-  if (prepares && refusal_.ok()) {
-    prepare = [this, hold = std::make_shared<CallHold>(this)] { OnPrepare(); };
+  if (may_be_early && refusal_.ok()) {
+    admit_early = [this, hold = std::make_shared<CallHold>(this)] {
+      OnEarlyAdmission();
+    };
   }
   session_.Await(
       deadline_,
@@ -124,7 +126,7 @@ void Call::AwaitTurn(bool prepares) {
         }
         TellTurn(decision);
       },
-      std::move(prepare));
+      std::move(admit_early));
   // A cancellation that came before found nobody waiting.
   if (*cancelled_) CancelTurn();
   HandOver();

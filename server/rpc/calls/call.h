@@ -51,17 +51,17 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   ~Call() override;
 
-  // Counts the call as active. One of a session enters it and waits for its
-  // turn; OnTurn tells how that ended, maybe before this returns, and for one
-  // that `prepares` OnPrepare may come before. To be called once, before memory
-  // is asked for.
-  void AwaitTurn(bool prepares);
+  // Counts the call as active. A call of a session enters the session and waits
+  // for its turn. OnTurn tells how the wait ended, possibly before this
+  // returns. If the call `may_be_early`, OnEarlyAdmission may come before its
+  // turn. Call it once, before the call asks for memory.
+  void AwaitTurn(bool may_be_early);
 
-  // The call goes on if `decision` runs; otherwise EndAs has to follow.
+  // The call goes on if `decision` runs; otherwise it must call EndAs.
   virtual void OnTurn(const ChangeOrder::Decision& /*decision*/) {}
-  // The call may ask for memory and read its message before its turn, which may
-  // come meanwhile, or have come.
-  virtual void OnPrepare() {}
+  // Early admission: the call may ask for memory and read its message before
+  // its turn. OnTurn may be called meanwhile, or may have been called.
+  virtual void OnEarlyAdmission() {}
   // Ends the call as `decision` says: as the one that it repeats, or refused.
   // Requires: !decision.runs().
   void EndAs(const ChangeOrder::Decision& decision);

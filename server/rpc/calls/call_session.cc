@@ -70,7 +70,7 @@ absl::Status CallSession::ReadChange(const Metadata& metadata) {
 }
 
 void CallSession::Await(absl::Time deadline, ChangeOrder::Decided decided,
-                        std::function<void()> prepare) {
+                        std::function<void()> admit_early) {
   const absl::Time now = table_->now();
   const auto told =
       [this, decided = std::move(decided)](ChangeOrder::Decision decision) {
@@ -80,7 +80,7 @@ void CallSession::Await(absl::Time deadline, ChangeOrder::Decided decided,
         }
         decided(std::move(decision));
       };
-  ChangeOrder::Caller caller{deadline, told, std::move(prepare)};
+  ChangeOrder::Caller caller{deadline, told, std::move(admit_early)};
   waiter_ = is_change() ? use_->Arrive(*change_, now, std::move(caller))
                         : use_->AwaitNumber(after_, now, std::move(caller));
 }

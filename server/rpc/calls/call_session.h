@@ -46,10 +46,10 @@ class CallSession {
 
   // Waits until the call may go on: a change for its turn, a read for the
   // number that it asks for. Calls `decided` once, on any thread, possibly
-  // before this returns (see ChangeOrder::Caller, for `prepare` as well).
+  // before this returns (see ChangeOrder::Caller, for `admit_early` as well).
   // Requires: in_session().
   void Await(absl::Time deadline, ChangeOrder::Decided decided,
-             std::function<void()> prepare);
+             std::function<void()> admit_early);
   // Ends the wait. Returns false if the call doesn't wait; otherwise `decided`
   // is never called.
   bool Withdraw();
@@ -85,9 +85,9 @@ class CallSession {
   SessionTable* table() const { return table_; }
   const KeptSession::Settings& settings() const { return use_->settings(); }
 
-  // Lets the session's next change prepare itself. Requires: is_change(), and
-  // this change waits for no more memory.
-  void LetNextPrepare() { use_->LetNextPrepare(*change_); }
+  // Lets the session's next change be admitted before its turn. Requires:
+  // is_change(), and this change waits for no more memory.
+  void AdmitNextEarly() { use_->AdmitNextEarly(*change_); }
   // Makes the writes take effect, with `reply` as the answer of this change.
   // Errors: kNotFound if the session has ended meanwhile.
   absl::Status Commit(ChangeOrder::Reply reply);

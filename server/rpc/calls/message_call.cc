@@ -40,7 +40,7 @@ void MessageCall::Start() {
   } else {
     RefuseInTurn(std::move(size));
   }
-  AwaitTurn(/*prepares=*/AdmissionBytes(ExpectedBytes()) <=
+  AwaitTurn(/*may_be_early=*/AdmissionBytes(ExpectedBytes()) <=
             services().memory->budget.capacity_bytes() / kEarlyDivisor);
 }
 
@@ -76,19 +76,21 @@ void MessageCall::Do(arrival::Next next) {
   // The call may have been refused meanwhile.
   next = arrival_.GiveUp([this] { return StopAwaitingClient(); });
   if (next != arrival::Next::kNothing) return Do(next);
-  LetNextPrepare();
+  AdmitNextEarly();
 }
 
-void MessageCall::OnPrepare() { Do(arrival_.On(arrival::Event::kPrepare)); }
+void MessageCall::OnEarlyAdmission() {
+  Do(arrival_.On(arrival::Event::kEarlyAdmission));
+}
 
 void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
   const CallHold hold(this);
   Do(arrival_.TakeTurn(decision));
 }
 
-void MessageCall::LetNextPrepare() {
+void MessageCall::AdmitNextEarly() {
   if (!session().is_change() || !arrival_.has_all_but_message()) return;
-  session().LetNextPrepare();
+  session().AdmitNextEarly();
 }
 
 void MessageCall::EndMessage(const absl::Status& status) {
@@ -101,7 +103,7 @@ void MessageCall::Proceed() {
   if (!decision.runs()) return EndAs(decision);
   absl::Status status = arrival_.message_status();
   if (!status.ok()) return End(std::move(status));
-  LetNextPrepare();
+  AdmitNextEarly();
   OnMessage(&request_);
 }
 

@@ -45,7 +45,7 @@ class MessageCall : public Call {
 
  private:
   void Start() final;
-  void OnPrepare() final;
+  void OnEarlyAdmission() final;
   void OnMemory(const absl::Status& status) final;
   void OnReadDone(bool ok) final;
   void OnSendInitialMetadataDone(bool ok) final;
@@ -62,10 +62,10 @@ class MessageCall : public Call {
   void Read();
   // Goes on. Requires: turn and message have both ended.
   void Proceed();
-  // Has the session's next change prepare itself if it is this one's turn and
-  // the memory is there: results and scratch are taken if there is room, not
-  // waited for.
-  void LetNextPrepare();
+  // Lets the session's next change be admitted early if this change's turn has
+  // come and it has its memory. It waits for no more memory, because it takes
+  // memory for results and scratch only if there is room.
+  void AdmitNextEarly();
 
   // What the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;

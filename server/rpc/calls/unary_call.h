@@ -59,13 +59,14 @@ class UnaryCall : public MessageCall {
     std::unique_ptr<ActiveJob> job;
   };
 
-  // Makes jobs of the request, which wait to be submitted.
-  absl::Status Prepare(grpc::ByteBuffer* message);
+  // Decodes the message and makes its jobs. Doesn't submit them.
+  absl::Status MakeJobs(grpc::ByteBuffer* message);
   // Checks that the response can be sent, and takes what it will keep.
   absl::Status PromiseResponse();
-  // `reservation` pays for the operation's tensors.
-  absl::Status PrepareWork(Request request, Reservation* reservation,
-                           Work* work);
+  // Makes the job of one operation and binds its tensors, which `reservation`
+  // pays for.
+  // Errors: those of Scheduler::CheckRoom and BoundTensors::Bind.
+  absl::Status MakeJob(Request request, Reservation* reservation, Work* work);
   void Submit(Work* work);
   void OnJobDone(JobOutcome outcome);
   absl::StatusOr<grpc::ByteBuffer> Respond();

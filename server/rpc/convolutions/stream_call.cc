@@ -54,7 +54,7 @@ void StreamCall::OnMemory(const absl::Status& status) {
                         : status,
             State::kStreaming);
     if (state_ == State::kStreaming && session().is_change()) {
-      session().LetNextPrepare();
+      session().AdmitNextEarly();
     }
   });
 }
@@ -112,7 +112,7 @@ void StreamCall::Enter(State next) {
   switch (next) {
     case State::kTurn:
       under_way_.grant = true;
-      return AwaitTurn(/*prepares=*/false);
+      return AwaitTurn(/*may_be_early=*/false);
     case State::kAdmission:
     case State::kMemory:
       under_way_.grant = true;

@@ -97,7 +97,7 @@ absl::Status StreamCall::Open() {
   job_.client = client();
   job_.deadline = deadline();
   Scheduler& scheduler = *services().scheduler;
-  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.Prepare(job_)));
+  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.MakeActiveJob(job_)));
   return CheckFits();
 }
 

@@ -16,7 +16,7 @@ namespace convgrad {
 enum class Role {
   kInfer,  // forwards, and asking what the server can do
   kTrain,  // backwards
-  kAdmin,  // preparing the server
+  kAdmin,  // everything, such as warm-up
 };
 
 // Returns "infer", "train" or "admin".
