@@ -13,12 +13,12 @@ namespace convgrad {
 // a terminal. Owned by one thread.
 class Progress {
  public:
-  // `total` is the number of steps; of 1 only the time is shown.
+  // `total` is the number of items; of 1 only the time is shown.
   Progress(std::string what, int total);
   // Wipes the line.
   ~Progress();
 
-  // Another step is done.
+  // Another item is done.
   void Advance();
 
  private:

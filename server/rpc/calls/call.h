@@ -1,5 +1,5 @@
 // The life of one call, whatever it is: arrival, its turn in a session, memory
-// before bytes, one end, each step counted.
+// before bytes, one end, each stage counted.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@ namespace convgrad {
 // End, and End is called only when nothing else (a waiter in the budget, a job
 // in the scheduler) can call back any more: a call is never touched dead.
 //
-// Its steps follow one another, on whatever thread; only OnCancel may come at
-// any time beside them.
+// Its virtual functions are called one after the other, on any thread. Only
+// OnCancel may be called at any time beside them.
 class Call : public grpc::ServerGenericBidiReactor {
  public:
   // `method` and `services` outlive the call.
@@ -37,8 +37,9 @@ class Call : public grpc::ServerGenericBidiReactor {
   // ends it otherwise. Called once, in CreateReactor.
   void Begin();
 
-  // To be called where one step ends and where the next begins, which may be on
-  // another thread; once also where the server is complete.
+  // Tells ThreadSanitizer that the call goes on another thread. Called where
+  // one thread stops using the call and where the next one starts, and once
+  // when the server is complete.
   static void HandOver();
 
  protected:
@@ -218,8 +219,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer response_;
 };
 
-// Keeps a call that something else may end from being deleted before its own
-// step is over. Requires: the call hasn't ended yet.
+// Keeps a call that another thread may end from being deleted while this
+// exists. Requires: the call hasn't ended yet.
 class CallHold {
  public:
   explicit CallHold(Call* call) : call_(call) { ++call_->holders_; }

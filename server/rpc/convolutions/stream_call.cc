@@ -34,7 +34,7 @@ StreamCall::StreamCall(const Method& method, const CallServices& services,
 void StreamCall::Start() { Enter(State::kTurn); }
 
 void StreamCall::OnTurn(const ChangeOrder::Decision& decision) {
-  Step([this, decision] {
+  RunEvent([this, decision] {
     under_way_.grant = false;
     if (state_ != State::kTurn) return;
     if (decision.kind == ChangeOrder::Decision::Kind::kRepeat) {
@@ -45,7 +45,7 @@ void StreamCall::OnTurn(const ChangeOrder::Decision& decision) {
 }
 
 void StreamCall::OnMemory(const absl::Status& status) {
-  Step([this, status] {
+  RunEvent([this, status] {
     under_way_.grant = false;
     if (state_ == State::kAdmission) return EnterIf(status, State::kHeader);
     if (state_ != State::kMemory) return;
@@ -61,7 +61,7 @@ void StreamCall::OnMemory(const absl::Status& status) {
 
 void StreamCall::OnReadDone(bool ok) {
   SettleMessage();
-  Step([this, ok] {
+  RunEvent([this, ok] {
     sample_.times.receive.Add(*under_way_.read, last_event_);
     under_way_.read.reset();
     if (ok) Credit(static_cast<int64_t>(message_.Length()));
@@ -71,7 +71,7 @@ void StreamCall::OnReadDone(bool ok) {
 }
 
 void StreamCall::OnWriteDone(bool ok) {
-  Step([this, ok] {
+  RunEvent([this, ok] {
     under_way_.write = false;
     Credit(static_cast<int64_t>(frame_.Length()));
     frame_.Clear();
@@ -80,17 +80,17 @@ void StreamCall::OnWriteDone(bool ok) {
 }
 
 void StreamCall::OnGone() {
-  Step([this] { Fail(WhyGone()); });
+  RunEvent([this] { Fail(WhyGone()); });
 }
 
 void StreamCall::OnJobDone(int64_t slice, const JobOutcome& outcome) {
   // This is still the worker's thread: adding sums up is work.
   if (outcome.status.ok()) tensors_.End(slice);
-  Step([this, outcome] { OnSliceDone(outcome); });
+  RunEvent([this, outcome] { OnSliceDone(outcome); });
 }
 
 void StreamCall::OnDone() {
-  Step([this] { Enter(State::kDone); });
+  RunEvent([this] { Enter(State::kDone); });
 }
 
 void StreamCall::Settle(const absl::Status& /*status*/) {
@@ -98,7 +98,7 @@ void StreamCall::Settle(const absl::Status& /*status*/) {
   sample_.ran = IsLastDone();
 }
 
-void StreamCall::Step(std::function<void()> event) {
+void StreamCall::RunEvent(std::function<void()> event) {
   HandOver();
   strand_->Run([this, event = std::move(event)] {
     PassTime();
@@ -186,8 +186,9 @@ void StreamCall::SetAlarm() {
   if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
   if (state_ == State::kClosed) due = std::min(due, closed_until_);
   under_way_.alarm.emplace();
-  under_way_.alarm->Set(absl::ToChronoTime(std::max(due, now)),
-                        [this](bool /*ok*/) { Step([this] { OnAlarm(); }); });
+  under_way_.alarm->Set(
+      absl::ToChronoTime(std::max(due, now)),
+      [this](bool /*ok*/) { RunEvent([this] { OnAlarm(); }); });
 }
 
 void StreamCall::OnAlarm() {

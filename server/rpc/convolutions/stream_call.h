@@ -21,11 +21,12 @@
 
 namespace convgrad {
 
-// A stream is always in one State. Beside that there is what is under way with
-// others: it comes back as an event, on any thread. Each event is a step on the
-// call's strand, so that events never meet, and ends with Continue, which does
-// what can be done now. Members are the strand's, but for what a job borrows
-// while it is under way. See server/rpc/convolutions/README.md.
+// A stream is always in one State, and has operations in flight at gRPC, the
+// budget and the scheduler. Each of them ends with an event, on any thread.
+// Each event is a task on the call's strand, so events never overlap. It ends
+// with Continue, which does what the state allows now. The strand owns all
+// members; a running job uses some of them. See
+// server/rpc/convolutions/README.md.
 class StreamCall final : public Call {
  public:
   StreamCall(const Method& method, const CallServices& services,
@@ -91,8 +92,8 @@ class StreamCall final : public Call {
   void OnDone() override;
   void Settle(const absl::Status& status) override;
 
-  // Runs `event` on the strand, and Continue after it. Called by any thread.
-  void Step(std::function<void()> event);
+  // Runs `event` on the strand, and Continue after it. Thread-safe.
+  void RunEvent(std::function<void()> event);
 
   // Changes the state, and does what the new one begins with.
   void Enter(State next);

@@ -21,19 +21,19 @@ void StreamCall::Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
 std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
   const int64_t slot = slice % SlicedTensors::kSlots;
   lent_[slot] = true;
-  const auto step = [this, slot] {
+  const auto event = [this, slot] {
     PassTime();
     lent_[slot] = false;
     Continue();
   };
   const std::shared_ptr<LentBuffers>& results = tensors_.slot(slice);
-  // gRPC lets go with locks of its own held, perhaps when the call is over: the
-  // step is for another thread, if the call is still there.
+  // gRPC frees the results with locks of its own held, perhaps after the call's
+  // end. So another thread runs the event, if the call still exists.
   return std::shared_ptr<const void>(
       results.get(),
-      [this, step, strand = strand_, results](const void* /*results*/) {
+      [this, event, strand = strand_, results](const void* /*results*/) {
         strand->IfOpen(
-            [&] { services().defer([strand, step] { strand->Run(step); }); });
+            [&] { services().defer([strand, event] { strand->Run(event); }); });
       });
 }
 

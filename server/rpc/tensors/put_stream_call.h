@@ -15,7 +15,7 @@ namespace convgrad {
 
 // Waits for its turn, for 64 KiB of memory, for the header, for the memory of
 // all tensors and a frame, and then for one frame after the other. It never
-// waits for two of these at once, so that its steps need no lock.
+// waits for two of these at once, so that it needs no lock.
 class PutStreamCall final : public Call {
  public:
   using Call::Call;

@@ -21,7 +21,8 @@ inline constexpr int64_t kListedBytes = 2048;
 // Returns the message that says what `tensor` is and that it is kept.
 v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor);
 
-// Owned by its call: one step after the other. What it has found lives as long.
+// Thread-compatible; owned by its call. The tensors that it found stay valid as
+// long as this.
 class TensorGet {
  public:
   // Finds what `request` names in the state that the call sees.

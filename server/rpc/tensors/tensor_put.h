@@ -14,7 +14,7 @@
 
 namespace convgrad {
 
-// Owned by its call: one step after the other.
+// Thread-compatible; owned by its call.
 class TensorPut {
  public:
   // Returns the bytes of the budget that tensors of their own memory take: all
