@@ -9,7 +9,8 @@
 namespace convgrad {
 
 // Fills the response: see ControlCall.
-absl::Status GetCapabilities(const CallServices& services, const Visit& visit,
+absl::Status GetCapabilities(const CallServices& services,
+                             const CallPermit& permit,
                              const v1::GetCapabilitiesRequest& request,
                              v1::GetCapabilitiesResponse* response);
 

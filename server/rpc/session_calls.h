@@ -9,19 +9,22 @@
 namespace convgrad {
 
 // Each fills the response of its method: see ControlCall.
-absl::Status OpenSession(const CallServices& services, const Visit& visit,
+absl::Status OpenSession(const CallServices& services, const CallPermit& permit,
                          const v1::OpenSessionRequest& request,
                          v1::SessionResponse* response);
-absl::Status RenewSession(const CallServices& services, const Visit& visit,
+absl::Status RenewSession(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::RenewSessionRequest& request,
                           v1::SessionResponse* response);
-absl::Status CloseSession(const CallServices& services, const Visit& visit,
+absl::Status CloseSession(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::CloseSessionRequest& request,
                           v1::CloseSessionResponse* response);
-absl::Status ListSessions(const CallServices& services, const Visit& visit,
+absl::Status ListSessions(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::ListSessionsRequest& request,
                           v1::ListSessionsResponse* response);
-absl::Status HaveTensors(const CallServices& services, const Visit& visit,
+absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
                          const v1::HaveTensorsRequest& request,
                          v1::HaveTensorsResponse* response);
 

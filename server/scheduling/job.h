@@ -38,10 +38,11 @@ struct Job {
   // Chosen by Router::Route; outlives the scheduler.
   const Backend* backend = nullptr;
   InspectionRequest inspection;
-  // All but scratch, which the worker provides. Lent until `done` is called.
+  // All buffers but scratch, which the worker provides. They must stay valid
+  // until `done` is called.
   RunBuffers buffers;
-  // What brings `buffers` in on the worker, and results out again. Null: they
-  // are there. Lent likewise.
+  // Copies operands into `buffers` and results out of them, on the worker.
+  // Null: the buffers are complete. It must stay valid until `done` is called.
   BoundTensors* tensors = nullptr;
   // Whether the weights' prepared form may be kept for the client's next call;
   // nobody may write to them then, not even their client.

@@ -68,9 +68,9 @@ absl::Status JobRun::BeginSlice(int device,
   RETURN_IF_ERROR(check());
   if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get(), outcome));
   RETURN_IF_ERROR(TakeScratch(*lookup));
-  const absl::Time lending = means_.clock();
-  LendWeight(under_way_->plan, &under_way_->buffers);
-  outcome->run.reorder += means_.clock() - lending;
+  const absl::Time attach_start = means_.clock();
+  AttachWeight(under_way_->plan, &under_way_->buffers);
+  outcome->run.reorder += means_.clock() - attach_start;
   return absl::OkStatus();
 }
 
@@ -125,8 +125,8 @@ absl::Status JobRun::RunQuantum(JobOutcome* outcome) {
   return absl::OkStatus();
 }
 
-void JobRun::LendWeight(const std::shared_ptr<const Plan>& plan,
-                        RunBuffers* buffers) {
+void JobRun::AttachWeight(const std::shared_ptr<const Plan>& plan,
+                          RunBuffers* buffers) {
   if (means_.weights == nullptr || !job_.keeps_weights) return;
   if (!weight_) weight_ = LeaseWeight(plan, *buffers);
   // The last slice may be smaller, and so have another plan.

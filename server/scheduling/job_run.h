@@ -59,8 +59,10 @@ class JobRun {
                           JobOutcome* outcome);
   absl::Status TakeScratch(const PlanCache::Lookup& lookup);
   absl::Status RunQuantum(JobOutcome* outcome);
-  // Lends `*buffers` a place for the weights' prepared form, or that form.
-  void LendWeight(const std::shared_ptr<const Plan>& plan, RunBuffers* buffers);
+  // Sets the prepared weights of `*buffers`, or a place for them, if the weight
+  // cache has one.
+  void AttachWeight(const std::shared_ptr<const Plan>& plan,
+                    RunBuffers* buffers);
   WeightLease LeaseWeight(const std::shared_ptr<const Plan>& plan,
                           const RunBuffers& buffers) const;
   absl::Status Inspect(int device, JobOutcome* outcome);

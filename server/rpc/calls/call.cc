@@ -102,10 +102,10 @@ absl::string_view Call::Metadata(absl::string_view key) const {
 
 void Call::AwaitTurn(bool may_be_early) {
   const CallHold hold(this);
-  attendance_.Begin(services_.lifecycle);
+  active_.Begin(services_.lifecycle);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
   const absl::Status status =
-      session_.Enter(services_.sessions, metadata, visit(),
+      session_.Enter(services_.sessions, metadata, permit(),
                      /*only_computes=*/role_ == Role::kInfer);
   if (!status.ok()) return OnTurn(Decision::Refuse(status));
   if (!session_.in_session()) return TellTurn(Decision::Run());
@@ -166,7 +166,7 @@ void Call::AwaitMemory(int64_t bytes) {
   const CallHold hold(this);
   reservation_.ShrinkTo(0);
   wait_start_ = absl::Now();
-  absl::Status held = record_.visit().Hold(bytes);
+  absl::Status held = record_.permit().Hold(bytes);
   if (!held.ok()) return EndWait(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(

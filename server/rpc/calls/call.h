@@ -154,8 +154,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // As the client asks for in kPriorityKey.
   Priority priority() const { return priority_; }
   // Who calls, as limits and turns go by.
-  const std::string& client() const { return visit().client(); }
-  const Visit& visit() const { return record_.visit(); }
+  const std::string& client() const { return permit().client(); }
+  const CallPermit& permit() const { return record_.permit(); }
   const Method& method() const { return method_; }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
@@ -167,8 +167,8 @@ class Call : public grpc::ServerGenericBidiReactor {
     return cancelled_;
   }
 
-  // The sample of the call's operation, if it has one. Plain data: it may end
-  // after `attendance_`.
+  // The sample of the call's operation, if it has one. Plain data, so that it
+  // may be destroyed after `active_`.
   OpSample sample_;
 
   void OnDone() override;
@@ -190,9 +190,9 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   // gRPC, until OnDone, and each CallHold.
   std::atomic<int> holders_{1};
-  // Before what follows, so that it ends last: the server waits for it before
-  // it goes.
-  Attendance attendance_;
+  // Declared before the other members, so that it is destroyed last. The server
+  // waits for that before it ends.
+  ActiveCallGuard active_;
   const Method& method_;
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;

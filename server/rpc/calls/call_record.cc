@@ -55,7 +55,7 @@ CallRecord::CallRecord(const CallServices& services,
 
 absl::Status CallRecord::Enter(Role role) {
   RETURN_IF_ERROR(services_.lifecycle->CheckServing());
-  ASSIGN_OR_RETURN(visit_, services_.gate->Enter(*context_, role));
+  ASSIGN_OR_RETURN(permit_, services_.gate->Enter(*context_, role));
   return absl::OkStatus();
 }
 
@@ -66,9 +66,9 @@ void CallRecord::Close(const absl::Status& status, const OpSample* operation) {
   services_.observer->OnHandled(method_, status.code(), call.end - arrival_);
   std::string trace_id = call.caller ? call.caller->trace_id : "";
   if (services_.tracer != nullptr) trace_id = services_.tracer->Trace(call);
-  Log(call, visit_.client(), trace_id);
+  Log(call, permit_.client(), trace_id);
   // Before its client knows, who may call again at once.
-  visit_ = Visit();
+  permit_ = CallPermit();
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);
   }

@@ -34,7 +34,7 @@ bool CallSession::IsChange(const Metadata& metadata) {
 }
 
 absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
-                                const Visit& visit, bool only_computes) {
+                                const CallPermit& permit, bool only_computes) {
   const std::string id(metadata(kSessionKey));
   const bool is_change = IsChange(metadata);
   if (id.empty() && is_change) {
@@ -43,7 +43,7 @@ absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
   }
   if (id.empty()) return absl::OkStatus();
   table_ = table;
-  const SessionCaller caller = CallerOf(visit);
+  const SessionCaller caller = CallerOf(permit);
   // Before what else the metadata says, so that refusals tell the number.
   const bool renews = is_change || metadata(kAttachedKey).empty();
   ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id, renews)

@@ -19,8 +19,9 @@
 namespace convgrad {
 
 // Returns the caller as sessions know it.
-inline SessionCaller CallerOf(const Visit& visit) {
-  return {visit.client(), visit.has_identity(), visit.role() >= Role::kAdmin};
+inline SessionCaller CallerOf(const CallPermit& permit) {
+  return {permit.client(), permit.has_identity(),
+          permit.role() >= Role::kAdmin};
 }
 
 // A call without a session has an empty one (in_session() is false).
@@ -36,10 +37,10 @@ class CallSession {
   static bool IsChange(const Metadata& metadata);
 
   // Finds the session that the metadata names. Does nothing if it names none.
-  // `visit` is the call's. `only_computes` admits the session's readers, too.
+  // `permit` is the call's. `only_computes` admits the session's readers, too.
   // `table` outlives this. Errors: kInvalidArgument; kNotFound.
   absl::Status Enter(SessionTable* table, const Metadata& metadata,
-                     const Visit& visit, bool only_computes);
+                     const CallPermit& permit, bool only_computes);
 
   bool in_session() const { return static_cast<bool>(use_); }
   bool is_change() const { return change_.has_value(); }

@@ -16,8 +16,8 @@ class ControlCall final : public MessageCall {
  public:
   // Fills the response. Errors are what the call ends with.
   using Work = absl::Status (*)(const CallServices& services,
-                                const Visit& visit, const Request& request,
-                                Response* response);
+                                const CallPermit& permit,
+                                const Request& request, Response* response);
 
   ControlCall(const Method& method, const CallServices& services,
               grpc::GenericCallbackServerContext* context, Work work)
@@ -28,7 +28,7 @@ class ControlCall final : public MessageCall {
     Request request;
     Response response;
     absl::Status status = Split(message, &request).status();
-    if (status.ok()) status = work_(services(), visit(), request, &response);
+    if (status.ok()) status = work_(services(), permit(), request, &response);
     Finish(std::move(status), response);
   }
 

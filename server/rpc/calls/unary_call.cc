@@ -40,7 +40,7 @@ absl::Status UnaryCall::MakeJobs(grpc::ByteBuffer* message) {
 }
 
 absl::Status UnaryCall::PromiseResponse() {
-  const int64_t payload_bytes = work_.tensors.lent_bytes();
+  const int64_t payload_bytes = work_.tensors.payload_bytes();
   RETURN_IF_ERROR(CheckMessageBytes("response", payload_bytes));
   if (!session().is_change()) return absl::OkStatus();
   return session().Promise({payload_bytes, ResponseHeadBytes()});
@@ -114,9 +114,9 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
   const absl::Time start = absl::Now();
   sample_.bytes_sent = work_.tensors.sent_bytes();
-  std::vector<LentBytes> results = work_.tensors.TakeResults(reservation());
+  std::vector<SharedBytes> results = work_.tensors.TakeResults(reservation());
   if (next_) {
-    for (LentBytes& result : next_->tensors.TakeResults(&next_reservation_)) {
+    for (SharedBytes& result : next_->tensors.TakeResults(&next_reservation_)) {
       results.push_back(std::move(result));
     }
   }

@@ -38,7 +38,7 @@ class UnaryCall : public MessageCall {
   // in memory already; those of the next request are the last ones. `outcome`
   // says what ran, of both together.
   virtual absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) = 0;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) = 0;
 
   // Returns at least the bytes of the response beside its payloads, which are
   // kept with it where the call is a change of a session. Requires: Decode.

@@ -17,7 +17,7 @@ class ConvCall final : public UnaryCall {
  private:
   absl::StatusOr<UnaryCall::Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
   InspectionRequest InspectionFor(const CallOptions& options) const;
 

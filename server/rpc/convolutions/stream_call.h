@@ -128,9 +128,8 @@ class StreamCall final : public Call {
   void Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
                const std::shared_ptr<const void>& owner);
   void EnqueueTotals();
-  // Returns an owner of the results of `slice`, which tells when gRPC has let
-  // go of them.
-  std::shared_ptr<const void> Lend(int64_t slice);
+  // Returns an owner of the results of `slice`. Its deletion frees the slot.
+  std::shared_ptr<const void> OwnerOf(int64_t slice);
 
   // What Continue does.
   void LandHeldFrame();
@@ -177,8 +176,8 @@ class StreamCall final : public Call {
   SlicedTensors tensors_;
   std::optional<HeldFrame> held_;
   std::deque<Outgoing> outgoing_;
-  // Whether gRPC has results of a slot.
-  std::array<bool, SlicedTensors::kSlots> lent_ = {};
+  // Whether gRPC still uses results of a slot.
+  std::array<bool, SlicedTensors::kSlots> slot_in_use_ = {};
   int64_t done_slices_ = 0;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer frame_;

@@ -165,7 +165,7 @@ void StreamCall::Compute() {
   const int64_t slice = done_slices_;
   if (under_way_.job || slice >= input_->first_incomplete() ||
       !input_->whole_operands_complete() ||
-      lent_[slice % SlicedTensors::kSlots] ||
+      slot_in_use_[slice % SlicedTensors::kSlots] ||
       retry_at_ != absl::InfiniteFuture()) {
     return;
   }
@@ -192,7 +192,7 @@ void StreamCall::OnSliceDone(const JobOutcome& outcome) {
   if (!outcome.status.ok()) return Fail(outcome.status);
   const std::vector<SlicedTensors::ReadyResult> ready =
       tensors_.ReadyResultsOf(done_slices_);
-  if (!ready.empty()) Enqueue(ready, Lend(done_slices_));
+  if (!ready.empty()) Enqueue(ready, OwnerOf(done_slices_));
   ++done_slices_;
   if (IsLastDone()) EnqueueTotals();
 }

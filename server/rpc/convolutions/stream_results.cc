@@ -18,15 +18,15 @@ void StreamCall::Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
   }
 }
 
-std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
+std::shared_ptr<const void> StreamCall::OwnerOf(int64_t slice) {
   const int64_t slot = slice % SlicedTensors::kSlots;
-  lent_[slot] = true;
+  slot_in_use_[slot] = true;
   const auto event = [this, slot] {
     PassTime();
-    lent_[slot] = false;
+    slot_in_use_[slot] = false;
     Continue();
   };
-  const std::shared_ptr<LentBuffers>& results = tensors_.slot(slice);
+  const std::shared_ptr<ReservedBuffers>& results = tensors_.slot(slice);
   // gRPC frees the results with locks of its own held, perhaps after the call's
   // end. So another thread runs the event, if the call still exists.
   return std::shared_ptr<const void>(

@@ -96,7 +96,7 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
 }
 
 absl::StatusOr<grpc::ByteBuffer> BackwardProgramCall::Encode(
-    const JobOutcome& outcome, std::vector<LentBytes> results) {
+    const JobOutcome& outcome, std::vector<SharedBytes> results) {
   v1::BackwardProgramResponse head;
   std::vector<grpc::Slice> payloads;
   EncodeValues(std::move(results), head.mutable_values(), &payloads);

@@ -172,7 +172,7 @@ UnaryCall::Request ProgramCall::Submit(TensorPlaces places, Request request) {
 }
 
 void ProgramCall::EncodeValues(
-    std::vector<LentBytes> results,
+    std::vector<SharedBytes> results,
     google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
     std::vector<grpc::Slice>* payloads) const {
   const TensorUses uses = operation_->ResultUses();
@@ -181,7 +181,7 @@ void ProgramCall::EncodeValues(
     value->set_name(returned_[i].name);
     *value->mutable_tensor() = EncodeTensor(*uses[returned_[i].position].tensor,
                                             static_cast<int>(payloads->size()));
-    LentBytes& result = results[i];
+    SharedBytes& result = results[i];
     payloads->push_back(
         SliceOver(result.data, result.size, std::move(result.owner)));
   }

@@ -59,7 +59,7 @@ class ProgramCall : public UnaryCall {
 
   // Describes the values that go back, in the order of the operation's results,
   // and adds their payloads' slices.
-  void EncodeValues(std::vector<LentBytes> results,
+  void EncodeValues(std::vector<SharedBytes> results,
                     google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
                     std::vector<grpc::Slice>* payloads) const;
   void EncodeRunReport(const JobOutcome& outcome, v1::RunReport* report) const;
@@ -86,7 +86,7 @@ class RunProgramCall final : public ProgramCall {
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
   // Returns what is run, once the program and its inputs are found.
   absl::StatusOr<ProgramRequest> RequestOf(const DecodedRun& decoded,
@@ -112,7 +112,7 @@ class BackwardProgramCall final : public ProgramCall {
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
   absl::StatusOr<std::shared_ptr<const KeptTape>> FindTape(
       const std::string& name);
@@ -128,7 +128,7 @@ class UpdateParametersCall final : public UnaryCall {
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
   OptimizerStep step_{&session(), reservation(), ""};
 };

@@ -10,7 +10,7 @@
 #include "backends/core/optimizer/update_operation.h"
 #include "convgrad/v1/network.pb.h"
 #include "proto/codec/network_codec.h"
-#include "server/memory/lent_bytes.h"
+#include "server/memory/shared_bytes.h"
 #include "server/memory/tensor_place.h"
 #include "server/rpc/calls/call_session.h"
 
@@ -38,7 +38,7 @@ class OptimizerStep {
   absl::StatusOr<Work> Begin(const DecodedUpdate& update);
   // Returns what the step tells, by its summary. One that was skipped writes
   // nothing, and drops the gradients.
-  v1::UpdateParametersResponse End(const LentBytes& summary);
+  v1::UpdateParametersResponse End(const SharedBytes& summary);
 
  private:
   struct Item;

@@ -33,7 +33,7 @@ class GetStreamCall final : public MessageCall {
   // The tensor whose frames are being sent, and where the next one begins;
   // behind the last tensor if there is none.
   v1::TensorFrame next_;
-  std::optional<LentBytes> bytes_;
+  std::optional<SharedBytes> bytes_;
   grpc::ByteBuffer outgoing_;
 };
 

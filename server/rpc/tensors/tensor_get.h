@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "convgrad/v1/session.pb.h"
 #include "proto/codec/session_codec.h"
-#include "server/memory/lent_bytes.h"
+#include "server/memory/shared_bytes.h"
 #include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
@@ -49,10 +49,10 @@ class TensorGet {
   // Returns the bytes of tensor i as it is wanted. A copy is paid for by
   // `*paid`. Adds what it copies to `*copied_bytes`.
   // Errors: kResourceExhausted.
-  absl::StatusOr<LentBytes> BytesOf(size_t i,
-                                    const std::shared_ptr<CallMemory>& memory,
-                                    Reservation* paid,
-                                    int64_t* copied_bytes) const;
+  absl::StatusOr<SharedBytes> BytesOf(size_t i,
+                                      const std::shared_ptr<CallMemory>& memory,
+                                      Reservation* paid,
+                                      int64_t* copied_bytes) const;
 
  private:
   struct Found {

@@ -31,7 +31,8 @@ class CallSessionTest : public ::testing::Test {
       if (found == metadata_.end()) return "";
       return found->second;
     };
-    return session->Enter(&table_, metadata, Visit(), /*only_computes=*/false);
+    return session->Enter(&table_, metadata, CallPermit(),
+                          /*only_computes=*/false);
   }
   // Returns the field that is refused, or "".
   std::string RefusedField() {
