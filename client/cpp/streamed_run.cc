@@ -38,11 +38,11 @@ std::vector<OperandPiece> PiecesOf(const BatchSlices& slices) {
 }  // namespace
 
 StreamedRun::StreamedRun(const OperationCall& call, int64_t slice_items,
-                         const Loan& loan)
+                         const BorrowedSlices& borrowed)
     : call_(call),
       operation_(Needed(call.operation)),
       slices_(StreamSlices(operation_, slice_items)),
-      loan_(loan),
+      borrowed_(borrowed),
       to_send_(PiecesOf(slices_)),
       received_(call.operation.results.size(), 0) {}
 
@@ -77,9 +77,9 @@ bool StreamedRun::NextFrame() {
   const auto operand = call_.operands[PositionOf(piece.which)];
   piece.bytes.begin = bytes.end;
   if (piece.bytes.size() == 0) ++next_piece_;
-  SetOutgoing(
-      JoinMessage(EncodeFrame(piece.which, bytes.begin),
-                  {loan_.SliceOf(operand.subspan(bytes.begin, bytes.size()))}));
+  SetOutgoing(JoinMessage(
+      EncodeFrame(piece.which, bytes.begin),
+      {borrowed_.SliceOf(operand.subspan(bytes.begin, bytes.size()))}));
   return true;
 }
 

@@ -12,11 +12,11 @@
 namespace convgrad {
 namespace {
 
-// Where a put's bytes may come, beside regions.
-enum class ComeBy { kMessage, kStream };
+// How the bytes of a put come, unless they are in a region.
+enum class Delivery { kMessage, kStream };
 
-absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
-                                     NamedPayloads* payloads,
+absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
+                                     Delivery delivery, NamedPayloads* payloads,
                                      const std::string& path) {
   DecodedPut put;
   put.name = message.name();
@@ -41,11 +41,11 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
       put.descriptor,
       DecodeTensor(tensor, message.groups() == 0 ? 1 : message.groups(),
                    tensor_path));
-  if (way == ComeBy::kStream && tensor.has_stream()) {
+  if (delivery == Delivery::kStream && tensor.has_stream()) {
     put.is_streamed = true;
     return put;
   }
-  if (way == ComeBy::kMessage && tensor.has_inline_()) {
+  if (delivery == Delivery::kMessage && tensor.has_inline_()) {
     put.source.payload_index = tensor.inline_().payload_index();
     RETURN_IF_ERROR(
         payloads->Name(put.source.payload_index, *put.descriptor, tensor_path));
@@ -60,7 +60,7 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
   return MakeError(
       absl::StatusCode::kUnimplemented,
       {Reason::kUnsupported, tensor_path + ".source", "another source",
-       absl::StrCat(way == ComeBy::kStream ? "stream" : "inline",
+       absl::StrCat(delivery == Delivery::kStream ? "stream" : "inline",
                     ", region, or a digest alone")});
 }
 
@@ -108,7 +108,7 @@ bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
 }
 
 absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
-    const v1::PutTensorsRequest& request, ComeBy way,
+    const v1::PutTensorsRequest& request, Delivery delivery,
     absl::Span<const int64_t> payload_bytes) {
   RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
   NamedPayloads payloads(payload_bytes);
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
   for (int i = 0; i < request.tensors_size(); ++i) {
     const std::string path = absl::StrCat("tensors[", i, "]");
     ASSIGN_OR_RETURN(DecodedPut put,
-                     DecodePut(request.tensors(i), way, &payloads, path));
+                     DecodePut(request.tensors(i), delivery, &payloads, path));
     puts.push_back(std::move(put));
   }
   RETURN_IF_ERROR(payloads.CheckAll());
@@ -140,7 +140,7 @@ absl::Status CheckCount(int tensors, absl::string_view field) {
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
     absl::Span<const int64_t> payload_bytes) {
-  return DecodeAll(request, ComeBy::kMessage, payload_bytes);
+  return DecodeAll(request, Delivery::kMessage, payload_bytes);
 }
 
 absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
@@ -157,7 +157,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
                         absl::StrCat(message.header().payloads_size()),
                         "none: bytes come in frames");
   }
-  return DecodeAll(message.header(), ComeBy::kStream, {});
+  return DecodeAll(message.header(), Delivery::kStream, {});
 }
 
 absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,

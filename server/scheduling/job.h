@@ -1,5 +1,5 @@
-// One operation on its way through the scheduler: what to compute, on which
-// bytes, until when, and whom to tell.
+// A `Job` is one operation for the scheduler: what to compute, on which bytes,
+// until when, and the callback for its outcome.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@
 
 namespace convgrad {
 
-// What came of a job. Durations are sums over its slices.
+// The outcome of a job. Durations are sums over its slices.
 struct JobOutcome {
   absl::Status status;
-  bool no_room = false;         // refused, but the same job may come again
+  bool no_room = false;         // refused; the same job may be submitted again
   std::string implementation;   // "" if it never got a plan
   bool planned = false;         // a plan was looked up
   bool plan_cache_hit = false;  // each time

@@ -28,12 +28,12 @@ std::shared_ptr<const Operation> JobRun::OperationOf(int64_t slice) const {
 absl::Status JobRun::RunSlice(int device,
                               absl::FunctionRef<absl::Status()> check,
                               JobOutcome* outcome) {
-  if (!under_way_) RETURN_IF_ERROR(BeginSlice(device, check, outcome));
+  if (!current_) RETURN_IF_ERROR(BeginSlice(device, check, outcome));
   RETURN_IF_ERROR(RunQuantum(outcome));
-  if (under_way_->next_quantum < under_way_->plan->quanta()) {
+  if (current_->next_quantum < current_->plan->quanta()) {
     return absl::OkStatus();
   }
-  under_way_.reset();
+  current_.reset();
   if (slices_) sliced_.End(next_);
   if (++next_ < count_) {
     next_operation_ = OperationOf(next_);
@@ -69,7 +69,7 @@ absl::Status JobRun::BeginSlice(int device,
   if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get(), outcome));
   RETURN_IF_ERROR(TakeScratch(*lookup));
   const absl::Time attach_start = means_.clock();
-  AttachWeight(under_way_->plan, &under_way_->buffers);
+  AttachWeight(current_->plan, &current_->buffers);
   outcome->run.reorder += means_.clock() - attach_start;
   return absl::OkStatus();
 }
@@ -94,7 +94,7 @@ absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
 absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   CallMemory& memory = *means_.memory;
   const Plan& plan = *lookup.plan;
-  SliceUnderWay slice;
+  CurrentSlice slice;
   // From the pool for every run: that costs one lock, keeps warm memory, and
   // makes an idle server hold nothing.
   const int64_t unpaid =
@@ -109,12 +109,12 @@ absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   slice.buffers.scratch =
       absl::MakeSpan(slice.scratch.data(), slice.scratch.size());
   slice.plan = lookup.plan;
-  under_way_ = std::move(slice);
+  current_ = std::move(slice);
   return absl::OkStatus();
 }
 
 absl::Status JobRun::RunQuantum(JobOutcome* outcome) {
-  SliceUnderWay& slice = *under_way_;
+  CurrentSlice& slice = *current_;
   ASSIGN_OR_RETURN(const RunTimes times,
                    slice.plan->RunQuantum(slice.buffers, slice.next_quantum++));
   const bool is_done = slice.next_quantum == slice.plan->quanta();

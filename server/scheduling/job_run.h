@@ -68,7 +68,7 @@ class JobRun {
   absl::Status Inspect(int device, JobOutcome* outcome);
 
   // A slice with quanta left.
-  struct SliceUnderWay {
+  struct CurrentSlice {
     std::shared_ptr<const Plan> plan;
     RunBuffers buffers;
     Reservation reservation;
@@ -86,7 +86,7 @@ class JobRun {
   int64_t count_ = 1;
   int64_t next_ = 0;
   std::shared_ptr<const Operation> next_operation_;
-  std::optional<SliceUnderWay> under_way_;
+  std::optional<CurrentSlice> current_;
 };
 
 }  // namespace convgrad

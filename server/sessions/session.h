@@ -86,7 +86,7 @@ class KeptSession {
   // bookkeeping. The running change calls it before it writes, and again if its
   // writes change. A change that only drops names is never refused.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, or BUSY if replies that
-  // the client hasn't acknowledged are in the way, or there is no memory now.
+  // the client hasn't acknowledged take the room, or there is no memory now.
   absl::Status Promise(const KeptWrites& writes, const ReplySize& reply);
   // Ends the running change: all of `writes` take effect at one moment, and
   // `reply` is its answer. Requires: they were promised. Returns the change's

@@ -104,7 +104,7 @@ class ChangeSender {
   };
   // What follows from an answer.
   enum class Next { kCommitted, kEpochEnded, kRepeat, kGivenUp, kStopped };
-  struct ReadUnderWay {
+  struct PendingRead {
     int64_t after;
     bool is_lost = false;
     grpc::ClientContext* context = nullptr;
@@ -148,7 +148,7 @@ class ChangeSender {
   // The number of the change that begins next.
   int64_t next_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::shared_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
-  std::set<ReadUnderWay*> reads_ ABSL_GUARDED_BY(mutex_);
+  std::set<PendingRead*> reads_ ABSL_GUARDED_BY(mutex_);
   // Whether the epoch has ended at the server.
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   // Why every call fails; OK until Stop.

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "client/cpp/borrowed_slices.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
-#include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/lease_keeper.h"
@@ -41,7 +41,7 @@ struct Session::PendingPut {
   PutRequest request;
   absl::Time deadline;
   int64_t message_limit = 0;  // in payload bytes
-  Loan loan = {};
+  BorrowedSlices borrowed = {};
   grpc::ByteBuffer message = {};
   ChangeSender::Send send = {};
   std::shared_ptr<ChangeSender::Pending> change = {};
@@ -52,7 +52,7 @@ struct Session::PendingRun {
   OperationCall call;
   absl::Time start = absl::Now();
   RegionPlaces places;
-  Loan loan;
+  BorrowedSlices borrowed;
   grpc::ByteBuffer message;
   // Null: it is a read.
   std::shared_ptr<ChangeSender::Pending> change;
@@ -140,7 +140,7 @@ absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
     std::vector<TensorToPut> tensors, const PutOptions& options) {
   ASSIGN_OR_RETURN(PutRequest request,
                    PutRequest::Make(std::move(tensors), options.region));
-  // Made in place: what is lent to gRPC refers to it.
+  // Made in place: the slices that gRPC sends refer to it.
   const std::shared_ptr<PendingPut> put(new PendingPut{
       .request = std::move(request), .deadline = options.deadline});
   ASSIGN_OR_RETURN(
@@ -173,10 +173,10 @@ absl::Status Session::Encode(PendingPut* put) {
   if (put->request.sent_bytes() > put->message_limit) {
     put->send =
         wire_->Streamer(absl::StrCat(method, "Stream"), put->deadline,
-                        [put] { return put->request.Frames(put->loan); });
+                        [put] { return put->request.Frames(put->borrowed); });
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(put->message, put->request.Message(put->loan));
+  ASSIGN_OR_RETURN(put->message, put->request.Message(put->borrowed));
   put->send = wire_->Sender(method, put->message, put->deadline);
   return absl::OkStatus();
 }
@@ -185,7 +185,7 @@ absl::StatusOr<int64_t> Session::Finish(PendingPut* put) {
   absl::StatusOr<grpc::ByteBuffer> reply =
       changes_->Finish(put->change, put->send);
   put->message.Clear();
-  put->loan.AwaitReturn();
+  put->borrowed.AwaitRelease();
   RETURN_IF_ERROR(reply.status());
   v1::PutTensorsResponse response;
   RETURN_IF_ERROR(SplitReply(&*reply, &response).status());
@@ -236,7 +236,7 @@ absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
   ASSIGN_OR_RETURN(
       run->message,
       EncodeRequest(run->call, run->places,
-                    PayloadsOf(run->call, run->places, run->loan)));
+                    PayloadsOf(run->call, run->places, run->borrowed)));
   if (!KeepsResults(run->call)) return run;
   ASSIGN_OR_RETURN(run->change, changes_->Begin(run->call.deadline));
   return run;
@@ -249,7 +249,7 @@ absl::StatusOr<OperationReply> Session::Finish(PendingRun* run) {
       run->change ? changes_->Finish(run->change, send)
                   : changes_->Read(run->call.deadline, send);
   run->message.Clear();
-  run->loan.AwaitReturn();
+  run->borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());
   ASSIGN_OR_RETURN(OperationReply reply,
                    DecodeReply(run->call, run->places, &*message));

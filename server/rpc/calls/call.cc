@@ -26,7 +26,7 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
   const absl::Time now = absl::Now();
   const absl::Time latest = now + services.max_deadline;
   const auto deadline = context.deadline();
-  // gRPC's way to say that there is none.
+  // gRPC's value for no deadline.
   if (deadline == std::chrono::system_clock::time_point::max()) {
     return std::min(now + services.default_deadline, latest);
   }

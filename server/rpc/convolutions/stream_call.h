@@ -40,7 +40,7 @@ class StreamCall final : public Call {
   // leaves after it, and tells of its leaving a little later. A call
   // that Call::Begin refuses, and one that is answered with the reply of the
   // call that it repeats, goes from kTurn to kEnded. From kFailing on
-  // an event changes nothing but what is under way.
+  // an event changes nothing but `in_flight_`.
   enum class State {
     //           waits for                  and on             enters
     kTurn,       // its turn, in a session  the decision       kAdmission
@@ -55,9 +55,9 @@ class StreamCall final : public Call {
     kDone,       // the alarm               its return         (is deleted)
   };
 
-  // What the stream has asked of others and isn't back, at most one of each;
-  // of reads and jobs also since when.
-  struct UnderWay {
+  // The operations that the stream has started and that haven't ended, at most
+  // one of each kind; of reads and jobs also their start.
+  struct InFlight {
     bool grant = false;
     std::optional<absl::Time> read;
     std::optional<absl::Time> job;
@@ -69,7 +69,7 @@ class StreamCall final : public Call {
     bool DelaysEnd() const { return grant || job || write; }
   };
 
-  // A frame that was taken, on its way into a slice's buffer.
+  // A received frame that waits for its slice's buffer.
   struct HeldFrame {
     OperandPiece piece;
     int64_t slice;
@@ -102,7 +102,7 @@ class StreamCall final : public Call {
   // Enters kFailing, unless the call is that far already. `status` is how it
   // will end.
   void Fail(absl::Status status);
-  // Does what the state allows and nothing under way hinders. It may delete the
+  // Starts what the state and the operations in flight allow. It may delete the
   // call.
   void Continue();
 
@@ -149,7 +149,7 @@ class StreamCall final : public Call {
   const Direction direction_;
   const std::shared_ptr<Strand> strand_;
   State state_ = State::kTurn;
-  UnderWay under_way_;
+  InFlight in_flight_;
   // How the call will end; set when it enters kClosed and kFailing.
   absl::Status failure_;
   // When it leaves kClosed.

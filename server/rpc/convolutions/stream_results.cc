@@ -54,7 +54,7 @@ void StreamCall::EnqueueTotals() {
 }
 
 void StreamCall::Write() {
-  if (under_way_.write || outgoing_.empty()) return;
+  if (in_flight_.write || outgoing_.empty()) return;
   const absl::Time start = absl::Now();
   auto& [ready, owner] = outgoing_.front();
   const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
@@ -69,7 +69,7 @@ void StreamCall::Write() {
   if (ready.range.size() == 0) outgoing_.pop_front();
   sample_.bytes_sent += bytes.size();
   sample_.times.encode.Add(start, absl::Now());
-  under_way_.write = true;
+  in_flight_.write = true;
   HandOver();
   StartWrite(&frame_);
 }

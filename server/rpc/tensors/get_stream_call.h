@@ -10,7 +10,7 @@
 
 namespace convgrad {
 
-// Sends one message after the other: nothing else is under way meanwhile. All
+// Sends one message after the other: nothing else is in flight meanwhile. All
 // memory is taken before the first.
 class GetStreamCall final : public MessageCall {
  public:

@@ -122,7 +122,7 @@ TEST(StrandTest, IfOpenActsUntilTheStrandIsClosed) {
 }
 
 TEST(StrandTest, IfOpenKeepsCloseWaiting) {
-  // The task calls Close while the action is under way, which then goes on for
+  // The task calls Close while the action runs, which then goes on for
   // a while: a Close that doesn't wait returns before the action does.
   const auto strand = std::make_shared<Strand>();
   std::atomic<bool> acting{false};

@@ -75,7 +75,7 @@ TEST_F(GateTest, ANewTableCountsFromTheNextCall) {
   ASSERT_TRUE(permit.ok()) << permit.status();
   gate_.SetTokens(Table("serving infer second-second-second"));
   EXPECT_EQ(CodeOf(kFirst), absl::StatusCode::kUnauthenticated);
-  // The call that is under way is still its client's, whose name is the same.
+  // The call in flight is still its client's, whose name is the same.
   EXPECT_EQ(ReasonOf(Enter(kSecond).status()), Reason::kBusy);
   *permit = CallPermit();
   EXPECT_TRUE(Enter(kSecond).ok());

@@ -1,4 +1,5 @@
-// Memory of the caller that is lent to gRPC, and the wait for its return.
+// `BorrowedSlices` makes gRPC slices over the caller's memory, and waits until
+// gRPC has freed them.
 #pragma once
 
 #include <cstddef>
@@ -11,28 +12,30 @@
 
 namespace convgrad {
 
-// Slices may be taken on any thread, but not beside AwaitReturn.
-class Loan {
+// SliceOf may be called on any thread, but not beside AwaitRelease.
+class BorrowedSlices {
  public:
-  Loan() {
+  BorrowedSlices() {
     auto promise = std::make_shared<std::promise<void>>();
-    returned_ = promise->get_future();
+    released_ = promise->get_future();
     owner_ = std::shared_ptr<const void>(
         this, [promise](const void*) { promise->set_value(); });
   }
 
+  // Returns a slice over `bytes`, which the caller must keep until AwaitRelease
+  // has returned.
   grpc::Slice SliceOf(absl::Span<const std::byte> bytes) const {
     return SliceOver(bytes.data(), static_cast<int64_t>(bytes.size()), owner_);
   }
 
-  // Returns when the last slice is gone.
-  void AwaitReturn() {
+  // Blocks until the last slice is freed.
+  void AwaitRelease() {
     owner_.reset();
-    returned_.wait();
+    released_.wait();
   }
 
  private:
-  std::future<void> returned_;
+  std::future<void> released_;
   std::shared_ptr<const void> owner_;
 };
 
