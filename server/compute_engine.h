@@ -1,4 +1,4 @@
-// What a server computes with, apart from its sockets.
+// `ComputeEngine` holds all that a server computes with, without its sockets.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// Whether the server's own sockets still accept connections.
+// `ListenerWatch` checks that the server's own sockets still accept
+// connections.
 #pragma once
 
 #include <sys/socket.h>

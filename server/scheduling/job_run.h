@@ -1,5 +1,5 @@
-// What a worker does for one job: per slice the plan, scratch and a run, at
-// last a look at the results.
+// `JobRun` computes one job on a worker: for each slice a plan, scratch and a
+// run, and at the end the inspection of the results.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace convgrad {
 
-// What all workers run with.
+// What all workers share. The objects outlive the workers.
 struct WorkMeans {
   PlanCache* plans = nullptr;
   CallMemory* memory = nullptr;
@@ -28,7 +28,7 @@ struct WorkMeans {
   WeightCache* weights = nullptr;  // null: none is kept
 };
 
-// Thread-compatible: one worker after the other.
+// Thread-compatible; workers use it one after the other.
 class JobRun {
  public:
   // `job` and `means` outlive this.
@@ -36,7 +36,7 @@ class JobRun {
 
   int64_t slices_left() const { return count_ - next_; }
   int64_t slices_done() const { return next_; }
-  // Returns what computes the next slice; all but the last are the same.
+  // Returns the operation of the next slice; all but the last are the same.
   // Requires: slices_left() > 0.
   const Operation& next_operation() const { return *next_operation_; }
 
@@ -52,9 +52,10 @@ class JobRun {
  private:
   std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
   absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
-  // Has the whole job's buffers there, before its first slice.
+  // Brings in the buffers of the whole job, before its first slice.
   absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
-  // Looks up the plan of the next slice and brings in all that its quanta need.
+  // Looks up the plan of the next slice, brings in its operands and takes its
+  // scratch.
   absl::Status BeginSlice(int device, absl::FunctionRef<absl::Status()> check,
                           JobOutcome* outcome);
   absl::Status TakeScratch(const PlanCache::Lookup& lookup);
