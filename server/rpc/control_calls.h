@@ -1,4 +1,4 @@
-// The calls without tensors that belong to no session: GetCapabilities of
+// These calls have no tensors and no session: GetCapabilities of
 // convgrad.v1.ConvGrad, and Warmup of convgrad.v1.ConvGradAdmin.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The calls of convgrad.v1.ConvGradSessions that carry no tensors.
+// These calls of convgrad.v1.ConvGradSessions carry no tensors.
 #pragma once
 
 #include "absl/status/status.h"
@@ -28,7 +28,7 @@ absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
                          const v1::HaveTensorsRequest& request,
                          v1::HaveTensorsResponse* response);
 
-// Answers once no change runs that began in an epoch before.
+// Answers once no change of an earlier epoch runs.
 class ResumeSessionCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -37,7 +37,7 @@ class ResumeSessionCall final : public MessageCall {
   void OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message);
 
-  // Until the call is over: it doesn't expire meanwhile.
+  // Keeps the session from expiring until the call is over.
   SessionUse resumed_;
 };
 

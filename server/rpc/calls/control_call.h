@@ -1,4 +1,5 @@
-// A call without tensors: a small message in, a small one out.
+// `ControlCall` handles a call without tensors: a small message in, a small
+// message out.
 #pragma once
 
 #include <utility>
@@ -8,13 +9,12 @@
 
 namespace convgrad {
 
-// `ControlCall` answers a call at once, on gRPC's thread. Its message is
-// bounded before it is read and parsed only for clients that the gate has let
-// in.
+// It answers on gRPC's thread. Its message has a limit before it is read, and
+// is parsed only after the gate has admitted the client.
 template <typename Request, typename Response>
 class ControlCall final : public MessageCall {
  public:
-  // Fills the response. Errors are what the call ends with.
+  // Fills the response. An error is the status of the call.
   using Work = absl::Status (*)(const CallServices& services,
                                 const CallPermit& permit,
                                 const Request& request, Response* response);

@@ -1,5 +1,5 @@
-// `MessageArrival` decides when a call of one message goes on: after its turn
-// and its message have both come. They may come in either order.
+// `MessageArrival` decides when a MessageCall goes on: after both its turn and
+// its message have come, in either order.
 #pragma once
 
 #include <functional>

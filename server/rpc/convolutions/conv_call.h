@@ -1,4 +1,4 @@
-// A ConvForward or ConvBackward call.
+// `ConvCall` handles ConvForward and ConvBackward.
 #pragma once
 
 #include <optional>
@@ -22,8 +22,8 @@ class ConvCall final : public UnaryCall {
   InspectionRequest InspectionFor(const CallOptions& options) const;
 
   ConvRequest request_;
-  // Of the operation's results; nullopt for those that the response carries,
-  // and those that are in the other list.
+  // Places of the operation's results; nullopt for results that the response
+  // carries or that the other list has.
   std::vector<std::optional<RegionRange>> result_regions_;
   std::vector<std::optional<KeptResult>> kept_results_;
 };

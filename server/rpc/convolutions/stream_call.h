@@ -1,5 +1,5 @@
-// A ConvForwardStream or ConvBackwardStream call: slices of the batch come,
-// are computed one after the other, and go.
+// `StreamCall` handles ConvForwardStream and ConvBackwardStream: it receives
+// slices of the batch, computes one after the other, and sends their results.
 #pragma once
 
 #include <array>

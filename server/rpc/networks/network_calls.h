@@ -1,5 +1,5 @@
-// The calls of convgrad.v1.ConvGradNetworks: programs of a session are loaded,
-// run, and trained.
+// These classes handle the RPCs of convgrad.v1.ConvGradNetworks, which load,
+// run and train programs of a session.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class DropProgramsCall final : public MessageCall {
   absl::Status Drop(grpc::ByteBuffer* message);
 };
 
-// What RunProgram and BackwardProgram share: an operation on a program whose
+// The base of RunProgram and BackwardProgram: an operation on a program whose
 // parameters the session keeps.
 class ProgramCall : public UnaryCall {
  public:
@@ -44,8 +44,8 @@ class ProgramCall : public UnaryCall {
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
-  // Makes the operation and chooses who computes it. Its report has the groups
-  // of steps if `report_groups`.
+  // Makes the operation and chooses its backend. If `report_groups`, the report
+  // lists the groups of steps.
   absl::Status Choose(ProgramRequest request, bool report_groups = false);
   // Adds the places of the program's parameters.
   absl::Status PlaceParameters(std::vector<TensorPlace>* operands);
@@ -75,7 +75,8 @@ class ProgramCall : public UnaryCall {
     size_t position;  // among the operation's results
   };
   std::vector<Returned> returned_;
-  // By the results of their steps; empty if nobody asked.
+  // Each group is the results of its steps. Empty unless the client asks for
+  // it.
   std::vector<std::vector<std::string>> groups_;
 };
 
@@ -88,7 +89,8 @@ class RunProgramCall final : public ProgramCall {
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
-  // Returns what is run, once the program and its inputs are found.
+  // Returns the request for the backend. Requires: program and inputs are
+  // found.
   absl::StatusOr<ProgramRequest> RequestOf(const DecodedRun& decoded,
                                            const PlacedTensors& inputs);
   // Errors: kInvalidArgument if the run changes the session and the call is no
@@ -101,7 +103,7 @@ class RunProgramCall final : public ProgramCall {
   absl::Status AddStep(const DecodedUpdate& update, Request* request);
 
   std::shared_ptr<const KeptProgram> program_;
-  // There if the call has an update.
+  // Set if the call has an update.
   std::optional<OptimizerStep> step_;
 };
 

@@ -1,5 +1,5 @@
-// The tensors of programs' calls: those that a message names, and those that
-// the session keeps.
+// These functions find the tensors of network calls: those that a message
+// names, and those that the session keeps.
 #pragma once
 
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace convgrad {
 
-// What a tensor is and where its bytes are.
+// A tensor's descriptor and the place of its bytes.
 struct PlacedTensor {
   TensorDescriptor descriptor;
   TensorPlace place;

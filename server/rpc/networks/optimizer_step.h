@@ -1,4 +1,4 @@
-// One step of an optimizer as part of a change of a session.
+// `OptimizerStep` is one step of an optimizer in a change of a session.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@
 
 namespace convgrad {
 
-// Steps parameters by gradients that the call writes, or else by those that the
-// session has. Owned by one call.
+// It updates parameters with gradients that the call writes, or with those that
+// the session keeps. Owned by one call.
 class OptimizerStep {
  public:
-  // The operation, and where its tensors are. Its only result that goes back by
-  // message is the last one, the summary.
+  // The operation and the places of its tensors. The response carries only its
+  // last result, the summary.
   struct Work {
     std::shared_ptr<const Operation> operation;
     TensorPlaces places;
@@ -32,12 +32,12 @@ class OptimizerStep {
   OptimizerStep(CallSession* session, Reservation* paid, std::string path)
       : session_(*session), paid_(*paid), path_(std::move(path)) {}
 
-  // Takes memory for what the step writes, and adds that to the call's writes.
-  // To be called once, when the call's gradients are among them. Errors:
-  // kInvalidArgument; kNotFound; kResourceExhausted.
+  // Takes memory for the tensors that the step writes, and adds them to the
+  // call's writes. Call it once, after the call's gradients are among its
+  // writes. Errors: kInvalidArgument; kNotFound; kResourceExhausted.
   absl::StatusOr<Work> Begin(const DecodedUpdate& update);
-  // Returns what the step tells, by its summary. One that was skipped writes
-  // nothing, and drops the gradients.
+  // Returns the response that follows from the summary. A skipped step writes
+  // nothing and drops the gradients.
   v1::UpdateParametersResponse End(const SharedBytes& summary);
 
  private:

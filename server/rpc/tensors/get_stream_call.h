@@ -1,4 +1,4 @@
-// GetTensorsStream: tensors that go in frames.
+// `GetStreamCall` handles GetTensorsStream: it sends tensors in frames.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace convgrad {
 
-// Sends one message after the other: nothing else is in flight meanwhile. All
-// memory is taken before the first.
+// It sends one message after the other, with nothing else in flight. It takes
+// all memory before the first one.
 class GetStreamCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;

@@ -1,4 +1,4 @@
-// The tensors that a change of a session writes, whatever call it is.
+// `KeptResults` makes places for the tensors that a change of a session writes.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace convgrad {
 
-// Each has memory of its own until the change is committed. Owned by one call.
+// Each tensor has memory of its own until the change is committed. Owned by one
+// call.
 class KeptResults {
  public:
   // `*paid` pays first, as in KeptMemory::Take; both outlive this. Requires of

@@ -1,4 +1,5 @@
-// What one get asks for, found in its session, however its bytes go.
+// `TensorGet` finds the tensors that a get asks for, for a message as well as
+// for a stream.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace convgrad {
 
-// What a message takes for each tensor that it describes: names of up to 255
+// Bytes of a message for each tensor that it describes: names of up to 255
 // bytes, twice in the message and twice on the wire.
 inline constexpr int64_t kListedBytes = 2048;
 
@@ -31,24 +32,23 @@ class TensorGet {
                                         const CallSession& session);
 
   size_t count() const { return found_.size(); }
-  // What the message that describes them takes.
+  // Returns the bytes of the message that describes them.
   int64_t ListedBytes() const {
     return static_cast<int64_t>(count()) * kListedBytes;
   }
-  // Of all tensors as they are wanted.
+  // Bytes of all tensors as the client wants them.
   int64_t bytes() const { return bytes_; }
   const TensorDescriptor& descriptor(size_t i) const {
     return found_[i].wanted.descriptor;
   }
-  // Returns what the tensors are; where their bytes are is left to the caller.
+  // Returns the message that describes the tensors, without their sources.
   v1::GetTensorsResponse Describe() const;
 
-  // Returns what BytesOf will take of the budget for all tensors: copies of
-  // those that are wanted in another layout or dtype. Saturates.
+  // Returns the bytes of the budget that BytesOf takes for all tensors: copies
+  // of those that the client wants in another layout or dtype. Saturates.
   int64_t CopyCapacity() const;
-  // Returns the bytes of tensor i as it is wanted. A copy is paid for by
-  // `*paid`. Adds what it copies to `*copied_bytes`.
-  // Errors: kResourceExhausted.
+  // Returns the bytes of tensor i as the client wants it. `*paid` pays for a
+  // copy. Adds the copied bytes to `*copied_bytes`. Errors: kResourceExhausted.
   absl::StatusOr<SharedBytes> BytesOf(size_t i,
                                       const std::shared_ptr<CallMemory>& memory,
                                       Reservation* paid,

@@ -1,4 +1,4 @@
-// From a tensor of a request to the place of its bytes.
+// `TensorResolver` finds the place of the bytes of each tensor of a request.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,11 @@
 
 namespace convgrad {
 
-// Returns the place of a kept tensor's bytes, to be read.
+// Returns the place of a kept tensor's bytes, for reads.
 TensorPlace PlaceOf(const KeptTensor& tensor);
 
-// `TensorResolver` finds where the tensors of one request are: in its message,
-// in a region or in its session. Owned by one call.
+// The bytes are in the message, in a region or in the session. Owned by one
+// call.
 class TensorResolver {
  public:
   // `payloads` are those of the message. `session` may be that of a call of no
