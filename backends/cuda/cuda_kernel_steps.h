@@ -1,11 +1,11 @@
-// The steps of a program that are no convolutions: masks, copies between any
+// The steps of a plan that are no convolutions: masks, copies between any
 // two layouts, what follows a pass, bias sums. Each function appends to
-// `program`.
+// `steps`.
 #pragma once
 
 #include <optional>
 
-#include "backends/cuda/cuda_program.h"
+#include "backends/cuda/cuda_step_list.h"
 #include "backends/cuda/cuda_tensor_map.h"
 
 namespace convgrad::cuda {
@@ -28,11 +28,11 @@ struct ElementEpilogue {
 // Writes `to`, rounded once, and zeros to its pad lanes unless it is masked:
 // nobody reads those of a masked gradient.
 void AddElementwise(const Elements& from, const Elements& to,
-                    const ElementEpilogue& epilogue, Program* program);
+                    const ElementEpilogue& epilogue, StepList* steps);
 
 // Writes `scale` * the sums over the axes along which `bias`, of the gradient's
 // rank, has extent 1.
 void AddBiasSum(const Elements& gradient, const TensorDescriptor& bias,
-                float scale, const Location& result, Program* program);
+                float scale, const Location& result, StepList* steps);
 
 }  // namespace convgrad::cuda

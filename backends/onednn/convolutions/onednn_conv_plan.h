@@ -1,4 +1,4 @@
-// An operation as a program of oneDNN primitives: mask, reorders, the ordinary
+// An operation as a schedule of oneDNN primitives: mask, reorders, the ordinary
 // convolutions it lowers to, bias sums and epilogues.
 #pragma once
 

@@ -12,6 +12,6 @@ namespace convgrad::onednn {
 // which are then computed together. A pass for the weight with a bias also puts
 // the bias's gradient there.
 void AddF16Depthwise(const F16Depthwise& depthwise,
-                     absl::Span<const PlacedPass> passes, Program* program);
+                     absl::Span<const PlacedPass> passes, PlanBuilder* builder);
 
 }  // namespace convgrad::onednn

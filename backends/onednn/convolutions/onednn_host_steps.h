@@ -1,11 +1,11 @@
-// The steps of a program that are no convolutions: reorders between any two
+// The steps of a plan that are no convolutions: reorders between any two
 // layouts, zeros, the ReLU mask and what follows a pass. Each function appends
-// to `program`.
+// to `builder`.
 #pragma once
 
 #include "backends/core/convolution/conv_steps.h"
 #include "backends/kernels/copies/reorder.h"
-#include "backends/onednn/convolutions/onednn_program.h"
+#include "backends/onednn/convolutions/onednn_plan_builder.h"
 
 namespace convgrad::onednn {
 
@@ -20,19 +20,19 @@ struct Elements {
 Elements ElementsOf(const Tensor& tensor);
 
 // Append a copy of all of `from` to `to`, which converts.
-void AddReorder(const Tensor& from, const Tensor& to, Program* program);
-void AddReorder(const Elements& from, const Elements& to, Program* program);
+void AddReorder(const Tensor& from, const Tensor& to, PlanBuilder* builder);
+void AddReorder(const Elements& from, const Elements& to, PlanBuilder* builder);
 
-void AddZero(const Tensor& tensor, Program* program);
+void AddZero(const Tensor& tensor, PlanBuilder* builder);
 
 // Has those taps of a weight gradient zeroed that no data reaches. Requires: a
 // row-major layout.
 void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
-                     Program* program);
+                     PlanBuilder* builder);
 
 // Has `gradient`, masked, written to `masked`, which has its descriptor.
 void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
-             Program* program);
+             PlanBuilder* builder);
 
 // What is left to do after a pass.
 struct Finish {
@@ -45,6 +45,6 @@ struct Finish {
 
 // Appends what brings the sums to the result. Requires: sums that are the
 // result unless epilogue.needs_sums().
-void AddFinish(const Finish& finish, Program* program);
+void AddFinish(const Finish& finish, PlanBuilder* builder);
 
 }  // namespace convgrad::onednn

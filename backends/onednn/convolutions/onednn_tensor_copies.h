@@ -10,11 +10,11 @@
 
 namespace convgrad::onednn {
 
-// Appends to one program, which must outlive it. Owned by one thread. Where the
+// Appends to one builder, which must outlive it. Owned by one thread. Where the
 // library makes a copy, what it throws is thrown.
 class TensorCopies {
  public:
-  explicit TensorCopies(Program* program) : program_(*program) {}
+  explicit TensorCopies(PlanBuilder* builder) : builder_(*builder) {}
 
   // Returns where a tensor lies in the layout `wanted`, reordering it if it
   // must.
@@ -46,7 +46,7 @@ class TensorCopies {
   void AddRead(const LoweredTensor& tensor, const Elements& to);
   void AddWrite(Elements from, const LoweredTensor& tensor);
 
-  Program& program_;
+  PlanBuilder& builder_;
   std::vector<Copy> copies_;
   std::vector<std::pair<Location, Tensor>> plains_;  // by what they are of
 };

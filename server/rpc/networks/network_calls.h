@@ -44,9 +44,9 @@ class ProgramCall : public UnaryCall {
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
-  // Makes the operation and chooses its backend. If `report_groups`, the report
-  // lists the groups of steps.
-  absl::Status Choose(ProgramRequest request, bool report_groups = false);
+  // Makes the operation and chooses its backend. If `report_fused`, the report
+  // lists the fused steps.
+  absl::Status Choose(ProgramRequest request, bool report_fused = false);
   // Adds the places of the program's parameters.
   absl::Status PlaceParameters(std::vector<TensorPlace>* operands);
   // Adds the place of a result that goes back by message as `name`.
@@ -75,9 +75,9 @@ class ProgramCall : public UnaryCall {
     size_t position;  // among the operation's results
   };
   std::vector<Returned> returned_;
-  // Each group is the results of its steps. Empty unless the client asks for
-  // it.
-  std::vector<std::vector<std::string>> groups_;
+  // Lists of fused steps, by their results. Empty unless the client asks for
+  // them.
+  std::vector<std::vector<std::string>> fused_steps_;
 };
 
 class RunProgramCall final : public ProgramCall {
