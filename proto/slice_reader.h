@@ -46,10 +46,10 @@ class SliceReader {
   std::vector<grpc::Slice> Take(int64_t size) {
     std::vector<grpc::Slice> pieces;
     while (size > 0) {
-      const size_t step = Step(size);
-      pieces.push_back(slices_[at_].sub(within_, within_ + step));
-      Advance(step);
-      size -= static_cast<int64_t>(step);
+      const size_t chunk = NextChunk(size);
+      pieces.push_back(slices_[at_].sub(within_, within_ + chunk));
+      Advance(chunk);
+      size -= static_cast<int64_t>(chunk);
     }
     return pieces;
   }
@@ -57,16 +57,16 @@ class SliceReader {
   // Appends the next `size` bytes to `*text`. Requires: size <= remaining().
   void Append(int64_t size, std::string* text) {
     while (size > 0) {
-      const size_t step = Step(size);
+      const size_t chunk = NextChunk(size);
       text->append(
-          reinterpret_cast<const char*>(slices_[at_].begin()) + within_, step);
-      Advance(step);
-      size -= static_cast<int64_t>(step);
+          reinterpret_cast<const char*>(slices_[at_].begin()) + within_, chunk);
+      Advance(chunk);
+      size -= static_cast<int64_t>(chunk);
     }
   }
 
  private:
-  size_t Step(int64_t size) const {
+  size_t NextChunk(int64_t size) const {
     return std::min(static_cast<size_t>(size), slices_[at_].size() - within_);
   }
 

@@ -1,5 +1,4 @@
-// Threads for chores: what must not run on the thread that noticed it, and what
-// has to be looked at now and then.
+// `BackgroundThread` runs tasks that other threads post, and a periodic task.
 #pragma once
 
 #include <deque>

@@ -1,4 +1,4 @@
-// What a server computes with, apart from its sockets.
+// `ComputeEngine` holds all that a server computes with, without its sockets.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@
 namespace convgrad {
 
 // The backends, their workers, and the memory and caches that calls share. Its
-// parts are thread-safe.
+// members are thread-safe.
 struct ComputeEngine {
   // `executor` runs what waited for memory. Requires: WithDefaults.
   ComputeEngine(const Config& config, const Machine& machine,
@@ -40,7 +40,7 @@ struct ComputeEngine {
   // Returns what /metrics shows.
   ServerGauges gauges() const;
 
-  // In the order of construction: a part uses those above it.
+  // In the order of construction: a member uses those above it.
   const std::unique_ptr<Proofs> proofs;
   const std::vector<RegisteredBackend> backends;
   const std::shared_ptr<CallMemory> memory;

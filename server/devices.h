@@ -1,5 +1,5 @@
-// The devices that backends have: their state for metrics, and who is told when
-// one is lost.
+// `DeviceWatch` reports lost devices to log and health. The functions here
+// describe the devices of backends.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
-// Whether the server's own sockets still accept connections.
+// `ListenerWatch` checks that the server's own sockets still accept
+// connections.
 #pragma once
 
 #include <sys/socket.h>
@@ -30,7 +31,7 @@ class ListenerWatch {
   ListenerWatch(const ListenerWatch&) = delete;
   ListenerWatch& operator=(const ListenerWatch&) = delete;
 
-  // Dials again where it is time, and looks after the dials under way.
+  // Starts the dials that are due, and checks those in progress.
   void Tick(absl::Time now);
 
  private:
@@ -40,7 +41,7 @@ class ListenerWatch {
     std::string address;
     sockaddr_storage socket_address = {};
     socklen_t size = 0;
-    int dial = -1;  // A socket; -1: none is under way.
+    int dial = -1;  // A socket; -1: no dial is in progress.
     absl::Time dialed_at = absl::InfinitePast();
     absl::Time silent_since = absl::InfiniteFuture();
     bool has_answered = false;

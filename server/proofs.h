@@ -1,4 +1,4 @@
-// What comes of backends' proofs: who makes them at the start, and who is told.
+// `Proofs` runs the proofs of backends at the start and reports their failures.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// What convgrad-server --selftest does instead of serving.
+// `RunSelfTest` is what convgrad-server --selftest runs instead of a server.
 #pragma once
 
 #include <ostream>

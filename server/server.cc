@@ -69,7 +69,7 @@ class GrpcServer final : public Server {
   CallServices MakeServices();
   void Tick();
 
-  // In the order of construction: a part uses those above it.
+  // In the order of construction: a member uses those above it.
   const Config config_;
   ComputeEngine engine_;
   SelfCheckSampler self_check_sampler_;

@@ -1,4 +1,4 @@
-// The server as one object: everything between its sockets and the backends.
+// `Server` is a whole server as one object, from its sockets to the backends.
 #pragma once
 
 #include <memory>

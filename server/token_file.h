@@ -1,4 +1,4 @@
-// The file of tokens, as it is now.
+// `TokenFile` keeps the tokens of the gate equal to those of a file.
 #pragma once
 
 #include <optional>

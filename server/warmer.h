@@ -1,4 +1,4 @@
-// The thread for what no call waits for: proofs, and plans in advance.
+// `Warmer` runs proofs and makes plans in advance, on a thread of its own.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Which workers a server has.
+// `SchedulerOptions` decides which workers a server has.
 #pragma once
 
 #include <vector>

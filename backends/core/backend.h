@@ -83,14 +83,14 @@ class Plan {
   // Errors: kInternal if the library fails.
   virtual absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const = 0;
 
-  // Returns the number of turns, at least 1. A turn is a part of Run; the
-  // calling thread may do other work between two turns.
-  virtual int turns() const { return 1; }
-  // Runs turn `turn` of Run. The caller runs all turns in order with the same
-  // buffers, whose contents it preserves between turns, scratch included. A
-  // turn that fails ends the run.
-  virtual absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
-                                           int /*turn*/) const {
+  // Returns the number of time quanta that Run is cut into; at least 1. The
+  // thread may run other plans between two quanta.
+  virtual int quanta() const { return 1; }
+  // Runs one quantum. The caller runs the quanta of a run in order, with the
+  // same buffers, and keeps all their contents in between, scratch included. An
+  // error ends the run.
+  virtual absl::StatusOr<RunTimes> RunQuantum(const RunBuffers& buffers,
+                                              int /*quantum*/) const {
     return Run(buffers);
   }
 

@@ -6,7 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "backends/cuda/cuda_conv_program.h"
+#include "backends/cuda/cuda_conv_steps.h"
 
 namespace convgrad::cuda {
 namespace {
@@ -78,7 +78,7 @@ class SlicedPlan final : public Plan {
   // Scratch on the host; the lane owns the device's.
   int64_t scratch_bytes() const override { return 0; }
   int64_t resident_bytes() const override {
-    return program_.step_count() * kStepBytes;
+    return steps_.step_count() * kStepBytes;
   }
   absl::string_view implementation() const override { return implementation_; }
 
@@ -93,7 +93,7 @@ class SlicedPlan final : public Plan {
   const ConvOperation operation_;
   Worker* const worker_;
   LaneShape shape_;
-  Program program_;  // of one slice
+  StepList steps_;  // of one slice
   std::vector<BatchSum> sums_;
   std::string implementation_;
 };
@@ -104,13 +104,13 @@ absl::Status SlicedPlan::Build(int64_t max_workspace_bytes) {
   {
     MutexLock lock(&worker_->mutex);
     const GraphPlanner planner{*worker_->target, max_workspace_bytes};
-    ASSIGN_OR_RETURN(ConvProgram made, MakeConvProgram(slice, planner));
-    program_ = std::move(made.program);
+    ASSIGN_OR_RETURN(ConvSteps made, MakeConvSteps(slice, planner));
+    steps_ = std::move(made.steps);
     implementation_ = std::move(made.implementation);
   }
   AddCrossings();
   if (shape_.slices > 1) AddSums(slice);
-  shape_.scratch_bytes = program_.scratch_bytes();
+  shape_.scratch_bytes = steps_.scratch_bytes();
   return absl::OkStatus();
 }
 
@@ -138,8 +138,8 @@ void SlicedPlan::AddSums(const ConvOperation& slice) {
     const MappedTensor addend = MapOfSum(slice.results[i].descriptor, groups);
     const int64_t bytes = addend.size * ByteSizeOf(addend.dtype);
     sums_.push_back({i, addend, MapOfSum(request.descriptor, groups),
-                     request.scale, program_.Allocate(bytes),
-                     program_.Allocate(bytes)});
+                     request.scale, steps_.Allocate(bytes),
+                     steps_.Allocate(bytes)});
   }
 }
 
@@ -185,7 +185,7 @@ absl::Status SlicedPlan::Work(int64_t slice, const DeviceMemory& memory,
   {
     MutexLock lock(&worker_->mutex);
     RETURN_IF_ERROR(
-        program_.Enqueue({worker_->device, worker_->target, &mine, stream}));
+        steps_.Enqueue({worker_->device, worker_->target, &mine, stream}));
   }
   for (const BatchSum& sum : sums_) {
     RETURN_IF_ERROR(AddUp(sum, slice, memory, stream));

@@ -5,11 +5,11 @@
 namespace convgrad::cuda {
 
 void AddElementwise(const Elements& from, const Elements& to,
-                    const ElementEpilogue& epilogue, Program* program) {
+                    const ElementEpilogue& epilogue, StepList* steps) {
   if (to.map.has_gaps && !epilogue.mask) {
-    program->AddZero(to.location, to.map.size * ByteSizeOf(to.map.dtype));
+    steps->AddZero(to.location, to.map.size * ByteSizeOf(to.map.dtype));
   }
-  program->Add([=](const Program::Context& at) {
+  steps->Add([=](const StepList::Context& at) {
     const auto source = [&](const Elements& elements) {
       return ElementSource{at.At(elements.location), elements.map.dtype,
                            elements.map.map};
@@ -31,7 +31,7 @@ void AddElementwise(const Elements& from, const Elements& to,
 }
 
 void AddBiasSum(const Elements& gradient, const TensorDescriptor& bias,
-                float scale, const Location& result, Program* program) {
+                float scale, const Location& result, StepList* steps) {
   const MappedTensor& from = gradient.map;
   BiasSumArguments arguments;
   arguments.extents = from.extents;
@@ -42,8 +42,8 @@ void AddBiasSum(const Elements& gradient, const TensorDescriptor& bias,
   arguments.scale = scale;
   arguments.to_dtype = bias.dtype;
   const Location partial =
-      program->Allocate(BiasSumScratchBytes(arguments.extents, arguments.kept));
-  program->Add([=, source = gradient.location](const Program::Context& at) {
+      steps->Allocate(BiasSumScratchBytes(arguments.extents, arguments.kept));
+  steps->Add([=, source = gradient.location](const StepList::Context& at) {
     BiasSumArguments now = arguments;
     now.from.data = at.At(source);
     now.to = at.At(result);

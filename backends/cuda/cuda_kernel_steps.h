@@ -1,10 +1,11 @@
-// Appends a program's steps other than convolutions: masks, copies between any
-// two layouts, epilogues and bias sums.
+// The steps of a plan that are no convolutions: masks, copies between any
+// two layouts, what follows a pass, bias sums. Each function appends to
+// `steps`.
 #pragma once
 
 #include <optional>
 
-#include "backends/cuda/cuda_program.h"
+#include "backends/cuda/cuda_step_list.h"
 #include "backends/cuda/cuda_tensor_map.h"
 
 namespace convgrad::cuda {
@@ -29,11 +30,11 @@ struct ElementEpilogue {
 // masked copy doesn't zero them, because nothing reads a masked gradient's pad
 // lanes.
 void AddElementwise(const Elements& from, const Elements& to,
-                    const ElementEpilogue& epilogue, Program* program);
+                    const ElementEpilogue& epilogue, StepList* steps);
 
 // Appends a step that writes `scale` * the sums over the axes along which
 // `bias` has extent 1. `bias` has the gradient's rank.
 void AddBiasSum(const Elements& gradient, const TensorDescriptor& bias,
-                float scale, const Location& result, Program* program);
+                float scale, const Location& result, StepList* steps);
 
 }  // namespace convgrad::cuda

@@ -9,11 +9,11 @@
 #include "absl/time/clock.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/borrowed_slices.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/connection.h"
-#include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/streamed_run.h"
 #include "proto/call_metadata.h"
@@ -155,11 +155,11 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
     return InvalidField(Reason::kOutOfRange, "slice_items",
                         absl::StrCat(slice_items), "at least 0");
   }
-  Loan loan;
+  BorrowedSlices borrowed;
   auto run = [&](Connection& connection) -> absl::StatusOr<OperationReply> {
     grpc::ClientContext context;
-    connection.Prepare(call, &context);
-    StreamedRun stream(call, slice_items, loan);
+    connection.FillContext(call, &context);
+    StreamedRun stream(call, slice_items, borrowed);
     RETURN_IF_ERROR(stream.Allocate());
     connection.raw_stub.PrepareBidiStreamingCall(
         &context, absl::StrCat(MethodOf(call.operation), "Stream"), {},
@@ -167,7 +167,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
     return stream.Run(&context);
   };
   absl::StatusOr<OperationReply> reply = pool_->Run(run);
-  loan.AwaitReturn();
+  borrowed.AwaitRelease();
   if (reply.ok()) reply->elapsed = absl::Now() - start;
   return reply;
 }
@@ -175,12 +175,13 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
 absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
                                                 const RegionPlaces& places) {
   const absl::Time start = absl::Now();
-  Loan loan;
+  BorrowedSlices borrowed;
   int64_t sent_bytes = 0;
   // A separate function, so that all references to the operands' memory are
   // released before the wait.
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
-    auto request = EncodeRequest(call, places, PayloadsOf(call, places, loan));
+    auto request =
+        EncodeRequest(call, places, PayloadsOf(call, places, borrowed));
     if (!request.ok()) return request.status();
     sent_bytes = static_cast<int64_t>(request->Length());
     return pool_->Run([&](Connection& connection) {
@@ -188,7 +189,7 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
     });
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();
-  loan.AwaitReturn();
+  borrowed.AwaitRelease();
   if (!message.ok()) return message.status();
   auto reply = DecodeReply(call, places, &*message);
   if (!reply.ok()) return reply.status();
@@ -202,7 +203,7 @@ absl::StatusOr<v1::ListSessionsResponse> Client::Sessions(bool everybody,
   using Response = v1::ListSessionsResponse;
   return pool_->Run([&](Connection& connection) -> absl::StatusOr<Response> {
     grpc::ClientContext context;
-    connection.Prepare(deadline, &context);
+    connection.FillContext(deadline, &context);
     v1::ListSessionsRequest request;
     request.set_everybody(everybody);
     Response response;
@@ -219,7 +220,7 @@ absl::Status Client::CloseSession(const std::string& handle,
   return pool_
       ->Run([&](Connection& connection) -> absl::StatusOr<Response> {
         grpc::ClientContext context;
-        connection.Prepare(deadline, &context);
+        connection.FillContext(deadline, &context);
         v1::CloseSessionRequest request;
         request.set_handle(handle);
         Response response;
@@ -236,7 +237,7 @@ absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(
   using Response = v1::GetCapabilitiesResponse;
   return pool_->Run([&](Connection& connection) -> absl::StatusOr<Response> {
     grpc::ClientContext context;
-    connection.Prepare(deadline, &context);
+    connection.FillContext(deadline, &context);
     Response response;
     const grpc::Status status = connection.stub->GetCapabilities(
         &context, v1::GetCapabilitiesRequest(), &response);

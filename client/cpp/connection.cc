@@ -6,7 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/credentials.h"
 #include "grpcpp/create_channel.h"
@@ -56,8 +56,8 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
 
 }  // namespace
 
-void Client::Connection::Prepare(absl::Time deadline,
-                                 grpc::ClientContext* context) const {
+void Client::Connection::FillContext(absl::Time deadline,
+                                     grpc::ClientContext* context) const {
   if (deadline != absl::InfiniteFuture()) {
     context->set_deadline(absl::ToChronoTime(deadline));
   }
@@ -66,9 +66,9 @@ void Client::Connection::Prepare(absl::Time deadline,
   }
 }
 
-void Client::Connection::Prepare(const OperationCall& call,
-                                 grpc::ClientContext* context) const {
-  Prepare(call.deadline, context);
+void Client::Connection::FillContext(const OperationCall& call,
+                                     grpc::ClientContext* context) const {
+  FillContext(call.deadline, context);
   if (!call.traceparent.empty()) {
     context->AddMetadata("traceparent", call.traceparent);
   }
@@ -81,7 +81,7 @@ absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
     const OperationCall& call, const std::string& method,
     const grpc::ByteBuffer& request) {
   grpc::ClientContext context;
-  Prepare(call, &context);
+  FillContext(call, &context);
   return Send(method, request, &context);
 }
 

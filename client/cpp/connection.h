@@ -27,18 +27,19 @@ struct Client::Connection {
         sessions(v1::ConvGradSessions::NewStub(channel)),
         token(std::move(bearer)) {}
 
-  // Sets the deadline and the token, which every call has.
-  void Prepare(absl::Time deadline, grpc::ClientContext* context) const;
-  // Also sets the metadata of an operation.
-  void Prepare(const OperationCall& call, grpc::ClientContext* context) const;
+  // Sets what every call has.
+  void FillContext(absl::Time deadline, grpc::ClientContext* context) const;
+  // The same of an operation.
+  void FillContext(const OperationCall& call,
+                   grpc::ClientContext* context) const;
 
   // Sends `request` of `call`, blocks, and returns the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Send(const OperationCall& call,
                                         const std::string& method,
                                         const grpc::ByteBuffer& request);
 
-  // Sends `request` in a prepared `context`, blocks, and returns the reply's
-  // message.
+  // Sends `request` in a `context` that FillContext has set, waits, and returns
+  // the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Send(const std::string& method,
                                         const grpc::ByteBuffer& request,
                                         grpc::ClientContext* context);

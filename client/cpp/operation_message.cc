@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/decode_operation.h"
 #include "proto/codec/payload_message.h"
@@ -198,14 +198,14 @@ absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call) {
 
 std::vector<grpc::Slice> PayloadsOf(const OperationCall& call,
                                     const RegionPlaces& places,
-                                    const Loan& loan) {
+                                    const BorrowedSlices& borrowed) {
   std::vector<grpc::Slice> payloads;
   for (Operand operand : kAllOperands) {
     const auto place = PositionOf(operand);
     const bool is_sent = call.operation.operand(operand) &&
                          !places.operands[place] &&
                          call.kept_operands[place].empty();
-    if (is_sent) payloads.push_back(loan.SliceOf(call.operands[place]));
+    if (is_sent) payloads.push_back(borrowed.SliceOf(call.operands[place]));
   }
   return payloads;
 }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/cpp/borrowed_slices.h"
 #include "client/cpp/client.h"
-#include "client/cpp/loan.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "proto/region_places.h"
@@ -19,11 +19,11 @@ namespace convgrad {
 // from its tensor's, or a destination without a result.
 absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call);
 
-// Returns slices, lent by `loan`, over the operands that are neither in a
-// region nor kept.
+// Returns slices of `borrowed` over the operands that are neither in a region
+// nor kept.
 std::vector<grpc::Slice> PayloadsOf(const OperationCall& call,
                                     const RegionPlaces& places,
-                                    const Loan& loan);
+                                    const BorrowedSlices& borrowed);
 
 // Returns the request message; `payloads` are those of PayloadsOf.
 // Errors: kResourceExhausted if it is too large for a message.

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "proto/codec/payload_message.h"
 
@@ -39,11 +39,11 @@ std::vector<OperandPiece> PiecesOf(const BatchSlices& slices) {
 }  // namespace
 
 StreamedRun::StreamedRun(const OperationCall& call, int64_t slice_items,
-                         const Loan& loan)
+                         const BorrowedSlices& borrowed)
     : call_(call),
       operation_(Needed(call.operation)),
       slices_(StreamSlices(operation_, slice_items)),
-      loan_(loan),
+      borrowed_(borrowed),
       to_send_(PiecesOf(slices_)),
       received_(call.operation.results.size(), 0) {}
 
@@ -78,9 +78,9 @@ bool StreamedRun::NextFrame() {
   const auto operand = call_.operands[PositionOf(piece.which)];
   piece.bytes.begin = bytes.end;
   if (piece.bytes.size() == 0) ++next_piece_;
-  SetOutgoing(
-      JoinMessage(EncodeFrame(piece.which, bytes.begin),
-                  {loan_.SliceOf(operand.subspan(bytes.begin, bytes.size()))}));
+  SetOutgoing(JoinMessage(
+      EncodeFrame(piece.which, bytes.begin),
+      {borrowed_.SliceOf(operand.subspan(bytes.begin, bytes.size()))}));
   return true;
 }
 

@@ -12,8 +12,8 @@
 #include "absl/types/span.h"
 #include "backends/core/mutex.h"
 #include "backends/core/thread_order.h"
+#include "client/cpp/borrowed_slices.h"
 #include "client/cpp/client.h"
-#include "client/cpp/loan.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/client_callback.h"
@@ -30,14 +30,15 @@ class StreamedRun final
  public:
   // `call` and `loan` must outlive the run. Requires: a valid operation and
   // PlacesOf(call).ok().
-  StreamedRun(const OperationCall& call, int64_t slice_items, const Loan& loan);
+  StreamedRun(const OperationCall& call, int64_t slice_items,
+              const BorrowedSlices& borrowed);
 
-  // Allocates memory for the results. Call it before preparing the call.
+  // Takes memory for the results. Call it before FillContext.
   // Errors: kResourceExhausted.
   absl::Status Allocate();
 
-  // Runs the call, which was prepared on `context`. Returns the reply without
-  // `elapsed`. Errors: as Client::Run.
+  // Runs the call, whose `context` FillContext has set, and returns the reply,
+  // all but `elapsed`. Errors: as Client::Run.
   absl::StatusOr<OperationReply> Run(grpc::ClientContext* context);
 
  private:
@@ -62,7 +63,7 @@ class StreamedRun final
   const OperationCall& call_;
   const std::shared_ptr<const ConvOperation> operation_;
   const BatchSlices slices_;
-  const Loan& loan_;
+  const BorrowedSlices& borrowed_;
   grpc::ClientContext* context_ = nullptr;
 
   // Owned by the writer.

@@ -68,8 +68,8 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeTensors(
   return tensors;
 }
 
-// Checks which parts of a run the request combines.
-absl::Status CheckParts(const v1::RunProgramRequest& message) {
+// Checks that the fields of a run go together.
+absl::Status CheckFields(const v1::RunProgramRequest& message) {
   if (message.has_update() &&
       (!message.has_backward() || message.backward().leave_parameters())) {
     return InvalidField(Reason::kMissing, "backward",
@@ -158,7 +158,7 @@ absl::StatusOr<DecodedRun> DecodeRun(const v1::RunProgramRequest& message,
   DecodedRun run;
   ASSIGN_OR_RETURN(run.inputs,
                    DecodeTensors(message.inputs(), "inputs", payload_bytes));
-  RETURN_IF_ERROR(CheckParts(message));
+  RETURN_IF_ERROR(CheckFields(message));
   run.program = message.program();
   ASSIGN_OR_RETURN(run.compute_dtype,
                    DecodeComputeDtype(message.compute_dtype()));

@@ -167,14 +167,14 @@ void PayloadView::Release(int64_t offset) {
 }
 
 void PayloadView::MoveTo(void* destination) {
-  // Bytes that the message and its copy together need beyond the message's
-  // size.
-  constexpr int64_t kStepBytes = int64_t{1} << 20;
+  // Bytes that are copied before their slices are freed, so that the message
+  // and its copy take little more than the bytes of one.
+  constexpr int64_t kRoundBytes = int64_t{1} << 20;
   auto* const out = static_cast<std::byte*>(destination);
-  for (int64_t at = 0; at < size(); at += kStepBytes) {
+  for (int64_t at = 0; at < size(); at += kRoundBytes) {
     Release(at);
-    CopyRange(
-        at, {out + at, static_cast<size_t>(std::min(kStepBytes, size() - at))});
+    CopyRange(at, {out + at,
+                   static_cast<size_t>(std::min(kRoundBytes, size() - at))});
   }
   *this = PayloadView();
 }

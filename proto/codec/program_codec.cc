@@ -85,7 +85,7 @@ absl::StatusOr<ProgramParameter> DecodeParameter(
   return parameter;
 }
 
-absl::StatusOr<Program> DecodeParts(const v1::Program& message) {
+absl::StatusOr<Program> DecodeFields(const v1::Program& message) {
   if (message.steps_size() > static_cast<int>(kMaxProgramSteps)) {
     return InvalidField(Reason::kLimitExceeded, "steps",
                         absl::StrCat(message.steps_size()),
@@ -147,7 +147,7 @@ void EncodeStep(const ProgramStep& step, v1::Program::Step* message) {
 
 absl::StatusOr<Program> DecodeProgram(const v1::Program& message) {
   RETURN_IF_ERROR(CheckCriticalFields(message));
-  absl::StatusOr<Program> program = DecodeParts(message);
+  absl::StatusOr<Program> program = DecodeFields(message);
   if (!program.ok()) return WithFieldPrefix(program.status(), "program.");
   return program;
 }

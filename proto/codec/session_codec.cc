@@ -12,11 +12,11 @@
 namespace convgrad {
 namespace {
 
-// Where a put's bytes may arrive, beside regions.
-enum class ComeBy { kMessage, kStream };
+// How the bytes of a put come, unless they are in a region.
+enum class Delivery { kMessage, kStream };
 
-absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
-                                     NamedPayloads* payloads,
+absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
+                                     Delivery delivery, NamedPayloads* payloads,
                                      const std::string& path) {
   DecodedPut put;
   put.name = message.name();
@@ -41,11 +41,11 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
       put.descriptor,
       DecodeTensor(tensor, message.groups() == 0 ? 1 : message.groups(),
                    tensor_path));
-  if (way == ComeBy::kStream && tensor.has_stream()) {
+  if (delivery == Delivery::kStream && tensor.has_stream()) {
     put.is_streamed = true;
     return put;
   }
-  if (way == ComeBy::kMessage && tensor.has_inline_()) {
+  if (delivery == Delivery::kMessage && tensor.has_inline_()) {
     put.source.payload_index = tensor.inline_().payload_index();
     RETURN_IF_ERROR(
         payloads->Name(put.source.payload_index, *put.descriptor, tensor_path));
@@ -60,14 +60,15 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
   return MakeError(
       absl::StatusCode::kUnimplemented,
       {Reason::kUnsupported, tensor_path + ".source", "another source",
-       absl::StrCat(way == ComeBy::kStream ? "stream" : "inline",
+       absl::StrCat(delivery == Delivery::kStream ? "stream" : "inline",
                     ", region, or a digest alone")});
 }
 
-// Sets the requested part of a kept tensor.
-absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
-                     const std::string& path, WantedTensor* wanted) {
-  wanted->part = kept;
+// Sets the slice of the kept tensor that the client wants.
+absl::Status SetSource(const v1::NamedGet& request,
+                       const TensorDescriptor& kept, const std::string& path,
+                       WantedTensor* wanted) {
+  wanted->source = kept;
   if (request.first_item() == 0 && request.items() == 0) {
     return absl::OkStatus();
   }
@@ -90,7 +91,7 @@ absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
   TensorDescriptor before = kept;
   before.dims[0] = request.first_item();
   wanted->first_byte = *ByteSize(before);
-  wanted->part.dims[0] = request.items() == 0 ? left : request.items();
+  wanted->source.dims[0] = request.items() == 0 ? left : request.items();
   return absl::OkStatus();
 }
 
@@ -107,7 +108,7 @@ bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
 }
 
 absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
-    const v1::PutTensorsRequest& request, ComeBy way,
+    const v1::PutTensorsRequest& request, Delivery delivery,
     absl::Span<const int64_t> payload_bytes) {
   RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
   NamedPayloads payloads(payload_bytes);
@@ -115,7 +116,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
   for (int i = 0; i < request.tensors_size(); ++i) {
     const std::string path = absl::StrCat("tensors[", i, "]");
     ASSIGN_OR_RETURN(DecodedPut put,
-                     DecodePut(request.tensors(i), way, &payloads, path));
+                     DecodePut(request.tensors(i), delivery, &payloads, path));
     puts.push_back(std::move(put));
   }
   RETURN_IF_ERROR(payloads.CheckAll());
@@ -139,7 +140,7 @@ absl::Status CheckCount(int tensors, absl::string_view field) {
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
     absl::Span<const int64_t> payload_bytes) {
-  return DecodeAll(request, ComeBy::kMessage, payload_bytes);
+  return DecodeAll(request, Delivery::kMessage, payload_bytes);
 }
 
 absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
@@ -156,7 +157,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
                         absl::StrCat(message.header().payloads_size()),
                         "none: bytes come in frames");
   }
-  return DecodeAll(message.header(), ComeBy::kStream, {});
+  return DecodeAll(message.header(), Delivery::kStream, {});
 }
 
 absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
@@ -182,8 +183,8 @@ absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,
                                           const TensorDescriptor& kept,
                                           const std::string& path) {
   WantedTensor wanted;
-  RETURN_IF_ERROR(SetPart(request, kept, path, &wanted));
-  v1::Tensor message = EncodeDescriptor(wanted.part);
+  RETURN_IF_ERROR(SetSource(request, kept, path, &wanted));
+  v1::Tensor message = EncodeDescriptor(wanted.source);
   if (request.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
     message.set_dtype(request.dtype());
     // c0 is the default of the new dtype unless the request names one.
@@ -195,10 +196,10 @@ absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,
   if (request.c0() != 0) message.set_c0(request.c0());
   const int64_t groups = request.groups() == 0 ? kept.groups : request.groups();
   ASSIGN_OR_RETURN(wanted.descriptor, DecodeTensor(message, groups, path));
-  if (CanBring(wanted.part, wanted.descriptor)) return wanted;
+  if (CanBring(wanted.source, wanted.descriptor)) return wanted;
   return InvalidField(
       Reason::kLayoutMismatch, path + ".layout", ToString(wanted.descriptor),
-      absl::StrCat("a layout and dtype that ", ToString(wanted.part),
+      absl::StrCat("a layout and dtype that ", ToString(wanted.source),
                    " can be brought to"));
 }
 

@@ -53,9 +53,9 @@ absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
 
 // A request for a kept tensor. Value type.
 struct WantedTensor {
-  // The part to convert to `descriptor`: the kept tensor, or a slice of it that
-  // begins at `first_byte`.
-  TensorDescriptor part;
+  // The tensor that is brought to `descriptor`: the kept one, or a slice of it
+  // that begins at this byte.
+  TensorDescriptor source;
   int64_t first_byte = 0;
   TensorDescriptor descriptor;
 };

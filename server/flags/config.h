@@ -1,4 +1,4 @@
-// What the server is told: its flags, as one value.
+// `Config` holds the values of all flags.
 #pragma once
 
 #include <cstdint>

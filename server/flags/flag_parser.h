@@ -1,4 +1,4 @@
-// Reads the server's command line.
+// `ParseFlags` reads the server's command line.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Small files that flags name.
+// `ReadTextFile` reads a small file that a flag names.
 #pragma once
 
 #include <string>

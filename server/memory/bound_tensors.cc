@@ -236,7 +236,7 @@ void BoundTensors::BringOut(const Backend& backend, int threads) {
   }
 }
 
-int64_t BoundTensors::lent_bytes() const {
+int64_t BoundTensors::payload_bytes() const {
   int64_t bytes = 0;
   for (const BoundResult& result : results_) {
     if (!result.place.in_memory()) bytes = SaturatingAdd(bytes, result.size);
@@ -244,21 +244,21 @@ int64_t BoundTensors::lent_bytes() const {
   return bytes;
 }
 
-std::vector<LentBytes> BoundTensors::TakeResults(Reservation* reservation) {
-  std::vector<LentBytes> lent;
+std::vector<SharedBytes> BoundTensors::TakeResults(Reservation* reservation) {
+  std::vector<SharedBytes> taken;
   for (BoundResult& result : results_) {
     if (result.place.in_memory()) continue;
-    auto owner = std::make_shared<LentBuffers>();
+    auto owner = std::make_shared<ReservedBuffers>();
     owner->memory = memory_;
     const int64_t capacity = BufferPool::CapacityFor(result.size);
     owner->reservation = reservation->Split(capacity);
     const std::byte* data = result.buffer.data();
     owner->buffers.push_back(std::move(result.buffer));
-    lent.push_back({data, result.size, std::move(owner)});
+    taken.push_back({data, result.size, std::move(owner)});
   }
   Clear();
   reservation->ShrinkTo(0);
-  return lent;
+  return taken;
 }
 
 void BoundTensors::Clear() {

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "server/memory/call_memory.h"
-#include "server/memory/lent_bytes.h"
+#include "server/memory/shared_bytes.h"
 #include "server/memory/tensor_place.h"
 
 namespace convgrad {
@@ -48,15 +48,15 @@ class BoundTensors {
   // Returns their ids (TensorPlace::constant_id), nothing if one has none.
   std::vector<uint64_t> ConstantIds(absl::Span<const size_t> positions) const;
   int64_t copied_bytes() const { return copied_bytes_; }
-  // Of the results that a client gets, by message or in its region.
+  // Bytes of the results that a client gets, by message or in its region.
   int64_t sent_bytes() const { return sent_bytes_; }
-  // Of the results that TakeResults will hand over. Saturates.
-  int64_t lent_bytes() const;
+  // Bytes of the results that TakeResults will return. Saturates.
+  int64_t payload_bytes() const;
 
   // Frees the operands and returns the results that aren't in memory already,
   // in order. Buffer and budget are freed with the last copy of their owner.
   // `reservation` is empty afterwards.
-  std::vector<LentBytes> TakeResults(Reservation* reservation);
+  std::vector<SharedBytes> TakeResults(Reservation* reservation);
 
   // Frees everything.
   void Clear();

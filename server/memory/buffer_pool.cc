@@ -97,9 +97,10 @@ int64_t BufferPool::CapacityFor(int64_t size) {
   if (size <= 0) return 0;
   const auto power =
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size)));
-  // Whole memory pages where buffers are mappings: 4 KiB divides these steps.
-  const int64_t step = std::max(kAlignment, power / 8);
-  return (size + step - 1) / step * step;
+  // Whole memory pages where buffers are mappings: 4 KiB divides these
+  // granules.
+  const int64_t granule = std::max(kAlignment, power / 8);
+  return (size + granule - 1) / granule * granule;
 }
 
 absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {

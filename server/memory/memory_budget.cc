@@ -169,14 +169,14 @@ void MemoryBudget::ExpireWaiters(absl::Time now) {
   Grant(std::move(grantable));
 }
 
-Priority MemoryBudget::NextTurn() {
+Priority MemoryBudget::NextPriority() {
   const auto is_ready = [this](const Waiter& waiter) {
     return !IsHeldBack(waiter);
   };
   const bool batch = absl::c_any_of(WaitersOf(Priority::kBatch), is_ready);
   const bool interactive =
       absl::c_any_of(WaitersOf(Priority::kInteractive), is_ready);
-  return turns_.Next(batch, interactive);
+  return round_robin_.Next(batch, interactive);
 }
 
 bool MemoryBudget::MayGo(const Waiter& waiter, int64_t* allowance) {
@@ -201,11 +201,11 @@ bool MemoryBudget::MayGo(const Waiter& waiter, int64_t* allowance) {
 bool MemoryBudget::TakeNext(Waiters* grantable) {
   ++looks_;
   int64_t allowance = capacity_bytes_;
-  const Priority turn = NextTurn();
+  const Priority next = NextPriority();
   const Priority other =
-      turn == Priority::kBatch ? Priority::kInteractive : Priority::kBatch;
+      next == Priority::kBatch ? Priority::kInteractive : Priority::kBatch;
   std::vector<Waiter*> passed;
-  for (Priority priority : {turn, other}) {
+  for (Priority priority : {next, other}) {
     Waiters& waiters = WaitersOf(priority);
     for (auto waiter = waiters.begin(); waiter != waiters.end(); ++waiter) {
       if (!MayGo(*waiter, &allowance)) {
@@ -216,7 +216,7 @@ bool MemoryBudget::TakeNext(Waiters* grantable) {
         if (IsHeldBack(*one) && one->account != waiter->account) continue;
         one->passed_bytes += waiter->bytes;
       }
-      turns_.Take(priority, !WaitersOf(Priority::kBatch).empty());
+      round_robin_.Take(priority, !WaitersOf(Priority::kBatch).empty());
       used_bytes_ += waiter->bytes;
       Book(waiter->account, waiter->bytes, -1);
       grantable->splice(grantable->end(), waiters, waiter);

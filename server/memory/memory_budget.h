@@ -142,7 +142,7 @@ class MemoryBudget {
   bool MayGo(const Waiter& waiter, int64_t* allowance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the priority that is served next.
-  Priority NextTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Priority NextPriority() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has the executor tell `waiters`.
   void Grant(Waiters waiters);
   absl::Status CheckFits(int64_t bytes) const;
@@ -159,7 +159,7 @@ class MemoryBudget {
   // Of clients that have or wait for something.
   std::map<std::string, ClientAccount> accounts_ ABSL_GUARDED_BY(mutex_);
   uint64_t looks_ ABSL_GUARDED_BY(mutex_) = 0;
-  PriorityTurns turns_ ABSL_GUARDED_BY(mutex_);
+  PriorityRoundRobin round_robin_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

@@ -1,5 +1,5 @@
-// `PriorityTurns` chooses between the two priorities in the queue for memory
-// and in the queue for workers.
+// `PriorityRoundRobin` chooses between the two priorities in the queue for
+// memory and in the queue for workers.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@ constexpr absl::string_view NameOf(Priority priority) {
   return priority == Priority::kBatch ? "batch" : "interactive";
 }
 
-// While both priorities wait, kInteractiveTurns interactive dequeues precede
+// While both priorities wait, kInteractiveWeight interactive dequeues precede
 // each batch dequeue. So interactive is served first, and batch isn't starved.
 //
 // Thread-compatible.
-class PriorityTurns {
+class PriorityRoundRobin {
  public:
-  static constexpr int64_t kInteractiveTurns = 3;
+  static constexpr int64_t kInteractiveWeight = 3;
 
   // Returns the priority to dequeue. Requires: at least one of both waits.
   Priority Next(bool batch_waits, bool interactive_waits) const {
     if (!batch_waits) return Priority::kInteractive;
     if (!interactive_waits) return Priority::kBatch;
-    return taken_ < kInteractiveTurns ? Priority::kInteractive
-                                      : Priority::kBatch;
+    return taken_ < kInteractiveWeight ? Priority::kInteractive
+                                       : Priority::kBatch;
   }
 
   // Records a dequeue of `priority`.

@@ -35,16 +35,16 @@ void Reservation::ShrinkTo(int64_t bytes) {
 Reservation Reservation::Split(int64_t bytes) {
   assert(0 <= bytes && bytes <= bytes_);
   bytes_ -= bytes;
-  Reservation part(budget_, bytes, bytes > 0 ? account_ : nullptr);
+  Reservation split(budget_, bytes, bytes > 0 ? account_ : nullptr);
   if (bytes_ == 0) account_ = nullptr;
-  return part;
+  return split;
 }
 
 Reservation Reservation::SplitToKeep(int64_t bytes) {
-  Reservation part = Split(bytes);
-  if (part.account_ != nullptr) budget_->Disown(bytes, part.account_);
-  part.account_ = nullptr;
-  return part;
+  Reservation split = Split(bytes);
+  if (split.account_ != nullptr) budget_->Disown(bytes, split.account_);
+  split.account_ = nullptr;
+  return split;
 }
 
 absl::Status Reservation::TryGrow(int64_t bytes) {

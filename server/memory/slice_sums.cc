@@ -21,8 +21,8 @@ int64_t SpareSize(const TensorDescriptor& addend,
 std::vector<SliceSums::Sum> SliceSums::SumsOf(const BatchSlices& slices) {
   std::vector<Sum> sums;
   const TensorUses results = slices.operation().ResultUses();
-  const auto part = slices.SliceOperation(0);
-  const TensorUses addends = part->ResultUses();
+  const auto slice = slices.SliceOperation(0);
+  const TensorUses addends = slice->ResultUses();
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].has_batch) continue;
     sums.push_back({i, results[i], *addends[i].tensor, {}, {}});

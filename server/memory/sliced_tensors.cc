@@ -70,16 +70,16 @@ absl::Status SlicedTensors::BindCopies(BufferPool* pool) {
 absl::Status SlicedTensors::BindWindows(const BatchSlices& slices,
                                         const RunBuffers& whole,
                                         CallMemory* memory) {
-  // Whoever lends the whole keeps it as long as this.
-  static const auto kLender = std::make_shared<const int>(0);
+  // The caller keeps the whole as long as this, so its owner is a dummy.
+  static const auto kOwner = std::make_shared<const int>(0);
   TensorPlaces places;
   for (const void* operand : whole.operands) {
     auto* data = static_cast<std::byte*>(const_cast<void*>(operand));
-    places.operands.push_back({nullptr, kLender, data});
+    places.operands.push_back({nullptr, kOwner, data});
   }
   for (void* result : whole.results) {
     places.results.push_back(
-        {nullptr, kLender, static_cast<std::byte*>(result)});
+        {nullptr, kOwner, static_cast<std::byte*>(result)});
   }
   const int64_t bytes =
       Add(SliceSums::CapacityFor(slices),
@@ -139,10 +139,10 @@ absl::Status SlicedTensors::BindOperandSlots(BufferPool* pool) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<LentBuffers>> SlicedTensors::BindResultSlot(
+absl::StatusOr<std::shared_ptr<ReservedBuffers>> SlicedTensors::BindResultSlot(
     const std::shared_ptr<CallMemory>& memory, Reservation* reservation) {
-  auto lent = std::make_shared<LentBuffers>();
-  lent->memory = memory;
+  auto slot = std::make_shared<ReservedBuffers>();
+  slot->memory = memory;
   int64_t capacity = 0;
   for (Binding& binding : results_) {
     if (!binding.use.has_batch || binding.place.in_memory()) continue;
@@ -150,10 +150,10 @@ absl::StatusOr<std::shared_ptr<LentBuffers>> SlicedTensors::BindResultSlot(
     capacity = AddCapacity(capacity, size);
     ASSIGN_OR_RETURN(Buffer buffer, memory->pool.Take(size));
     binding.slots.push_back(buffer.data());
-    lent->buffers.push_back(std::move(buffer));
+    slot->buffers.push_back(std::move(buffer));
   }
-  lent->reservation = reservation->Split(capacity);
-  return lent;
+  slot->reservation = reservation->Split(capacity);
+  return slot;
 }
 
 ByteRange SlicedTensors::RangeOf(const Binding& binding, int64_t slice) const {
@@ -234,21 +234,21 @@ std::vector<SlicedTensors::ReadyResult> SlicedTensors::ReadyResultsOf(
   return ready;
 }
 
-std::shared_ptr<LentBuffers> SlicedTensors::TakeTotals(
+std::shared_ptr<ReservedBuffers> SlicedTensors::TakeTotals(
     const std::shared_ptr<CallMemory>& memory, Reservation* reservation,
     std::vector<ReadyResult>* ready) {
-  auto lent = std::make_shared<LentBuffers>();
-  lent->memory = memory;
+  auto totals = std::make_shared<ReservedBuffers>();
+  totals->memory = memory;
   int64_t capacity = 0;
   for (SliceSums::Total& total : totals_) {
     const TensorDescriptor& result = *results_[total.position].use.tensor;
     ready->push_back(
         {total.position, {0, CountableBytes(result)}, total.buffer.data()});
     capacity += BufferPool::CapacityFor(total.buffer.size());
-    lent->buffers.push_back(std::move(total.buffer));
+    totals->buffers.push_back(std::move(total.buffer));
   }
-  lent->reservation = reservation->Split(capacity);
-  return lent;
+  totals->reservation = reservation->Split(capacity);
+  return totals;
 }
 
 }  // namespace convgrad

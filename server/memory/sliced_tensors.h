@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "backends/core/backend.h"
 #include "backends/core/batch_slices.h"
-#include "server/memory/lent_bytes.h"
+#include "server/memory/shared_bytes.h"
 #include "server/memory/slice_sums.h"
 #include "server/memory/tensor_place.h"
 
@@ -64,11 +64,11 @@ class SlicedTensors {
   };
   // Returns the results of `slice` that lie in slot(slice).
   std::vector<ReadyResult> ReadyResultsOf(int64_t slice) const;
-  const std::shared_ptr<LentBuffers>& slot(int64_t slice) const {
+  const std::shared_ptr<ReservedBuffers>& slot(int64_t slice) const {
     return result_slots_[slice % kSlots];
   }
   // Appends the sums to `*ready` and returns the buffers that hold them.
-  std::shared_ptr<LentBuffers> TakeTotals(
+  std::shared_ptr<ReservedBuffers> TakeTotals(
       const std::shared_ptr<CallMemory>& memory, Reservation* reservation,
       std::vector<ReadyResult>* ready);
 
@@ -96,7 +96,7 @@ class SlicedTensors {
   std::byte* PlaceOf(const Binding& binding, int64_t slice) const;
   absl::StatusOr<std::byte*> Take(int64_t size, BufferPool* pool);
   absl::Status BindOperandSlots(BufferPool* pool);
-  absl::StatusOr<std::shared_ptr<LentBuffers>> BindResultSlot(
+  absl::StatusOr<std::shared_ptr<ReservedBuffers>> BindResultSlot(
       const std::shared_ptr<CallMemory>& memory, Reservation* reservation);
 
   const BatchSlices* slices_ = nullptr;
@@ -104,7 +104,7 @@ class SlicedTensors {
   std::vector<Binding> results_;
   Reservation reservation_;
   std::vector<Buffer> buffers_;
-  std::array<std::shared_ptr<LentBuffers>, kSlots> result_slots_;
+  std::array<std::shared_ptr<ReservedBuffers>, kSlots> result_slots_;
   SliceSums sums_;
   // After the last slice: those that aren't in memory.
   std::vector<SliceSums::Total> totals_;

@@ -1,4 +1,4 @@
-// What GetCapabilities answers.
+// `DescribeServer` makes the answer of GetCapabilities.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@ struct ServerFacts {
   int64_t max_region_bytes = 0;
 };
 
+// Returns the answer of GetCapabilities. Thread-safe.
 v1::GetCapabilitiesResponse DescribeServer(
     const ServerFacts& facts, absl::Span<const RegisteredBackend> backends);
 

@@ -56,7 +56,7 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
 }  // namespace
 
 absl::Status GetCapabilities(const CallServices& services,
-                             const Visit& /*visit*/,
+                             const CallPermit& /*permit*/,
                              const v1::GetCapabilitiesRequest& /*request*/,
                              v1::GetCapabilitiesResponse* response) {
   *response = services.capabilities();

@@ -1,4 +1,4 @@
-// The calls without tensors that belong to no session: GetCapabilities of
+// These calls have no tensors and no session: GetCapabilities of
 // convgrad.v1.ConvGrad, and Warmup of convgrad.v1.ConvGradAdmin.
 #pragma once
 
@@ -9,7 +9,8 @@
 namespace convgrad {
 
 // Fills the response: see ControlCall.
-absl::Status GetCapabilities(const CallServices& services, const Visit& visit,
+absl::Status GetCapabilities(const CallServices& services,
+                             const CallPermit& permit,
                              const v1::GetCapabilitiesRequest& request,
                              v1::GetCapabilitiesResponse* response);
 

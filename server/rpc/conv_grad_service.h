@@ -1,6 +1,6 @@
-// The compute methods of convgrad.v1.ConvGrad, answered one level below
-// protobuf's stubs: a call is seen before its message is read, and its payloads
-// are read and written without protobuf's copies.
+// `ConvGradService` makes a call object for each RPC. It works one level below
+// protobuf's stubs, so that the server sees a call before it reads its message,
+// and copies no payload twice.
 #pragma once
 
 #include "grpcpp/generic/async_generic_service.h"

@@ -1,4 +1,4 @@
-// The client half of a probe: "is the server at this address serving?".
+// `CheckHealth` asks a server at an address whether it is serving.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// The services that reflection lists, without a handler of their own.
+// `MakeListedServices` makes the services that reflection lists. They handle no
+// call themselves.
 #pragma once
 
 #include <memory>
@@ -8,9 +9,9 @@
 
 namespace convgrad {
 
-// Returns a service for each of convgrad.v1's, all of whose calls are left to
-// the generic service: stubs of gRPC would read and parse a message of any size
-// before anybody is asked who sent it.
+// Returns a service for each of convgrad.v1's. The generic service handles
+// their calls, because gRPC's stubs would read and parse a message of any size
+// before the gate checks its sender.
 std::vector<std::unique_ptr<grpc::Service>> MakeListedServices();
 
 }  // namespace convgrad

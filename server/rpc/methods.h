@@ -1,4 +1,4 @@
-// Finds the row of an RPC in the table of all RPCs.
+// `FindMethod` finds the row of an RPC in the table of all RPCs.
 #pragma once
 
 #include "absl/strings/string_view.h"

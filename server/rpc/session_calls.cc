@@ -10,7 +10,7 @@
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/session_codec.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 namespace {
@@ -107,11 +107,11 @@ absl::Status WithSessions(const absl::Status& refusal,
 
 }  // namespace
 
-absl::Status OpenSession(const CallServices& services, const Visit& visit,
+absl::Status OpenSession(const CallServices& services, const CallPermit& permit,
                          const v1::OpenSessionRequest& request,
                          v1::SessionResponse* response) {
   ASSIGN_OR_RETURN(const SessionTable::OpenRequest open, Decode(request));
-  const SessionCaller caller = CallerOf(visit);
+  const SessionCaller caller = CallerOf(permit);
   const absl::StatusOr<SessionUse> session =
       services.sessions->Open(caller, open);
   if (absl::IsResourceExhausted(session.status())) {
@@ -124,20 +124,22 @@ absl::Status OpenSession(const CallServices& services, const Visit& visit,
   return absl::OkStatus();
 }
 
-absl::Status RenewSession(const CallServices& services, const Visit& visit,
+absl::Status RenewSession(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::RenewSessionRequest& request,
                           v1::SessionResponse* response) {
   ASSIGN_OR_RETURN(
       const SessionUse session,
-      services.sessions->Find(CallerOf(visit), request.session_id()));
+      services.sessions->Find(CallerOf(permit), request.session_id()));
   Describe(session, session->epoch(), response);
   return absl::OkStatus();
 }
 
-absl::Status CloseSession(const CallServices& services, const Visit& visit,
+absl::Status CloseSession(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::CloseSessionRequest& request,
                           v1::CloseSessionResponse* /*response*/) {
-  const SessionCaller caller = CallerOf(visit);
+  const SessionCaller caller = CallerOf(permit);
   if (request.handle().empty()) {
     return services.sessions->Close(caller, request.session_id());
   }
@@ -148,10 +150,11 @@ absl::Status CloseSession(const CallServices& services, const Visit& visit,
                       "one of them");
 }
 
-absl::Status ListSessions(const CallServices& services, const Visit& visit,
+absl::Status ListSessions(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::ListSessionsRequest& request,
                           v1::ListSessionsResponse* response) {
-  const SessionCaller caller = CallerOf(visit);
+  const SessionCaller caller = CallerOf(permit);
   if (request.everybody() && !caller.is_admin) {
     return MakeError(absl::StatusCode::kPermissionDenied,
                      {Reason::kForbidden, "everybody",
@@ -165,7 +168,7 @@ absl::Status ListSessions(const CallServices& services, const Visit& visit,
   return absl::OkStatus();
 }
 
-absl::Status HaveTensors(const CallServices& services, const Visit& visit,
+absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
                          const v1::HaveTensorsRequest& request,
                          v1::HaveTensorsResponse* response) {
   if (request.digests_size() > kMaxNamedTensors) {
@@ -174,8 +177,9 @@ absl::Status HaveTensors(const CallServices& services, const Visit& visit,
                         absl::StrCat("at most ", kMaxNamedTensors));
   }
   for (const std::string& digest : request.digests()) {
-    response->add_have(
-        services.sessions->digests()->Find(visit.client(), digest).has_value());
+    response->add_have(services.sessions->digests()
+                           ->Find(permit.client(), digest)
+                           .has_value());
   }
   return absl::OkStatus();
 }
@@ -200,7 +204,7 @@ absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
     grpc::ByteBuffer* message) {
   v1::ResumeSessionRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
-  const SessionCaller caller = CallerOf(visit());
+  const SessionCaller caller = CallerOf(permit());
   if (request.session_id().empty()) {
     return services().sessions->FindByName(caller, request.name());
   }

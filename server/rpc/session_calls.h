@@ -1,4 +1,4 @@
-// The calls of convgrad.v1.ConvGradSessions that carry no tensors.
+// These calls of convgrad.v1.ConvGradSessions carry no tensors.
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,23 +9,26 @@
 namespace convgrad {
 
 // Each fills the response of its method: see ControlCall.
-absl::Status OpenSession(const CallServices& services, const Visit& visit,
+absl::Status OpenSession(const CallServices& services, const CallPermit& permit,
                          const v1::OpenSessionRequest& request,
                          v1::SessionResponse* response);
-absl::Status RenewSession(const CallServices& services, const Visit& visit,
+absl::Status RenewSession(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::RenewSessionRequest& request,
                           v1::SessionResponse* response);
-absl::Status CloseSession(const CallServices& services, const Visit& visit,
+absl::Status CloseSession(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::CloseSessionRequest& request,
                           v1::CloseSessionResponse* response);
-absl::Status ListSessions(const CallServices& services, const Visit& visit,
+absl::Status ListSessions(const CallServices& services,
+                          const CallPermit& permit,
                           const v1::ListSessionsRequest& request,
                           v1::ListSessionsResponse* response);
-absl::Status HaveTensors(const CallServices& services, const Visit& visit,
+absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
                          const v1::HaveTensorsRequest& request,
                          v1::HaveTensorsResponse* response);
 
-// Answers once no change runs that began in an epoch before.
+// Answers once no change of an earlier epoch runs.
 class ResumeSessionCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -34,7 +37,7 @@ class ResumeSessionCall final : public MessageCall {
   void OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message);
 
-  // Until the call is over: it doesn't expire meanwhile.
+  // Keeps the session from expiring until the call is over.
   SessionUse resumed_;
 };
 

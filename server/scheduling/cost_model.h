@@ -1,4 +1,5 @@
-// Predicts how long a call takes on each backend, by which "auto" chooses.
+// `Predict` predicts how long a call takes on a backend. Backend "auto" chooses
+// by it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace convgrad {
 
-// What a call is expected to take on one backend.
+// The predicted times of a call on one backend.
 struct Prediction {
   absl::string_view backend;
   absl::Duration wire;      // operands and results of the message
@@ -19,10 +20,10 @@ struct Prediction {
   absl::Duration total() const { return wire + transfer + compute; }
 };
 
-// Returns what a call of `operation` with `wire_bytes` of operands and results
-// in its messages would take on `backend`. Follows from what the backend says
-// of itself (Backend::rates) alone, so that the choice, and with it the bits,
-// is the same every time. Thread-safe.
+// Returns the predicted times of a call of `operation` on `backend`, with
+// `wire_bytes` of operands and results in its messages. They follow from
+// Backend::rates alone, so that the choice, and the bits with it, are the same
+// each time. Thread-safe.
 Prediction Predict(const Backend& backend, const Operation& operation,
                    int64_t wire_bytes, int threads_per_worker);
 

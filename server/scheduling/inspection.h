@@ -1,5 +1,5 @@
-// A look at results before they leave: whether they can be true, and how many
-// numbers in them are none.
+// `Inspect` checks results before the server sends them: it self-checks them
+// and counts Inf and NaN elements.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace convgrad {
 
 enum class SelfCheckMode {
   kOff,
-  kSampled,   // where it can be done; its failure to run is nobody's error
-  kRequired,  // asked for: an error if it can't be done
+  kSampled,   // if it can be done; no error otherwise
+  kRequired,  // the client asks for it: an error if it can't be done
 };
 
 struct InspectionRequest {
@@ -29,10 +29,10 @@ struct Findings {
   std::vector<int64_t> nonfinite_counts;  // by result, if asked for
 };
 
-// Inspects what a Run of `operation` left in `buffers`. To be called on the
-// worker that ran it. Takes scratch from `memory`.
-// Errors: kUnimplemented, kResourceExhausted or the forward's, only where the
-// check is required.
+// Inspects the results of a run of `operation` in `buffers`. Takes scratch from
+// `memory`. Requires: the worker that ran it calls this.
+// Errors: kUnimplemented, kResourceExhausted or those of the forward, only if
+// the check is required.
 absl::StatusOr<Findings> Inspect(const InspectionRequest& request,
                                  const Backend& backend,
                                  const Operation& operation,

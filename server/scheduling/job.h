@@ -1,5 +1,5 @@
-// One operation on its way through the scheduler: what to compute, on which
-// bytes, until when, and whom to tell.
+// A `Job` is one operation for the scheduler: what to compute, on which bytes,
+// until when, and the callback for its outcome.
 #pragma once
 
 #include <atomic>
@@ -18,10 +18,10 @@
 
 namespace convgrad {
 
-// What came of a job. Durations are sums over its slices.
+// The outcome of a job. Durations are sums over its slices.
 struct JobOutcome {
   absl::Status status;
-  bool no_room = false;         // refused, but the same job may come again
+  bool no_room = false;         // refused; the same job may be submitted again
   std::string implementation;   // "" if it never got a plan
   bool planned = false;         // a plan was looked up
   bool plan_cache_hit = false;  // each time
@@ -38,10 +38,11 @@ struct Job {
   // Chosen by Router::Route; outlives the scheduler.
   const Backend* backend = nullptr;
   InspectionRequest inspection;
-  // All but scratch, which the worker provides. Lent until `done` is called.
+  // All buffers but scratch, which the worker provides. They must stay valid
+  // until `done` is called.
   RunBuffers buffers;
-  // What brings `buffers` in on the worker, and results out again. Null: they
-  // are there. Lent likewise.
+  // Copies operands into `buffers` and results out of them, on the worker.
+  // Null: the buffers are complete. It must stay valid until `done` is called.
   BoundTensors* tensors = nullptr;
   // Whether the weights' prepared form may be kept for the client's next call;
   // nobody may write to them then, not even their client.
@@ -52,7 +53,7 @@ struct Job {
   int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();
   Priority priority = Priority::kBatch;
-  // Whose it is: workers serve the clients of a priority in turn.
+  // Workers serve the clients of a priority round robin.
   std::string client;
   // Set by the caller at any time; looked at on dequeue and by
   // Scheduler::DropDead. Null: never cancelled.

@@ -43,19 +43,19 @@ void JobQueue::PutBack(std::unique_ptr<ActiveJob> job) {
 JobQueue::PriorityQueue& JobQueue::ChooseQueue() {
   const bool batch_waits = size(Priority::kBatch) > 0;
   const Priority next =
-      priority_turns_.Next(batch_waits, size(Priority::kInteractive) > 0);
-  priority_turns_.Take(next, batch_waits);
+      round_robin_.Next(batch_waits, size(Priority::kInteractive) > 0);
+  round_robin_.Take(next, batch_waits);
   return QueueOf(next);
 }
 
 JobQueue::Jobs::iterator JobQueue::ChooseJob(PriorityQueue& queue) {
-  const auto last_turn = [&queue](const std::unique_ptr<ActiveJob>& job) {
-    const auto turn = queue.turns.find(job->job.client);
-    return turn == queue.turns.end() ? 0 : turn->second;
+  const auto last_dequeue = [&queue](const std::unique_ptr<ActiveJob>& job) {
+    const auto last = queue.last_dequeues.find(job->job.client);
+    return last == queue.last_dequeues.end() ? 0 : last->second;
   };
   return std::min_element(queue.jobs.begin(), queue.jobs.end(),
                           [&](const auto& a, const auto& b) {
-                            return last_turn(a) < last_turn(b);
+                            return last_dequeue(a) < last_dequeue(b);
                           });
 }
 
@@ -65,8 +65,8 @@ std::unique_ptr<ActiveJob> JobQueue::Pop() {
   std::unique_ptr<ActiveJob> job = std::move(*chosen);
   queue.jobs.erase(chosen);
   if (IsFresh(*job)) --queue.fresh;
-  if (queue.jobs.empty()) queue.turns.clear();
-  queue.turns[job->job.client] = next_turn_++;
+  if (queue.jobs.empty()) queue.last_dequeues.clear();
+  queue.last_dequeues[job->job.client] = next_dequeue_++;
   return job;
 }
 
@@ -90,9 +90,9 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
                                     const std::string& client,
                                     int64_t slices) const {
   absl::Duration work;
-  // Adds what `job` does in at most `turns` turns; returns how many it needs.
-  const auto add = [&work](const ActiveJob& job, int64_t turns) {
-    const int64_t taken = std::min(turns, job.run.slices_left());
+  // Adds at most `slices` slices of `job`; returns how many it has of them.
+  const auto add = [&work](const ActiveJob& job, int64_t slices) {
+    const int64_t taken = std::min(slices, job.run.slices_left());
     work += static_cast<double>(taken) * job.slice_time;
     return taken;
   };
@@ -101,19 +101,19 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
   for (const auto& job : queue.jobs) {
     if (job->job.client == client) own += add(*job, job->run.slices_left());
   }
-  // Nobody else has more turns than this client until then.
+  // No other client is dequeued more often than this one until then.
   absl::flat_hash_map<std::string, int64_t> others;
-  int64_t turns = own;
+  int64_t dequeues = own;
   for (const auto& job : queue.jobs) {
     if (job->job.client == client) continue;
     int64_t& taken = others[job->job.client];
     const int64_t more = add(*job, own - taken);
     taken += more;
-    turns += more;
+    dequeues += more;
   }
   const bool is_batch = priority == Priority::kBatch;
-  int64_t share = is_batch ? turns * PriorityTurns::kInteractiveTurns
-                           : turns / PriorityTurns::kInteractiveTurns;
+  int64_t share = is_batch ? dequeues * PriorityRoundRobin::kInteractiveWeight
+                           : dequeues / PriorityRoundRobin::kInteractiveWeight;
   const PriorityQueue& rest =
       QueueOf(is_batch ? Priority::kInteractive : Priority::kBatch);
   for (const auto& job : rest.jobs) share -= add(*job, share);

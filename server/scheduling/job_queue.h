@@ -1,5 +1,5 @@
-// The jobs that wait for a worker: a bounded queue for each priority, and whose
-// turn it is.
+// `JobQueue` holds the jobs that wait for a worker: one bounded queue for each
+// priority.
 #pragma once
 
 #include <array>
@@ -18,7 +18,8 @@
 
 namespace convgrad {
 
-// A job between Submit and its end.
+// A job, its run, and the description of its work. Scheduler::MakeActiveJob
+// makes it before Submit.
 struct ActiveJob {
   ActiveJob(Job job_in, const WorkMeans& means)
       : job(std::move(job_in)),
@@ -30,15 +31,15 @@ struct ActiveJob {
   JobRun run;
   JobOutcome outcome;
   const WorkRates::Work work;  // of a slice
-  // Of the wait that is under way.
+  // Start of the current wait.
   absl::Time queued_at;
   // As predicted when it was queued.
   absl::Duration slice_time;
 };
 
-// A turn is a slice. Priorities have turns as PriorityTurns gives them; of the
-// clients of one priority the one whose last turn is longest ago is next, with
-// its first job.
+// A worker takes a job out of the queue for each slice or quantum.
+// PriorityRoundRobin chooses the priority. Within a priority, Pop takes the
+// first job of the client whose last dequeue is longest ago.
 //
 // Thread-compatible.
 class JobQueue {
@@ -58,16 +59,15 @@ class JobQueue {
   // Takes back a job that has slices left: it is its client's next.
   void PutBack(std::unique_ptr<ActiveJob> job);
 
-  // Removes the job whose turn it is. Requires: !empty().
+  // Removes the next job and returns it. Requires: !empty().
   std::unique_ptr<ActiveJob> Pop();
 
   // Removes the jobs that `is_chosen` chooses; the others keep their order.
   std::vector<std::unique_ptr<ActiveJob>> Remove(
       const std::function<bool(const Job&)>& is_chosen);
 
-  // Returns how long the turns take that come before the last one of a new job,
-  // of that priority and client, with so many slices: what is predicted of the
-  // jobs that are here.
+  // Returns the predicted time of the slices that workers take before the last
+  // slice of a new job with that priority and client, and so many slices.
   absl::Duration WorkBefore(Priority priority, const std::string& client,
                             int64_t slices) const;
 
@@ -75,10 +75,9 @@ class JobQueue {
   using Jobs = std::deque<std::unique_ptr<ActiveJob>>;
   struct PriorityQueue {
     Jobs jobs;
-    int fresh = 0;  // of them, how many have had no turn
-    // The number of each client's last turn; those from before the queue was
-    // last empty are forgotten.
-    absl::flat_hash_map<std::string, uint64_t> turns;
+    int fresh = 0;  // jobs that no worker has taken yet
+    // The number of each client's last dequeue since the queue was last empty.
+    absl::flat_hash_map<std::string, uint64_t> last_dequeues;
   };
 
   PriorityQueue& QueueOf(Priority priority);
@@ -88,8 +87,8 @@ class JobQueue {
 
   const int capacity_;
   std::array<PriorityQueue, kPriorities> queues_;
-  uint64_t next_turn_ = 1;
-  PriorityTurns priority_turns_;
+  uint64_t next_dequeue_ = 1;
+  PriorityRoundRobin round_robin_;
 };
 
 }  // namespace convgrad

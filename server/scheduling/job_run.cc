@@ -28,12 +28,12 @@ std::shared_ptr<const Operation> JobRun::OperationOf(int64_t slice) const {
 absl::Status JobRun::RunSlice(int device,
                               absl::FunctionRef<absl::Status()> check,
                               JobOutcome* outcome) {
-  if (!under_way_) RETURN_IF_ERROR(BeginSlice(device, check, outcome));
-  RETURN_IF_ERROR(RunTurn(outcome));
-  if (under_way_->next_turn < under_way_->plan->turns()) {
+  if (!current_) RETURN_IF_ERROR(BeginSlice(device, check, outcome));
+  RETURN_IF_ERROR(RunQuantum(outcome));
+  if (current_->next_quantum < current_->plan->quanta()) {
     return absl::OkStatus();
   }
-  under_way_.reset();
+  current_.reset();
   if (slices_) sliced_.End(next_);
   if (++next_ < count_) {
     next_operation_ = OperationOf(next_);
@@ -68,9 +68,9 @@ absl::Status JobRun::BeginSlice(int device,
   RETURN_IF_ERROR(check());
   if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get(), outcome));
   RETURN_IF_ERROR(TakeScratch(*lookup));
-  const absl::Time lending = means_.clock();
-  LendWeight(under_way_->plan, &under_way_->buffers);
-  outcome->run.reorder += means_.clock() - lending;
+  const absl::Time attach_start = means_.clock();
+  AttachWeight(current_->plan, &current_->buffers);
+  outcome->run.reorder += means_.clock() - attach_start;
   return absl::OkStatus();
 }
 
@@ -94,7 +94,7 @@ absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
 absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   CallMemory& memory = *means_.memory;
   const Plan& plan = *lookup.plan;
-  SliceUnderWay slice;
+  CurrentSlice slice;
   // From the pool for every run: that costs one lock, keeps warm memory, and
   // makes an idle server hold nothing.
   const int64_t unpaid =
@@ -109,15 +109,15 @@ absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   slice.buffers.scratch =
       absl::MakeSpan(slice.scratch.data(), slice.scratch.size());
   slice.plan = lookup.plan;
-  under_way_ = std::move(slice);
+  current_ = std::move(slice);
   return absl::OkStatus();
 }
 
-absl::Status JobRun::RunTurn(JobOutcome* outcome) {
-  SliceUnderWay& slice = *under_way_;
+absl::Status JobRun::RunQuantum(JobOutcome* outcome) {
+  CurrentSlice& slice = *current_;
   ASSIGN_OR_RETURN(const RunTimes times,
-                   slice.plan->RunTurn(slice.buffers, slice.next_turn++));
-  const bool is_done = slice.next_turn == slice.plan->turns();
+                   slice.plan->RunQuantum(slice.buffers, slice.next_quantum++));
+  const bool is_done = slice.next_quantum == slice.plan->quanta();
   if (is_done && !slice.buffers.prepared_weight.empty()) {
     weight_->SetPrepared();
   }
@@ -125,8 +125,8 @@ absl::Status JobRun::RunTurn(JobOutcome* outcome) {
   return absl::OkStatus();
 }
 
-void JobRun::LendWeight(const std::shared_ptr<const Plan>& plan,
-                        RunBuffers* buffers) {
+void JobRun::AttachWeight(const std::shared_ptr<const Plan>& plan,
+                          RunBuffers* buffers) {
   if (means_.weights == nullptr || !job_.keeps_weights) return;
   if (!weight_) weight_ = LeaseWeight(plan, *buffers);
   // The last slice may be smaller, and so have another plan.

@@ -1,5 +1,5 @@
-// What a worker does for one job: per slice the plan, scratch and a run, at
-// last a look at the results.
+// `JobRun` computes one job on a worker: for each slice a plan, scratch and a
+// run, and at the end the inspection of the results.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace convgrad {
 
-// What all workers run with.
+// What all workers share. The objects outlive the workers.
 struct WorkMeans {
   PlanCache* plans = nullptr;
   CallMemory* memory = nullptr;
@@ -28,7 +28,7 @@ struct WorkMeans {
   WeightCache* weights = nullptr;  // null: none is kept
 };
 
-// Thread-compatible: one worker after the other.
+// Thread-compatible; workers use it one after the other.
 class JobRun {
  public:
   // `job` and `means` outlive this.
@@ -36,14 +36,14 @@ class JobRun {
 
   int64_t slices_left() const { return count_ - next_; }
   int64_t slices_done() const { return next_; }
-  // Returns what computes the next slice; all but the last are the same.
+  // Returns the operation of the next slice; all but the last are the same.
   // Requires: slices_left() > 0.
   const Operation& next_operation() const { return *next_operation_; }
 
   // Computes the next slice, the whole job if it has just one, on the
   // backend's `device`, 0 if it has none, and adds to `*outcome` what that
-  // took. Of a plan with several turns it does one: the slice is done after the
-  // last. Asks `check` between the stages whether to go on.
+  // took. If the plan has several quanta, runs one of them; the last one ends
+  // the slice. Asks `check` between the stages whether to go on.
   // Errors: those of `check`, plans and runs; kResourceExhausted, reason BUSY
   // or LIMIT_EXCEEDED, if there is no memory for sums or scratch.
   absl::Status RunSlice(int device, absl::FunctionRef<absl::Status()> check,
@@ -52,26 +52,29 @@ class JobRun {
  private:
   std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
   absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
-  // Has the whole job's buffers there, before its first slice.
+  // Brings in the buffers of the whole job, before its first slice.
   absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
-  // Has everything there that the next slice's turns need.
+  // Looks up the plan of the next slice, brings in its operands and takes its
+  // scratch.
   absl::Status BeginSlice(int device, absl::FunctionRef<absl::Status()> check,
                           JobOutcome* outcome);
   absl::Status TakeScratch(const PlanCache::Lookup& lookup);
-  absl::Status RunTurn(JobOutcome* outcome);
-  // Lends `*buffers` a place for the weights' prepared form, or that form.
-  void LendWeight(const std::shared_ptr<const Plan>& plan, RunBuffers* buffers);
+  absl::Status RunQuantum(JobOutcome* outcome);
+  // Sets the prepared weights of `*buffers`, or a place for them, if the weight
+  // cache has one.
+  void AttachWeight(const std::shared_ptr<const Plan>& plan,
+                    RunBuffers* buffers);
   WeightLease LeaseWeight(const std::shared_ptr<const Plan>& plan,
                           const RunBuffers& buffers) const;
   absl::Status Inspect(int device, JobOutcome* outcome);
 
-  // A slice whose turns aren't all done.
-  struct SliceUnderWay {
+  // A slice with quanta left.
+  struct CurrentSlice {
     std::shared_ptr<const Plan> plan;
     RunBuffers buffers;
     Reservation reservation;
     Buffer scratch;
-    int next_turn = 0;
+    int next_quantum = 0;
   };
 
   const Job& job_;
@@ -84,7 +87,7 @@ class JobRun {
   int64_t count_ = 1;
   int64_t next_ = 0;
   std::shared_ptr<const Operation> next_operation_;
-  std::optional<SliceUnderWay> under_way_;
+  std::optional<CurrentSlice> current_;
 };
 
 }  // namespace convgrad

@@ -48,12 +48,12 @@ std::vector<std::shared_ptr<const Operation>> PlannedOperations(
   const int64_t items = ItemsPerSlice(backend, *operation, threads);
   if (items >= operation->batch()) return {operation};
   const BatchSlices slices(operation, items);
-  std::vector<std::shared_ptr<const Operation>> parts = {
+  std::vector<std::shared_ptr<const Operation>> planned = {
       slices.SliceOperation(0)};
   if (operation->batch() % items != 0) {
-    parts.push_back(slices.SliceOperation(slices.count() - 1));
+    planned.push_back(slices.SliceOperation(slices.count() - 1));
   }
-  return parts;
+  return planned;
 }
 
 }  // namespace convgrad

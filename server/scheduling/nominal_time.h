@@ -1,5 +1,6 @@
-// How long work takes on a modest machine: a function of the operation and the
-// configuration alone, so that what follows from it never changes.
+// `NominalTime` computes how long an operation takes on a modest machine. It is
+// a function of the operation and the configuration alone, so that the cuts
+// that follow from it never change.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -19,13 +20,13 @@ absl::Duration NominalTime(const Backend& backend, const Operation& operation,
                            int threads);
 
 // Returns how many items of the batch one slice has: all of them if that takes
-// at most 200 ms of nominal time, else about equal parts of it that do, at
-// least one item. Range: >= 1.
+// at most 200 ms of nominal time, otherwise slices of about equal size that do.
+// Range: >= 1.
 int64_t ItemsPerSlice(const Backend& backend, const Operation& operation,
                       int threads);
 
-// Returns the operations whose plans a job of `operation` needs: it, or its
-// slices but for those that are the same.
+// Returns the operations whose plans a job of `operation` needs: `operation`,
+// or its different slices.
 std::vector<std::shared_ptr<const Operation>> PlannedOperations(
     const Backend& backend, const std::shared_ptr<const Operation>& operation,
     int threads);

@@ -1,12 +1,12 @@
-// Which cores a thread runs on.
+// `PinThisThread` chooses the cores that a thread runs on.
 #pragma once
 
 #include <vector>
 
 namespace convgrad {
 
-// Has this thread, and those that it starts from now on, run on `cores` only;
-// on any if that is empty.
+// Pins the calling thread, and threads that it starts later, to `cores`; to no
+// core if that is empty. Thread-safe.
 void PinThisThread(const std::vector<int>& cores);
 
 }  // namespace convgrad

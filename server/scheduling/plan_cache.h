@@ -1,4 +1,5 @@
-// Plans by what they compute, so that the slow half of a call is paid once.
+// `PlanCache` keeps plans by the operation that they compute, because making
+// one is the slow half of a call.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +20,20 @@ class PlanCache {
  public:
   struct Lookup {
     std::shared_ptr<const Plan> plan;
-    bool hit = false;   // false for those who waited for another's making, too
-    bool kept = false;  // false: its bytes aren't among the cache's
+    bool hit = false;   // false if the caller made it or waited for it
+    bool kept = false;  // false: the cache doesn't count its bytes
   };
 
-  // Keeps plans of at most `max_bytes` resident bytes, the last used ones. A
-  // plan that is larger than that is handed out, but not kept.
-  // What making a plan takes is taken from `budget`, if there is one, which
-  // outlives this.
+  // Keeps the most recently used plans, up to `max_bytes` of resident bytes.
+  // Returns a larger plan, but doesn't keep it. `budget` pays for the memory
+  // that making a plan takes; null: none does. It outlives this.
   explicit PlanCache(int64_t max_bytes, MemoryBudget* budget = nullptr);
 
-  // Returns the plan of `backend` for `operation`, made on this thread if it
-  // isn't there. Several threads that ask for the same plan at once make it
-  // once, the others wait.
-  // Errors: those of Backend::MakePlan; kResourceExhausted, reason BUSY or
-  // LIMIT_EXCEEDED, if there is no memory for its tables. They aren't kept.
+  // Returns the plan of `backend` for `operation`. The calling thread makes it
+  // if the cache lacks it. If several threads ask for the same plan at once,
+  // one makes it and the others wait. Errors: those of Backend::MakePlan;
+  // kResourceExhausted, reason BUSY or LIMIT_EXCEEDED, if there is no memory
+  // for its tables. They aren't kept.
   absl::StatusOr<Lookup> Get(const Backend& backend, const Operation& operation,
                              const PlanOptions& options);
 

@@ -1,4 +1,4 @@
-// Which backend computes an operation.
+// `Router` chooses the backend that computes an operation.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class Router {
 
   struct Choice {
     const Backend* backend = nullptr;
-    // Of all that "auto" could have taken, if there was more than one.
+    // Of all backends that "auto" could choose, if there are several.
     std::vector<Prediction> predictions;
   };
 
@@ -42,17 +42,18 @@ class Router {
   // than max_macs multiply-adds.
   absl::Status CheckLimits(const Operation& operation) const;
 
-  // Returns the backend that is named; for auto the one that is predicted to be
-  // the fastest of those that support `operation`, but the reference only on a
-  // server that has nothing else, and none that lost its devices.
-  // Requires: a valid operation, without operands that it doesn't need.
-  // Errors: kUnimplemented naming what is missing; kFailedPrecondition if the
-  // named backend isn't compiled in, can't run here, or is the reference and
-  // the work is above max_reference_macs; kUnavailable if all devices are lost.
+  // Returns the backend that the query names. For auto it returns the backend
+  // with the smallest predicted time of those that support `operation` and have
+  // a working device. It chooses the reference only if there is no other
+  // backend. Requires: a valid operation, without operands that it doesn't
+  // need. Errors: kUnimplemented naming what is missing; kFailedPrecondition if
+  // the named backend isn't compiled in, can't run here, or is the reference
+  // and the work is above max_reference_macs; kUnavailable if all devices are
+  // lost.
   absl::StatusOr<Choice> Route(const Operation& operation,
                                const Query& query) const;
 
-  // Returns whether auto has anything left that works.
+  // Returns whether auto has a backend left that works.
   bool CanServe() const;
 
  private:

@@ -34,7 +34,7 @@ Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory,
 
 Scheduler::~Scheduler() { Shutdown(); }
 
-std::unique_ptr<ActiveJob> Scheduler::Prepare(Job job) const {
+std::unique_ptr<ActiveJob> Scheduler::MakeActiveJob(Job job) const {
   auto active = std::make_unique<ActiveJob>(std::move(job), means_);
   active->slice_time = rates_.Predict(active->work);
   return active;

@@ -1,5 +1,6 @@
-// Bounded queues in front of a fixed set of worker threads, each with cores of
-// its own: backends never run on gRPC's threads.
+// `Scheduler` queues jobs for a fixed set of worker threads and ends each job
+// exactly once. Each worker has cores of its own, because backends never
+// compute on gRPC's threads.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@
 
 namespace convgrad {
 
-// Returns kUnavailable, reason DRAINING: what a server that is going away says.
+// Returns kUnavailable, reason DRAINING, the answer of a server that stops.
 absl::Status DrainingError();
 
 // Thread-safe.
@@ -30,68 +31,64 @@ class Scheduler {
  public:
   // One worker.
   struct Worker {
-    // That it is pinned to. Empty: it isn't.
+    // The cores that it is pinned to; empty: not pinned.
     std::vector<int> cores;
-    // Takes the jobs of this backend's device alone; null: those of all
-    // backends without devices.
+    // The backend for whose `device` it works; null: it works for all backends
+    // without devices.
     const Backend* backend = nullptr;
     int device = 0;
   };
 
   struct Options {
-    // Those of a backend with devices have one for each device.
+    // One for each device of a backend, and those on cores.
     std::vector<Worker> workers;
     int threads_per_worker = 1;
-    // Of each priority; those of cores and of each backend's devices count for
-    // themselves.
+    // Of each priority, in each WorkerPool.
     int queue_capacity = 1;
     std::function<absl::Time()> clock = absl::Now;
   };
 
-  // Starts the workers. `plans`, `memory` and `weights` outlive the scheduler;
-  // without `weights` none is kept.
+  // Starts the workers. `plans`, `memory` and `weights` outlive the scheduler.
+  // A null `weights` caches none.
   Scheduler(Options options, PlanCache* plans, CallMemory* memory,
             WeightCache* weights = nullptr);
-  // Shutdown().
+  // Calls Shutdown.
   ~Scheduler();
 
-  // Returns the job as the scheduler keeps it, with what is known of its work.
-  // Only its operation and backend need be there by now: what else it has may
-  // be set until Submit.
-  std::unique_ptr<ActiveJob> Prepare(Job job) const;
+  // Returns the job with its cut into slices and the description of its work.
+  // Requires: the job's operation and backend. The caller may set its other
+  // fields until Submit.
+  std::unique_ptr<ActiveJob> MakeActiveJob(Job job) const;
 
-  // Returns the plan that a deterministic job of `operation` will have, made
-  // now if it isn't there. For backends without devices. Slow then (up to a
-  // second for a network).
-  // Errors: those of Backend::MakePlan.
+  // Returns the plan that a job of `operation` will have, and makes it if the
+  // cache lacks it, which takes up to a second for a network. Requires: a
+  // backend without devices. Errors: those of Backend::MakePlan.
   absl::StatusOr<std::shared_ptr<const Plan>> PlanFor(
       const Backend& backend, const Operation& operation) const;
 
-  // Returns why Submit would refuse the job now.
-  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if by what was measured
-  // its work takes more than twice the time that is left to it; BUSY, if the
-  // queue of its priority is full, or it would end too late for the work before
-  // it. A server with a free worker isn't busy. kUnavailable, reason DRAINING,
-  // after Drain or Shutdown.
+  // Returns the error with which Submit would refuse the job now. If a worker
+  // is free, no job is BUSY. Errors: kResourceExhausted, reason LIMIT_EXCEEDED,
+  // if the job is predicted to take more than twice the time to its deadline;
+  // reason BUSY, if the queue of its priority is full, or the work before it
+  // would make it too late. kUnavailable, reason DRAINING, after Drain or
+  // Shutdown.
   absl::Status CheckRoom(const ActiveJob& active) const;
 
-  // As CheckRoom, for a call whose message hasn't been read: refuses what would
-  // be BUSY however little it wants, or DRAINING.
+  // As CheckRoom, for a call whose message isn't read yet: refuses it if even
+  // the smallest job would be BUSY, or DRAINING.
   absl::Status CheckArrival(Priority priority, const std::string& client,
                             absl::Time deadline) const;
 
-  // Takes the job; its `done` tells everything else, refusals too: those of
-  // CheckRoom.
+  // Takes the job. Its `done` gets the outcome, or the refusal of CheckRoom.
   void Submit(std::unique_ptr<ActiveJob> active);
-  void Submit(Job job) { Submit(Prepare(std::move(job))); }
+  void Submit(Job job) { Submit(MakeActiveJob(std::move(job))); }
 
   // Ends the queued jobs that are cancelled or past their deadline, so that
-  // what they hold is free before a worker gets to them. To be called
-  // regularly.
+  // their memory is freed before a worker takes them. Call it regularly.
   void DropDead();
 
   // Refuses new jobs and waits until the accepted ones are done, or `until`.
-  // Returns whether all are.
+  // Returns whether all are done.
   bool Drain(absl::Time until);
 
   // Refuses new jobs, ends the queued ones and those with slices left with
@@ -100,21 +97,21 @@ class Scheduler {
   void Shutdown();
 
   int queue_depth(Priority priority) const;
-  // Of the jobs for the devices of `backend`; all others' if it has none.
+  // Jobs for the devices of `backend`, or for workers on cores if it has none.
   int queue_depth(const Backend& backend) const;
   int running() const;
-  // Returns how long a client that has no jobs here would wait for its first
-  // turn, where that is longest.
+  // Returns how long a client that has no jobs here would wait until a worker
+  // takes its first one, in the pool where that is longest.
   absl::Duration EstimatedWait(Priority priority) const;
 
  private:
   void Work(const Worker& worker);
   // Waits for a job and counts it as running; returns null at shutdown.
   std::unique_ptr<ActiveJob> Next(const Worker& worker);
-  // Ends that, and takes back `job` if it has slices left.
+  // Counts it as running no longer, and takes back `job` if it has slices left.
   void Leave(const Worker& worker, const ActiveJob* running,
              std::unique_ptr<ActiveJob> job);
-  // Returns why `job` needn't run: OK, cancelled or too late.
+  // Returns an error if `job` is cancelled or too late.
   absl::Status CheckAlive(const Job& job) const;
   absl::Status CheckRoomLocked(const ActiveJob& active) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

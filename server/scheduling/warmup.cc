@@ -24,10 +24,11 @@ absl::StatusOr<WarmupOutcome> WarmUp(
                          {Reason::kCancelled, "warm-up", "given up", ""});
       }
       const int devices = std::max(1, backend.device_count());
-      for (const auto& part : PlannedOperations(backend, operation, threads)) {
+      for (const auto& planned :
+           PlannedOperations(backend, operation, threads)) {
         for (int device = 0; device < devices; ++device) {
           ASSIGN_OR_RETURN(const PlanCache::Lookup lookup,
-                           plans->Get(backend, *part,
+                           plans->Get(backend, *planned,
                                       {.threads = threads, .device = device}));
           ++outcome.plans;
           if (!lookup.hit) ++outcome.made;

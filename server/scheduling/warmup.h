@@ -1,4 +1,4 @@
-// Making plans before calls need them.
+// `WarmUp` makes plans before calls need them.
 #pragma once
 
 #include <functional>
@@ -13,14 +13,14 @@
 namespace convgrad {
 
 struct WarmupOutcome {
-  int plans = 0;  // that were asked for
-  int made = 0;   // of these, that weren't in the cache
+  int plans = 0;  // wanted
+  int made = 0;   // of these, not in the cache before
   absl::Duration elapsed;
 };
 
-// Has the cache make what is missing of the plans of `operations`, for each
-// backend that supports them, for teams of `threads`.
-// Errors: kCancelled as soon as `give_up` says so; a backend's.
+// Makes the plans of `operations` that `plans` lacks, on the calling thread,
+// for each backend that supports them and for teams of `threads`. Errors:
+// kCancelled as soon as `give_up` returns true; those of a backend.
 absl::StatusOr<WarmupOutcome> WarmUp(
     const std::vector<std::shared_ptr<const Operation>>& operations,
     const std::vector<RegisteredBackend>& backends, int threads,

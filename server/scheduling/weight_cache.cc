@@ -35,9 +35,9 @@ void AppendBytes(const T* data, size_t count, std::vector<std::byte>* bytes) {
 // Returns some of the weight's bytes. Requires: at least kLeastBytes.
 std::vector<std::byte> LookAt(absl::Span<const std::byte> weight) {
   std::vector<std::byte> look(kSamples * kSampleBytes);
-  const int64_t step = (std::ssize(weight) - kSampleBytes) / (kSamples - 1);
+  const int64_t stride = (std::ssize(weight) - kSampleBytes) / (kSamples - 1);
   for (int64_t i = 0; i < kSamples; ++i) {
-    std::copy_n(weight.data() + i * step, kSampleBytes,
+    std::copy_n(weight.data() + i * stride, kSampleBytes,
                 look.data() + i * kSampleBytes);
   }
   return look;

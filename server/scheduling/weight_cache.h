@@ -1,5 +1,6 @@
-// Weights in the form that plans compute with, kept for when the same bytes
-// come again: a trainer's micro-batches, an evaluation's batches.
+// `WeightCache` keeps weights in the form that plans compute with, because the
+// same bytes often come again: in a trainer's micro-batches and in an
+// evaluation's batches.
 #pragma once
 
 #include <array>
@@ -21,21 +22,21 @@ namespace convgrad {
 
 class WeightCache;
 
-// What a run does with its weight's prepared form. Move-only. Mustn't outlive
-// its cache. Thread-compatible.
+// The use of one entry of the cache by one run. Move-only; must not outlive its
+// cache. Thread-compatible.
 class WeightLease {
  public:
   WeightLease() = default;
   WeightLease(WeightLease&& other) noexcept { *this = std::move(other); }
   WeightLease& operator=(WeightLease&& other) noexcept;
-  // A place that nobody filled isn't kept.
+  // Drops the entry if no run has filled it.
   ~WeightLease();
 
-  // Empty if the run is on its own.
+  // The prepared weights, or the place for them; empty if the cache has none.
   absl::Span<std::byte> bytes() const;
   bool is_prepared() const { return is_prepared_; }
   const Plan* plan() const;
-  // To be called once a run has filled bytes(): now others may read them.
+  // Call it when a run has filled bytes(). Other runs may read them then.
   void SetPrepared();
 
  private:
@@ -47,28 +48,27 @@ class WeightLease {
   bool is_prepared_ = false;
 };
 
-// Thread-safe. A weight is known by its client, its plan and a 128-bit hash of
-// its bytes whose key is a secret of this process (HighwayHash): clients never
-// share one, and can't make two collide. Weights that change with every call,
-// a trainer's usual ones, cost a look at some of their bytes; only what seems
-// to come a second time is hashed and kept. Weights that a session keeps are
-// known by numbers.
+// The key of a weight is its client, its plan and a 128-bit hash of its bytes
+// with a secret of this process (HighwayHash). So clients share no entry and
+// can't make two weights collide. The cache samples each weight first, and
+// hashes and keeps only those that seem to come a second time, because a
+// trainer's weights change with each call. Ids identify weights that a session
+// keeps. Thread-safe.
 class WeightCache {
  public:
-  // Holds at most `max_bytes`; the longest unused goes first. 0: keeps nothing.
+  // Keeps the most recently used weights, up to `max_bytes`; 0: none.
   explicit WeightCache(int64_t max_bytes);
   // Requires: no lease outstanding.
   ~WeightCache();
 
-  // Returns the prepared form of `weight`, a place to put it, or an empty
-  // lease. `weight` mustn't change until the run is over.
+  // Returns a lease of the prepared form of `weight`, of a place for it, or an
+  // empty lease. `weight` must not change until the run is over.
   WeightLease Lease(const std::string& client,
                     const std::shared_ptr<const Plan>& plan,
                     absl::Span<const std::byte> weight);
-  // Likewise, of weights whose numbers stand for their bytes and no others, so
-  // that nothing is hashed. All the weights of a network are kept when they
-  // come a second time: an evaluation between two updates may be their only
-  // use.
+  // Likewise for weights that ids identify, so that nothing is hashed. Keeps
+  // all weights of a network when they come a second time, because an
+  // evaluation between two updates may be their only use.
   WeightLease Lease(const std::string& client,
                     const std::shared_ptr<const Plan>& plan,
                     absl::Span<const uint64_t> weight_ids);
@@ -95,7 +95,7 @@ class WeightCache {
   };
   using Entries = std::list<std::shared_ptr<Entry>>;
 
-  // Whether a weight that looks like this one was here lately.
+  // Returns whether a weight with the same samples came lately.
   bool SeemsKnown(const std::string& client, const Plan* plan,
                   std::vector<std::byte> look);
   WeightLease LeaseFor(Key key, const std::shared_ptr<const Plan>& plan);

@@ -1,4 +1,4 @@
-// How long work takes on this machine, learned from what ran.
+// `WorkRates` learns how long work takes on this machine.
 #pragma once
 
 #include <functional>
@@ -27,12 +27,12 @@ class WorkRates {
   static Work Describe(const Backend& backend, const Operation& operation,
                        int threads);
 
-  // Returns how long `work` may take; zero if nothing of its kind ran lately:
-  // nobody is refused for what isn't known. What is old is forgotten, since a
-  // rate that has everything refused would never be measured again.
+  // Returns the predicted time of `work`; zero if nothing of its kind ran
+  // lately, so that no job is refused for an unknown time. Old rates expire,
+  // because a rate that refuses every job would never be measured again.
   absl::Duration Predict(const Work& work) const;
 
-  // `work` took `measured`.
+  // Records that `work` took `measured`.
   void Learn(const Work& work, absl::Duration measured);
 
  private:

@@ -1,4 +1,5 @@
-// The workers that take the same jobs, those jobs, and how long they wait.
+// `WorkerPool` counts the workers that take the same jobs, holds these jobs,
+// and predicts how long they wait.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,13 @@ namespace convgrad {
 // Thread-compatible.
 class WorkerPool {
  public:
-  // Of a worker for each device of `backend`; null: of workers on cores, for
-  // all backends without devices. `queue_capacity` is each priority's.
+  // A pool of one worker for each device of `backend`; null: of workers on
+  // cores, for all backends without devices. `queue_capacity` is that of each
+  // priority.
   WorkerPool(const Backend* backend, int queue_capacity)
       : backend_(backend), queue_(queue_capacity) {}
 
-  // Returns the pool that takes jobs of `backend`: null for that on cores.
+  // Returns the key of the pool that takes jobs of `backend`; null: on cores.
   static const Backend* KeyOf(const Backend& backend) {
     return backend.device_count() > 0 ? &backend : nullptr;
   }
@@ -31,45 +33,45 @@ class WorkerPool {
   const JobQueue& queue() const { return queue_; }
   int running() const { return static_cast<int>(running_.size()); }
   bool is_idle() const { return queue_.empty() && running_.empty(); }
-  // Returns whether all devices are.
+  // Returns whether all devices are lost.
   bool is_lost() const;
 
-  // Returns whether the worker of `device` should take a job. What a lost
-  // device leaves goes to the others; with none left, any worker hears from the
-  // backend what to answer.
+  // Returns whether the worker of `device` should take a job. Other devices
+  // take the jobs of a lost one. If none is left, any worker takes them, and
+  // the backend answers with an error.
   bool HasWorkFor(int device) const;
 
-  // Removes the job whose turn it is from the queue: a slice of it is on a
-  // worker from now until Leave. Requires: !queue().empty().
+  // Dequeues the next job and counts it as running until Leave. Requires:
+  // !queue().empty().
   std::unique_ptr<ActiveJob> Enter(absl::Time now);
   void Leave(const ActiveJob* job);
 
-  // Returns why a new job is refused: see Scheduler::CheckRoom.
+  // Returns the error that refuses a new job: see Scheduler::CheckRoom.
   absl::Status CheckRoom(const ActiveJob& active, absl::Time now) const;
 
-  // Returns OK, or BUSY for a new job like `job` of `slices` that take `own`:
-  // only its priority, client and deadline count.
+  // Returns BUSY or OK for a new job of `slices` that take the time `own`, with
+  // the priority, client and deadline of `job`.
   absl::Status CheckQueue(const Job& job, int64_t slices, absl::Duration own,
                           absl::Time now) const;
 
-  // Returns what the workers, all together, have to do before the last of
-  // `slices` turns of a new job like that.
+  // Returns how long the workers need until they start the last of `slices`
+  // slices of a new job of that priority and client.
   absl::Duration WaitFor(Priority priority, const std::string& client,
                          int64_t slices, absl::Time now) const;
 
  private:
   // A slice that is on a worker.
   struct RunningSlice {
-    const ActiveJob* job;  // perhaps gone already
+    const ActiveJob* job;  // only compared: it may be deleted already
     Priority priority;
     std::string client;
     absl::Time expected_end;
-    // What its job's other slices will take, those of the same client's next
-    // job have to wait for.
+    // The predicted time of the job's other slices, which come before the
+    // client's next job.
     absl::Duration rest;
   };
 
-  // Returns how many there are without those of lost devices; at least 1.
+  // Returns the number of workers without those of lost devices; at least 1.
   int UsefulWorkers() const;
 
   const Backend* const backend_;

@@ -68,7 +68,7 @@ uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now, Caller caller,
   pending.call_id = std::move(change.call_id);
   pending.waiters.push_back(std::move(waiter));
   Advance(notices);
-  PrepareNext(notices);
+  TellEarlyAdmission(notices);
   return id;
 }
 
@@ -112,29 +112,29 @@ bool ChangeOrder::Withdraw(uint64_t waiter) {
          }) > 0;
 }
 
-void ChangeOrder::LetNextPrepare(const ChangeId& change, Notices* notices) {
+void ChangeOrder::AdmitNextEarly(const ChangeId& change, Notices* notices) {
   if (!running_ || runs_alone_ || change.sequence != number_ + 1 ||
       change.epoch != running_->epoch) {
     return;
   }
-  next_may_prepare_ = true;
-  PrepareNext(notices);
+  next_is_early_ = true;
+  TellEarlyAdmission(notices);
 }
 
-void ChangeOrder::PrepareNext(Notices* notices) {
+void ChangeOrder::TellEarlyAdmission(Notices* notices) {
   const auto next = waiting_.find(number_ + 2);
-  if (!next_may_prepare_ || next == waiting_.end()) return;
+  if (!next_is_early_ || next == waiting_.end()) return;
   Waiter& first = next->second.waiters.front();
-  if (first.caller.prepare == nullptr) return;
-  first.is_prepared = true;
+  if (first.caller.admit_early == nullptr) return;
+  first.is_early = true;
   notices->emplace_back(
-      [prepare = std::exchange(first.caller.prepare, nullptr)](
-          const Decision&) { prepare(); },
+      [admit_early = std::exchange(first.caller.admit_early, nullptr)](
+          const Decision&) { admit_early(); },
       Decision::Run());
 }
 
 ChangeOrder::Pending ChangeOrder::EndRunning(absl::Time now) {
-  next_may_prepare_ = false;
+  next_is_early_ = false;
   stalled_since_ = now;
   return *std::exchange(running_, std::nullopt);
 }
@@ -179,11 +179,11 @@ absl::Status ChangeOrder::Fail(const absl::Status& why, absl::Time now,
 void ChangeOrder::PutBack(Pending change, const absl::Status& why,
                           Notices* notices) {
   runs_alone_ = true;
-  // Who is prepared holds memory that this change may lack.
+  // A waiter that was admitted early holds memory that this change may lack.
   const auto next = waiting_.find(number_ + 2);
   if (next != waiting_.end()) {
     std::vector<Waiter>& waiters = next->second.waiters;
-    if (waiters.front().is_prepared) {
+    if (waiters.front().is_early) {
       notices->emplace_back(std::move(waiters.front().caller.decided),
                             Decision::Refuse(why));
       waiters.erase(waiters.begin());

@@ -35,14 +35,15 @@ struct ChangeId {
 //    committed, gets that change's one reply, whatever its epoch. Replies are
 //    kept until they are acknowledged, for kReplyLifetime at most: after that a
 //    repeat is answered DATA_LOSS.
-//  * Once n+1 has all the memory that it waits for, n+2 may prepare: reserve
-//    memory and read its message. Later changes may not, because a prepared
-//    change holds memory that an earlier one could need.
+//  * Once n+1 has all the memory that it waits for, n+2 is admitted early: it
+//    may reserve memory and read its message before its turn. Later changes
+//    aren't, because an early change holds memory that an earlier one could
+//    need.
 //  * If n+1 fails, its epoch ends: what isn't committed of it is ABORTED,
 //    whenever it comes. The client goes on with n+1 in the next epoch.
 //  * If n+1 is BUSY (kResourceExhausted, reason BUSY), nothing is decided, and
-//    the client repeats it. If n+2 was prepared, it is BUSY as well. No change
-//    prepares until n+1 is committed.
+//    the client repeats it. If n+2 was admitted early, it is BUSY as well. No
+//    change is admitted early until n+1 is committed.
 //  * Resume starts a new epoch, too; calls of older ones are refused with
 //    FAILED_PRECONDITION, reason TAKEN_OVER.
 //
@@ -84,9 +85,9 @@ class ChangeOrder {
   struct Caller {
     absl::Time deadline;
     Decided decided;
-    // Called at most once when the change may prepare, possibly after it was
-    // decided. Null if the change doesn't prepare.
-    std::function<void()> prepare = nullptr;
+    // Called at most once when the change is admitted early, possibly after it
+    // was decided. Null if the change can't be admitted early.
+    std::function<void()> admit_early = nullptr;
   };
 
   // Takes a change that has arrived. It waits until its deadline at most. If
@@ -109,9 +110,9 @@ class ChangeOrder {
   // that is too late: the change runs, or its callback is about to run.
   bool Withdraw(uint64_t waiter);
 
-  // Lets the next change prepare if `change` runs. Requires: `change` waits for
+  // Admits the next change early if `change` runs. Requires: `change` waits for
   // no more memory.
-  void LetNextPrepare(const ChangeId& change, Notices* notices);
+  void AdmitNextEarly(const ChangeId& change, Notices* notices);
 
   // Ends the running change. Commit requires that it has taken effect. The
   // reply counts as `reply_bytes` while it is kept.
@@ -146,7 +147,7 @@ class ChangeOrder {
     uint64_t id;
     absl::Time since;
     Caller caller;
-    bool is_prepared = false;
+    bool is_early = false;
   };
   // One change, and the calls that want its reply.
   struct Pending {
@@ -168,7 +169,7 @@ class ChangeOrder {
   void Acknowledge(int64_t number);
   // Runs the next change, if it is there, and tells readers of its number.
   void Advance(Notices* notices);
-  void PrepareNext(Notices* notices);
+  void TellEarlyAdmission(Notices* notices);
   Pending EndRunning(absl::Time now);
   // Makes what ran one that hasn't come yet, but for its repeats.
   void PutBack(Pending change, const absl::Status& why, Notices* notices);
@@ -187,7 +188,7 @@ class ChangeOrder {
   absl::Time stalled_since_ = absl::InfinitePast();
   // Change number_ + 1 and who waits for its reply beside who runs it.
   std::optional<Pending> running_;
-  bool next_may_prepare_ = false;
+  bool next_is_early_ = false;
   bool runs_alone_ = false;
   std::map<int64_t, Pending> waiting_;
   std::map<int64_t, Committed> replies_;

@@ -96,11 +96,11 @@ uint64_t KeptSession::AwaitNumber(int64_t number, absl::Time now,
   return id;
 }
 
-void KeptSession::LetNextPrepare(const ChangeId& change) {
+void KeptSession::AdmitNextEarly(const ChangeId& change) {
   ChangeOrder::Notices notices;
   {
     MutexLock lock(&mutex_);
-    order_.LetNextPrepare(change, &notices);
+    order_.AdmitNextEarly(change, &notices);
   }
   Tell(notices);
 }

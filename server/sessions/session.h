@@ -76,7 +76,7 @@ class KeptSession {
   uint64_t Arrive(ChangeId change, absl::Time now, ChangeOrder::Caller caller);
   uint64_t AwaitNumber(int64_t number, absl::Time now,
                        ChangeOrder::Caller caller);
-  void LetNextPrepare(const ChangeId& change);
+  void AdmitNextEarly(const ChangeId& change);
   bool Withdraw(uint64_t waiter);
   int64_t StartEpoch();
   void AwaitSettled(Decided settled);
@@ -86,7 +86,7 @@ class KeptSession {
   // bookkeeping. The running change calls it before it writes, and again if its
   // writes change. A change that only drops names is never refused.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, or BUSY if replies that
-  // the client hasn't acknowledged are in the way, or there is no memory now.
+  // the client hasn't acknowledged take the room, or there is no memory now.
   absl::Status Promise(const KeptWrites& writes, const ReplySize& reply);
   // Ends the running change: all of `writes` take effect at one moment, and
   // `reply` is its answer. Requires: they were promised. Returns the change's

@@ -192,7 +192,7 @@ void Main() {
   Check(plan.status());
   std::printf("scratch MiB %.1f steps %zu turns %d\n.\n",
               static_cast<double>((*plan)->scratch_bytes()) / (1 << 20),
-              (*plan)->steps().size(), (*plan)->turns());
+              (*plan)->steps().size(), (*plan)->quanta());
   std::fflush(stdout);
   Serve(**operation, **plan);
 }

@@ -57,7 +57,7 @@ class IdentityCall final : public UnaryCall {
   }
 
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override {
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override {
     Message head;
     head.mutable_report()->set_implementation(outcome.implementation);
     return MessageOf(operation_->tensor(), std::move(head),

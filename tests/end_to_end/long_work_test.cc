@@ -142,10 +142,10 @@ TEST_F(UrgentWorkTest, InteractiveCallsGoFirst) {
                           SeedBackward(), "interactive");
   AwaitQueued(2);
   server_.AwaitMetric("convgrad_queue_depth{priority=\"interactive\"} 1");
-  strings_.StepRun();
+  strings_.ReleaseOneRun();
   EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
   strings_.AwaitRuns(2);
-  strings_.StepRun();
+  strings_.ReleaseOneRun();
   EXPECT_EQ(interactive.Await(), grpc::StatusCode::OK);
   strings_.Release();
   EXPECT_EQ(batch.Await(), grpc::StatusCode::OK);

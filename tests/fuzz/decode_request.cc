@@ -94,10 +94,10 @@ void CheckPuts(const absl::StatusOr<std::vector<DecodedPut>>& puts,
 void CheckGet(const v1::NamedGet& get, const TensorDescriptor& kept) {
   const auto wanted = DecodeWanted(get, kept, "tensors[0]");
   if (!wanted.ok()) return RequireRefusal(wanted.status());
-  RequireBytes(wanted->part);
+  RequireBytes(wanted->source);
   RequireBytes(wanted->descriptor);
   Require(wanted->first_byte >= 0 &&
-              wanted->first_byte + *ByteSize(wanted->part) <= *ByteSize(kept),
+              wanted->first_byte + *ByteSize(wanted->source) <= *ByteSize(kept),
           "a part lies in its tensor");
 }
 

@@ -7,7 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "backends/onednn/convolutions/onednn_conv_program.h"
+#include "backends/onednn/convolutions/onednn_conv_steps.h"
 #include "backends/onednn/convolutions/onednn_partition.h"
 #include "backends/onednn/convolutions/onednn_partitioned_plan.h"
 #include "backends/onednn/library/onednn_candidates.h"
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
           return MakeConvPlan(piece, OneThread(options), like);
         });
   }
-  return MakeConvProgram(operation, options, [like](const PassSpec& spec) {
+  return BuildConvPlan(operation, options, [like](const PassSpec& spec) {
     return FormatIn(like, spec.pass);
   });
 }

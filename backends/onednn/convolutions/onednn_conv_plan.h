@@ -1,5 +1,5 @@
-// `MakeConvPlan` plans a convolution as a program of oneDNN primitives: mask,
-// reorders, the ordinary convolutions it lowers to, bias sums and epilogues.
+// An operation as a schedule of oneDNN primitives: mask, reorders, the ordinary
+// convolutions it lowers to, bias sums and epilogues.
 #pragma once
 
 #include <memory>

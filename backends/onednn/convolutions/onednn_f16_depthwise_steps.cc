@@ -16,20 +16,20 @@ namespace {
 using Depthwise = std::shared_ptr<const F16Depthwise>;
 
 // Returns `tensor`, or a buffer for it in a layout that F16Depthwise supports.
-Tensor RowMajor(const Tensor& tensor, Program* program) {
+Tensor RowMajor(const Tensor& tensor, PlanBuilder* builder) {
   const TensorDescriptor& descriptor = tensor.descriptor;
   if (IsRowMajor(descriptor.layout)) return tensor;
-  return program->Allocate(PlainDescriptor(descriptor, descriptor.dtype));
+  return builder->Allocate(PlainDescriptor(descriptor, descriptor.dtype));
 }
 
 // Does nothing if `to` is `from`.
-void AddMove(const Tensor& from, const Tensor& to, Program* program) {
-  if (from.location != to.location) AddReorder(from, to, program);
+void AddMove(const Tensor& from, const Tensor& to, PlanBuilder* builder) {
+  if (from.location != to.location) AddReorder(from, to, builder);
 }
 
-Tensor ReadRowMajor(const Tensor& tensor, Program* program) {
-  Tensor row_major = RowMajor(tensor, program);
-  AddMove(tensor, row_major, program);
+Tensor ReadRowMajor(const Tensor& tensor, PlanBuilder* builder) {
+  Tensor row_major = RowMajor(tensor, builder);
+  AddMove(tensor, row_major, builder);
   return row_major;
 }
 
@@ -39,9 +39,9 @@ TensorDescriptor KernelFirst(const Tensor& weight) {
   return {DataType::kF32, Layout::kXIO, weight.descriptor.dims};
 }
 
-Tensor ReadKernelFirst(const Tensor& weight, Program* program) {
-  Tensor copy = program->Allocate(KernelFirst(weight));
-  AddReorder(weight, copy, program);
+Tensor ReadKernelFirst(const Tensor& weight, PlanBuilder* builder) {
+  Tensor copy = builder->Allocate(KernelFirst(weight));
+  AddReorder(weight, copy, builder);
   return copy;
 }
 
@@ -55,14 +55,14 @@ F16Depthwise::Result Write(const RunContext& context, const Tensor& tensor) {
 }
 
 void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
-                Program* program) {
-  const Tensor weight = ReadKernelFirst(pass.weight, program);
-  const Tensor data = ReadRowMajor(pass.data, program);
-  const Tensor out = RowMajor(pass.out, program);
+                PlanBuilder* builder) {
+  const Tensor weight = ReadKernelFirst(pass.weight, builder);
+  const Tensor data = ReadRowMajor(pass.data, builder);
+  const Tensor out = RowMajor(pass.out, builder);
   const int64_t items = depthwise->forward_items();
   const int64_t own_bytes = depthwise->scratch_bytes();
   const Location scratch =
-      program->Allocate(PartCount(program->threads(), items, 1) * own_bytes);
+      builder->Allocate(PartCount(builder->threads(), items, 1) * own_bytes);
   const Location bias = pass.bias ? pass.bias->location : Location();
   const auto run = [=](const RunContext& context) {
     const F16Depthwise::ForwardTensors all = {
@@ -78,8 +78,8 @@ void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
   };
   std::vector<Location> reads = {data.location, weight.location};
   if (pass.bias) reads.push_back(bias);
-  program->Add(reads, {out.location, scratch}, run, "");
-  AddMove(out, pass.out, program);
+  builder->Add(reads, {out.location, scratch}, run, "");
+  AddMove(out, pass.out, builder);
 }
 
 // Locations of the backward passes' tensors. Tensors that only a pass that
@@ -123,9 +123,10 @@ void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
   }
 }
 
-// Appends the conversion of a bias gradient from the f32 values at `sums`.
-void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
-  program->Add({sums}, {bias.location}, [=](const RunContext& context) {
+// Appends the conversion of a bias's gradient from the f32 at `sums`.
+void AddConversion(const Location& sums, const Tensor& bias,
+                   PlanBuilder* builder) {
+  builder->Add({sums}, {bias.location}, [=](const RunContext& context) {
     ConvertRun(DataType::kF32, context.At(sums), bias.descriptor.dtype,
                context.At(bias.location), ElementCount(bias.descriptor));
   });
@@ -133,43 +134,44 @@ void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
 
 // A pass that isn't requested is null.
 void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
-                 const PlacedPass* weight_pass, Program* program) {
+                 const PlacedPass* weight_pass, PlanBuilder* builder) {
   BackwardPlaces at;
-  at.grad = ReadRowMajor((data_pass ? data_pass : weight_pass)->out, program);
-  at.parts = PartCount(program->threads(), depthwise->backward_items(), 1);
-  at.scratch = program->Allocate(at.parts * depthwise->scratch_bytes());
+  at.grad = ReadRowMajor((data_pass ? data_pass : weight_pass)->out, builder);
+  at.parts = PartCount(builder->threads(), depthwise->backward_items(), 1);
+  at.scratch = builder->Allocate(at.parts * depthwise->scratch_bytes());
   std::vector<Location> reads = {at.grad.location}, writes = {at.scratch};
   if (data_pass != nullptr) {
-    at.weight = ReadKernelFirst(data_pass->weight, program);
-    at.grad_data = RowMajor(data_pass->data, program);
+    at.weight = ReadKernelFirst(data_pass->weight, builder);
+    at.grad_data = RowMajor(data_pass->data, builder);
     reads.push_back(at.weight->location);
     writes.push_back(at.grad_data->location);
   }
   if (weight_pass != nullptr) {
-    at.data = ReadRowMajor(weight_pass->data, program);
+    at.data = ReadRowMajor(weight_pass->data, builder);
     reads.push_back(at.data->location);
     const auto bytes = static_cast<int64_t>(sizeof(float));
     at.sums =
         Tensor{KernelFirst(weight_pass->weight),
-               program->Allocate(at.parts * depthwise->sum_count() * bytes)};
+               builder->Allocate(at.parts * depthwise->sum_count() * bytes)};
     writes.push_back(at.sums->location);
   }
-  program->Add(
+  builder->Add(
       reads, writes,
       [=](const RunContext& context) { RunBackward(*depthwise, at, context); },
       "");
-  if (data_pass != nullptr) AddMove(*at.grad_data, data_pass->data, program);
+  if (data_pass != nullptr) AddMove(*at.grad_data, data_pass->data, builder);
   if (weight_pass == nullptr) return;
-  AddMove(*at.sums, weight_pass->weight, program);
+  AddMove(*at.sums, weight_pass->weight, builder);
   if (!weight_pass->bias) return;
   AddConversion(at.sums->location.At(*ByteSize(at.sums->descriptor)),
-                *weight_pass->bias, program);
+                *weight_pass->bias, builder);
 }
 
 }  // namespace
 
 void AddF16Depthwise(const F16Depthwise& depthwise,
-                     absl::Span<const PlacedPass> passes, Program* program) {
+                     absl::Span<const PlacedPass> passes,
+                     PlanBuilder* builder) {
   const auto shared = std::make_shared<const F16Depthwise>(depthwise);
   const auto find = [&](Pass pass) {
     const auto found =
@@ -178,11 +180,11 @@ void AddF16Depthwise(const F16Depthwise& depthwise,
     return found == passes.end() ? nullptr : &*found;
   };
   if (const PlacedPass* forward = find(Pass::kForward)) {
-    AddForward(shared, *forward, program);
+    AddForward(shared, *forward, builder);
     return;
   }
   AddBackward(shared, find(Pass::kBackwardData), find(Pass::kBackwardWeight),
-              program);
+              builder);
 }
 
 }  // namespace convgrad::onednn

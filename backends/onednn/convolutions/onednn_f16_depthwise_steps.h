@@ -12,6 +12,6 @@ namespace convgrad::onednn {
 // it computes together. A weight pass with a bias also writes the bias
 // gradient.
 void AddF16Depthwise(const F16Depthwise& depthwise,
-                     absl::Span<const PlacedPass> passes, Program* program);
+                     absl::Span<const PlacedPass> passes, PlanBuilder* builder);
 
 }  // namespace convgrad::onednn

@@ -41,27 +41,28 @@ Elements ElementsOf(const Tensor& tensor) {
   return {PhysicalLayoutOf(descriptor), descriptor.dtype, tensor.location};
 }
 
-void AddReorder(const Tensor& from, const Tensor& to, Program* program) {
+void AddReorder(const Tensor& from, const Tensor& to, PlanBuilder* builder) {
   AddReorder(Reorder::Make(from.descriptor, to.descriptor), from.location,
-             to.location, &program->schedule());
+             to.location, &builder->schedule());
 }
 
-void AddReorder(const Elements& from, const Elements& to, Program* program) {
+void AddReorder(const Elements& from, const Elements& to,
+                PlanBuilder* builder) {
   AddReorder(Reorder::Make(from.layout, from.dtype, to.layout, to.dtype),
-             from.location, to.location, &program->schedule());
+             from.location, to.location, &builder->schedule());
 }
 
-void AddZero(const Tensor& tensor, Program* program) {
-  program->Add({}, {tensor.location},
+void AddZero(const Tensor& tensor, PlanBuilder* builder) {
+  builder->Add({}, {tensor.location},
                [=, bytes = *ByteSize(tensor.descriptor)](const RunContext& at) {
                  std::memset(at.At(tensor.location), 0, bytes);
                });
 }
 
 void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
-                     Program* program) {
+                     PlanBuilder* builder) {
   const TensorDescriptor& tensor = gradient.descriptor;
-  program->Add({gradient.location}, {gradient.location},
+  builder->Add({gradient.location}, {gradient.location},
                [=, strides = Strides(tensor),
                 offsets = DeadOffsets(lowering, tensor)](const RunContext& at) {
                  std::byte* data = at.At(gradient.location);
@@ -78,7 +79,7 @@ void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
 }
 
 void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
-             Program* program) {
+             PlanBuilder* builder) {
   Tensor mask = output;
   const Layout layout = gradient.descriptor.layout;
   if (layout != mask.descriptor.layout &&
@@ -86,10 +87,10 @@ void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
     // Blocked layouts are masked in place, including pad lanes.
     mask.descriptor.layout = layout;
     mask.descriptor.c0 = gradient.descriptor.c0;
-    mask = program->Allocate(mask.descriptor);
-    AddReorder(output, mask, program);
+    mask = builder->Allocate(mask.descriptor);
+    AddReorder(output, mask, builder);
   }
-  program->Add({gradient.location, mask.location}, {masked.location},
+  builder->Add({gradient.location, mask.location}, {masked.location},
                [=](const RunContext& at) {
                  MaskGradient(at.threads(), gradient.descriptor,
                               at.At(gradient.location), mask.descriptor,
@@ -97,11 +98,11 @@ void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
                });
 }
 
-void AddFinish(const Finish& finish, Program* program) {
+void AddFinish(const Finish& finish, PlanBuilder* builder) {
   const auto& [sums, result, epilogue, bias, residual] = finish;
   if (!epilogue.needs_sums()) {
     if (!epilogue.relu) return;
-    program->Add({result.location}, {result.location},
+    builder->Add({result.location}, {result.location},
                  [result = result](const RunContext& at) {
                    ReluInPlace(at.threads(), result.descriptor,
                                at.At(result.location));
@@ -115,14 +116,14 @@ void AddFinish(const Finish& finish, Program* program) {
   std::vector<Location> reads = {sums.location};
   if (epilogue.bias) reads.push_back(bias);
   if (epilogue.residual) reads.push_back(residual);
-  program->Add(
+  builder->Add(
       reads, {target.location}, [finish, target](const RunContext& at) {
         ApplyEpilogue(at.threads(), finish.epilogue,
                       at.Read<float>(finish.sums.location),
                       at.Read<float>(finish.bias), at.At(finish.residual),
                       target.descriptor, at.At(target.location));
       });
-  if (packs) AddReorder(target, result, program);
+  if (packs) AddReorder(target, result, builder);
 }
 
 }  // namespace convgrad::onednn

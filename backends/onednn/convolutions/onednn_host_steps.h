@@ -1,11 +1,11 @@
-// Appends a program's steps other than convolutions: reorders between any two
-// layouts, zeros, the ReLU mask and epilogues. Each function appends to
-// `program`.
+// The steps of a plan that are no convolutions: reorders between any two
+// layouts, zeros, the ReLU mask and what follows a pass. Each function appends
+// to `builder`.
 #pragma once
 
 #include "backends/core/convolution/conv_steps.h"
 #include "backends/kernels/copies/reorder.h"
-#include "backends/onednn/convolutions/onednn_program.h"
+#include "backends/onednn/convolutions/onednn_plan_builder.h"
 
 namespace convgrad::onednn {
 
@@ -20,20 +20,20 @@ Elements ElementsOf(const Tensor& tensor);
 
 // Append a step that copies all of `from` to `to`, and converts dtype and
 // layout.
-void AddReorder(const Tensor& from, const Tensor& to, Program* program);
-void AddReorder(const Elements& from, const Elements& to, Program* program);
+void AddReorder(const Tensor& from, const Tensor& to, PlanBuilder* builder);
+void AddReorder(const Elements& from, const Elements& to, PlanBuilder* builder);
 
-void AddZero(const Tensor& tensor, Program* program);
+void AddZero(const Tensor& tensor, PlanBuilder* builder);
 
 // Appends a step that zeroes the taps of a weight gradient that read only
 // padding. Requires: a row-major layout.
 void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
-                     Program* program);
+                     PlanBuilder* builder);
 
 // Appends a step that writes the masked `gradient` to `masked`, which has the
 // same descriptor.
 void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
-             Program* program);
+             PlanBuilder* builder);
 
 // The work after a pass.
 struct Finish {
@@ -46,6 +46,6 @@ struct Finish {
 
 // Appends the step that computes the result from the sums. Requires: sums that
 // are the result unless epilogue.needs_sums().
-void AddFinish(const Finish& finish, Program* program);
+void AddFinish(const Finish& finish, PlanBuilder* builder);
 
 }  // namespace convgrad::onednn

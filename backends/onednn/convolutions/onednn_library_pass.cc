@@ -36,11 +36,11 @@ PassSpec SpecOf(const PlacedPass& pass, const Lowering& lowering,
 
 absl::Status AddLibraryPass(const PlacedPass& pass, const Lowering& lowering,
                             const Candidate& chosen, TensorCopies* copies,
-                            Program* program) {
+                            PlanBuilder* builder) {
   return Guard("planning", [&] {
     const PassArguments args = ArgumentsOf(pass.pass);
     LibraryStep step({.primitive_desc = chosen.primitive_desc},
-                     &program->schedule());
+                     &builder->schedule());
     std::function<void()> finish;
     const auto add = [&](Role role, const Tensor& tensor,
                          const dnnl::memory::desc& wanted, int arg) {

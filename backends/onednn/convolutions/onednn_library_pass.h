@@ -35,6 +35,6 @@ PassSpec SpecOf(const PlacedPass& pass, const Lowering& lowering,
 // Errors: kInternal.
 absl::Status AddLibraryPass(const PlacedPass& pass, const Lowering& lowering,
                             const Candidate& chosen, TensorCopies* copies,
-                            Program* program);
+                            PlanBuilder* builder);
 
 }  // namespace convgrad::onednn

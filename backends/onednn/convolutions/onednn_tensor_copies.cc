@@ -20,7 +20,7 @@ Tensor TensorCopies::Plain(const Tensor& tensor, DataType dtype) {
   Tensor plain = {PlainDescriptor(tensor.descriptor, dtype), {}};
   plain.location = AllocateCopy(tensor, PhysicalLayoutOf(plain.descriptor),
                                 dtype, *ByteSize(plain.descriptor));
-  AddReorder(tensor, plain, &program_);
+  AddReorder(tensor, plain, &builder_);
   plains_.emplace_back(tensor.location, plain);
   return plain;
 }
@@ -35,15 +35,15 @@ Tensor TensorCopies::RowMajor(const Tensor& tensor) {
 Location TensorCopies::AllocateCopy(const Tensor& tensor,
                                     const PhysicalLayout& layout,
                                     DataType dtype, int64_t bytes) {
-  if (program_.CanGather(tensor.location)) {
+  if (builder_.CanGather(tensor.location)) {
     auto gather =
         ScatteredReorder::Make(PhysicalLayoutOf(tensor.descriptor),
                                tensor.descriptor.dtype, layout, dtype);
     if (gather && gather->destination_bytes() == bytes) {
-      return program_.AllocateGathered(tensor.location, *std::move(gather));
+      return builder_.AllocateGathered(tensor.location, *std::move(gather));
     }
   }
-  return program_.Allocate(bytes);
+  return builder_.Allocate(bytes);
 }
 
 Location TensorCopies::ReadWeight(const LoweredTensor& weight,
@@ -52,14 +52,14 @@ Location TensorCopies::ReadWeight(const LoweredTensor& weight,
   Tensor plain = {PlainDescriptor(tensor.descriptor, DtypeOf(wanted)),
                   tensor.location};
   if (plain.descriptor != tensor.descriptor) {
-    plain = program_.Allocate(plain.descriptor);
-    AddReorder(tensor, plain, &program_);
+    plain = builder_.Allocate(plain.descriptor);
+    AddReorder(tensor, plain, &builder_);
   }
   const LibraryTensor seen = weight.SeenIn(plain);
   if (seen.desc == wanted) return seen.location;
   const Location copy =
-      program_.Allocate(static_cast<int64_t>(wanted.get_size()));
-  AddReorder(seen, {copy, wanted}, &program_.schedule());
+      builder_.Allocate(static_cast<int64_t>(wanted.get_size()));
+  AddReorder(seen, {copy, wanted}, &builder_.schedule());
   return copy;
 }
 
@@ -84,11 +84,11 @@ Location TensorCopies::Read(const LoweredTensor& tensor,
   const auto bytes = static_cast<int64_t>(wanted.get_size());
   const Location location = known && !tensor.crops()
                                 ? AllocateCopy(source, *known, dtype, bytes)
-                                : program_.Allocate(bytes);
+                                : builder_.Allocate(bytes);
   if (is_ours) {
     AddRead(tensor, {*known, dtype, location});
   } else {
-    AddReorder(seen, {location, wanted}, &program_.schedule());
+    AddReorder(seen, {location, wanted}, &builder_.schedule());
   }
   copies_.push_back({caller, {location, wanted}});
   return location;
@@ -100,7 +100,7 @@ Location TensorCopies::Write(const LoweredTensor& tensor,
   const Tensor& result = tensor.tensor();
   const DataType dtype = DtypeOf(wanted);
   const auto allocate = [&] {
-    return program_.Allocate(static_cast<int64_t>(wanted.get_size()));
+    return builder_.Allocate(static_cast<int64_t>(wanted.get_size()));
   };
   if (tensor.PrefersOurReorder(wanted)) {
     if (const auto known = tensor.KnownLayout(wanted)) {
@@ -112,19 +112,19 @@ Location TensorCopies::Write(const LoweredTensor& tensor,
   const bool is_plain = IsPlain(result.descriptor, dtype);
   const Tensor plain =
       is_plain ? result
-               : program_.Allocate(PlainDescriptor(result.descriptor, dtype));
-  if (tensor.crops()) AddZero(plain, &program_);
+               : builder_.Allocate(PlainDescriptor(result.descriptor, dtype));
+  if (tensor.crops()) AddZero(plain, &builder_);
   const LibraryTensor seen = tensor.SeenIn(plain);
   const Location written = wanted == seen.desc ? seen.location : allocate();
   *finish = [=, this] {
     if (wanted != seen.desc) {
-      AddReorder({written, wanted}, seen, &program_.schedule());
+      AddReorder({written, wanted}, seen, &builder_.schedule());
     }
     if (tensor.role() == Role::kWeight &&
         tensor.lowering().has_dead_inner_taps()) {
-      AddZeroDeadTaps(tensor.lowering(), plain, &program_);
+      AddZeroDeadTaps(tensor.lowering(), plain, &builder_);
     }
-    if (!is_plain) AddReorder(plain, tensor.tensor(), &program_);
+    if (!is_plain) AddReorder(plain, tensor.tensor(), &builder_);
   };
   return written;
 }
@@ -132,26 +132,26 @@ Location TensorCopies::Write(const LoweredTensor& tensor,
 void TensorCopies::AddRead(const LoweredTensor& tensor, const Elements& to) {
   const auto gather = tensor.Gather();
   if (gather == nullptr) {
-    AddReorder(tensor.Part(), to, &program_);
+    AddReorder(tensor.Part(), to, &builder_);
     return;
   }
-  const Tensor dense = program_.Allocate(tensor.DensePart());
+  const Tensor dense = builder_.Allocate(tensor.DensePart());
   const Location whole = tensor.tensor().location, part = dense.location;
-  program_.Add({whole}, {part}, [=](const RunContext& at) {
+  builder_.Add({whole}, {part}, [=](const RunContext& at) {
     ParallelFor(at.threads(), gather->planes(), 1,
                 [&](int, int64_t begin, int64_t end) {
                   gather->Gather(at.At(whole), at.At(part), begin, end);
                 });
   });
-  AddReorder(ElementsOf(dense), to, &program_);
+  AddReorder(ElementsOf(dense), to, &builder_);
 }
 
 void TensorCopies::AddWrite(Elements from, const LoweredTensor& tensor) {
   if (const auto gather = tensor.Gather()) {
-    const Tensor dense = program_.Allocate(tensor.DensePart());
+    const Tensor dense = builder_.Allocate(tensor.DensePart());
     const Location whole = tensor.tensor().location, part = dense.location;
-    AddReorder(from, ElementsOf(dense), &program_);
-    program_.Add({part}, {whole}, [=](const RunContext& at) {
+    AddReorder(from, ElementsOf(dense), &builder_);
+    builder_.Add({part}, {whole}, [=](const RunContext& at) {
       ParallelFor(at.threads(), gather->planes(), 1,
                   [&](int, int64_t begin, int64_t end) {
                     gather->Spread(at.At(part), at.At(whole), begin, end);
@@ -170,9 +170,9 @@ void TensorCopies::AddWrite(Elements from, const LoweredTensor& tensor) {
       to.layout.axes.push_back({1, stride, 0, 0, 0, steps[i]});
     }
   } else if (tensor.crops()) {
-    AddZero(tensor.tensor(), &program_);
+    AddZero(tensor.tensor(), &builder_);
   }
-  AddReorder(from, to, &program_);
+  AddReorder(from, to, &builder_);
 }
 
 }  // namespace convgrad::onednn

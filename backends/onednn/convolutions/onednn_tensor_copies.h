@@ -11,11 +11,11 @@
 
 namespace convgrad::onednn {
 
-// Appends to one program, which must outlive it. Owned by one thread. Throws
-// dnnl::error if the library fails to make a copy.
+// Appends to one builder, which must outlive it. Owned by one thread. Where the
+// library makes a copy, what it throws is thrown.
 class TensorCopies {
  public:
-  explicit TensorCopies(Program* program) : program_(*program) {}
+  explicit TensorCopies(PlanBuilder* builder) : builder_(*builder) {}
 
   // Returns the location of a tensor in the layout `wanted`; reorders the
   // tensor if necessary.
@@ -48,7 +48,7 @@ class TensorCopies {
   void AddRead(const LoweredTensor& tensor, const Elements& to);
   void AddWrite(Elements from, const LoweredTensor& tensor);
 
-  Program& program_;
+  PlanBuilder& builder_;
   std::vector<Copy> copies_;
   std::vector<std::pair<Location, Tensor>> plains_;  // by source
 };

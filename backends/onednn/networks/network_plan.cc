@@ -31,20 +31,20 @@ NetworkPlan::NetworkPlan(const NetworkOptions& options, NetworkParts parts)
     : ScheduledPlan(std::move(parts.placed), options.threads),
       groups_(std::move(parts.groups)),
       text_bytes_(parts.text_bytes) {
-  CutTurns(options.macs_per_turn);
+  CutIntoQuanta(options.macs_per_quantum);
 }
 
-void NetworkPlan::CutTurns(double macs_per_turn) {
+void NetworkPlan::CutIntoQuanta(double macs_per_quantum) {
   double cost = 0;
   for (size_t i = 0; i < steps().size(); ++i) {
     const double more = CostOf(steps()[i], schedule());
-    if (cost > 0 && cost + more > macs_per_turn) {
-      turns_.push_back(i);
+    if (cost > 0 && cost + more > macs_per_quantum) {
+      quanta_.push_back(i);
       cost = 0;
     }
     cost += more;
   }
-  turns_.push_back(steps().size());
+  quanta_.push_back(steps().size());
 }
 
 int64_t NetworkTableBytes(const ProgramOperation& operation) {

@@ -20,10 +20,10 @@ class NetworkPlan final : public ScheduledPlan {
  public:
   NetworkPlan(const NetworkOptions& options, NetworkParts parts);
 
-  int turns() const override { return static_cast<int>(turns_.size()) - 1; }
-  absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
-                                   int turn) const override {
-    return RunSteps(buffers, turns_[turn], turns_[turn + 1]);
+  int quanta() const override { return static_cast<int>(quanta_.size()) - 1; }
+  absl::StatusOr<RunTimes> RunQuantum(const RunBuffers& buffers,
+                                      int quantum) const override {
+    return RunSteps(buffers, quanta_[quantum], quanta_[quantum + 1]);
   }
   std::vector<std::vector<std::string>> groups() const override {
     return groups_;
@@ -35,12 +35,12 @@ class NetworkPlan final : public ScheduledPlan {
   absl::string_view implementation() const override { return "network"; }
 
  private:
-  void CutTurns(double macs_per_turn);
+  void CutIntoQuanta(double macs_per_quantum);
 
   const std::vector<std::vector<std::string>> groups_;
   const int64_t text_bytes_;
-  // Where each turn's steps begin, and the last one's end.
-  std::vector<size_t> turns_ = {0};
+  // Where the steps of each quantum begin, and the last one's end.
+  std::vector<size_t> quanta_ = {0};
 };
 
 // Returns at least the bytes that planning takes for tables whose sizes follow

@@ -28,25 +28,25 @@ constexpr const char* kProblems[] = {
     "convtranspose3d_n1_c4_o6_i4_k3_s2_p1_op1_b",
 };
 
-struct Step {
+struct Check {
   Direction direction;
   ConvProblem problem;
   DataType dtype;
 };
 
-absl::StatusOr<std::vector<Step>> StepsOf(std::vector<std::string> problems,
-                                          const std::vector<DataType>& dtypes) {
+absl::StatusOr<std::vector<Check>> ChecksOf(
+    std::vector<std::string> problems, const std::vector<DataType>& dtypes) {
   if (problems.empty())
     problems.assign(std::begin(kProblems), std::end(kProblems));
-  std::vector<Step> steps;
+  std::vector<Check> checks;
   for (const std::string& text : problems) {
     ASSIGN_OR_RETURN(const ConvProblem problem, Parse(text));
     for (DataType dtype : dtypes) {
-      steps.push_back({Direction::kForward, problem, dtype});
-      steps.push_back({Direction::kBackward, problem, dtype});
+      checks.push_back({Direction::kForward, problem, dtype});
+      checks.push_back({Direction::kBackward, problem, dtype});
     }
   }
-  return steps;
+  return checks;
 }
 
 }  // namespace
@@ -56,15 +56,15 @@ absl::Status RunCheck(const std::vector<std::string>& problems,
   std::vector<DataType> dtypes = {DataType::kF32, DataType::kBF16,
                                   DataType::kF16};
   if (context.settings.dtype) dtypes = {*context.settings.dtype};
-  ASSIGN_OR_RETURN(const std::vector<Step> steps, StepsOf(problems, dtypes));
+  ASSIGN_OR_RETURN(const std::vector<Check> checks, ChecksOf(problems, dtypes));
   std::vector<Comparison> comparisons;
   bool ok = true;
-  Progress progress("check", static_cast<int>(steps.size()));
-  for (const Step& step : steps) {
+  Progress progress("check", static_cast<int>(checks.size()));
+  for (const Check& check : checks) {
     Settings settings = context.settings;
-    settings.dtype = step.dtype;
+    settings.dtype = check.dtype;
     ASSIGN_OR_RETURN(comparisons.emplace_back(),
-                     CompareWithReference(step.direction, step.problem,
+                     CompareWithReference(check.direction, check.problem,
                                           settings, context.client));
     for (const ComparedResult& result : comparisons.back().results) {
       ok = ok && result.ok();

@@ -47,9 +47,9 @@ void Progress::Run() {
   while (!stopping_) {
     if (!changed_.WaitUntil(&mutex_, next)) continue;
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
-    const std::string steps =
+    const std::string count =
         total_ > 1 ? absl::StrCat(" ", done_, " of ", total_, ",") : "";
-    std::cerr << kWipe << absl::StrFormat("%s:%s %.1f s", what_, steps, seconds)
+    std::cerr << kWipe << absl::StrFormat("%s:%s %.1f s", what_, count, seconds)
               << std::flush;
     shown = true;
     next = absl::Now() + kPeriod;

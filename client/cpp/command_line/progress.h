@@ -14,12 +14,12 @@ namespace convgrad {
 // terminal. Owned by one thread.
 class Progress {
  public:
-  // `total` is the number of steps; if it is 1, the line shows only the time.
+  // `total` is the number of items; of 1 only the time is shown.
   Progress(std::string what, int total);
   // Erases the line.
   ~Progress();
 
-  // Counts another completed step.
+  // Another item is done.
   void Advance();
 
  private:

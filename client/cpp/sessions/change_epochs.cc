@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "proto/call_metadata.h"
 
@@ -129,7 +129,7 @@ void ChangeSender::FailFirst() {
 }
 
 void ChangeSender::LoseReads(int64_t first, int64_t boundary) {
-  for (ReadUnderWay* read : reads_) {
+  for (PendingRead* read : reads_) {
     if (read->after < first) continue;
     if (read->after < boundary) read->is_lost = true;
     read->after -= std::min(boundary, read->after + 1) - first;
@@ -139,7 +139,7 @@ void ChangeSender::LoseReads(int64_t first, int64_t boundary) {
 
 absl::StatusOr<grpc::ByteBuffer> ChangeSender::Read(absl::Time deadline,
                                                     const Send& send) {
-  ReadUnderWay read;
+  PendingRead read;
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(stopped_);
   read.after = next_ - 1;

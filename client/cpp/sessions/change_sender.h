@@ -108,7 +108,7 @@ class ChangeSender {
   };
   // The consequence of an answer.
   enum class Next { kCommitted, kEpochEnded, kRepeat, kGivenUp, kStopped };
-  struct ReadUnderWay {
+  struct PendingRead {
     int64_t after;
     bool is_lost = false;
     grpc::ClientContext* context = nullptr;
@@ -155,7 +155,7 @@ class ChangeSender {
   // Number of the next change.
   int64_t next_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::shared_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
-  std::set<ReadUnderWay*> reads_ ABSL_GUARDED_BY(mutex_);
+  std::set<PendingRead*> reads_ ABSL_GUARDED_BY(mutex_);
   // True if the server has ended the epoch.
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   // Error of every call; OK until Stop.

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/sessions/session_wire.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"

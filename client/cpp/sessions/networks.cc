@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
-#include "client/cpp/loan.h"
+#include "client/cpp/borrowed_slices.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/sessions/session_wire.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
@@ -23,7 +23,8 @@ std::string MethodNamed(absl::string_view name) {
 // aren't kept to `payloads`. Errors: kInvalidArgument naming `field`.
 absl::Status AddValues(
     absl::Span<const ProgramValue> values, absl::string_view field,
-    const Loan& loan, google::protobuf::RepeatedPtrField<v1::NamedValue>* named,
+    const BorrowedSlices& borrowed,
+    google::protobuf::RepeatedPtrField<v1::NamedValue>* named,
     std::vector<grpc::Slice>* payloads) {
   for (const ProgramValue& value : values) {
     v1::NamedValue* message = named->Add();
@@ -41,7 +42,7 @@ absl::Status AddValues(
     }
     *message->mutable_tensor() =
         EncodeTensor(value.descriptor, static_cast<int>(payloads->size()));
-    payloads->push_back(loan.SliceOf(value.bytes));
+    payloads->push_back(borrowed.SliceOf(value.bytes));
   }
   return absl::OkStatus();
 }
@@ -135,10 +136,10 @@ absl::Status Networks::Drop(absl::Span<const std::string> programs,
 absl::StatusOr<ProgramReply> Networks::Run(const ProgramRun& run) {
   v1::RunProgramRequest request = EncodeRun(run);
   const bool is_change = run.is_change || !run.tape.empty() || run.backward;
-  Loan loan;
+  BorrowedSlices borrowed;
   const auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     std::vector<grpc::Slice> payloads;
-    RETURN_IF_ERROR(AddValues(run.inputs, "inputs", loan,
+    RETURN_IF_ERROR(AddValues(run.inputs, "inputs", borrowed,
                               request.mutable_inputs(), &payloads));
     return session_.Send(
         MethodNamed("RunProgram"), request, std::move(payloads),
@@ -146,7 +147,7 @@ absl::StatusOr<ProgramReply> Networks::Run(const ProgramRun& run) {
         run.deadline);
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();
-  loan.AwaitReturn();
+  borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());
   v1::RunProgramResponse response;
   ASSIGN_OR_RETURN(ProgramReply reply, DecodeValues(&*message, &response));
@@ -157,18 +158,18 @@ absl::StatusOr<ProgramReply> Networks::Run(const ProgramRun& run) {
 absl::StatusOr<ProgramReply> Networks::Backward(
     const ProgramBackward& backward) {
   v1::BackwardProgramRequest request = EncodeBackward(backward);
-  Loan loan;
+  BorrowedSlices borrowed;
   const auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     std::vector<grpc::Slice> payloads;
     RETURN_IF_ERROR(AddValues(backward.output_gradients, "output_gradients",
-                              loan, request.mutable_output_gradients(),
+                              borrowed, request.mutable_output_gradients(),
                               &payloads));
     return session_.Send(MethodNamed("BackwardProgram"), request,
                          std::move(payloads), Session::Access::kChange,
                          backward.deadline);
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();
-  loan.AwaitReturn();
+  borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());
   v1::BackwardProgramResponse response;
   return DecodeValues(&*message, &response);

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 #include "proto/stream_slices.h"
@@ -95,7 +95,8 @@ v1::NamedPut PutRequest::HeadOf(const Tensor& tensor) {
   return head;
 }
 
-absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(const Loan& loan) const {
+absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(
+    const BorrowedSlices& borrowed) const {
   v1::PutTensorsRequest request;
   std::vector<grpc::Slice> payloads;
   for (const Tensor& tensor : tensors_) {
@@ -104,7 +105,7 @@ absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(const Loan& loan) const {
     if (!tensor.is_sent()) continue;
     head->mutable_tensor()->mutable_inline_()->set_payload_index(
         static_cast<int>(payloads.size()));
-    payloads.push_back(loan.SliceOf(tensor.put.bytes));
+    payloads.push_back(borrowed.SliceOf(tensor.put.bytes));
   }
   return JoinMessage(request, std::move(payloads));
 }
@@ -112,8 +113,9 @@ absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(const Loan& loan) const {
 // Makes the messages of one PutTensorsStream.
 class PutRequest::FrameSequence {
  public:
-  FrameSequence(absl::Span<const Tensor> tensors, const Loan& loan)
-      : tensors_(tensors), loan_(loan) {}
+  FrameSequence(absl::Span<const Tensor> tensors,
+                const BorrowedSlices& borrowed)
+      : tensors_(tensors), borrowed_(borrowed) {}
 
   std::optional<grpc::ByteBuffer> Next() {
     if (!std::exchange(has_begun_, true)) return Header();
@@ -129,7 +131,7 @@ class PutRequest::FrameSequence {
     message.mutable_frame()->set_byte_offset(offset_);
     offset_ = range.end;
     return *JoinMessage(
-        message, {loan_.SliceOf(all.subspan(range.begin, range.size()))});
+        message, {borrowed_.SliceOf(all.subspan(range.begin, range.size()))});
   }
 
  private:
@@ -148,14 +150,15 @@ class PutRequest::FrameSequence {
   }
 
   const absl::Span<const Tensor> tensors_;
-  const Loan& loan_;
+  const BorrowedSlices& borrowed_;
   bool has_begun_ = false;
   size_t tensor_ = 0;
   int64_t offset_ = 0;
 };
 
-Client::Connection::Messages PutRequest::Frames(const Loan& loan) const {
-  return [frames = std::make_shared<FrameSequence>(tensors_, loan)] {
+Client::Connection::Messages PutRequest::Frames(
+    const BorrowedSlices& borrowed) const {
+  return [frames = std::make_shared<FrameSequence>(tensors_, borrowed)] {
     return frames->Next();
   };
 }

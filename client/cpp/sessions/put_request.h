@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/cpp/borrowed_slices.h"
 #include "client/cpp/connection.h"
-#include "client/cpp/loan.h"
 #include "client/cpp/sessions/session.h"
 #include "client/cpp/shared_region.h"
 #include "convgrad/v1/session.pb.h"
@@ -41,11 +41,12 @@ class PutRequest {
   int64_t sent_bytes() const;
   int64_t all_bytes() const;
 
-  // Returns a PutTensorsRequest with payloads lent by `loan`.
-  absl::StatusOr<grpc::ByteBuffer> Message(const Loan& loan) const;
-  // Returns the messages of a PutTensorsStream, also with lent payloads. The
-  // request and the loan must stay unchanged until the last one is made.
-  Client::Connection::Messages Frames(const Loan& loan) const;
+  // Returns a PutTensorsRequest, whose payloads are slices of `borrowed`.
+  absl::StatusOr<grpc::ByteBuffer> Message(
+      const BorrowedSlices& borrowed) const;
+  // Returns the messages of a PutTensorsStream, likewise. The request and
+  // `borrowed` must exist unchanged until the last message is made.
+  Client::Connection::Messages Frames(const BorrowedSlices& borrowed) const;
 
  private:
   struct Tensor {

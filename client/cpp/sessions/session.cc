@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/borrowed_slices.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
-#include "client/cpp/loan.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/lease_keeper.h"
@@ -37,22 +37,22 @@ bool KeepsResults(const OperationCall& call) {
 }  // namespace
 
 // A put: its tensors and how they are sent.
-struct Session::PreparedPut {
+struct Session::PendingPut {
   PutRequest request;
   absl::Time deadline;
   int64_t message_limit = 0;  // in payload bytes
-  Loan loan = {};
+  BorrowedSlices borrowed = {};
   grpc::ByteBuffer message = {};
   ChangeSender::Send send = {};
   std::shared_ptr<ChangeSender::Pending> change = {};
 };
 
 // An operation and how it is sent.
-struct Session::PreparedRun {
+struct Session::PendingRun {
   OperationCall call;
   absl::Time start = absl::Now();
   RegionPlaces places;
-  Loan loan;
+  BorrowedSlices borrowed;
   grpc::ByteBuffer message;
   // Null for a read.
   std::shared_ptr<ChangeSender::Pending> change;
@@ -136,12 +136,12 @@ absl::StatusOr<grpc::ByteBuffer> Session::Send(
                                    : changes_->Read(deadline, send);
 }
 
-absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
+absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
     std::vector<TensorToPut> tensors, const PutOptions& options) {
   ASSIGN_OR_RETURN(PutRequest request,
                    PutRequest::Make(std::move(tensors), options.region));
-  // Constructed in place, because slices lent to gRPC refer to its loan.
-  const std::shared_ptr<PreparedPut> put(new PreparedPut{
+  // Made in place: the slices that gRPC sends refer to it.
+  const std::shared_ptr<PendingPut> put(new PendingPut{
       .request = std::move(request), .deadline = options.deadline});
   ASSIGN_OR_RETURN(
       put->message_limit,
@@ -160,7 +160,7 @@ absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
   return put;
 }
 
-absl::Status Session::LeaveOutKnown(PreparedPut* put) {
+absl::Status Session::LeaveOutKnown(PendingPut* put) {
   v1::HaveTensorsResponse answer;
   RETURN_IF_ERROR(wire_->Call(absl::StrCat(kSessionService, "HaveTensors"),
                               put->request.AddDigests(), &answer,
@@ -168,55 +168,55 @@ absl::Status Session::LeaveOutKnown(PreparedPut* put) {
   return put->request.LeaveOut(answer);
 }
 
-absl::Status Session::Encode(PreparedPut* put) {
+absl::Status Session::Encode(PendingPut* put) {
   const std::string method = absl::StrCat(kSessionService, "PutTensors");
   if (put->request.sent_bytes() > put->message_limit) {
     put->send =
         wire_->Streamer(absl::StrCat(method, "Stream"), put->deadline,
-                        [put] { return put->request.Frames(put->loan); });
+                        [put] { return put->request.Frames(put->borrowed); });
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(put->message, put->request.Message(put->loan));
+  ASSIGN_OR_RETURN(put->message, put->request.Message(put->borrowed));
   put->send = wire_->Sender(method, put->message, put->deadline);
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Session::Finish(PreparedPut* put) {
+absl::StatusOr<int64_t> Session::Finish(PendingPut* put) {
   absl::StatusOr<grpc::ByteBuffer> reply =
       changes_->Finish(put->change, put->send);
   put->message.Clear();
-  put->loan.AwaitReturn();
+  put->borrowed.AwaitRelease();
   RETURN_IF_ERROR(reply.status());
   v1::PutTensorsResponse response;
   RETURN_IF_ERROR(SplitReply(&*reply, &response).status());
   return response.version();
 }
 
-template <typename Result, typename Prepared>
+template <typename Result, typename Pending>
 std::future<absl::StatusOr<Result>> Session::Submit(
-    absl::StatusOr<std::shared_ptr<Prepared>> prepared) {
+    absl::StatusOr<std::shared_ptr<Pending>> pending) {
   auto promise = std::make_shared<std::promise<absl::StatusOr<Result>>>();
   std::future<absl::StatusOr<Result>> future = promise->get_future();
-  if (!prepared.ok()) {
-    promise->set_value(prepared.status());
+  if (!pending.ok()) {
+    promise->set_value(pending.status());
     return future;
   }
   // A change that has begun is finished even if the session is being destroyed.
-  threads_->Post([this, promise, prepared = *prepared](bool /*cancelled*/) {
-    promise->set_value(Finish(prepared.get()));
+  threads_->Post([this, promise, pending = *pending](bool /*cancelled*/) {
+    promise->set_value(Finish(pending.get()));
   });
   return future;
 }
 
 std::future<absl::StatusOr<int64_t>> Session::SubmitPut(
     std::vector<TensorToPut> tensors, const PutOptions& options) {
-  return Submit<int64_t>(Prepare(std::move(tensors), options));
+  return Submit<int64_t>(BeginPut(std::move(tensors), options));
 }
 
 absl::StatusOr<int64_t> Session::Put(absl::Span<const TensorToPut> tensors,
                                      const PutOptions& options) {
   ASSIGN_OR_RETURN(const auto put,
-                   Prepare({tensors.begin(), tensors.end()}, options));
+                   BeginPut({tensors.begin(), tensors.end()}, options));
   return Finish(put.get());
 }
 
@@ -226,9 +226,9 @@ absl::StatusOr<int64_t> Session::Put(const std::string& name,
   return Put({{name, descriptor, bytes}});
 }
 
-absl::StatusOr<std::shared_ptr<Session::PreparedRun>> Session::Prepare(
+absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
     OperationCall call) {
-  auto run = std::make_shared<PreparedRun>();
+  auto run = std::make_shared<PendingRun>();
   run->call = std::move(call);
   RETURN_IF_ERROR(Validate(run->call.operation));
   RETURN_IF_ERROR(CheckMetadata(run->call));
@@ -236,20 +236,20 @@ absl::StatusOr<std::shared_ptr<Session::PreparedRun>> Session::Prepare(
   ASSIGN_OR_RETURN(
       run->message,
       EncodeRequest(run->call, run->places,
-                    PayloadsOf(run->call, run->places, run->loan)));
+                    PayloadsOf(run->call, run->places, run->borrowed)));
   if (!KeepsResults(run->call)) return run;
   ASSIGN_OR_RETURN(run->change, changes_->Begin(run->call.deadline));
   return run;
 }
 
-absl::StatusOr<OperationReply> Session::Finish(PreparedRun* run) {
+absl::StatusOr<OperationReply> Session::Finish(PendingRun* run) {
   const auto sent_bytes = static_cast<int64_t>(run->message.Length());
   const ChangeSender::Send send = wire_->Sender(run->call, run->message);
   absl::StatusOr<grpc::ByteBuffer> message =
       run->change ? changes_->Finish(run->change, send)
                   : changes_->Read(run->call.deadline, send);
   run->message.Clear();
-  run->loan.AwaitReturn();
+  run->borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());
   ASSIGN_OR_RETURN(OperationReply reply,
                    DecodeReply(run->call, run->places, &*message));
@@ -260,11 +260,11 @@ absl::StatusOr<OperationReply> Session::Finish(PreparedRun* run) {
 
 std::future<absl::StatusOr<OperationReply>> Session::SubmitRun(
     OperationCall call) {
-  return Submit<OperationReply>(Prepare(std::move(call)));
+  return Submit<OperationReply>(BeginRun(std::move(call)));
 }
 
 absl::StatusOr<OperationReply> Session::Run(const OperationCall& call) {
-  ASSIGN_OR_RETURN(const auto run, Prepare(call));
+  ASSIGN_OR_RETURN(const auto run, BeginRun(call));
   return Finish(run.get());
 }
 

@@ -146,21 +146,21 @@ class Session {
       std::vector<grpc::Slice> payloads, Access access, absl::Time deadline);
   absl::Status Renew(absl::Time deadline);
 
-  struct PreparedPut;
-  struct PreparedRun;
-  absl::StatusOr<std::shared_ptr<PreparedPut>> Prepare(
+  struct PendingPut;
+  struct PendingRun;
+  absl::StatusOr<std::shared_ptr<PendingPut>> BeginPut(
       std::vector<TensorToPut> tensors, const PutOptions& options);
   // Asks the server which tensors needn't be sent.
-  absl::Status LeaveOutKnown(PreparedPut* put);
+  absl::Status LeaveOutKnown(PendingPut* put);
   // Encodes the put as one message or as a stream.
-  absl::Status Encode(PreparedPut* put);
-  absl::StatusOr<int64_t> Finish(PreparedPut* put);
-  absl::StatusOr<std::shared_ptr<PreparedRun>> Prepare(OperationCall call);
-  absl::StatusOr<OperationReply> Finish(PreparedRun* run);
-  // Finishes a prepared call on another thread.
-  template <typename Result, typename Prepared>
+  absl::Status Encode(PendingPut* put);
+  absl::StatusOr<int64_t> Finish(PendingPut* put);
+  absl::StatusOr<std::shared_ptr<PendingRun>> BeginRun(OperationCall call);
+  absl::StatusOr<OperationReply> Finish(PendingRun* run);
+  // Has a thread finish a put or a run that has begun.
+  template <typename Result, typename Pending>
   std::future<absl::StatusOr<Result>> Submit(
-      absl::StatusOr<std::shared_ptr<Prepared>> prepared);
+      absl::StatusOr<std::shared_ptr<Pending>> pending);
   absl::StatusOr<FetchedTensor> Fetch(const v1::NamedGet& wanted,
                                       absl::Time deadline);
   absl::Status Drop(const v1::DropTensorsRequest& request);

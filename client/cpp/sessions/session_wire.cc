@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/credentials.h"
 #include "convgrad/v1/capabilities.pb.h"
 
@@ -53,7 +53,7 @@ ChangeSender::Send SessionWire::Sender(const std::string& method,
                                        absl::Time deadline) {
   return [this, method, &request, deadline](grpc::ClientContext* context) {
     return pool_->Run([&](Client::Connection& connection) {
-      connection.Prepare(deadline, context);
+      connection.FillContext(deadline, context);
       return connection.Send(method, request, context);
     });
   };
@@ -63,7 +63,7 @@ ChangeSender::Send SessionWire::Sender(const OperationCall& call,
                                        const grpc::ByteBuffer& request) {
   return [this, &call, &request](grpc::ClientContext* context) {
     return pool_->Run([&](Client::Connection& connection) {
-      connection.Prepare(call, context);
+      connection.FillContext(call, context);
       return connection.Send(MethodOf(call.operation), request, context);
     });
   };
@@ -75,7 +75,7 @@ ChangeSender::Send SessionWire::Streamer(
   return [this, method, deadline, begin](grpc::ClientContext* context) {
     return pool_->Run([&](Client::Connection& connection)
                           -> absl::StatusOr<grpc::ByteBuffer> {
-      connection.Prepare(deadline, context);
+      connection.FillContext(deadline, context);
       std::optional<grpc::ByteBuffer> reply;
       RETURN_IF_ERROR(connection.Exchange(
           method, begin(),
@@ -98,7 +98,7 @@ ChangeSender::Send SessionWire::Streamer(const std::string& method,
           frames](grpc::ClientContext* context) {
     return pool_->Run([&](Client::Connection& connection)
                           -> absl::StatusOr<grpc::ByteBuffer> {
-      connection.Prepare(deadline, context);
+      connection.FillContext(deadline, context);
       frames->Begin();
       std::optional<grpc::ByteBuffer> message = request;
       RETURN_IF_ERROR(connection.Exchange(

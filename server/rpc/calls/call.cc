@@ -26,7 +26,7 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
   const absl::Time now = absl::Now();
   const absl::Time latest = now + services.max_deadline;
   const auto deadline = context.deadline();
-  // gRPC's way to say that there is none.
+  // gRPC's value for no deadline.
   if (deadline == std::chrono::system_clock::time_point::max()) {
     return std::min(now + services.default_deadline, latest);
   }
@@ -100,20 +100,22 @@ absl::string_view Call::Metadata(absl::string_view key) const {
   return absl::string_view(found->second.data(), found->second.size());
 }
 
-void Call::AwaitTurn(bool prepares) {
+void Call::AwaitTurn(bool may_be_early) {
   const CallHold hold(this);
-  attendance_.Begin(services_.lifecycle);
+  active_.Begin(services_.lifecycle);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
   const absl::Status status =
-      session_.Enter(services_.sessions, metadata, visit(),
+      session_.Enter(services_.sessions, metadata, permit(),
                      /*only_computes=*/role_ == Role::kInfer);
   if (!status.ok()) return OnTurn(Decision::Refuse(status));
   if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
-  std::function<void()> prepare;
+  std::function<void()> admit_early;
   // Held, since the call may be over when it is told so.
-  if (prepares && refusal_.ok()) {
-    prepare = [this, hold = std::make_shared<CallHold>(this)] { OnPrepare(); };
+  if (may_be_early && refusal_.ok()) {
+    admit_early = [this, hold = std::make_shared<CallHold>(this)] {
+      OnEarlyAdmission();
+    };
   }
   session_.Await(
       deadline_,
@@ -124,7 +126,7 @@ void Call::AwaitTurn(bool prepares) {
         }
         TellTurn(decision);
       },
-      std::move(prepare));
+      std::move(admit_early));
   // A cancellation that came before found nobody waiting.
   if (*cancelled_) CancelTurn();
   HandOver();
@@ -164,7 +166,7 @@ void Call::AwaitMemory(int64_t bytes) {
   const CallHold hold(this);
   reservation_.ShrinkTo(0);
   wait_start_ = absl::Now();
-  absl::Status held = record_.visit().Hold(bytes);
+  absl::Status held = record_.permit().Hold(bytes);
   if (!held.ok()) return EndWait(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(

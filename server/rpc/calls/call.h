@@ -1,5 +1,6 @@
-// The life of one call, whatever it is: arrival, its turn in a session, memory
-// before bytes, one end, each step counted.
+// `Call` is one RPC of the server, from its arrival to its end. It waits for
+// its turn in a session and for memory, measures each stage, and ends exactly
+// once.
 #pragma once
 
 #include <atomic>
@@ -15,129 +16,131 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/codec/payload_message.h"
 #include "server/rpc/calls/call_record.h"
+#include "server/rpc/calls/call_session.h"
 #include "server/rpc/calls/lifecycle.h"
 #include "server/rpc/calls/method.h"
-#include "server/rpc/calls/session_part.h"
 
 namespace convgrad {
 
-// Made by CreateReactor, deletes itself in OnDone. gRPC comes there only after
-// End, and End is called only when nothing else (a waiter in the budget, a job
-// in the scheduler) can call back any more: a call is never touched dead.
+// CreateReactor makes a call, and the call deletes itself in OnDone. gRPC calls
+// OnDone only after End. A call runs End only when neither the budget, the
+// scheduler nor the ClientWatch can call back, so that nothing uses a deleted
+// call.
 //
-// Its steps follow one another, on whatever thread; only OnCancel may come at
-// any time beside them.
+// gRPC, the budget and the workers call its virtual functions on any thread,
+// one after the other. Only OnCancel may come at any time beside them.
 class Call : public grpc::ServerGenericBidiReactor {
  public:
   // `method` and `services` outlive the call.
   Call(const Method& method, const CallServices& services,
        grpc::GenericCallbackServerContext* context);
 
-  // Starts the call, if the server takes calls and this client may make it;
-  // ends it otherwise. Called once, in CreateReactor.
+  // Starts the call if the server takes calls and the client may make it;
+  // otherwise ends it. CreateReactor calls it once.
   void Begin();
 
-  // To be called where one step ends and where the next begins, which may be on
-  // another thread; once also where the server is complete.
+  // Tells ThreadSanitizer of the order that gRPC's queues make (HandedOver). A
+  // call runs it before it leaves a thread and when it continues on another
+  // one. The server runs it once when it is complete.
   static void HandOver();
 
  protected:
-  // Does what leads to exactly one End.
+  // Starts the work of the call. Must lead to exactly one End.
   virtual void Start() = 0;
 
-  // Has AwaitTurn end with `status` where the call would go on: what refuses a
-  // change counts as its failure, in its turn. To be called before AwaitTurn.
+  // Refuses the call with `status` when its turn comes, because the refusal of
+  // a change is its failure and has to keep the order. Call it before
+  // AwaitTurn.
   void RefuseInTurn(absl::Status status) { refusal_ = std::move(status); }
 
   ~Call() override;
 
-  // Counts the call as active. One of a session enters it and waits for its
-  // turn; OnTurn tells how that ended, maybe before this returns, and for one
-  // that `prepares` OnPrepare may come before. To be called once, before memory
-  // is asked for.
-  void AwaitTurn(bool prepares);
+  // Counts the call as active. A call of a session enters the session and waits
+  // for its turn. OnTurn tells how the wait ended, possibly before this
+  // returns. If the call `may_be_early`, OnEarlyAdmission may come before its
+  // turn. Call it once, before the call asks for memory.
+  void AwaitTurn(bool may_be_early);
 
-  // The call goes on if `decision` runs; otherwise EndAs has to follow.
+  // The call goes on if `decision` runs; otherwise it must call EndAs.
   virtual void OnTurn(const ChangeOrder::Decision& /*decision*/) {}
-  // The call may ask for memory and read its message before its turn, which may
-  // come meanwhile, or have come.
-  virtual void OnPrepare() {}
+  // Early admission: the call may ask for memory and read its message before
+  // its turn. OnTurn may be called meanwhile, or may have been called.
+  virtual void OnEarlyAdmission() {}
   // Ends the call as `decision` says: as the one that it repeats, or refused.
   // Requires: !decision.runs().
   void EndAs(const ChangeOrder::Decision& decision);
 
-  // Waits for `bytes` of the budget, in place of what the call has. OnMemory
-  // tells how the wait ended, maybe before this returns.
+  // Waits for `bytes` of the budget, which replace the call's reservation.
+  // OnMemory tells how the wait ended, possibly before this returns.
   void AwaitMemory(int64_t bytes);
-  // Leaves the budget's queue; OnMemory is told. Returns false if the call
-  // isn't in it.
+  // Ends the wait for memory with OnMemory. Returns false if the call doesn't
+  // wait.
   bool CancelWait();
 
-  // Returns what takes the memory to parse a message's head, in addition to
-  // what the call has; a call without memory parses small messages only, and
-  // takes none. Errors of what is returned: those of Reservation::TryGrow.
+  // Returns a function that reserves the memory to parse a message's head, in
+  // addition to the call's reservation. A call without a reservation parses
+  // small messages only, and reserves nothing. Errors of the function: those of
+  // Reservation::TryGrow.
   AdmitHead AdmitsHead();
 
-  // OK: `reservation()` has the bytes. Otherwise End is still to come.
+  // The wait for memory has ended. OK: `reservation()` has the bytes. Otherwise
+  // the call must still run End.
   virtual void OnMemory(const absl::Status& /*status*/) {}
 
-  // The call's client has gone; End is still to come.
+  // The client has gone. The call must still run End.
   virtual void OnGone() {}
 
-  // Lets go of all memory, and completes `sample()`: called once, by End.
+  // Frees all memory and completes `sample()`. End calls it once.
   virtual void Settle(const absl::Status& /*status*/) {}
 
-  // The client didn't do in time what AwaitClient waits for; End is still to
-  // come.
+  // The client was too slow for AwaitClient. The call must still run End.
   virtual void OnSlowClient() {}
 
-  // What is told of the call's operation, beyond its status; null if it has
-  // none.
+  // The sample that the observer gets; null if the call has no operation.
   OpSample* sample() { return sample_.operation.empty() ? nullptr : &sample_; }
 
-  // The one exit of every call: reports it and gives gRPC the status, and
-  // `response` if that is OK. The call may be gone when this returns.
+  // Ends the call, the only way to do so: reports it and gives gRPC the status,
+  // and `response` if that is OK. The call may be deleted when this returns.
   void End(absl::Status status, grpc::ByteBuffer* response = nullptr);
 
-  // Ends the call with `response`. What a change of a session writes takes
-  // effect now, unless the call's client has gone or its deadline is over.
+  // Ends the call with `response`. Commits a change of a session, unless the
+  // client has gone or the deadline is over.
   void Answer(grpc::ByteBuffer response);
 
   // Runs `work`, which copies or hashes `bytes` bytes that the client has put,
-  // and then `next`. A thread of the server's own does both, not gRPC's, unless
-  // the bytes are so few that the change of threads would take longer. Ends the
-  // call with the error of `work`, or without `work` if the client has gone
-  // meanwhile. To be called last: the call may be gone when this returns.
+  // and then `next`. A copying thread does both, unless the bytes are so few
+  // that the change of threads would take longer. Ends the call with the error
+  // of `work`, or without `work` if the client has gone. Call it last: the call
+  // may be deleted when this returns.
   void Copy(int64_t bytes, std::function<absl::Status()> work,
             std::function<void()> next);
 
-  // Calls `start`, which asks gRPC for what the client has to do, and gives the
-  // client the time that `bytes` may take, until the deadline at most. After
-  // that OnSlowClient comes, on another thread. To be called last: the call may
-  // be gone when this returns.
+  // Calls `start`, which starts a read or write at gRPC, and gives the client
+  // the time that `bytes` may take, until the deadline at most. Then another
+  // thread calls OnSlowClient. Call it last: the call may be deleted when this
+  // returns.
   void AwaitClient(int64_t bytes, const std::function<void()>& start);
   // As AwaitClient, until this time.
   void AwaitClientUntil(absl::Time until, const std::function<void()>& start);
-  // To be called where what AwaitClient waits for has come. Returns false if
-  // that is too late: OnSlowClient has the call, and nothing may touch it.
+  // Call it when the read or write has ended. Returns false if that is too
+  // late: OnSlowClient has the call, and the caller must not use it.
   bool StopAwaitingClient();
 
-  // Lets the call's connection send a message of up to `bytes` from now on. If
-  // it sends more than all of its calls may, gRPC breaks the call off. To be
-  // called before the message is read.
+  // Lets the call's connection send a message of up to `bytes`. If it sends
+  // more than all of its calls may, gRPC breaks the call off. Call it before
+  // the message is read.
   void ExpectMessage(int64_t bytes);
-  // The message has come, or won't come.
+  // Call it when the message has come, or won't come.
   void SettleMessage();
 
-  // Has gRPC break the call off if the client doesn't take `bytes` in time;
-  // in place of what was to be taken before.
+  // Has gRPC break the call off if the client doesn't take `bytes` in time. A
+  // later call replaces an earlier one.
   void WatchAnswer(int64_t bytes);
 
   // Errors: kInvalidArgument if the client asks for no known priority.
   absl::Status ReadPriority();
-  // Checks that the call is part of a session where its method needs that, and
-  // a change of it where its method is one.
-  // Errors: kInvalidArgument naming "session".
+  // Checks that the call has a session if its method needs one, and is a change
+  // if its method is one. Errors: kInvalidArgument naming "session".
   absl::Status CheckSession() const;
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;
@@ -147,51 +150,51 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Returns whether a read failed because the call did, not because the client
   // has no more to send. Requires: a read failed.
   bool FailedToRead() const;
-  // Has gRPC drop what it can't get rid of.
+  // Has gRPC drop what it can't send.
   void BreakOff() { context_->TryCancel(); }
 
-  // As the client asks for in kPriorityKey.
+  // The priority that the client asks for in kPriorityKey.
   Priority priority() const { return priority_; }
-  // Who calls, as limits and turns go by.
-  const std::string& client() const { return visit().client(); }
-  const Visit& visit() const { return record_.visit(); }
+  // The client's name in limits and queues.
+  const std::string& client() const { return permit().client(); }
+  const CallPermit& permit() const { return record_.permit(); }
   const Method& method() const { return method_; }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
-  SessionPart& session() { return session_; }
+  CallSession& session() { return session_; }
   absl::Time arrival() const { return record_.arrival(); }
   absl::Time deadline() const { return deadline_; }
-  // Set when the client has gone.
+  // True when the client has gone. Other threads may read it.
   const std::shared_ptr<std::atomic<bool>>& cancelled() const {
     return cancelled_;
   }
 
-  // The sample of the call's operation, if it has one. Plain data: it may end
-  // after `attendance_`.
+  // The sample of the call's operation, if it has one. Plain data, so that it
+  // may be destroyed after `active_`.
   OpSample sample_;
 
   void OnDone() override;
-  // Deletes the call when nobody else holds it. To be called for OnDone, once.
+  // Deletes the call unless a CallHold exists. Call it once, for OnDone.
   void Release();
 
  private:
   friend class CallHold;
 
-  // Tells how the wait for memory ended.
+  // Ends the wait for memory with the reservation or an error.
   void EndWait(absl::StatusOr<Reservation> granted);
-  // Returns what counts the bytes of the call's connection; null if unknown.
+  // Returns the counter of the connection's bytes; null if unknown.
   ConnectionTraffic::Count CountTraffic() const;
-  // Tells OnTurn, or that the call is refused.
+  // Calls OnTurn with `decision`, or with the refusal of RefuseInTurn.
   void TellTurn(const ChangeOrder::Decision& decision);
-  // Leaves those who wait for their turn. Returns false if the call isn't one.
+  // Ends the wait for the turn. Returns false if the call doesn't wait.
   bool CancelTurn();
   void OnCancel() final;
 
-  // gRPC, until OnDone, and each CallHold.
+  // The count of those that use the call: gRPC until OnDone, and each CallHold.
   std::atomic<int> holders_{1};
-  // Before what follows, so that it ends last: the server waits for it before
-  // it goes.
-  Attendance attendance_;
+  // Declared before the other members, so that it is destroyed last. The server
+  // waits for that before it ends.
+  ActiveCallGuard active_;
   const Method& method_;
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
@@ -199,17 +202,16 @@ class Call : public grpc::ServerGenericBidiReactor {
   const Role role_;
   const absl::Time deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
-  // In the budget's queue; 0 if not there.
+  // The id in the budget's queue; 0 if not there.
   std::atomic<uint64_t> waiter_id_{0};
-  // In the ClientWatch; 0 if not there so far. What the client is to do, and
-  // its taking of the answer.
+  // Ids in the ClientWatch, of AwaitClient and of WatchAnswer; 0 if not there.
   std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;
-  // In the ArrivalWatch; 0 if not there.
+  // The id in the ArrivalWatch; 0 if not there.
   std::atomic<uint64_t> arrival_{0};
   // Set when the connection has sent too much; null before ExpectMessage.
   std::shared_ptr<std::atomic<bool>> overrun_;
-  SessionPart session_;
+  CallSession session_;
   // See RefuseInTurn.
   absl::Status refusal_;
   absl::Time wait_start_;
@@ -218,8 +220,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer response_;
 };
 
-// Keeps a call that something else may end from being deleted before its own
-// step is over. Requires: the call hasn't ended yet.
+// Keeps a call that another thread may end from being deleted while this
+// exists. Requires: the call hasn't ended yet.
 class CallHold {
  public:
   explicit CallHold(Call* call) : call_(call) { ++call_->holders_; }

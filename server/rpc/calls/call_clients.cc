@@ -15,7 +15,8 @@
 namespace convgrad {
 namespace {
 
-// Returns gRPC's part of a call, which may be told to end after ours has gone.
+// Returns gRPC's object of a call, which may be told to end after ours has
+// gone.
 std::shared_ptr<grpc_call> HoldGrpcCall(grpc::ServerContextBase& context) {
   grpc_call* const call = context.c_call();
   grpc_call_ref(call);

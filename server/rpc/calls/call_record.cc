@@ -25,7 +25,7 @@ void Log(const EndedCall& call, const std::string& client,
   if (!trace_id.empty()) absl::StrAppend(&line, " trace=", trace_id);
   absl::StrAppend(&line, " code=", absl::StatusCodeToString(call.status.code()),
                   " seconds=", absl::ToDoubleSeconds(call.end - call.arrival));
-  // Parts of a request may be in there, line ends too.
+  // The message may quote the request, line ends included.
   if (!call.status.ok()) {
     absl::StrAppend(&line, " cause=\"", absl::CHexEscape(call.status.message()),
                     "\"");
@@ -55,7 +55,7 @@ CallRecord::CallRecord(const CallServices& services,
 
 absl::Status CallRecord::Enter(Role role) {
   RETURN_IF_ERROR(services_.lifecycle->CheckServing());
-  ASSIGN_OR_RETURN(visit_, services_.gate->Enter(*context_, role));
+  ASSIGN_OR_RETURN(permit_, services_.gate->Enter(*context_, role));
   return absl::OkStatus();
 }
 
@@ -66,9 +66,9 @@ void CallRecord::Close(const absl::Status& status, const OpSample* operation) {
   services_.observer->OnHandled(method_, status.code(), call.end - arrival_);
   std::string trace_id = call.caller ? call.caller->trace_id : "";
   if (services_.tracer != nullptr) trace_id = services_.tracer->Trace(call);
-  Log(call, visit_.client(), trace_id);
+  Log(call, permit_.client(), trace_id);
   // Before its client knows, who may call again at once.
-  visit_ = Visit();
+  permit_ = CallPermit();
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);
   }

@@ -1,5 +1,5 @@
-// A call's way into the server and out of it, whatever the call is: let in,
-// counted, traced, logged.
+// `CallRecord` lets a call into the server and reports its end to metrics, log,
+// trace and gRPC.
 #pragma once
 
 #include <string>
@@ -15,33 +15,32 @@ namespace convgrad {
 // Owned by one thread at a time.
 class CallRecord {
  public:
-  // Counts a call of `method`, the short name that is counted, as started.
-  // Both references outlive this.
+  // Counts a call of `method`, the label in metrics, as started. `services` and
+  // `context` outlive this.
   CallRecord(const CallServices& services, grpc::ServerContextBase* context,
              absl::string_view method);
 
-  // Lets the call in, if the server takes calls and this client may do what
-  // takes `role`.
+  // Lets the call in if the server takes calls and the client has `role`.
   // Errors: kUnavailable, reason DRAINING; those of Gate::Enter.
   absl::Status Enter(Role role);
 
-  // Counts the call's end, makes its spans where they are asked for, leaves the
-  // gate and tells gRPC the trailers of `status`. The log gets a line "call
+  // Counts the call's end, makes its spans if there is a tracer, frees the
+  // permit and gives gRPC the trailers of `status`. Logs a line "call
   // method=... client=... trace=... code=... seconds=... cause=...", at level
-  // debug, at level error if something failed here: nothing of a request but
-  // what its error says. To be called once. `operation` may be null.
+  // debug, or error if the server failed. The line quotes nothing of a request
+  // but its error. Call it once. `operation` may be null.
   void Close(const absl::Status& status, const OpSample* operation);
 
   absl::Time arrival() const { return arrival_; }
-  Visit& visit() { return visit_; }
-  const Visit& visit() const { return visit_; }
+  CallPermit& permit() { return permit_; }
+  const CallPermit& permit() const { return permit_; }
 
  private:
   const CallServices& services_;
   grpc::ServerContextBase* const context_;
   const absl::string_view method_;
   const absl::Time arrival_;
-  Visit visit_;
+  CallPermit permit_;
 };
 
 }  // namespace convgrad

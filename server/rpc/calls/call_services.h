@@ -1,4 +1,4 @@
-// What a call uses of the server.
+// `CallServices` points to the objects of the server that calls use.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@
 
 namespace convgrad {
 
-// Outlives every call. Never changed once calls arrive; what it points to is
-// thread-safe.
+// Outlives every call. Nothing changes it once calls arrive. The objects that
+// it points to are thread-safe.
 struct CallServices {
   OpObserver* observer = nullptr;
-  // Null: no spans are asked for.
+  // Null: no spans are made.
   Tracer* tracer = nullptr;
-  // Shared with the slices of responses that gRPC hasn't let go of.
+  // Shared with the slices of responses that gRPC hasn't freed.
   std::shared_ptr<CallMemory> memory;
-  // Null: this server offers none.
+  // Null: this server offers no regions.
   const RegionRegistry* regions = nullptr;
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
   ClientWatch* client_watch = nullptr;
-  // Null: connections may send what they like.
+  // Null: what connections send isn't limited.
   ArrivalWatch* arrivals = nullptr;
   // Null: no connection's bytes are counted.
   const ConnectionTraffic* traffic = nullptr;
@@ -45,11 +45,11 @@ struct CallServices {
   Scheduler* scheduler = nullptr;
   SessionTable* sessions = nullptr;
   SelfCheckSampler* self_check_sampler = nullptr;
-  // Has another thread run a task soon. May be called with any lock held.
+  // Runs a task soon on another thread. May be called with any lock held.
   std::function<void(std::function<void()>)> defer;
-  // Has one of the threads that copy and hash what clients put run a task.
+  // Runs a task on one of the copying threads.
   std::function<void(std::function<void()>)> copy;
-  // Has the warm-up thread do the work and tell `done`, once.
+  // Makes the plans of `work` on the warm-up thread and calls `done` once.
   std::function<void(
       std::vector<std::shared_ptr<const Operation>> work,
       std::function<bool()> give_up,
@@ -57,13 +57,13 @@ struct CallServices {
       warm_up;
   // Payload bytes of one request, and of one response.
   int64_t max_message_bytes = 0;
-  // Of calls that come without a deadline.
+  // The deadline of calls that have none.
   absl::Duration default_deadline = absl::InfiniteDuration();
   // Later deadlines count as this one.
   absl::Duration max_deadline = absl::InfiniteDuration();
   // How long a stream waits for its client to send or take a frame.
   absl::Duration stream_idle_timeout = absl::InfiniteDuration();
-  // What GetCapabilities answers now.
+  // Returns the current answer of GetCapabilities.
   std::function<v1::GetCapabilitiesResponse()> capabilities;
 };
 

@@ -1,4 +1,5 @@
-// A call without tensors: a small message in, a small one out.
+// `ControlCall` handles a call without tensors: a small message in, a small
+// message out.
 #pragma once
 
 #include <utility>
@@ -8,16 +9,15 @@
 
 namespace convgrad {
 
-// `ControlCall` answers a call at once, on gRPC's thread. Its message is
-// bounded before it is read and parsed only for clients that the gate has let
-// in.
+// It answers on gRPC's thread. Its message has a limit before it is read, and
+// is parsed only after the gate has admitted the client.
 template <typename Request, typename Response>
 class ControlCall final : public MessageCall {
  public:
-  // Fills the response. Errors are what the call ends with.
+  // Fills the response. An error is the status of the call.
   using Work = absl::Status (*)(const CallServices& services,
-                                const Visit& visit, const Request& request,
-                                Response* response);
+                                const CallPermit& permit,
+                                const Request& request, Response* response);
 
   ControlCall(const Method& method, const CallServices& services,
               grpc::GenericCallbackServerContext* context, Work work)
@@ -28,7 +28,7 @@ class ControlCall final : public MessageCall {
     Request request;
     Response response;
     absl::Status status = Split(message, &request).status();
-    if (status.ok()) status = work_(services(), visit(), request, &response);
+    if (status.ok()) status = work_(services(), permit(), request, &response);
     Finish(std::move(status), response);
   }
 

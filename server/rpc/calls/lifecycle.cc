@@ -33,7 +33,7 @@ bool Lifecycle::AwaitIdle(absl::Time until) {
 
 bool Lifecycle::Drain(absl::Duration timeout,
                       const std::function<bool()>& at_work) {
-  constexpr absl::Duration kStep = absl::Milliseconds(20);
+  constexpr absl::Duration kInterval = absl::Milliseconds(20);
   const absl::Time end = absl::Now() + timeout;
   {
     MutexLock lock(&mutex_);
@@ -43,7 +43,7 @@ bool Lifecycle::Drain(absl::Duration timeout,
   while (at_work()) {
     const absl::Time now = absl::Now();
     if (now >= end) return false;
-    if (AwaitIdle(std::min(end, now + kStep))) return true;
+    if (AwaitIdle(std::min(end, now + kInterval))) return true;
   }
   return true;
 }

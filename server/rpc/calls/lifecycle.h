@@ -1,5 +1,5 @@
-// Whether calls are taken, and how many are being worked on: what a drain
-// needs.
+// `Lifecycle` says whether the server takes calls, and counts the active ones
+// for a drain.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@ class Lifecycle {
   // Errors: kUnavailable, reason DRAINING, once Drain was called.
   absl::Status CheckServing();
 
-  // Counts a call that is taken. Leave follows exactly once.
+  // Counts an active call. Leave must follow exactly once.
   void Enter();
   void Leave();
 
-  // Waits until no call is left, or `until`. Returns whether none is.
+  // Waits until no call is active, or `until`. Returns whether none is.
   bool AwaitIdle(absl::Time until);
 
-  // Takes no more calls, and waits until none is left, `timeout` at most: for
-  // nine tenths of it whatever the calls wait for, then only for what is
-  // `at_work`. Returns whether nothing is. Calls that wait for their clients
-  // may be left.
+  // Takes no more calls and waits `timeout` at most until none is active. In
+  // the last tenth of `timeout` it waits only while the server is `at_work`,
+  // not for calls that wait for their clients. Returns whether nothing is at
+  // work.
   bool Drain(absl::Duration timeout, const std::function<bool()>& at_work);
 
  private:
@@ -36,18 +36,18 @@ class Lifecycle {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// A call's place among those that are worked on: left when this ends.
+// Counts one call as active, from Begin until it is destroyed.
 // Thread-compatible.
-class Attendance {
+class ActiveCallGuard {
  public:
-  Attendance() = default;
-  Attendance(const Attendance&) = delete;
-  Attendance& operator=(const Attendance&) = delete;
-  ~Attendance() {
+  ActiveCallGuard() = default;
+  ActiveCallGuard(const ActiveCallGuard&) = delete;
+  ActiveCallGuard& operator=(const ActiveCallGuard&) = delete;
+  ~ActiveCallGuard() {
     if (lifecycle_ != nullptr) lifecycle_->Leave();
   }
 
-  // Counts the call; once, however often it is called.
+  // Counts the call. A second Begin changes nothing.
   void Begin(Lifecycle* lifecycle) {
     if (lifecycle_ != nullptr) return;
     lifecycle->Enter();

@@ -1,5 +1,5 @@
-// `MessageArrival` decides when a call of one message goes on: after its turn
-// and its message have both come. They may come in either order.
+// `MessageArrival` decides when a MessageCall goes on: after both its turn and
+// its message have come, in either order.
 #pragma once
 
 #include <functional>
@@ -33,16 +33,16 @@ enum class Turn {
 };
 
 enum class Event {
-  kPrepare,     // the call may ask for its message before its turn
-  kTurn,        // the turn has come, or the call was refused
-  kMemory,      // the memory was granted
-  kReading,     // gRPC was asked to read
-  kReadFailed,  // gRPC has no message; the client may still be there
-  kCame,        // the message is here
-  kFailed,      // there is no message, or no memory for it
-  kGone,        // there is none because the client left or was too late
-  kGiveUp,      // the call checks whether it was refused meanwhile
-  kStopped,     // it was refused, and no longer waits for gRPC's read
+  kEarlyAdmission,  // the call may ask for memory and message before its turn
+  kTurn,            // the turn has come, or the call was refused
+  kMemory,          // the memory was granted
+  kReading,         // gRPC was asked to read
+  kReadFailed,      // gRPC has no message; the client may still be there
+  kCame,            // the message is here
+  kFailed,          // there is no message, or no memory for it
+  kGone,            // there is none because the client left or was too late
+  kGiveUp,          // the call checks whether it was refused meanwhile
+  kStopped,         // it was refused, and no longer waits for gRPC's read
 };
 
 // The next action of the call.
@@ -92,7 +92,7 @@ inline constexpr OneOf<Turn> kAnyTurn = {kAwaited, kRuns, kRefused};
 // clang-format off
 inline constexpr Row kRows[] = {
     // The message waits for its turn, or for leave to come before it.
-    {{kUnread}, {kAwaited}, {kPrepare}, kAsking, kAskMemory},
+    {{kUnread}, {kAwaited}, {kEarlyAdmission}, kAsking, kAskMemory},
     {{kUnread}, {kRuns}, {kTurn}, kAsking, kAskMemory},
     {{kUnread}, {kRefused}, {kTurn}, kEnded, kProceed},
     // A call that found no memory before its turn asks again in its turn.

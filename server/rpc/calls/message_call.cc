@@ -15,9 +15,10 @@
 namespace convgrad {
 namespace {
 
-// A change of more than this part of all memory waits for its turn first: what
-// waits with its message shouldn't take much from what runs.
-constexpr int64_t kPreparedPart = 8;
+// A change may be admitted before its turn if it takes at most 1/8 of the
+// calls' memory, because a waiting change shouldn't take much from the running
+// one.
+constexpr int64_t kEarlyDivisor = 8;
 
 // Calls without tensors of up to this size take no memory of the budget, so
 // that sessions can be closed while it is used up.
@@ -39,8 +40,8 @@ void MessageCall::Start() {
   } else {
     RefuseInTurn(std::move(size));
   }
-  AwaitTurn(/*prepares=*/AdmissionBytes(ExpectedBytes()) <=
-            services().memory->budget.capacity_bytes() / kPreparedPart);
+  AwaitTurn(/*may_be_early=*/AdmissionBytes(ExpectedBytes()) <=
+            services().memory->budget.capacity_bytes() / kEarlyDivisor);
 }
 
 void MessageCall::Do(arrival::Next next) {
@@ -75,19 +76,21 @@ void MessageCall::Do(arrival::Next next) {
   // The call may have been refused meanwhile.
   next = arrival_.GiveUp([this] { return StopAwaitingClient(); });
   if (next != arrival::Next::kNothing) return Do(next);
-  LetNextPrepare();
+  AdmitNextEarly();
 }
 
-void MessageCall::OnPrepare() { Do(arrival_.On(arrival::Event::kPrepare)); }
+void MessageCall::OnEarlyAdmission() {
+  Do(arrival_.On(arrival::Event::kEarlyAdmission));
+}
 
 void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
   const CallHold hold(this);
   Do(arrival_.TakeTurn(decision));
 }
 
-void MessageCall::LetNextPrepare() {
+void MessageCall::AdmitNextEarly() {
   if (!session().is_change() || !arrival_.has_all_but_message()) return;
-  session().LetNextPrepare();
+  session().AdmitNextEarly();
 }
 
 void MessageCall::EndMessage(const absl::Status& status) {
@@ -100,7 +103,7 @@ void MessageCall::Proceed() {
   if (!decision.runs()) return EndAs(decision);
   absl::Status status = arrival_.message_status();
   if (!status.ok()) return End(std::move(status));
-  LetNextPrepare();
+  AdmitNextEarly();
   OnMessage(&request_);
 }
 

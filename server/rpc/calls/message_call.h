@@ -1,4 +1,5 @@
-// A call of one message in and one message out.
+// `MessageCall` handles an RPC with one request message and one response
+// message.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +12,21 @@
 
 namespace convgrad {
 
-// `MessageCall` waits for its turn, for the memory of its message and for the
-// message, and then calls OnMessage once. A change of a session may have its
-// message come before its turn (see ChangeOrder). Its states, and what it does
-// in each, are the rows of arrival::kRows.
+// It waits for its turn, for the memory of its message and for the message, and
+// then calls OnMessage once. The server may read the message of a change before
+// its turn (early admission, see ChangeOrder). The rows of arrival::kRows
+// define its states and what it does in each.
 class MessageCall : public Call {
  public:
   using Call::Call;
 
  protected:
-  // Does what leads to one Answer or End. The message's memory is
-  // `reservation()`.
+  // Handles the request message. Must lead to one Answer or End.
+  // `reservation()` pays for the message.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
 
-  // Returns whether the call has a chance, before anything is read of it.
+  // Returns an error if the call would be refused anyway, before its message is
+  // read.
   virtual absl::Status CheckArrival() { return absl::OkStatus(); }
 
   // Parses all of the request but its payloads into `*head`, checks and counts
@@ -45,39 +47,40 @@ class MessageCall : public Call {
 
  private:
   void Start() final;
-  void OnPrepare() final;
+  void OnEarlyAdmission() final;
   void OnMemory(const absl::Status& status) final;
   void OnReadDone(bool ok) final;
   void OnSendInitialMetadataDone(bool ok) final;
   void OnTurn(const ChangeOrder::Decision& decision) final;
   void OnSlowClient() final;
 
-  // Notes that the message is here, or why it won't come. To be called last:
-  // the call may be gone when this returns.
+  // Records that the message is here, or why it won't come. Call it last: the
+  // call may be deleted when this returns.
   void EndMessage(const absl::Status& status);
-  // Does what `arrival_` says, and what it says after that. The call may have
+  // Does the action `next` and those that follow from it. The call may have
   // ended when this returns. Requires: a CallHold.
   void Do(arrival::Next next);
   // Has gRPC read the message.
   void Read();
-  // Goes on. Requires: turn and message have both ended.
+  // Calls OnMessage, or ends the call. Requires: turn and message have both
+  // ended.
   void Proceed();
-  // Has the session's next change prepare itself if it is this one's turn and
-  // the memory is there: results and scratch are taken if there is room, not
-  // waited for.
-  void LetNextPrepare();
+  // Lets the session's next change be admitted early if this change's turn has
+  // come and it has its memory. It waits for no more memory, because it takes
+  // memory for results and scratch only if there is room.
+  void AdmitNextEarly();
 
-  // What the client declared, or the most that it may send.
+  // The payload bytes that the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
 
-  // Whether the call has no tensors: its method limits the whole message.
+  // Whether the call has no tensors, so that its method limits the message.
   bool is_small() const { return method().max_bytes > 0; }
   // Returns how many bytes the payloads, or the small message, may have.
   int64_t max_bytes() const {
     return is_small() ? method().max_bytes : services().max_message_bytes;
   }
 
-  // Payload bytes that the client declared, -1 if it didn't.
+  // Payload bytes that the client declared; -1 if unknown.
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;
   grpc::ByteBuffer request_;

@@ -1,4 +1,5 @@
-// What a compute call tells of its work: to its client, and to the observer.
+// These functions report the work of a compute call to its client and to the
+// observer.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -15,20 +16,22 @@
 
 namespace convgrad {
 
-// Fills all of `report` but the predictions. `outcome` says what ran.
+// Fills all of `report` but the predictions. `outcome` is that of the job.
 void EncodeReport(const OpSample& sample, const ConvOperation& operation,
                   const JobOutcome& outcome, v1::Report* report);
 
-// Adds the stages of a job that ended, one after the other since it was
-// submitted, and the bytes that it transferred. A backend may reorder, and
-// transfer, before and after it computes: only the sums are known.
+// Adds the stages of a job that has ended to `*sample`, and the bytes that it
+// transferred. The stages follow each other from `submitted` on, because a
+// backend may reorder and transfer before and after it computes, and only the
+// sums are known.
 void AddStages(const JobOutcome& outcome, absl::Time submitted,
                OpSample* sample);
 
+// Adds the predicted times of each backend to `report`.
 void EncodePredictions(const std::vector<Prediction>& predictions,
                        v1::Report* report);
 
-// Sets how the operation of `sample` ended.
+// Sets the status of the operation in `*sample`.
 void SetEnd(const absl::Status& status, OpSample* sample);
 
 }  // namespace convgrad

@@ -1,4 +1,5 @@
-// Picks the calls that the server checks of its own accord.
+// `SelfCheckSampler` picks the calls that the server checks without being
+// asked.
 #pragma once
 
 #include <atomic>

@@ -13,10 +13,10 @@ namespace {
 // gRPC refuses more than 8 KiB of trailers; messages grow threefold there by
 // percent-encoding and details by a third in base64.
 constexpr size_t kMaxMessage = 1024;
-constexpr size_t kMaxPart = 512;
+constexpr size_t kMaxFieldBytes = 512;
 
-// Parts of a request may be in there: what isn't plain text would not even be a
-// valid string field.
+// Returns `text` in printable ASCII, because it may quote bytes of a request
+// that are no valid string field.
 std::string Printable(absl::string_view text, size_t max_size) {
   std::string printable(text.substr(0, max_size));
   for (char& c : printable) {
@@ -47,9 +47,9 @@ std::vector<std::pair<std::string, std::string>> TrailersOf(
   if (status.ok() || !detail) return {};
   v1::ErrorDetail message;
   message.set_reason(std::string(ReasonName(detail->reason)));
-  message.set_field(Printable(detail->field, kMaxPart));
-  message.set_found(Printable(detail->found, kMaxPart));
-  message.set_expected(Printable(detail->expected, kMaxPart));
+  message.set_field(Printable(detail->field, kMaxFieldBytes));
+  message.set_found(Printable(detail->found, kMaxFieldBytes));
+  message.set_expected(Printable(detail->expected, kMaxFieldBytes));
   std::vector<std::pair<std::string, std::string>> trailers;
   trailers.emplace_back(kErrorTrailer, message.SerializeAsString());
   if (status.code() == absl::StatusCode::kResourceExhausted &&

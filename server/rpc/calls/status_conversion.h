@@ -1,4 +1,5 @@
-// How an error of ours reaches a gRPC client: status, detail and retry advice.
+// These functions turn an error into what a gRPC client gets: status, detail
+// and retry advice.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -12,16 +13,15 @@
 
 namespace convgrad {
 
-// What a client that met a full queue is asked to wait.
+// The time that a client should wait after BUSY, in milliseconds.
 inline constexpr char kPushbackMs[] = "100";
 
 // Returns the status of the same code, its message cut to 1024 bytes of
 // printable ASCII.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
-// Returns the trailers of `status`: a serialised ErrorDetail if it carries one,
-// and a retry delay exactly if a retry makes sense though the code is
-// RESOURCE_EXHAUSTED (reason BUSY).
+// Returns the trailers of `status`: a serialised ErrorDetail if it has one, and
+// a retry delay if its reason is BUSY.
 std::vector<std::pair<std::string, std::string>> TrailersOf(
     const absl::Status& status);
 

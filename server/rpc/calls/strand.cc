@@ -4,12 +4,12 @@
 
 namespace convgrad {
 
-void Strand::Run(std::function<void()> step) {
+void Strand::Run(std::function<void()> task) {
   const std::shared_ptr<Strand> self = shared_from_this();
   {
     MutexLock lock(&mutex_);
     if (closed_) return;
-    steps_.push_back(std::move(step));
+    tasks_.push_back(std::move(task));
     if (running_) return;
     running_ = true;
   }
@@ -17,12 +17,12 @@ void Strand::Run(std::function<void()> step) {
     std::function<void()> next;
     {
       MutexLock lock(&mutex_);
-      if (steps_.empty()) {
+      if (tasks_.empty()) {
         running_ = false;
         return;
       }
-      next = std::move(steps_.front());
-      steps_.pop_front();
+      next = std::move(tasks_.front());
+      tasks_.pop_front();
     }
     next();
   }
@@ -32,7 +32,7 @@ void Strand::Close() {
   std::deque<std::function<void()>> dropped;
   MutexLock lock(&mutex_);
   closed_ = true;
-  dropped.swap(steps_);
+  dropped.swap(tasks_);
 }
 
 void Strand::IfOpen(const std::function<void()>& action) {

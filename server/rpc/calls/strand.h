@@ -1,4 +1,4 @@
-// Steps that must not meet, brought by any number of threads.
+// `Strand` runs tasks that any thread brings, one at a time.
 #pragma once
 
 #include <deque>
@@ -9,24 +9,25 @@
 
 namespace convgrad {
 
-// Thread-safe. Shared, so that it outlives what its steps destroy.
+// Tasks run in the order in which Run was called, with no lock held.
+// Thread-safe. It is shared, so that it outlives the objects that its tasks
+// delete.
 class Strand : public std::enable_shared_from_this<Strand> {
  public:
-  // Runs `step` now, or leaves it to the thread that is running one: steps run
-  // one at a time, in the order they came, with no lock held. May be called in
-  // a step. Drops the step once closed.
-  void Run(std::function<void()> step);
+  // Runs `task` now, or leaves it to the thread that is running one. A task may
+  // call Run. Drops the task if the strand is closed.
+  void Run(std::function<void()> task);
 
-  // No step runs any more but the one that calls this. To be called in a step.
+  // Drops all tasks but the one that calls this. Only a task may call it.
   void Close();
 
-  // Calls `action` unless closed, and keeps Close waiting meanwhile. `action`
-  // must be short and not come back here.
+  // Calls `action` unless the strand is closed. Close waits for it meanwhile.
+  // `action` must be short and must not use the strand.
   void IfOpen(const std::function<void()>& action);
 
  private:
   Mutex mutex_;
-  std::deque<std::function<void()>> steps_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -16,38 +16,38 @@ absl::Status UnaryCall::CheckArrival() {
 
 void UnaryCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
-  absl::Status status = Prepare(message);
+  absl::Status status = MakeJobs(message);
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return End(std::move(status));
   submitted_ = true;
   Submit(&work_);
 }
 
-absl::Status UnaryCall::Prepare(grpc::ByteBuffer* message) {
+absl::Status UnaryCall::MakeJobs(grpc::ByteBuffer* message) {
   ASSIGN_OR_RETURN(Request request, Decode(message));
   sample_.backend = std::string(request.backend->name());
   sample_.flops = request.operation->flops();
   const std::unique_ptr<Request> next = std::move(request.next);
-  RETURN_IF_ERROR(PrepareWork(std::move(request), reservation(), &work_));
+  RETURN_IF_ERROR(MakeJob(std::move(request), reservation(), &work_));
   if (next == nullptr) return PromiseResponse();
   sample_.flops += next->operation->flops();
   // Its memory is promised before anything runs, too.
   ASSIGN_OR_RETURN(next_reservation_,
                    services().memory->budget.TryReserve(kCallOverheadBytes));
   next_.emplace(services().memory);
-  RETURN_IF_ERROR(PrepareWork(std::move(*next), &next_reservation_, &*next_));
+  RETURN_IF_ERROR(MakeJob(std::move(*next), &next_reservation_, &*next_));
   return PromiseResponse();
 }
 
 absl::Status UnaryCall::PromiseResponse() {
-  const int64_t payload_bytes = work_.tensors.lent_bytes();
+  const int64_t payload_bytes = work_.tensors.payload_bytes();
   RETURN_IF_ERROR(CheckMessageBytes("response", payload_bytes));
   if (!session().is_change()) return absl::OkStatus();
   return session().Promise({payload_bytes, ResponseHeadBytes()});
 }
 
-absl::Status UnaryCall::PrepareWork(Request request, Reservation* reservation,
-                                    Work* work) {
+absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
+                                Work* work) {
   const Operation& operation = *request.operation;
   const Backend& backend = *request.backend;
   Job job;
@@ -60,7 +60,7 @@ absl::Status UnaryCall::PrepareWork(Request request, Reservation* reservation,
   job.deadline = deadline();
   job.cancelled = cancelled();
   job.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
-  work->job = services().scheduler->Prepare(std::move(job));
+  work->job = services().scheduler->MakeActiveJob(std::move(job));
   // Before anything is done for nothing.
   RETURN_IF_ERROR(services().scheduler->CheckRoom(*work->job));
   RETURN_IF_ERROR(
@@ -114,9 +114,9 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
   const absl::Time start = absl::Now();
   sample_.bytes_sent = work_.tensors.sent_bytes();
-  std::vector<LentBytes> results = work_.tensors.TakeResults(reservation());
+  std::vector<SharedBytes> results = work_.tensors.TakeResults(reservation());
   if (next_) {
-    for (LentBytes& result : next_->tensors.TakeResults(&next_reservation_)) {
+    for (SharedBytes& result : next_->tensors.TakeResults(&next_reservation_)) {
       results.push_back(std::move(result));
     }
   }

@@ -1,5 +1,5 @@
-// A call of one message that asks for one operation, of whatever kind, or for
-// one and then another, and one message with their results.
+// `UnaryCall` handles an RPC whose message asks for one operation of any kind,
+// or for two in a row, and whose response carries their results.
 #pragma once
 
 #include <atomic>
@@ -14,34 +14,36 @@
 
 namespace convgrad {
 
+// Derived classes decode the request and encode the response. Decode runs on
+// any thread, Encode on the worker that has computed the operation.
 class UnaryCall : public MessageCall {
  public:
   using MessageCall::MessageCall;
 
  protected:
-  // What a message asks for, checked and routed.
+  // A checked and routed request.
   struct Request {
     std::shared_ptr<const Operation> operation;
     TensorPlaces places;
     const Backend* backend = nullptr;
     InspectionRequest inspection;
-    // What is computed once this is done, as part of the same call; its
+    // The request that is computed after this one, in the same call. Its
     // operands may be this one's results. May be null; has no next one.
     std::unique_ptr<Request> next = nullptr;
   };
 
-  // Reads and checks the request and chooses who computes it; fills what
-  // `sample()` says of that. The message's memory is `reservation()`.
+  // Reads and checks the request, chooses the backend, and sets the fields of
+  // `sample()` that follow. `reservation()` pays for the message.
   virtual absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) = 0;
 
-  // Returns the response that carries `results`, in order, those aside that are
-  // in memory already; those of the next request are the last ones. `outcome`
-  // says what ran, of both together.
+  // Returns the response that carries `results`, in order, without those that
+  // are in memory already. The results of the next request come last. `outcome`
+  // is that of both requests together.
   virtual absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) = 0;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) = 0;
 
-  // Returns at least the bytes of the response beside its payloads, which are
-  // kept with it where the call is a change of a session. Requires: Decode.
+  // Returns an upper bound of the response's bytes beside its payloads. The
+  // session of a change keeps them for repeats. Requires: Decode.
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
 
  private:
@@ -59,13 +61,14 @@ class UnaryCall : public MessageCall {
     std::unique_ptr<ActiveJob> job;
   };
 
-  // Makes jobs of the request, which wait to be submitted.
-  absl::Status Prepare(grpc::ByteBuffer* message);
+  // Decodes the message and makes its jobs. Doesn't submit them.
+  absl::Status MakeJobs(grpc::ByteBuffer* message);
   // Checks that the response can be sent, and takes what it will keep.
   absl::Status PromiseResponse();
-  // `reservation` pays for the operation's tensors.
-  absl::Status PrepareWork(Request request, Reservation* reservation,
-                           Work* work);
+  // Makes the job of one operation and binds its tensors, which `reservation`
+  // pays for.
+  // Errors: those of Scheduler::CheckRoom and BoundTensors::Bind.
+  absl::Status MakeJob(Request request, Reservation* reservation, Work* work);
   void Submit(Work* work);
   void OnJobDone(JobOutcome outcome);
   absl::StatusOr<grpc::ByteBuffer> Respond();

@@ -84,7 +84,7 @@ InspectionRequest ConvCall<kDirection>::InspectionFor(
 
 template <Direction kDirection>
 absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
-    const JobOutcome& outcome, std::vector<LentBytes> results) {
+    const JobOutcome& outcome, std::vector<SharedBytes> results) {
   const ConvOperation& operation = *request_.operation;
   ResponseHead<kDirection> head;
   int payload_index = 0;
@@ -109,7 +109,7 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
                  outcome.implementation);
   }
   std::vector<grpc::Slice> payloads;
-  for (LentBytes& result : results) {
+  for (SharedBytes& result : results) {
     payloads.push_back(
         SliceOver(result.data, result.size, std::move(result.owner)));
   }

@@ -1,4 +1,4 @@
-// A ConvForward or ConvBackward call.
+// `ConvCall` handles ConvForward and ConvBackward.
 #pragma once
 
 #include <optional>
@@ -17,13 +17,13 @@ class ConvCall final : public UnaryCall {
  private:
   absl::StatusOr<UnaryCall::Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
   InspectionRequest InspectionFor(const CallOptions& options) const;
 
   ConvRequest request_;
-  // Of the operation's results; nullopt for those that the response carries,
-  // and those that are in the other list.
+  // Places of the operation's results; nullopt for results that the response
+  // carries or that the other list has.
   std::vector<std::optional<RegionRange>> result_regions_;
   std::vector<std::optional<KeptResult>> kept_results_;
 };

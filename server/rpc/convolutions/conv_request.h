@@ -1,5 +1,5 @@
-// What ConvForward, ConvBackward and their streams do alike with what a client
-// asks for.
+// `RouteRequest` chooses the backend of a convolution, for single calls and
+// streams.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@ namespace convgrad {
 
 // A convolution that the server will compute. Value type.
 struct ConvRequest {
-  // Without operands that it doesn't need.
+  // It has no operand that it doesn't need.
   std::shared_ptr<const ConvOperation> operation;
   CallOptions options;
   Router::Choice route;
 };
 
-// Chooses who computes `operation`, and tells `*sample`. `wire_bytes` are those
-// of payloads in messages.
-// Errors: those of Router::Route.
+// Chooses the backend of `operation` and records it in `*sample`. `wire_bytes`
+// are the bytes of payloads in messages. Thread-safe. Errors: those of
+// Router::Route.
 absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
                                          ConvOperation operation,
                                          CallOptions options,

@@ -1,4 +1,4 @@
-// Which bytes of a tensor have come, frame by frame.
+// `FrameCoverage` records which bytes of a tensor have come in frames.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,15 @@ namespace convgrad {
 // Thread-compatible.
 class FrameCoverage {
  public:
-  // More separate pieces aren't an honest sender's, and each takes memory.
+  // A limit, because each separate piece takes memory. Clients send fewer.
   static constexpr size_t kMaxPieces = 1024;
 
   // Expects the bytes of `range`.
   explicit FrameCoverage(ByteRange range = {}) : range_(range) {}
 
-  // Takes a frame's bytes as come. `tensor` names them in errors. Requires:
-  // `frame` isn't empty and lies in the range.
-  // Errors: kInvalidArgument, reason DUPLICATE if some of them came before,
-  // LIMIT_EXCEEDED beyond kMaxPieces.
+  // Records a frame's bytes. `tensor` names them in errors. Requires: `frame`
+  // isn't empty and lies in the range. Errors: kInvalidArgument, reason
+  // DUPLICATE if some of them came before, LIMIT_EXCEEDED beyond kMaxPieces.
   absl::Status Add(const ByteRange& frame, absl::string_view tensor);
 
   const ByteRange& range() const { return range_; }

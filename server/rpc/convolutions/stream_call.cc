@@ -34,8 +34,8 @@ StreamCall::StreamCall(const Method& method, const CallServices& services,
 void StreamCall::Start() { Enter(State::kTurn); }
 
 void StreamCall::OnTurn(const ChangeOrder::Decision& decision) {
-  Step([this, decision] {
-    under_way_.grant = false;
+  RunEvent([this, decision] {
+    in_flight_.grant = false;
     if (state_ != State::kTurn) return;
     if (decision.kind == ChangeOrder::Decision::Kind::kRepeat) {
       return EndAs(decision);
@@ -45,8 +45,8 @@ void StreamCall::OnTurn(const ChangeOrder::Decision& decision) {
 }
 
 void StreamCall::OnMemory(const absl::Status& status) {
-  Step([this, status] {
-    under_way_.grant = false;
+  RunEvent([this, status] {
+    in_flight_.grant = false;
     if (state_ == State::kAdmission) return EnterIf(status, State::kHeader);
     if (state_ != State::kMemory) return;
     EnterIf(status.ok() ? tensors_.BindSlots(*slices_, std::move(places_),
@@ -54,16 +54,16 @@ void StreamCall::OnMemory(const absl::Status& status) {
                         : status,
             State::kStreaming);
     if (state_ == State::kStreaming && session().is_change()) {
-      session().LetNextPrepare();
+      session().AdmitNextEarly();
     }
   });
 }
 
 void StreamCall::OnReadDone(bool ok) {
   SettleMessage();
-  Step([this, ok] {
-    sample_.times.receive.Add(*under_way_.read, last_event_);
-    under_way_.read.reset();
+  RunEvent([this, ok] {
+    sample_.times.receive.Add(*in_flight_.read, last_event_);
+    in_flight_.read.reset();
     if (ok) Credit(static_cast<int64_t>(message_.Length()));
     if (state_ >= State::kFailing) return;
     ok ? OnMessage() : OnHalfClose();
@@ -71,8 +71,8 @@ void StreamCall::OnReadDone(bool ok) {
 }
 
 void StreamCall::OnWriteDone(bool ok) {
-  Step([this, ok] {
-    under_way_.write = false;
+  RunEvent([this, ok] {
+    in_flight_.write = false;
     Credit(static_cast<int64_t>(frame_.Length()));
     frame_.Clear();
     if (!ok) Fail(WhyGone());
@@ -80,17 +80,17 @@ void StreamCall::OnWriteDone(bool ok) {
 }
 
 void StreamCall::OnGone() {
-  Step([this] { Fail(WhyGone()); });
+  RunEvent([this] { Fail(WhyGone()); });
 }
 
 void StreamCall::OnJobDone(int64_t slice, const JobOutcome& outcome) {
   // This is still the worker's thread: adding sums up is work.
   if (outcome.status.ok()) tensors_.End(slice);
-  Step([this, outcome] { OnSliceDone(outcome); });
+  RunEvent([this, outcome] { OnSliceDone(outcome); });
 }
 
 void StreamCall::OnDone() {
-  Step([this] { Enter(State::kDone); });
+  RunEvent([this] { Enter(State::kDone); });
 }
 
 void StreamCall::Settle(const absl::Status& /*status*/) {
@@ -98,7 +98,7 @@ void StreamCall::Settle(const absl::Status& /*status*/) {
   sample_.ran = IsLastDone();
 }
 
-void StreamCall::Step(std::function<void()> event) {
+void StreamCall::RunEvent(std::function<void()> event) {
   HandOver();
   strand_->Run([this, event = std::move(event)] {
     PassTime();
@@ -111,11 +111,11 @@ void StreamCall::Enter(State next) {
   state_ = next;
   switch (next) {
     case State::kTurn:
-      under_way_.grant = true;
-      return AwaitTurn(/*prepares=*/false);
+      in_flight_.grant = true;
+      return AwaitTurn(/*may_be_early=*/false);
     case State::kAdmission:
     case State::kMemory:
-      under_way_.grant = true;
+      in_flight_.grant = true;
       return AwaitMemory(next == State::kMemory ? NeededBytes()
                                                 : kCallOverheadBytes);
     case State::kHeader:
@@ -123,16 +123,16 @@ void StreamCall::Enter(State next) {
     case State::kClosed:
       closed_until_ = absl::Now() + kLeavingTime;
       // It comes back at once, and is set anew.
-      return under_way_.alarm->Cancel();
+      return in_flight_.alarm->Cancel();
     case State::kFailing:
       *job_.cancelled = true;
       held_.reset();
       outgoing_.clear();
-      if (under_way_.job) services().scheduler->DropDead();
+      if (in_flight_.job) services().scheduler->DropDead();
       return;
     case State::kEnded:
       tensors_.Clear();
-      if (under_way_.alarm) under_way_.alarm->Cancel();
+      if (in_flight_.alarm) in_flight_.alarm->Cancel();
       return;
     default:
       return;
@@ -165,14 +165,14 @@ void StreamCall::Continue() {
       Write();
       break;
     case State::kDone:
-      if (under_way_.alarm) return;
+      if (in_flight_.alarm) return;
       strand_->Close();
       Release();
       return;
     default:
       break;
   }
-  if (under_way_.DelaysEnd()) return;
+  if (in_flight_.DelaysEnd()) return;
   if (state_ == State::kFailing) return End(failure_);
   const bool all_sent = IsLastDone() && outgoing_.empty();
   if (state_ == State::kDraining && all_sent) EndWell();
@@ -185,13 +185,14 @@ void StreamCall::SetAlarm() {
   // A call that failed may be past its deadline already.
   if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
   if (state_ == State::kClosed) due = std::min(due, closed_until_);
-  under_way_.alarm.emplace();
-  under_way_.alarm->Set(absl::ToChronoTime(std::max(due, now)),
-                        [this](bool /*ok*/) { Step([this] { OnAlarm(); }); });
+  in_flight_.alarm.emplace();
+  in_flight_.alarm->Set(
+      absl::ToChronoTime(std::max(due, now)),
+      [this](bool /*ok*/) { RunEvent([this] { OnAlarm(); }); });
 }
 
 void StreamCall::OnAlarm() {
-  under_way_.alarm.reset();
+  in_flight_.alarm.reset();
   if (state_ >= State::kEnded) return;
   const absl::Time now = absl::Now();
   if (retry_at_ <= now) retry_at_ = absl::InfiniteFuture();
@@ -205,7 +206,7 @@ void StreamCall::OnAlarm() {
     over = MakeError(
         absl::StatusCode::kDeadlineExceeded,
         {Reason::kDeadline, "stream",
-         absl::StrCat(under_way_.write ? "too little taken for "
+         absl::StrCat(in_flight_.write ? "too little taken for "
                                        : "too little sent for ",
                       absl::FormatDuration(patience)),
          "frames at the server's --min_client_rate, with no gap of its "
@@ -214,7 +215,7 @@ void StreamCall::OnAlarm() {
   if (!over.ok()) {
     Fail(std::move(over));
     // What the client doesn't take would keep the call, and its memory.
-    if (under_way_.write) BreakOff();
+    if (in_flight_.write) BreakOff();
     progress_ = now;
   }
   SetAlarm();
@@ -232,7 +233,7 @@ void StreamCall::Credit(int64_t bytes) {
 }
 
 bool StreamCall::IsBusy() const {
-  return under_way_.job || under_way_.grant ||
+  return in_flight_.job || in_flight_.grant ||
          retry_at_ != absl::InfiniteFuture();
 }
 

@@ -1,5 +1,5 @@
-// A ConvForwardStream or ConvBackwardStream call: slices of the batch come,
-// are computed one after the other, and go.
+// `StreamCall` handles ConvForwardStream and ConvBackwardStream: it receives
+// slices of the batch, computes one after the other, and sends their results.
 #pragma once
 
 #include <array>
@@ -21,11 +21,12 @@
 
 namespace convgrad {
 
-// A stream is always in one State. Beside that there is what is under way with
-// others: it comes back as an event, on any thread. Each event is a step on the
-// call's strand, so that events never meet, and ends with Continue, which does
-// what can be done now. Members are the strand's, but for what a job borrows
-// while it is under way. See server/rpc/convolutions/README.md.
+// A stream is always in one State, and has operations in flight at gRPC, the
+// budget and the scheduler. Each of them ends with an event, on any thread.
+// Each event is a task on the call's strand, so events never overlap. It ends
+// with Continue, which does what the state allows now. The strand owns all
+// members; a running job uses some of them. See
+// server/rpc/convolutions/README.md.
 class StreamCall final : public Call {
  public:
   StreamCall(const Method& method, const CallServices& services,
@@ -39,7 +40,7 @@ class StreamCall final : public Call {
   // leaves after it, and tells of its leaving a little later. A call
   // that Call::Begin refuses, and one that is answered with the reply of the
   // call that it repeats, goes from kTurn to kEnded. From kFailing on
-  // an event changes nothing but what is under way.
+  // an event changes nothing but `in_flight_`.
   enum class State {
     //           waits for                  and on             enters
     kTurn,       // its turn, in a session  the decision       kAdmission
@@ -54,9 +55,9 @@ class StreamCall final : public Call {
     kDone,       // the alarm               its return         (is deleted)
   };
 
-  // What the stream has asked of others and isn't back, at most one of each;
-  // of reads and jobs also since when.
-  struct UnderWay {
+  // The operations that the stream has started and that haven't ended, at most
+  // one of each kind; of reads and jobs also their start.
+  struct InFlight {
     bool grant = false;
     std::optional<absl::Time> read;
     std::optional<absl::Time> job;
@@ -68,7 +69,7 @@ class StreamCall final : public Call {
     bool DelaysEnd() const { return grant || job || write; }
   };
 
-  // A frame that was taken, on its way into a slice's buffer.
+  // A received frame that waits for its slice's buffer.
   struct HeldFrame {
     OperandPiece piece;
     int64_t slice;
@@ -91,8 +92,8 @@ class StreamCall final : public Call {
   void OnDone() override;
   void Settle(const absl::Status& status) override;
 
-  // Runs `event` on the strand, and Continue after it. Called by any thread.
-  void Step(std::function<void()> event);
+  // Runs `event` on the strand, and Continue after it. Thread-safe.
+  void RunEvent(std::function<void()> event);
 
   // Changes the state, and does what the new one begins with.
   void Enter(State next);
@@ -101,7 +102,7 @@ class StreamCall final : public Call {
   // Enters kFailing, unless the call is that far already. `status` is how it
   // will end.
   void Fail(absl::Status status);
-  // Does what the state allows and nothing under way hinders. It may delete the
+  // Starts what the state and the operations in flight allow. It may delete the
   // call.
   void Continue();
 
@@ -127,9 +128,8 @@ class StreamCall final : public Call {
   void Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
                const std::shared_ptr<const void>& owner);
   void EnqueueTotals();
-  // Returns an owner of the results of `slice`, which tells when gRPC has let
-  // go of them.
-  std::shared_ptr<const void> Lend(int64_t slice);
+  // Returns an owner of the results of `slice`. Its deletion frees the slot.
+  std::shared_ptr<const void> OwnerOf(int64_t slice);
 
   // What Continue does.
   void LandHeldFrame();
@@ -149,7 +149,7 @@ class StreamCall final : public Call {
   const Direction direction_;
   const std::shared_ptr<Strand> strand_;
   State state_ = State::kTurn;
-  UnderWay under_way_;
+  InFlight in_flight_;
   // How the call will end; set when it enters kClosed and kFailing.
   absl::Status failure_;
   // When it leaves kClosed.
@@ -176,8 +176,8 @@ class StreamCall final : public Call {
   SlicedTensors tensors_;
   std::optional<HeldFrame> held_;
   std::deque<Outgoing> outgoing_;
-  // Whether gRPC has results of a slot.
-  std::array<bool, SlicedTensors::kSlots> lent_ = {};
+  // Whether gRPC still uses results of a slot.
+  std::array<bool, SlicedTensors::kSlots> slot_in_use_ = {};
   int64_t done_slices_ = 0;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer frame_;

@@ -120,9 +120,9 @@ absl::Status StreamInput::CheckComplete() const {
   }
   if (first_ == slices_.count()) return absl::OkStatus();
   for (Operand which : kAllOperands) {
-    const FrameCoverage& part = open_[first_ % 2][PositionOf(which)];
-    if (part.complete()) continue;
-    return Missing(part, absl::StrCat("slice ", first_, " of ", NameOf(which)));
+    const FrameCoverage& open = open_[first_ % 2][PositionOf(which)];
+    if (open.complete()) continue;
+    return Missing(open, absl::StrCat("slice ", first_, " of ", NameOf(which)));
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// What has come of a stream's operands: which frames may come next, and which
-// slices are complete.
+// `StreamInput` records which bytes of a stream's operands have come. It
+// decides which frames may come next, and which slices are complete.
 #pragma once
 
 #include <array>
@@ -17,19 +17,18 @@ namespace convgrad {
 // Thread-compatible.
 class StreamInput {
  public:
-  // What a piece of an operand that isn't cut belongs to.
+  // The slice of a piece of an operand that isn't cut.
   static constexpr int64_t kNoSlice = -1;
 
-  // Which operands don't come in frames, by Operand.
+  // By Operand: whether the session keeps it, so that no frames bring it.
   using Kept = std::array<bool, kOperandCount>;
 
   // `slices` are those of a convolution and outlive this.
   explicit StreamInput(const BatchSlices& slices, const Kept& kept = {});
 
-  // Takes a frame's bytes as come and returns the slice that they belong to, or
-  // kNoSlice.
-  // Errors: kInvalidArgument if they may not come now (OperandFrame in
-  // service.proto).
+  // Records a frame's bytes and returns the slice that they belong to, or
+  // kNoSlice. Errors: kInvalidArgument if they may not come now (OperandFrame
+  // in service.proto).
   absl::StatusOr<int64_t> Accept(const OperandPiece& piece);
 
   // Returns the first slice that lacks bytes; the slices' count if none does.

@@ -18,22 +18,22 @@ void StreamCall::Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
   }
 }
 
-std::shared_ptr<const void> StreamCall::Lend(int64_t slice) {
+std::shared_ptr<const void> StreamCall::OwnerOf(int64_t slice) {
   const int64_t slot = slice % SlicedTensors::kSlots;
-  lent_[slot] = true;
-  const auto step = [this, slot] {
+  slot_in_use_[slot] = true;
+  const auto event = [this, slot] {
     PassTime();
-    lent_[slot] = false;
+    slot_in_use_[slot] = false;
     Continue();
   };
-  const std::shared_ptr<LentBuffers>& results = tensors_.slot(slice);
-  // gRPC lets go with locks of its own held, perhaps when the call is over: the
-  // step is for another thread, if the call is still there.
+  const std::shared_ptr<ReservedBuffers>& results = tensors_.slot(slice);
+  // gRPC frees the results with locks of its own held, perhaps after the call's
+  // end. So another thread runs the event, if the call still exists.
   return std::shared_ptr<const void>(
       results.get(),
-      [this, step, strand = strand_, results](const void* /*results*/) {
+      [this, event, strand = strand_, results](const void* /*results*/) {
         strand->IfOpen(
-            [&] { services().defer([strand, step] { strand->Run(step); }); });
+            [&] { services().defer([strand, event] { strand->Run(event); }); });
       });
 }
 
@@ -54,7 +54,7 @@ void StreamCall::EnqueueTotals() {
 }
 
 void StreamCall::Write() {
-  if (under_way_.write || outgoing_.empty()) return;
+  if (in_flight_.write || outgoing_.empty()) return;
   const absl::Time start = absl::Now();
   auto& [ready, owner] = outgoing_.front();
   const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
@@ -69,7 +69,7 @@ void StreamCall::Write() {
   if (ready.range.size() == 0) outgoing_.pop_front();
   sample_.bytes_sent += bytes.size();
   sample_.times.encode.Add(start, absl::Now());
-  under_way_.write = true;
+  in_flight_.write = true;
   HandOver();
   StartWrite(&frame_);
 }

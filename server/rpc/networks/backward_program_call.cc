@@ -13,7 +13,7 @@ namespace {
 
 // Checks that the parameters are those that the run of `tape` used. Statistics
 // that a run updates are no part of its gradients.
-absl::Status CheckVersions(const KeptTape& tape, const SessionPart& session) {
+absl::Status CheckVersions(const KeptTape& tape, const CallSession& session) {
   const Program& program = *tape.run.program;
   const std::vector<size_t> statistics = UpdatedStatistics(program);
   for (size_t i = 0; i < program.parameters.size(); ++i) {
@@ -96,7 +96,7 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
 }
 
 absl::StatusOr<grpc::ByteBuffer> BackwardProgramCall::Encode(
-    const JobOutcome& outcome, std::vector<LentBytes> results) {
+    const JobOutcome& outcome, std::vector<SharedBytes> results) {
   v1::BackwardProgramResponse head;
   std::vector<grpc::Slice> payloads;
   EncodeValues(std::move(results), head.mutable_values(), &payloads);

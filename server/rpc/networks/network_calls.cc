@@ -22,13 +22,14 @@ absl::Status NoProgram(const std::string& path, const std::string& name) {
                     "the name of a program that the session has loaded"});
 }
 
-// Returns the plan's groups, of which each has a step at least.
-std::vector<std::vector<std::string>> GroupsOf(const Plan& plan,
-                                               const Program& program) {
-  std::vector<std::vector<std::string>> groups = plan.groups();
-  if (!groups.empty()) return groups;
-  for (const ProgramStep& step : program.steps) groups.push_back({step.result});
-  return groups;
+// Returns lists of the steps that the plan fuses, by their results. Each step
+// is in one list.
+std::vector<std::vector<std::string>> FusedStepsOf(const Plan& plan,
+                                                   const Program& program) {
+  std::vector<std::vector<std::string>> fused = plan.groups();
+  if (!fused.empty()) return fused;
+  for (const ProgramStep& step : program.steps) fused.push_back({step.result});
+  return fused;
 }
 
 // Checks that each value can be in memory at all, before anything is planned
@@ -107,7 +108,7 @@ absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
   return found->second;
 }
 
-absl::Status ProgramCall::Choose(ProgramRequest request, bool report_groups) {
+absl::Status ProgramCall::Choose(ProgramRequest request, bool report_fused) {
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
   sample()->operation = std::string(operation_->name());
   sample()->dtype = std::string(NameOf(operation_->dtype()));
@@ -118,13 +119,13 @@ absl::Status ProgramCall::Choose(ProgramRequest request, bool report_groups) {
                    services().router->Route(*operation_, {}));
   backend_ = route.backend;
   const bool has_tape = request.part == ProgramPart::kForwardTape;
-  if (!has_tape && !report_groups) return absl::OkStatus();
+  if (!has_tape && !report_fused) return absl::OkStatus();
   // The tape is as large as the plan says, so the plan comes first.
   const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
                    services().scheduler->PlanFor(*backend_, *operation_));
   sample()->times.plan.Add(start, absl::Now());
-  if (report_groups) groups_ = GroupsOf(*plan, *request.program);
+  if (report_fused) fused_steps_ = FusedStepsOf(*plan, *request.program);
   if (!has_tape) return absl::OkStatus();
   request.tape_bytes = plan->tape_bytes();
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));
@@ -172,7 +173,7 @@ UnaryCall::Request ProgramCall::Submit(TensorPlaces places, Request request) {
 }
 
 void ProgramCall::EncodeValues(
-    std::vector<LentBytes> results,
+    std::vector<SharedBytes> results,
     google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
     std::vector<grpc::Slice>* payloads) const {
   const TensorUses uses = operation_->ResultUses();
@@ -181,7 +182,7 @@ void ProgramCall::EncodeValues(
     value->set_name(returned_[i].name);
     *value->mutable_tensor() = EncodeTensor(*uses[returned_[i].position].tensor,
                                             static_cast<int>(payloads->size()));
-    LentBytes& result = results[i];
+    SharedBytes& result = results[i];
     payloads->push_back(
         SliceOver(result.data, result.size, std::move(result.owner)));
   }
@@ -194,8 +195,8 @@ int64_t ProgramCall::ResponseHeadBytes() const {
   for (const Returned& returned : returned_) {
     bytes += static_cast<int64_t>(returned.name.size()) + kPerName;
   }
-  for (const std::vector<std::string>& group : groups_) {
-    for (const std::string& name : group) {
+  for (const std::vector<std::string>& fused : fused_steps_) {
+    for (const std::string& name : fused) {
       bytes += static_cast<int64_t>(name.size()) + kPerName;
     }
   }
@@ -214,8 +215,8 @@ void ProgramCall::EncodeRunReport(const JobOutcome& outcome,
         absl::ToDoubleSeconds(time);
   }
   report->set_tape_bytes(operation_->request().tape_bytes);
-  for (const std::vector<std::string>& group : groups_) {
-    report->add_groups()->mutable_values()->Assign(group.begin(), group.end());
+  for (const std::vector<std::string>& fused : fused_steps_) {
+    report->add_groups()->mutable_values()->Assign(fused.begin(), fused.end());
   }
 }
 

@@ -1,5 +1,5 @@
-// The calls of convgrad.v1.ConvGradNetworks: programs of a session are loaded,
-// run, and trained.
+// These classes handle the RPCs of convgrad.v1.ConvGradNetworks, which load,
+// run and train programs of a session.
 #pragma once
 
 #include <memory>
@@ -34,7 +34,7 @@ class DropProgramsCall final : public MessageCall {
   absl::Status Drop(grpc::ByteBuffer* message);
 };
 
-// What RunProgram and BackwardProgram share: an operation on a program whose
+// The base of RunProgram and BackwardProgram: an operation on a program whose
 // parameters the session keeps.
 class ProgramCall : public UnaryCall {
  public:
@@ -44,9 +44,9 @@ class ProgramCall : public UnaryCall {
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
-  // Makes the operation and chooses who computes it. Its report has the groups
-  // of steps if `report_groups`.
-  absl::Status Choose(ProgramRequest request, bool report_groups = false);
+  // Makes the operation and chooses its backend. If `report_fused`, the report
+  // lists the fused steps.
+  absl::Status Choose(ProgramRequest request, bool report_fused = false);
   // Adds the places of the program's parameters.
   absl::Status PlaceParameters(std::vector<TensorPlace>* operands);
   // Adds the place of a result that goes back by message as `name`.
@@ -59,7 +59,7 @@ class ProgramCall : public UnaryCall {
 
   // Describes the values that go back, in the order of the operation's results,
   // and adds their payloads' slices.
-  void EncodeValues(std::vector<LentBytes> results,
+  void EncodeValues(std::vector<SharedBytes> results,
                     google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
                     std::vector<grpc::Slice>* payloads) const;
   void EncodeRunReport(const JobOutcome& outcome, v1::RunReport* report) const;
@@ -75,8 +75,9 @@ class ProgramCall : public UnaryCall {
     size_t position;  // among the operation's results
   };
   std::vector<Returned> returned_;
-  // By the results of their steps; empty if nobody asked.
-  std::vector<std::vector<std::string>> groups_;
+  // Lists of fused steps, by their results. Empty unless the client asks for
+  // them.
+  std::vector<std::vector<std::string>> fused_steps_;
 };
 
 class RunProgramCall final : public ProgramCall {
@@ -86,9 +87,10 @@ class RunProgramCall final : public ProgramCall {
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
-  // Returns what is run, once the program and its inputs are found.
+  // Returns the request for the backend. Requires: program and inputs are
+  // found.
   absl::StatusOr<ProgramRequest> RequestOf(const DecodedRun& decoded,
                                            const PlacedTensors& inputs);
   // Errors: kInvalidArgument if the run changes the session and the call is no
@@ -101,7 +103,7 @@ class RunProgramCall final : public ProgramCall {
   absl::Status AddStep(const DecodedUpdate& update, Request* request);
 
   std::shared_ptr<const KeptProgram> program_;
-  // There if the call has an update.
+  // Set if the call has an update.
   std::optional<OptimizerStep> step_;
 };
 
@@ -112,7 +114,7 @@ class BackwardProgramCall final : public ProgramCall {
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
   absl::StatusOr<std::shared_ptr<const KeptTape>> FindTape(
       const std::string& name);
@@ -128,7 +130,7 @@ class UpdateParametersCall final : public UnaryCall {
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<LentBytes> results) override;
+      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
   OptimizerStep step_{&session(), reservation(), ""};
 };

@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<bool>> InputFlags(
   return flags;
 }
 
-absl::StatusOr<KeptTensor> FindParameterIn(const SessionPart& session,
+absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
                                            const ProgramParameter& parameter) {
   const std::string path = absl::StrCat("parameters.", parameter.name);
   ASSIGN_OR_RETURN(KeptTensor tensor, session.Find(parameter.name, 0, path));

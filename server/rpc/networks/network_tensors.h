@@ -1,5 +1,5 @@
-// The tensors of programs' calls: those that a message names, and those that
-// the session keeps.
+// These functions find the tensors of network calls: those that a message
+// names, and those that the session keeps.
 #pragma once
 
 #include <map>
@@ -11,12 +11,12 @@
 #include "backends/core/program/program.h"
 #include "proto/codec/network_codec.h"
 #include "server/memory/tensor_place.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 #include "server/rpc/tensors/tensor_resolver.h"
 
 namespace convgrad {
 
-// What a tensor is and where its bytes are.
+// A tensor's descriptor and the place of its bytes.
 struct PlacedTensor {
   TensorDescriptor descriptor;
   TensorPlace place;
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<bool>> InputFlags(
 
 // Returns the kept tensor that `parameter` is in this session.
 // Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.
-absl::StatusOr<KeptTensor> FindParameterIn(const SessionPart& session,
+absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
                                            const ProgramParameter& parameter);
 
 // Returns the name that the session keeps `what` of a parameter under, as

@@ -180,7 +180,7 @@ absl::StatusOr<OptimizerStep::Work> OptimizerStep::Begin(
   return work;
 }
 
-v1::UpdateParametersResponse OptimizerStep::End(const LentBytes& told) {
+v1::UpdateParametersResponse OptimizerStep::End(const SharedBytes& told) {
   UpdateSummary summary;
   std::memcpy(&summary, told.data, sizeof(summary));
   v1::UpdateParametersResponse response;

@@ -1,4 +1,4 @@
-// One step of an optimizer as part of a change of a session.
+// `OptimizerStep` is one step of an optimizer in a change of a session.
 #pragma once
 
 #include <memory>
@@ -10,18 +10,18 @@
 #include "backends/core/optimizer/update_operation.h"
 #include "convgrad/v1/network.pb.h"
 #include "proto/codec/network_codec.h"
-#include "server/memory/lent_bytes.h"
+#include "server/memory/shared_bytes.h"
 #include "server/memory/tensor_place.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 
-// Steps parameters by gradients that the call writes, or else by those that the
-// session has. Owned by one call.
+// It updates parameters with gradients that the call writes, or with those that
+// the session keeps. Owned by one call.
 class OptimizerStep {
  public:
-  // The operation, and where its tensors are. Its only result that goes back by
-  // message is the last one, the summary.
+  // The operation and the places of its tensors. The response carries only its
+  // last result, the summary.
   struct Work {
     std::shared_ptr<const Operation> operation;
     TensorPlaces places;
@@ -29,16 +29,16 @@ class OptimizerStep {
 
   // `session` and `paid` as KeptResults'. `path` leads to the request's fields
   // in errors: "", or "update.".
-  OptimizerStep(SessionPart* session, Reservation* paid, std::string path)
+  OptimizerStep(CallSession* session, Reservation* paid, std::string path)
       : session_(*session), paid_(*paid), path_(std::move(path)) {}
 
-  // Takes memory for what the step writes, and adds that to the call's writes.
-  // To be called once, when the call's gradients are among them. Errors:
-  // kInvalidArgument; kNotFound; kResourceExhausted.
+  // Takes memory for the tensors that the step writes, and adds them to the
+  // call's writes. Call it once, after the call's gradients are among its
+  // writes. Errors: kInvalidArgument; kNotFound; kResourceExhausted.
   absl::StatusOr<Work> Begin(const DecodedUpdate& update);
-  // Returns what the step tells, by its summary. One that was skipped writes
-  // nothing, and drops the gradients.
-  v1::UpdateParametersResponse End(const LentBytes& summary);
+  // Returns the response that follows from the summary. A skipped step writes
+  // nothing and drops the gradients.
+  v1::UpdateParametersResponse End(const SharedBytes& summary);
 
  private:
   struct Item;
@@ -53,7 +53,7 @@ class OptimizerStep {
   absl::Status PlaceItem(const Item& item, UpdatedParameter* parameter,
                          TensorPlaces* places);
 
-  SessionPart& session_;
+  CallSession& session_;
   Reservation& paid_;
   const std::string path_;
   Optimizer optimizer_ = Optimizer::kSgd;

@@ -171,7 +171,7 @@ absl::Status RunProgramCall::PlaceTape(const std::string& tape,
 }
 
 absl::StatusOr<grpc::ByteBuffer> RunProgramCall::Encode(
-    const JobOutcome& outcome, std::vector<LentBytes> results) {
+    const JobOutcome& outcome, std::vector<SharedBytes> results) {
   v1::RunProgramResponse head;
   if (step_) *head.mutable_update() = step_->End(results.back());
   std::vector<grpc::Slice> payloads;

@@ -25,7 +25,7 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
 }
 
 absl::StatusOr<grpc::ByteBuffer> UpdateParametersCall::Encode(
-    const JobOutcome& /*outcome*/, std::vector<LentBytes> results) {
+    const JobOutcome& /*outcome*/, std::vector<SharedBytes> results) {
   return JoinMessage(step_.End(results[0]), {});
 }
 

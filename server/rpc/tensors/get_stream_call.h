@@ -1,4 +1,4 @@
-// GetTensorsStream: tensors that go in frames.
+// `GetStreamCall` handles GetTensorsStream: it sends tensors in frames.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace convgrad {
 
-// Sends one message after the other: nothing else is under way meanwhile. All
-// memory is taken before the first.
+// It sends one message after the other, with nothing else in flight. It takes
+// all memory before the first one.
 class GetStreamCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -33,7 +33,7 @@ class GetStreamCall final : public MessageCall {
   // The tensor whose frames are being sent, and where the next one begins;
   // behind the last tensor if there is none.
   v1::TensorFrame next_;
-  std::optional<LentBytes> bytes_;
+  std::optional<SharedBytes> bytes_;
   grpc::ByteBuffer outgoing_;
 };
 

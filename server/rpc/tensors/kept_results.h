@@ -1,20 +1,21 @@
-// The tensors that a change of a session writes, whatever call it is.
+// `KeptResults` makes places for the tensors that a change of a session writes.
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "server/memory/tensor_place.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 
-// Each has memory of its own until the change is committed. Owned by one call.
+// Each tensor has memory of its own until the change is committed. Owned by one
+// call.
 class KeptResults {
  public:
   // `*paid` pays first, as in KeptMemory::Take; both outlive this. Requires of
   // what follows: session->is_change().
-  KeptResults(SessionPart* session, Reservation* paid)
+  KeptResults(CallSession* session, Reservation* paid)
       : session_(*session), paid_(*paid) {}
 
   // Returns the place of the new version of the tensor `name`.
@@ -30,7 +31,7 @@ class KeptResults {
                                   const std::string& path);
 
  private:
-  SessionPart& session_;
+  CallSession& session_;
   Reservation& paid_;
 };
 

@@ -20,7 +20,7 @@ int64_t SizeOf(const DecodedPut& put) {
 
 }  // namespace
 
-void PutStreamCall::Start() { AwaitTurn(/*prepares=*/false); }
+void PutStreamCall::Start() { AwaitTurn(/*may_be_early=*/false); }
 
 void PutStreamCall::OnTurn(const ChangeOrder::Decision& decision) {
   if (!decision.runs()) return EndAs(decision);
@@ -96,7 +96,7 @@ absl::Status PutStreamCall::Begin() {
   put_.emplace(&session(), &sample_,
                TensorResolver(&session(), services().regions));
   RETURN_IF_ERROR(put_->Begin(*std::move(header_), reservation()));
-  session().LetNextPrepare();
+  session().AdmitNextEarly();
   int64_t bytes = 0;
   for (const DecodedPut& put : put_->puts()) bytes += SizeOf(put);
   AllowClient(bytes);

@@ -1,4 +1,4 @@
-// PutTensorsStream: tensors that come in frames.
+// `PutStreamCall` handles PutTensorsStream: it receives tensors in frames.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace convgrad {
 
-// Waits for its turn, for 64 KiB of memory, for the header, for the memory of
-// all tensors and a frame, and then for one frame after the other. It never
-// waits for two of these at once, so that its steps need no lock.
+// It waits for its turn, for 64 KiB of memory, for the header, for the memory
+// of all tensors and a frame, and then for one frame after the other. It never
+// waits for two of these at once, so that it needs no lock.
 class PutStreamCall final : public Call {
  public:
   using Call::Call;

@@ -12,7 +12,7 @@
 #include "convgrad/v1/session.pb.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
-#include "server/memory/lent_bytes.h"
+#include "server/memory/shared_bytes.h"
 #include "server/rpc/tensors/tensor_get.h"
 
 namespace convgrad {
@@ -69,8 +69,8 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
   v1::GetTensorsResponse response = get.Describe();
   std::vector<grpc::Slice> payloads;
   for (size_t i = 0; i < get.count(); ++i) {
-    ASSIGN_OR_RETURN(LentBytes bytes, get.BytesOf(i, services().memory, &paid,
-                                                  &sample_.bytes_copied));
+    ASSIGN_OR_RETURN(SharedBytes bytes, get.BytesOf(i, services().memory, &paid,
+                                                    &sample_.bytes_copied));
     const auto index = static_cast<int>(i);
     *response.mutable_tensors(index)->mutable_tensor() =
         EncodeTensor(get.descriptor(i), index);

@@ -1,4 +1,5 @@
-// Calls that put tensors into a session, get them back, list and drop them.
+// These classes handle the RPCs that put tensors into a session, get, list and
+// drop them.
 #pragma once
 
 #include <optional>

@@ -23,7 +23,7 @@ v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor) {
 }
 
 absl::StatusOr<TensorGet> TensorGet::Find(const v1::GetTensorsRequest& request,
-                                          const SessionPart& session) {
+                                          const CallSession& session) {
   RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
   TensorGet get;
   get.number_ = session.state().number;
@@ -61,23 +61,23 @@ int64_t TensorGet::CopyCapacity() const {
   return bytes;
 }
 
-absl::StatusOr<LentBytes> TensorGet::BytesOf(
+absl::StatusOr<SharedBytes> TensorGet::BytesOf(
     size_t i, const std::shared_ptr<CallMemory>& memory, Reservation* paid,
     int64_t* copied_bytes) const {
   const Found& found = found_[i];
   const std::byte* source = found.kept.bytes->data() + found.wanted.first_byte;
   const int64_t size = *ByteSize(found.wanted.descriptor);
-  if (!found.is_copied()) return LentBytes{source, size, found.kept.bytes};
-  auto owner = std::make_shared<LentBuffers>();
+  if (!found.is_copied()) return SharedBytes{source, size, found.kept.bytes};
+  auto owner = std::make_shared<ReservedBuffers>();
   owner->memory = memory;
   owner->reservation = paid->Split(BufferPool::CapacityFor(size));
   ASSIGN_OR_RETURN(Buffer buffer, memory->pool.Take(size));
-  Reorder::Make(found.wanted.part, found.wanted.descriptor)
+  Reorder::Make(found.wanted.source, found.wanted.descriptor)
       .Run(source, buffer.data());
   const std::byte* data = buffer.data();
   owner->buffers.push_back(std::move(buffer));
   *copied_bytes += size;
-  return LentBytes{data, size, std::move(owner)};
+  return SharedBytes{data, size, std::move(owner)};
 }
 
 }  // namespace convgrad

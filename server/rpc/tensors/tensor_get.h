@@ -1,4 +1,5 @@
-// What one get asks for, found in its session, however its bytes go.
+// `TensorGet` finds the tensors that a get asks for, for a message as well as
+// for a stream.
 #pragma once
 
 #include <cstdint>
@@ -9,49 +10,49 @@
 #include "absl/status/statusor.h"
 #include "convgrad/v1/session.pb.h"
 #include "proto/codec/session_codec.h"
-#include "server/memory/lent_bytes.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/memory/shared_bytes.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 
-// What a message takes for each tensor that it describes: names of up to 255
+// Bytes of a message for each tensor that it describes: names of up to 255
 // bytes, twice in the message and twice on the wire.
 inline constexpr int64_t kListedBytes = 2048;
 
 // Returns the message that says what `tensor` is and that it is kept.
 v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor);
 
-// Owned by its call: one step after the other. What it has found lives as long.
+// Thread-compatible; owned by its call. The tensors that it found stay valid as
+// long as this.
 class TensorGet {
  public:
   // Finds what `request` names in the state that the call sees.
   // Errors: kInvalidArgument; kNotFound.
   static absl::StatusOr<TensorGet> Find(const v1::GetTensorsRequest& request,
-                                        const SessionPart& session);
+                                        const CallSession& session);
 
   size_t count() const { return found_.size(); }
-  // What the message that describes them takes.
+  // Returns the bytes of the message that describes them.
   int64_t ListedBytes() const {
     return static_cast<int64_t>(count()) * kListedBytes;
   }
-  // Of all tensors as they are wanted.
+  // Bytes of all tensors as the client wants them.
   int64_t bytes() const { return bytes_; }
   const TensorDescriptor& descriptor(size_t i) const {
     return found_[i].wanted.descriptor;
   }
-  // Returns what the tensors are; where their bytes are is left to the caller.
+  // Returns the message that describes the tensors, without their sources.
   v1::GetTensorsResponse Describe() const;
 
-  // Returns what BytesOf will take of the budget for all tensors: copies of
-  // those that are wanted in another layout or dtype. Saturates.
+  // Returns the bytes of the budget that BytesOf takes for all tensors: copies
+  // of those that the client wants in another layout or dtype. Saturates.
   int64_t CopyCapacity() const;
-  // Returns the bytes of tensor i as it is wanted. A copy is paid for by
-  // `*paid`. Adds what it copies to `*copied_bytes`.
-  // Errors: kResourceExhausted.
-  absl::StatusOr<LentBytes> BytesOf(size_t i,
-                                    const std::shared_ptr<CallMemory>& memory,
-                                    Reservation* paid,
-                                    int64_t* copied_bytes) const;
+  // Returns the bytes of tensor i as the client wants it. `*paid` pays for a
+  // copy. Adds the copied bytes to `*copied_bytes`. Errors: kResourceExhausted.
+  absl::StatusOr<SharedBytes> BytesOf(size_t i,
+                                      const std::shared_ptr<CallMemory>& memory,
+                                      Reservation* paid,
+                                      int64_t* copied_bytes) const;
 
  private:
   struct Found {
@@ -59,7 +60,7 @@ class TensorGet {
     KeptTensor kept;
     WantedTensor wanted;
 
-    bool is_copied() const { return !(wanted.descriptor == wanted.part); }
+    bool is_copied() const { return !(wanted.descriptor == wanted.source); }
   };
 
   std::vector<Found> found_;

@@ -1,4 +1,5 @@
-// What one put writes into its session, however its bytes come.
+// `TensorPut` writes the tensors of a put into its session, for a message as
+// well as for a stream.
 #pragma once
 
 #include <cstddef>
@@ -8,28 +9,28 @@
 
 #include "absl/status/status.h"
 #include "proto/codec/session_codec.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 #include "server/rpc/tensors/tensor_resolver.h"
 #include "server/telemetry/observer.h"
 
 namespace convgrad {
 
-// Owned by its call: one step after the other.
+// Thread-compatible; owned by its call.
 class TensorPut {
  public:
-  // Returns the bytes of the budget that tensors of their own memory take: all
-  // but those that are put by their digest. Saturates.
+  // Returns the bytes of the budget that the tensors take. Tensors that are put
+  // by their digest take none. Saturates.
   static int64_t CapacityFor(const std::vector<DecodedPut>& puts);
 
-  // `session` is the change's, `resolver` finds what isn't streamed; all
-  // outlive this but `resolver`.
-  TensorPut(SessionPart* session, OpSample* sample, TensorResolver resolver)
+  // `session` is that of the change. `resolver` finds the tensors that aren't
+  // streamed. `session` and `sample` outlive this.
+  TensorPut(CallSession* session, OpSample* sample, TensorResolver resolver)
       : session_(session), sample_(sample), resolver_(std::move(resolver)) {}
 
-  // Finds the bytes of what isn't streamed, takes the memory of all that isn't
-  // put by digest, and promises it to the session. `paid` is as in
-  // KeptMemory::Take. Errors name a field of the PutTensorsRequest:
-  // kInvalidArgument; kNotFound; kResourceExhausted.
+  // Finds the bytes of tensors that aren't streamed, takes the memory of all
+  // tensors that aren't put by digest, and promises them to the session. `paid`
+  // is as in KeptMemory::Take. Errors, which name a field of the
+  // PutTensorsRequest: kInvalidArgument; kNotFound; kResourceExhausted.
   absl::Status Begin(std::vector<DecodedPut> puts, Reservation* paid);
 
   // In the request's order.
@@ -37,9 +38,9 @@ class TensorPut {
   // Returns where the bytes of puts()[i] belong; null if there are none.
   std::byte* data(size_t i) const;
 
-  // Copies what isn't streamed and checks digests, which stand for their bytes
-  // from now on. To be called once all streamed bytes are there; takes as long
-  // as reading all bytes does. Errors: kInvalidArgument.
+  // Copies the tensors that aren't streamed and checks digests, which identify
+  // their bytes from now on. Call it once all streamed bytes are there. It
+  // takes as long as reading all bytes. Errors: kInvalidArgument.
   absl::Status Finish();
 
  private:
@@ -48,7 +49,7 @@ class TensorPut {
   absl::StatusOr<KeptTensor> FindByDigest(const DecodedPut& put,
                                           const std::string& path);
 
-  SessionPart* const session_;
+  CallSession* const session_;
   OpSample* const sample_;
   TensorResolver resolver_;
   std::vector<DecodedPut> puts_;

@@ -50,7 +50,7 @@ TensorPlace PlaceOf(const KeptTensor& tensor) {
   return {nullptr, tensor.bytes, tensor.bytes->data(), tensor.bytes->id()};
 }
 
-TensorResolver::TensorResolver(SessionPart* session,
+TensorResolver::TensorResolver(CallSession* session,
                                const RegionRegistry* regions,
                                std::vector<PayloadView> payloads)
     : session_(*session), regions_(regions) {

@@ -1,4 +1,4 @@
-// From a tensor of a request to the place of its bytes.
+// `TensorResolver` finds the place of the bytes of each tensor of a request.
 #pragma once
 
 #include <memory>
@@ -11,20 +11,20 @@
 #include "proto/codec/payload_message.h"
 #include "server/memory/region_registry.h"
 #include "server/memory/tensor_place.h"
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 namespace convgrad {
 
-// Returns the place of a kept tensor's bytes, to be read.
+// Returns the place of a kept tensor's bytes, for reads.
 TensorPlace PlaceOf(const KeptTensor& tensor);
 
-// `TensorResolver` finds where the tensors of one request are: in its message,
-// in a region or in its session. Owned by one call.
+// The bytes are in the message, in a region or in the session. Owned by one
+// call.
 class TensorResolver {
  public:
   // `payloads` are those of the message. `session` may be that of a call of no
   // session, which keeps nothing; a null `regions` has none. Both outlive this.
-  TensorResolver(SessionPart* session, const RegionRegistry* regions,
+  TensorResolver(CallSession* session, const RegionRegistry* regions,
                  std::vector<PayloadView> payloads = {});
 
   // Returns the kept tensor that the field `path` + ".kept" names.
@@ -58,7 +58,7 @@ class TensorResolver {
                                         const std::string& path,
                                         Reservation* paid);
 
-  SessionPart& session_;
+  CallSession& session_;
   const RegionRegistry* const regions_;
   // Shared, because several tensors may name one.
   std::vector<std::shared_ptr<PayloadView>> payloads_;

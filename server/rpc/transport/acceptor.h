@@ -1,6 +1,6 @@
-// Accepts TCP connections for gRPC. Its own listener says of a connection that
-// fails neither whose it is nor, mostly, why; and once accept has failed, as it
-// does without descriptors, it never tries again (1.51; grpc issue 16058).
+// `Acceptor` accepts TCP connections for gRPC, because gRPC's own listener
+// names neither the peer nor the reason of a failed connection, and never
+// accepts again after accept has failed once (1.51; grpc issue 16058).
 #pragma once
 
 #include <deque>
@@ -17,16 +17,16 @@
 
 namespace convgrad {
 
-// Listens, and hands on each connection whose first byte has come, if it is
-// the first of what is spoken there: TLS, or else HTTP/2 in plaintext. Who
-// speaks the other is told so in an HTTP/1.1 answer, and the log names it. Who
-// says nothing costs a descriptor for as long as gRPC would wait for a
-// handshake, or until that descriptor is wanted.
+// It passes a connection on when its first byte has come and fits the protocol:
+// TLS, or HTTP/2 in plaintext. A client of the other protocol gets an HTTP/1.1
+// answer that says so, and the log names it. A silent connection is closed
+// after the time that gRPC waits for a handshake, or when its descriptor is
+// needed.
 //
-// One thread of its own does all of it. Thread-compatible.
+// One thread of its own does all work. Thread-compatible.
 class Acceptor {
  public:
-  // Owns the connected socket from then on.
+  // Takes the ownership of a connected socket.
   using Take = std::function<void(int socket)>;
 
   Acceptor(bool speaks_tls, absl::Duration patience);

@@ -1,4 +1,5 @@
-// `ArrivalWatch` bounds what each connection may still send.
+// `ArrivalWatch` ends calls whose connection sends more than its calls have
+// declared.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +12,11 @@
 
 namespace convgrad {
 
-// `ArrivalWatch` ends calls whose connection sends more than its calls have
-// declared.
-//
-// gRPC 1.51 has no limit that it checks before it has a whole message, and one
-// quota for all connections: a client that declares nothing and sends 64 MiB
-// takes memory that other clients' calls are then broken off for. The kernel
-// counts what a connection has received. While messages of a connection are
-// being read, it may send what they are expected to have, and kUnreadBytes.
-// Thread-safe.
+// gRPC 1.51 checks no limit before it has a whole message, and has one quota
+// for all connections. So a client that declares nothing and sends 64 MiB would
+// have gRPC break off the calls of others. The kernel counts the bytes that a
+// connection has received. While messages of a connection are read, it may send
+// their expected bytes and kUnreadBytes. Thread-safe.
 class ArrivalWatch {
  public:
   // What a connection may send beyond its messages: the window of each of its
@@ -27,8 +24,8 @@ class ArrivalWatch {
   static constexpr int64_t kUnreadBytes = int64_t{256} << 16;
 
   // Ends a call. `is_only_one`: no other message of the connection was being
-  // read. May be called until shortly after Settle, on another thread: mustn't
-  // touch the call itself.
+  // read. Look may call it until shortly after Settle, on another thread, so it
+  // must not use the call itself.
   using BreakOff = std::function<void(bool is_only_one)>;
 
   // `traffic` outlives this; null: nothing is watched.
@@ -37,11 +34,11 @@ class ArrivalWatch {
   // Lets `peer` send a message of up to `bytes` from now on. Returns an id for
   // Settle; 0 if the bytes of its connection aren't counted.
   uint64_t Expect(const std::string& peer, int64_t bytes, BreakOff break_off);
-  // The message has come, or won't come.
+  // Call it when the message has come, or won't come.
   void Settle(uint64_t id);
 
-  // Ends the calls of connections that have sent too much. To be called
-  // regularly: what comes between two calls isn't held up.
+  // Ends the calls of connections that have sent too much. Call it regularly:
+  // it can't stop what comes between two calls.
   void Look();
 
  private:
@@ -54,9 +51,9 @@ class ArrivalWatch {
   struct Connection {
     ConnectionTraffic::Count received;
     int messages = 0;
-    // Of those messages.
+    // The expected bytes of those messages.
     int64_t expected_bytes = 0;
-    // What it may have received at most.
+    // The most that it may have received.
     int64_t limit_bytes = 0;
   };
 

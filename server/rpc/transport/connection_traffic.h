@@ -1,4 +1,4 @@
-// How many bytes have come and gone on the connections that this server
+// `ConnectionTraffic` counts the bytes of the connections that this server
 // accepted itself.
 #pragma once
 
@@ -11,21 +11,21 @@
 
 namespace convgrad {
 
-// gRPC tells nothing of a message until it has the whole of it; the kernel
-// counts a connection's bytes meanwhile (TCP_INFO). Thread-safe.
+// gRPC reports a message only when it has all of it. The kernel counts a
+// connection's bytes meanwhile (TCP_INFO). Thread-safe.
 class ConnectionTraffic {
  public:
-  // Returns how many bytes have come, and of those sent have been acknowledged;
-  // 0 if that isn't known, as once the connection is closed.
+  // Returns the received bytes and those that the peer has acknowledged; 0 if
+  // unknown, for example after the connection is closed.
   using Count = std::function<int64_t()>;
 
-  // Knows the connected TCP `socket` from now on. It may be closed at any time.
+  // Adds the connected TCP `socket`, which may be closed at any time.
   void Add(int socket);
 
-  // Returns what counts the bytes of the connection from `peer`, as gRPC names
-  // it ("ipv4:10.0.0.7:41234"); null if that was never added.
+  // Returns the counter of the connection from `peer`, as gRPC names it
+  // ("ipv4:10.0.0.7:41234"); null if it was never added.
   Count CountOf(const std::string& peer) const;
-  // As CountOf, without those that were sent.
+  // As CountOf, of received bytes alone.
   Count ReceivedOf(const std::string& peer) const;
 
  private:
@@ -33,8 +33,8 @@ class ConnectionTraffic {
   int SocketOf(const std::string& name) const;
 
   mutable Mutex mutex_;
-  // A descriptor that is used anew stands for another peer: `peers_` tells
-  // which one to forget, so that there are at most as many as descriptors.
+  // The system reuses descriptors for other peers. `peers_` says which peer to
+  // drop then, so that there are at most as many entries as descriptors.
   absl::flat_hash_map<std::string, int> sockets_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<int, std::string> peers_ ABSL_GUARDED_BY(mutex_);
 };

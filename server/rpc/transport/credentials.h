@@ -1,4 +1,4 @@
-// What a listener asks of a connection.
+// `MakeCredentials` makes the credentials of a listener: TLS or plaintext.
 #pragma once
 
 #include <memory>

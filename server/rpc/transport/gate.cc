@@ -66,7 +66,7 @@ absl::Status TooMuch(Reason reason, const std::string& client,
 
 }  // namespace
 
-Visit& Visit::operator=(Visit&& other) noexcept {
+CallPermit& CallPermit::operator=(CallPermit&& other) noexcept {
   std::swap(gate_, other.gate_);
   std::swap(client_, other.client_);
   std::swap(has_identity_, other.has_identity_);
@@ -75,11 +75,11 @@ Visit& Visit::operator=(Visit&& other) noexcept {
   return *this;
 }
 
-Visit::~Visit() {
+CallPermit::~CallPermit() {
   if (gate_ != nullptr) gate_->Close(client_, bytes_);
 }
 
-absl::Status Visit::Hold(int64_t bytes) {
+absl::Status CallPermit::Hold(int64_t bytes) {
   if (gate_ == nullptr) return absl::OkStatus();
   RETURN_IF_ERROR(gate_->Exchange(client_, bytes_, bytes));
   bytes_ = bytes;
@@ -96,8 +96,8 @@ void Gate::SetLimits(const ClientLimits& limits) {
   limits_ = limits;
 }
 
-absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context,
-                                  Role role) {
+absl::StatusOr<CallPermit> Gate::Enter(const grpc::ServerContextBase& context,
+                                       Role role) {
   std::shared_ptr<const TokenTable> tokens;
   {
     MutexLock lock(&mutex_);
@@ -114,7 +114,7 @@ absl::StatusOr<Visit> Gate::Enter(const grpc::ServerContextBase& context,
        std::string(NameOf(principal.role)), std::string(NameOf(role))});
 }
 
-absl::StatusOr<Visit> Gate::Open(Principal principal, bool has_identity) {
+absl::StatusOr<CallPermit> Gate::Open(Principal principal, bool has_identity) {
   MutexLock lock(&mutex_);
   Account& account = accounts_[principal.name];
   if (limits_.calls > 0 && account.calls >= limits_.calls) {
@@ -123,7 +123,7 @@ absl::StatusOr<Visit> Gate::Open(Principal principal, bool has_identity) {
                    absl::StrCat(limits_.calls));
   }
   ++account.calls;
-  return Visit(this, std::move(principal), has_identity);
+  return CallPermit(this, std::move(principal), has_identity);
 }
 
 absl::Status Gate::Exchange(const std::string& client, int64_t old_bytes,

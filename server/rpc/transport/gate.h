@@ -1,4 +1,5 @@
-// Who may come in, and how much one client may hold at once.
+// `Gate` authenticates clients, checks their roles, and limits what each client
+// has in flight.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace convgrad {
 
-// What one client may have under way; 0: no limit.
+// What one client may have in flight; 0: no limit.
 struct ClientLimits {
   int calls = 0;
   int64_t bytes = 0;
@@ -22,30 +23,31 @@ struct ClientLimits {
 
 class Gate;
 
-// A call of a client that was let in; ends with this object. Owned by one
-// thread.
-class Visit {
+// `CallPermit` is the permission of the gate for one call. It names the client
+// and its role, and counts the call and its bytes in the client's account until
+// it is destroyed. Owned by one thread at a time.
+class CallPermit {
  public:
-  Visit() = default;
-  Visit(Visit&& other) noexcept { *this = std::move(other); }
-  Visit& operator=(Visit&& other) noexcept;
-  ~Visit();
+  CallPermit() = default;
+  CallPermit(CallPermit&& other) noexcept { *this = std::move(other); }
+  CallPermit& operator=(CallPermit&& other) noexcept;
+  ~CallPermit();
 
-  // Counts `bytes` against the client's, in place of what the call had.
-  // Errors: kResourceExhausted, reason BUSY, or LIMIT_EXCEEDED if that never
-  // fits.
+  // Sets the bytes that the call holds.
+  // Errors: kResourceExhausted, reason BUSY if the client holds too many now,
+  // LIMIT_EXCEEDED if `bytes` alone are too many.
   absl::Status Hold(int64_t bytes);
 
-  // Of its token or certificate, otherwise its host.
+  // The name in its token or certificate, otherwise its host.
   const std::string& client() const { return client_; }
-  // Whether that is a token's or a certificate's name.
+  // Whether the name comes from a token or a certificate.
   bool has_identity() const { return has_identity_; }
   // What the client may do.
   Role role() const { return role_; }
 
  private:
   friend class Gate;
-  Visit(Gate* gate, Principal principal, bool has_identity)
+  CallPermit(Gate* gate, Principal principal, bool has_identity)
       : gate_(gate),
         client_(std::move(principal.name)),
         has_identity_(has_identity),
@@ -61,33 +63,34 @@ class Visit {
 // Thread-safe.
 class Gate {
  public:
-  // From now on a token of `table` is asked for.
+  // Requires a token of `table` from each later call.
   void SetTokens(TokenTable table);
   void SetLimits(const ClientLimits& limits);
 
-  // Checks who calls, and whether that client may do what needs `role`.
+  // Authenticates the client, checks that it has at least `role`, and counts
+  // its call.
   // Errors: kUnauthenticated; kPermissionDenied; kResourceExhausted, reason
   // BUSY, if the client has too many calls.
-  absl::StatusOr<Visit> Enter(const grpc::ServerContextBase& context,
-                              Role role);
+  absl::StatusOr<CallPermit> Enter(const grpc::ServerContextBase& context,
+                                   Role role);
 
  private:
-  friend class Visit;
+  friend class CallPermit;
   struct Account {
     int calls = 0;
     int64_t bytes = 0;
   };
 
-  absl::StatusOr<Visit> Open(Principal principal, bool has_identity);
+  absl::StatusOr<CallPermit> Open(Principal principal, bool has_identity);
   absl::Status Exchange(const std::string& client, int64_t old_bytes,
                         int64_t new_bytes);
   void Close(const std::string& client, int64_t bytes);
 
   mutable Mutex mutex_;
-  // Null: everybody may do everything.
+  // Null: every client may do everything.
   std::shared_ptr<const TokenTable> tokens_ ABSL_GUARDED_BY(mutex_);
   ClientLimits limits_ ABSL_GUARDED_BY(mutex_);
-  // Of clients with calls under way.
+  // The accounts of clients with calls in flight.
   absl::flat_hash_map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -64,7 +64,7 @@ void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
   // buffers of messages that nobody has admitted: 64 of them took 280 MiB. A
   // message that is being read opens the window by itself; the rate stayed.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  // Calls that are under way finish: gRPC's default grace is for ever.
+  // Calls in flight may finish, because gRPC's default grace is infinite.
   if (options.max_connection_age != absl::InfiniteDuration()) {
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                 static_cast<int>(absl::ToInt64Milliseconds(

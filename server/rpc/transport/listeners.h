@@ -1,4 +1,4 @@
-// The sockets: where calls come in, and where health is asked for.
+// `Listeners` owns gRPC's servers: that for calls and that for health.
 #pragma once
 
 #include <memory>
@@ -30,22 +30,22 @@ struct ListenerOptions {
 // Thread-safe.
 class Listeners {
  public:
-  // Listens and serves; services and `traffic`, which is told of each TCP
-  // connection to `addresses`, outlive it.
+  // Listens and serves. Adds each TCP connection to `addresses` to `traffic`.
+  // `services`, `generic_service` and `traffic` outlive it.
   // Errors: kInvalidArgument naming the flag.
   static absl::StatusOr<std::unique_ptr<Listeners>> Start(
       const ListenerOptions& options,
       const std::vector<grpc::Service*>& services,
       grpc::CallbackGenericService* generic_service,
       ConnectionTraffic* traffic);
-  // Cancels the calls that are left, and waits until each has ended.
+  // Cancels the calls in flight and waits until each has ended.
   ~Listeners();
 
   // The bound addresses in the order asked for, port 0 resolved.
   const std::vector<std::string>& addresses() const { return addresses_; }
   const std::string& health_address() const { return health_address_; }
 
-  // What grpc.health.v1 says of `service`, on every socket.
+  // Sets the answer of grpc.health.v1 for `service`, on every socket.
   void SetServing(const std::string& service, bool serving);
 
  private:

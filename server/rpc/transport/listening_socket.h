@@ -1,4 +1,4 @@
-// TCP sockets that listen at addresses as users write them.
+// `ListenAt` opens TCP sockets that listen at an address as users write it.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,13 +17,14 @@ struct ListeningSockets {
   int port = 0;
 };
 
-// Listens at host:port; port 0 is any that is free, 0.0.0.0 and [::] are all of
-// this machine's addresses, of either family.
-// Errors: kUnavailable with the system's word for it.
+// Listens at host:port. Port 0 is any free port; 0.0.0.0 and [::] are all
+// addresses of this machine, of both families. Thread-safe.
+// Errors: kUnavailable with the system's message.
 absl::StatusOr<ListeningSockets> ListenAt(const std::string& address);
 
-// Returns the connected socket's other end, e.g. "10.0.0.7:41234" or
-// "[::1]:41234"; "?" if it has gone.
+// Returns the peer of a connected socket, e.g. "10.0.0.7:41234" or
+// "[::1]:41234";
+// "?" if it has gone. Thread-safe.
 std::string PeerOf(int socket);
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// What grpc.health.v1 says, by the name of the service that is asked about.
+// `Readiness` decides what grpc.health.v1 answers for each service name.
 #pragma once
 
 #include "backends/core/mutex.h"
@@ -6,27 +6,30 @@
 
 namespace convgrad {
 
-// How well a listening socket accepts connections. kLost: it has been deaf for
-// so long, with descriptors to spare, that only a new process will help.
+// How well a listening socket accepts connections. kLost: it has accepted
+// nothing for so long, although descriptors are free, that only a new process
+// helps.
 enum class Hearing { kGood, kDeaf, kLost };
 
-// "liveness" serves as long as the process does and no listener is lost,
-// "startup" once it has been ready, "devices" until one is lost, "proof" until
-// something is found to be computed wrongly, "readiness" and the services
-// themselves ("" too) while calls should come. Thread-safe.
+// "liveness" serves until a listener is lost, "startup" once the server has
+// been ready, "devices" until a device is lost, and "proof" until a proof
+// fails. "readiness", "" and the services themselves serve while clients should
+// send calls. Thread-safe.
 class Readiness {
  public:
-  // Alive, not ready. `listeners` outlives it.
+  // Starts alive and not ready. `listeners` outlives it.
   explicit Readiness(Listeners* listeners);
 
-  // Unless it drains already.
+  // Sets the server ready, unless it drains already.
   void SetReady();
   void StartDraining();
-  // How the worst of the listeners hears.
+  // Reports the state of the worst listener.
   void OnHearing(Hearing worst);
-  // For good, as devices don't come back. `can_serve`: others are left.
+  // Reports a lost device, for good, because devices don't come back.
+  // `can_serve`: other devices are left.
   void OnDeviceLost(bool can_serve);
-  // For good, too: what is left is right, but this machine wants a look.
+  // Reports a failed proof, for good: the server still computes correctly, but
+  // the operator should check this machine.
   void OnProofFailed();
 
  private:

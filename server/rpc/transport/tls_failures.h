@@ -1,15 +1,14 @@
-// Which peer's TLS handshake failed, and why. gRPC 1.51 knows neither in any
-// interface: its own line names no peer, and of a certificate that isn't
-// accepted it says only that. So OpenSSL is asked, which gRPC uses.
+// `HandshakesOf` names the peer and the reason of a failed TLS handshake in the
+// log. gRPC 1.51 reports neither, so OpenSSL is asked, which gRPC uses.
 #pragma once
 
 #include <string>
 
 namespace convgrad {
 
-// While it lives, the TLS objects that this thread makes are `peer`'s: if their
-// handshake fails, it is logged with that name (LogRefusal). Owned by one
-// thread, one at a time.
+// While it exists, TLS objects that this thread makes belong to `peer`. If
+// their handshake fails, LogRefusal logs it with that name. Owned by one
+// thread, which has one at a time.
 class HandshakesOf {
  public:
   explicit HandshakesOf(std::string peer);
@@ -21,8 +20,8 @@ class HandshakesOf {
   const std::string peer_;
 };
 
-// Has gRPC's own log lines come with the server's, but for those that tell of a
-// failed handshake without its peer. For the whole process.
+// Sends gRPC's log lines to the server's log, without those that report a
+// failed handshake without its peer. Affects the whole process.
 void TakeGrpcLog();
 
 }  // namespace convgrad

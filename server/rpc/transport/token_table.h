@@ -1,4 +1,4 @@
-// Who the clients are: names, roles and tokens from a file.
+// `TokenTable` holds the clients of a token file: names, roles and tokens.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace convgrad {
 enum class Role {
   kInfer,  // forwards, and asking what the server can do
   kTrain,  // backwards
-  kAdmin,  // preparing the server
+  kAdmin,  // everything, such as warm-up
 };
 
 // Returns "infer", "train" or "admin".
@@ -30,12 +30,12 @@ struct Principal {
 // Immutable. Keeps digests, not tokens.
 class TokenTable {
  public:
-  // Reads one client a line, "NAME ROLE TOKEN". Empty lines and those that
-  // begin with # don't count. A name may have several tokens.
-  // Errors: kInvalidArgument naming the line, never its token.
+  // Reads one client a line, "NAME ROLE TOKEN". Ignores empty lines and those
+  // that begin with #. A name may have several tokens. Errors: kInvalidArgument
+  // naming the line, never its token.
   static absl::StatusOr<TokenTable> Parse(absl::string_view text);
 
-  // Returns whose token this is; the time that takes says nothing about it.
+  // Returns the owner of `token`, in a time that doesn't depend on it.
   std::optional<Principal> Find(absl::string_view token) const;
 
  private:

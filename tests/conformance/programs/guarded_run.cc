@@ -95,7 +95,7 @@ ProgramRun RunProgram(const Backend& backend, const ProgramOperation& operation,
   const auto plan = backend.MakePlan(operation, {.threads = 2});
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (!plan.ok()) return {};
-  return RunPlan(**plan, operation, std::move(operands), /*in_turns=*/false);
+  return RunPlan(**plan, operation, std::move(operands), /*in_quanta=*/false);
 }
 
 // The buffers of one run.
@@ -128,11 +128,11 @@ absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,
 
 ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
                    std::vector<std::vector<std::byte>> operands,
-                   bool in_turns) {
+                   bool in_quanta) {
   const GuardedBuffers guarded(plan, operation, operands);
-  for (int turn = 0; turn < (in_turns ? plan.turns() : 1); ++turn) {
-    const auto times = in_turns ? plan.RunTurn(guarded.buffers, turn)
-                                : plan.Run(guarded.buffers);
+  for (int quantum = 0; quantum < (in_quanta ? plan.quanta() : 1); ++quantum) {
+    const auto times = in_quanta ? plan.RunQuantum(guarded.buffers, quantum)
+                                 : plan.Run(guarded.buffers);
     EXPECT_TRUE(times.ok()) << times.status();
   }
   EXPECT_TRUE(guarded.scratch.is_intact()) << "bytes beside scratch changed";

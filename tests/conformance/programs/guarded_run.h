@@ -46,10 +46,11 @@ std::shared_ptr<const ProgramOperation> MakeProgramOperation(
 std::vector<std::vector<std::byte>> RandomOperands(
     const ProgramOperation& operation, int64_t classes, int seed = 1);
 
-// Runs the plan, turn by turn if asked, and expects that nothing but results
-// and scratch is written. Both begin as NaN.
+// Runs the plan, quantum by quantum if asked, and expects that nothing but
+// results and scratch is written. Both begin as NaN.
 ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
-                   std::vector<std::vector<std::byte>> operands, bool in_turns);
+                   std::vector<std::vector<std::byte>> operands,
+                   bool in_quanta);
 
 // Returns how such a run ends.
 absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,

@@ -355,7 +355,7 @@ TEST_F(NetworkPlans, WithoutFusingEachValueCanBeFetched) {
   ExpectAsReference(kResidual, request);
 }
 
-TEST_F(NetworkPlans, TurnsGiveTheBitsOfARun) {
+TEST_F(NetworkPlans, QuantaGiveTheBitsOfARun) {
   const auto operation =
       MakeProgramOperation(kResidual, RequestFor(ProgramPart::kTrain));
   const auto operands = RandomOperands(*operation, 5);
@@ -364,9 +364,9 @@ TEST_F(NetworkPlans, TurnsGiveTheBitsOfARun) {
                                           1e4};
   auto plan = onednn::MakeNetworkPlan(*operation, options);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_GT((*plan)->turns(), 10);
+  EXPECT_GT((*plan)->quanta(), 10);
   const ProgramRun cut =
-      RunPlan(**plan, *operation, operands, /*in_turns=*/true);
+      RunPlan(**plan, *operation, operands, /*in_quanta=*/true);
   EXPECT_EQ(cut.results, whole.results);
 }
 

@@ -44,11 +44,11 @@ GuardedBuffer Packed(const TensorDescriptor& descriptor, const Values& values) {
   return buffer;
 }
 
-absl::StatusOr<RunTimes> RunInTurns(const Plan& plan,
-                                    const RunBuffers& buffers) {
+absl::StatusOr<RunTimes> RunInQuanta(const Plan& plan,
+                                     const RunBuffers& buffers) {
   RunTimes times;
-  for (int turn = 0; turn < plan.turns(); ++turn) {
-    ASSIGN_OR_RETURN(times, plan.RunTurn(buffers, turn));
+  for (int quantum = 0; quantum < plan.quanta(); ++quantum) {
+    ASSIGN_OR_RETURN(times, plan.RunQuantum(buffers, quantum));
   }
   return times;
 }
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<GuardedBuffer>> RunOnce(
   }
   GuardedBuffer scratch(plan.scratch_bytes(), fill);
   buffers.scratch = absl::MakeSpan(scratch.data(), scratch.size());
-  const auto times = fill == 0 ? plan.Run(buffers) : RunInTurns(plan, buffers);
+  const auto times = fill == 0 ? plan.Run(buffers) : RunInQuanta(plan, buffers);
   RETURN_IF_ERROR(times.status());
   EXPECT_TRUE(scratch.GuardsIntact()) << "wrote beyond its scratch";
   for (size_t i = 0; i < results.size(); ++i) {
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<GuardedBuffer>> RunOnce(
 
 using Results = std::vector<GuardedBuffer>;
 
-// Runs twice, from other bytes and once in turns: the results are the same, so
+// Runs twice, from other bytes and once by quanta: the results are the same, so
 // that every byte of them was written. Of a tape only what is read of it counts
 // (RunProgramWithTape). Returns the results of both.
 absl::StatusOr<std::pair<Results, Results>> RunTwice(

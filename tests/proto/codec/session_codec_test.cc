@@ -108,11 +108,11 @@ TEST(DecodeWanted, BringsLayoutsAndSlices) {
   get.set_first_item(2);
   get.set_items(5);
   const auto slice = DecodeWanted(get, kept, "t");
-  EXPECT_EQ(ToString(slice->part), "f32:OIX[5,3,4]");
+  EXPECT_EQ(ToString(slice->source), "f32:OIX[5,3,4]");
   EXPECT_EQ(slice->first_byte, 2 * 3 * 4 * 4);
   EXPECT_EQ(ToString(slice->descriptor), "bf16:XIO[5,3,4]");
   get.set_items(0);
-  EXPECT_EQ(ToString(DecodeWanted(get, kept, "t")->part), "f32:OIX[6,3,4]");
+  EXPECT_EQ(ToString(DecodeWanted(get, kept, "t")->source), "f32:OIX[6,3,4]");
 }
 
 TEST(DecodeWanted, NamesWhatIsWrong) {

@@ -81,15 +81,15 @@ TEST(Reservation, ShrinksSplitsAndGrows) {
   Reservation whole = *budget.TryReserve(80);
   whole.ShrinkTo(70);
   EXPECT_EQ(budget.used_bytes(), 70);
-  Reservation part = whole.Split(30);
+  Reservation split = whole.Split(30);
   EXPECT_EQ(whole.bytes(), 40);
-  EXPECT_EQ(part.bytes(), 30);
+  EXPECT_EQ(split.bytes(), 30);
   EXPECT_EQ(budget.used_bytes(), 70);
   whole = Reservation();
   EXPECT_EQ(budget.used_bytes(), 30);
-  EXPECT_TRUE(part.TryGrow(10).ok());
-  EXPECT_EQ(part.bytes(), 40);
-  part.ShrinkTo(0);
+  EXPECT_TRUE(split.TryGrow(10).ok());
+  EXPECT_EQ(split.bytes(), 40);
+  split.ShrinkTo(0);
   EXPECT_EQ(budget.used_bytes(), 0);
 }
 
@@ -112,7 +112,7 @@ TEST(MemoryBudget, GrantsInTheOrderOfArrival) {
   ASSERT_TRUE(
       budget.Wait({10, Priority::kBatch, kNever}, small.Callback()).ok());
   EXPECT_EQ(budget.waiters(), 2);
-  held.ShrinkTo(50);  // room for the small one, but it isn't its turn
+  held.ShrinkTo(50);  // room for the small one, but the large one is first
   EXPECT_FALSE(small.granted());
   held.ShrinkTo(20);
   EXPECT_TRUE(large.granted());
@@ -328,18 +328,18 @@ TEST_F(SharedBudgetTest, WhatACallGrowsByIsOfTheShare) {
   EXPECT_TRUE((*first.told)->TryGrow(50).ok());
 }
 
-TEST_F(SharedBudgetTest, PartsAndAdditionsCountForTheirClient) {
+TEST_F(SharedBudgetTest, SplitsAndAdditionsCountForTheirClient) {
   Waiter first;
   Waiter second;
   ASSERT_TRUE(budget_.Wait(ClaimOf("a", 30), first.Callback()).ok());
-  Reservation part = (*first.told)->Split(20);
-  EXPECT_TRUE(part.TryGrow(10).ok());
+  Reservation split = (*first.told)->Split(20);
+  EXPECT_TRUE(split.TryGrow(10).ok());
   ASSERT_TRUE(budget_.Wait(ClaimOf("a", 11), second.Callback()).ok());
   EXPECT_FALSE(second.granted());
   first.Release();
   EXPECT_TRUE(second.granted());
   second.Release();
-  part = Reservation();
+  split = Reservation();
   EXPECT_EQ(budget_.used_bytes(), 0);
 }
 

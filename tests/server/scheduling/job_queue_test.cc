@@ -41,7 +41,7 @@ class JobQueueTest : public testing::Test {
   JobQueue queue_{4};
 };
 
-TEST_F(JobQueueTest, ServesTheClientsOfAPriorityInTurn) {
+TEST_F(JobQueueTest, ServesTheClientsOfAPriorityRoundRobin) {
   Push(Priority::kBatch, "aaab");
   EXPECT_EQ(PopAll(), "abaa");
 }
@@ -73,7 +73,7 @@ TEST_F(JobQueueTest, IsBoundedForEachPriority) {
   EXPECT_FALSE(queue_.IsFull(Priority::kBatch));
 }
 
-TEST_F(JobQueueTest, AJobThatIsPutBackLeavesTheTurnToOthers) {
+TEST_F(JobQueueTest, AJobThatIsPutBackGoesBehindOtherClients) {
   queue_.Push(MakeJob(Priority::kBatch, "long", 4));
   auto job = queue_.Pop();
   Push(Priority::kBatch, "s");
@@ -92,14 +92,14 @@ TEST_F(JobQueueTest, RemovesWhatIsChosenAndKeepsTheOrderOfTheRest) {
   EXPECT_TRUE(queue_.IsFull(Priority::kBatch));
 }
 
-TEST_F(JobQueueTest, WorkBeforeAJobIsWhatTurnsGiveToOthers) {
+TEST_F(JobQueueTest, WorkBeforeAJobIsWhatIsDequeuedBeforeIt) {
   const auto seconds = [this](Priority priority, const char* client,
                               int64_t slices) {
     return absl::ToInt64Seconds(queue_.WorkBefore(priority, client, slices));
   };
   EXPECT_EQ(seconds(Priority::kBatch, "a", 1), 0);
   queue_.Push(MakeJob(Priority::kBatch, "long", 100));
-  // Another client waits for a turn of it, for each of its own.
+  // Another client waits for one slice of it before each slice of its own.
   EXPECT_EQ(seconds(Priority::kBatch, "a", 1), 1);
   EXPECT_EQ(seconds(Priority::kBatch, "a", 5), 5);
   // The same client for all of it.

@@ -193,7 +193,7 @@ TEST_F(JobRunTest, RefusesSumsBeyondTheBudget) {
 // On a worker.
 class JobMemoryTest : public SchedulerTest {};
 
-TEST_F(JobMemoryTest, LendsScratchOutOfTheBudgetAndTakesItBack) {
+TEST_F(JobMemoryTest, TakesScratchOutOfTheBudgetAndReturnsIt) {
   PuppetTraits traits;
   traits.scratch_bytes = 100000;
   UseTraits(traits);

@@ -44,9 +44,9 @@ TEST(NominalTime, NamesThePlansThatAJobNeeds) {
     const auto operation = std::make_shared<ConvOperation>(WholeOperation(
         *Parse(problem), Direction::kBackward, DataType::kF32, Layout::kNCX));
     std::vector<int64_t> batches;
-    for (const auto& part : PlannedOperations(*backend, operation, 1)) {
-      EXPECT_TRUE(Validate(*AsConvolution(*part)).ok());
-      batches.push_back(part->batch());
+    for (const auto& planned : PlannedOperations(*backend, operation, 1)) {
+      EXPECT_TRUE(Validate(*AsConvolution(*planned)).ok());
+      batches.push_back(planned->batch());
     }
     return batches;
   };

@@ -52,9 +52,9 @@ class PuppetStrings {
     changed_.NotifyAll();
   }
   // Lets the one run go on that is held; later ones stop again.
-  void StepRun() {
+  void ReleaseOneRun() {
     MutexLock lock(&mutex_);
-    ++steps_;
+    ++released_;
     changed_.NotifyAll();
   }
   void AwaitRuns(int count) {
@@ -89,8 +89,8 @@ class PuppetStrings {
     MutexLock lock(&mutex_);
     ++runs_;
     changed_.NotifyAll();
-    while (hold_runs_ && steps_ == 0) changed_.Wait(&mutex_);
-    if (steps_ > 0) --steps_;
+    while (hold_runs_ && released_ == 0) changed_.Wait(&mutex_);
+    if (released_ > 0) --released_;
   }
   // What the last plan was made with.
   PlanOptions plan_options() {
@@ -110,7 +110,7 @@ class PuppetStrings {
   CondVar changed_;
   bool hold_runs_ ABSL_GUARDED_BY(mutex_) = false;
   bool hold_plans_ ABSL_GUARDED_BY(mutex_) = false;
-  int steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  int released_ ABSL_GUARDED_BY(mutex_) = 0;
   int runs_ ABSL_GUARDED_BY(mutex_) = 0;
   int plans_ ABSL_GUARDED_BY(mutex_) = 0;
   PlanOptions plan_options_ ABSL_GUARDED_BY(mutex_);
@@ -133,7 +133,7 @@ struct PuppetTraits {
                         .steps = {}};
   int devices = 0;
   Rates rates = {};
-  int turns = 1;  // of each plan, each a run
+  int quanta = 1;  // of each plan, each a run
 };
 
 class PuppetPlan final : public Plan {
@@ -162,7 +162,7 @@ class PuppetPlan final : public Plan {
     }
     return traits_.run_times;
   }
-  int turns() const override { return traits_.turns; }
+  int quanta() const override { return traits_.quanta; }
   int64_t scratch_bytes() const override { return traits_.scratch_bytes; }
   int64_t resident_bytes() const override { return traits_.resident_bytes; }
   absl::string_view implementation() const override { return "strings"; }

@@ -1,4 +1,4 @@
-// A scheduler with a puppet for a backend, a clock that tests turn, and jobs
+// A scheduler with a puppet for a backend, a clock that tests set, and jobs
 // whose endings they wait for.
 #pragma once
 

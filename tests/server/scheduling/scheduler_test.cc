@@ -79,7 +79,7 @@ TEST_F(SchedulerTest, DropsOnDequeueWhatIsTooLate) {
   EXPECT_EQ(strings_.runs(), 2);
 }
 
-TEST_F(SchedulerTest, ServesClientsInTurn) {
+TEST_F(SchedulerTest, ServesClientsRoundRobin) {
   Start();
   strings_.HoldRuns();
   Ending running;
@@ -127,7 +127,7 @@ TEST_F(SchedulerTest, ACancelledLongJobLeavesItsWorkerAfterASlice) {
   EXPECT_EQ(memory_.budget.used_bytes(), 0);
 }
 
-TEST_F(SchedulerTest, OthersHaveTheirTurnBetweenTheSlicesOfALongJob) {
+TEST_F(SchedulerTest, OtherJobsRunBetweenTheSlicesOfALongJob) {
   UseTraits({.macs_per_second = 1});
   Start();
   strings_.HoldRuns();
@@ -153,16 +153,16 @@ TEST_F(SchedulerTest, OthersHaveTheirTurnBetweenTheSlicesOfALongJob) {
   EXPECT_EQ(strings_.runs(), 5);
 }
 
-TEST_F(SchedulerTest, OthersHaveTheirTurnBetweenThoseOfAPlan) {
-  UseTraits({.scratch_bytes = 1000, .turns = 3});
+TEST_F(SchedulerTest, OtherJobsRunBetweenTheQuantaOfAPlan) {
+  UseTraits({.scratch_bytes = 1000, .quanta = 3});
   Start();
   strings_.HoldRuns();
   Ending first;
   Ending second;
   Job job = MakeJob(&first);
-  int turns_when_it_ended = 0;
+  int quanta_when_it_ended = 0;
   job.done = [&, end = std::move(job.done)](JobOutcome outcome) {
-    turns_when_it_ended = strings_.runs();
+    quanta_when_it_ended = strings_.runs();
     end(std::move(outcome));
   };
   scheduler_->Submit(std::move(job));
@@ -174,15 +174,15 @@ TEST_F(SchedulerTest, OthersHaveTheirTurnBetweenThoseOfAPlan) {
   const JobOutcome outcome = first.Await();
   EXPECT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_EQ(outcome.run.compute, 3 * absl::Milliseconds(3));
-  EXPECT_EQ(turns_when_it_ended, 5);
+  EXPECT_EQ(quanta_when_it_ended, 5);
   EXPECT_TRUE(second.Await().status.ok());
   EXPECT_EQ(strings_.plans(), 1);
   scheduler_->Shutdown();
   EXPECT_EQ(memory_.budget.used_bytes(), 0);
 }
 
-TEST_F(SchedulerTest, ACancelledJobLeavesItsWorkerAfterATurnOfItsPlan) {
-  UseTraits({.scratch_bytes = 1000, .turns = 3});
+TEST_F(SchedulerTest, ACancelledJobLeavesItsWorkerAfterAQuantumOfItsPlan) {
+  UseTraits({.scratch_bytes = 1000, .quanta = 3});
   Start();
   strings_.HoldRuns();
   Ending ending;
@@ -233,7 +233,7 @@ TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
   Ending refused;
   job = MakeJob(&refused);
   job.deadline = clock_.Now() + absl::Seconds(290);
-  EXPECT_EQ(scheduler_->CheckRoom(*scheduler_->Prepare(job)).code(),
+  EXPECT_EQ(scheduler_->CheckRoom(*scheduler_->MakeActiveJob(job)).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(
       scheduler_->CheckArrival(job.priority, job.client, job.deadline).ok());

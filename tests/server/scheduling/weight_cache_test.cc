@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// A plan is known to the cache by its address and by what it prepares.
+// A plan is known to the cache by its address and by its prepared weights.
 class PreparingPlan final : public Plan {
  public:
   explicit PreparingPlan(int64_t bytes) : bytes_(bytes) {}

@@ -32,7 +32,7 @@ class Order {
                   int64_t acknowledged = 0, absl::Time deadline = kNever) {
     return order_.Arrive({epoch, sequence, call, acknowledged}, now_,
                          {deadline, Note(call),
-                          [this, call] { told_.push_back(call + " prepare"); }},
+                          [this, call] { told_.push_back(call + " early"); }},
                          &notices_);
   }
   uint64_t Await(int64_t number, const std::string& reader) {
@@ -43,8 +43,8 @@ class Order {
                   now_, &notices_);
   }
   // What runs needs no more memory.
-  void LetNextPrepare(int64_t running, int64_t epoch = 1) {
-    order_.LetNextPrepare({epoch, running, "", 0}, &notices_);
+  void AdmitNextEarly(int64_t running, int64_t epoch = 1) {
+    order_.AdmitNextEarly({epoch, running, "", 0}, &notices_);
   }
   absl::Status BeBusy() { return order_.Fail(Busy(), now_, &notices_); }
   absl::Status Fail(const std::string& why) {
@@ -201,28 +201,28 @@ TEST(ChangeOrder, AFailureEndsItsEpoch) {
   EXPECT_THAT(order.Told(), ElementsAre("a reply A"));
 }
 
-TEST(ChangeOrder, OneChangePreparesWhileTheOneBeforeItRuns) {
+TEST(ChangeOrder, OneChangeIsAdmittedEarlyWhileTheOneBeforeItRuns) {
   Order order;
   order.Arrive(1, "a");
   order.Arrive(2, "b");
   order.Arrive(3, "c");
   EXPECT_THAT(order.Told(), ElementsAre("a run"));
-  order.LetNextPrepare(1);
-  order.LetNextPrepare(1);
-  EXPECT_THAT(order.Told(), ElementsAre("b prepare"));
+  order.AdmitNextEarly(1);
+  order.AdmitNextEarly(1);
+  EXPECT_THAT(order.Told(), ElementsAre("b early"));
   order.Commit("A");
   // What was said of the change before doesn't hold for this one.
-  order.LetNextPrepare(1);
+  order.AdmitNextEarly(1);
   EXPECT_THAT(order.Told(), ElementsAre("b run"));
-  order.LetNextPrepare(2);
+  order.AdmitNextEarly(2);
   order.Commit("B");
-  EXPECT_THAT(order.Told(), ElementsAre("c prepare", "c run"));
+  EXPECT_THAT(order.Told(), ElementsAre("c early", "c run"));
   // It needn't have come.
-  order.LetNextPrepare(3);
+  order.AdmitNextEarly(3);
   order.Arrive(5, "e");
   EXPECT_THAT(order.Told(), ElementsAre());
   order.Arrive(4, "d");
-  EXPECT_THAT(order.Told(), ElementsAre("d prepare"));
+  EXPECT_THAT(order.Told(), ElementsAre("d early"));
   EXPECT_FALSE(order.Fail("bad dims").ok());
   EXPECT_THAT(order.Told(), ElementsAre("d EPOCH_ENDED", "e EPOCH_ENDED"));
 }
@@ -232,22 +232,22 @@ TEST(ChangeOrder, ABusyChangeMayComeAgainAndRunsAloneThen) {
   order.Arrive(1, "a");
   order.Arrive(2, "b");
   order.Arrive(3, "c");
-  order.LetNextPrepare(1);
+  order.AdmitNextEarly(1);
   order.Told();
   EXPECT_TRUE(IsBusy(order.BeBusy()));
   // It has memory that the first one may want.
   EXPECT_THAT(order.Told(), ElementsAre("b BUSY"));
   order.Arrive(2, "b");
   order.Arrive(1, "a");
-  order.LetNextPrepare(1);
+  order.AdmitNextEarly(1);
   EXPECT_THAT(order.Told(), ElementsAre("a run"));
   // A repeat that waits is next.
   order.Arrive(1, "a");
   EXPECT_TRUE(IsBusy(order.BeBusy()));
   EXPECT_THAT(order.Told(), ElementsAre("a run"));
   order.Commit("A");
-  order.LetNextPrepare(2);
-  EXPECT_THAT(order.Told(), ElementsAre("b run", "c prepare"));
+  order.AdmitNextEarly(2);
+  EXPECT_THAT(order.Told(), ElementsAre("b run", "c early"));
   EXPECT_EQ(order->epoch(), 1);
   // But whoever was taken over is told that.
   order.Resume("new");
@@ -381,7 +381,7 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
   int64_t epoch = 1;
   int64_t running = 0;
   int64_t running_epoch = 0;
-  int64_t prepared = 0;
+  int64_t early = 0;
   bool epoch_is_over = false;
   while (static_cast<int64_t>(has_reply.size()) < kChanges) {
     ChangeOrder::Notices notices;
@@ -398,7 +398,7 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
                    {now + absl::Seconds(30),
                     [&, sequence, reply_arrives,
                      epoch_of = epoch](const ChangeOrder::Decision& decision) {
-                      if (prepared == sequence) prepared = 0;
+                      if (early == sequence) early = 0;
                       if (!decision.why.ok()) {
                         const Reason reason = DetailOf(decision.why)->reason;
                         EXPECT_TRUE(absl::IsAborted(decision.why) ||
@@ -409,7 +409,7 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
                         epoch_is_over |= reason != Reason::kBusy;
                       } else if (decision.runs()) {
                         EXPECT_EQ(running, 0);
-                        EXPECT_EQ(prepared, 0);
+                        EXPECT_EQ(early, 0);
                         running = sequence;
                         running_epoch = epoch_of;
                       } else if (reply_arrives) {
@@ -417,15 +417,15 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
                       }
                     },
                     [&, sequence] {
-                      EXPECT_EQ(prepared, 0);
+                      EXPECT_EQ(early, 0);
                       EXPECT_EQ(sequence, running + 1);
-                      prepared = sequence;
+                      early = sequence;
                     }},
                    &notices);
     }
     Tell(std::exchange(notices, {}));
     if (running != 0 && chance(50)) {
-      order.LetNextPrepare({running_epoch, running, "", 0}, &notices);
+      order.AdmitNextEarly({running_epoch, running, "", 0}, &notices);
       Tell(std::exchange(notices, {}));
     }
     if (running != 0 && chance(60)) {

@@ -21,9 +21,9 @@ struct NetworkOptions {
   // Whether convolutions in bf16 are computed by the CPU's own instructions
   // where the library is right; else by way of f32.
   bool native_bf16 = false;
-  // What a turn of a run may count for, steps that can't be cut aside: 200 ms
-  // of a nominal machine (Backend::nominal_macs_per_second) by default.
-  double macs_per_turn = 0.2 * 25e9 * threads;
+  // The most multiply-adds of one quantum, unless a single step has more. The
+  // default is 200 ms of a nominal machine (Backend::nominal_macs_per_second).
+  double macs_per_quantum = 0.2 * 25e9 * threads;
 };
 
 // Owned by one thread. Names are those of the program.

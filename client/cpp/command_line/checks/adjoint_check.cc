@@ -152,11 +152,11 @@ double AdjointScale(const ConvProblem& problem, const AdjointValues& values) {
       1);
   const int64_t samples =
       std::clamp<int64_t>(kMaxProducts / per_output, 1, outputs);
-  // An odd step doesn't resonate with extents that are powers of two.
-  const int64_t step = (outputs + samples - 1) / samples | 1;
+  // An odd stride doesn't coincide with extents that are powers of two.
+  const int64_t stride = (outputs + samples - 1) / samples | 1;
   double sum = 0;
   int64_t count = 0;
-  for (int64_t i = 0; i < outputs; i += step, ++count) {
+  for (int64_t i = 0; i < outputs; i += stride, ++count) {
     sum += std::abs((*values.grad_output)[i]) * forward.At(Unflatten(i, dims));
   }
   return sum * (static_cast<double>(outputs) / static_cast<double>(count));

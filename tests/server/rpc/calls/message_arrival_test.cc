@@ -58,13 +58,13 @@ TEST(MessageArrival, IsRefusedWithoutAMessage) {
   MessageArrival arrival;
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kProceed);
   EXPECT_EQ(arrival.decision().why, Refused().why);
-  // Too late to prepare itself.
-  EXPECT_EQ(arrival.On(Event::kPrepare), Next::kNothing);
+  // Too late for an early admission.
+  EXPECT_EQ(arrival.On(Event::kEarlyAdmission), Next::kNothing);
 }
 
 TEST(MessageArrival, AMessageMayComeBeforeItsTurn) {
   MessageArrival arrival;
-  StartReading(&arrival, arrival.On(Event::kPrepare));
+  StartReading(&arrival, arrival.On(Event::kEarlyAdmission));
   EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kNothing);
   EXPECT_FALSE(arrival.has_all_but_message());
   EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kProceed);
@@ -72,7 +72,7 @@ TEST(MessageArrival, AMessageMayComeBeforeItsTurn) {
 
 TEST(MessageArrival, ATurnThatComesWhileGrpcReadsChangesNothing) {
   MessageArrival arrival;
-  StartReading(&arrival, arrival.On(Event::kPrepare));
+  StartReading(&arrival, arrival.On(Event::kEarlyAdmission));
   EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kNothing);
   EXPECT_TRUE(arrival.has_all_but_message());
   EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kProceed);
@@ -80,7 +80,7 @@ TEST(MessageArrival, ATurnThatComesWhileGrpcReadsChangesNothing) {
 
 TEST(MessageArrival, AsksAgainIfThereWasNoMemoryBefore) {
   MessageArrival arrival;
-  EXPECT_EQ(arrival.On(Event::kPrepare), Next::kAskMemory);
+  EXPECT_EQ(arrival.On(Event::kEarlyAdmission), Next::kAskMemory);
   EXPECT_EQ(arrival.End(absl::ResourceExhaustedError("busy")), Next::kNothing);
   EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kAskMemory);
 }
@@ -96,18 +96,18 @@ TEST(MessageArrival, AClientThatHasGoneLeavesThoseWhoWait) {
   for (const absl::Status& why :
        {absl::CancelledError(""), absl::DeadlineExceededError("")}) {
     MessageArrival reads;
-    StartReading(&reads, reads.On(Event::kPrepare));
+    StartReading(&reads, reads.On(Event::kEarlyAdmission));
     EXPECT_EQ(reads.End(why), Next::kWithdraw);
     EXPECT_EQ(reads.message_status(), why);
     MessageArrival asks;
-    EXPECT_EQ(asks.On(Event::kPrepare), Next::kAskMemory);
+    EXPECT_EQ(asks.On(Event::kEarlyAdmission), Next::kAskMemory);
     EXPECT_EQ(asks.End(why), Next::kWithdraw);
   }
 }
 
 TEST(MessageArrival, ARefusalGivesUpWhatIsBeingRead) {
   MessageArrival arrival;
-  StartReading(&arrival, arrival.On(Event::kPrepare));
+  StartReading(&arrival, arrival.On(Event::kEarlyAdmission));
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);  // nobody has refused it
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kNothing);
   // gRPC's own event is about to come, and ends it.
@@ -117,7 +117,7 @@ TEST(MessageArrival, ARefusalGivesUpWhatIsBeingRead) {
 
 TEST(MessageArrival, ARefusalLeavesThoseWhoWaitForMemory) {
   MessageArrival arrival;
-  arrival.On(Event::kPrepare);
+  arrival.On(Event::kEarlyAdmission);
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kNothing);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kCancelWait);
 }
@@ -127,7 +127,7 @@ TEST(MessageArrival, ARefusalLeavesThoseWhoWaitForMemory) {
 // thread that asked for the message comes late to say so.
 TEST(MessageArrival, AProbeIsNotGivenUp) {
   MessageArrival arrival;
-  arrival.On(Event::kPrepare);
+  arrival.On(Event::kEarlyAdmission);
   arrival.On(Event::kMemory);
   // On gRPC's thread: the read has failed already.
   EXPECT_EQ(arrival.On(Event::kReadFailed), Next::kProbe);
@@ -141,7 +141,7 @@ TEST(MessageArrival, AProbeIsNotGivenUp) {
 // Nor is a read that is about to be asked for.
 TEST(MessageArrival, AGrantIsNotGivenUp) {
   MessageArrival arrival;
-  arrival.On(Event::kPrepare);
+  arrival.On(Event::kEarlyAdmission);
   EXPECT_EQ(arrival.On(Event::kMemory), Next::kRead);
   arrival.TakeTurn(Refused());
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);

@@ -11,14 +11,14 @@
 namespace convgrad {
 namespace {
 
-TEST(StrandTest, RunsAStepAtOnceWhereNoneRuns) {
+TEST(StrandTest, RunsATaskAtOnceIfNoneRuns) {
   const auto strand = std::make_shared<Strand>();
   bool ran = false;
   strand->Run([&] { ran = true; });
   EXPECT_TRUE(ran);
 }
 
-TEST(StrandTest, LeavesAStepsOwnStepsForAfterIt) {
+TEST(StrandTest, RunsATasksOwnTasksAfterIt) {
   const auto strand = std::make_shared<Strand>();
   std::vector<int> order;
   strand->Run([&] {
@@ -32,7 +32,7 @@ TEST(StrandTest, LeavesAStepsOwnStepsForAfterIt) {
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3, 4}));
 }
 
-TEST(StrandTest, LeavesOtherThreadsStepsToTheOneThatRunsInTheirOrder) {
+TEST(StrandTest, LeavesOtherThreadsTasksToTheRunningThreadInTheirOrder) {
   const auto strand = std::make_shared<Strand>();
   std::vector<int> order;
   std::thread::id ran_on;
@@ -50,9 +50,9 @@ TEST(StrandTest, LeavesOtherThreadsStepsToTheOneThatRunsInTheirOrder) {
   EXPECT_EQ(ran_on, std::this_thread::get_id());
 }
 
-TEST(StrandTest, StepsNeverMeetAndKeepTheOrderOfEachThread) {
+TEST(StrandTest, TasksNeverOverlapAndKeepTheOrderOfEachThread) {
   constexpr int kThreads = 8;
-  constexpr int kSteps = 2000;
+  constexpr int kTasks = 2000;
   const auto strand = std::make_shared<Strand>();
   std::atomic<int> inside{0};
   std::atomic<int> started{0};
@@ -64,10 +64,10 @@ TEST(StrandTest, StepsNeverMeetAndKeepTheOrderOfEachThread) {
     threads.emplace_back([&, thread] {
       ++started;
       while (started < kThreads) std::this_thread::yield();
-      for (int step = 0; step < kSteps; ++step) {
-        strand->Run([&, thread, step] {
+      for (int task = 0; task < kTasks; ++task) {
+        strand->Run([&, thread, task] {
           if (inside.fetch_add(1) != 0) met = true;
-          came[thread].push_back(step);
+          came[thread].push_back(task);
           --inside;
         });
       }
@@ -75,13 +75,13 @@ TEST(StrandTest, StepsNeverMeetAndKeepTheOrderOfEachThread) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(met);
-  for (const std::vector<int>& steps : came) {
-    ASSERT_EQ(steps.size(), kSteps);
-    EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end()));
+  for (const std::vector<int>& tasks : came) {
+    ASSERT_EQ(tasks.size(), kTasks);
+    EXPECT_TRUE(std::is_sorted(tasks.begin(), tasks.end()));
   }
 }
 
-TEST(StrandTest, CloseDropsTheStepsThatWaitAndThoseThatCome) {
+TEST(StrandTest, CloseDropsWaitingAndLaterTasks) {
   const auto strand = std::make_shared<Strand>();
   const auto dropped = std::make_shared<int>();
   bool ran = false;
@@ -89,7 +89,7 @@ TEST(StrandTest, CloseDropsTheStepsThatWaitAndThoseThatCome) {
   strand->Run([&] {
     strand->Run([&ran, dropped] { ran = true; });
     strand->Close();
-    EXPECT_EQ(dropped.use_count(), 1) << "a dropped step keeps what it holds";
+    EXPECT_EQ(dropped.use_count(), 1) << "a dropped task keeps what it holds";
     strand->Run([&] { ran = true; });
     went_on = true;
   });
@@ -98,7 +98,7 @@ TEST(StrandTest, CloseDropsTheStepsThatWaitAndThoseThatCome) {
   EXPECT_FALSE(ran);
 }
 
-TEST(StrandTest, LivesUntilItsStepReturns) {
+TEST(StrandTest, LivesUntilItsTaskReturns) {
   auto strand = std::make_shared<Strand>();
   const std::weak_ptr<Strand> watch = strand;
   strand->Run([&] {
@@ -122,23 +122,23 @@ TEST(StrandTest, IfOpenActsUntilTheStrandIsClosed) {
 }
 
 TEST(StrandTest, IfOpenKeepsCloseWaiting) {
-  // The step calls Close while the action is under way, which then goes on for
+  // The task calls Close while the action runs, which then goes on for
   // a while: a Close that doesn't wait returns before the action does.
   const auto strand = std::make_shared<Strand>();
   std::atomic<bool> acting{false};
   std::atomic<bool> closing{false};
   std::atomic<bool> closed{false};
-  std::atomic<bool> stepping{false};
+  std::atomic<bool> running{false};
   std::thread closer([&] {
     strand->Run([&] {
-      stepping = true;
+      running = true;
       while (!acting) std::this_thread::yield();
       closing = true;
       strand->Close();
       closed = true;
     });
   });
-  while (!stepping) std::this_thread::yield();
+  while (!running) std::this_thread::yield();
   bool closed_meanwhile = false;
   strand->IfOpen([&] {
     acting = true;

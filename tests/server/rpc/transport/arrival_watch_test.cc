@@ -119,7 +119,7 @@ TEST_F(ArrivalWatchTest, EndsAllCallsOfTheConnectionAndNoOthers) {
   EXPECT_FALSE(was_only_one_);
 }
 
-// A message that was smaller than it was declared lends nothing to the next.
+// A message that was smaller than declared leaves nothing to the next one.
 TEST_F(ArrivalWatchTest, WhatWasDeclaredAndNotSentIsGone) {
   Connection connection(&traffic_);
   Expect(connection, 0);

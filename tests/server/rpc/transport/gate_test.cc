@@ -21,8 +21,8 @@ class GateTest : public testing::Test {
  protected:
   // As a call with this metadata would; "" stands for none. Calls without a
   // token come from the same host.
-  absl::StatusOr<Visit> Enter(const std::string& authorization,
-                              Role role = Role::kInfer) {
+  absl::StatusOr<CallPermit> Enter(const std::string& authorization,
+                                   Role role = Role::kInfer) {
     grpc::ServerContext context;
     grpc::testing::ServerContextTestSpouse spouse(&context);
     if (!authorization.empty()) {
@@ -71,13 +71,13 @@ TEST_F(GateTest, AsksForATokenThatItKnows) {
 TEST_F(GateTest, ANewTableCountsFromTheNextCall) {
   gate_.SetTokens(Table("serving infer first-first-first"));
   gate_.SetLimits({.calls = 1});
-  absl::StatusOr<Visit> visit = Enter(kFirst);
-  ASSERT_TRUE(visit.ok()) << visit.status();
+  absl::StatusOr<CallPermit> permit = Enter(kFirst);
+  ASSERT_TRUE(permit.ok()) << permit.status();
   gate_.SetTokens(Table("serving infer second-second-second"));
   EXPECT_EQ(CodeOf(kFirst), absl::StatusCode::kUnauthenticated);
-  // The call that is under way is still its client's, whose name is the same.
+  // The call in flight is still its client's, whose name is the same.
   EXPECT_EQ(ReasonOf(Enter(kSecond).status()), Reason::kBusy);
-  *visit = Visit();
+  *permit = CallPermit();
   EXPECT_TRUE(Enter(kSecond).ok());
   gate_.SetTokens(Table(""));
   EXPECT_EQ(CodeOf(kSecond), absl::StatusCode::kUnauthenticated);
@@ -88,14 +88,14 @@ TEST_F(GateTest, LimitsTheCallsOfEachClientByItself) {
       Table("serving infer first-first-first\n"
             "other infer second-second-second"));
   gate_.SetLimits({.calls = 2});
-  std::list<Visit> visits;
-  for (int i = 0; i < 2; ++i) visits.push_back(*Enter(kFirst));
+  std::list<CallPermit> permits;
+  for (int i = 0; i < 2; ++i) permits.push_back(*Enter(kFirst));
   const absl::Status refused = Enter(kFirst).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(refused), Reason::kBusy);
   EXPECT_EQ(DetailOf(refused)->field, "client 'serving'");
   EXPECT_TRUE(Enter(kSecond).ok());
-  visits.pop_front();
+  permits.pop_front();
   EXPECT_TRUE(Enter(kFirst).ok());
 }
 
@@ -103,17 +103,17 @@ TEST_F(GateTest, ARefusedCallDoesNotCount) {
   gate_.SetTokens(Table("serving infer first-first-first"));
   gate_.SetLimits({.calls = 1});
   EXPECT_FALSE(Enter(kFirst, Role::kTrain).ok());
-  absl::StatusOr<Visit> visit = Enter(kFirst);
-  ASSERT_TRUE(visit.ok()) << visit.status();
+  absl::StatusOr<CallPermit> permit = Enter(kFirst);
+  ASSERT_TRUE(permit.ok()) << permit.status();
   EXPECT_FALSE(Enter(kFirst).ok());
-  *visit = Visit();
+  *permit = CallPermit();
   EXPECT_TRUE(Enter(kFirst).ok());
 }
 
 TEST_F(GateTest, LimitsTheBytesOfAClientsCallsTogether) {
   gate_.SetLimits({.bytes = 100});
-  Visit first = *Enter("");
-  Visit second = *Enter("");
+  CallPermit first = *Enter("");
+  CallPermit second = *Enter("");
   EXPECT_TRUE(first.Hold(60).ok());
   EXPECT_EQ(ReasonOf(second.Hold(41)), Reason::kBusy);
   EXPECT_TRUE(second.Hold(40).ok());
@@ -127,33 +127,34 @@ TEST_F(GateTest, LimitsTheBytesOfAClientsCallsTogether) {
 
 TEST_F(GateTest, RefusesForGoodWhatOneCallMayNeverHold) {
   gate_.SetLimits({.bytes = 100});
-  Visit first = *Enter("");
-  Visit second = *Enter("");
+  CallPermit first = *Enter("");
+  CallPermit second = *Enter("");
   ASSERT_TRUE(first.Hold(100).ok());
   EXPECT_EQ(ReasonOf(second.Hold(101)), Reason::kLimitExceeded);
 }
 
 TEST_F(GateTest, TheBytesOfACallGoWithIt) {
   gate_.SetLimits({.bytes = 100});
-  Visit first = *Enter("");
-  Visit second = *Enter("");
+  CallPermit first = *Enter("");
+  CallPermit second = *Enter("");
   ASSERT_TRUE(first.Hold(100).ok());
   EXPECT_FALSE(second.Hold(1).ok());
-  // Moving a visit ends no call.
-  Visit moved = std::move(first);
+  // Moving a permit ends no call.
+  CallPermit moved = std::move(first);
   EXPECT_FALSE(second.Hold(1).ok());
-  moved = Visit();
+  moved = CallPermit();
   EXPECT_TRUE(second.Hold(100).ok());
 }
 
 TEST_F(GateTest, ZeroIsNoLimit) {
-  std::list<Visit> visits;
-  for (int i = 0; i < 100; ++i) visits.push_back(*Enter(""));
-  for (Visit& visit : visits) EXPECT_TRUE(visit.Hold(int64_t{1} << 40).ok());
+  std::list<CallPermit> permits;
+  for (int i = 0; i < 100; ++i) permits.push_back(*Enter(""));
+  for (CallPermit& permit : permits)
+    EXPECT_TRUE(permit.Hold(int64_t{1} << 40).ok());
 }
 
 TEST_F(GateTest, ACallThatNeverEnteredHoldsWhatItLikes) {
-  EXPECT_TRUE(Visit().Hold(int64_t{1} << 40).ok());
+  EXPECT_TRUE(CallPermit().Hold(int64_t{1} << 40).ok());
 }
 
 }  // namespace

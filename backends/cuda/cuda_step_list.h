@@ -1,5 +1,5 @@
-// `Program` holds a plan's steps, ready to be enqueued: kernels, graphs and
-// memsets over operands, results and one scratch area on the device.
+// `StepList` holds the steps of a plan, ready to be enqueued: kernels, graphs
+// and memory sets over operands, results and one scratch area on the device.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Location {
 void* AddressOf(const DeviceMemory& memory, const Location& location);
 
 // Built once, then immutable.
-class Program {
+class StepList {
  public:
   // The arguments with which a step is enqueued.
   struct Context {

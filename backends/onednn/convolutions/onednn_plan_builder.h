@@ -1,5 +1,5 @@
-// `Program` builds the schedule of a convolution's plan: the steps of its
-// passes and copies, on the caller's tensors and on its own buffers.
+// `PlanBuilder` builds the schedule of a convolution's plan: the steps of its
+// passes and copies, on the caller's tensors and on buffers of its own.
 #pragma once
 
 #include <array>
@@ -24,10 +24,10 @@ struct Tensor {
 };
 
 // Owned by one thread.
-class Program {
+class PlanBuilder {
  public:
   // For an operation with `results` results, run by a team of `threads`.
-  Program(size_t results, int threads);
+  PlanBuilder(size_t results, int threads);
 
   // Return the location of the caller's tensor at this position.
   static Location OperandAt(size_t position) {
@@ -65,10 +65,10 @@ class Program {
   int threads() const { return threads_; }
 
   // Errors: kInternal.
-  static absl::StatusOr<std::unique_ptr<Plan>> MakePlan(Program program);
+  static absl::StatusOr<std::unique_ptr<Plan>> MakePlan(PlanBuilder builder);
 
  private:
-  class ProgramPlan;
+  class BuiltPlan;
 
   int threads_;
   Schedule schedule_;

@@ -1,4 +1,4 @@
-#include "backends/onednn/convolutions/onednn_program.h"
+#include "backends/onednn/convolutions/onednn_plan_builder.h"
 
 #include <algorithm>
 #include <utility>
@@ -26,12 +26,12 @@ std::vector<BufferId> BuffersOf(const std::vector<Location>& locations) {
 
 }  // namespace
 
-class Program::ProgramPlan final : public ScheduledPlan {
+class PlanBuilder::BuiltPlan final : public ScheduledPlan {
  public:
-  explicit ProgramPlan(Program program)
-      : ScheduledPlan(Place(std::move(program.schedule_)), program.threads_),
-        gathers_(std::move(program.gathers_)),
-        implementation_(std::move(program.implementation_)) {}
+  explicit BuiltPlan(PlanBuilder builder)
+      : ScheduledPlan(Place(std::move(builder.schedule_)), builder.threads_),
+        gathers_(std::move(builder.gathers_)),
+        implementation_(std::move(builder.implementation_)) {}
 
   absl::string_view implementation() const override { return implementation_; }
 
@@ -51,7 +51,7 @@ class Program::ProgramPlan final : public ScheduledPlan {
   const std::string implementation_;
 };
 
-Program::Program(size_t results, int threads) : threads_(threads) {
+PlanBuilder::PlanBuilder(size_t results, int threads) : threads_(threads) {
   for (size_t i = 0; i < kOperandCount; ++i) {
     schedule_.AddBuffer({0, Area::kOperand, i});
   }
@@ -60,36 +60,37 @@ Program::Program(size_t results, int threads) : threads_(threads) {
   }
 }
 
-bool Program::CanGather(const Location& location) const {
+bool PlanBuilder::CanGather(const Location& location) const {
   return location.buffer < kOperandCount && !gathers_[location.buffer];
 }
 
-Location Program::AllocateGathered(const Location& operand,
-                                   ScatteredReorder gather) {
+Location PlanBuilder::AllocateGathered(const Location& operand,
+                                       ScatteredReorder gather) {
   const auto position = static_cast<size_t>(operand.buffer);
   const int64_t bytes = gather.destination_bytes();
   gathers_[position] = std::move(gather);
   return schedule_.AddBuffer({bytes, Area::kGathered, position});
 }
 
-void Program::Add(const std::vector<Location>& reads,
-                  const std::vector<Location>& writes,
-                  std::function<void(const RunContext&)> function,
-                  absl::string_view kind) {
+void PlanBuilder::Add(const std::vector<Location>& reads,
+                      const std::vector<Location>& writes,
+                      std::function<void(const RunContext&)> function,
+                      absl::string_view kind) {
   schedule_.Add({.kind = kind,
                  .reads = BuffersOf(reads),
                  .writes = BuffersOf(writes),
                  .function = std::move(function)});
 }
 
-void Program::AppendImplementation(absl::string_view word) {
+void PlanBuilder::AppendImplementation(absl::string_view word) {
   absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ", word);
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> Program::MakePlan(Program program) {
+absl::StatusOr<std::unique_ptr<Plan>> PlanBuilder::MakePlan(
+    PlanBuilder builder) {
   std::unique_ptr<Plan> plan;
   RETURN_IF_ERROR(Guard("planning", [&] {
-    plan = std::make_unique<ProgramPlan>(std::move(program));
+    plan = std::make_unique<BuiltPlan>(std::move(builder));
   }));
   return plan;
 }

@@ -1,4 +1,4 @@
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 #include <map>
 #include <memory>
@@ -12,9 +12,9 @@
 namespace convgrad {
 namespace {
 
-class SessionPartTest : public ::testing::Test {
+class CallSessionTest : public ::testing::Test {
  protected:
-  SessionPartTest() {
+  CallSessionTest() {
     metadata_[kSessionKey] = session_->settings().id;
     metadata_[kEpochKey] = "1";
     metadata_[kSequenceKey] = "1";
@@ -25,38 +25,39 @@ class SessionPartTest : public ::testing::Test {
     request.open_id = std::string(16, 'o');
     return *table_.Open({"test", false, false}, request);
   }
-  absl::Status Enter(SessionPart* part) {
+  absl::Status Enter(CallSession* session) {
     const auto metadata = [this](absl::string_view key) -> absl::string_view {
       const auto found = metadata_.find(std::string(key));
       if (found == metadata_.end()) return "";
       return found->second;
     };
-    return part->Enter(&table_, metadata, Visit(), /*only_computes=*/false);
+    return session->Enter(&table_, metadata, CallPermit(),
+                          /*only_computes=*/false);
   }
   // Returns the field that is refused, or "".
   std::string RefusedField() {
-    SessionPart part;
-    const absl::Status status = Enter(&part);
+    CallSession session;
+    const absl::Status status = Enter(&session);
     const auto detail = DetailOf(status);
     return detail ? detail->field : "";
   }
   // Enters as `metadata_` says, and waits for the turn, which comes at once.
-  void Run(SessionPart* part) {
-    ASSERT_TRUE(Enter(part).ok());
+  void Run(CallSession* session) {
+    ASSERT_TRUE(Enter(session).ok());
     bool runs = false;
-    part->Await(
+    session->Await(
         absl::InfiniteFuture(),
         [&](const ChangeOrder::Decision& decision) { runs = decision.runs(); },
         nullptr);
     ASSERT_TRUE(runs);
   }
-  // Keeps a tensor of 8 numbers as `name`, as part of a change.
-  void Write(SessionPart* part, const std::string& name) {
+  // Keeps a tensor of 8 numbers as `name`, as a write of a change.
+  void Write(CallSession* session, const std::string& name) {
     const TensorDescriptor tensor{DataType::kF32, Layout::kNCX, {1, 8}};
-    auto bytes = part->Take(tensor, nullptr);
+    auto bytes = session->Take(tensor, nullptr);
     ASSERT_TRUE(bytes.ok());
-    part->writes()->tensors[name] = KeptTensor{tensor, *std::move(bytes), 0};
-    ASSERT_TRUE(part->Promise().ok());
+    session->writes()->tensors[name] = KeptTensor{tensor, *std::move(bytes), 0};
+    ASSERT_TRUE(session->Promise().ok());
   }
 
   std::shared_ptr<CallMemory> memory_ = std::make_shared<CallMemory>(
@@ -68,16 +69,16 @@ class SessionPartTest : public ::testing::Test {
   std::map<std::string, std::string> metadata_;
 };
 
-TEST_F(SessionPartTest, ACallWithoutASessionHasNone) {
+TEST_F(CallSessionTest, ACallWithoutASessionHasNone) {
   metadata_.clear();
-  SessionPart part;
-  EXPECT_TRUE(Enter(&part).ok());
-  EXPECT_FALSE(part.in_session());
-  EXPECT_FALSE(part.is_change());
-  EXPECT_FALSE(part.CheckId("", "session").ok());
+  CallSession session;
+  EXPECT_TRUE(Enter(&session).ok());
+  EXPECT_FALSE(session.in_session());
+  EXPECT_FALSE(session.is_change());
+  EXPECT_FALSE(session.CheckId("", "session").ok());
 }
 
-TEST_F(SessionPartTest, RefusesMetadataThatMakesNoSense) {
+TEST_F(CallSessionTest, RefusesMetadataThatMakesNoSense) {
   const std::map<std::string, std::string> good = metadata_;
   EXPECT_EQ(RefusedField(), "");
   metadata_.erase(kSessionKey);
@@ -100,35 +101,35 @@ TEST_F(SessionPartTest, RefusesMetadataThatMakesNoSense) {
   EXPECT_EQ(RefusedField(), kAfterKey);
 }
 
-TEST_F(SessionPartTest, AnUnknownSessionIsNotFound) {
+TEST_F(CallSessionTest, AnUnknownSessionIsNotFound) {
   metadata_[kSessionKey] = std::string(16, 's');
-  SessionPart part;
-  EXPECT_TRUE(absl::IsNotFound(Enter(&part)));
+  CallSession session;
+  EXPECT_TRUE(absl::IsNotFound(Enter(&session)));
 }
 
-TEST_F(SessionPartTest, FieldsNameThisSessionOrNone) {
-  SessionPart part;
-  Run(&part);
-  EXPECT_TRUE(part.CheckId("", "tensor.kept").ok());
-  EXPECT_TRUE(part.CheckId(session_->settings().id, "tensor.kept").ok());
-  const absl::Status status = part.CheckId("another", "tensor.kept");
+TEST_F(CallSessionTest, FieldsNameThisSessionOrNone) {
+  CallSession session;
+  Run(&session);
+  EXPECT_TRUE(session.CheckId("", "tensor.kept").ok());
+  EXPECT_TRUE(session.CheckId(session_->settings().id, "tensor.kept").ok());
+  const absl::Status status = session.CheckId("another", "tensor.kept");
   EXPECT_EQ(DetailOf(status)->field, "tensor.kept.session_id");
   absl::Status over = absl::CancelledError("");
-  part.End(&over);
+  session.End(&over);
 }
 
-TEST_F(SessionPartTest, AReadChangesNothing) {
+TEST_F(CallSessionTest, AReadChangesNothing) {
   metadata_.erase(kSequenceKey);
-  SessionPart part;
-  Run(&part);
-  EXPECT_TRUE(part.in_session());
-  EXPECT_EQ(DetailOf(part.CheckChange("session"))->field, "session");
+  CallSession session;
+  Run(&session);
+  EXPECT_TRUE(session.in_session());
+  EXPECT_EQ(DetailOf(session.CheckChange("session"))->field, "session");
   absl::Status ok = absl::OkStatus();
-  EXPECT_EQ(part.End(&ok), 0);
+  EXPECT_EQ(session.End(&ok), 0);
 }
 
-TEST_F(SessionPartTest, ACommitMakesTheWritesOfAChangeVisible) {
-  SessionPart change;
+TEST_F(CallSessionTest, ACommitMakesTheWritesOfAChangeVisible) {
+  CallSession change;
   Run(&change);
   Write(&change, "x");
   EXPECT_TRUE(absl::IsNotFound(change.Find("x", 0, "tensor").status()));
@@ -137,7 +138,7 @@ TEST_F(SessionPartTest, ACommitMakesTheWritesOfAChangeVisible) {
   EXPECT_EQ(change.End(&ok), 1);
 
   metadata_.erase(kSequenceKey);
-  SessionPart read;
+  CallSession read;
   Run(&read);
   EXPECT_EQ(read.Find("x", 0, "tensor")->version, 1);
   EXPECT_TRUE(read.Find("x", 1, "tensor").ok());
@@ -146,9 +147,9 @@ TEST_F(SessionPartTest, ACommitMakesTheWritesOfAChangeVisible) {
   EXPECT_EQ(read.End(&ok), 1);
 }
 
-TEST_F(SessionPartTest, AChangeThatIsntCommittedLeavesNothing) {
+TEST_F(CallSessionTest, AChangeThatIsntCommittedLeavesNothing) {
   {
-    SessionPart change;
+    CallSession change;
     Run(&change);
     Write(&change, "x");
     absl::Status failed = absl::InternalError("failed");
@@ -161,8 +162,8 @@ TEST_F(SessionPartTest, AChangeThatIsntCommittedLeavesNothing) {
   EXPECT_EQ(session_->epoch(), 2);
 }
 
-TEST_F(SessionPartTest, BusyDecidesNothing) {
-  SessionPart change;
+TEST_F(CallSessionTest, BusyDecidesNothing) {
+  CallSession change;
   Run(&change);
   absl::Status busy = MakeError(absl::StatusCode::kResourceExhausted,
                                 {Reason::kBusy, "memory", "", ""});
@@ -170,9 +171,9 @@ TEST_F(SessionPartTest, BusyDecidesNothing) {
   EXPECT_EQ(session_->epoch(), 1);
 }
 
-TEST_F(SessionPartTest, OneThatWaitsCanWithdraw) {
+TEST_F(CallSessionTest, OneThatWaitsCanWithdraw) {
   metadata_[kSequenceKey] = "2";
-  SessionPart waits;
+  CallSession waits;
   ASSERT_TRUE(Enter(&waits).ok());
   EXPECT_FALSE(waits.Withdraw());
   waits.Await(
@@ -182,7 +183,7 @@ TEST_F(SessionPartTest, OneThatWaitsCanWithdraw) {
   EXPECT_TRUE(waits.Withdraw());
   EXPECT_FALSE(waits.Withdraw());
   metadata_[kSequenceKey] = "1";
-  SessionPart first;
+  CallSession first;
   Run(&first);
   EXPECT_TRUE(first.Commit(std::make_shared<int>(0)).ok());
 }

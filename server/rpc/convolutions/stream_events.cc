@@ -23,9 +23,9 @@ constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
 // Returns what is set aside for the scratch of one slice's job: all its tensors
 // once more, in f32. Saturates.
 int64_t ScratchBytesFor(const BatchSlices& slices) {
-  const auto part = slices.SliceOperation(0);
+  const auto slice = slices.SliceOperation(0);
   int64_t bytes = 0;
-  for (const TensorUses& uses : {part->OperandUses(), part->ResultUses()}) {
+  for (const TensorUses& uses : {slice->OperandUses(), slice->ResultUses()}) {
     for (const TensorUse& use : uses) {
       if (use.tensor == nullptr) continue;
       TensorDescriptor tensor = *use.tensor;
@@ -97,7 +97,7 @@ absl::Status StreamCall::Open() {
   job_.client = client();
   job_.deadline = deadline();
   Scheduler& scheduler = *services().scheduler;
-  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.Prepare(job_)));
+  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.MakeActiveJob(job_)));
   return CheckFits();
 }
 
@@ -163,9 +163,9 @@ void StreamCall::LandHeldFrame() {
 
 void StreamCall::Compute() {
   const int64_t slice = done_slices_;
-  if (under_way_.job || slice >= input_->first_incomplete() ||
+  if (in_flight_.job || slice >= input_->first_incomplete() ||
       !input_->whole_operands_complete() ||
-      lent_[slice % SlicedTensors::kSlots] ||
+      slot_in_use_[slice % SlicedTensors::kSlots] ||
       retry_at_ != absl::InfiniteFuture()) {
     return;
   }
@@ -175,24 +175,24 @@ void StreamCall::Compute() {
   job.done = [this, slice](const JobOutcome& outcome) {
     OnJobDone(slice, outcome);
   };
-  under_way_.job = absl::Now();
+  in_flight_.job = absl::Now();
   services().scheduler->Submit(std::move(job));
 }
 
 void StreamCall::OnSliceDone(const JobOutcome& outcome) {
-  const absl::Time submitted = *std::exchange(under_way_.job, std::nullopt);
+  const absl::Time submitted = *std::exchange(in_flight_.job, std::nullopt);
   if (state_ >= State::kFailing) return;
   if (done_slices_ > 0 && outcome.no_room) {
     retry_at_ = last_event_ + kRetryDelay;
     // The alarm comes back at once, and is set anew.
-    if (under_way_.alarm) under_way_.alarm->Cancel();
+    if (in_flight_.alarm) in_flight_.alarm->Cancel();
     return;
   }
   Tally(outcome, submitted);
   if (!outcome.status.ok()) return Fail(outcome.status);
   const std::vector<SlicedTensors::ReadyResult> ready =
       tensors_.ReadyResultsOf(done_slices_);
-  if (!ready.empty()) Enqueue(ready, Lend(done_slices_));
+  if (!ready.empty()) Enqueue(ready, OwnerOf(done_slices_));
   ++done_slices_;
   if (IsLastDone()) EnqueueTotals();
 }
@@ -211,7 +211,7 @@ void StreamCall::Tally(const JobOutcome& outcome, absl::Time submitted) {
 }
 
 void StreamCall::Read() {
-  if (under_way_.read || held_) return;
+  if (in_flight_.read || held_) return;
   // With both slots full the client waits, unless an operand without a batch is
   // missing: then the slots would stay full.
   if (state_ == State::kStreaming && input_->whole_operands_complete() &&
@@ -219,7 +219,7 @@ void StreamCall::Read() {
       input_->first_incomplete() >= done_slices_ + SlicedTensors::kSlots) {
     return;
   }
-  under_way_.read = absl::Now();
+  in_flight_.read = absl::Now();
   ExpectMessage(kMaxFrameBytes);
   HandOver();
   StartRead(&message_);

@@ -1,6 +1,6 @@
 // Tests which steps of a convolution's plan run, and where they find their
 // bytes.
-#include "backends/onednn/convolutions/onednn_program.h"
+#include "backends/onednn/convolutions/onednn_plan_builder.h"
 
 #include <utility>
 #include <vector>
@@ -11,9 +11,9 @@ namespace convgrad::onednn {
 namespace {
 
 // The tensors of a plan's runs, each of one number.
-class OnednnProgram : public testing::Test {
+class OnednnPlanBuilder : public testing::Test {
  protected:
-  OnednnProgram() {
+  OnednnPlanBuilder() {
     for (size_t i = 0; i < kOperandCount; ++i) {
       buffers_.operands[i] = &operands_[i];
     }
@@ -23,7 +23,7 @@ class OnednnProgram : public testing::Test {
   // Appends a step that writes the sum of `reads` and `more` to `to`.
   void AddSum(const std::vector<Location>& reads, int more,
               const Location& to) {
-    program_.Add(reads, {to}, [=](const RunContext& at) {
+    builder_.Add(reads, {to}, [=](const RunContext& at) {
       int sum = more;
       for (const Location& read : reads) sum += *at.Read<int>(read);
       *at.Write<int>(to) = sum;
@@ -31,7 +31,7 @@ class OnednnProgram : public testing::Test {
   }
 
   std::unique_ptr<Plan> MakePlan() {
-    auto plan = Program::MakePlan(std::move(program_));
+    auto plan = PlanBuilder::MakePlan(std::move(builder_));
     EXPECT_TRUE(plan.ok()) << plan.status();
     return *std::move(plan);
   }
@@ -43,7 +43,7 @@ class OnednnProgram : public testing::Test {
     EXPECT_TRUE(times->steps.empty());
   }
 
-  Program program_{2, 1};
+  PlanBuilder builder_{2, 1};
   RunBuffers buffers_{kOperandCount};
   int operands_[kOperandCount] = {1, 10, 100, 1000, 10000, 100000};
   int results_[2] = {};
@@ -52,23 +52,24 @@ class OnednnProgram : public testing::Test {
 constexpr auto kInput = static_cast<size_t>(Operand::kInput);
 constexpr auto kWeight = static_cast<size_t>(Operand::kWeight);
 
-TEST_F(OnednnProgram, StepsFindTheCallersTensorsAndTheirOwn) {
-  const Location first = program_.Allocate(64);
-  const Location second = program_.Allocate(64);
-  AddSum({Program::OperandAt(kInput)}, 2, first.At(4));
+TEST_F(OnednnPlanBuilder, StepsFindTheCallersTensorsAndTheirOwn) {
+  const Location first = builder_.Allocate(64);
+  const Location second = builder_.Allocate(64);
+  AddSum({PlanBuilder::OperandAt(kInput)}, 2, first.At(4));
   AddSum({first.At(4)}, 3, second);
-  AddSum({second, first.At(4)}, 0, Program::ResultAt(1));
+  AddSum({second, first.At(4)}, 0, PlanBuilder::ResultAt(1));
   Run(*MakePlan());
   EXPECT_EQ(results_[0], 0);
   EXPECT_EQ(results_[1], 3 + 6);
 }
 
-TEST_F(OnednnProgram, LeavesOutWhatAPreparedWeightIsMadeBy) {
-  const Location on_the_way = program_.Allocate(64);
-  const Location prepared = program_.Allocate(64);
-  AddSum({Program::OperandAt(kWeight)}, 1, on_the_way);
+TEST_F(OnednnPlanBuilder, LeavesOutWhatAPreparedWeightIsMadeBy) {
+  const Location on_the_way = builder_.Allocate(64);
+  const Location prepared = builder_.Allocate(64);
+  AddSum({PlanBuilder::OperandAt(kWeight)}, 1, on_the_way);
   AddSum({on_the_way}, 1, prepared);
-  AddSum({prepared, Program::OperandAt(kInput)}, 0, Program::ResultAt(0));
+  AddSum({prepared, PlanBuilder::OperandAt(kInput)}, 0,
+         PlanBuilder::ResultAt(0));
   const auto plan = MakePlan();
   EXPECT_EQ(plan->prepared_weight_bytes(), 64);
   Run(*plan);
@@ -86,11 +87,11 @@ TEST_F(OnednnProgram, LeavesOutWhatAPreparedWeightIsMadeBy) {
   EXPECT_EQ(results_[0], 8);
 }
 
-TEST_F(OnednnProgram, WhatIsWrittenTwiceIsNotPrepared) {
-  const Location zeroed = program_.Allocate(64);
+TEST_F(OnednnPlanBuilder, WhatIsWrittenTwiceIsNotPrepared) {
+  const Location zeroed = builder_.Allocate(64);
   AddSum({}, 0, zeroed);
-  AddSum({zeroed, Program::OperandAt(kInput)}, 0, zeroed);
-  AddSum({zeroed}, 0, Program::ResultAt(0));
+  AddSum({zeroed, PlanBuilder::OperandAt(kInput)}, 0, zeroed);
+  AddSum({zeroed}, 0, PlanBuilder::ResultAt(0));
   const auto plan = MakePlan();
   EXPECT_EQ(plan->prepared_weight_bytes(), 0);
   buffers_.weight_is_prepared = true;
@@ -105,14 +106,14 @@ ScatteredReorder Gather() {
                                  DataType::kF32);
 }
 
-TEST_F(OnednnProgram, ReadsTheCopyThatACallerHasMade) {
-  const Location input = Program::OperandAt(kInput);
-  EXPECT_TRUE(program_.CanGather(input));
-  EXPECT_FALSE(program_.CanGather(Program::ResultAt(0)));
-  const Location copy = program_.AllocateGathered(input, Gather());
-  EXPECT_FALSE(program_.CanGather(input));
+TEST_F(OnednnPlanBuilder, ReadsTheCopyThatACallerHasMade) {
+  const Location input = PlanBuilder::OperandAt(kInput);
+  EXPECT_TRUE(builder_.CanGather(input));
+  EXPECT_FALSE(builder_.CanGather(PlanBuilder::ResultAt(0)));
+  const Location copy = builder_.AllocateGathered(input, Gather());
+  EXPECT_FALSE(builder_.CanGather(input));
   AddSum({input}, 1, copy);
-  AddSum({copy}, 5, Program::ResultAt(0));
+  AddSum({copy}, 5, PlanBuilder::ResultAt(0));
   const auto plan = MakePlan();
   EXPECT_NE(plan->gather(kInput), nullptr);
   EXPECT_EQ(plan->gather(kWeight), nullptr);
@@ -123,10 +124,10 @@ TEST_F(OnednnProgram, ReadsTheCopyThatACallerHasMade) {
   EXPECT_EQ(results_[0], 1 + 5);
 }
 
-TEST_F(OnednnProgram, GathersOnlyWhatOneStepReads) {
-  const Location input = Program::OperandAt(kInput);
-  AddSum({input}, 0, program_.AllocateGathered(input, Gather()));
-  AddSum({input}, 0, Program::ResultAt(0));
+TEST_F(OnednnPlanBuilder, GathersOnlyWhatOneStepReads) {
+  const Location input = PlanBuilder::OperandAt(kInput);
+  AddSum({input}, 0, builder_.AllocateGathered(input, Gather()));
+  AddSum({input}, 0, PlanBuilder::ResultAt(0));
   EXPECT_EQ(MakePlan()->gather(kInput), nullptr);
 }
 

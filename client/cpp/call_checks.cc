@@ -1,4 +1,4 @@
-#include "client/cpp/call_parts.h"
+#include "client/cpp/call_checks.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "backends/cuda/cuda_conv_program.h"
+#include "backends/cuda/cuda_conv_steps.h"
 
 #include <memory>
 #include <optional>
@@ -45,7 +45,7 @@ class Translator {
         planner_(planner) {}
 
   // Errors: kUnimplemented, kInternal.
-  absl::StatusOr<ConvProgram> Translate();
+  absl::StatusOr<ConvSteps> Translate();
 
  private:
   // Append a step.
@@ -82,7 +82,7 @@ class Translator {
   const Lowering lowering_;
   const GraphPlanner& planner_;
   Location masked_;
-  ConvProgram made_;
+  ConvSteps made_;
 };
 
 Tensor Translator::Locate(const StepTensor& tensor) const {
@@ -98,11 +98,11 @@ Tensor Translator::Locate(const StepTensor& tensor) const {
 }
 
 Tensor Translator::Allocate(const TensorDescriptor& descriptor) {
-  return {descriptor, made_.program.Allocate(*ByteSize(descriptor))};
+  return {descriptor, made_.steps.Allocate(*ByteSize(descriptor))};
 }
 
 Elements Translator::AllocateDense(const MappedTensor& map) {
-  return {map, made_.program.Allocate(map.size * ByteSizeOf(map.dtype))};
+  return {map, made_.steps.Allocate(map.size * ByteSizeOf(map.dtype))};
 }
 
 Elements Translator::Mapped(const Tensor& tensor) const {
@@ -126,14 +126,14 @@ Location Translator::Read(const Candidate& candidate, Role role,
                           Tensor tensor) {
   if (!IsRowMajor(tensor.descriptor.layout)) {
     const Tensor plain = Allocate(InRowMajor(tensor.descriptor));
-    AddElementwise(Mapped(tensor), Mapped(plain), {}, &made_.program);
+    AddElementwise(Mapped(tensor), Mapped(plain), {}, &made_.steps);
     tensor = plain;
   }
   const Elements view = ViewOf(role, tensor);
   const MappedTensor dense = DenseMap(candidate, role, view.map);
   if (AreTheSame(view.map, dense)) return tensor.location;
   const Elements copy = AllocateDense(dense);
-  AddElementwise(view, copy, {}, &made_.program);
+  AddElementwise(view, copy, {}, &made_.steps);
   return copy.location;
 }
 
@@ -142,32 +142,32 @@ Location Translator::InFloat(const StepTensor& bias) {
   if (tensor.descriptor.dtype == DataType::kF32) return tensor.location;
   const Tensor copy =
       Allocate({DataType::kF32, Layout::kNCX, bias.descriptor.dims});
-  AddElementwise(Mapped(tensor), Mapped(copy), {}, &made_.program);
+  AddElementwise(Mapped(tensor), Mapped(copy), {}, &made_.steps);
   return copy.location;
 }
 
 absl::Status Translator::Add(const MaskStep& step) {
   masked_ = Allocate(step.masked.descriptor).location;
   AddElementwise(Mapped(step.gradient), Mapped(step.masked),
-                 {.mask = Mapped(step.output)}, &made_.program);
+                 {.mask = Mapped(step.output)}, &made_.steps);
   return absl::OkStatus();
 }
 
 absl::Status Translator::Add(const CopyStep& step) {
   AddElementwise(Mapped(step.from), Mapped(step.to), {.scale = step.scale},
-                 &made_.program);
+                 &made_.steps);
   return absl::OkStatus();
 }
 
 absl::Status Translator::Add(const BiasSumStep& step) {
   AddBiasSum(Mapped(step.gradient), step.bias.descriptor, step.scale,
-             Locate(step.bias).location, &made_.program);
+             Locate(step.bias).location, &made_.steps);
   return absl::OkStatus();
 }
 
 absl::Status Translator::Add(const ZeroStep& step) {
   const Tensor result = Locate(step.result);
-  made_.program.AddZero(result.location, *ByteSize(result.descriptor));
+  made_.steps.AddZero(result.location, *ByteSize(result.descriptor));
   return absl::OkStatus();
 }
 
@@ -208,7 +208,7 @@ absl::Status Translator::Add(const PassStep& step) {
   ElementEpilogue last{.relu = epilogue.relu, .scale = epilogue.scale};
   if (epilogue.bias) last.bias = BroadcastBias(*epilogue.bias);
   if (epilogue.residual) last.residual = Mapped(*epilogue.residual);
-  AddElementwise(Mapped(sink), Mapped(result), last, &made_.program);
+  AddElementwise(Mapped(sink), Mapped(result), last, &made_.steps);
   return absl::OkStatus();
 }
 
@@ -232,19 +232,19 @@ void Translator::AddGraph(const PassStep& step, Candidate candidate,
   const Location data = place(Role::kData), weight = place(Role::kWeight),
                  out = place(Role::kOut);
   const Location workspace =
-      made_.program.Allocate(candidate.graph->workspace_bytes());
+      made_.steps.Allocate(candidate.graph->workspace_bytes());
   std::optional<Location> bias;
   if (spec.bias) bias = InFloat(*step.epilogue.bias);
-  made_.program.Add([=, graph = std::shared_ptr<const ConvGraph>(std::move(
-                            candidate.graph))](const Program::Context& at) {
+  made_.steps.Add([=, graph = std::shared_ptr<const ConvGraph>(std::move(
+                          candidate.graph))](const StepList::Context& at) {
     return graph->Run(*at.target, at.stream,
                       {at.At(data), at.At(weight), at.At(out),
                        bias ? at.At(*bias) : nullptr, at.At(workspace)});
   });
-  if (!writes_sink) AddElementwise(written, view, {}, &made_.program);
+  if (!writes_sink) AddElementwise(written, view, {}, &made_.steps);
 }
 
-absl::StatusOr<ConvProgram> Translator::Translate() {
+absl::StatusOr<ConvSteps> Translator::Translate() {
   for (const ConvStep& step : StepsOf(operation_)) {
     RETURN_IF_ERROR(
         std::visit([this](const auto& kind) { return Add(kind); }, step));
@@ -255,8 +255,8 @@ absl::StatusOr<ConvProgram> Translator::Translate() {
 
 }  // namespace
 
-absl::StatusOr<ConvProgram> MakeConvProgram(const ConvOperation& operation,
-                                            const GraphPlanner& planner) {
+absl::StatusOr<ConvSteps> MakeConvSteps(const ConvOperation& operation,
+                                        const GraphPlanner& planner) {
   return Translator(operation, planner).Translate();
 }
 

@@ -1,5 +1,5 @@
-// A call's part in a session: which session, whether the call changes it, its
-// turn, and what it sees and writes.
+// `CallSession` is the session as one call sees it: which session the call is
+// of, whether it changes it, its turn, and what it reads and writes.
 #pragma once
 
 #include <atomic>
@@ -18,40 +18,44 @@
 
 namespace convgrad {
 
-// Returns who calls, as sessions know them.
-inline SessionCaller CallerOf(const Visit& visit) {
-  return {visit.client(), visit.has_identity(), visit.role() >= Role::kAdmin};
+// Returns the caller as sessions know it.
+inline SessionCaller CallerOf(const CallPermit& permit) {
+  return {permit.client(), permit.has_identity(),
+          permit.role() >= Role::kAdmin};
 }
 
-// Used by one step of a call after the other; only Withdraw may come at any
-// time beside them.
-class SessionPart {
+// A call without a session has an empty one (in_session() is false).
+//
+// Owned by its call, whose actions follow one another on any thread. Only
+// Withdraw may be called from another thread at any time.
+class CallSession {
  public:
-  // Returns what a call's metadata says under a key, "" if nothing.
+  // Returns the value of the metadata `key` of a call, "" if there is none.
   using Metadata = std::function<absl::string_view(absl::string_view key)>;
 
   // Returns whether the call with this metadata is a change of a session.
   static bool IsChange(const Metadata& metadata);
 
-  // Finds the session that the metadata names; without a name nothing happens.
-  // `visit` is the call's. A call that `only_computes` is for the session's
-  // readers, too. `table` outlives this. Errors: kInvalidArgument; kNotFound.
+  // Finds the session that the metadata names. Does nothing if it names none.
+  // `permit` is the call's. `only_computes` admits the session's readers, too.
+  // `table` outlives this. Errors: kInvalidArgument; kNotFound.
   absl::Status Enter(SessionTable* table, const Metadata& metadata,
-                     const Visit& visit, bool only_computes);
+                     const CallPermit& permit, bool only_computes);
 
   bool in_session() const { return static_cast<bool>(use_); }
   bool is_change() const { return change_.has_value(); }
 
   // Waits until the call may go on: a change for its turn, a read for the
-  // number that it asks for. `decided` tells, on whatever thread, maybe before
-  // this returns; see ChangeOrder::Caller, for `prepare`, too. Requires:
-  // in_session().
+  // number that it asks for. Calls `decided` once, on any thread, possibly
+  // before this returns (see ChangeOrder::Caller, for `admit_early` as well).
+  // Requires: in_session().
   void Await(absl::Time deadline, ChangeOrder::Decided decided,
-             std::function<void()> prepare);
-  // Returns whether the call waited; it is never told then.
+             std::function<void()> admit_early);
+  // Ends the wait. Returns false if the call doesn't wait; otherwise `decided`
+  // is never called.
   bool Withdraw();
 
-  // What the call sees. Requires: Await was told that it runs.
+  // The state that the call reads. Requires: the decision was to run.
   const KeptState& state() const { return *state_; }
   // Returns the tensor `name`. `path` names the field that asks for it.
   // Errors: kNotFound.
@@ -62,17 +66,17 @@ class SessionPart {
   absl::Status CheckId(const std::string& session_id,
                        const std::string& path) const;
 
-  // Returns memory for a tensor that the call will write; `paid` as in
+  // Returns memory for a tensor that the call writes; `paid` is as in
   // KeptMemory::Take. Requires: is_change().
   absl::StatusOr<std::shared_ptr<KeptBytes>> Take(
       const TensorDescriptor& descriptor, Reservation* paid);
-  // What the call will write. Requires: is_change().
+  // The writes that take effect with Commit. Requires: is_change().
   KeptWrites* writes() { return &writes_; }
-  // Returns the message that says where a tensor that the call writes is kept.
+  // Returns the message that tells the client where the call keeps a tensor.
   v1::Tensor Describe(const TensorDescriptor& descriptor,
                       const std::string& name) const;
-  // As KeptSession::Promise, for the writes so far. `reply` is what the answer
-  // will take; the default is that of one without tensors.
+  // As KeptSession::Promise, for the writes so far. `reply` is the size of the
+  // answer; the default is that of an answer without tensors.
   absl::Status Promise(const ReplySize& reply = {}) {
     return use_->Promise(writes_, reply);
   }
@@ -82,17 +86,17 @@ class SessionPart {
   SessionTable* table() const { return table_; }
   const KeptSession::Settings& settings() const { return use_->settings(); }
 
-  // Has the session's next change prepare itself. To be called once this one
-  // won't wait for memory any more. Requires: is_change().
-  void LetNextPrepare() { use_->LetNextPrepare(*change_); }
+  // Lets the session's next change be admitted before its turn. Requires:
+  // is_change(), and this change waits for no more memory.
+  void AdmitNextEarly() { use_->AdmitNextEarly(*change_); }
   // Makes the writes take effect, with `reply` as the answer of this change.
   // Errors: kNotFound if the session has ended meanwhile.
   absl::Status Commit(ChangeOrder::Reply reply);
-  // Ends the part: a change that wasn't committed has failed with `*status`,
-  // which becomes another one if the session was taken over meanwhile. The
-  // session doesn't expire before this is destroyed.
-  // Returns the number of the last committed change that the call knows of;
-  // none if the call is BUSY, which decides nothing.
+  // Ends the call's use of the session. A change that isn't committed has
+  // failed with `*status`; another error replaces it if the session was taken
+  // over meanwhile. The session doesn't expire before this object is destroyed.
+  // Returns the number of the last committed change that the call knows of, or
+  // nothing if the call is BUSY, because that decides nothing.
   std::optional<int64_t> End(absl::Status* status);
 
  private:
@@ -102,10 +106,10 @@ class SessionPart {
   SessionUse use_;
   std::optional<ChangeId> change_;
   int64_t after_ = 0;
-  // 0 while the call isn't among those who wait.
+  // 0 while the call doesn't wait.
   std::atomic<uint64_t> waiter_{0};
   bool runs_ = false;
-  // Of this change, once it is committed.
+  // The number of this change; 0 until it is committed.
   int64_t number_ = 0;
   std::shared_ptr<const KeptState> state_;
   KeptWrites writes_;

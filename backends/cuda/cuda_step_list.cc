@@ -1,4 +1,4 @@
-#include "backends/cuda/cuda_program.h"
+#include "backends/cuda/cuda_step_list.h"
 
 #include "backends/core/status.h"
 
@@ -19,13 +19,13 @@ void* AddressOf(const DeviceMemory& memory, const Location& location) {
   return static_cast<std::byte*>(base) + location.byte_offset;
 }
 
-Location Program::Allocate(int64_t bytes) {
+Location StepList::Allocate(int64_t bytes) {
   const Location location{Location::Area::kScratch, 0, scratch_bytes_};
   scratch_bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   return location;
 }
 
-void Program::AddZero(Location location, int64_t bytes) {
+void StepList::AddZero(Location location, int64_t bytes) {
   Add([=](const Context& context) {
     return context.device->Check(
         cudaMemsetAsync(context.At(location), 0, bytes, context.stream),
@@ -33,7 +33,7 @@ void Program::AddZero(Location location, int64_t bytes) {
   });
 }
 
-absl::Status Program::Enqueue(const Context& context) const {
+absl::Status StepList::Enqueue(const Context& context) const {
   for (const Step& step : steps_) RETURN_IF_ERROR(step(context));
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-#include "server/rpc/calls/session_part.h"
+#include "server/rpc/calls/call_session.h"
 
 #include <utility>
 
@@ -16,7 +16,7 @@ constexpr size_t kCallIdBytes = 16;
 
 // Returns the number under `key`, `fallback` if there is none.
 // Errors: kInvalidArgument for what isn't one, or is negative.
-absl::StatusOr<int64_t> NumberOf(const SessionPart::Metadata& metadata,
+absl::StatusOr<int64_t> NumberOf(const CallSession::Metadata& metadata,
                                  absl::string_view key, int64_t fallback) {
   const absl::string_view text = metadata(key);
   if (text.empty()) return fallback;
@@ -29,12 +29,12 @@ absl::StatusOr<int64_t> NumberOf(const SessionPart::Metadata& metadata,
 
 }  // namespace
 
-bool SessionPart::IsChange(const Metadata& metadata) {
+bool CallSession::IsChange(const Metadata& metadata) {
   return !metadata(kSequenceKey).empty();
 }
 
-absl::Status SessionPart::Enter(SessionTable* table, const Metadata& metadata,
-                                const Visit& visit, bool only_computes) {
+absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
+                                const CallPermit& permit, bool only_computes) {
   const std::string id(metadata(kSessionKey));
   const bool is_change = IsChange(metadata);
   if (id.empty() && is_change) {
@@ -43,7 +43,7 @@ absl::Status SessionPart::Enter(SessionTable* table, const Metadata& metadata,
   }
   if (id.empty()) return absl::OkStatus();
   table_ = table;
-  const SessionCaller caller = CallerOf(visit);
+  const SessionCaller caller = CallerOf(permit);
   // Before what else the metadata says, so that refusals tell the number.
   const bool renews = is_change || metadata(kAttachedKey).empty();
   ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id, renews)
@@ -53,7 +53,7 @@ absl::Status SessionPart::Enter(SessionTable* table, const Metadata& metadata,
   return absl::OkStatus();
 }
 
-absl::Status SessionPart::ReadChange(const Metadata& metadata) {
+absl::Status CallSession::ReadChange(const Metadata& metadata) {
   ChangeId change;
   ASSIGN_OR_RETURN(change.epoch, NumberOf(metadata, kEpochKey, 0));
   ASSIGN_OR_RETURN(change.sequence, NumberOf(metadata, kSequenceKey, 0));
@@ -69,8 +69,8 @@ absl::Status SessionPart::ReadChange(const Metadata& metadata) {
   return absl::OkStatus();
 }
 
-void SessionPart::Await(absl::Time deadline, ChangeOrder::Decided decided,
-                        std::function<void()> prepare) {
+void CallSession::Await(absl::Time deadline, ChangeOrder::Decided decided,
+                        std::function<void()> admit_early) {
   const absl::Time now = table_->now();
   const auto told =
       [this, decided = std::move(decided)](ChangeOrder::Decision decision) {
@@ -80,17 +80,17 @@ void SessionPart::Await(absl::Time deadline, ChangeOrder::Decided decided,
         }
         decided(std::move(decision));
       };
-  ChangeOrder::Caller caller{deadline, told, std::move(prepare)};
+  ChangeOrder::Caller caller{deadline, told, std::move(admit_early)};
   waiter_ = is_change() ? use_->Arrive(*change_, now, std::move(caller))
                         : use_->AwaitNumber(after_, now, std::move(caller));
 }
 
-bool SessionPart::Withdraw() {
+bool CallSession::Withdraw() {
   const uint64_t waiter = waiter_;
   return waiter != 0 && use_->Withdraw(waiter);
 }
 
-absl::Status SessionPart::CheckId(const std::string& session_id,
+absl::Status CallSession::CheckId(const std::string& session_id,
                                   const std::string& path) const {
   if (!in_session()) {
     return InvalidField(Reason::kMissing, path,
@@ -105,14 +105,14 @@ absl::Status SessionPart::CheckId(const std::string& session_id,
                       absl::StrCat("unset, or the id in ", kSessionKey));
 }
 
-absl::Status SessionPart::CheckChange(const std::string& path) const {
+absl::Status CallSession::CheckChange(const std::string& path) const {
   if (is_change()) return absl::OkStatus();
   return InvalidField(Reason::kMissing, path,
                       absl::StrCat("no ", kSequenceKey, " in the metadata"),
                       "a change of a session, which has one");
 }
 
-absl::StatusOr<KeptTensor> SessionPart::Find(absl::string_view name,
+absl::StatusOr<KeptTensor> CallSession::Find(absl::string_view name,
                                              int64_t version,
                                              const std::string& path) const {
   const auto found = state_->tensors.find(name);
@@ -130,12 +130,12 @@ absl::StatusOr<KeptTensor> SessionPart::Find(absl::string_view name,
        absl::StrCat("0 or ", found->second.version, ", the newest")});
 }
 
-absl::StatusOr<std::shared_ptr<KeptBytes>> SessionPart::Take(
+absl::StatusOr<std::shared_ptr<KeptBytes>> CallSession::Take(
     const TensorDescriptor& descriptor, Reservation* paid) {
   return table_->memory()->Take(*ByteSize(descriptor), paid);
 }
 
-v1::Tensor SessionPart::Describe(const TensorDescriptor& descriptor,
+v1::Tensor CallSession::Describe(const TensorDescriptor& descriptor,
                                  const std::string& name) const {
   v1::Tensor tensor = EncodeDescriptor(descriptor);
   tensor.mutable_kept()->set_tensor_id(name);
@@ -143,7 +143,7 @@ v1::Tensor SessionPart::Describe(const TensorDescriptor& descriptor,
   return tensor;
 }
 
-absl::Status SessionPart::Commit(ChangeOrder::Reply reply) {
+absl::Status CallSession::Commit(ChangeOrder::Reply reply) {
   runs_ = false;
   ASSIGN_OR_RETURN(const int64_t number,
                    use_->Commit(writes_, std::move(reply), table_->now()));
@@ -151,7 +151,7 @@ absl::Status SessionPart::Commit(ChangeOrder::Reply reply) {
   return absl::OkStatus();
 }
 
-std::optional<int64_t> SessionPart::End(absl::Status* status) {
+std::optional<int64_t> CallSession::End(absl::Status* status) {
   if (!in_session()) return std::nullopt;
   writes_ = KeptWrites();
   state_.reset();

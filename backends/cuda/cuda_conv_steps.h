@@ -1,5 +1,5 @@
-// `MakeConvProgram` translates the steps of an operation to a program of cuDNN
-// graphs and our kernels.
+// Translates the steps of an operation into a `StepList`: cuDNN's graphs and
+// kernels of ours.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 #include "absl/status/statusor.h"
 #include "backends/core/convolution/conv_operation.h"
 #include "backends/cuda/cuda_candidates.h"
-#include "backends/cuda/cuda_program.h"
+#include "backends/cuda/cuda_step_list.h"
 
 namespace convgrad::cuda {
 
-struct ConvProgram {
-  Program program;
+struct ConvSteps {
+  StepList steps;
   // One "pass=engine/operands>result/format" per convolution; "sum" if there is
   // none.
   std::string implementation;
@@ -22,7 +22,7 @@ struct ConvProgram {
 // gives them.
 // Requires: Validate(operation).ok() and a batch of at least 1.
 // Errors: kUnimplemented, kInternal.
-absl::StatusOr<ConvProgram> MakeConvProgram(const ConvOperation& operation,
-                                            const GraphPlanner& planner);
+absl::StatusOr<ConvSteps> MakeConvSteps(const ConvOperation& operation,
+                                        const GraphPlanner& planner);
 
 }  // namespace convgrad::cuda

@@ -1,5 +1,5 @@
-// `Loan` lends the caller's memory to gRPC and waits until gRPC has released
-// it.
+// `BorrowedSlices` makes gRPC slices over the caller's memory, and waits until
+// gRPC has freed them.
 #pragma once
 
 #include <cstddef>
@@ -12,30 +12,30 @@
 
 namespace convgrad {
 
-// Thread-compatible: any thread may call SliceOf, but not concurrently with
-// AwaitReturn.
-class Loan {
+// SliceOf may be called on any thread, but not beside AwaitRelease.
+class BorrowedSlices {
  public:
-  Loan() {
+  BorrowedSlices() {
     auto promise = std::make_shared<std::promise<void>>();
-    returned_ = promise->get_future();
+    released_ = promise->get_future();
     owner_ = std::shared_ptr<const void>(
         this, [promise](const void*) { promise->set_value(); });
   }
 
-  // Returns a slice over `bytes`, without a copy.
+  // Returns a slice over `bytes`, which the caller must keep until AwaitRelease
+  // has returned.
   grpc::Slice SliceOf(absl::Span<const std::byte> bytes) const {
     return SliceOver(bytes.data(), static_cast<int64_t>(bytes.size()), owner_);
   }
 
-  // Blocks until gRPC has released every slice.
-  void AwaitReturn() {
+  // Blocks until the last slice is freed.
+  void AwaitRelease() {
     owner_.reset();
-    returned_.wait();
+    released_.wait();
   }
 
  private:
-  std::future<void> returned_;
+  std::future<void> released_;
   std::shared_ptr<const void> owner_;
 };
 

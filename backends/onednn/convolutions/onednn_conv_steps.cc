@@ -1,4 +1,4 @@
-#include "backends/onednn/convolutions/onednn_conv_program.h"
+#include "backends/onednn/convolutions/onednn_conv_steps.h"
 
 #include <algorithm>
 #include <memory>
@@ -33,12 +33,12 @@ bool GathersSteps(const ConvOperation& operation) {
 
 // Appends a step that writes the bias in f32, and repeats a single number
 // `size` times. Returns its location.
-Tensor AddBiasInF32(const Tensor& bias, int64_t size, Program* program) {
+Tensor AddBiasInF32(const Tensor& bias, int64_t size, PlanBuilder* builder) {
   const int64_t count = ElementCount(bias.descriptor);
   const DataType dtype = bias.descriptor.dtype;
   Tensor made =
-      program->Allocate({DataType::kF32, Layout::kNCX, Dims{1, size}});
-  program->Add({bias.location}, {made.location}, [=](const RunContext& at) {
+      builder->Allocate({DataType::kF32, Layout::kNCX, Dims{1, size}});
+  builder->Add({bias.location}, {made.location}, [=](const RunContext& at) {
     auto* values = at.Write<float>(made.location);
     ConvertRun(dtype, at.At(bias.location), DataType::kF32, values, count);
     if (size > count) std::fill_n(values + 1, size - 1, values[0]);
@@ -48,11 +48,11 @@ Tensor AddBiasInF32(const Tensor& bias, int64_t size, Program* program) {
 
 // Appends the reduction of the row-major `gradient` to `bias`.
 void AddReduction(const Tensor& gradient, const Tensor& bias, float scale,
-                  Program* program) {
+                  PlanBuilder* builder) {
   const auto reduction = std::make_shared<const BiasReduction>(
-      gradient.descriptor, bias.descriptor.dims, program->threads());
-  const Location scratch = program->Allocate(reduction->scratch_bytes());
-  program->Add(
+      gradient.descriptor, bias.descriptor.dims, builder->threads());
+  const Location scratch = builder->Allocate(reduction->scratch_bytes());
+  builder->Add(
       {gradient.location}, {bias.location, scratch}, [=](const RunContext& at) {
         reduction->Run(at.At(gradient.location), scale, bias.descriptor.dtype,
                        at.At(bias.location), at.At(scratch));
@@ -69,8 +69,8 @@ class Translator {
         options_(options),
         preference_(preference),
         lowering_(operation.problem, GathersSteps(operation)),
-        program_(operation.results.size(), options.threads),
-        copies_(&program_) {}
+        builder_(operation.results.size(), options.threads),
+        copies_(&builder_) {}
 
   absl::StatusOr<std::unique_ptr<Plan>> Translate();
 
@@ -82,7 +82,7 @@ class Translator {
   void Add(const CopyStep& step);
   void Add(const PassStep& step);
   void Add(const BiasSumStep& step) { bias_sum_ = step; }
-  void Add(const ZeroStep& step) { AddZero(Locate(step.result), &program_); }
+  void Add(const ZeroStep& step) { AddZero(Locate(step.result), &builder_); }
 
   absl::Status AddPasses();
   absl::Status AddByLibrary(const ChosenPass& chosen, PlacedPass pass);
@@ -102,7 +102,7 @@ class Translator {
   const ComputeOptions options_;
   const FormatPreference& preference_;
   const Lowering lowering_;
-  Program program_;
+  PlanBuilder builder_;
   TensorCopies copies_;
   Location masked_;
   std::vector<PlacedPass> passes_;
@@ -112,9 +112,9 @@ class Translator {
 Tensor Translator::Locate(const StepTensor& tensor) const {
   switch (tensor.home) {
     case StepTensor::Home::kOperand:
-      return {tensor.descriptor, Program::OperandAt(tensor.index)};
+      return {tensor.descriptor, PlanBuilder::OperandAt(tensor.index)};
     case StepTensor::Home::kResult:
-      return {tensor.descriptor, Program::ResultAt(tensor.index)};
+      return {tensor.descriptor, PlanBuilder::ResultAt(tensor.index)};
     case StepTensor::Home::kMaskedGradient:
       break;
   }
@@ -125,13 +125,13 @@ Tensor Translator::PlaceSums(const Tensor& result, const Epilogue& epilogue) {
   if (!epilogue.needs_sums()) return result;
   const TensorDescriptor sums =
       PlainDescriptor(result.descriptor, DataType::kF32);
-  return sums == result.descriptor ? result : program_.Allocate(sums);
+  return sums == result.descriptor ? result : builder_.Allocate(sums);
 }
 
 void Translator::Add(const MaskStep& step) {
-  masked_ = program_.Allocate(step.masked.descriptor).location;
+  masked_ = builder_.Allocate(step.masked.descriptor).location;
   AddMask(Locate(step.gradient), Locate(step.output), Locate(step.masked),
-          &program_);
+          &builder_);
 }
 
 void Translator::Add(const CopyStep& step) {
@@ -139,8 +139,8 @@ void Translator::Add(const CopyStep& step) {
   epilogue.scale = step.scale;
   const Tensor result = Locate(step.to);
   const Tensor sums = PlaceSums(result, epilogue);
-  AddReorder(Locate(step.from), sums, &program_);
-  AddFinish({sums, result, epilogue, {}, {}}, &program_);
+  AddReorder(Locate(step.from), sums, &builder_);
+  AddFinish({sums, result, epilogue, {}, {}}, &builder_);
 }
 
 void Translator::Add(const PassStep& step) {
@@ -156,10 +156,10 @@ void Translator::Add(const PassStep& step) {
         epilogue.scale == 1 &&
         (count == 1 || IsPerChannel(operation_.problem, *epilogue.bias))) {
       pass.bias =
-          AddBiasInF32(bias, operation_.problem.out_channels, &program_);
+          AddBiasInF32(bias, operation_.problem.out_channels, &builder_);
       epilogue.bias.reset();
     } else {
-      pass.finish.bias = AddBiasInF32(bias, count, &program_).location;
+      pass.finish.bias = AddBiasInF32(bias, count, &builder_).location;
     }
   }
   if (epilogue.residual) {
@@ -202,12 +202,12 @@ absl::Status Translator::AddByLibrary(const ChosenPass& chosen,
   ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
                    MakeCandidate(chosen.spec, chosen.format));
   RETURN_IF_ERROR(FuseBiasSum(chosen.spec, &*candidate, &pass));
-  program_.AppendImplementation(absl::StrCat(NameOf(pass.pass), "=",
+  builder_.AppendImplementation(absl::StrCat(NameOf(pass.pass), "=",
                                              candidate->implementation, "/",
                                              NameOf(candidate->format)));
   RETURN_IF_ERROR(
-      AddLibraryPass(pass, lowering_, *candidate, &copies_, &program_));
-  AddFinish(pass.finish, &program_);
+      AddLibraryPass(pass, lowering_, *candidate, &copies_, &builder_));
+  AddFinish(pass.finish, &builder_);
   return absl::OkStatus();
 }
 
@@ -223,13 +223,13 @@ std::optional<F16Depthwise> Translator::F16DepthwiseOf() const {
 absl::Status Translator::AddPasses() {
   if (const auto depthwise = F16DepthwiseOf()) {
     for (PlacedPass& pass : passes_) {
-      program_.AppendImplementation(
+      builder_.AppendImplementation(
           absl::StrCat(NameOf(pass.pass), "=half_depthwise"));
       pass.bias = pass.pass == Pass::kForward ? pass.bias : BiasToSum(pass);
       if (pass.pass == Pass::kBackwardWeight && pass.bias) bias_sum_.reset();
     }
-    AddF16Depthwise(*depthwise, passes_, &program_);
-    for (const PlacedPass& pass : passes_) AddFinish(pass.finish, &program_);
+    AddF16Depthwise(*depthwise, passes_, &builder_);
+    for (const PlacedPass& pass : passes_) AddFinish(pass.finish, &builder_);
     return absl::OkStatus();
   }
   std::vector<PassSpec> specs;
@@ -252,18 +252,18 @@ absl::StatusOr<std::unique_ptr<Plan>> Translator::Translate() {
   if (!passes_.empty()) RETURN_IF_ERROR(AddPasses());
   if (bias_sum_) {
     AddReduction(copies_.RowMajor(Locate(bias_sum_->gradient)),
-                 Locate(bias_sum_->bias), bias_sum_->scale, &program_);
+                 Locate(bias_sum_->bias), bias_sum_->scale, &builder_);
   }
-  if (program_.implementation().empty()) {
-    program_.AppendImplementation(operation_.problem.batch == 0 ? "zero"
+  if (builder_.implementation().empty()) {
+    builder_.AppendImplementation(operation_.problem.batch == 0 ? "zero"
                                                                 : "sum");
   }
-  return Program::MakePlan(std::move(program_));
+  return PlanBuilder::MakePlan(std::move(builder_));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Plan>> MakeConvProgram(
+absl::StatusOr<std::unique_ptr<Plan>> BuildConvPlan(
     const ConvOperation& operation, const ComputeOptions& options,
     const FormatPreference& preference) {
   return Translator(operation, options, preference).Translate();
