@@ -7,8 +7,8 @@ it another value.
 
 from __future__ import annotations
 
-import inspect
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,17 +21,18 @@ from torch.fx.node import map_aggregate
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute, Program
 from convgrad.torch.networks import operator_table
-from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.steps import TAKE_PARAMETERS, Size, Value
-from convgrad.torch.networks.tracing import line_of, module_path, place_of, trace
-
-
-@dataclass(frozen=True)
-class Output:
-    """Stands for one of a program's outputs where a forward returns it."""
-
-    index: int
-
+from convgrad.torch.networks.exporting import (
+    DROPOUT,
+    Exported,
+    Output,
+    Shape,
+    export,
+    line_of,
+    module_path,
+    place_of,
+)
+from convgrad.torch.networks.refusals import Refusals, named, refuse
+from convgrad.torch.networks.steps import TAKE_PARAMETERS, Noise, Value, text_of
 
 def filled(structure: Any, outputs: Sequence[Any]) -> Any:
     """Returns what a forward returns, with outputs for what stands for them."""
@@ -75,40 +76,40 @@ class Loss:
 TARGET = "target"
 
 
-def import_model(model: nn.Module, inputs: Sequence[str], constants: Mapping[str, Any],
+def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
                  loss: Loss | None = None) -> Imported:
     """Takes the model apart. With `loss` its result is the first output, and TARGET an input.
 
-    Errors: Unimplemented naming module and operator.
+    Errors: Unimplemented naming modules and operators, all that programs don't have.
     """
-    importer = _Importer(model, inputs, constants)
-    outputs = importer.follow(trace(model, constants))
+    exported = export(model, inputs, constants)
+    importer = _Importer(model, inputs, exported)
+    results = importer.follow()
     program = importer.program
     found: list[str] = []
     if loss is not None:
-        if not isinstance(outputs, Value):
+        if not isinstance(exported.outputs, Output):
             raise refuse("forward", "several outputs",
                          f"one, for the server to compute {loss.operator} of")
         target = program.input(TARGET, is_index=loss.operator == "cross_entropy")
-        found.append(program.step(loss.operator, outputs.name, target, name="loss",
+        found.append(program.step(loss.operator, results[0].name, target, name="loss",
                                   attributes=dict(loss.attributes)))
-
-    def place(value: Any) -> Any:
-        if isinstance(value, (Size, Stale)):
-            raise refuse("forward", f"{value} among what it returns", "tensors")
-        if not isinstance(value, Value):
-            return value
+    for value in results:
         if value.kind != "a result":
             raise refuse("forward", f"{value.kind}, {value.name}, among what it returns",
                          "results of operators")
         if value.name not in found:
             found.append(value.name)
-        return Output(found.index(value.name))
-
-    structure = map_aggregate(outputs, place)
+    structure = filled(exported.outputs,
+                       [Output(found.index(value.name)) for value in results])
     program.output(*found)
+    counted = set(importer.counted)
     program.prune()
     message = program.message
+    lost = counted.difference(step.result for step in message.steps)
+    if lost:
+        raise refuse(min(lost), "running statistics of what no output depends on",
+                     "its eval mode, or a forward that uses it")
     return Imported(program, tuple(entry.name for entry in message.inputs), structure,
                     tuple(p.name for p in message.parameters if not p.fixed),
                     _sources_of(message), importer.places)
@@ -129,26 +130,38 @@ class Stale:
     name: str
 
 
+class Unknown:
+    """The result of a call that programs don't have."""
+
+
 class _Importer:
     """One import. Owned by one thread."""
 
-    def __init__(self, model: nn.Module, inputs: Sequence[str],
-                 constants: Mapping[str, Any]) -> None:
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Shape],
+                 exported: Exported) -> None:
         self._model = model
-        self._constants = constants
+        self._exported = exported
         self._memory = itertools.count()
         self._branches = itertools.count(1)
         self._env: dict[torch.fx.Node, Any] = {}
-        self._node: torch.fx.Node | None = None
+        self._node: Any = None
+        self._counts: dict[str, tuple[Value, Unimplemented]] = {}
+        self._refusals = Refusals()
+        self.counted: list[str] = []
+        """Steps that update running statistics."""
         self.program = Program()
         self.places: dict[str, str] = {}
         self._values = {
             name: Value(self.program.input(name), next(self._memory), kind="an input")
             for name in inputs}
         # By the tensor's id; a tied parameter has the first of its names.
-        self._parameters = {
+        by_tensor = {
             id(tensor): self._declare(name, tensor)
             for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        self._parameters = {
+            name: by_tensor[id(tensor)] for name, tensor in (
+                *model.named_parameters(remove_duplicate=False),
+                *model.named_buffers(remove_duplicate=False))}
 
     def _declare(self, name: str, tensor: torch.Tensor) -> Value:
         self.program.parameter(
@@ -156,19 +169,45 @@ class _Importer:
             dtype="i64" if tensor.dtype == torch.int64 else "f32")
         return Value(name, next(self._memory), kind="a parameter")
 
-    def follow(self, graph: torch.fx.Graph) -> Any:
-        """Returns what the forward returns."""
-        for node in graph.nodes:
+    def follow(self) -> list[Value]:
+        """Returns the tensors that the forward returns.
+
+        Errors: Unimplemented naming all calls that programs don't have.
+        """
+        results = self._run(self._exported.nodes)
+        for _, error in self._counts.values():
+            self._refusals.add(error)
+        self._refusals.check()
+        return results
+
+    def _run(self, nodes: Sequence[torch.fx.Node]) -> list[Any]:
+        needed = _needed(nodes)
+        for node in nodes:
             self._node = node
-            args, kwargs = self._look_up(node.args), self._look_up(node.kwargs)
             if node.op == "output":
-                return args[0]
-            self._env[node] = self._evaluate(node, args, kwargs)
+                return [self._output(argument) for argument in node.args[0]]  # type: ignore
+            if node not in needed or node in self._env:
+                continue
+            try:
+                self._env[node] = self._evaluate(node)
+            except Unimplemented as error:
+                self._refusals.add(error)
+                self._env[node] = Unknown()
         raise AssertionError("a graph without output")
+
+    def _output(self, argument: Any) -> Any:
+        try:
+            return self._look_up(argument)
+        except Unimplemented as error:
+            self._refusals.add(error)
+            return Unknown()
 
     def _look_up(self, arguments: Any) -> Any:
         def find(argument: Any) -> Any:
-            found = self._env[argument] if isinstance(argument, torch.fx.Node) else argument
+            if not isinstance(argument, torch.fx.Node):
+                return _plain(argument)
+            found = self._env[argument] if argument in self._env else _plain(
+                argument.meta["val"])
             if isinstance(found, Stale):
                 raise self.refuse(f"{found.name}, a view of a tensor changed in place since",
                                   "no use of it after that")
@@ -176,56 +215,59 @@ class _Importer:
 
         return map_aggregate(arguments, find)
 
-    def _evaluate(self, node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
+    def _evaluate(self, node: torch.fx.Node) -> Any:
         if node.op == "placeholder":
-            return self._placeholder(str(node.target))
+            return self._placeholder(node.name)
         if node.op == "get_attr":
-            return self._attribute(str(node.target))
-        if node.op == "call_module":
-            module = self._model.get_submodule(str(node.target))
-            function = operator_table.of_module(module)
-            args = (module, *args)
-        elif _is_constant((args, kwargs)) and node.op == "call_function":
-            assert callable(node.target)
-            return node.target(*args, **kwargs)
-        else:
-            function = operator_table.of_function(node.target)
+            return getattr(self._exported.root, str(node.target))
+        target: Any = node.target
+        args, kwargs = self._look_up(node.args), self._look_up(node.kwargs)
+        name = operator_table.name_of(target)
+        if name == "wrap_with_autocast":  # of the dtype that is autocast's outside, too
+            return self._inline(args[4], args[5:])
+        if name == "getitem" and isinstance(args[0], list):
+            return args[0][args[1]]
+        function = operator_table.of_operator(target)
+        is_unknown = _has_unknown((args, kwargs))
         if function is None:
-            raise self.refuse(_name_of(node.target) if node.op != "call_module" else
-                              f"{type(module).__module__}.{type(module).__name__}",
-                              "an operator that programs have")
-        try:
-            bound = inspect.signature(function).bind(self, *args, **kwargs)
-        except TypeError as error:  # an argument of torch's that programs don't know
-            raise self.refuse(f"{_name_of(node.target)} with arguments other than that",
-                              str(error)) from error
-        result = function(*bound.args, **bound.kwargs)
-        if bound.arguments.get("inplace") or operator_table.is_in_place(node, args):
-            return self._overwrite(args[1] if node.op == "call_module" else args[0], result)
+            if is_unknown and name == "getitem":
+                return Unknown()
+            if operator_table.is_random(target):
+                raise self.refuse(f"{name}, random numbers", DROPOUT)
+            raise self.refuse(name, "an operator that programs have")
+        if is_unknown:
+            return Unknown()
+        given = operator_table.arguments_of(target, args, kwargs)
+        result = function(self, *given)
+        if isinstance(result, Value):
+            result = replace(result, shape=self.shape)
+            if operator_table.is_in_place(target):
+                return self._overwrite(given[0], result)
         return result
 
-    def _placeholder(self, name: str) -> Any:
-        if name in self._values:
-            return self._values[name]
-        # torch.fx numbers the arguments that it takes for constants.
-        plain = name if name in self._constants else name.rpartition("_")[0]
-        return self._constants[plain]
+    def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:
+        outer, nodes = self._node, list(module.graph.nodes)
+        places = [node for node in nodes if node.op == "placeholder"]
+        self._env.update(zip(places, args))
+        results = self._run(nodes)
+        self._node = outer
+        return results
 
-    def _attribute(self, path: str) -> Any:
-        found: Any = self._model
-        for name in path.split("."):
-            found = getattr(found, name)
-        if not isinstance(found, torch.Tensor):
-            return found
-        if id(found) not in self._parameters:
-            raise self.refuse(f"{path}, a tensor that is neither parameter nor buffer",
-                              "a parameter or a buffer")
-        return self._parameters[id(found)]
+    def _placeholder(self, name: str) -> Any:
+        given = self._exported.inputs.get(name)
+        if given is not None:
+            return replace(self._values[given], shape=self.shape)
+        path = self._exported.constants.get(name)
+        if path is not None:
+            return _Constant(path)
+        return replace(self._parameters[self._exported.tensors[name]], shape=self.shape)
 
     def _overwrite(self, old: Value, new: Value) -> Value:
         """Gives all tensors that are `old` the value `new`, and returns it in old's memory."""
         if new.name == old.name:
             return old
+        if old.kind == "a parameter":
+            raise self.changed(old)
         new = replace(new, memory=old.memory, branch=old.branch)
         for node, value in self._env.items():
             if not isinstance(value, Value) or value.memory != old.memory:
@@ -234,11 +276,19 @@ class _Importer:
             self._env[node] = new if is_same else Stale(value.name)
         return new
 
+    def changed(self, parameter: Value) -> Unimplemented:
+        return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
+                           "a forward that changes running statistics of BatchNorm alone")
+
     # What operator_table's functions use.
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        value = self._node.meta["val"]
+        return tuple(map(_plain, value.shape))
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
         """Returns the error that names the module under way, and the line of its forward."""
-        assert self._node is not None
         path = module_path(self._node)
         error = refuse(named(self._model.get_submodule(path), path), found, expected)
         line = line_of(self._node)
@@ -246,27 +296,27 @@ class _Importer:
             error.message += f"; see {line}"
         return error
 
-    def users(self) -> list[tuple[torch.fx.Node, nn.Module | None]]:
-        """Returns the calls that use the result under way, with their modules."""
-        assert self._node is not None
-        return [(user, self._model.get_submodule(str(user.target))
-                 if user.op == "call_module" else None) for user in self._node.users]
-
-    def parameter(self, tensor: torch.Tensor | None) -> Value | None:
-        return None if tensor is None else self._parameters[id(tensor)]
-
     def add(self, operator: str, *operands: Any, view_of: Value | None = None,
             **attributes: Attribute | None) -> Value:
         """Adds a step. Attributes that are None are left out."""
         for i, operand in enumerate(operands):
             self._check_operand(operator, i, operand)
-        assert self._node is not None
         name = self.program.step(
             operator, *(operand and operand.name for operand in operands),
-            name=self._node.name,
+            name=self._step_name(),
             attributes={key: value for key, value in attributes.items() if value is not None})
         self.places[name] = place_of(self._model, self._node)
+        if operator == "batch_norm" and attributes["training"] and operands[3] is not None:
+            self.counted.append(name)
         return Value(name, next(self._memory) if view_of is None else view_of.memory)
+
+    def _step_name(self) -> str:
+        """Returns the path of a layer of torch's, otherwise the operator's name."""
+        path = module_path(self._node)
+        is_layer = path and type(self._model.get_submodule(path)).__module__.startswith("torch.nn.")
+        name = re.sub(r"\W", "_", path) if is_layer else operator_table.name_of(
+            self._node.target).rpartition(".")[2].strip("_")
+        return f"_{name}" if name[0].isdigit() else name
 
     def copy(self, value: Value) -> Value:
         """Returns the same value in memory of its own."""
@@ -276,11 +326,27 @@ class _Importer:
         """Returns the same value, in the same memory or in a copy."""
         return replace(value, branch=next(self._branches))
 
+    def count_batch(self, batches: Value) -> Value:
+        """Notes that 1 was added to a num_batches_tracked, which a batch_norm then does."""
+        in_place = operator_table.is_in_place(self._node.target)
+        if not in_place or self._node.meta["val"].dtype != torch.int64:
+            raise self.changed(batches) if in_place else self.refuse(
+                f"add with a parameter, {batches.name}", "results of other operators")
+        self._counts[module_path(self._node)] = batches, self.changed(batches)
+        return batches
+
+    def take_count(self) -> Value | None:
+        """Returns what count_batch() has noted in the module under way, if anything."""
+        return self._counts.pop(module_path(self._node), (None, None))[0]
+
     def _check_operand(self, operator: str, position: int, operand: Any) -> None:
         if operand is None:
             return
+        if isinstance(operand, _Constant):
+            raise self.refuse(f"{operand.path}, a tensor that is neither parameter nor buffer",
+                              "a parameter or a buffer")
         if not isinstance(operand, Value):
-            raise self.refuse(f"{operator} with {operand!r}", "tensors alone")
+            raise self.refuse(f"{operator} with {_said(operand)}", "tensors alone")
         wants_parameter = operator in TAKE_PARAMETERS and position > 0
         if wants_parameter != (operand.kind == "a parameter"):
             raise self.refuse(f"{operator} with {operand.kind}, {operand.name}",
@@ -288,19 +354,51 @@ class _Importer:
                               "inputs and results of other operators")
 
 
-def _is_constant(arguments: Any) -> bool:
+@dataclass(frozen=True)
+class _Constant:
+    """A tensor of the forward's that is neither an input nor the model's."""
+
+    path: str
+
+
+def _said(operand: Any) -> str:
+    return f"random numbers of {text_of(operand.shape)}" if isinstance(
+        operand, Noise) else repr(operand)
+
+
+def _needed(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Returns the nodes of tensors that the results depend on, or that change something."""
+    found: set[torch.fx.Node] = set()
+    for node in reversed(nodes):
+        acts = node.op == "output" or operator_table.acts(node.target)
+        if acts or node in found:
+            found.add(node)
+            found.update(filter(_is_of_tensors, node.all_input_nodes))
+    return found
+
+
+def _is_of_tensors(node: torch.fx.Node) -> bool:
+    """Returns whether it is no number that follows from shapes."""
+    return node.op == "get_attr" or isinstance(
+        node.meta.get("val"), (torch.Tensor, tuple, list))
+
+
+def _has_unknown(arguments: Any) -> bool:
     found = []
 
     def look(argument: Any) -> Any:
-        found.append(isinstance(argument, (Value, Size)))
+        found.append(isinstance(argument, Unknown))
         return argument
 
     map_aggregate(arguments, look)
-    return not any(found)
+    return any(found)
 
 
-def _name_of(target: Any) -> str:
-    if isinstance(target, str):
-        return f"Tensor.{target}"
-    module = getattr(target, "__module__", None) or "torch"
-    return f"{module}.{getattr(target, '__name__', target)}"
+def _plain(value: Any) -> Any:
+    """Returns a number, or for one that depends on the batch its expression."""
+    if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return value
+    expression = value.node.expr
+    if not expression.is_number:
+        return expression
+    return int(expression) if isinstance(value, torch.SymInt) else float(expression)
