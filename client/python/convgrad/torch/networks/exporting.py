@@ -248,7 +248,7 @@ def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
     said = (str(error) or repr(error)).strip().splitlines()[0]
     if type(error) is RuntimeError and watch.in_operator:
         found: ConvgradError = invalid("SHAPE_MISMATCH", f"model.{where}", said,
-                                       "inputs of shapes that it takes")
+                                       "inputs of shapes that it takes, with any batch")
     else:
         found = refuse(where, said, "a forward whose control flow doesn't depend on data")
     line = line_of_error(error)

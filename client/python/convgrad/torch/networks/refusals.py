@@ -32,7 +32,7 @@ class Refusals:
             _, see, line = errors[0].message.rpartition("; see ")
             lines.append(f"{len(errors)} x {errors[0].found}, first in {where}"
                          f"{see and f' at {line}'}, expected {errors[0].expected}")
-        raise unimplemented("model", ";\n  ".join(["all of this:", *lines]), "")
+        raise unimplemented("model", "all of this:\n  " + ";\n  ".join(lines), "")
 
 
 def named(module: nn.Module, path: str) -> str:
