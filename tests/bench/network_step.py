@@ -21,6 +21,7 @@ import time
 import torch
 import torchvision
 
+from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import Loss, import_model
 
 
@@ -110,7 +111,7 @@ def prepare(options, name, folder):
     x = torch.randn(options.batch, 3, options.size, options.size)
     target = torch.randint(0, 1000, (options.batch,))
     loss = Loss("cross_entropy") if options.part == "train" else None
-    program = import_model(model, ("x",), {}, loss).program.message
+    program = import_model(model, shapes_of({"x": x}), {}, loss).program.message
     (folder / "program").write_text(text_of(program))
     values = dict(model.state_dict())
     operands = {"target": target}

@@ -64,7 +64,7 @@ def without_values(make):
 
 
 def reasons(model, x):
-    """Returns what the model is refused for, in the mode that it is in; nothing: it is taken."""
+    """Returns what the model is refused for, in its mode; nothing: it is taken."""
     try:
         check_model(model)
         argument = next(iter(inspect.signature(model.forward).parameters))

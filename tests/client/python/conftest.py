@@ -7,10 +7,10 @@ from server_process import ServerProcess
 
 import convgrad
 
-
 # Tests of convgrad.torch.remote in files of other things.
-REMOTE = ("test_attached_network.py", "test_train_remote", "test_annotate", "test_segment_shapes",
-          "test_a_network_trains_where_no_client_is_named", "test_nobody_listens[remote]",
+REMOTE = ("test_attached_network.py", "test_train_remote", "test_annotate",
+          "test_segment_shapes", "test_a_network_trains_where_no_client_is_named",
+          "test_nobody_listens[remote]",
           "test_a_network_whose_server_was_started_again", "test_trainings_")
 
 

@@ -32,14 +32,15 @@ def net(make_remote):
 
 
 def message_of(call, *args, **keywords):
-    with pytest.raises(convgrad.InvalidArgument, match="inputs of shapes that it takes") as caught:
+    with pytest.raises(convgrad.InvalidArgument, match="shapes that it takes") as caught:
         call(*args, **keywords)
     return str(caught.value)
 
 
 def test_a_function_and_a_module(net):
     at_cat = message_of(net, torch.ones(2, 3, 8, 8))
-    assert "model.1 (Block): found Sizes of tensors" in at_cat and at_cat.endswith(f"; see {LINE}")
+    assert "model.1 (Block): found Sizes of tensors" in at_cat
+    assert at_cat.endswith(f"; see {LINE}")
     at_conv = message_of(net, torch.ones(2, 5, 8, 8))
     assert "model.1.one (Conv2d): found Given groups=1" in at_conv
     assert at_conv.endswith(f"; see {LINE}")

@@ -15,23 +15,21 @@ import torch.fx
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from convgrad.errors import ConvgradError, Unimplemented, invalid, unimplemented
+from convgrad.errors import ConvgradError, invalid, unimplemented
 from convgrad.torch.networks.effects import (
     chance,
     draws_numbers,
     no_functions,
     unchanged,
 )
+from convgrad.torch.networks.graphs import MODEL
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.watching import INSIDE, LINE, Watch, line_of_error
+from convgrad.torch.networks.watching import Watch, line_of_error
 
-MODEL = "model"
-"""The model's name in the exported module."""
 NEEDED = (2, 6)
 DROPOUT = "torch.nn.Dropout, whose numbers are drawn in each call"
 # First extents of the example inputs: one for each group of inputs with equal batches.
 _BATCHES = (5, 7, 11, 13, 17, 19, 23, 29)
-_FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -179,6 +177,10 @@ def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: _with_outputs(one, found) for key, one in value.items()}
     if not isinstance(value, (tuple, list)):
+        attributes = getattr(value, "__dict__", {}).values()
+        if any(isinstance(one, torch.Tensor) for one in attributes):
+            raise refuse("forward", f"a {type(value).__name__} among what it returns",
+                         "tensors, and tuples, lists and dicts of them")
         return value
     items = [_with_outputs(one, found) for one in value]
     if isinstance(value, list):
@@ -245,7 +247,8 @@ def _rerun(wrapper: nn.Module, examples: Sequence[torch.Tensor]) -> None:
 def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
     """Returns the error that names the module whose forward has raised, and its line."""
     where = named(model.get_submodule(watch.path), watch.path)
-    said = (str(error) or repr(error)).strip().splitlines()[0]
+    # torch.export calls a batch s77.
+    said = re.sub(r"\bs\d+\b", "N", (str(error) or repr(error)).strip().splitlines()[0])
     if type(error) is RuntimeError and watch.in_operator:
         found: ConvgradError = invalid("SHAPE_MISMATCH", f"model.{where}", said,
                                        "inputs of shapes that it takes, with any batch")
@@ -255,29 +258,3 @@ def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
     if line:
         found.message += f"; see {line}"
     return found
-
-
-def module_path(node: torch.fx.Node) -> str:
-    """Returns the path of the module whose forward has made the call."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path = str(stack[-1][0]).partition("@")[0] if stack else ""
-    return path[len(MODEL) + 1:] if path.startswith(f"{MODEL}.") else ""
-
-
-def line_of(node: torch.fx.Node) -> str:
-    """Returns file and line of the user's code that has made the call, "" if none has."""
-    noted = (node.meta.get("custom") or {}).get(LINE)
-    if noted is not None:
-        return str(noted)
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
-    return next((f"{file}:{line}" for file, line in reversed(frames)
-                 if not file.startswith(INSIDE)), "")
-
-
-def place_of(model: nn.Module, node: torch.fx.Node) -> str:
-    """Returns module, file and line of the forward that has made the call."""
-    path = module_path(node)
-    module = f"model.{named(model.get_submodule(path), path)}" if path else named(model, "")
-    line = line_of(node)
-    return f"{module}, {line}" if line else module
-

@@ -17,7 +17,7 @@ class Refusals:
         self._errors.setdefault((error.found, error.expected), []).append(error)
 
     def check(self) -> None:
-        """Raises what was added, if anything: each kind once, with its count and first place."""
+        """Raises what was added, if anything: each kind once, with count and first place."""
         kinds = sorted(self._errors.values(), key=len, reverse=True)
         if not kinds:
             return

@@ -100,7 +100,8 @@ class Watch(TorchFunctionMode):
                          "requires_grad_(False) of what isn't trained")
         if autocast_dtype(self._probe) not in (None, self._autocast):
             raise refuse(where, "autocast inside a forward",
-                         "autocast around the whole network, or remote(..., dtype=torch.bfloat16)")
+                         "autocast around the whole network, or "
+                         "remote(..., dtype=torch.bfloat16)")
 
     def _enter(self, path: str) -> None:
         self._paths.append(path)
