@@ -12,6 +12,7 @@ import argparse
 import collections
 import inspect
 import random
+import re
 import time
 
 import torch
@@ -72,8 +73,10 @@ def reasons(model, x):
     except ConvgradError as error:
         lines = [line for line in error.message.split("\n  ") if " x " in line]
         if lines:
-            return {line.partition(" x ")[2].partition(", first in")[0] for line in lines}
-        return {error.found}
+            found = {line.partition(" x ")[2].partition(", first in")[0] for line in lines}
+        else:
+            found = {error.found}
+        return {re.split(r" of \(|, ", reason)[0] for reason in found}
     return set()
 
 

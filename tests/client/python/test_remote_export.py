@@ -186,6 +186,8 @@ def test_all_that_is_refused_is_one_list():
                   "1 x aten.hardswish, first in 2 (Hardswish)"):
         assert words in text
     assert text.count(f"at {__file__}:") == 3 and text.count("\n") == 4
+    with pytest.raises(convgrad.Unimplemented, match="mean of .*; 2 times in all"):
+        import_(Module(lambda self, x: (x.mean((1, 2)), x.mean((0, 1)))))
     with pytest.raises(convgrad.Unimplemented) as caught:
         import_(nn.Sequential(nn.GELU(), nn.ReLU(), nn.GELU()), ("input",))
     assert "0 (GELU): found aten.gelu, expected " in str(caught.value)

@@ -119,7 +119,7 @@ class Importer:
             found = self._env[argument] if argument in self._env else plain(
                 argument.meta["val"])
             if isinstance(found, Stale):
-                raise self.refuse(f"{found.name}, a view of a tensor changed in place since",
+                raise self.refuse(f"a view of a tensor changed in place since, {found.name}",
                                   "no use of it after that")
             return found
 

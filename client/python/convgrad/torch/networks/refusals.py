@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from torch import nn
 
 from convgrad.errors import Unimplemented, unimplemented
@@ -11,10 +13,12 @@ class Refusals:
     """What of a model a program can't say: one error in the end, for the whole model."""
 
     def __init__(self) -> None:
-        self._errors: dict[tuple[str, str], list[Unimplemented]] = {}
+        self._errors: dict[tuple[str, ...], list[Unimplemented]] = {}
 
     def add(self, error: Unimplemented) -> None:
-        self._errors.setdefault((error.found, error.expected), []).append(error)
+        # Without shapes and names of tensors.
+        kind = re.split(r" of \(|, ", error.found)[0]
+        self._errors.setdefault((kind, error.expected), []).append(error)
 
     def check(self) -> None:
         """Raises what was added, if anything: each kind once, with count and first place."""
