@@ -30,7 +30,8 @@ RUN install -D --strip --target-directory=/image/usr/local/bin \
       .cache/onednn/lib/libdnnl.so.3.2 && \
     ln -s libdnnl.so.3.2 /image/usr/local/lib/libdnnl.so.3 && \
     install -D --mode=644 LICENSE /image/usr/share/doc/convgrad/LICENSE && \
-    cp -r .cache/onednn/share/doc/onednn /image/usr/share/doc/ && \
+    cp -r .cache/onednn/share/doc/onednn /usr/share/doc/libcli11-dev /usr/share/doc/nlohmann-json3-dev \
+      /image/usr/share/doc/ && \
     mkdir -p /image/usr/share/convgrad && cp -r deploy/haproxy /image/usr/share/convgrad/
 
 FROM debian:bookworm-slim AS runtime

@@ -8,7 +8,16 @@ namespace convgrad {
 
 BackgroundThread::BackgroundThread(absl::Duration period,
                                    std::function<void()> tick)
-    : period_(period), tick_(std::move(tick)), thread_([this] { Run(); }) {}
+    : period_(period),
+      tick_(std::move(tick)),
+      next_tick_(absl::Now() + period) {
+  threads_.emplace_back([this] { Run(); });
+}
+
+BackgroundThread::BackgroundThread(int threads)
+    : next_tick_(absl::InfiniteFuture()) {
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+}
 
 BackgroundThread::~BackgroundThread() {
   {
@@ -16,31 +25,51 @@ BackgroundThread::~BackgroundThread() {
     stopping_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void BackgroundThread::Post(std::function<void()> task) {
   MutexLock lock(&mutex_);
   tasks_.push_back(std::move(task));
-  changed_.NotifyAll();
+  changed_.NotifyOne();
+}
+
+bool BackgroundThread::is_idle() {
+  MutexLock lock(&mutex_);
+  return tasks_.empty() && running_ == 0;
 }
 
 void BackgroundThread::Run() {
-  absl::Time next_tick = absl::Now() + period_;
   while (true) {
-    std::deque<std::function<void()>> tasks;
+    std::function<void()> task;
+    bool ticks = false;
     {
       MutexLock lock(&mutex_);
-      while (tasks_.empty() && !stopping_) {
-        if (changed_.WaitUntil(&mutex_, next_tick)) break;
+      while (tasks_.empty() && !stopping_ && absl::Now() < next_tick_) {
+        if (next_tick_ == absl::InfiniteFuture()) {
+          changed_.Wait(&mutex_);
+        } else {
+          changed_.WaitUntil(&mutex_, next_tick_);
+        }
       }
-      if (tasks_.empty() && stopping_) return;
-      tasks.swap(tasks_);
+      ticks = !stopping_ && next_tick_ <= absl::Now();
+      if (tasks_.empty() && !ticks) {
+        if (stopping_) return;
+        continue;
+      }
+      if (ticks) {
+        task = tick_;
+      } else {
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      ++running_;
     }
-    for (const std::function<void()>& task : tasks) task();
-    if (absl::Now() < next_tick) continue;
-    tick_();
-    next_tick = absl::Now() + period_;
+    task();
+    task = nullptr;
+    MutexLock lock(&mutex_);
+    --running_;
+    if (ticks) next_tick_ = absl::Now() + period_;
   }
 }
 

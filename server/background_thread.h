@@ -1,10 +1,11 @@
-// A thread for small chores: what must not run on the thread that noticed it,
-// and what has to be looked at now and then.
+// Threads for chores: what must not run on the thread that noticed it, and what
+// has to be looked at now and then.
 #pragma once
 
 #include <deque>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
@@ -16,22 +17,28 @@ class BackgroundThread {
  public:
   // Runs `tick` every `period`, beside the tasks.
   BackgroundThread(absl::Duration period, std::function<void()> tick);
+  // Runs tasks alone, as many at once as there are `threads`.
+  explicit BackgroundThread(int threads);
   // Runs the tasks posted so far, and stops.
   ~BackgroundThread();
 
-  // Has `task` run soon, after those posted before.
+  // Has `task` begin soon, after those posted before.
   void Post(std::function<void()> task);
+  // Returns whether no task waits or runs.
+  bool is_idle();
 
  private:
   void Run();
 
-  const absl::Duration period_;
+  const absl::Duration period_ = absl::InfiniteDuration();
   const std::function<void()> tick_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_tick_ ABSL_GUARDED_BY(mutex_);
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace convgrad

@@ -14,15 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "backends/core/status.h"
 #include "grpc/grpc.h"
-#include "server/flags/config.h"
+#include "server/flags/flag_parser.h"
 #include "server/machine/descriptor_limit.h"
 #include "server/machine/machine.h"
 #include "server/machine/openmp_spinning.h"
@@ -63,26 +59,7 @@ void TuneMalloc(const Config& config) {
   mallopt(M_ARENA_MAX, 4);
 }
 
-void ParseFlags(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "computes convolution gradients over gRPC.\n"
-      "A config file: --flagfile=FILE, with one --flag=value a line.");
-  absl::FlagsUsageConfig usage;
-  usage.version_string = [] { return absl::StrCat(Version(), "\n"); };
-  usage.contains_helpshort_flags = [](absl::string_view file) {
-    return absl::StrContains(file, "server/flags/flags.cc");
-  };
-  usage.contains_help_flags = usage.contains_helpshort_flags;
-  absl::SetFlagsUsageConfig(usage);
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
-  if (rest.size() <= 1) return;
-  std::fprintf(stderr, "convgrad-server: found '%s', expected only flags\n",
-               rest[1]);
-  std::exit(2);
-}
-
-int RunHealthCheck() {
-  const Config config = ConfigFromFlags();
+int RunHealthCheck(const Config& config) {
   const std::vector<std::string> addresses =
       config.health_listen.empty()
           ? config.ListenAddresses()
@@ -119,28 +96,40 @@ int StopGracefully(std::unique_ptr<Server> server) {
   return 0;
 }
 
-int SelfTestInstead() {
+int SelfTestInstead(const Config& config) {
   const absl::StatusOr<bool> passed =
-      RunSelfTest(WithDefaults(ConfigFromFlags(), ReadMachine()), std::cout);
+      RunSelfTest(WithDefaults(config, ReadMachine()), std::cout);
   if (passed.ok()) return *passed ? 0 : 1;
   spdlog::error("{}", std::string(passed.status().message()));
   return 2;
 }
 
-void Reload(const std::vector<std::string>& arguments, Server* server) {
-  absl::Status status = RereadFlagFiles(arguments);
-  const Config config = WithDefaults(ConfigFromFlags(), ReadMachine());
-  if (status.ok()) status = server->Reload(config);
-  if (!status.ok()) {
-    spdlog::warn("nothing reloaded: {}", std::string(status.message()));
+// Reads the command line and its files again.
+absl::StatusOr<Config> Reload(const std::vector<std::string>& arguments,
+                              Server* server) {
+  ASSIGN_OR_RETURN(const CommandLine line, ParseFlags(arguments, Version()));
+  if (!line.answer.empty()) {
+    return absl::InvalidArgumentError(
+        "found --help or --version, expected flags of a server that runs");
+  }
+  const Config config = WithDefaults(line.config, ReadMachine());
+  RETURN_IF_ERROR(server->Reload(config));
+  return config;
+}
+
+void ReloadAndTell(const std::vector<std::string>& arguments, Server* server) {
+  const absl::StatusOr<Config> config = Reload(arguments, server);
+  if (!config.ok()) {
+    spdlog::warn("nothing reloaded: {}",
+                 std::string(config.status().message()));
     return;
   }
-  spdlog::set_level(spdlog::level::from_str(config.log_level));
+  spdlog::set_level(spdlog::level::from_str(config->log_level));
   spdlog::info("reloaded");
 }
 
-int Serve(const std::vector<std::string>& arguments) {
-  const Config config = WithDefaults(ConfigFromFlags(), ReadMachine());
+int Serve(const std::vector<std::string>& arguments, const Config& given) {
+  const Config config = WithDefaults(given, ReadMachine());
   TuneMalloc(config);
   TakeGrpcLog();
   // Never given back: the end of gRPC's last user joins a thread that may wait
@@ -175,7 +164,7 @@ int Serve(const std::vector<std::string>& arguments) {
   spdlog::info("listening on {}", absl::StrJoin((*server)->addresses(), ","));
   while (WaitForSignalOrParent(AllSignals(), complete.exit_with_parent) ==
          SIGHUP) {
-    Reload(arguments, server->get());
+    ReloadAndTell(arguments, server->get());
   }
   return StopGracefully(*std::move(server));
 }
@@ -191,13 +180,22 @@ int main(int argc, char** argv) {
   convgrad::LimitOpenMpSpinning(argv);
   // Debian's Abseil looks for deadlocks at every lock, gRPC's too.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  const std::vector<std::string> arguments(argv, argv + argc);
-  convgrad::ParseFlags(argc, argv);
-  if (convgrad::IsSelfTest()) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const absl::StatusOr<convgrad::CommandLine> line =
+      convgrad::ParseFlags(arguments, convgrad::Version());
+  if (!line.ok()) {
+    std::cerr << "convgrad-server: " << line.status().message() << "\n";
+    return 2;
+  }
+  if (!line->answer.empty()) {
+    std::cout << line->answer;
+    return 0;
+  }
+  if (line->config.selftest) {
     // Nothing to drain: a signal ends it.
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
-    return convgrad::SelfTestInstead();
+    return convgrad::SelfTestInstead(line->config);
   }
-  return convgrad::IsHealthCheck() ? convgrad::RunHealthCheck()
-                                   : convgrad::Serve(arguments);
+  if (line->config.healthcheck) return convgrad::RunHealthCheck(line->config);
+  return convgrad::Serve(arguments, line->config);
 }

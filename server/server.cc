@@ -36,6 +36,10 @@ constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
 // How often files are looked at that may have changed.
 constexpr absl::Duration kRefresh = absl::Seconds(1);
 
+// Threads that copy and hash what clients put: while one hashes a large tensor,
+// the other takes small ones.
+constexpr int kCopyThreads = 2;
+
 class GrpcServer final : public Server {
  public:
   GrpcServer(Config config, const Machine& machine,
@@ -62,7 +66,6 @@ class GrpcServer final : public Server {
   absl::Status StartTracer();
   absl::Status StartRegions();
   absl::Status Listen();
-  absl::Status StartWarmup();
   CallServices MakeServices();
   void Tick();
 
@@ -82,6 +85,7 @@ class GrpcServer final : public Server {
   absl::Time next_refresh_ = absl::Now() + kRefresh;
   // Serves `engine_` as executor: nothing waits for memory without calls.
   BackgroundThread background_;
+  BackgroundThread copies_{kCopyThreads};
   BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
   // Null: none are offered.
   std::unique_ptr<RegionListener> region_listener_;
@@ -135,7 +139,8 @@ absl::Status GrpcServer::Start() {
   RETURN_IF_ERROR(StartTracer());
   RETURN_IF_ERROR(StartRegions());
   RETURN_IF_ERROR(Listen());
-  return StartWarmup();
+  return warmer_.Start(config_.prove_at_start ? engine_.proofs.get() : nullptr,
+                       config_.warmup_file, [this] { readiness_->SetReady(); });
 }
 
 void GrpcServer::Tick() {
@@ -209,6 +214,9 @@ CallServices GrpcServer::MakeServices() {
   services.defer = [this](std::function<void()> task) {
     background_.Post(std::move(task));
   };
+  services.copy = [this](std::function<void()> task) {
+    copies_.Post(std::move(task));
+  };
   services.warm_up =
       [this](std::vector<std::shared_ptr<const Operation>> work,
              std::function<bool()> give_up,
@@ -252,24 +260,6 @@ absl::Status GrpcServer::Listen() {
   return absl::OkStatus();
 }
 
-absl::Status GrpcServer::StartWarmup() {
-  const auto ready = [this] { readiness_->SetReady(); };
-  const bool proves = config_.prove_at_start && !engine_.proofs->empty();
-  if (proves) {
-    warmer_.PostTask([this](const std::function<bool()>& give_up) {
-      engine_.proofs->Run(config_.threads_per_worker, give_up);
-    });
-  }
-  const std::string& path = config_.warmup_file;
-  if (!path.empty()) return warmer_.PostFile(path, ready);
-  if (proves) {
-    warmer_.PostTask([ready](const std::function<bool()>&) { ready(); });
-  } else {
-    ready();
-  }
-  return absl::OkStatus();
-}
-
 absl::Status GrpcServer::Reload(const Config& config) {
   RETURN_IF_ERROR(config.Validate());
   RETURN_IF_ERROR(tokens_.Refresh());
@@ -280,8 +270,9 @@ absl::Status GrpcServer::Reload(const Config& config) {
 bool GrpcServer::Drain() {
   readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
-  return lifecycle_.Drain(config_.drain_timeout,
-                          [this] { return engine_.IsAtWork(); });
+  return lifecycle_.Drain(config_.drain_timeout, [this] {
+    return engine_.IsAtWork() || !copies_.is_idle();
+  });
 }
 
 }  // namespace

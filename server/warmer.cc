@@ -16,11 +16,21 @@ Warmer::Warmer(const std::vector<RegisteredBackend>* backends, int threads,
       plans_(plans),
       thread_(absl::Hours(1), [] {}) {}
 
-void Warmer::PostTask(
-    std::function<void(const std::function<bool()>& give_up)> task) {
-  thread_.Post([this, task = std::move(task)] {
-    task([this] { return stopping_.load(); });
-  });
+absl::Status Warmer::Start(const Proofs* proofs, const std::string& path,
+                           const std::function<void()>& ready) {
+  const bool proves = proofs != nullptr && !proofs->empty();
+  if (proves) {
+    thread_.Post([this, proofs] {
+      proofs->Run(threads_, [this] { return stopping_.load(); });
+    });
+  }
+  if (!path.empty()) return PostFile(path, ready);
+  if (proves) {
+    thread_.Post(ready);
+  } else {
+    ready();
+  }
+  return absl::OkStatus();
 }
 
 void Warmer::Post(

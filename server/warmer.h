@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/background_thread.h"
+#include "server/proofs.h"
 #include "server/scheduling/warmup.h"
 
 namespace convgrad {
@@ -19,23 +20,27 @@ class Warmer {
   Warmer(const std::vector<RegisteredBackend>* backends, int threads,
          PlanCache* plans);
 
-  // Has `task` run after what was posted before; it may ask whether to give up.
-  void PostTask(std::function<void(const std::function<bool()>& give_up)> task);
+  // Has the thread prove all that `proofs` has, make the plans of the problems
+  // in the file, one problem string a line, and then call `ready`, whatever
+  // came of these: calls make the plans that are missing. Null, "": none.
+  // Requires: it outlives this.
+  // Errors: kInvalidArgument naming --warmup_file or the line.
+  absl::Status Start(const Proofs* proofs, const std::string& path,
+                     const std::function<void()>& ready);
 
-  // Has the work done likewise, and tells `done`, once.
+  // Has the thread make the plans of `work` after what came before, and call
+  // `done`, once.
   void Post(std::vector<std::shared_ptr<const Operation>> work,
             std::function<bool()> give_up,
             std::function<void(const absl::StatusOr<WarmupOutcome>&)> done);
-
-  // Likewise for the problems of a file, one problem string a line; then calls
-  // `ready`, whatever came of it: calls make the plans that are missing.
-  // Errors: kInvalidArgument naming --warmup_file or the line.
-  absl::Status PostFile(const std::string& path, std::function<void()> ready);
 
   // Gives up all work, soon.
   void Stop() { stopping_ = true; }
 
  private:
+  // Has the thread make the plans of the file's problems, then call `ready`.
+  absl::Status PostFile(const std::string& path, std::function<void()> ready);
+
   const std::vector<RegisteredBackend>* const backends_;
   const int threads_;
   PlanCache* const plans_;

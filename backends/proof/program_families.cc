@@ -14,42 +14,37 @@ namespace {
 // A program whose step `y` has the operator. `target` has the dims of y, which
 // is held against it by a mean squared error; empty: the step is a loss itself.
 struct Row {
-  const char* name;
-  Operator op;
+  std::string name;
   std::vector<Dims> inputs;
   Dims target;
-  const char* text;
+  std::string text;
 };
 
 constexpr char kInputX[] = "input x\n";
 
-// 19 and 35 channels: whole vectors of 16 and a rest.
+// Of the operators that need more than one operand of any shape. 19 and 35
+// channels: whole vectors of 16 and a rest.
 const std::vector<Row>& Rows() {
   static const auto* const kRows = new std::vector<Row>{
       {"conv",
-       Operator::kConv,
        {{2, 19, 7, 6}},
        {2, 35, 7, 6},
        "parameter w [35, 19, 3, 3]\nparameter b [35]\n"
        "y = conv(x, w, b, padding=1)\n"},
       {"conv depthwise",
-       Operator::kConv,
        {{2, 32, 7, 6}},
        {2, 32, 7, 6},
        "parameter w [32, 1, 3, 3]\ny = conv(x, w, groups=32, padding=1)\n"},
       {"conv_transpose",
-       Operator::kConvTranspose,
        {{2, 19, 4, 5}},
        {2, 16, 8, 10},
        "parameter w [19, 16, 3, 3]\nparameter b [16]\n"
        "y = conv_transpose(x, w, b, output_padding=1, padding=1, stride=2)\n"},
       {"linear",
-       Operator::kLinear,
        {{6, 37}},
        {6, 21},
        "parameter w [21, 37]\nparameter b [21]\ny = linear(x, w, b)\n"},
       {"batch_norm training",
-       Operator::kBatchNorm,
        {{3, 19, 5, 4}},
        {3, 19, 5, 4},
        "parameter gamma [19]\nparameter beta [19]\n"
@@ -57,104 +52,71 @@ const std::vector<Row>& Rows() {
        "parameter count [] i64 fixed\n"
        "y = batch_norm(x, gamma, beta, mean, var, count, training=true)\n"},
       {"batch_norm",
-       Operator::kBatchNorm,
        {{3, 19, 5, 4}},
        {3, 19, 5, 4},
        "parameter gamma [19]\nparameter beta [19]\n"
        "parameter mean [19] fixed\nparameter var [19] fixed\n"
        "y = batch_norm(x, gamma, beta, mean, var)\n"},
       {"max_pool",
-       Operator::kMaxPool,
        {{2, 19, 7, 9}},
        {2, 19, 4, 5},
        "y = max_pool(x, kernel_size=3, padding=1, stride=2)\n"},
       {"avg_pool",
-       Operator::kAvgPool,
        {{2, 19, 7, 9}},
        {2, 19, 4, 5},
        "y = avg_pool(x, kernel_size=3, padding=1, stride=2)\n"},
       {"adaptive_avg_pool",
-       Operator::kAdaptiveAvgPool,
        {{2, 19, 7, 9}},
        {2, 19, 3, 4},
        "y = adaptive_avg_pool(x, output_size=[3, 4])\n"},
-      {"relu",
-       Operator::kRelu,
-       {{2, 19, 3, 5}},
-       {2, 19, 3, 5},
-       "y = relu(x)\n"},
-      {"relu6",
-       Operator::kRelu6,
-       {{2, 19, 3, 5}},
-       {2, 19, 3, 5},
-       "y = relu6(x)\n"},
       {"leaky_relu",
-       Operator::kLeakyRelu,
        {{2, 19, 3, 5}},
        {2, 19, 3, 5},
        "y = leaky_relu(x, negative_slope=0.125)\n"},
-      {"sigmoid",
-       Operator::kSigmoid,
-       {{2, 19, 3, 5}},
-       {2, 19, 3, 5},
-       "y = sigmoid(x)\n"},
-      {"silu",
-       Operator::kSilu,
-       {{2, 19, 3, 5}},
-       {2, 19, 3, 5},
-       "y = silu(x)\n"},
       {"add",
-       Operator::kAdd,
        {{2, 19, 3, 5}, {2, 19, 3, 5}},
        {2, 19, 3, 5},
        "input z\ny = add(x, z)\n"},
       {"mul",
-       Operator::kMul,
        {{2, 19, 3, 5}, {2, 19, 1, 1}},
        {2, 19, 3, 5},
        "input z\ny = mul(x, z)\n"},
       {"concat",
-       Operator::kConcat,
        {{2, 19, 3, 5}, {2, 16, 3, 5}},
        {2, 35, 3, 5},
        "input z\ny = concat(x, z)\n"},
-      {"flatten",
-       Operator::kFlatten,
-       {{2, 19, 3, 5}},
-       {2, 285},
-       "y = flatten(x)\n"},
+      {"flatten", {{2, 19, 3, 5}}, {2, 285}, "y = flatten(x)\n"},
       {"upsample nearest",
-       Operator::kUpsample,
        {{2, 19, 3, 5}},
        {2, 19, 6, 10},
        "y = upsample(x, scale_factor=2)\n"},
       {"upsample bilinear",
-       Operator::kUpsample,
        {{2, 19, 3, 5}},
        {2, 19, 6, 10},
        "y = upsample(x, mode=bilinear, scale_factor=2)\n"},
       {"normalize",
-       Operator::kNormalize,
        {{2, 3, 6, 5}},
        {2, 3, 6, 5},
        "y = normalize(x, mean=[0.5, 0.25, 0.75], std=[0.5, 0.25, 2.0])\n"},
       {"dropout",
-       Operator::kDropout,
        {{3, 19, 5, 5}},
        {3, 19, 5, 5},
        "y = dropout(x, p=0.25, training=true)\n"},
       {"cross_entropy",
-       Operator::kCrossEntropy,
        {{6, 19}, {6}},
        {},
        "input z index\ny = cross_entropy(x, z)\n"},
-      {"mse",
-       Operator::kMse,
-       {{6, 19}, {6, 19}},
-       {},
-       "input z\ny = mse(x, z)\n"},
+      {"mse", {{6, 19}, {6, 19}}, {}, "input z\ny = mse(x, z)\n"},
   };
   return *kRows;
+}
+
+// Of an operator that no other row has.
+Row PlainRow(const OperatorSpec& spec) {
+  return {std::string(spec.name),
+          {{2, 19, 3, 5}},
+          {2, 19, 3, 5},
+          absl::StrCat("y = ", spec.name, "(x)\n")};
 }
 
 ProgramRequest RequestOf(const Row& row, DataType compute_dtype) {
@@ -234,12 +196,26 @@ std::vector<NanBuffer> ResultsOf(const ProgramOperation& operation,
 
 std::vector<ProgramFamily> ProgramFamilies() {
   std::vector<ProgramFamily> families;
-  for (const Row& row : Rows()) {
+  const auto add = [&](const Row& row) {
     for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+      const auto operation = *ProgramOperation::Make(RequestOf(row, dtype));
       families.push_back(
-          {row.name, row.op, *ProgramOperation::Make(RequestOf(row, dtype))});
+          {row.name, operation->program().steps[0].op, operation});
+    }
+  };
+  for (const Row& row : Rows()) add(row);
+  for (const OperatorSpec& spec : Operators()) {
+    const auto has_op = [&](const ProgramFamily& family) {
+      return family.op == spec.op;
+    };
+    if (std::none_of(families.begin(), families.end(), has_op)) {
+      add(PlainRow(spec));
     }
   }
+  std::stable_sort(families.begin(), families.end(),
+                   [](const ProgramFamily& a, const ProgramFamily& b) {
+                     return a.op < b.op;
+                   });
   return families;
 }
 

@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "backends/core/program/operators/pooling.h"
+#include "backends/core/program/operators/upsample.h"
+
 namespace convgrad {
 namespace {
 

@@ -1,5 +1,6 @@
 // conv, conv_transpose and linear as steps of a program.
 #include "backends/core/convolution/conv_operation.h"
+#include "backends/core/program/operators/convolution.h"
 #include "backends/reference/exact_convolution.h"
 #include "backends/reference/exact_operators.h"
 
@@ -32,8 +33,6 @@ ExactOperands OperandsOf(const StepData& data) {
   return operands;
 }
 
-}  // namespace
-
 Values ConvolutionForward(const StepData& data) {
   return ExactResult(OperationOf(data, Direction::kForward), Result::kOutput,
                      OperandsOf(data));
@@ -52,6 +51,14 @@ StepGradients ConvolutionBackward(const StepData& data,
     gradients[i] = ExactResult(operation, kResults[i], operands);
   }
   return gradients;
+}
+
+}  // namespace
+
+std::vector<ExactOperator> ExactConvolutions() {
+  return {{Operator::kConv, &ConvolutionForward, &ConvolutionBackward},
+          {Operator::kConvTranspose, &ConvolutionForward, &ConvolutionBackward},
+          {Operator::kLinear, &ConvolutionForward, &ConvolutionBackward}};
 }
 
 }  // namespace convgrad

@@ -94,8 +94,8 @@ double MseDenominator(const StepData& data) {
   return static_cast<double>(CountOf(data.dims(0)));
 }
 
-}  // namespace
-
+// Checks that each class index is one, or ignore_index.
+// Errors: kInvalidArgument, reason OUT_OF_RANGE.
 absl::Status CheckTargets(const StepData& data) {
   const CrossEntropy loss(data);
   for (int64_t i = 0; i < loss.positions(); ++i) {
@@ -170,6 +170,16 @@ StepGradients MseBackward(const StepData& data,
     gradients[1].push_back(-scale * distance);
   }
   return gradients;
+}
+
+}  // namespace
+
+std::vector<ExactOperator> ExactLosses() {
+  return {{.op = Operator::kCrossEntropy,
+           .forward = &CrossEntropyForward,
+           .backward = &CrossEntropyBackward,
+           .check = &CheckTargets},
+          {Operator::kMse, &MseForward, &MseBackward}};
 }
 
 }  // namespace convgrad

@@ -34,7 +34,7 @@ Moments BatchMoments(const StepData& data) {
 }
 
 Moments MomentsOf(const StepData& data) {
-  if (BoolAttribute(*data.step, "training")) return BatchMoments(data);
+  if (IsTraining(*data.step)) return BatchMoments(data);
   const auto mean = data.operands[kRunningMean];
   const auto variance = data.operands[kRunningVar];
   return {{mean.begin(), mean.end()}, {variance.begin(), variance.end()}};
@@ -62,8 +62,6 @@ Values NormalsOf(const StepData& data, const Moments& moments,
   data.WriteIntermediate(&normals);
   return normals;
 }
-
-}  // namespace
 
 Values BatchNormForward(const StepData& data) {
   const ChannelView view(data.dims(kX));
@@ -94,7 +92,7 @@ StepGradients BatchNormBackward(const StepData& data,
   data.WriteIntermediate(&products);
   StepGradients gradients(data.operands.size());
   if (data.Wants(kX)) {
-    const bool is_training = BoolAttribute(*data.step, "training");
+    const bool is_training = IsTraining(*data.step);
     const auto count = static_cast<double>(view.batch * view.positions);
     for (size_t i = 0; i < normals.size(); ++i) {
       const int64_t c = view.ChannelOf(i);
@@ -159,6 +157,16 @@ StepGradients NormalizeBackward(const StepData& data,
     values.push_back(gradient[i] / deviation[deviation.size() == 1 ? 0 : c]);
   }
   return {values};
+}
+
+}  // namespace
+
+std::vector<ExactOperator> ExactNorms() {
+  return {{.op = Operator::kBatchNorm,
+           .forward = &BatchNormForward,
+           .backward = &BatchNormBackward,
+           .update = &UpdatedStatisticsOf},
+          {Operator::kNormalize, &NormalizeForward, &NormalizeBackward}};
 }
 
 }  // namespace convgrad

@@ -41,8 +41,6 @@ int64_t TermsOf(const AxisMaps& maps) {
   return static_cast<int64_t>(terms);
 }
 
-}  // namespace
-
 Values MaxPoolForward(const StepData& data) {
   Values y;
   for (const int64_t in : Maxima(data)) y.push_back(data.operands[0][in]);
@@ -59,6 +57,7 @@ StepGradients MaxPoolBackward(const StepData& data,
   return {values};
 }
 
+// Linear along each axis: all but max_pool.
 Values SeparableForward(const StepData& data) {
   const auto x = data.operands[0];
   Values y(CountOf(data.result_dims()));
@@ -82,6 +81,15 @@ StepGradients SeparableBackward(const StepData& data,
                values[in] += gradient[out] * weight / divisor;
              });
   return {values};
+}
+
+}  // namespace
+
+std::vector<ExactOperator> ExactPoolings() {
+  return {{Operator::kMaxPool, &MaxPoolForward, &MaxPoolBackward},
+          {Operator::kAvgPool, &SeparableForward, &SeparableBackward},
+          {Operator::kAdaptiveAvgPool, &SeparableForward, &SeparableBackward},
+          {Operator::kUpsample, &SeparableForward, &SeparableBackward}};
 }
 
 }  // namespace convgrad

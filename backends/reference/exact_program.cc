@@ -10,26 +10,22 @@
 namespace convgrad {
 namespace {
 
-constexpr size_t kWeightPosition = 1;
-
-bool IsLoss(Operator op) {
-  return op == Operator::kCrossEntropy || op == Operator::kMse;
+bool IsWeight(const ProgramStep& step, size_t position) {
+  const OperandSpec& spec = OperandSpecAt(SpecOf(step.op), position);
+  return spec.kind == OperandKind::kWeight;
 }
 
-bool IsProduct(Operator op) {
-  return op == Operator::kConv || op == Operator::kConvTranspose ||
-         op == Operator::kLinear;
-}
-
-// Returns the weights of products, written in the compute dtype.
+// Returns the parameters that are kWeight, written in the compute dtype.
 NamedValues WrittenWeights(const Program& program, WriteFunction write,
                            const NamedValues& values) {
   NamedValues weights;
   for (const ProgramStep& step : program.steps) {
-    if (!IsProduct(step.op)) continue;
-    const std::string& name = step.operands[kWeightPosition];
-    const auto [place, is_new] = weights.emplace(name, values.at(name));
-    if (is_new) write(Precision::kOperand, &place->second);
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      const std::string& name = step.operands[i];
+      if (name.empty() || !IsWeight(step, i)) continue;
+      const auto [place, is_new] = weights.emplace(name, values.at(name));
+      if (is_new) write(Precision::kOperand, &place->second);
+    }
   }
   return weights;
 }
@@ -54,18 +50,17 @@ struct Evaluation {
                   .write = &write};
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const std::string& name = step.operands[i];
-      const bool is_weight = i == kWeightPosition && IsProduct(step.op);
       data.operands.emplace_back();
       if (name.empty()) continue;
-      data.operands.back() = is_weight ? weights.at(name) : values.at(name);
+      data.operands.back() =
+          IsWeight(step, i) ? weights.at(name) : values.at(name);
     }
     return data;
   }
 };
 
-void UpdateStatistics(const StepData& data, WriteFunction write,
-                      NamedValues* values) {
-  StepGradients updated = UpdatedStatisticsOf(data);
+void UpdateStatistics(const StepData& data, StepGradients updated,
+                      WriteFunction write, NamedValues* values) {
   for (size_t i = 0; i < updated.size(); ++i) {
     if (updated[i].empty()) continue;
     const std::string& name = data.step->operands[i];
@@ -140,13 +135,15 @@ absl::Status ExactForward(const ProgramOperation& operation, DropoutSeed seed,
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const ProgramStep& step = program.steps[i];
     const StepData data = evaluation.DataOf(i);
-    if (step.op == Operator::kCrossEntropy) {
-      RETURN_IF_ERROR(CheckTargets(data));
+    const ExactOperator& exact = ExactOf(step.op);
+    if (exact.check != nullptr) {
+      RETURN_IF_ERROR(exact.check(data));
     }
-    Values result = ForwardOf(step.op)(data);
-    write(IsLoss(step.op) ? Precision::kF32 : Precision::kCompute, &result);
-    if (step.op == Operator::kBatchNorm && BoolAttribute(step, "training")) {
-      UpdateStatistics(data, write, values);
+    Values result = exact.forward(data);
+    const bool is_loss = SpecOf(step.op).is_loss;
+    write(is_loss ? Precision::kF32 : Precision::kCompute, &result);
+    if (exact.update != nullptr && IsTraining(step)) {
+      UpdateStatistics(data, exact.update(data), write, values);
     }
     (*values)[step.result] = std::move(result);
   }
@@ -164,13 +161,16 @@ void ExactBackward(const ProgramOperation& operation, DropoutSeed seed,
     const ProgramStep& step = program.steps[i];
     const auto gradient = gradients->find(step.result);
     if (gradient == gradients->end() || !names.contains(step.result)) continue;
-    if (!IsLoss(step.op)) write(Precision::kCompute, &gradient->second);
+    if (!SpecOf(step.op).is_loss) {
+      write(Precision::kCompute, &gradient->second);
+    }
     StepData data = evaluation.DataOf(i);
     data.result = values.at(step.result);
     for (const std::string& name : step.operands) {
       data.wanted.push_back(names.contains(name));
     }
-    AddGradients(data, BackwardOf(step.op)(data, gradient->second), gradients);
+    AddGradients(data, ExactOf(step.op).backward(data, gradient->second),
+                 gradients);
   }
   WriteWanted(operation, write, gradients);
 }

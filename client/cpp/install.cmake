@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(parts convolution core optimizer program messages wire codec client_calls
+set(parts convolution core operators optimizer program messages wire codec client_calls
     client_operations client_sessions client)
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/convgrad)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/convgrad)

@@ -19,6 +19,7 @@
 #include "convgrad/v1/service.pb.h"
 #include "google/protobuf/descriptor.h"
 #include "proto/codec/kept_tensors.h"
+#include "proto/codec/tensor_source.h"
 #include "proto/region_places.h"
 
 namespace convgrad {
@@ -38,15 +39,12 @@ struct CallOptions {
 struct DecodedOperation {
   // Validated; all operands of the request still there (see DropUnneeded).
   ConvOperation operation;
-  // Indexed by Operand: which payload holds it, -1 where none does.
-  std::array<int, kOperandCount> payload_index;
-  // Ids of the right length, ranges of the tensors' sizes that don't wrap; a
-  // result's overlaps nothing else. Whether there are such regions isn't known
-  // here. `results` has an entry for each result.
-  RegionPlaces regions;
-  // Names of those that a session keeps, unchecked: "" for operands that aren't
-  // kept. `kept_results` has an entry for each result.
-  std::array<std::string, kOperandCount> kept_operands;
+  // By Operand.
+  std::array<TensorSource, kOperandCount> sources;
+  // Where results go that don't go by message: an entry in both for each
+  // result. A region's range is like a source's and overlaps nothing else; what
+  // a session keeps has unchecked names.
+  std::vector<std::optional<RegionRange>> result_regions;
   std::vector<std::optional<KeptResult>> kept_results;
   // OK, or kUnimplemented if the request uses a source, destination or store
   // that this version doesn't build. Apart, because limits are checked before.

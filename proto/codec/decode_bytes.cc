@@ -45,35 +45,32 @@ class ByteChecker {
  public:
   ByteChecker(Carrier carrier, absl::Span<const int64_t> payload_bytes,
               DecodedOperation* decoded)
-      : carrier_(carrier),
-        payload_bytes_(payload_bytes),
-        named_(payload_bytes.size(), false),
-        decoded_(*decoded) {
-    decoded->regions.results.resize(decoded->operation.results.size());
+      : carrier_(carrier), payloads_(payload_bytes), decoded_(*decoded) {
+    decoded->result_regions.resize(decoded->operation.results.size());
     decoded->kept_results.resize(decoded->operation.results.size());
   }
 
   absl::Status CheckOperand(const v1::Tensor& tensor, Operand operand) {
     const std::string path = OperandPath(operand);
-    const auto place = PositionOf(operand);
+    TensorSource& source = decoded_.sources[PositionOf(operand)];
     const TensorDescriptor& descriptor = *decoded_.operation.operand(operand);
     switch (tensor.source_case()) {
       case v1::Tensor::kInline:
         if (carrier_ == Carrier::kStream) {
           return WrongSource(path, "inline", "stream: its bytes are in frames");
         }
-        decoded_.payload_index[place] = tensor.inline_().payload_index();
-        return CheckPayload(tensor.inline_().payload_index(), descriptor, path);
+        source.payload_index = tensor.inline_().payload_index();
+        return payloads_.Name(source.payload_index, descriptor, path);
       case v1::Tensor::kRegion: {
         ASSIGN_OR_RETURN(
-            decoded_.regions.operands[place],
+            source.region,
             DecodeRange(tensor.region(), ByteSize(descriptor).value_or(0),
                         path + ".region"));
         NoteRegion(path);
         return absl::OkStatus();
       }
       case v1::Tensor::kKept:
-        decoded_.kept_operands[place] = tensor.kept().tensor_id();
+        source.kept = DecodeKeptName(tensor.kept());
         return absl::OkStatus();
       case v1::Tensor::kStepResult:
         NoteUnsupported(Unsupported(path + ".step_result", ""));
@@ -106,54 +103,26 @@ class ByteChecker {
         const RegionRange range,
         DecodeRange(SourceOf(request.region()), bytes, path + ".region"));
     for (Operand operand : kAllOperands) {
-      const auto place = PositionOf(operand);
-      RETURN_IF_ERROR(CheckApart(range, decoded_.regions.operands[place], path,
-                                 OperandPath(operand)));
+      RETURN_IF_ERROR(CheckApart(range,
+                                 decoded_.sources[PositionOf(operand)].region,
+                                 path, OperandPath(operand)));
     }
     for (int i = 0; i < index; ++i) {
       RETURN_IF_ERROR(
-          CheckApart(range, decoded_.regions.results[i], path, ResultPath(i)));
+          CheckApart(range, decoded_.result_regions[i], path, ResultPath(i)));
     }
     NoteRegion(path);
-    decoded_.regions.results[index] = range;
+    decoded_.result_regions[index] = range;
     return absl::OkStatus();
   }
 
-  absl::Status CheckAllNamed() const {
-    for (size_t i = 0; i < named_.size(); ++i) {
-      if (named_[i]) continue;
-      return InvalidField(
-          Reason::kMalformed, absl::StrCat("payloads[", i, "]"),
-          absl::StrCat(payload_bytes_[i], " bytes that no tensor names"),
-          absl::StrCat("a tensor with inline.payload_index ", i));
-    }
-    return absl::OkStatus();
-  }
+  absl::Status CheckPayloads() const { return payloads_.CheckAll(); }
 
  private:
   static absl::Status WrongSource(const std::string& path,
                                   absl::string_view found,
                                   absl::string_view expected) {
     return InvalidField(Reason::kMalformed, path + ".source", found, expected);
-  }
-
-  absl::Status CheckPayload(int32_t index, const TensorDescriptor& descriptor,
-                            const std::string& path) {
-    const int64_t count = static_cast<int64_t>(payload_bytes_.size());
-    if (index < 0 || index >= count) {
-      return InvalidField(
-          Reason::kOutOfRange, path + ".inline.payload_index",
-          absl::StrCat(index),
-          absl::StrCat("an index into the ", count, " payloads"));
-    }
-    named_[index] = true;
-    const int64_t expected = ByteSize(descriptor).value_or(0);
-    if (payload_bytes_[index] == expected) return absl::OkStatus();
-    return InvalidField(Reason::kByteCountMismatch,
-                        absl::StrCat("payloads[", index, "]"),
-                        Bytes(payload_bytes_[index]),
-                        absl::StrCat(Bytes(expected), " for ", path, ", ",
-                                     ToString(descriptor)));
   }
 
   // Plans need results that overlap nothing.
@@ -203,8 +172,7 @@ class ByteChecker {
   }
 
   const Carrier carrier_;
-  const absl::Span<const int64_t> payload_bytes_;
-  std::vector<bool> named_;
+  NamedPayloads payloads_;
   DecodedOperation& decoded_;
 };
 
@@ -218,7 +186,7 @@ absl::Status CheckTensors(const v1::ConvOperation& message,
   for (int i = 0; i < message.results_size(); ++i) {
     RETURN_IF_ERROR(checker->CheckResult(message.results(i), i));
   }
-  return checker->CheckAllNamed();
+  return checker->CheckPayloads();
 }
 
 }  // namespace

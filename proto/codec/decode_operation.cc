@@ -165,7 +165,6 @@ absl::StatusOr<DecodedOperation> DecodeShapes(const v1::ConvOperation& message,
   }
   RETURN_IF_ERROR(CheckEnums(message));
   DecodedOperation decoded;
-  decoded.payload_index.fill(-1);
   ConvOperation& operation = decoded.operation;
   operation.direction = direction;
   ASSIGN_OR_RETURN(operation.problem, DecodeProblem(message.problem()));

@@ -51,7 +51,7 @@ absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
 absl::StatusOr<ConvProblem> DecodeProblem(const v1::ConvProblem& message);
 
 // Checks where the tensors' bytes are against what `decoded->operation` says
-// they are, and sets payload_index, regions and support. Requires:
+// they are, and sets all of `*decoded` but that. Requires:
 // Validate(decoded->operation).ok().
 absl::Status DecodeBytes(const v1::ConvOperation& message,
                          absl::Span<const int64_t> payload_bytes,

@@ -65,31 +65,41 @@ absl::Status CompleteOperand(const TensorDescriptor& kept, int64_t groups,
 
 }  // namespace
 
-absl::Status CompleteKept(KeptLookup* lookup, v1::ConvOperation* operation) {
-  const int64_t groups =
-      operation->problem().has_groups() ? operation->problem().groups() : 1;
+std::vector<KeptReference> KeptReferencesOf(
+    const v1::ConvOperation& operation) {
+  std::vector<KeptReference> references;
   for (Operand which : kAllOperands) {
-    const v1::Tensor* tensor = FindTensor(operation->operands(), which);
+    const v1::Tensor* tensor = FindTensor(operation.operands(), which);
     if (tensor == nullptr || !tensor->has_kept()) continue;
-    const std::string path = OperandPath(which);
-    ASSIGN_OR_RETURN(const TensorDescriptor kept,
-                     lookup->FindOperand(which, tensor->kept(), path));
-    RETURN_IF_ERROR(
-        CompleteOperand(kept, groups, path,
-                        MutableTensor(operation->mutable_operands(), which)));
+    references.push_back(
+        {which, -1, DecodeKeptName(tensor->kept()), OperandPath(which)});
   }
-  for (int i = 0; i < operation->results_size(); ++i) {
-    v1::ResultRequest* result = operation->mutable_results(i);
-    if (!result->has_kept() ||
-        result->store() != v1::ResultRequest::STORE_ADD) {
+  for (int i = 0; i < operation.results_size(); ++i) {
+    const v1::ResultRequest& result = operation.results(i);
+    if (!result.has_kept() || result.store() != v1::ResultRequest::STORE_ADD) {
       continue;
     }
-    ASSIGN_OR_RETURN(const std::optional<TensorDescriptor> kept,
-                     lookup->FindSum(i, result->kept(), ResultPath(i)));
-    if (!kept) continue;
-    RETURN_IF_ERROR(CompleteElements(*kept, ResultPath(i), result));
+    references.push_back(
+        {std::nullopt,
+         i,
+         {result.kept().session_id(), result.kept().tensor_id(), 0},
+         ResultPath(i)});
   }
-  return absl::OkStatus();
+  return references;
+}
+
+absl::Status CompleteKept(const KeptReference& reference,
+                          const TensorDescriptor& kept,
+                          v1::ConvOperation* operation) {
+  if (!reference.operand) {
+    return CompleteElements(kept, reference.path,
+                            operation->mutable_results(reference.result));
+  }
+  const int64_t groups =
+      operation->problem().has_groups() ? operation->problem().groups() : 1;
+  return CompleteOperand(
+      kept, groups, reference.path,
+      MutableTensor(operation->mutable_operands(), *reference.operand));
 }
 
 }  // namespace convgrad

@@ -3,11 +3,12 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "backends/core/convolution/conv_operation.h"
 #include "convgrad/v1/operation.pb.h"
+#include "proto/codec/tensor_source.h"
 
 namespace convgrad {
 
@@ -19,26 +20,26 @@ struct KeptResult {
   friend bool operator==(const KeptResult&, const KeptResult&) = default;
 };
 
-// What a session has. Called once for each tensor.
-class KeptLookup {
- public:
-  virtual ~KeptLookup() = default;
-
-  // Returns what the kept tensor of an operand is. `path` names it in errors.
-  virtual absl::StatusOr<TensorDescriptor> FindOperand(
-      Operand which, const v1::Tensor::Kept& kept, const std::string& path) = 0;
-  // Returns what the kept tensor is that result `index` will be added to;
-  // nullopt if there is none.
-  virtual absl::StatusOr<std::optional<TensorDescriptor>> FindSum(
-      int index, const v1::ResultRequest::KeptDestination& kept,
-      const std::string& path) = 0;
+// A kept tensor whose descriptor completes a request. Value type.
+struct KeptReference {
+  // The operand, or the index of the result that is added to it.
+  std::optional<Operand> operand;
+  int result = -1;
+  KeptName name;
+  std::string path;  // of the operand or result, for errors
 };
 
-// Completes `*operation`: what a request leaves unset of a kept operand, or of
-// a result that is added to a kept tensor, is as that tensor has it. What it
+// Returns the kept tensors that `operation` refers to, operands first. A result
+// may be added to one that isn't there yet.
+std::vector<KeptReference> KeptReferencesOf(const v1::ConvOperation& operation);
+
+// Completes `*operation`, which `reference` is of: what it leaves unset of that
+// operand or result is as `kept`, the tensor that is there, has it. What it
 // does say must agree.
-// Errors: those of `lookup`; kInvalidArgument, reasons SHAPE_MISMATCH,
-// DTYPE_MISMATCH and LAYOUT_MISMATCH.
-absl::Status CompleteKept(KeptLookup* lookup, v1::ConvOperation* operation);
+// Errors: kInvalidArgument, reasons SHAPE_MISMATCH, DTYPE_MISMATCH and
+// LAYOUT_MISMATCH.
+absl::Status CompleteKept(const KeptReference& reference,
+                          const TensorDescriptor& kept,
+                          v1::ConvOperation* operation);
 
 }  // namespace convgrad

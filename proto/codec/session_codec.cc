@@ -12,29 +12,11 @@
 namespace convgrad {
 namespace {
 
-absl::Status CheckPayload(const DecodedPut& put,
-                          absl::Span<const int64_t> payload_bytes,
-                          const std::string& path) {
-  const auto count = static_cast<int64_t>(payload_bytes.size());
-  if (put.payload_index < 0 || put.payload_index >= count) {
-    return InvalidField(Reason::kOutOfRange, path + ".inline.payload_index",
-                        absl::StrCat(put.payload_index),
-                        absl::StrCat("an index into the ", count, " payloads"));
-  }
-  const int64_t expected = *ByteSize(*put.descriptor);
-  if (payload_bytes[put.payload_index] == expected) return absl::OkStatus();
-  return InvalidField(Reason::kByteCountMismatch,
-                      absl::StrCat("payloads[", put.payload_index, "]"),
-                      absl::StrCat(payload_bytes[put.payload_index], " bytes"),
-                      absl::StrCat(expected, " bytes for ", path, ", ",
-                                   ToString(*put.descriptor)));
-}
-
 // Where a put's bytes may come, beside regions.
 enum class ComeBy { kMessage, kStream };
 
 absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
-                                     absl::Span<const int64_t> payload_bytes,
+                                     NamedPayloads* payloads,
                                      const std::string& path) {
   DecodedPut put;
   put.name = message.name();
@@ -64,12 +46,13 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
     return put;
   }
   if (way == ComeBy::kMessage && tensor.has_inline_()) {
-    put.payload_index = tensor.inline_().payload_index();
-    RETURN_IF_ERROR(CheckPayload(put, payload_bytes, tensor_path));
+    put.source.payload_index = tensor.inline_().payload_index();
+    RETURN_IF_ERROR(
+        payloads->Name(put.source.payload_index, *put.descriptor, tensor_path));
     return put;
   }
   if (tensor.has_region()) {
-    ASSIGN_OR_RETURN(put.region,
+    ASSIGN_OR_RETURN(put.source.region,
                      DecodeRange(tensor.region(), *ByteSize(*put.descriptor),
                                  tensor_path + ".region"));
     return put;
@@ -127,22 +110,15 @@ absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
     const v1::PutTensorsRequest& request, ComeBy way,
     absl::Span<const int64_t> payload_bytes) {
   RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
-  std::vector<bool> is_named(payload_bytes.size(), false);
+  NamedPayloads payloads(payload_bytes);
   std::vector<DecodedPut> puts;
   for (int i = 0; i < request.tensors_size(); ++i) {
     const std::string path = absl::StrCat("tensors[", i, "]");
     ASSIGN_OR_RETURN(DecodedPut put,
-                     DecodePut(request.tensors(i), way, payload_bytes, path));
-    if (put.payload_index >= 0) is_named[put.payload_index] = true;
+                     DecodePut(request.tensors(i), way, &payloads, path));
     puts.push_back(std::move(put));
   }
-  for (size_t i = 0; i < is_named.size(); ++i) {
-    if (is_named[i]) continue;
-    return InvalidField(
-        Reason::kMalformed, absl::StrCat("payloads[", i, "]"),
-        absl::StrCat(payload_bytes[i], " bytes that no tensor names"),
-        absl::StrCat("a tensor with inline.payload_index ", i));
-  }
+  RETURN_IF_ERROR(payloads.CheckAll());
   return puts;
 }
 

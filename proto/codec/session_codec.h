@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "backends/core/tensor_descriptor.h"
 #include "convgrad/v1/session.pb.h"
-#include "proto/region_places.h"
+#include "proto/codec/tensor_source.h"
 
 namespace convgrad {
 
@@ -27,9 +27,8 @@ struct DecodedPut {
   std::string name;  // unchecked
   // Without a source: nullopt, and only the digest says what it is.
   std::optional<TensorDescriptor> descriptor;
-  int payload_index = -1;  // -1: not in the message
+  TensorSource source;  // never kept
   bool is_streamed = false;
-  std::optional<RegionRange> region;
   std::string digest;  // "" or 32 bytes
 };
 

@@ -1,7 +1,6 @@
 #include "server/flags/config.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -9,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
-#include "server/flags/budget_check.h"
+#include "server/flags/flag_table.h"
 #include "server/memory/admission.h"
 
 namespace convgrad {
@@ -17,29 +16,15 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// gRPC's limits are ints, and a message has a head beside its payload.
-constexpr int64_t kLargestMessage =
-    std::numeric_limits<int32_t>::max() - 2 * kMiB;
+// What the process holds beside calls, buffers and plans: code, stacks, heap,
+// and what gRPC buffers. Measured: 32 MiB idle, 53 MiB with 64 connections.
+constexpr int64_t kProcessBytes = 64 * kMiB;
 
 absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
                         int64_t max) {
   if (min <= found && found <= max) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
                       absl::StrCat(found), absl::StrCat(min, " to ", max));
-}
-
-absl::Status CheckShare(absl::string_view flag, double found) {
-  if (found >= 0 && found <= 1) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
-                      absl::StrCat(found), "0 to 1");
-}
-
-absl::Status CheckDuration(absl::string_view flag, absl::Duration found,
-                           absl::Duration min) {
-  if (found >= min) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
-                      absl::FormatDuration(found),
-                      absl::StrCat("at least ", absl::FormatDuration(min)));
 }
 
 absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
@@ -85,10 +70,6 @@ absl::Status CheckSecurity(const Config& config) {
     return InvalidField(Reason::kMissing, "--tls_cert", "nothing",
                         "a PEM file, as --tls_client_ca has one");
   }
-  RETURN_IF_ERROR(CheckRange("max_client_calls", config.max_client_calls, 0,
-                             std::numeric_limits<int>::max()));
-  RETURN_IF_ERROR(CheckRange("max_client_bytes", config.max_client_bytes, 0,
-                             std::numeric_limits<int64_t>::max()));
   if (!config.tls_cert.empty() || config.insecure) return absl::OkStatus();
   for (const std::string& address : config.ListenAddresses()) {
     if (IsLocal(address)) continue;
@@ -100,19 +81,46 @@ absl::Status CheckSecurity(const Config& config) {
   return absl::OkStatus();
 }
 
+// For two small calls.
+int64_t LeastForCalls() { return 2 * AdmissionBytes(64); }
+
+// Returns a budget that leaves two small calls room, whichever of the other
+// parts grow with it: those that no flag sets are 1/4 of it (WithDefaults).
+int64_t SufficientBudget(const Config& config) {
+  const int64_t others = config.memory_budget_bytes - config.CallBudgetBytes();
+  return (others + LeastForCalls()) / 3 * 4 + 4;
+}
+
+// Errors: kInvalidArgument naming --memory_budget_bytes if it leaves no room
+// for two small calls or is beyond the memory limit; naming the limit instead
+// if the budget follows from it.
+absl::Status CheckBudget(const Config& config) {
+  const MemoryLimit& limit = config.memory_limit;
+  const int64_t budget = config.memory_budget_bytes;
+  const bool is_too_small = config.CallBudgetBytes() < LeastForCalls();
+  const int64_t sufficient = SufficientBudget(config);
+  if (is_too_small && budget == limit.bytes / 2) {
+    return InvalidField(
+        Reason::kOutOfRange, limit.name,
+        absl::StrCat(limit.bytes, " bytes, of which half are the budget"),
+        absl::StrCat(2 * sufficient,
+                     " bytes, or --memory_budget_bytes=", sufficient));
+  }
+  if (is_too_small) {
+    return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes",
+                        absl::StrCat(budget),
+                        absl::StrCat(sufficient, " or more"));
+  }
+  const int64_t most = limit.bytes == 0 ? kUncountableBytes : limit.bytes;
+  if (budget <= most) return absl::OkStatus();
+  // The kernel would end the process when calls fill the budget.
+  return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes",
+                      absl::StrCat(budget),
+                      absl::StrCat("at most ", most, ", ", limit.name));
+}
+
 absl::Status CheckMemory(const Config& config) {
-  constexpr int64_t kMost = int64_t{1} << 60;
-  RETURN_IF_ERROR(CheckRange("buffer_pool_idle_bytes",
-                             config.buffer_pool_idle_bytes, 0, kMost));
-  RETURN_IF_ERROR(
-      CheckRange("plan_cache_bytes", config.plan_cache_bytes, 0, kMost));
-  RETURN_IF_ERROR(
-      CheckRange("weight_cache_bytes", config.weight_cache_bytes, 0, kMost));
   RETURN_IF_ERROR(CheckBudget(config));
-  RETURN_IF_ERROR(CheckRange("max_message_bytes", config.max_message_bytes, 1,
-                             kLargestMessage));
-  RETURN_IF_ERROR(CheckRange("max_admission_waiters",
-                             config.max_admission_waiters, 0, 1'000'000));
   const int64_t needed = AdmissionBytes(config.max_message_bytes);
   if (needed <= config.CallBudgetBytes()) return absl::OkStatus();
   return InvalidField(
@@ -136,50 +144,6 @@ absl::Status CheckRegions(const Config& config) {
   return CheckRange(
       "max_region_bytes", config.max_region_bytes, 1,
       config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes));
-}
-
-absl::Status CheckSessions(const Config& config) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  RETURN_IF_ERROR(CheckRange("max_kept_bytes", config.max_kept_bytes, 0,
-                             config.MostKeptBytes()));
-  RETURN_IF_ERROR(CheckRange("max_client_sessions", config.max_client_sessions,
-                             0, 1'000'000));
-  return CheckRange("max_client_kept_bytes", config.max_client_kept_bytes, 0,
-                    kMost);
-}
-
-absl::Status CheckWork(const Config& config) {
-  RETURN_IF_ERROR(CheckRange("workers", config.workers, 1, 1024));
-  RETURN_IF_ERROR(
-      CheckRange("threads_per_worker", config.threads_per_worker, 1, 1024));
-  RETURN_IF_ERROR(
-      CheckRange("queue_capacity", config.queue_capacity, 1, 1'000'000));
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  RETURN_IF_ERROR(CheckShare("self_check_ratio", config.self_check_ratio));
-  RETURN_IF_ERROR(CheckShare("max_client_share", config.max_client_share));
-  RETURN_IF_ERROR(CheckRange("max_macs", config.max_macs, 1, kMost));
-  RETURN_IF_ERROR(
-      CheckRange("max_reference_macs", config.max_reference_macs, 0, kMost));
-  RETURN_IF_ERROR(CheckDuration("default_deadline", config.default_deadline,
-                                absl::Milliseconds(1)));
-  RETURN_IF_ERROR(CheckDuration("max_deadline", config.max_deadline,
-                                absl::Milliseconds(1)));
-  RETURN_IF_ERROR(
-      CheckRange("min_client_rate", config.min_client_rate, 0, kMost));
-  RETURN_IF_ERROR(CheckDuration("unary_idle_timeout", config.unary_idle_timeout,
-                                absl::Milliseconds(1)));
-  RETURN_IF_ERROR(CheckDuration("buffer_pool_idle_time",
-                                config.buffer_pool_idle_time,
-                                absl::Milliseconds(1)));
-  RETURN_IF_ERROR(CheckDuration("stream_idle_timeout",
-                                config.stream_idle_timeout,
-                                absl::Milliseconds(1)));
-  RETURN_IF_ERROR(CheckDuration("max_connection_age", config.max_connection_age,
-                                absl::ZeroDuration()));
-  RETURN_IF_ERROR(
-      CheckDuration("drain_delay", config.drain_delay, absl::ZeroDuration()));
-  return CheckDuration("drain_timeout", config.drain_timeout,
-                       absl::ZeroDuration());
 }
 
 }  // namespace
@@ -220,12 +184,11 @@ absl::Status Config::Validate() const {
   }
   RETURN_IF_ERROR(CheckEndpoint(otlp_endpoint));
   RETURN_IF_ERROR(CheckSecurity(*this));
-  RETURN_IF_ERROR(CheckWork(*this));
+  for (const Flag& flag : AllFlags()) RETURN_IF_ERROR(CheckFlag(flag, *this));
   RETURN_IF_ERROR(CheckMemory(*this));
   RETURN_IF_ERROR(CheckRegions(*this));
-  RETURN_IF_ERROR(CheckSessions(*this));
-  RETURN_IF_ERROR(CheckRange("exit_with_parent", exit_with_parent, 0,
-                             std::numeric_limits<int>::max()));
+  RETURN_IF_ERROR(
+      CheckRange("max_kept_bytes", max_kept_bytes, 0, MostKeptBytes()));
   constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error",
                                            "off"};
   if (!absl::c_linear_search(kLevels, log_level)) {
@@ -263,16 +226,17 @@ Config WithDefaults(Config config, const Machine& machine) {
     // Regions and sessions share what one message leaves.
     const int64_t share =
         config.CallBudgetBytes() / (config.regions_listen.empty() ? 2 : 4);
-    config.max_message_bytes = std::min(1024 * kMiB, LargestAdmissible(share));
+    config.max_message_bytes =
+        std::clamp<int64_t>(LargestAdmissible(share), 1, 1024 * kMiB);
   }
   if (config.max_region_bytes == 0) {
-    config.max_region_bytes =
-        (config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes)) /
-        2;
+    const int64_t left =
+        config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes);
+    config.max_region_bytes = std::max<int64_t>(left / 2, 1);
   }
   if (config.max_kept_bytes == -1) {
-    const int64_t budget = config.CallBudgetBytes();
-    config.max_kept_bytes = std::min(config.MostKeptBytes(), budget / 2);
+    config.max_kept_bytes = std::clamp<int64_t>(config.CallBudgetBytes() / 2, 0,
+                                                config.MostKeptBytes());
   }
   return config;
 }

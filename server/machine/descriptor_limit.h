@@ -1,4 +1,5 @@
-// How many files and sockets the process may have open.
+// `RaiseDescriptorLimit` raises the number of files and sockets that the
+// process may have open.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the heap keeps of memory that was freed.
+// `IdleHeap` returns the heap's free memory to the system.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,13 @@
 
 namespace convgrad {
 
-// Gives it back to the system while nothing uses it. malloc itself does so at
-// the end of a heap alone, and one small piece that stays, a connection's for
-// example, holds up all that lies before it. Owned by one thread.
+// malloc itself returns memory only at the end of a heap, and one small block,
+// a connection's for example, keeps all memory before it. Owned by one thread.
 class IdleHeap {
  public:
-  // To be called regularly, at `now`, with the number of buffers that calls
-  // have ever taken. If they took none since `unused_since`, gives back what is
-  // free, once in that time.
+  // Call it regularly, at `now`, with the number of buffers that calls have
+  // ever taken. If calls took none since `unused_since`, it returns the free
+  // memory, once in that time.
   void Look(int64_t taken, absl::Time now, absl::Time unused_since);
 
  private:

@@ -1,4 +1,4 @@
-// What this process may use of the machine it runs on.
+// `Machine` describes the cores and the memory that this process may use.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace convgrad {
 struct Machine {
   // Cores that the process may run on, those of a NUMA node next to each other.
   std::vector<int> cores;
-  // NUMA nodes that have some of them. Range: >= 1.
+  // NUMA nodes that have some of these cores. Range: >= 1.
   int nodes = 1;
   // Cores' worth of time that it may use: fewer than `cores` under a cgroup
   // quota. Range: >= 1.
@@ -24,9 +24,9 @@ struct Machine {
 // process. `root` is put before the paths of /proc and /sys.
 Machine ReadMachine(const std::string& root = "");
 
-// Returns a core set per worker, of `threads` cores each, as far as there are
-// cores of their own for all; otherwise empty sets: where workers outnumber the
-// cores, or a quota lets containers share them, pinning makes them collide.
+// Returns a set of `threads` cores for each worker if there are enough cores
+// and no quota. Otherwise returns empty sets, because workers that outnumber
+// the cores, or containers that share them, would be pinned to the same cores.
 std::vector<std::vector<int>> CoreSets(const Machine& machine, int workers,
                                        int threads);
 

@@ -1,14 +1,15 @@
-// How long OpenMP's threads wait for more work before they sleep.
+// `LimitOpenMpSpinning` limits how long OpenMP's threads spin before they
+// sleep.
 #pragma once
 
 namespace convgrad {
 
-// Has libgomp's threads give up their core soon after a loop, instead of
-// turning on it for some ms: other workers, gRPC's threads and clients on the
-// same machine need it. Starts the program again, with `arguments`, since
-// libgomp reads its environment before main; returns if that was done, or if
-// the environment names a policy (OMP_WAIT_POLICY, GOMP_SPINCOUNT).
-// Requires: one thread.
+// Makes libgomp's threads sleep some 50 us after a loop instead of spinning for
+// milliseconds, because gRPC's threads, other workers and clients on the same
+// machine need the cores. Executes the program again with `arguments`, because
+// libgomp reads its environment before main. Returns if that was done before,
+// or if the environment has OMP_WAIT_POLICY or GOMP_SPINCOUNT. Requires: one
+// thread.
 void LimitOpenMpSpinning(char** arguments);
 
 }  // namespace convgrad

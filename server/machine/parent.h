@@ -1,4 +1,5 @@
-// A server that belongs to one process: it ends with it, and leaves nothing.
+// `WaitForSignalOrParent` and `RemoveSocketFolder` end a server together with
+// the process that started it, and leave no files.
 #pragma once
 
 #include <signal.h>
@@ -7,9 +8,9 @@
 
 namespace convgrad {
 
-// Blocks until one of `signals`, which every thread blocks, has come, and
-// returns it. Returns SIGTERM when process `parent`, which started this one,
-// has ended; with 0 it waits for signals alone.
+// Blocks until one of `signals` arrives, and returns it. Returns SIGTERM when
+// process `parent`, which started this one, has ended; 0 stands for no process.
+// Requires: every thread blocks `signals`.
 int WaitForSignalOrParent(const sigset_t& signals, int parent);
 
 // Removes the sockets in `folder`, then the folder if nothing else is in it.

@@ -1,4 +1,5 @@
-// What a call may hold before its size is known from its descriptors.
+// `AdmissionBytes` computes the bytes that a call reserves before the server
+// reads its message.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -11,8 +12,7 @@
 
 namespace convgrad {
 
-// Heads are some hundred bytes; what one call's bookkeeping takes comes to a
-// few KiB.
+// The head of a message and the bookkeeping of a call: a few KiB in practice.
 inline constexpr int64_t kCallOverheadBytes = int64_t{64} << 10;
 
 // Returns what a call with `payload_bytes` in its request holds at most until
@@ -30,11 +30,11 @@ inline int64_t LargestAdmissible(int64_t capacity) {
              : (capacity - kCallOverheadBytes) / 17 * 8;
 }
 
-// More than any budget has: where sums of sizes stop. Each size of a validated
-// descriptor is below 2^63, but not their sum.
+// Sums of sizes saturate here, above any budget. Each size of a validated
+// descriptor is below 2^63, but their sum may not be.
 inline constexpr int64_t kUncountableBytes = int64_t{1} << 60;
 
-// Returns the packed bytes of a tensor, or that.
+// Returns the packed bytes of a tensor, or kUncountableBytes.
 inline int64_t CountableBytes(const TensorDescriptor& tensor) {
   return ByteSize(tensor).value_or(kUncountableBytes);
 }

@@ -1,5 +1,5 @@
-// Binds the tensors of one operation to memory: operands come in from where
-// they are, results go out to where they are wanted, each copied once at most.
+// `BoundTensors` connects the tensors of one operation to memory. It copies
+// each operand and each result at most once.
 #pragma once
 
 #include <cstdint>
@@ -20,31 +20,30 @@ class BoundTensors {
  public:
   explicit BoundTensors(std::shared_ptr<CallMemory> memory);
 
-  // Keeps what `places` says of the tensors that `operation` has, and takes
-  // memory for its results; memory that a backend can use is used where it is.
-  // `reservation` covers the messages; it is raised where operands and results
-  // need more, and is what they take afterwards. It must outlive the operands.
+  // Stores the places of the tensors that `operation` has and takes memory for
+  // its results. A backend uses memory in place where it can. `reservation`
+  // covers the messages. Bind raises it if operands and results need more, and
+  // leaves it at their size. It must outlive the operands.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if that can never fit the
   // budget, BUSY if it doesn't now.
   absl::Status Bind(const Operation& operation, TensorPlaces places,
                     Reservation* reservation);
 
-  // Copies what a backend can't use where it is, by a team of `threads`, lets
-  // go of messages, and returns the buffers of a run, without scratch. An
-  // operand is gathered as `plan` would have it where no other operand shares
-  // its bytes and the budget has room for that form; with a null `plan` all are
-  // copied as they are. Called again it returns the same buffers. To be called
-  // on a thread that may run plans, or with one thread.
+  // Copies with `threads` threads the operands that a backend can't use in
+  // place, frees the messages, and returns the buffers of a run, without
+  // scratch. An operand is copied into the form that `plan` needs if no other
+  // operand shares its bytes and the budget has room; a null `plan` needs none.
+  // A second call returns the same buffers. Requires: a thread that may run
+  // plans, or `threads` == 1.
   // Errors: kResourceExhausted, reason BUSY.
   absl::StatusOr<RunBuffers> BringIn(const Plan* plan, const Backend& backend,
                                      int threads);
 
-  // Copies the results that are wanted in memory which the backend couldn't
-  // use, and adds what they are to be sums with. To be called once they are
-  // complete, where BringIn was.
+  // Copies results to places that the backend couldn't write, and adds the
+  // addends of sums. Requires: the results are complete; the thread of BringIn.
   void BringOut(const Backend& backend, int threads);
 
-  // Returns whether nobody can write to the operands at these positions.
+  // Returns whether no client can write to the operands at these positions.
   bool AreConstant(absl::Span<const size_t> positions) const;
   // Returns their ids (TensorPlace::constant_id), nothing if one has none.
   std::vector<uint64_t> ConstantIds(absl::Span<const size_t> positions) const;
@@ -54,12 +53,12 @@ class BoundTensors {
   // Of the results that TakeResults will hand over. Saturates.
   int64_t lent_bytes() const;
 
-  // Lets go of the operands and hands over the results that aren't in memory
-  // already, in order. They give buffer and budget back when their owner is
-  // gone. `reservation` is empty afterwards.
+  // Frees the operands and returns the results that aren't in memory already,
+  // in order. Buffer and budget are freed with the last copy of their owner.
+  // `reservation` is empty afterwards.
   std::vector<LentBytes> TakeResults(Reservation* reservation);
 
-  // Gives everything back.
+  // Frees everything.
   void Clear();
 
  private:

@@ -1,5 +1,5 @@
-// Aligned buffers that are kept for reuse: a fresh 50 MB allocation costs as
-// much in page faults as the convolution it is for.
+// `BufferPool` keeps aligned buffers for reuse, because the page faults of a
+// fresh 50 MB allocation cost as much as a convolution of that size.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@ namespace convgrad {
 
 class BufferPool;
 
-// Bytes aligned to 64, owned. Goes back to its pool when destroyed. Move-only;
-// contents undefined at first. Mustn't outlive its pool. Thread-compatible.
+// `Buffer` owns bytes aligned to 64 and returns them to its pool when it is
+// destroyed. Move-only; the contents are undefined at first. Mustn't outlive
+// its pool. Thread-compatible.
 class Buffer {
  public:
   Buffer() = default;
@@ -46,17 +47,16 @@ class Buffer {
   int64_t size_ = 0;
 };
 
-// Thread-safe.
+// `BufferPool` hands out buffers and keeps free ones. Thread-safe.
 class BufferPool {
  public:
-  // Returns how many bytes nobody uses now of memory that others may need at
-  // any time. Called with a lock held; mustn't call the pool.
+  // Returns the bytes of the budget that no call holds now. Called with the
+  // pool's lock held; mustn't call the pool.
   using SpareBytes = std::function<int64_t()>;
 
-  // Keeps at most `max_idle_bytes` of free buffers, and as many beside as there
-  // are spare bytes; more are given back to the system, the longest unused
-  // first. Those that are mappings of their own are pinned while they exist,
-  // where `pinner` can; it may be null.
+  // Keeps free buffers of at most `max_idle_bytes` and the spare bytes
+  // together, and frees the longest unused ones beyond that. `pinner` pins
+  // buffers that are mappings of their own; it may be null.
   explicit BufferPool(
       int64_t max_idle_bytes, std::shared_ptr<MemoryPinner> pinner = nullptr,
       SpareBytes spare_bytes = [] { return int64_t{0}; });
@@ -72,10 +72,10 @@ class BufferPool {
   // classes per power of two, so at most 1/8 more than `size` above 512 bytes.
   static int64_t CapacityFor(int64_t size);
 
-  // Gives the system what may not stay, now that fewer bytes are spare.
+  // Frees the buffers that exceed the limit after spare bytes were taken.
   void ReleaseExcess();
 
-  // As ReleaseExcess, and what nobody has taken since `time`.
+  // As ReleaseExcess, and frees buffers that are unused since `time`.
   void ReleaseUnusedSince(absl::Time time);
 
   // How many buffers have ever been taken.

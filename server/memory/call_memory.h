@@ -1,6 +1,6 @@
-// The two halves of the server's memory: how much, and the bytes themselves.
-// What nobody uses of the budget may stay in the pool, as free buffers, until
-// somebody takes it.
+// `CallMemory` joins the budget that counts bytes and the pool that holds them.
+// Free buffers may take the unused bytes of the budget. If a call takes these
+// bytes, the pool first frees the buffers.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// Thread-safe. Shared: gRPC may let go of a response's slices, and with them of
+// Thread-safe. Shared, because gRPC may free a response's slices, and with them
 // its buffers, after the server object is gone.
 struct CallMemory {
   CallMemory(int64_t capacity_bytes, int max_waiters, int64_t max_idle_bytes,

@@ -1,5 +1,5 @@
-// Results on their way out, which may be in use longer than the call that they
-// belong to.
+// `LentBytes` are the bytes of a result that gRPC sends. gRPC may use them
+// longer than their call exists.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,15 @@
 
 namespace convgrad {
 
-// Buffers and what pays for them. Members in the order that they go last.
+// Buffers and the reservation that pays for them. Members are destroyed from
+// the last to the first.
 struct LentBuffers {
   std::shared_ptr<CallMemory> memory;
   Reservation reservation;
   std::vector<Buffer> buffers;
 };
 
-// The bytes of one result, which stay valid as long as `owner`.
+// The bytes of one result. They stay valid as long as `owner`.
 struct LentBytes {
   const std::byte* data = nullptr;
   int64_t size = 0;

@@ -1,5 +1,6 @@
-// How many bytes the server may hold for calls: request messages, operand and
-// result buffers, scratch. Taken before the bytes exist.
+// `MemoryBudget` limits the bytes that the server holds for calls: request
+// messages, operand and result buffers, scratch. A call reserves its bytes
+// before they exist, and waits if they don't fit.
 #pragma once
 
 #include <algorithm>
@@ -19,13 +20,13 @@
 
 namespace convgrad {
 
-// What one client has of a budget, which guards it.
+// The bytes and waiting calls of one client. The budget's lock guards it.
 struct ClientAccount {
   std::string client;
   int64_t bytes = 0;
   int waiters = 0;
-  // Of the last look at the queues: what the client's calls may have that wait
-  // behind one of its own.
+  // Of the last pass over the queues: the bytes left for calls that wait behind
+  // a call of the same client.
   uint64_t look = 0;
   int64_t allowance = 0;
 };
@@ -33,17 +34,17 @@ struct ClientAccount {
 // Thread-safe.
 class MemoryBudget {
  public:
-  // Told once, with no lock held, by the executor (in Wait itself, if there is
-  // room at once): the bytes, or kDeadlineExceeded.
+  // Receives the bytes or kDeadlineExceeded. Called once, with no lock held, by
+  // the executor; by Wait itself if the bytes fit at once.
   using Granted = std::function<void(absl::StatusOr<Reservation>)>;
-  // Runs a task, on another thread if the one that frees bytes mustn't do a
-  // waiter's work.
+  // Runs a task. It uses another thread if the thread that frees bytes mustn't
+  // run a waiter's code.
   using Executor = std::function<void(std::function<void()>)>;
 
-  // Told with no lock held when bytes have been taken, before who took them is.
+  // Called with no lock held after bytes were taken, and before Granted.
   using Taken = std::function<void()>;
 
-  // What a call waits for, and how long. No share binds the client "".
+  // What a call asks for. The client "" has no share that limits it.
   struct Claim {
     int64_t bytes;
     Priority priority;
@@ -63,16 +64,15 @@ class MemoryBudget {
       Executor executor = [](const std::function<void()>& task) { task(); },
       double client_share = 1, Taken taken = [] {});
 
-  // Takes `bytes` now, ahead of those that wait: who holds bytes already must
-  // be able to finish.
+  // Takes `bytes` now, before all waiters, because a call that already holds
+  // bytes must be able to finish.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if they could never fit,
   // BUSY if not now.
   absl::StatusOr<Reservation> TryReserve(int64_t bytes);
 
   // Takes the bytes as soon as they fit and the client may have them, and calls
-  // `granted`: first come first served among those of the priority whose
-  // clients may have more, but for small ones, which pass. The id serves
-  // CancelWait.
+  // `granted`. Waiters of one priority are served in order of arrival; small
+  // calls pass, and clients at their share wait. Returns an id for CancelWait.
   // Errors: kResourceExhausted as TryReserve, BUSY if too many wait already;
   // `granted` is then never called.
   absl::StatusOr<uint64_t> Wait(const Claim& claim, Granted granted);
@@ -81,7 +81,7 @@ class MemoryBudget {
   // that is too late: the callback has run, runs or is about to.
   bool CancelWait(uint64_t id);
 
-  // Ends the waiters whose deadline isn't after `now`. To be called regularly.
+  // Ends the waiters whose deadline isn't after `now`. Call it regularly.
   void ExpireWaiters(absl::Time now);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }
@@ -141,7 +141,7 @@ class MemoryBudget {
   // with the same `*allowance`; lowers it if not.
   bool MayGo(const Waiter& waiter, int64_t* allowance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns whose turn it is.
+  // Returns the priority that is served next.
   Priority NextTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Has the executor tell `waiters`.
   void Grant(Waiters waiters);

@@ -1,5 +1,5 @@
-// What waits in two queues, of calls that want memory and of jobs that want a
-// worker, and whose turn it is there.
+// `PriorityTurns` chooses between the two priorities in the queue for memory
+// and in the queue for workers.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ constexpr absl::string_view NameOf(Priority priority) {
   return priority == Priority::kBatch ? "batch" : "interactive";
 }
 
-// While both wait, interactive has kInteractiveTurns turns for each of batch:
-// it goes first, and batch isn't starved.
+// While both priorities wait, kInteractiveTurns interactive dequeues precede
+// each batch dequeue. So interactive is served first, and batch isn't starved.
 //
 // Thread-compatible.
 class PriorityTurns {
  public:
   static constexpr int64_t kInteractiveTurns = 3;
 
-  // Returns whose turn it is. Requires: one of both waits.
+  // Returns the priority to dequeue. Requires: at least one of both waits.
   Priority Next(bool batch_waits, bool interactive_waits) const {
     if (!batch_waits) return Priority::kInteractive;
     if (!interactive_waits) return Priority::kBatch;
@@ -34,14 +34,14 @@ class PriorityTurns {
                                       : Priority::kBatch;
   }
 
-  // `priority` has had its turn.
+  // Records a dequeue of `priority`.
   void Take(Priority priority, bool batch_waits) {
     const bool passed = priority == Priority::kInteractive && batch_waits;
     taken_ = passed ? taken_ + 1 : 0;
   }
 
  private:
-  // By interactive, in a row, while batch waited.
+  // Interactive dequeues in a row while batch waited.
   int64_t taken_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Memory that the server shares with one client on its host.
+// `Region` is memory that the server shares with one client on its host.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +15,16 @@ class Region;
 
 struct NewRegion {
   std::shared_ptr<const Region> region;
-  // What the client maps. The region itself needs it no more.
+  // The descriptor for the client. The region doesn't need it.
   FileDescriptor file;
 };
 
-// A mapping that stays readable and writable whatever the client does with its
-// descriptor. The bytes may change at any time under a reader's eyes: nothing
-// that is read there may decide where to read or write. Indices are copied out
-// first (TensorPlace::is_readable_as). server/README.md lists all reads.
+// The mapping stays readable and writable whatever the client does with its
+// descriptor. The client may change the bytes at any time, so no address may
+// follow from them: indices are copied first (TensorPlace::is_readable_as).
+// server/memory/regions.md lists all reads.
 //
-// Immutable but for its bytes; thread-safe.
+// Thread-safe. Immutable except for its bytes.
 class Region {
  public:
   // Returns `byte_length` zeros. `reservation`, of at least
@@ -35,8 +35,7 @@ class Region {
   static absl::StatusOr<NewRegion> Create(int64_t byte_length,
                                           Reservation reservation);
 
-  // Gives the memory back to the system, also under a client that still maps
-  // it: it reads zeros then.
+  // Returns the memory to the system. A client that still maps it reads zeros.
   ~Region();
 
   Region(const Region&) = delete;

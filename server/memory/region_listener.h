@@ -1,4 +1,5 @@
-// The side socket on which clients of this host get shared memory.
+// `RegionListener` serves the side socket on which clients of this host get
+// shared memory.
 #pragma once
 
 #include <sys/types.h>
@@ -24,13 +25,13 @@ struct RegionListenerOptions {
   absl::Duration request_timeout = absl::Seconds(5);
 };
 
-// Serves proto/region_handshake.h: a region for each connection that asks for
-// one, as long as it stays open. One thread of its own does all of it, so that
-// making a large region holds up others that are wanted, and nothing else.
+// Serves proto/region_handshake.h: a connection gets one region, which exists
+// as long as the connection. A thread of its own does all of it, so a large
+// region delays other regions and nothing else.
 class RegionListener {
  public:
-  // Listens. A socket that a dead server left at that path is replaced,
-  // a file of any other type is not.
+  // Listens. Replaces a socket that a dead server left at the path, but no file
+  // of another type.
   // `registry` outlives the listener.
   // Errors: kInvalidArgument for a path that can't be listened on;
   // kFailedPrecondition as CheckOvercommit.

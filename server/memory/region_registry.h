@@ -1,4 +1,4 @@
-// The memory regions that clients may name in requests.
+// `RegionRegistry` finds the memory regions that clients name in requests.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,17 @@ class RegionRegistry {
   // most `max_bytes` of it at once.
   RegionRegistry(MemoryBudget* budget, int64_t max_bytes);
 
-  // Makes a region and registers it under a random id, which is all that a
-  // client needs to use it: 128 bits that nobody guesses.
+  // Makes a region and registers it under a random id of 128 bits. The id is
+  // all that a client needs to use the region.
   // Errors: kInvalidArgument if byte_length < 1; kResourceExhausted, reason
-  // LIMIT_EXCEEDED if that can never be had, BUSY if not now.
+  // LIMIT_EXCEEDED if the bytes can never fit, BUSY if they don't now.
   absl::StatusOr<Registration> Create(int64_t byte_length);
 
-  // Forgets a region; calls that have found it keep it. Nothing happens if
-  // there is no such region.
+  // Removes a region from the registry. Calls that have found it keep it. Does
+  // nothing if there is no such region.
   void Remove(const std::string& id);
 
-  // Returns null if there is none, for whatever reason.
+  // Returns null if no open region has this id.
   std::shared_ptr<const Region> Find(const std::string& id) const;
 
   int64_t max_bytes() const { return max_bytes_; }

@@ -1,4 +1,4 @@
-// A share of the memory budget, as a value.
+// `Reservation` holds bytes of the memory budget, as a value.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace convgrad {
 class MemoryBudget;
 struct ClientAccount;
 
-// Bytes taken from a budget; given back when destroyed. Move-only; mustn't
+// Bytes taken from a budget. The destructor returns them. Move-only; mustn't
 // outlive its budget. Thread-compatible.
 class Reservation {
  public:
@@ -20,15 +20,16 @@ class Reservation {
   ~Reservation();
 
   int64_t bytes() const { return bytes_; }
-  // Gives back all but `bytes`. Requires: 0 <= bytes <= this->bytes().
+  // Returns all but `bytes` to the budget. Requires: 0 <= bytes <=
+  // this->bytes().
   void ShrinkTo(int64_t bytes);
   // Moves `bytes` of these into a reservation of their own. Requires: as
   // ShrinkTo.
   Reservation Split(int64_t bytes);
-  // As Split, for bytes that outlive their call: they don't count as the
-  // client's any more, whose calls wait for one another.
+  // As Split, for bytes that outlive their call. They no longer count in the
+  // client's share.
   Reservation SplitToKeep(int64_t bytes);
-  // Takes `bytes` more now, ahead of those that wait. Requires: these were
+  // Takes `bytes` more now, before all waiters. Requires: these were
   // taken from a budget.
   // Errors: kResourceExhausted, reason BUSY if there is no room now, or if the
   // client would have more than its share.
@@ -41,7 +42,7 @@ class Reservation {
 
   MemoryBudget* budget_ = nullptr;
   int64_t bytes_ = 0;
-  // Whose bytes these are; null if no client's, or if there are none.
+  // The client's account; null for no client, or without bytes.
   ClientAccount* account_ = nullptr;
 };
 

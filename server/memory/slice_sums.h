@@ -1,6 +1,6 @@
-// The results of a sliced operation that belong to no slice: summed over the
-// slices in f32, in their order, then scaled, rounded once and laid out as
-// asked for.
+// `SliceSums` adds up the results of a sliced operation that have no batch
+// axis. It sums them in f32 in the order of the slices; then it scales them,
+// rounds them once, and writes the layout that the request asks for.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ class SliceSums {
   // Takes the buffers. `slices` outlives them. Errors: kResourceExhausted.
   absl::Status Take(const BatchSlices& slices, BufferPool* pool);
 
-  // Returns where `slice` leaves its addend of the result at `position`; null
+  // Returns where `slice` writes its addend of the result at `position`; null
   // for a result that has a batch.
   void* AddendFor(size_t position, int64_t slice) const;
 
-  // Adds what `slice` left. To be called once for each, in order. The last one
-  // makes the results of the sums.
+  // Adds the addends of `slice`. Call it once for each slice, in order. The
+  // last call makes the results.
   void Add(int64_t slice);
 
   struct Total {
     size_t position;  // in the operation's results
     Buffer buffer;    // at least as large as the result
   };
-  // Hands over the results, after the last Add.
+  // Returns the results. Requires: the last Add.
   std::vector<Total> TakeTotals();
 
  private:

@@ -1,5 +1,5 @@
-// Binds the tensors of an operation that is computed in slices of the batch to
-// memory.
+// `SlicedTensors` connects the tensors of an operation that is computed in
+// slices of the batch to memory.
 #pragma once
 
 #include <array>
@@ -16,19 +16,19 @@
 
 namespace convgrad {
 
-// A tensor with a batch is either whole in memory already, and each slice a
-// window onto it, or has places for kSlots slices, which are used in turn.
-// Results without a batch are sums over the slices (SliceSums).
+// A tensor with a batch is either whole in memory, so that each slice is a
+// window onto it, or has buffers for kSlots slices, which the slices use
+// alternately. Results without a batch are sums over the slices (SliceSums).
 //
 // Thread-compatible.
 class SlicedTensors {
  public:
-  // Slices that have places at once.
+  // Slices that have buffers at the same time.
   static constexpr int64_t kSlots = 2;
 
-  // Binds to windows onto `whole`, the buffers of the whole operation, and
-  // takes what is needed beside them out of the budget: sums, and aligned
-  // copies of slices that aren't aligned. `slices` and `memory` outlive this.
+  // Binds to windows onto `whole`, the buffers of the whole operation. Takes
+  // the bytes of sums, and of aligned copies of unaligned slices, from the
+  // budget. `slices` and `memory` outlive this.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED or BUSY.
   absl::Status BindWindows(const BatchSlices& slices, const RunBuffers& whole,
                            CallMemory* memory);
@@ -67,12 +67,12 @@ class SlicedTensors {
   const std::shared_ptr<LentBuffers>& slot(int64_t slice) const {
     return result_slots_[slice % kSlots];
   }
-  // Hands over the sums: appends them to `*ready` and returns what they lie in.
+  // Appends the sums to `*ready` and returns the buffers that hold them.
   std::shared_ptr<LentBuffers> TakeTotals(
       const std::shared_ptr<CallMemory>& memory, Reservation* reservation,
       std::vector<ReadyResult>* ready);
 
-  // Gives everything back.
+  // Frees everything.
   void Clear() { *this = SlicedTensors(); }
 
  private:

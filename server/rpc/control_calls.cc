@@ -7,16 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
-#include "convgrad/v1/capabilities.pb.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/codec_enums.h"
-#include "server/rpc/calls/control_call.h"
 
 namespace convgrad {
 namespace {
 
-constexpr int64_t kCapabilitiesBytes = int64_t{4} << 10;
-constexpr int64_t kWarmupBytes = int64_t{256} << 10;
 // Some make a plan in a minute: nobody means more than this.
 constexpr int kMaxProblems = 1000;
 
@@ -57,58 +53,35 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   return work;
 }
 
-absl::Status Capabilities(const CallServices& services, const Visit& /*visit*/,
-                          const v1::GetCapabilitiesRequest& /*request*/,
-                          v1::GetCapabilitiesResponse* response) {
+}  // namespace
+
+absl::Status GetCapabilities(const CallServices& services,
+                             const Visit& /*visit*/,
+                             const v1::GetCapabilitiesRequest& /*request*/,
+                             v1::GetCapabilitiesResponse* response) {
   *response = services.capabilities();
   return absl::OkStatus();
 }
 
-// Answers once the warm-up thread has made the plans.
-class WarmupCall final : public MessageCall {
- public:
-  WarmupCall(const CallServices& services,
-             grpc::GenericCallbackServerContext* context)
-      : MessageCall(services, context, "Warmup", Role::kAdmin, kWarmupBytes) {}
-
- private:
-  bool MayChange() const override { return false; }
-
-  void OnMessage(grpc::ByteBuffer* message) override {
-    v1::WarmupRequest request;
-    absl::Status status = Split(message, &request).status();
-    if (!status.ok()) return End(std::move(status));
-    absl::StatusOr<ProblemList> work = Decode(request);
-    if (!work.ok()) return End(work.status());
-    services().warm_up(
-        work->Operations(),
-        [cancelled = cancelled()] { return cancelled->load(); },
-        [this](const absl::StatusOr<WarmupOutcome>& outcome) {
-          HandOver();
-          v1::WarmupResponse response;
-          if (outcome.ok()) {
-            response.set_plans(outcome->plans);
-            response.set_made(outcome->made);
-            response.set_seconds(absl::ToDoubleSeconds(outcome->elapsed));
-          }
-          Finish(outcome.status(), response);
-        });
-  }
-};
-
-}  // namespace
-
-Call* MakeCapabilitiesCall(const CallServices& services,
-                           grpc::GenericCallbackServerContext* context) {
-  return new ControlCall<v1::GetCapabilitiesRequest,
-                         v1::GetCapabilitiesResponse>(
-      services, context, "GetCapabilities", Role::kInfer, kCapabilitiesBytes,
-      Capabilities);
-}
-
-Call* MakeWarmupCall(const CallServices& services,
-                     grpc::GenericCallbackServerContext* context) {
-  return new WarmupCall(services, context);
+void WarmupCall::OnMessage(grpc::ByteBuffer* message) {
+  v1::WarmupRequest request;
+  absl::Status status = Split(message, &request).status();
+  if (!status.ok()) return End(std::move(status));
+  absl::StatusOr<ProblemList> work = Decode(request);
+  if (!work.ok()) return End(work.status());
+  services().warm_up(
+      work->Operations(),
+      [cancelled = cancelled()] { return cancelled->load(); },
+      [this](const absl::StatusOr<WarmupOutcome>& outcome) {
+        HandOver();
+        v1::WarmupResponse response;
+        if (outcome.ok()) {
+          response.set_plans(outcome->plans);
+          response.set_made(outcome->made);
+          response.set_seconds(absl::ToDoubleSeconds(outcome->elapsed));
+        }
+        Finish(outcome.status(), response);
+      });
 }
 
 }  // namespace convgrad

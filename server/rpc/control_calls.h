@@ -2,13 +2,24 @@
 // convgrad.v1.ConvGrad, and Warmup of convgrad.v1.ConvGradAdmin.
 #pragma once
 
-#include "server/rpc/calls/call.h"
+#include "absl/status/status.h"
+#include "convgrad/v1/capabilities.pb.h"
+#include "server/rpc/calls/message_call.h"
 
 namespace convgrad {
 
-Call* MakeCapabilitiesCall(const CallServices& services,
-                           grpc::GenericCallbackServerContext* context);
-Call* MakeWarmupCall(const CallServices& services,
-                     grpc::GenericCallbackServerContext* context);
+// Fills the response: see ControlCall.
+absl::Status GetCapabilities(const CallServices& services, const Visit& visit,
+                             const v1::GetCapabilitiesRequest& request,
+                             v1::GetCapabilitiesResponse* response);
+
+// Answers once the warm-up thread has made the plans.
+class WarmupCall final : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override;
+};
 
 }  // namespace convgrad

@@ -8,19 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "convgrad/v1/session.pb.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/session_codec.h"
-#include "server/rpc/calls/control_call.h"
 #include "server/rpc/calls/session_part.h"
 
 namespace convgrad {
 namespace {
-
-// Of a message: a name and some numbers; names of 64 readers; 4096 digests.
-constexpr int64_t kSmallBytes = int64_t{4} << 10;
-constexpr int64_t kOpenBytes = int64_t{32} << 10;
-constexpr int64_t kDigestsBytes = int64_t{256} << 10;
 
 // As many sessions as a refusal names.
 constexpr size_t kNamedSessions = 5;
@@ -112,9 +105,11 @@ absl::Status WithSessions(const absl::Status& refusal,
   return named;
 }
 
-absl::Status Open(const CallServices& services, const Visit& visit,
-                  const v1::OpenSessionRequest& request,
-                  v1::SessionResponse* response) {
+}  // namespace
+
+absl::Status OpenSession(const CallServices& services, const Visit& visit,
+                         const v1::OpenSessionRequest& request,
+                         v1::SessionResponse* response) {
   ASSIGN_OR_RETURN(const SessionTable::OpenRequest open, Decode(request));
   const SessionCaller caller = CallerOf(visit);
   const absl::StatusOr<SessionUse> session =
@@ -129,9 +124,9 @@ absl::Status Open(const CallServices& services, const Visit& visit,
   return absl::OkStatus();
 }
 
-absl::Status Renew(const CallServices& services, const Visit& visit,
-                   const v1::RenewSessionRequest& request,
-                   v1::SessionResponse* response) {
+absl::Status RenewSession(const CallServices& services, const Visit& visit,
+                          const v1::RenewSessionRequest& request,
+                          v1::SessionResponse* response) {
   ASSIGN_OR_RETURN(
       const SessionUse session,
       services.sessions->Find(CallerOf(visit), request.session_id()));
@@ -139,9 +134,9 @@ absl::Status Renew(const CallServices& services, const Visit& visit,
   return absl::OkStatus();
 }
 
-absl::Status Close(const CallServices& services, const Visit& visit,
-                   const v1::CloseSessionRequest& request,
-                   v1::CloseSessionResponse* /*response*/) {
+absl::Status CloseSession(const CallServices& services, const Visit& visit,
+                          const v1::CloseSessionRequest& request,
+                          v1::CloseSessionResponse* /*response*/) {
   const SessionCaller caller = CallerOf(visit);
   if (request.handle().empty()) {
     return services.sessions->Close(caller, request.session_id());
@@ -153,9 +148,9 @@ absl::Status Close(const CallServices& services, const Visit& visit,
                       "one of them");
 }
 
-absl::Status List(const CallServices& services, const Visit& visit,
-                  const v1::ListSessionsRequest& request,
-                  v1::ListSessionsResponse* response) {
+absl::Status ListSessions(const CallServices& services, const Visit& visit,
+                          const v1::ListSessionsRequest& request,
+                          v1::ListSessionsResponse* response) {
   const SessionCaller caller = CallerOf(visit);
   if (request.everybody() && !caller.is_admin) {
     return MakeError(absl::StatusCode::kPermissionDenied,
@@ -170,9 +165,9 @@ absl::Status List(const CallServices& services, const Visit& visit,
   return absl::OkStatus();
 }
 
-absl::Status Have(const CallServices& services, const Visit& visit,
-                  const v1::HaveTensorsRequest& request,
-                  v1::HaveTensorsResponse* response) {
+absl::Status HaveTensors(const CallServices& services, const Visit& visit,
+                         const v1::HaveTensorsRequest& request,
+                         v1::HaveTensorsResponse* response) {
   if (request.digests_size() > kMaxNamedTensors) {
     return InvalidField(Reason::kOutOfRange, "digests",
                         absl::StrCat(request.digests_size()),
@@ -185,76 +180,31 @@ absl::Status Have(const CallServices& services, const Visit& visit,
   return absl::OkStatus();
 }
 
-// Answers once no change runs that began in an epoch before.
-class ResumeSessionCall final : public MessageCall {
- public:
-  ResumeSessionCall(const CallServices& services,
-                    grpc::GenericCallbackServerContext* context)
-      : MessageCall(services, context, "ResumeSession", Role::kTrain,
-                    kSmallBytes) {}
-
- private:
-  bool MayChange() const override { return false; }
-
-  void OnMessage(grpc::ByteBuffer* message) override {
-    absl::StatusOr<SessionUse> found = FindSession(message);
-    if (!found.ok()) return End(found.status());
-    resumed_ = *std::move(found);
-    const int64_t epoch = resumed_->StartEpoch();
-    resumed_->AwaitSettled([this, epoch](const ChangeOrder::Decision& settled) {
-      HandOver();
-      v1::SessionResponse response;
-      if (settled.ok()) {
-        resumed_->DropTapes();
-        Describe(resumed_, epoch, &response);
-      }
-      Finish(settled.status(), response);
-    });
-  }
-
-  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) {
-    v1::ResumeSessionRequest request;
-    RETURN_IF_ERROR(Split(message, &request).status());
-    const SessionCaller caller = CallerOf(visit());
-    if (request.session_id().empty()) {
-      return services().sessions->FindByName(caller, request.name());
+void ResumeSessionCall::OnMessage(grpc::ByteBuffer* message) {
+  absl::StatusOr<SessionUse> found = FindSession(message);
+  if (!found.ok()) return End(found.status());
+  resumed_ = *std::move(found);
+  const int64_t epoch = resumed_->StartEpoch();
+  resumed_->AwaitSettled([this, epoch](const ChangeOrder::Decision& settled) {
+    HandOver();
+    v1::SessionResponse response;
+    if (settled.runs()) {
+      resumed_->DropTapes();
+      Describe(resumed_, epoch, &response);
     }
-    return services().sessions->Find(caller, request.session_id());
-  }
+    Finish(settled.why, response);
+  });
+}
 
-  // Until the call is over: it doesn't expire meanwhile.
-  SessionUse resumed_;
-};
-
-}  // namespace
-
-Call* MakeSessionControlCall(absl::string_view method,
-                             const CallServices& services,
-                             grpc::GenericCallbackServerContext* context) {
-  if (method == "OpenSession") {
-    return new ControlCall<v1::OpenSessionRequest, v1::SessionResponse>(
-        services, context, "OpenSession", Role::kTrain, kOpenBytes, Open);
+absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
+    grpc::ByteBuffer* message) {
+  v1::ResumeSessionRequest request;
+  RETURN_IF_ERROR(Split(message, &request).status());
+  const SessionCaller caller = CallerOf(visit());
+  if (request.session_id().empty()) {
+    return services().sessions->FindByName(caller, request.name());
   }
-  if (method == "ResumeSession") {
-    return new ResumeSessionCall(services, context);
-  }
-  if (method == "RenewSession") {
-    return new ControlCall<v1::RenewSessionRequest, v1::SessionResponse>(
-        services, context, "RenewSession", Role::kTrain, kSmallBytes, Renew);
-  }
-  if (method == "CloseSession") {
-    return new ControlCall<v1::CloseSessionRequest, v1::CloseSessionResponse>(
-        services, context, "CloseSession", Role::kTrain, kSmallBytes, Close);
-  }
-  if (method == "ListSessions") {
-    return new ControlCall<v1::ListSessionsRequest, v1::ListSessionsResponse>(
-        services, context, "ListSessions", Role::kTrain, kSmallBytes, List);
-  }
-  if (method == "HaveTensors") {
-    return new ControlCall<v1::HaveTensorsRequest, v1::HaveTensorsResponse>(
-        services, context, "HaveTensors", Role::kTrain, kDigestsBytes, Have);
-  }
-  return nullptr;
+  return services().sessions->Find(caller, request.session_id());
 }
 
 }  // namespace convgrad

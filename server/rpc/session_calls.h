@@ -1,14 +1,41 @@
 // The calls of convgrad.v1.ConvGradSessions that carry no tensors.
 #pragma once
 
-#include "absl/strings/string_view.h"
-#include "server/rpc/calls/call.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "convgrad/v1/session.pb.h"
+#include "server/rpc/calls/message_call.h"
 
 namespace convgrad {
 
-// Returns the call of `method` ("OpenSession"), null if it isn't one of these.
-Call* MakeSessionControlCall(absl::string_view method,
-                             const CallServices& services,
-                             grpc::GenericCallbackServerContext* context);
+// Each fills the response of its method: see ControlCall.
+absl::Status OpenSession(const CallServices& services, const Visit& visit,
+                         const v1::OpenSessionRequest& request,
+                         v1::SessionResponse* response);
+absl::Status RenewSession(const CallServices& services, const Visit& visit,
+                          const v1::RenewSessionRequest& request,
+                          v1::SessionResponse* response);
+absl::Status CloseSession(const CallServices& services, const Visit& visit,
+                          const v1::CloseSessionRequest& request,
+                          v1::CloseSessionResponse* response);
+absl::Status ListSessions(const CallServices& services, const Visit& visit,
+                          const v1::ListSessionsRequest& request,
+                          v1::ListSessionsResponse* response);
+absl::Status HaveTensors(const CallServices& services, const Visit& visit,
+                         const v1::HaveTensorsRequest& request,
+                         v1::HaveTensorsResponse* response);
+
+// Answers once no change runs that began in an epoch before.
+class ResumeSessionCall final : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message);
+
+  // Until the call is over: it doesn't expire meanwhile.
+  SessionUse resumed_;
+};
 
 }  // namespace convgrad

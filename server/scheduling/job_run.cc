@@ -9,11 +9,6 @@
 #include "server/scheduling/nominal_time.h"
 
 namespace convgrad {
-namespace {
-
-// Share of the calls' memory that timing a plan may take for a moment.
-
-}  // namespace
 
 JobRun::JobRun(const Job& job, const WorkMeans& means)
     : job_(job), means_(means) {

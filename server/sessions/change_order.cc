@@ -11,13 +11,13 @@ namespace {
 // Returns what the repeat of a committed change is answered.
 ChangeOrder::Decision AnswerFor(int64_t number,
                                 const ChangeOrder::Reply& reply) {
-  if (reply != nullptr) return reply;
-  return MakeError(
+  if (reply != nullptr) return ChangeOrder::Decision::Repeat(reply);
+  return ChangeOrder::Decision::Refuse(MakeError(
       absl::StatusCode::kDataLoss,
       {Reason::kNotFound, "convgrad-session-sequence",
        absl::StrCat(number, ", committed, whose reply is no longer kept"),
        absl::StrCat("a repeat within ",
-                    absl::FormatDuration(ChangeOrder::kReplyLifetime))});
+                    absl::FormatDuration(ChangeOrder::kReplyLifetime))}));
 }
 
 absl::Status TooLate() {
@@ -40,7 +40,7 @@ uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now, Caller caller,
                              Notices* notices) {
   const uint64_t id = ++last_waiter_;
   if (!closed_.ok()) {
-    notices->emplace_back(std::move(caller.decided), closed_);
+    notices->emplace_back(std::move(caller.decided), Decision::Refuse(closed_));
     return id;
   }
   const auto committed = replies_.find(change.sequence);
@@ -58,7 +58,8 @@ uint64_t ChangeOrder::Arrive(ChangeId change, absl::Time now, Caller caller,
   }
   absl::Status status = Check(change);
   if (!status.ok()) {
-    notices->emplace_back(std::move(waiter.caller.decided), std::move(status));
+    notices->emplace_back(std::move(waiter.caller.decided),
+                          Decision::Refuse(std::move(status)));
     return id;
   }
   Acknowledge(change.acknowledged);
@@ -83,11 +84,12 @@ uint64_t ChangeOrder::AwaitNumber(int64_t number, absl::Time now, Caller caller,
                                   Notices* notices) {
   const uint64_t id = ++last_waiter_;
   if (!closed_.ok()) {
-    notices->emplace_back(std::move(caller.decided), closed_);
+    notices->emplace_back(std::move(caller.decided), Decision::Refuse(closed_));
   } else if (number <= number_) {
-    notices->emplace_back(std::move(caller.decided), nullptr);
+    notices->emplace_back(std::move(caller.decided), Decision::Run());
   } else if (number > number_ + kWindow) {
-    notices->emplace_back(std::move(caller.decided), TooFar(number));
+    notices->emplace_back(std::move(caller.decided),
+                          Decision::Refuse(TooFar(number)));
   } else {
     readers_.push_back({number, {id, now, std::move(caller)}});
   }
@@ -128,7 +130,7 @@ void ChangeOrder::PrepareNext(Notices* notices) {
   notices->emplace_back(
       [prepare = std::exchange(first.caller.prepare, nullptr)](
           const Decision&) { prepare(); },
-      nullptr);
+      Decision::Run());
 }
 
 ChangeOrder::Pending ChangeOrder::EndRunning(absl::Time now) {
@@ -143,7 +145,8 @@ void ChangeOrder::Commit(Reply reply, int64_t reply_bytes, absl::Time now,
   ++number_;
   runs_alone_ = false;
   for (Waiter& repeat : committed.waiters) {
-    notices->emplace_back(std::move(repeat.caller.decided), reply);
+    notices->emplace_back(std::move(repeat.caller.decided),
+                          Decision::Repeat(reply));
   }
   reply_bytes_ += reply_bytes;
   replies_[number_] = {std::move(committed.call_id), std::move(reply),
@@ -166,7 +169,8 @@ absl::Status ChangeOrder::Fail(const absl::Status& why, absl::Time now,
     RefuseWaiting(EpochEnded(), notices);
   }
   for (const Waiter& repeat : failed.waiters) {
-    notices->emplace_back(repeat.caller.decided, CheckEpoch(failed.epoch));
+    notices->emplace_back(repeat.caller.decided,
+                          Decision::Refuse(CheckEpoch(failed.epoch)));
   }
   Advance(notices);
   return failed.epoch < first_epoch_ ? CheckEpoch(failed.epoch) : why;
@@ -180,7 +184,8 @@ void ChangeOrder::PutBack(Pending change, const absl::Status& why,
   if (next != waiting_.end()) {
     std::vector<Waiter>& waiters = next->second.waiters;
     if (waiters.front().is_prepared) {
-      notices->emplace_back(std::move(waiters.front().caller.decided), why);
+      notices->emplace_back(std::move(waiters.front().caller.decided),
+                            Decision::Refuse(why));
       waiters.erase(waiters.begin());
     }
     if (waiters.empty()) waiting_.erase(next);
@@ -192,13 +197,13 @@ void ChangeOrder::PutBack(Pending change, const absl::Status& why,
 void ChangeOrder::Advance(Notices* notices) {
   for (auto& [number, reader] : readers_) {
     if (number > number_) continue;
-    notices->emplace_back(std::move(reader.caller.decided), nullptr);
+    notices->emplace_back(std::move(reader.caller.decided), Decision::Run());
   }
   std::erase_if(readers_,
                 [this](const auto& reader) { return reader.first <= number_; });
   if (running_) return;
   for (Decided& resumed : resuming_) {
-    notices->emplace_back(std::move(resumed), nullptr);
+    notices->emplace_back(std::move(resumed), Decision::Run());
   }
   resuming_.clear();
   const auto next = waiting_.find(number_ + 1);
@@ -206,7 +211,7 @@ void ChangeOrder::Advance(Notices* notices) {
   running_ = std::move(next->second);
   waiting_.erase(next);
   notices->emplace_back(std::move(running_->waiters.front().caller.decided),
-                        nullptr);
+                        Decision::Run());
   running_->waiters.erase(running_->waiters.begin());
 }
 
@@ -218,18 +223,19 @@ int64_t ChangeOrder::Resume(Notices* notices) {
 
 void ChangeOrder::AwaitSettled(Decided settled, Notices* notices) {
   if (!closed_.ok()) {
-    notices->emplace_back(std::move(settled), closed_);
+    notices->emplace_back(std::move(settled), Decision::Refuse(closed_));
   } else if (running_) {
     resuming_.push_back(std::move(settled));
   } else {
-    notices->emplace_back(std::move(settled), nullptr);
+    notices->emplace_back(std::move(settled), Decision::Run());
   }
 }
 
 void ChangeOrder::RefuseWaiting(const absl::Status& why, Notices* notices) {
   for (auto& [sequence, change] : waiting_) {
     for (Waiter& waiter : change.waiters) {
-      notices->emplace_back(std::move(waiter.caller.decided), why);
+      notices->emplace_back(std::move(waiter.caller.decided),
+                            Decision::Refuse(why));
     }
   }
   waiting_.clear();
@@ -244,7 +250,7 @@ void ChangeOrder::Expire(absl::Time now, Notices* notices) {
         std::max(waiter.since, stalled_since_) + kMissingTimeout <= now;
     if (!is_late && !is_missing) return false;
     notices->emplace_back(std::move(waiter.caller.decided),
-                          is_late ? TooLate() : Missing());
+                          Decision::Refuse(is_late ? TooLate() : Missing()));
     return true;
   };
   for (auto& [number, committed] : replies_) {
@@ -271,16 +277,18 @@ void ChangeOrder::Close(const absl::Status& why, Notices* notices) {
   RefuseWaiting(why, notices);
   if (running_) {
     for (Waiter& repeat : running_->waiters) {
-      notices->emplace_back(std::move(repeat.caller.decided), why);
+      notices->emplace_back(std::move(repeat.caller.decided),
+                            Decision::Refuse(why));
     }
     running_->waiters.clear();
   }
   for (auto& [number, reader] : readers_) {
-    notices->emplace_back(std::move(reader.caller.decided), why);
+    notices->emplace_back(std::move(reader.caller.decided),
+                          Decision::Refuse(why));
   }
   readers_.clear();
   for (Decided& resumed : resuming_) {
-    notices->emplace_back(std::move(resumed), why);
+    notices->emplace_back(std::move(resumed), Decision::Refuse(why));
   }
   resuming_.clear();
   replies_.clear();

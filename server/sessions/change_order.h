@@ -1,6 +1,6 @@
-// Which change of a session runs next, and what the repeat of one is answered:
-// each change takes effect exactly once, in the order of the numbers that its
-// client gave. Knows nothing of what a change does.
+// `ChangeOrder` decides which change of a session runs next, and which reply a
+// repeated change gets. Each change takes effect exactly once, in the order of
+// the numbers that the client gave. It doesn't know what a change does.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace convgrad {
 
-// How a client names one change. Value type.
+// The metadata that names one change. Value type.
 struct ChangeId {
   int64_t epoch = 0;
   int64_t sequence = 0;
@@ -35,20 +35,20 @@ struct ChangeId {
 //    committed, gets that change's one reply, whatever its epoch. Replies are
 //    kept until they are acknowledged, for kReplyLifetime at most: after that a
 //    repeat is answered DATA_LOSS.
-//  * Once n+1 says that it won't wait for anything else, n+2 may prepare
-//    itself for its turn. No other does: who is prepared holds what a change
-//    before it could lack.
+//  * Once n+1 has all the memory that it waits for, n+2 may prepare: reserve
+//    memory and read its message. Later changes may not, because a prepared
+//    change holds memory that an earlier one could need.
 //  * If n+1 fails, its epoch ends: what isn't committed of it is ABORTED,
 //    whenever it comes. The client goes on with n+1 in the next epoch.
-//  * If n+1 is BUSY (kResourceExhausted, reason BUSY), it is as if it hadn't
-//    come yet, and its client repeats it. So is n+2 if it was prepared; until
-//    n+1 is committed none is.
+//  * If n+1 is BUSY (kResourceExhausted, reason BUSY), nothing is decided, and
+//    the client repeats it. If n+2 was prepared, it is BUSY as well. No change
+//    prepares until n+1 is committed.
 //  * Resume starts a new epoch, too; calls of older ones are refused with
 //    FAILED_PRECONDITION, reason TAKEN_OVER.
 //
-// Thread-compatible: the session's lock guards it. So nothing is called from
-// here; what is to be told is added to `*notices`, for the caller to tell once
-// no lock is held.
+// Thread-compatible: the session's lock guards it. It calls no callback, but
+// adds it to `*notices`. The caller runs the notices after it has released the
+// lock (Tell).
 class ChangeOrder {
  public:
   static constexpr int64_t kWindow = 64;
@@ -57,23 +57,41 @@ class ChangeOrder {
 
   // The answer of a committed change.
   using Reply = std::shared_ptr<const void>;
-  // What becomes of a call. An error: the call is refused with it. A reply: it
-  // is the repeat of a committed change and gets this one. Null: it runs now.
-  using Decision = absl::StatusOr<Reply>;
+  // The decision about a call: it runs, repeats a change, or is refused.
+  struct Decision {
+    enum class Kind {
+      kRun,     // now
+      kRepeat,  // it repeats a committed change, and gets its `reply`
+      kRefuse,  // with `why`
+    };
+    static Decision Run() { return {Kind::kRun, nullptr, absl::OkStatus()}; }
+    static Decision Repeat(Reply reply) {
+      return {Kind::kRepeat, std::move(reply), absl::OkStatus()};
+    }
+    static Decision Refuse(absl::Status why) {
+      return {Kind::kRefuse, nullptr, std::move(why)};
+    }
+    bool runs() const { return kind == Kind::kRun; }
+
+    Kind kind;
+    Reply reply;
+    absl::Status why;
+  };
   using Decided = std::function<void(Decision)>;
   using Notices = std::vector<std::pair<Decided, Decision>>;
 
-  // Who waits, and until when.
+  // A waiting call.
   struct Caller {
     absl::Time deadline;
     Decided decided;
-    // Tells, at most once, that the change may prepare itself; maybe too late,
-    // when it was decided meanwhile. Null if it won't prepare itself.
+    // Called at most once when the change may prepare, possibly after it was
+    // decided. Null if the change doesn't prepare.
     std::function<void()> prepare = nullptr;
   };
 
-  // Takes a change that has come. After the deadline it doesn't wait any more.
-  // If it is to run, Commit or Fail follows. Returns an id for Withdraw.
+  // Takes a change that has arrived. It waits until its deadline at most. If
+  // the decision is to run, Commit or Fail must follow. Returns an id for
+  // Withdraw.
   // Errors in the decision: kFailedPrecondition, reasons TAKEN_OVER and
   // OUT_OF_ORDER; kAborted, reasons EPOCH_ENDED and OUT_OF_ORDER;
   // kDeadlineExceeded; kResourceExhausted, reason BUSY; kDataLoss if the change
@@ -81,41 +99,41 @@ class ChangeOrder {
   uint64_t Arrive(ChangeId change, absl::Time now, Caller caller,
                   Notices* notices);
 
-  // Has a read wait until change `number` is committed; the decision is null
-  // then. Returns an id for Withdraw.
-  // Errors in the decision: kFailedPrecondition, kAborted, kDeadlineExceeded.
+  // Has a read wait until change `number` is committed: it runs then. Returns
+  // an id for Withdraw. Errors in the decision: kFailedPrecondition, kAborted,
+  // kDeadlineExceeded.
   uint64_t AwaitNumber(int64_t number, absl::Time now, Caller caller,
                        Notices* notices);
 
-  // Removes who waits, so that it is never told. Returns false if that is too
-  // late: it runs, or it is being told.
+  // Removes a waiter, whose callback is then never called. Returns false if
+  // that is too late: the change runs, or its callback is about to run.
   bool Withdraw(uint64_t waiter);
 
-  // Has the next change prepare itself, if `change` runs. To be called once it
-  // won't wait for memory any more.
+  // Lets the next change prepare if `change` runs. Requires: `change` waits for
+  // no more memory.
   void LetNextPrepare(const ChangeId& change, Notices* notices);
 
-  // Ends the change that runs. Commit requires that it has taken effect. The
+  // Ends the running change. Commit requires that it has taken effect. The
   // reply counts as `reply_bytes` while it is kept.
   void Commit(Reply reply, int64_t reply_bytes, absl::Time now,
               Notices* notices);
-  // Fail returns what its own call is to be told: `why`, but TAKEN_OVER if
-  // another epoch has begun, or its client would take that one for its next.
+  // Fail returns the status of the failed call: `why`, or TAKEN_OVER if another
+  // epoch has begun, because the client would take that epoch for its next one.
   absl::Status Fail(const absl::Status& why, absl::Time now, Notices* notices);
 
   // Starts a new epoch and returns it.
   int64_t Resume(Notices* notices);
-  // Tells `settled` null once no change runs that had begun before: number()
+  // Tells `settled` to run once no change does that had begun before: number()
   // then stays until the epoch that Resume returned changes it.
   void AwaitSettled(Decided settled, Notices* notices);
 
-  // Refuses those who have waited too long, and drops replies that nobody has
-  // acknowledged in time. To be called regularly.
+  // Refuses calls that have waited too long, and drops replies that the client
+  // hasn't acknowledged in time. Call it regularly.
   void Expire(absl::Time now, Notices* notices);
-  // Refuses everybody who waits, and who comes later, with `why`.
+  // Refuses all waiting and all later calls with `why`.
   void Close(const absl::Status& why, Notices* notices);
 
-  // Of the last committed change; 0 before the first.
+  // The number of the last committed change; 0 before the first.
   int64_t number() const { return number_; }
   int64_t epoch() const { return epoch_; }
   bool is_running() const { return running_.has_value(); }
@@ -180,10 +198,10 @@ class ChangeOrder {
   absl::Status closed_;
 };
 
-// Returns whether nothing has happened for want of something for now.
+// Returns whether `status` is a refusal for now: reason BUSY.
 bool IsBusy(const absl::Status& status);
 
-// Tells everybody. To be called with no lock held.
+// Calls all callbacks of `notices`. Requires: no lock is held.
 void Tell(const ChangeOrder::Notices& notices);
 
 }  // namespace convgrad

@@ -1,4 +1,5 @@
-// How much each client keeps in all of its sessions together.
+// `ClientQuotas` limits the sessions of each client and the bytes that they
+// keep.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +27,19 @@ class ClientQuotas {
   absl::Status AddSession(const std::string& client);
   void RemoveSession(const std::string& client);
 
-  // Counts `new_bytes` in place of `old_bytes`.
-  // Errors: kResourceExhausted, LIMIT_EXCEEDED, if that is more than before and
-  // beyond the client's limit.
+  // Replaces `old_bytes` by `new_bytes` in the client's account.
+  // Errors: kResourceExhausted, LIMIT_EXCEEDED, if `new_bytes` is larger and
+  // exceeds the client's limit.
   absl::Status Exchange(const std::string& client, int64_t old_bytes,
                         int64_t new_bytes);
 
-  // What one client has.
+  // The use by one client.
   struct Use {
     std::string client;
     int sessions = 0;
     int64_t kept_bytes = 0;
   };
-  // Returns the clients with sessions, who keeps most first.
+  // Returns the clients with sessions, those that keep most first.
   std::vector<Use> Uses() const;
 
  private:

@@ -1,5 +1,5 @@
-// Kept bytes by what they are: what a client has put once, in any of its
-// sessions, needn't be sent again.
+// `DigestIndex` finds kept bytes by their digest, so that a client doesn't send
+// bytes again that one of its sessions keeps.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace convgrad {
 
-// Knows the bytes that some session keeps under a digest, as long as one does.
-// A digest of another client's bytes is unknown. Thread-safe.
+// An entry exists as long as a session keeps the bytes. A digest of another
+// client's bytes is unknown. Thread-safe.
 class DigestIndex {
  public:
-  // Returns what stands for the digest from now on, as long as anybody keeps
-  // it: `tensor`, or the same bytes that were there before.
+  // Registers `tensor` under its digest. Returns it, or the tensor with the
+  // same bytes that is registered already.
   KeptTensor Add(const std::string& client, const std::string& digest,
                  const KeptTensor& tensor);
   std::optional<KeptTensor> Find(const std::string& client,
@@ -31,7 +31,7 @@ class DigestIndex {
   int64_t saved_bytes() const;
   void CountHit(int64_t bytes);
 
-  // Forgets what nobody keeps any more. To be called now and then.
+  // Removes entries of bytes that no session keeps. Call it from time to time.
   void Sweep();
 
  private:

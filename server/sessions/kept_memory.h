@@ -1,4 +1,5 @@
-// The memory of what sessions keep: a share of the server's budget.
+// `KeptMemory` holds the bytes that sessions keep: a share of the server's
+// budget.
 #pragma once
 
 #include <atomic>
@@ -15,8 +16,8 @@ namespace convgrad {
 
 class KeptMemory;
 
-// A share of what sessions may keep, for memory that lies elsewhere: names,
-// programs, replies. Given back when destroyed. Move-only; thread-compatible.
+// `KeptBooking` counts memory as kept that is allocated elsewhere: names,
+// programs, replies. The destructor ends it. Move-only; thread-compatible.
 class KeptBooking {
  public:
   KeptBooking() = default;
@@ -32,13 +33,13 @@ class KeptBooking {
 
   std::shared_ptr<KeptMemory> owner_;
   int64_t bytes_ = 0;
-  // What pays for those bytes that nothing else pays for.
+  // Pays for the bytes that no other reservation pays for.
   Reservation reservation_;
 };
 
-// Bytes that a session keeps, or a change that isn't committed yet. They go
-// back when the last reader lets go of them. Written before they are shared,
-// never afterwards. Thread-safe then.
+// `KeptBytes` are the bytes of one tensor or tape of a session, or of a change
+// that isn't committed yet. The last reader frees them. They are written before
+// they are shared, and never afterwards; thread-safe from then on.
 class KeptBytes {
  public:
   KeptBytes(const KeptBytes&) = delete;
@@ -55,34 +56,34 @@ class KeptBytes {
   KeptBytes(uint64_t id, KeptBooking booking, Buffer buffer);
 
   const uint64_t id_;
-  // In the order that they go last.
+  // Destroyed from the last to the first.
   const KeptBooking booking_;
   const Buffer buffer_;
 };
 
-// Thread-safe.
+// `KeptMemory` allocates kept bytes and counts them. Thread-safe.
 class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
  public:
   // Keeps at most `max_bytes` of `memory` at once.
   KeptMemory(std::shared_ptr<CallMemory> memory, int64_t max_bytes)
       : memory_(std::move(memory)), max_bytes_(max_bytes) {}
 
-  // Returns `size` bytes, undefined at first. What pays for them is split from
-  // `*paid`, as far as that has them, and taken from the budget otherwise.
+  // Returns `size` bytes, undefined at first. `*paid` pays for them if it has
+  // as many bytes; otherwise the budget does.
   // Requires: size >= 0.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if they never fit, BUSY
   // if they don't now.
   absl::StatusOr<std::shared_ptr<KeptBytes>> Take(int64_t size,
                                                   Reservation* paid);
 
-  // Counts `bytes` as kept, of which `unpaid` are taken from the budget:
-  // `*paid` pays for them as far as it has them. Requires: 0 <= unpaid <=
-  // bytes. Errors: as Take.
+  // Counts `bytes` as kept. `*paid` pays for `unpaid` of them if it has as many
+  // bytes; otherwise the budget does. `paid` may be null. Requires: 0 <= unpaid
+  // <= bytes. Errors: as Take.
   absl::StatusOr<KeptBooking> Book(int64_t bytes, int64_t unpaid,
                                    Reservation* paid);
 
-  // Returns whether `bytes`, as BufferPool::CapacityFor has them, may ever be
-  // kept. Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
+  // Checks whether sessions could ever keep `bytes` (BufferPool::CapacityFor).
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckFits(int64_t bytes) const;
 
   int64_t max_bytes() const { return max_bytes_; }

@@ -1,4 +1,4 @@
-// The tensors, programs and tapes of a session at one number.
+// `KeptState` holds the tensors, programs and tapes of a session at one number.
 #pragma once
 
 #include <cstdint>
@@ -18,18 +18,18 @@
 
 namespace convgrad {
 
-// Limits of one session: more names aren't an honest use, and each change
-// copies the maps.
+// Limits of one session, because each change copies the maps of names.
 inline constexpr int64_t kMaxKeptTensors = 16384;
 inline constexpr int64_t kMaxKeptPrograms = 1024;
 inline constexpr int64_t kMaxKeptTapes = 1024;
 
-// What an entry of a session takes beside its bytes and its name: map nodes,
-// descriptor, control blocks. Measured: 12,288 tensors of four axes and 64
+// Bytes of an entry beside its content and its name: map nodes, descriptor,
+// control blocks. Measured: 12,288 tensors of four axes and 64
 // bytes raise the resident size by 600 bytes each, their bytes included.
 inline constexpr int64_t kEntryBytes = 640;
 
-// Bytes and what they mean. Value type; the bytes are shared.
+// A tensor of a session: bytes and their descriptor. Value type; the bytes are
+// shared.
 struct KeptTensor {
   TensorDescriptor descriptor;
   std::shared_ptr<const KeptBytes> bytes;
@@ -40,7 +40,7 @@ struct KeptTensor {
   int64_t quota_bytes() const { return BufferPool::CapacityFor(bytes->size()); }
 };
 
-// A program, and what pays for its memory. Immutable.
+// A program of a session, and the booking of its memory. Immutable.
 struct KeptProgram {
   std::shared_ptr<const Program> program;
   KeptBooking booking;
@@ -49,12 +49,14 @@ struct KeptProgram {
   int64_t quota_bytes() const { return booking.bytes(); }
 };
 
-// What one run of a program keeps for its backward. Immutable.
+// A tape: the bytes that one run of a program keeps for its backward.
+// Immutable.
 struct KeptTape {
   std::shared_ptr<const KeptBytes> bytes;
   // The run that wrote it: a kForwardTape.
   ProgramRequest run;
-  // Of the run. A tape outlives the name of its program, so it counts it, too.
+  // The run's program. A tape may outlive its program's name, so it counts the
+  // program as well.
   std::shared_ptr<const KeptProgram> program;
   // By the program's parameter: the version that the run used.
   std::vector<int64_t> parameter_versions;
@@ -71,27 +73,27 @@ struct KeptTotals {
   int64_t tensors = 0;
   int64_t programs = 0;
   int64_t tapes = 0;
-  // What the entries themselves take: each state has its own.
+  // Bytes of the entries themselves; each state has its own.
   int64_t entry_bytes = 0;
-  // What all of it counts in quotas, entries included.
+  // Bytes that count in quotas, entries included.
   int64_t quota_bytes = 0;
 };
 
-// Immutable once it is a session's: a read that has one sees one number
-// throughout, and what it reads lives as long as the read.
+// Immutable once a session has it. A read that holds a state sees one number,
+// and its tensors stay valid as long as the read.
 struct KeptState {
-  // Of the last change that it has.
+  // The number of the last change that it contains.
   int64_t number = 0;
   std::map<std::string, KeptTensor, std::less<>> tensors;
   std::map<std::string, std::shared_ptr<const KeptProgram>, std::less<>>
       programs;
   std::map<std::string, std::shared_ptr<const KeptTape>, std::less<>> tapes;
   KeptTotals totals;
-  // Pays for the entries as long as anybody reads them.
+  // Pays for the entries as long as a reader has them.
   std::shared_ptr<const Reservation> paid;
 };
 
-// What a change writes, by name; nullopt and null drop what has the name.
+// The writes of a change, by name. nullopt and null drop the name.
 struct KeptWrites {
   std::map<std::string, std::optional<KeptTensor>> tensors;
   std::map<std::string, std::shared_ptr<const KeptProgram>> programs;
@@ -101,7 +103,7 @@ struct KeptWrites {
 // Returns the totals of `state` with `writes`, without making it.
 KeptTotals TotalsAfter(const KeptState& state, const KeptWrites& writes);
 
-// Returns `state` with `writes`, one number later; nothing pays for it yet.
+// Returns `state` with `writes`, one number later and without `paid`.
 KeptState After(const KeptState& state, const KeptWrites& writes);
 
 // Returns `state` without its tapes, at the same number.

@@ -1,4 +1,4 @@
-// What the server keeps for one trainer.
+// `KeptSession` keeps the tensors, programs and tapes of one trainer.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,16 @@ struct SessionInfo {
   absl::Time expires;  // infinite while a call uses it
 };
 
-// What the answer of a change takes while it is kept. Value type.
+// The bytes of a change's answer while the session keeps it. Value type.
 struct ReplySize {
-  // Paid for already, by the call's own memory.
+  // The call's own memory pays for these.
   int64_t payload_bytes = 0;
   // Everything else, bookkeeping included.
   int64_t head_bytes = 1024;
 };
 
-// Thread-safe. No callback is called with a lock held.
+// One lock guards order and state, so that number and tensors change at one
+// moment. Thread-safe. No callback is called with a lock held.
 class KeptSession {
  public:
   using Decided = ChangeOrder::Decided;
@@ -49,7 +50,7 @@ class KeptSession {
     std::string name;    // "" if it has none
     std::string label;   // its name, or a hash of its id: for spans
     std::string client;  // whose quotas count it
-    // Who may use it. "": who has the id, since clients show no identity.
+    // The identity that may use it. "": whoever has the id.
     std::string owner;
     std::vector<std::string> readers;
     absl::Duration lease;
@@ -81,46 +82,46 @@ class KeptSession {
   void AwaitSettled(Decided settled);
   void Expire(absl::Time now);
 
-  // Counts what `writes` and the answer will keep against the quotas, and takes
-  // the memory of their bookkeeping. To be called by the change that runs,
-  // before it writes; again, if it learns more. A change that only drops is
-  // never refused.
+  // Counts `writes` and the answer in the quotas, and takes the memory of their
+  // bookkeeping. The running change calls it before it writes, and again if its
+  // writes change. A change that only drops names is never refused.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, or BUSY if replies that
   // the client hasn't acknowledged are in the way, or there is no memory now.
   absl::Status Promise(const KeptWrites& writes, const ReplySize& reply);
-  // Ends the change that runs: `writes` take effect, at once and all together,
-  // and `reply` is its answer. Requires: they were promised. Returns its
-  // number, or that the session was closed meanwhile.
+  // Ends the running change: all of `writes` take effect at one moment, and
+  // `reply` is its answer. Requires: they were promised. Returns the change's
+  // number, or an error if the session was closed meanwhile.
   // Errors: kNotFound.
   absl::StatusOr<int64_t> Commit(const KeptWrites& writes,
                                  ChangeOrder::Reply reply, absl::Time now);
-  // Drops all tapes: who took the session over can't know them. Requires: no
-  // change runs.
+  // Drops all tapes, because a client that took the session over doesn't know
+  // them. Requires: no change runs.
   void DropTapes();
-  // Ends the change that runs without effect.
-  // Returns what to tell its client (ChangeOrder::Fail).
+  // Ends the running change without effect. Returns the status of its call
+  // (ChangeOrder::Fail).
   absl::Status Fail(const absl::Status& why, absl::Time now);
 
-  // While somebody uses it, it doesn't expire; afterwards for its lease.
-  // Returns false if it has expired or was closed.
+  // Enter begins a use, which keeps the session from expiring, and returns
+  // false if it has expired or was closed. Leave ends the use and renews the
+  // lease.
   bool Enter(absl::Time now);
   void Leave(absl::Time now);
   // Returns whether the session has neither expired nor was closed.
   bool IsOpen(absl::Time now) const;
-  // Ends the session if nobody uses it and its lease is over. Returns whether
+  // Ends the session if no call uses it and its lease is over. Returns whether
   // it has ended, now or before.
   bool EndIfExpired(absl::Time now);
-  // Ends the session: its tensors are dropped, who waits is refused with `why`.
+  // Ends the session: drops its tensors and refuses waiting calls with `why`.
   void End(const absl::Status& why);
 
  private:
   bool IsOpenLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Of the change that runs.
+  // The promise of the running change.
   struct Promised {
     KeptBooking reply;
     std::shared_ptr<const Reservation> entries;
-    // What it counts in quotas beside what is kept already.
+    // Bytes that it adds in quotas.
     int64_t bytes = 0;
   };
 
@@ -146,9 +147,9 @@ class KeptSession {
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Returns the one answer for sessions that the caller can't use, whatever the
-// cause: a guesser learns nothing. It says since when the server runs, since a
-// server that was started again has lost its sessions.
+// Returns the one error for all sessions that the caller can't use, so that a
+// guesser learns nothing. It says since when the server runs, because a
+// restarted server has lost its sessions.
 absl::Status NoSuchSession();
 
 }  // namespace convgrad

@@ -1,18 +1,13 @@
 #include "server/sessions/session_table.h"
 
-#include <openssl/evp.h>
-#include <openssl/rand.h>
-
 #include <algorithm>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
 namespace {
 
-constexpr size_t kIdBytes = 16;
 constexpr size_t kMaxReaders = 64;
 // What a session itself takes of the budget, beside its names: its objects and
 // table entries.
@@ -28,44 +23,9 @@ int64_t NameBytes(const SessionTable::OpenRequest& request) {
   return bytes;
 }
 
-std::string NewId() {
-  std::string id(kIdBytes, '\0');
-  RAND_bytes(reinterpret_cast<unsigned char*>(id.data()), kIdBytes);
-  return id;
-}
-
-// Returns what may be told of a session: its id is a credential.
-std::string HandleOf(const std::string& id) {
-  std::string hash(EVP_MAX_MD_SIZE, '\0');
-  EVP_Digest(id.data(), id.size(),
-             reinterpret_cast<unsigned char*>(hash.data()), nullptr,
-             EVP_sha256(), nullptr);
-  return absl::BytesToHexString(hash.substr(0, 8));
-}
-
 // Names and ids of different clients never meet.
 std::string KeyOf(const std::string& client, const std::string& rest) {
   return absl::StrCat(client.size(), ":", client, rest);
-}
-
-// Returns whether the caller may do everything in the session.
-bool IsOwner(const SessionCaller& caller, const KeptSession& session) {
-  const std::string& owner = session.settings().owner;
-  return owner.empty() || (caller.has_identity && owner == caller.client);
-}
-
-absl::Status OwnersAlone() {
-  return MakeError(
-      absl::StatusCode::kPermissionDenied,
-      {Reason::kForbidden, "session", "one of its readers",
-       "the client that has opened it: readers list tensors and compute "
-       "forwards"});
-}
-
-bool IsReader(const SessionCaller& caller, const KeptSession& session) {
-  const std::vector<std::string>& readers = session.settings().readers;
-  return caller.has_identity && std::find(readers.begin(), readers.end(),
-                                          caller.client) != readers.end();
 }
 
 }  // namespace
@@ -78,10 +38,10 @@ SessionTable::~SessionTable() = default;
 
 absl::Status SessionTable::Check(const SessionCaller& caller,
                                  const OpenRequest& request) const {
-  if (request.open_id.size() != kIdBytes) {
+  if (request.open_id.size() != kSessionIdBytes) {
     return InvalidField(Reason::kOutOfRange, "open_id",
                         absl::StrCat(request.open_id.size(), " bytes"),
-                        absl::StrCat(kIdBytes, " random bytes"));
+                        absl::StrCat(kSessionIdBytes, " random bytes"));
   }
   if (!request.name.empty()) {
     RETURN_IF_ERROR(CheckName(request.name, "name"));
@@ -137,7 +97,7 @@ absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
       request.quota_bytes == 0
           ? memory_->max_bytes()
           : std::min(request.quota_bytes, memory_->max_bytes());
-  const std::string id = NewId();
+  const std::string id = NewSessionId();
   const std::string handle = HandleOf(id);
   auto session = std::make_shared<KeptSession>(
       KeptSession::Settings{id, handle, request.name,

@@ -1,4 +1,5 @@
-// All sessions of a server: who may use which, and when they end.
+// `SessionTable` holds all sessions of a server, checks who may use them, and
+// ends them when their lease is over.
 #pragma once
 
 #include <atomic>
@@ -17,6 +18,7 @@
 #include "server/sessions/digest_index.h"
 #include "server/sessions/kept_memory.h"
 #include "server/sessions/session.h"
+#include "server/sessions/session_access.h"
 
 namespace convgrad {
 
@@ -48,15 +50,6 @@ class SessionUse {
  private:
   std::shared_ptr<KeptSession> session_;
   const Clock* clock_ = nullptr;
-};
-
-// Who asks for a session.
-struct SessionCaller {
-  // As limits go by: a token's or a certificate's name, else a host.
-  std::string client;
-  // Whether `client` is a token's or a certificate's name.
-  bool has_identity = false;
-  bool is_admin = false;
 };
 
 // Thread-safe.
@@ -109,11 +102,11 @@ class SessionTable {
   std::vector<SessionInfo> List(const SessionCaller& caller,
                                 bool everybody) const;
 
-  // Ends sessions whose lease is over, and waits of changes that are too long.
-  // To be called regularly.
+  // Ends sessions whose lease is over, and refuses changes that have waited too
+  // long. Call it regularly.
   void Expire();
 
-  // Ends all of them: who waits is refused with `why`.
+  // Ends all sessions and refuses waiting calls with `why`.
   void EndAll(const absl::Status& why);
 
   absl::Time now() const { return clock_(); }
@@ -141,7 +134,7 @@ class SessionTable {
   int64_t expired() const;  // since the start
 
  private:
-  // What a session itself takes: bookkeeping, and names of its tensors.
+  // A session with the reservation of its bookkeeping.
   struct Entry {
     std::shared_ptr<KeptSession> session;
     std::string open_key;
@@ -157,7 +150,7 @@ class SessionTable {
   absl::StatusOr<SessionUse> Enter(std::shared_ptr<KeptSession> session,
                                    bool renews);
   std::shared_ptr<KeptSession> Lookup(const std::string& id) const;
-  // Takes an entry out.
+  // Removes an entry.
   void Remove(const std::string& id);
 
   const std::shared_ptr<KeptMemory> memory_;

@@ -1,4 +1,4 @@
-// What /metrics says of certificates.
+// `CertificateFamilies` makes the metrics of certificates' expiry.
 #pragma once
 
 #include <vector>

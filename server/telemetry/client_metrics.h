@@ -1,4 +1,4 @@
-// What /metrics says of single clients.
+// `ClientFamilies` makes the metrics of single clients.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace convgrad {
 
-// Clients that have a label of their own at a time.
+// The number of clients that have a label of their own at a time.
 inline constexpr size_t kLabelledClients = 16;
 
-// Returns the families of what clients have in sessions: the first
-// kLabelledClients by name, all others together as "other".
+// Returns the families of clients' sessions: the first kLabelledClients by
+// name, all others summed as "other". Thread-safe.
 std::vector<prometheus::MetricFamily> ClientFamilies(
     absl::Span<const ClientGauges> clients);
 

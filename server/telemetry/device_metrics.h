@@ -1,4 +1,4 @@
-// What /metrics says of devices.
+// `DeviceFamilies` makes the metrics of devices.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// Returns the families that have something to say: none without devices.
+// Returns the families that have samples; none without devices. Thread-safe.
 std::vector<prometheus::MetricFamily> DeviceFamilies(
     absl::Span<const DeviceGauges> devices);
 

@@ -1,5 +1,5 @@
-// The server's Prometheus metrics and the HTTP endpoint that serves them. Every
-// family is described in server/README.md.
+// `MetricsEndpoint` collects the server's Prometheus metrics and serves them by
+// HTTP. server/telemetry/README.md describes every family.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// A PEM file that the server was told to use.
+// A PEM file that a flag names.
 struct CertificateFile {
   std::string flag;  // which flag named it, without dashes
   std::string path;  // empty: none
@@ -23,28 +23,30 @@ struct MetricsOptions {
   std::string listen;
   // Values of the label "backend", beside "none".
   std::vector<std::string> backends;
-  // Names of operations, whose series are there from the start.
+  // Names of operations whose series exist from the start.
   std::vector<std::string> operations;
   std::string version;
-  // Read at each scrape, for when they expire.
+  // Read at each scrape for their expiry.
   std::vector<CertificateFile> certificates;
-  // Read at each scrape; thread-safe, and valid while the endpoint lives.
+  // Called at each scrape. Requires: thread-safe, and valid as long as the
+  // endpoint.
   std::function<ServerGauges()> gauges;
 };
 
 // Thread-safe.
 class MetricsEndpoint {
  public:
+  // Starts the endpoint.
   // Errors: kInvalidArgument if `options.listen` can't be listened on.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(
       const MetricsOptions& options);
   virtual ~MetricsEndpoint() = default;
 
-  // Lives as long as this.
+  // Returns the observer that fills the metrics; valid as long as this.
   virtual OpObserver* observer() = 0;
   // The bound port, 0 if nothing is served.
   virtual int port() const = 0;
-  // Returns what /metrics serves.
+  // Returns the text of /metrics.
   virtual std::string Text() const = 0;
 };
 

@@ -1,5 +1,5 @@
-// What the server tells about its work. The code that works reports through
-// this interface and knows nothing of Prometheus.
+// `OpObserver` receives reports about calls. The reporting code knows nothing
+// of Prometheus.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 
 namespace convgrad {
 
-// When one stage of a call was under way: at once, or, of a stream, now and
-// then between `begin` and `end`.
+// The time of one stage of a call. A stream is in a stage several times between
+// `begin` and `end`; `busy` is the sum.
 struct StageTime {
   absl::Time begin = absl::InfiniteFuture();
   absl::Time end = absl::InfinitePast();
@@ -30,7 +30,7 @@ struct StageTime {
   bool reached() const { return begin <= end; }
 };
 
-// Where one call's time went.
+// The times of all stages of one call.
 struct StageTimes {
   StageTime admission;  // waiting for memory
   StageTime receive;
@@ -48,14 +48,14 @@ struct StageTimes {
 
 enum class SelfCheckOutcome { kNone, kPassed, kFailed };
 
-// One finished call of a compute method, whatever its end. Reported exactly
+// One ended call of a compute method, whatever its status. Reported exactly
 // once per call.
 struct OpSample {
   std::string operation;  // Operation::name()
   std::string backend;    // "" if none was chosen
   std::string dtype;      // of the operands, "" if unknown
   std::string priority;   // "batch" or "interactive"
-  std::string session;    // what a session may be called in spans, "" if none
+  std::string session;    // the session's label in spans, "" if none
   absl::StatusCode code = absl::StatusCode::kOk;
   std::string reason;  // ReasonName for errors of ours, "" otherwise
   StageTimes times;
@@ -69,7 +69,7 @@ struct OpSample {
   bool planned = false;           // a plan was looked up
   bool plan_cache_hit = false;
   SelfCheckOutcome self_check = SelfCheckOutcome::kNone;
-  // Of a network: computing, by kind of step.
+  // Of a network: compute time by kind of step.
   std::map<absl::string_view, absl::Duration> steps;
 };
 
@@ -88,7 +88,7 @@ class OpObserver {
   virtual void OnOperation(const OpSample& sample) = 0;
 };
 
-// What waits for a worker in one priority's queue.
+// The queue for workers of one priority.
 struct QueueGauges {
   std::string priority;
   int64_t depth = 0;
@@ -103,7 +103,7 @@ struct DeviceGauges {
   int64_t queue_depth = 0;  // of the jobs for any device of this backend
 };
 
-// What came of a backend's proofs since the start.
+// The outcomes of a backend's proofs since the start.
 struct ProofGauges {
   std::string backend;
   int64_t passed = 0;
@@ -112,7 +112,7 @@ struct ProofGauges {
   int64_t failed_families = 0;
 };
 
-// What one client has in its sessions.
+// The sessions of one client.
 struct ClientGauges {
   std::string client;
   int64_t sessions = 0;

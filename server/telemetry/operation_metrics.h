@@ -1,5 +1,5 @@
-// The convgrad_* families that count operations, by op x backend x dtype x
-// code.
+// `OperationMetrics` fills the convgrad_* families that count operations by op,
+// backend, dtype and code.
 #pragma once
 
 #include <string>

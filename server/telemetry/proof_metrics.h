@@ -1,4 +1,4 @@
-// What /metrics says of backends' proofs.
+// `ProofMetrics` makes the metrics of backends' proofs.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// Returns no families if no backend proves itself.
+// Returns the families of `proofs`; none if no backend has proofs. Thread-safe.
 std::vector<prometheus::MetricFamily> ProofMetrics(
     absl::Span<const ProofGauges> proofs);
 

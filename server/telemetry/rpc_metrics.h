@@ -1,5 +1,5 @@
-// The grpc_server_* families, named as go-grpc-prometheus names them and
-// existing boards expect.
+// `RpcMetrics` fills the grpc_server_* families. go-grpc-prometheus has the
+// same names, which existing boards expect.
 #pragma once
 
 #include <array>
@@ -19,10 +19,10 @@ inline constexpr int kStatusCodes = 17;  // gRPC's, 0 to 16
 // "InvalidArgument". Codes beyond the list are "Unknown".
 absl::string_view CodeLabel(absl::StatusCode code);
 
-// Returns where `code` stands in a table of kStatusCodes.
+// Returns the index of `code` in a table of kStatusCodes.
 int CodeIndex(absl::StatusCode code);
 
-// Returns the service that has `method`, "unknown" of one that isn't ours.
+// Returns the service that has `method`, or "unknown".
 absl::string_view ServiceOf(absl::string_view method);
 
 // Latency buckets of gRFC A66, in seconds.

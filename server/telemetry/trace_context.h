@@ -1,4 +1,5 @@
-// The place of a call in its caller's trace, as W3C's trace context has it.
+// `TraceContext` says where a call belongs in its caller's trace (W3C trace
+// context).
 #pragma once
 
 #include <optional>
@@ -8,7 +9,7 @@
 
 namespace convgrad {
 
-// The metadata key that it comes in.
+// The metadata key of the trace context.
 inline constexpr char kTraceparentKey[] = "traceparent";
 
 // Value type.
@@ -18,9 +19,8 @@ struct TraceContext {
   bool sampled = false;   // the caller keeps its spans
 };
 
-// Returns what `traceparent` says; nullopt if it isn't one, which by the
-// standard counts as none:
-// https://www.w3.org/TR/trace-context/#traceparent-header
+// Parses `traceparent`. Returns nullopt if it isn't well-formed, as the
+// standard asks: https://www.w3.org/TR/trace-context/#traceparent-header
 std::optional<TraceContext> ParseTraceparent(absl::string_view traceparent);
 
 }  // namespace convgrad

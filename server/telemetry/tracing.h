@@ -1,4 +1,4 @@
-// Spans of calls, exported by OTLP.
+// `Tracer` makes spans of calls and exports them by OTLP.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace convgrad {
 
-// What is known of a call when it ends.
+// A call at its end.
 struct EndedCall {
   absl::string_view method;  // as OpObserver has it
   std::optional<TraceContext> caller;
@@ -30,15 +30,16 @@ class Tracer {
  public:
   virtual ~Tracer() = default;
 
-  // Makes a span of the call, below its caller's if that has one, and below it
-  // one of each stage. Only queues them. Returns the trace's id, 32 hex digits.
+  // Makes a span of the call, as a child of its caller's span if there is one,
+  // and a child of it for each stage. Queues the spans and doesn't block.
+  // Returns the trace's id, 32 hex digits.
   virtual std::string Trace(const EndedCall& call) = 0;
 };
 
-// Returns one that exports to `endpoint`, http://host:port or
-// https://host:port, as server `version`; deletion sends what is left, for some
-// seconds at most. Errors: kFailedPrecondition if the server was built without
-// opentelemetry-cpp.
+// Returns a tracer that exports to `endpoint`, http://host:port or
+// https://host:port, as server `version`. Its destructor sends the remaining
+// spans and takes at most some seconds. Errors: kFailedPrecondition if the
+// server was built without opentelemetry-cpp.
 absl::StatusOr<std::unique_ptr<Tracer>> StartTracing(
     const std::string& endpoint, const std::string& version);
 

@@ -138,7 +138,7 @@ void PrintKinds(const onednn::NetworkPlan& plan,
 void PrintSteps(const onednn::NetworkPlan& plan,
                 const std::vector<absl::Duration>& minima) {
   for (size_t i = 0; i < minima.size(); ++i) {
-    const onednn::NetworkStep& step = plan.steps()[i];
+    const onednn::Step& step = plan.steps()[i];
     const double milliseconds = absl::ToDoubleMilliseconds(minima[i]);
     std::printf("%4zu %-26s %8.3f %7.1f GFLOP/s %s\n", i,
                 std::string(step.kind).c_str(), milliseconds,

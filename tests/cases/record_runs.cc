@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "tests/cases/problem_check.h"
+#include "tests/cases/oracle/problem_check.h"
 #include "tests/cases/published_check.h"
 
 namespace convgrad::testing_support {

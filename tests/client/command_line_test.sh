@@ -29,13 +29,33 @@ expect() {
 
 problem=conv2d_n1_c2_o2_i4_k3_p1
 
-expect 0 "convgrad backward PROBLEM" help
-expect 0 "--result_dtype" --help
+expect 0 "time, GFLOP/s and the server's stages" help
+expect 0 "convgrad COMMAND --help" --help
+expect 0 "--result_dtype" help backward
+expect 0 "--nocheck" forward --help
+expect 0 "timed calls" bench $problem --help
+expect 0 "PROBLEM" check --help
+expect 0 "tables until it ends" top --help
+expect 0 "the role admin" sessions --help
+expect 0 "dims of the inputs" program --help
+expect 0 "--server ADDRESS=127.0.0.1:7070" capabilities --help
+expect 0 "bash or zsh" completions --help
 expect 0 "convgrad " --version
 expect 2 "a command is missing"
 expect 2 'unknown command "train"' train
-expect 2 "backward needs a PROBLEM" backward
-expect 2 'unexpected argument "twice"' backward $problem twice
+expect 2 "PROBLEM is required; see convgrad backward --help" backward
+expect 2 "PROBLEM: At Most 1 required but received 2" backward $problem twice
+expect 2 "not expected: stray" top stray
+expect 2 "not expected: --nosuchflag=1; see convgrad backward --help" backward $problem --nosuchflag=1
+expect 2 "not expected: --repeat=3" backward $problem --repeat=3
+expect 2 "not expected: --nojson" backward $problem --nojson
+expect 2 "A subcommand is required" --seed=1
+expect 2 "--dtype: 1 required f32|bf16|f16 missing" backward $problem --dtype
+expect 2 '--dtype: found "--check"' backward $problem --dtype --check
+expect 2 '--dtype: found ""' backward $problem --dtype= --check
+expect 2 "--dtype: At Most 1 required but received 2" backward $problem --dtype=f32 --dtype=bf16
+expect 2 "--json" backward $problem --json=perhaps
+expect 2 '--dtype: found "f8"' --dtype=f8 backward $problem
 expect 2 '"conv9d"' backward conv9d_n1
 expect 2 "problem" forward ""
 expect 2 '--dtype: found "f8"' backward $problem --dtype=f8
@@ -47,29 +67,32 @@ expect 2 '--result_layout: found "NHCW"' backward $problem --result_layout=NHCW
 expect 2 'results[0].layout' backward $problem --result_layout=grad_input=OIX
 expect 2 '--scale: found "half"' backward $problem --scale=grad_weight=half
 expect 2 '--backend: found "tpu"' backward $problem --backend=tpu
-expect 2 "convgrad-priority: found 'urgent'" backward $problem --priority=urgent
+expect 2 '--priority: found "urgent", expected batch or interactive' backward $problem --priority=urgent
 expect 2 '--repeat: found "0"' bench $problem --repeat=0
 expect 2 '--direction: found "up"' bench $problem --direction=up
-expect 2 '--timeout: found "0"' backward $problem --timeout=0s
+expect 2 "see convgrad forward --help" forward $problem --nocheck=9223372036854775808
+expect 0 "timed calls" --direction forward bench $problem --help
+expect 2 '--timeout: found "0s"' backward $problem --timeout=0s
 expect 2 '--slice_items: found "-2"' backward $problem --slice_items=-2
 expect 2 "results[0].which" backward $problem --gradients=output
 expect 2 "results[1].which" backward $problem --gradients=grad_input,grad_input
 expect 2 "at most 4294967295" backward conv2d_n1_c65536_o65536_i1000_k3_p1
 expect 1 "no readable file" backward $problem --input=missing.npy
 expect 2 "--bias" backward $problem --bias=any.npy
-expect 1 "nosuchflag" backward $problem --nosuchflag=1
-expect 1 "repeat" bench $problem --repeat=many
+expect 2 '--repeat: found "many", expected at least 1' bench $problem --repeat=many
+expect 2 '--seed: found "99999999999999999999"' bench $problem --seed=99999999999999999999
+expect 2 '--timeout: found "10"' bench $problem --timeout=10
 expect 2 '--token: found "/nowhere"' backward $problem --token=/nowhere
 expect 2 "ca: found '/nowhere'" backward $problem --ca=/nowhere
 expect 2 'key: found nothing' backward $problem --cert=/nowhere
 expect 1 "UNAVAILABLE" backward $problem --server=127.0.0.1:1
 expect 1 "UNAVAILABLE" backward $problem --region=unix:/nonexistent/socket
 expect 2 'region address: found "shm"' bench $problem --region=shm
-expect 2 "completions needs bash or zsh" completions
+expect 2 "SHELL is required" completions
 expect 2 'shell: found "fish"' completions fish
 expect 2 '"conv9d"' check $problem conv9d_n1
 expect 1 "UNAVAILABLE" check --server=127.0.0.1:1
-expect 2 '--interval: found "0"' top --interval=0s
+expect 2 '--interval: found "0s"' top --interval=0s
 expect 2 '--count: found "-1"' top --count=-1
 expect 2 '--metrics: found "9464"' top --metrics=9464
 expect 1 "UNAVAILABLE: --metrics: found no answer" top --metrics=127.0.0.1:1
@@ -92,7 +115,7 @@ inputs=x=2x3x8x8,t=2x8x8
 expect 0 "[2,4,8,8]" program "$program" --input=$inputs
 expect 0 "108 trainable and 4 fixed parameters, 0.06 MFLOP forward" program "$program" --input=$inputs
 expect 0 '"trainable_parameters": 108' program "$program" --input=$inputs --json
-expect 2 "program needs a FILE" program
+expect 2 "FILE is required" program
 expect 1 "no readable file" program /nowhere
 expect 2 "the dims of t" program "$program" --input=x=2x3x8x8
 expect 2 "dims, as 16x3x224x224" program "$program" --input=x=2x3xa,t=2

@@ -1,4 +1,4 @@
-"""What is said about metrics (the README, rules, board) against live ones."""
+"""What is said about metrics (the table, rules, board) against live ones."""
 import json
 import re
 import subprocess
@@ -47,7 +47,7 @@ def run_the_network(session):
 
 def table_of_readme():
     """Yields (family, type) of the README's table."""
-    text = (deployed.ROOT / "server" / "README.md").read_text()
+    text = (deployed.ROOT / "server" / "telemetry" / "README.md").read_text()
     table = text.split("| family | type |")[1].split("\n\n")[0]
     for names, kind in re.findall(r"^\| ([\w *,]+) \| (\w+) \|", table, re.M):
         for name in names.replace("*", "").split(","):

@@ -109,7 +109,7 @@ def test_the_servers_wheel_has_the_licenses_of_what_it_carries():
     wheel, = WHEELS.glob("convgrad_server-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     licenses = {name.rpartition("/")[2] for name in names if "/licenses/" in name}
-    assert {"onednn", "libgrpc29", "libprotobuf32", "libssl3", "libgomp1"} <= licenses
+    assert {"onednn", "libgrpc29", "libprotobuf32", "libssl3", "libgomp1", "libcli11-dev"} <= licenses
     assert any("libdnnl" in name for name in names)
     # Those of the system that it is installed on.
     assert not any(name in "".join(names) for name in (".libs/libc.", ".libs/libstdc++"))

@@ -36,16 +36,12 @@ grpc::ByteBuffer MessageOf(const TensorDescriptor& tensor, Message head,
 
 class IdentityCall final : public UnaryCall {
  public:
-  IdentityCall(const CallServices& services,
-               grpc::GenericCallbackServerContext* context)
-      : UnaryCall(services, context, "Identity", Role::kInfer, "identity") {}
+  using UnaryCall::UnaryCall;
 
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override {
     Message head;
-    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                     SplitMessage(message, &head));
-    RETURN_IF_ERROR(CheckReceived(payloads[0].size()));
+    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
     ASSIGN_OR_RETURN(TensorDescriptor tensor,
                      DecodeTensor(head.results(0).tensor(), 1, "tensor"));
     operation_ = std::make_shared<IdentityOperation>(std::move(tensor));
@@ -71,6 +67,18 @@ class IdentityCall final : public UnaryCall {
 
   std::shared_ptr<const IdentityOperation> operation_;
 };
+
+constexpr Method kMethod = {
+    "Test",
+    "Identity",
+    Role::kInfer,
+    SessionRule::kNoChange,
+    "identity",
+    0,
+    [](const Method& method, const CallServices& services,
+       grpc::GenericCallbackServerContext* context) -> Call* {
+      return new IdentityCall(method, services, context);
+    }};
 
 // A server of identities.
 class IdentityServer : public grpc::CallbackGenericService {
@@ -120,7 +128,7 @@ class IdentityServer : public grpc::CallbackGenericService {
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
-    Call* call = new IdentityCall(services_, context);
+    Call* call = kMethod.make(kMethod, services_, context);
     call->Begin();
     return call;
   }

@@ -186,10 +186,17 @@ TEST(Reload, TakesOverLimitsAndKeepsGoingOnBadOnes) {
     reply = call();
   } while (reply.status.ok() && absl::Now() < limit);
   EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
+  // A question is no set of flags: the limit stays.
+  WriteFile("reload.flags", "--version\n");
+  server.Signal(SIGHUP);
+  EXPECT_EQ(call().trailers.reason, "LIMIT_EXCEEDED");
   server.Signal(SIGTERM);
   const Exit exit = server.Await();
   EXPECT_EQ(exit.code, 0) << exit.output;
   EXPECT_TRUE(absl::StrContains(exit.output, "reloaded")) << exit.output;
+  EXPECT_TRUE(absl::StrContains(exit.output,
+                                "nothing reloaded: found --help or --version"))
+      << exit.output;
 }
 
 TEST(Crash, LeavesNothingInTheWayOfTheNextStart) {

@@ -7,6 +7,7 @@
 #include "convgrad/v1/network.pb.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/kept_tensors.h"
+#include "proto/codec/network_codec.h"
 #include "proto/codec/program_codec.h"
 #include "proto/codec/session_codec.h"
 #include "proto/codec/stream_codec.h"
@@ -14,26 +15,6 @@
 
 namespace convgrad::fuzz {
 namespace {
-
-class OneKept final : public KeptLookup {
- public:
-  explicit OneKept(const TensorDescriptor& kept) : kept_(kept) {}
-
-  absl::StatusOr<TensorDescriptor> FindOperand(
-      Operand /*which*/, const v1::Tensor::Kept& /*kept*/,
-      const std::string& /*path*/) override {
-    return kept_;
-  }
-  absl::StatusOr<std::optional<TensorDescriptor>> FindSum(
-      int index, const v1::ResultRequest::KeptDestination& /*kept*/,
-      const std::string& /*path*/) override {
-    if (index > 0) return std::nullopt;
-    return kept_;
-  }
-
- private:
-  const TensorDescriptor& kept_;
-};
 
 void RequireBytes(const TensorDescriptor& tensor) {
   const auto bytes = ByteSize(tensor);
@@ -62,7 +43,7 @@ void CheckOperation(const DecodedOperation& decoded) {
     if (operand) RequireBytes(*operand);
   }
   Require(decoded.kept_results.size() == operation.results.size() &&
-              decoded.regions.results.size() == operation.results.size(),
+              decoded.result_regions.size() == operation.results.size(),
           "each result has a place");
   for (const ResultRequest& result : operation.results) {
     RequireBytes(result.descriptor);
@@ -84,9 +65,10 @@ void DecodeConv(const Conv& request, Direction direction,
     RequireRefusal(options.status());
   }
   v1::ConvOperation operation = request.operation();
-  OneKept lookup(kept);
-  if (const auto status = CompleteKept(&lookup, &operation); !status.ok()) {
-    return RequireRefusal(status);
+  for (const KeptReference& reference : KeptReferencesOf(operation)) {
+    if (reference.result > 0) continue;
+    const auto status = CompleteKept(reference, kept, &operation);
+    if (!status.ok()) return RequireRefusal(status);
   }
   const auto decoded = DecodeOperation(operation, direction, payload_bytes);
   if (!decoded.ok()) return RequireRefusal(decoded.status());
@@ -97,14 +79,14 @@ void CheckPuts(const absl::StatusOr<std::vector<DecodedPut>>& puts,
                size_t payloads) {
   if (!puts.ok()) return RequireRefusal(puts.status());
   for (const DecodedPut& put : *puts) {
-    Require(put.payload_index < static_cast<int64_t>(payloads),
+    Require(put.source.payload_index < static_cast<int64_t>(payloads),
             "a put's payload is there");
     if (put.descriptor) RequireBytes(*put.descriptor);
     Require(put.descriptor.has_value() || put.digest.size() == 32,
             "a put is known by its bytes or by its digest");
-    if (!put.region) continue;
-    Require(put.region->byte_offset >= 0 &&
-                put.region->byte_length == *ByteSize(*put.descriptor),
+    if (!put.source.region) continue;
+    Require(put.source.region->byte_offset >= 0 &&
+                put.source.region->byte_length == *ByteSize(*put.descriptor),
             "a region's range is the tensor's");
   }
 }
@@ -117,6 +99,28 @@ void CheckGet(const v1::NamedGet& get, const TensorDescriptor& kept) {
   Require(wanted->first_byte >= 0 &&
               wanted->first_byte + *ByteSize(wanted->part) <= *ByteSize(kept),
           "a part lies in its tensor");
+}
+
+void CheckNamed(const std::vector<NamedTensor>& tensors, size_t payloads) {
+  for (const NamedTensor& tensor : tensors) {
+    const TensorSource& source = tensor.source;
+    Require(source.payload_index < static_cast<int64_t>(payloads),
+            "a tensor's payload is there");
+    Require(source.kept.has_value() || source.region.has_value() ||
+                source.payload_index >= 0,
+            "a tensor is somewhere");
+    Require(tensor.descriptor.has_value() != source.kept.has_value(),
+            "a tensor is known, or kept");
+    if (tensor.descriptor) RequireBytes(*tensor.descriptor);
+  }
+}
+
+void CheckUpdate(const DecodedUpdate& update) {
+  for (const DecodedUpdate::Group& group : update.groups) {
+    Require(group.settings.learning_rate >= 0 && group.settings.beta1 < 1 &&
+                group.settings.beta2 < 1,
+            "a group's settings are in range");
+  }
 }
 
 void CheckProgram(const v1::Program& message) {
@@ -157,6 +161,23 @@ void DecodeRequest(const google::protobuf::Message& request,
   } else if (const auto* load =
                  DynamicCastToGenerated<v1::LoadProgramRequest>(&request)) {
     CheckProgram(load->program());
+  } else if (const auto* run =
+                 DynamicCastToGenerated<v1::RunProgramRequest>(&request)) {
+    const auto decoded = DecodeRun(*run, payload_bytes);
+    if (!decoded.ok()) return RequireRefusal(decoded.status());
+    CheckNamed(decoded->inputs, payload_bytes.size());
+    if (decoded->update) CheckUpdate(*decoded->update);
+  } else if (const auto* program =
+                 DynamicCastToGenerated<v1::BackwardProgramRequest>(&request)) {
+    const auto decoded = DecodeBackward(*program, payload_bytes);
+    if (!decoded.ok()) return RequireRefusal(decoded.status());
+    CheckNamed(decoded->output_gradients, payload_bytes.size());
+  } else if (const auto* step =
+                 DynamicCastToGenerated<v1::UpdateParametersRequest>(
+                     &request)) {
+    const auto decoded = DecodeUpdate(*step, "");
+    if (!decoded.ok()) return RequireRefusal(decoded.status());
+    CheckUpdate(*decoded);
   } else if (const auto* opening =
                  DynamicCastToGenerated<v1::ConvStreamRequest>(&request)) {
     const auto opened =

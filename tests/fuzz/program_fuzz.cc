@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+#include "backends/core/program/operators/pooling.h"
 #include "backends/core/program/program_operation.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/program_codec.h"
@@ -13,22 +15,23 @@
 namespace convgrad::fuzz {
 namespace {
 
-constexpr absl::string_view kWords[] = {
-    // Operators.
-    "conv", "conv_transpose", "linear", "batch_norm", "max_pool", "avg_pool",
-    "adaptive_avg_pool", "relu", "relu6", "leaky_relu", "sigmoid", "silu",
-    "add", "mul", "concat", "flatten", "upsample", "normalize", "dropout",
-    "cross_entropy", "mse", "gelu",
-    // Attributes.
-    "stride", "padding", "dilation", "groups", "output_padding", "training",
-    "momentum", "eps", "kernel_size", "ceil_mode", "count_include_pad",
-    "divisor_override", "output_size", "negative_slope", "scale_factor", "size",
-    "mode", "align_corners", "mean", "std", "p", "by_row", "label_smoothing",
-    "ignore_index", "reduction", "denominator",
-    // Their words.
-    "same", "valid", "none", "nearest", "bilinear", "sum",
-    // Names.
-    "x", "y", "z", "w", "b", "h", "loss"};
+std::vector<absl::string_view> WordsOfTheTable() {
+  // Names, and what stands for an operand that is left out.
+  std::vector<absl::string_view> words = {"x", "y", "z",    "w",
+                                          "b", "h", "loss", "none"};
+  words.insert(words.end(), kLaterOperators.begin(), kLaterOperators.end());
+  for (const OperatorSpec& spec : Operators()) {
+    words.push_back(spec.name);
+    for (const AttributeSpec& attribute : spec.attributes) {
+      words.push_back(attribute.name);
+      if (attribute.words.empty()) continue;
+      const std::vector<absl::string_view> given =
+          absl::StrSplit(attribute.words, '|');
+      words.insert(words.end(), given.begin(), given.end());
+    }
+  }
+  return words;
+}
 
 void CheckRoundTrips(const Program& program) {
   const auto decoded = DecodeProgram(EncodeProgram(program));
@@ -51,11 +54,12 @@ void CheckUses(const TensorUses& uses) {
 // Poolings' windows, as backends walk over them.
 void CheckPools(const ProgramOperation& operation) {
   for (const ProgramStep& step : operation.program().steps) {
-    if (!IsPooling(step.op)) continue;
+    const OperatorSpec& spec = SpecOf(step.op);
+    if (spec.taps == nullptr) continue;
+    const StepDims dims(step, operation.shapes());
     const size_t axes = operation.shapes().dims.at(step.result).size() - 2;
     for (size_t axis = 0; axis < axes; ++axis) {
-      Require(MostTaps(step, operation.shapes(), axis) >= 0,
-              "taps are counted");
+      Require(spec.taps(dims, axis) >= 0, "taps are counted");
     }
     if (step.op != Operator::kMaxPool && step.op != Operator::kAvgPool) {
       continue;
@@ -103,7 +107,11 @@ std::unique_ptr<google::protobuf::Message> NewInput() {
   return std::make_unique<ProgramRun>();
 }
 
-absl::Span<const absl::string_view> Words() { return kWords; }
+absl::Span<const absl::string_view> Words() {
+  static const auto& words =
+      *new std::vector<absl::string_view>(WordsOfTheTable());
+  return words;
+}
 
 void Try(const google::protobuf::Message& message) {
   const auto& input = static_cast<const ProgramRun&>(message);

@@ -29,6 +29,13 @@ void Try(const google::protobuf::Message& message) {
       return DecodeRequest(input.put_stream(), input.payload_bytes(), kept);
     case Request::kGet:
       return DecodeRequest(input.get(), input.payload_bytes(), kept);
+    case Request::kRun:
+      return DecodeRequest(input.run(), input.payload_bytes(), kept);
+    case Request::kBackwardProgram:
+      return DecodeRequest(input.backward_program(), input.payload_bytes(),
+                           kept);
+    case Request::kUpdate:
+      return DecodeRequest(input.update(), input.payload_bytes(), kept);
     case Request::REQUEST_NOT_SET:
       return;
   }

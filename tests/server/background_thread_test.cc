@@ -19,6 +19,28 @@ TEST(BackgroundThread, RunsTasksInOrder) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(ran[i], i);
 }
 
+TEST(BackgroundThread, RunsAsManyTasksAtOnceAsItHasThreads) {
+  Mutex mutex;
+  CondVar changed;
+  int running = 0;
+  bool met = false;
+  BackgroundThread threads(2);
+  EXPECT_TRUE(threads.is_idle());
+  for (int i = 0; i < 2; ++i) {
+    threads.Post([&] {
+      MutexLock lock(&mutex);
+      if (++running == 2) met = true;
+      changed.NotifyAll();
+      while (!met) changed.Wait(&mutex);
+    });
+  }
+  {
+    MutexLock lock(&mutex);
+    while (!met) changed.Wait(&mutex);
+  }
+  while (!threads.is_idle()) std::this_thread::yield();
+}
+
 TEST(BackgroundThread, TicksAgainAndAgain) {
   Mutex mutex;
   CondVar changed;

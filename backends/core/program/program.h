@@ -4,16 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "backends/core/program/program_operators.h"
+#include "backends/core/program/operators/operator_table.h"
+#include "backends/core/program/operators/program_step.h"
 #include "backends/core/tensor_descriptor.h"
 
 namespace convgrad {
@@ -41,29 +39,8 @@ struct ProgramParameter {
                          const ProgramParameter&) = default;
 };
 
-// An attribute's value: `stride=2` and `stride=[2, 2]` are different values of
-// one meaning, which stay as they were written.
-using AttributeValue = std::variant<bool, int64_t, double, std::string,
-                                    std::vector<int64_t>, std::vector<double>>;
-
 // Steps of one program, at most.
 inline constexpr size_t kMaxProgramSteps = 10'000;
-
-// One operator of a program.
-struct ProgramStep {
-  // The value that it makes. Each name is assigned once, and is no input's and
-  // no parameter's.
-  std::string result;
-  Operator op = Operator::kRelu;
-  // In the order of the operator's operands: parameters where it takes
-  // parameters, else inputs and results of earlier steps; "" where an optional
-  // one is left out.
-  std::vector<std::string> operands;
-  // Those that differ from the operator's defaults, or are given anyway.
-  std::map<std::string, AttributeValue> attributes;
-
-  friend bool operator==(const ProgramStep&, const ProgramStep&) = default;
-};
 
 // Value type.
 struct Program {
@@ -122,28 +99,6 @@ const ProgramParameter* FindParameter(const Program& program,
 
 // Returns e.g. "steps[3] (conv1)", as errors name a step.
 std::string StepPath(const Program& program, size_t step);
-
-// Typed access to a step's attributes, the operator's default where the step
-// gives none. Requires: Validate(program).ok().
-bool BoolAttribute(const ProgramStep& step, absl::string_view name);
-// 0 if the attribute has no default and isn't given.
-int64_t IntAttribute(const ProgramStep& step, absl::string_view name);
-// Likewise, and where it is a word.
-double FloatAttribute(const ProgramStep& step, absl::string_view name);
-// "" where it isn't a word, but a number, as `padding` may be.
-std::string WordAttribute(const ProgramStep& step, absl::string_view name);
-// One number stands for all `axes` axes. Empty if the attribute is a word, or
-// has no default and isn't given.
-std::vector<int64_t> IntsAttribute(const ProgramStep& step,
-                                   absl::string_view name, size_t axes);
-// One number is a list of one. Empty as above.
-std::vector<double> FloatsAttribute(const ProgramStep& step,
-                                    absl::string_view name);
-// Returns whether the step gives the attribute.
-bool HasAttribute(const ProgramStep& step, absl::string_view name);
-
-// Returns the operand at `position`, "" where it is left out.
-const std::string& OperandAt(const ProgramStep& step, size_t position);
 
 // Returns the parameters that a run writes, by index into
 // Program::parameters, ascending: the statistics of batch_norms that have

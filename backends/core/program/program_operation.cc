@@ -23,11 +23,11 @@ TensorDescriptor RowMajor(DataType dtype, const Dims& dims, Layout layout) {
   return tensor;
 }
 
-bool HasTrainingDropout(const Program& program) {
-  return std::any_of(
-      program.steps.begin(), program.steps.end(), [](const ProgramStep& step) {
-        return step.op == Operator::kDropout && BoolAttribute(step, "training");
-      });
+bool HasRandomStep(const Program& program) {
+  return std::any_of(program.steps.begin(), program.steps.end(),
+                     [](const ProgramStep& step) {
+                       return SpecOf(step.op).is_random && IsTraining(step);
+                     });
 }
 
 absl::Status CheckInputs(const ProgramRequest& request) {
@@ -132,7 +132,7 @@ absl::StatusOr<std::shared_ptr<const ProgramOperation>> ProgramOperation::Make(
   RETURN_IF_ERROR(CheckNames(request, operation->shapes_));
   operation->request_ = std::move(request);
   operation->program_text_ = ToString(program);
-  if (HasTrainingDropout(program)) {
+  if (HasRandomStep(program)) {
     operation->randomness_ = RowMajor(DataType::kI64, {2}, Layout::kNCX);
   }
   operation->SetOperands();

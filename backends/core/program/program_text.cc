@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "backends/core/program/attribute_text.h"
+#include "backends/core/program/operators/attribute_text.h"
 #include "backends/core/program/program.h"
 #include "backends/core/status.h"
 

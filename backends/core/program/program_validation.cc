@@ -5,29 +5,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "backends/core/program/attribute_validation.h"
+#include "backends/core/program/operators/attribute_validation.h"
 #include "backends/core/program/program.h"
 #include "backends/core/program/program_declarations.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
 namespace {
-
-// Returns the ranks that a parameter may have as an operand of `op`.
-std::pair<size_t, size_t> RanksOf(Operator op, const OperandSpec& operand) {
-  if (operand.name == "num_batches_tracked") return {0, 0};
-  if (operand.name != "weight") return {1, 1};
-  if (op == Operator::kLinear) return {2, 2};
-  const bool is_conv = op == Operator::kConv || op == Operator::kConvTranspose;
-  return is_conv ? std::pair<size_t, size_t>{3, 5}
-                 : std::pair<size_t, size_t>{1, 1};
-}
-
-// Whether a backward may be asked for its gradient.
-bool MayBeTrainable(Operator op, const OperandSpec& operand) {
-  return op != Operator::kCrossEntropy &&
-         (operand.name == "weight" || operand.name == "bias");
-}
 
 // Walks the steps in order and knows what has a name so far.
 class Checker {
@@ -41,13 +25,14 @@ class Checker {
       const std::string path = StepPath(program_, i);
       RETURN_IF_ERROR(CheckAttributes(step, path));
       RETURN_IF_ERROR(CheckOperands(step, path));
-      if (step.op == Operator::kBatchNorm) {
-        RETURN_IF_ERROR(CheckStatistics(step, path));
+      const OperatorSpec& spec = SpecOf(step.op);
+      if (spec.check_operands != nullptr) {
+        RETURN_IF_ERROR(spec.check_operands(step, path));
       }
+      NoteStatistics(step, path);
       RETURN_IF_ERROR(Declare(step.result, path + ".result"));
-      const bool is_loss =
-          step.op == Operator::kMse || step.op == Operator::kCrossEntropy;
-      values_.emplace(step.result, is_loss ? Kind::kLoss : Kind::kActivation);
+      values_.emplace(step.result,
+                      spec.is_loss ? Kind::kLoss : Kind::kActivation);
     }
     RETURN_IF_ERROR(CheckUpdates());
     RETURN_IF_ERROR(CheckOutputs());
@@ -97,27 +82,26 @@ class Checker {
                           absl::StrCat("at most ", most, " of ", spec.name));
     }
     for (size_t i = 0; i < std::max(most, step.operands.size()); ++i) {
-      RETURN_IF_ERROR(CheckOperand(step, spec.operands[std::min(i, most - 1)],
-                                   OperandAt(step, i), path));
+      RETURN_IF_ERROR(
+          CheckOperand(OperandSpecAt(spec, i), OperandAt(step, i), path));
     }
     return absl::OkStatus();
   }
 
-  absl::Status CheckOperand(const ProgramStep& step, const OperandSpec& operand,
-                            const std::string& name, const std::string& path) {
+  absl::Status CheckOperand(const OperandSpec& operand, const std::string& name,
+                            const std::string& path) {
     const std::string field = absl::StrCat(path, ".", operand.name);
     if (name.empty()) {
       if (operand.optional) return absl::OkStatus();
       return InvalidField(
           Reason::kMissing, field, "none",
-          operand.is_parameter ? "a parameter" : "an input or a result");
+          operand.is_parameter() ? "a parameter" : "an input or a result");
     }
-    return operand.is_parameter
-               ? CheckParameterOperand(step.op, operand, name, field)
-               : CheckValueOperand(step.op, operand, name, field);
+    return operand.is_parameter() ? CheckParameterOperand(operand, name, field)
+                                  : CheckValueOperand(operand, name, field);
   }
 
-  absl::Status CheckParameterOperand(Operator op, const OperandSpec& operand,
+  absl::Status CheckParameterOperand(const OperandSpec& operand,
                                      const std::string& name,
                                      const std::string& field) {
     const auto found = parameters_.find(name);
@@ -125,8 +109,9 @@ class Checker {
       return InvalidField(Reason::kNotFound, field, name, "a parameter");
     }
     const ProgramParameter& parameter = *found->second;
-    const auto [least, most] = RanksOf(op, operand);
-    const bool is_count = operand.name == "num_batches_tracked";
+    const bool is_count = operand.kind == OperandKind::kCount;
+    const size_t least = is_count ? 0 : operand.least_rank;
+    const size_t most = is_count ? 0 : operand.most_rank;
     if (parameter.dims.size() < least || parameter.dims.size() > most ||
         (parameter.dtype == DataType::kI64) != is_count) {
       return InvalidField(
@@ -138,14 +123,14 @@ class Checker {
               : absl::StrCat("f32 of rank ", least,
                              least == most ? "" : absl::StrCat(" to ", most)));
     }
-    if (!parameter.trainable || MayBeTrainable(op, operand)) {
-      return absl::OkStatus();
-    }
+    const bool may_be_trainable = operand.kind == OperandKind::kParameter ||
+                                  operand.kind == OperandKind::kWeight;
+    if (!parameter.trainable || may_be_trainable) return absl::OkStatus();
     return InvalidField(Reason::kUnsupported, field,
                         absl::StrCat(name, ", trainable"), "a fixed parameter");
   }
 
-  absl::Status CheckValueOperand(Operator op, const OperandSpec& operand,
+  absl::Status CheckValueOperand(const OperandSpec& operand,
                                  const std::string& name,
                                  const std::string& field) {
     const auto found = values_.find(name);
@@ -153,9 +138,8 @@ class Checker {
       return InvalidField(Reason::kNotFound, field, name,
                           "an input or the result of an earlier step");
     }
-    const bool wants_index =
-        op == Operator::kCrossEntropy && operand.name == "target";
-    const Kind wanted = wants_index ? Kind::kIndex : Kind::kActivation;
+    const Kind wanted =
+        operand.kind == OperandKind::kIndex ? Kind::kIndex : Kind::kActivation;
     if (found->second == wanted) return absl::OkStatus();
     constexpr absl::string_view kKinds[] = {"an activation", "an index input",
                                             "a loss"};
@@ -165,31 +149,13 @@ class Checker {
         kKinds[static_cast<size_t>(wanted)]);
   }
 
-  // Of one batch_norm.
-  absl::Status CheckStatistics(const ProgramStep& step,
-                               const std::string& path) {
-    const bool is_training = BoolAttribute(step, "training");
-    const bool has_mean = !OperandAt(step, 3).empty();
-    const bool has_count = !OperandAt(step, 5).empty();
-    if (has_mean != !OperandAt(step, 4).empty() ||
-        (!has_mean && (!is_training || has_count))) {
-      return InvalidField(Reason::kMissing, path,
-                          "running statistics that are incomplete",
-                          is_training ? "running_mean and running_var, or none"
-                                      : "running_mean and running_var");
+  void NoteStatistics(const ProgramStep& step, const std::string& path) {
+    auto& statistics = IsTraining(step) ? updated_ : read_;
+    for (size_t i = 0; i < step.operands.size(); ++i) {
+      const std::string& name = step.operands[i];
+      const bool is_updated = OperandSpecAt(SpecOf(step.op), i).is_updated();
+      if (is_updated && !name.empty()) statistics.emplace(name, path);
     }
-    const bool is_cumulative = WordAttribute(step, "momentum") == "none";
-    if (is_training && is_cumulative && has_mean && !has_count) {
-      return InvalidField(Reason::kMissing, path + ".num_batches_tracked",
-                          "none", "a parameter, for momentum=none counts");
-    }
-    auto& statistics = is_training ? updated_ : read_;
-    for (size_t i = 3; i < step.operands.size(); ++i) {
-      if (!step.operands[i].empty()) {
-        statistics.emplace(step.operands[i], path);
-      }
-    }
-    return absl::OkStatus();
   }
 
   absl::Status CheckUpdates() const {

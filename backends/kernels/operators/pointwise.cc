@@ -28,66 +28,114 @@ HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::IsNaN(x), x, result);
 }
 
-template <Activation kKind, class D>
-HWY_INLINE hn::Vec<D> Act(D d, [[maybe_unused]] float slope, hn::Vec<D> x) {
-  if constexpr (kKind == Activation::kLeakyRelu) {
-    const auto below = hn::Mul(x, hn::Set(d, slope));
-    return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, below);
-  } else if constexpr (kKind == Activation::kSigmoid) {
-    return Sigmoid(d, x);
-  } else if constexpr (kKind == Activation::kSilu) {
-    return hn::Mul(x, Sigmoid(d, x));
-  } else {
+// One activation each: Of is the function, and Gradient is dy times the
+// derivative, by what SavesResult says.
+template <Activation kRectifier>
+struct Rectified {
+  static constexpr Activation kKind = kRectifier;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Of(D d, float, hn::Vec<D> x) {
     return Rectify<kKind>(d, x);
   }
-}
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Gradient(D d, float, hn::Vec<D> dy,
+                                        hn::Vec<D> saved) {
+    return RectifyGradient<kKind>(d, saved, dy);
+  }
+};
 
-template <Activation kKind, class D>
-HWY_INLINE hn::Vec<D> ActGradient(D d, [[maybe_unused]] float slope,
-                                  hn::Vec<D> dy, hn::Vec<D> saved) {
-  const auto one = hn::Set(d, 1.0f);
-  if constexpr (kKind == Activation::kLeakyRelu) {
+struct LeakyRelu {
+  static constexpr Activation kKind = Activation::kLeakyRelu;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Of(D d, float slope, hn::Vec<D> x) {
+    const auto below = hn::Mul(x, hn::Set(d, slope));
+    return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), x, below);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Gradient(D d, float slope, hn::Vec<D> dy,
+                                        hn::Vec<D> saved) {
     const auto below = hn::Mul(dy, hn::Set(d, slope));
     return hn::IfThenElse(hn::Gt(saved, hn::Zero(d)), dy, below);
-  } else if constexpr (kKind == Activation::kSigmoid) {
+  }
+};
+
+struct Logistic {
+  static constexpr Activation kKind = Activation::kSigmoid;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Of(D d, float, hn::Vec<D> x) {
+    return Sigmoid(d, x);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Gradient(D d, float, hn::Vec<D> dy,
+                                        hn::Vec<D> saved) {
+    const auto one = hn::Set(d, 1.0f);
     return hn::Mul(dy, hn::Mul(saved, hn::Sub(one, saved)));
-  } else if constexpr (kKind == Activation::kSilu) {
+  }
+};
+
+struct Silu {
+  static constexpr Activation kKind = Activation::kSilu;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Of(D d, float, hn::Vec<D> x) {
+    return hn::Mul(x, Sigmoid(d, x));
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Gradient(D d, float, hn::Vec<D> dy,
+                                        hn::Vec<D> saved) {
+    const auto one = hn::Set(d, 1.0f);
     const auto s = Sigmoid(d, saved);
     const auto tilt = hn::MulAdd(saved, hn::Sub(one, s), one);
     return hn::Mul(dy, hn::Mul(s, tilt));
-  } else {
-    return RectifyGradient<kKind>(d, saved, dy);
   }
-}
+};
+
+struct Tanh {
+  static constexpr Activation kKind = Activation::kTanh;
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Of(D d, float, hn::Vec<D> x) {
+    return hn::Tanh(d, x);
+  }
+  template <class D>
+  static HWY_INLINE hn::Vec<D> Gradient(D d, float, hn::Vec<D> dy,
+                                        hn::Vec<D> saved) {
+    return hn::Mul(dy, hn::NegMulAdd(saved, saved, hn::Set(d, 1.0f)));
+  }
+};
+
+template <class... Functions>
+struct List {};
+using Activations =
+    List<Rectified<Activation::kNone>, Rectified<Activation::kRelu>,
+         Rectified<Activation::kRelu6>, LeakyRelu, Logistic, Silu, Tanh>;
 
 // What is computed of two vectors a and b, or of a alone.
-template <Activation kKind>
+template <class Function>
 struct ActivateOp {
   static constexpr bool kBinary = false;
   float slope;
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> a, hn::Vec<D>) const {
-    return Act<kKind>(d, slope, a);
+    return Function::Of(d, slope, a);
   }
 };
 
-template <Activation kKind>
+template <class Function>
 struct GradientOp {
   static constexpr bool kBinary = true;
   float slope;
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> a, hn::Vec<D> b) const {
-    return ActGradient<kKind>(d, slope, a, b);
+    return Function::Gradient(d, slope, a, b);
   }
 };
 
-template <Activation kKind>
+template <class Function>
 struct AddOp {
   static constexpr bool kBinary = true;
   float slope;
   template <class D>
   HWY_INLINE hn::Vec<D> operator()(D d, hn::Vec<D> a, hn::Vec<D> b) const {
-    return Act<kKind>(d, slope, hn::Add(a, b));
+    return Function::Of(d, slope, hn::Add(a, b));
   }
 };
 
@@ -130,40 +178,28 @@ void MapRun(const ChannelBlocks& blocks, const Op& op, const Operands& tensors,
   });
 }
 
-template <template <Activation> class Op>
-void MapAs(const ChannelBlocks& blocks, Pointwise op, const Operands& tensors,
-           const RowRun& run) {
-  const auto map = [&](auto kind)
-                       HWY_ATTR { MapRun(blocks, kind, tensors, run); };
-  switch (op.activation) {
-    case Activation::kNone:
-      return map(Op<Activation::kNone>{0});
-    case Activation::kRelu:
-      return map(Op<Activation::kRelu>{0});
-    case Activation::kRelu6:
-      return map(Op<Activation::kRelu6>{0});
-    case Activation::kLeakyRelu:
-      return map(Op<Activation::kLeakyRelu>{op.negative_slope});
-    case Activation::kSigmoid:
-      return map(Op<Activation::kSigmoid>{0});
-    case Activation::kSilu:
-      return map(Op<Activation::kSilu>{0});
-  }
+template <template <class> class Op, class... Functions>
+void MapAs(List<Functions...>, const ChannelBlocks& blocks, Pointwise op,
+           const Operands& tensors, const RowRun& run) {
+  const auto map = [&](Activation kind, auto map_op) HWY_ATTR {
+    if (kind == op.activation) MapRun(blocks, map_op, tensors, run);
+  };
+  (map(Functions::kKind, Op<Functions>{op.negative_slope}), ...);
 }
 
 void ActivateRun(const ChannelBlocks& blocks, Pointwise op,
                  const Operands& tensors, const RowRun& run) {
-  MapAs<ActivateOp>(blocks, op, tensors, run);
+  MapAs<ActivateOp>(Activations(), blocks, op, tensors, run);
 }
 
 void GradientRun(const ChannelBlocks& blocks, Pointwise op,
                  const Operands& tensors, const RowRun& run) {
-  MapAs<GradientOp>(blocks, op, tensors, run);
+  MapAs<GradientOp>(Activations(), blocks, op, tensors, run);
 }
 
 void AddRun(const ChannelBlocks& blocks, Pointwise op, const Operands& tensors,
             const RowRun& run) {
-  MapAs<AddOp>(blocks, op, tensors, run);
+  MapAs<AddOp>(Activations(), blocks, op, tensors, run);
 }
 
 void MultiplyRun(const ChannelBlocks& blocks, Pointwise /*op*/,
@@ -223,7 +259,7 @@ void Activate(const ChannelBlocks& blocks, Pointwise op, const void* x, void* y,
 
 bool SavesResult(Activation activation) {
   return activation == Activation::kRelu || activation == Activation::kRelu6 ||
-         activation == Activation::kSigmoid;
+         activation == Activation::kSigmoid || activation == Activation::kTanh;
 }
 
 void RunActivateGradient(const ChannelBlocks& blocks, Pointwise op,

@@ -11,7 +11,15 @@
 
 namespace convgrad {
 
-enum class Activation { kNone, kRelu, kRelu6, kLeakyRelu, kSigmoid, kSilu };
+enum class Activation {
+  kNone,
+  kRelu,
+  kRelu6,
+  kLeakyRelu,
+  kSigmoid,
+  kSilu,
+  kTanh
+};
 
 struct Pointwise {
   Activation activation = Activation::kNone;

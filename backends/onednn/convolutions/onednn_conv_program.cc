@@ -38,9 +38,9 @@ Tensor AddBiasInF32(const Tensor& bias, int64_t size, Program* program) {
   const DataType dtype = bias.descriptor.dtype;
   Tensor made =
       program->Allocate({DataType::kF32, Layout::kNCX, Dims{1, size}});
-  program->Add({bias.location}, [=](const StepContext& at) {
-    auto* values = static_cast<float*>(at.Write(made.location));
-    ConvertRun(dtype, at.Read(bias.location), DataType::kF32, values, count);
+  program->Add({bias.location}, {made.location}, [=](const RunContext& at) {
+    auto* values = at.Write<float>(made.location);
+    ConvertRun(dtype, at.At(bias.location), DataType::kF32, values, count);
     if (size > count) std::fill_n(values + 1, size - 1, values[0]);
   });
   return made;
@@ -52,10 +52,11 @@ void AddReduction(const Tensor& gradient, const Tensor& bias, float scale,
   const auto reduction = std::make_shared<const BiasReduction>(
       gradient.descriptor, bias.descriptor.dims, program->threads());
   const Location scratch = program->Allocate(reduction->scratch_bytes());
-  program->Add({gradient.location}, [=](const StepContext& at) {
-    reduction->Run(at.Read(gradient.location), scale, bias.descriptor.dtype,
-                   at.Write(bias.location), at.Write(scratch));
-  });
+  program->Add(
+      {gradient.location}, {bias.location, scratch}, [=](const RunContext& at) {
+        reduction->Run(at.At(gradient.location), scale, bias.descriptor.dtype,
+                       at.At(bias.location), at.At(scratch));
+      });
 }
 
 // Used once, by one thread. The operation and the preference must outlive it.
@@ -67,8 +68,8 @@ class Translator {
         options_(options),
         preference_(preference),
         lowering_(operation.problem, GathersSteps(operation)),
-        program_(std::make_unique<Program>(options.threads)),
-        copies_(program_.get()) {}
+        program_(operation.results.size(), options.threads),
+        copies_(&program_) {}
 
   absl::StatusOr<std::unique_ptr<Plan>> Translate();
 
@@ -80,9 +81,7 @@ class Translator {
   void Add(const CopyStep& step);
   void Add(const PassStep& step);
   void Add(const BiasSumStep& step) { bias_sum_ = step; }
-  void Add(const ZeroStep& step) {
-    AddZero(Locate(step.result), program_.get());
-  }
+  void Add(const ZeroStep& step) { AddZero(Locate(step.result), &program_); }
 
   absl::Status AddPasses();
   absl::Status AddByLibrary(const ChosenPass& chosen, PlacedPass pass);
@@ -102,7 +101,7 @@ class Translator {
   const ComputeOptions options_;
   const FormatPreference& preference_;
   const Lowering lowering_;
-  std::unique_ptr<Program> program_;
+  Program program_;
   TensorCopies copies_;
   Location masked_;
   std::vector<PlacedPass> passes_;
@@ -112,9 +111,9 @@ class Translator {
 Tensor Translator::Locate(const StepTensor& tensor) const {
   switch (tensor.home) {
     case StepTensor::Home::kOperand:
-      return {tensor.descriptor, {Location::Area::kOperand, tensor.index}};
+      return {tensor.descriptor, Program::OperandAt(tensor.index)};
     case StepTensor::Home::kResult:
-      return {tensor.descriptor, {Location::Area::kResult, tensor.index}};
+      return {tensor.descriptor, Program::ResultAt(tensor.index)};
     case StepTensor::Home::kMaskedGradient:
       break;
   }
@@ -125,13 +124,13 @@ Tensor Translator::PlaceSums(const Tensor& result, const Epilogue& epilogue) {
   if (!epilogue.needs_sums()) return result;
   const TensorDescriptor sums =
       PlainDescriptor(result.descriptor, DataType::kF32);
-  return sums == result.descriptor ? result : program_->Allocate(sums);
+  return sums == result.descriptor ? result : program_.Allocate(sums);
 }
 
 void Translator::Add(const MaskStep& step) {
-  masked_ = program_->Allocate(step.masked.descriptor).location;
+  masked_ = program_.Allocate(step.masked.descriptor).location;
   AddMask(Locate(step.gradient), Locate(step.output), Locate(step.masked),
-          program_.get());
+          &program_);
 }
 
 void Translator::Add(const CopyStep& step) {
@@ -139,8 +138,8 @@ void Translator::Add(const CopyStep& step) {
   epilogue.scale = step.scale;
   const Tensor result = Locate(step.to);
   const Tensor sums = PlaceSums(result, epilogue);
-  AddReorder(Locate(step.from), sums, program_.get());
-  AddFinish({sums, result, epilogue, {}, {}}, program_.get());
+  AddReorder(Locate(step.from), sums, &program_);
+  AddFinish({sums, result, epilogue, {}, {}}, &program_);
 }
 
 void Translator::Add(const PassStep& step) {
@@ -156,10 +155,10 @@ void Translator::Add(const PassStep& step) {
         epilogue.scale == 1 &&
         (count == 1 || IsPerChannel(operation_.problem, *epilogue.bias))) {
       pass.bias =
-          AddBiasInF32(bias, operation_.problem.out_channels, program_.get());
+          AddBiasInF32(bias, operation_.problem.out_channels, &program_);
       epilogue.bias.reset();
     } else {
-      pass.finish.bias = AddBiasInF32(bias, count, program_.get()).location;
+      pass.finish.bias = AddBiasInF32(bias, count, &program_).location;
     }
   }
   if (epilogue.residual) {
@@ -202,12 +201,12 @@ absl::Status Translator::AddByLibrary(const ChosenPass& chosen,
   ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
                    MakeCandidate(chosen.spec, chosen.format));
   RETURN_IF_ERROR(FuseBiasSum(chosen.spec, &*candidate, &pass));
-  program_->AppendImplementation(absl::StrCat(NameOf(pass.pass), "=",
-                                              candidate->implementation, "/",
-                                              NameOf(candidate->format)));
+  program_.AppendImplementation(absl::StrCat(NameOf(pass.pass), "=",
+                                             candidate->implementation, "/",
+                                             NameOf(candidate->format)));
   RETURN_IF_ERROR(
-      AddLibraryPass(pass, lowering_, *candidate, &copies_, program_.get()));
-  AddFinish(pass.finish, program_.get());
+      AddLibraryPass(pass, lowering_, *candidate, &copies_, &program_));
+  AddFinish(pass.finish, &program_);
   return absl::OkStatus();
 }
 
@@ -223,14 +222,13 @@ std::optional<F16Depthwise> Translator::F16DepthwiseOf() const {
 absl::Status Translator::AddPasses() {
   if (const auto depthwise = F16DepthwiseOf()) {
     for (PlacedPass& pass : passes_) {
-      program_->AppendImplementation(
+      program_.AppendImplementation(
           absl::StrCat(NameOf(pass.pass), "=half_depthwise"));
       pass.bias = pass.pass == Pass::kForward ? pass.bias : BiasToSum(pass);
       if (pass.pass == Pass::kBackwardWeight && pass.bias) bias_sum_.reset();
     }
-    AddF16Depthwise(*depthwise, passes_, program_.get());
-    for (const PlacedPass& pass : passes_)
-      AddFinish(pass.finish, program_.get());
+    AddF16Depthwise(*depthwise, passes_, &program_);
+    for (const PlacedPass& pass : passes_) AddFinish(pass.finish, &program_);
     return absl::OkStatus();
   }
   std::vector<PassSpec> specs;
@@ -253,13 +251,13 @@ absl::StatusOr<std::unique_ptr<Plan>> Translator::Translate() {
   if (!passes_.empty()) RETURN_IF_ERROR(AddPasses());
   if (bias_sum_) {
     AddReduction(copies_.RowMajor(Locate(bias_sum_->gradient)),
-                 Locate(bias_sum_->bias), bias_sum_->scale, program_.get());
+                 Locate(bias_sum_->bias), bias_sum_->scale, &program_);
   }
-  if (program_->implementation().empty()) {
-    program_->AppendImplementation(operation_.problem.batch == 0 ? "zero"
-                                                                 : "sum");
+  if (program_.implementation().empty()) {
+    program_.AppendImplementation(operation_.problem.batch == 0 ? "zero"
+                                                                : "sum");
   }
-  return std::move(program_);
+  return Program::MakePlan(std::move(program_));
 }
 
 }  // namespace

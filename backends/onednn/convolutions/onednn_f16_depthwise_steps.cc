@@ -44,17 +44,13 @@ Tensor ReadKernelFirst(const Tensor& weight, Program* program) {
   return copy;
 }
 
-F16Depthwise::Operand Read(const StepContext& context, const Tensor& tensor) {
-  return {context.Read(tensor.location), tensor.descriptor.layout};
+F16Depthwise::Operand Read(const RunContext& context, const Tensor& tensor) {
+  return {context.At(tensor.location), tensor.descriptor.layout};
 }
 
-F16Depthwise::Result Write(const StepContext& context, const Tensor& tensor) {
+F16Depthwise::Result Write(const RunContext& context, const Tensor& tensor) {
   const TensorDescriptor& descriptor = tensor.descriptor;
-  return {context.Write(tensor.location), descriptor.layout, descriptor.dtype};
-}
-
-const float* ReadFloats(const StepContext& context, const Tensor& tensor) {
-  return static_cast<const float*>(context.Read(tensor.location));
+  return {context.At(tensor.location), descriptor.layout, descriptor.dtype};
 }
 
 void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
@@ -66,19 +62,22 @@ void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
   const int64_t own_bytes = depthwise->scratch_bytes();
   const Location scratch =
       program->Allocate(PartCount(program->threads(), items, 1) * own_bytes);
-  const auto run = [=, bias = pass.bias](const StepContext& context) {
+  const Location bias = pass.bias ? pass.bias->location : Location();
+  const auto run = [=](const RunContext& context) {
     const F16Depthwise::ForwardTensors all = {
         .data = Read(context, data),
-        .weight = ReadFloats(context, weight),
-        .bias = bias ? ReadFloats(context, *bias) : nullptr,
+        .weight = context.Read<float>(weight.location),
+        .bias = context.Read<float>(bias),
         .out = Write(context, out)};
-    auto* own = static_cast<std::byte*>(context.Write(scratch));
+    std::byte* own = context.At(scratch);
     ParallelFor(context.threads(), items, 1,
                 [&](int part, int64_t begin, int64_t end) {
                   depthwise->Forward(all, own + part * own_bytes, begin, end);
                 });
   };
-  program->Add({.is_compute = true, .reads = {data.location}, .function = run});
+  std::vector<Location> reads = {data.location, weight.location};
+  if (pass.bias) reads.push_back(bias);
+  program->Add(reads, {out.location, scratch}, run, "");
   AddMove(out, pass.out, program);
 }
 
@@ -93,18 +92,18 @@ struct BackwardPlaces {
 };
 
 void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
-                 const StepContext& context) {
+                 const RunContext& context) {
   F16Depthwise::BackwardTensors all;
   all.grad = Read(context, at.grad);
   if (at.grad_data) {
-    all.weight = ReadFloats(context, *at.weight);
+    all.weight = context.Read<float>(at.weight->location);
     all.grad_data = Write(context, *at.grad_data);
   }
   if (at.sums) {
     all.data = Read(context, *at.data);
-    all.sums = static_cast<float*>(context.Write(at.sums->location));
+    all.sums = context.Write<float>(at.sums->location);
   }
-  auto* own = static_cast<std::byte*>(context.Write(at.scratch));
+  std::byte* own = context.At(at.scratch);
   const int64_t count = depthwise.sum_count();
   ParallelFor(context.threads(), depthwise.backward_items(), 1,
               [&](int part, int64_t begin, int64_t end) {
@@ -125,9 +124,9 @@ void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
 
 // Appends the conversion of a bias's gradient from the f32 at `sums`.
 void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
-  program->Add({}, [=](const StepContext& context) {
-    ConvertRun(DataType::kF32, context.Read(sums), bias.descriptor.dtype,
-               context.Write(bias.location), ElementCount(bias.descriptor));
+  program->Add({sums}, {bias.location}, [=](const RunContext& context) {
+    ConvertRun(DataType::kF32, context.At(sums), bias.descriptor.dtype,
+               context.At(bias.location), ElementCount(bias.descriptor));
   });
 }
 
@@ -138,10 +137,12 @@ void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
   at.grad = ReadRowMajor((data_pass ? data_pass : weight_pass)->out, program);
   at.parts = PartCount(program->threads(), depthwise->backward_items(), 1);
   at.scratch = program->Allocate(at.parts * depthwise->scratch_bytes());
-  std::vector<Location> reads = {at.grad.location};
+  std::vector<Location> reads = {at.grad.location}, writes = {at.scratch};
   if (data_pass != nullptr) {
     at.weight = ReadKernelFirst(data_pass->weight, program);
     at.grad_data = RowMajor(data_pass->data, program);
+    reads.push_back(at.weight->location);
+    writes.push_back(at.grad_data->location);
   }
   if (weight_pass != nullptr) {
     at.data = ReadRowMajor(weight_pass->data, program);
@@ -150,12 +151,12 @@ void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
     at.sums =
         Tensor{KernelFirst(weight_pass->weight),
                program->Allocate(at.parts * depthwise->sum_count() * bytes)};
+    writes.push_back(at.sums->location);
   }
-  program->Add({.is_compute = true,
-                .reads = std::move(reads),
-                .function = [=](const StepContext& context) {
-                  RunBackward(*depthwise, at, context);
-                }});
+  program->Add(
+      reads, writes,
+      [=](const RunContext& context) { RunBackward(*depthwise, at, context); },
+      "");
   if (data_pass != nullptr) AddMove(*at.grad_data, data_pass->data, program);
   if (weight_pass == nullptr) return;
   AddMove(*at.sums, weight_pass->weight, program);

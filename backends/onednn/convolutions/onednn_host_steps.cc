@@ -2,31 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <utility>
 
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_elementwise.h"
-#include "backends/onednn/library/onednn_threads.h"
-#include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
 namespace {
-
-void AddReorder(Reorder reorder, const Location& from, const Location& to,
-                const Location& purpose, Program* program) {
-  const auto shared = std::make_shared<const Reorder>(std::move(reorder));
-  program->Add(
-      {from},
-      [=](const StepContext& at) {
-        const void* source = at.Read(from);
-        void* destination = at.Write(to);
-        ParallelFor(at.threads(), shared->part_count(), 1,
-                    [&](int, int64_t begin, int64_t end) {
-                      shared->Run(source, destination, begin, end);
-                    });
-      },
-      purpose);
-}
 
 // Returns the offsets of one output and input channel's dead taps; the others'
 // are as far from their first element.
@@ -60,52 +41,40 @@ Elements ElementsOf(const Tensor& tensor) {
   return {PhysicalLayoutOf(descriptor), descriptor.dtype, tensor.location};
 }
 
-void AddReorder(const Tensor& from, const Tensor& to, Program* program,
-                std::optional<Location> purpose) {
+void AddReorder(const Tensor& from, const Tensor& to, Program* program) {
   AddReorder(Reorder::Make(from.descriptor, to.descriptor), from.location,
-             to.location, purpose.value_or(to.location), program);
+             to.location, &program->schedule());
 }
 
 void AddReorder(const Elements& from, const Elements& to, Program* program) {
   AddReorder(Reorder::Make(from.layout, from.dtype, to.layout, to.dtype),
-             from.location, to.location, to.location, program);
-}
-
-void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
-                Program* program) {
-  const dnnl::reorder::primitive_desc reorder(
-      CpuEngine(), from.desc, CpuEngine(), to.desc, StrictAttributes());
-  program->Add({.purpose = to.location,
-                .primitive = dnnl::reorder(reorder),
-                .scratchpad = reorder.scratchpad_desc(),
-                .arguments = {{DNNL_ARG_FROM, from.desc, from.location},
-                              {DNNL_ARG_TO, to.desc, to.location}}});
+             from.location, to.location, &program->schedule());
 }
 
 void AddZero(const Tensor& tensor, Program* program) {
-  program->Add(
-      {}, [=, bytes = *ByteSize(tensor.descriptor)](const StepContext& at) {
-        std::memset(at.Write(tensor.location), 0, bytes);
-      });
+  program->Add({}, {tensor.location},
+               [=, bytes = *ByteSize(tensor.descriptor)](const RunContext& at) {
+                 std::memset(at.At(tensor.location), 0, bytes);
+               });
 }
 
 void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
                      Program* program) {
   const TensorDescriptor& tensor = gradient.descriptor;
-  program->Add(
-      {}, [=, strides = Strides(tensor),
-           offsets = DeadOffsets(lowering, tensor)](const StepContext& at) {
-        auto* data = static_cast<std::byte*>(at.Write(gradient.location));
-        const int64_t size = ByteSizeOf(tensor.dtype);
-        for (int64_t o = 0; o < tensor.dims[0]; ++o) {
-          for (int64_t i = 0; i < tensor.dims[1]; ++i) {
-            const int64_t base = o * strides[0] + i * strides[1];
-            for (int64_t offset : offsets) {
-              std::memset(data + (base + offset) * size, 0, size);
-            }
-          }
-        }
-      });
+  program->Add({gradient.location}, {gradient.location},
+               [=, strides = Strides(tensor),
+                offsets = DeadOffsets(lowering, tensor)](const RunContext& at) {
+                 std::byte* data = at.At(gradient.location);
+                 const int64_t size = ByteSizeOf(tensor.dtype);
+                 for (int64_t o = 0; o < tensor.dims[0]; ++o) {
+                   for (int64_t i = 0; i < tensor.dims[1]; ++i) {
+                     const int64_t base = o * strides[0] + i * strides[1];
+                     for (int64_t offset : offsets) {
+                       std::memset(data + (base + offset) * size, 0, size);
+                     }
+                   }
+                 }
+               });
 }
 
 void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
@@ -120,37 +89,38 @@ void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
     mask = program->Allocate(mask.descriptor);
     AddReorder(output, mask, program);
   }
-  program->Add({gradient.location, mask.location}, [=](const StepContext& at) {
-    MaskGradient(at.threads(), gradient.descriptor, at.Read(gradient.location),
-                 mask.descriptor, at.Read(mask.location),
-                 at.Write(masked.location));
-  });
+  program->Add({gradient.location, mask.location}, {masked.location},
+               [=](const RunContext& at) {
+                 MaskGradient(at.threads(), gradient.descriptor,
+                              at.At(gradient.location), mask.descriptor,
+                              at.At(mask.location), at.At(masked.location));
+               });
 }
 
 void AddFinish(const Finish& finish, Program* program) {
   const auto& [sums, result, epilogue, bias, residual] = finish;
   if (!epilogue.needs_sums()) {
     if (!epilogue.relu) return;
-    program->Add({}, [result = result](const StepContext& at) {
-      ReluInPlace(at.threads(), result.descriptor, at.Write(result.location));
-    });
+    program->Add({result.location}, {result.location},
+                 [result = result](const RunContext& at) {
+                   ReluInPlace(at.threads(), result.descriptor,
+                               at.At(result.location));
+                 });
     return;
   }
   // A blocked result is packed from the finished f32, which rounds it.
   const bool packs = !IsRowMajor(result.descriptor.layout);
   const Tensor target = packs ? sums : result;
-  std::vector<Location> reads;
+  std::vector<Location> reads = {sums.location};
+  if (epilogue.bias) reads.push_back(bias);
   if (epilogue.residual) reads.push_back(residual);
-  program->Add(std::move(reads), [finish, target](const StepContext& at) {
-    const Epilogue& epilogue = finish.epilogue;
-    const auto floats = [&](const Location& location) {
-      return static_cast<const float*>(at.Read(location));
-    };
-    ApplyEpilogue(at.threads(), epilogue, floats(finish.sums.location),
-                  epilogue.bias ? floats(finish.bias) : nullptr,
-                  epilogue.residual ? at.Read(finish.residual) : nullptr,
-                  target.descriptor, at.Write(target.location));
-  });
+  program->Add(
+      reads, {target.location}, [finish, target](const RunContext& at) {
+        ApplyEpilogue(at.threads(), finish.epilogue,
+                      at.Read<float>(finish.sums.location),
+                      at.Read<float>(finish.bias), at.At(finish.residual),
+                      target.descriptor, at.At(target.location));
+      });
   if (packs) AddReorder(target, result, program);
 }
 

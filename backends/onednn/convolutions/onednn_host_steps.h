@@ -3,8 +3,6 @@
 // to `program`.
 #pragma once
 
-#include <optional>
-
 #include "backends/core/convolution/conv_steps.h"
 #include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/convolutions/onednn_program.h"
@@ -21,20 +19,9 @@ struct Elements {
 
 Elements ElementsOf(const Tensor& tensor);
 
-// Elements as the library sees them.
-struct LibraryTensor {
-  dnnl::memory::desc desc;
-  Location location;
-};
-
-// Append a copy of all of `from` to `to`, which converts. `purpose` is that of
-// Program::Step; if none is given, the step serves `to`. The last one throws
-// what the library throws.
-void AddReorder(const Tensor& from, const Tensor& to, Program* program,
-                std::optional<Location> purpose = std::nullopt);
+// Append a copy of all of `from` to `to`, which converts.
+void AddReorder(const Tensor& from, const Tensor& to, Program* program);
 void AddReorder(const Elements& from, const Elements& to, Program* program);
-void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
-                Program* program);
 
 void AddZero(const Tensor& tensor, Program* program);
 

@@ -1,8 +1,6 @@
 #include "backends/onednn/convolutions/onednn_library_pass.h"
 
 #include <functional>
-#include <utility>
-#include <vector>
 
 #include "backends/onednn/library/onednn_types.h"
 
@@ -41,26 +39,27 @@ absl::Status AddLibraryPass(const PlacedPass& pass, const Lowering& lowering,
                             Program* program) {
   return Guard("planning", [&] {
     const PassArguments args = ArgumentsOf(pass.pass);
-    std::vector<Program::Argument> arguments;
+    LibraryStep step({.primitive_desc = chosen.primitive_desc},
+                     &program->schedule());
     std::function<void()> finish;
     const auto add = [&](Role role, const Tensor& tensor,
                          const dnnl::memory::desc& wanted, int arg) {
       const LoweredTensor lowered(lowering, role, tensor);
-      const Location location = role == ResultOf(pass.pass)
-                                    ? copies->Write(lowered, wanted, &finish)
-                                    : copies->Read(lowered, wanted);
-      arguments.push_back({arg, wanted, location});
+      if (role == ResultOf(pass.pass)) {
+        step.Write(arg, {copies->Write(lowered, wanted, &finish), wanted});
+      } else {
+        step.Read(arg, {copies->Read(lowered, wanted), wanted});
+      }
     };
     add(Role::kData, pass.data, chosen.data, args.data);
     add(Role::kWeight, pass.weight, chosen.weight, args.weight);
     add(Role::kOut, pass.out, chosen.out, args.out);
-    if (pass.bias) {
-      arguments.push_back({args.bias, chosen.bias, pass.bias->location});
+    if (pass.bias && pass.pass == Pass::kForward) {
+      step.Read(args.bias, {pass.bias->location, chosen.bias});
+    } else if (pass.bias) {
+      step.Write(args.bias, {pass.bias->location, chosen.bias});
     }
-    program->Add({.is_compute = true,
-                  .primitive = dnnl::primitive(chosen.primitive_desc.get()),
-                  .scratchpad = chosen.scratchpad,
-                  .arguments = std::move(arguments)});
+    step.Finish();
     finish();
   });
 }

@@ -31,8 +31,8 @@ bool LoweredTensor::HasStepsOnly() const {
 
 LibraryTensor LoweredTensor::SeenIn(const Tensor& row_major) const {
   const StridedView view = View(row_major.descriptor);
-  return {DescOf(lowering_, role_, view),
-          row_major.location.At(view.offset * ByteSizeOf(view.dtype))};
+  return {row_major.location.At(view.offset * ByteSizeOf(view.dtype)),
+          DescOf(lowering_, role_, view)};
 }
 
 Elements LoweredTensor::Part() const {

@@ -8,6 +8,7 @@
 #include "backends/core/convolution/lowering.h"
 #include "backends/kernels/copies/stride_gather.h"
 #include "backends/onednn/convolutions/onednn_host_steps.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 
 namespace convgrad::onednn {
 

@@ -71,7 +71,7 @@ PieceTensor Placer::PlaceOperand(Operand which, const TensorDescriptor& whole,
   if (range.is_whole()) {
     // Where a core has one piece, the piece's plan may as well convert it, and
     // so it does where pieces share what the first one makes of the weight. (A
-    // depthwise one keeps nothing, and wants the dtype of the other operands.)
+    // depthwise one wants the dtype of the other operands.)
     const bool is_kept = which == Operand::kWeight && groups_ == 1;
     if (dtype == whole.dtype || partition_.pieces_per_thread == 1 || is_kept) {
       return {};

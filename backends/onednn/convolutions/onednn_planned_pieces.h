@@ -14,6 +14,7 @@
 #include "backends/core/convolution/conv_operation.h"
 #include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/convolutions/onednn_pieces.h"
+#include "backends/onednn/execution/onednn_memory_map.h"
 #include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
@@ -23,8 +24,7 @@ class AreaLayout {
  public:
   int64_t Allocate(int64_t bytes) {
     const int64_t offset = size_;
-    constexpr int64_t kAlignment = 64;
-    size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    size_ += RoundUpToLine(bytes);
     return offset;
   }
   int64_t size() const { return size_; }

@@ -35,14 +35,12 @@ Tensor TensorCopies::RowMajor(const Tensor& tensor) {
 Location TensorCopies::AllocateCopy(const Tensor& tensor,
                                     const PhysicalLayout& layout,
                                     DataType dtype, int64_t bytes) {
-  const auto operand = static_cast<Operand>(tensor.location.index);
-  if (tensor.location.area == Location::Area::kOperand &&
-      !program_.HasGather(operand)) {
+  if (program_.CanGather(tensor.location)) {
     auto gather =
         ScatteredReorder::Make(PhysicalLayoutOf(tensor.descriptor),
                                tensor.descriptor.dtype, layout, dtype);
     if (gather && gather->destination_bytes() == bytes) {
-      return program_.AllocateGathered(operand, *std::move(gather));
+      return program_.AllocateGathered(tensor.location, *std::move(gather));
     }
   }
   return program_.Allocate(bytes);
@@ -51,24 +49,18 @@ Location TensorCopies::AllocateCopy(const Tensor& tensor,
 Location TensorCopies::ReadWeight(const LoweredTensor& weight,
                                   const memory::desc& wanted) {
   const Tensor& tensor = weight.tensor();
-  const auto prepare = [this](int64_t bytes) {
-    return program_.AllocatePreparedWeight(bytes);
-  };
   Tensor plain = {PlainDescriptor(tensor.descriptor, DtypeOf(wanted)),
                   tensor.location};
   if (plain.descriptor != tensor.descriptor) {
-    const int64_t bytes = *ByteSize(plain.descriptor);
-    plain.location = weight.SeenIn(plain).desc == wanted
-                         ? prepare(bytes)
-                         : program_.Allocate(bytes);
-    AddReorder(tensor, plain, &program_,
-               Location{Location::Area::kPreparedWeight});
+    plain = program_.Allocate(plain.descriptor);
+    AddReorder(tensor, plain, &program_);
   }
   const LibraryTensor seen = weight.SeenIn(plain);
   if (seen.desc == wanted) return seen.location;
-  const Location prepared = prepare(static_cast<int64_t>(wanted.get_size()));
-  AddReorder(seen, {wanted, prepared}, &program_);
-  return prepared;
+  const Location copy =
+      program_.Allocate(static_cast<int64_t>(wanted.get_size()));
+  AddReorder(seen, {copy, wanted}, &program_.schedule());
+  return copy;
 }
 
 Location TensorCopies::Read(const LoweredTensor& tensor,
@@ -96,9 +88,9 @@ Location TensorCopies::Read(const LoweredTensor& tensor,
   if (is_ours) {
     AddRead(tensor, {*known, dtype, location});
   } else {
-    AddReorder(seen, {wanted, location}, &program_);
+    AddReorder(seen, {location, wanted}, &program_.schedule());
   }
-  copies_.push_back({caller, {wanted, location}});
+  copies_.push_back({caller, {location, wanted}});
   return location;
 }
 
@@ -125,7 +117,9 @@ Location TensorCopies::Write(const LoweredTensor& tensor,
   const LibraryTensor seen = tensor.SeenIn(plain);
   const Location written = wanted == seen.desc ? seen.location : allocate();
   *finish = [=, this] {
-    if (wanted != seen.desc) AddReorder({wanted, written}, seen, &program_);
+    if (wanted != seen.desc) {
+      AddReorder({written, wanted}, seen, &program_.schedule());
+    }
     if (tensor.role() == Role::kWeight &&
         tensor.lowering().has_dead_inner_taps()) {
       AddZeroDeadTaps(tensor.lowering(), plain, &program_);
@@ -143,10 +137,10 @@ void TensorCopies::AddRead(const LoweredTensor& tensor, const Elements& to) {
   }
   const Tensor dense = program_.Allocate(tensor.DensePart());
   const Location whole = tensor.tensor().location, part = dense.location;
-  program_.Add({whole}, [=](const StepContext& at) {
+  program_.Add({whole}, {part}, [=](const RunContext& at) {
     ParallelFor(at.threads(), gather->planes(), 1,
                 [&](int, int64_t begin, int64_t end) {
-                  gather->Gather(at.Read(whole), at.Write(part), begin, end);
+                  gather->Gather(at.At(whole), at.At(part), begin, end);
                 });
   });
   AddReorder(ElementsOf(dense), to, &program_);
@@ -157,10 +151,10 @@ void TensorCopies::AddWrite(Elements from, const LoweredTensor& tensor) {
     const Tensor dense = program_.Allocate(tensor.DensePart());
     const Location whole = tensor.tensor().location, part = dense.location;
     AddReorder(from, ElementsOf(dense), &program_);
-    program_.Add({}, [=](const StepContext& at) {
+    program_.Add({part}, {whole}, [=](const RunContext& at) {
       ParallelFor(at.threads(), gather->planes(), 1,
                   [&](int, int64_t begin, int64_t end) {
-                    gather->Spread(at.Read(part), at.Write(whole), begin, end);
+                    gather->Spread(at.At(part), at.At(whole), begin, end);
                   });
     });
     return;

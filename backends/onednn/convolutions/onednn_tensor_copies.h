@@ -17,7 +17,7 @@ class TensorCopies {
   explicit TensorCopies(Program* program) : program_(*program) {}
 
   // Returns where a tensor lies in the layout `wanted`, reordering it if it
-  // must. The copy of a weight is what the plan calls prepared.
+  // must.
   Location Read(const LoweredTensor& tensor, const dnnl::memory::desc& wanted);
 
   // Returns where the primitive shall write a result in the layout `wanted`,

@@ -70,7 +70,6 @@ Candidate DescribeCandidate(const PassSpec& spec, Format format,
   candidate.weight = ArgumentDesc(primitive_desc, args.weight);
   candidate.out = ArgumentDesc(primitive_desc, args.out);
   if (spec.bias) candidate.bias = ArgumentDesc(primitive_desc, args.bias);
-  candidate.scratchpad = ArgumentDesc(primitive_desc, DNNL_ARG_SCRATCHPAD);
   candidate.implementation = primitive_desc.impl_info_str();
   candidate.primitive_desc = std::move(primitive_desc);
   candidate.predicted_seconds = PredictSeconds(spec, candidate);

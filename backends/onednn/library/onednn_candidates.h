@@ -37,7 +37,7 @@ struct Candidate {
   Format format = Format::kAny;
   dnnl::primitive_desc_base primitive_desc;
   // In what the primitive wants its tensors.
-  dnnl::memory::desc data, weight, out, bias, scratchpad;
+  dnnl::memory::desc data, weight, out, bias;
   std::string implementation;
   // Of reorders and compute; a model, good for comparison only.
   double predicted_seconds = 0;

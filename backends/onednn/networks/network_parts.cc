@@ -108,14 +108,14 @@ std::vector<bool> FindTape(WholeSchedule everything) {
   everything.schedule.KeepOnly(
       backward_begin, everything.schedule.steps().size(), everything.wanted());
   std::vector<bool> on_tape(everything.schedule.buffers().size());
-  for (const NetworkStep& step : everything.schedule.steps()) {
+  for (const Step& step : everything.schedule.steps()) {
     for (const BufferId buffer : step.reads) {
       const bool is_own =
           everything.schedule.buffers()[buffer].area == Area::kOwn;
       on_tape[buffer] = is_own && is_written[buffer];
     }
   }
-  for (const NetworkStep& step : everything.schedule.steps()) {
+  for (const Step& step : everything.schedule.steps()) {
     if (!step.is_again) continue;
     for (const BufferId buffer : step.writes) on_tape[buffer] = false;
   }
@@ -143,73 +143,52 @@ absl::StatusOr<Agreement> AgreeOnTape(const ProgramOperation& operation,
   return agreement;
 }
 
-absl::StatusOr<NetworkParts> BuildForwardTape(const ProgramOperation& operation,
-                                              const NetworkOptions& options) {
-  ASSIGN_OR_RETURN(Agreement agreement, AgreeOnTape(operation, options));
+absl::StatusOr<PlacedSchedule> Build(const ProgramOperation& operation,
+                                     const NetworkOptions& options) {
+  const ProgramPart part = operation.request().part;
+  const bool writes_tape = part == ProgramPart::kForwardTape;
+  const bool reads_tape = part == ProgramPart::kBackward;
+  Agreement agreement;
+  if (writes_tape || reads_tape) {
+    ASSIGN_OR_RETURN(agreement, AgreeOnTape(operation, options));
+  }
   ASSIGN_OR_RETURN(WholeSchedule whole,
-                   BuildSchedule(operation, options, true));
-  std::vector<bool>& on_tape = agreement.on_tape;
-  std::transform(on_tape.begin(), on_tape.end(), whole.wanted().begin(),
-                 whole.wanted().begin(), std::logical_or<bool>());
-  whole.schedule.KeepOnly(0, whole.parts.backward_begin, whole.wanted());
-  MemoryMap memory = PlaceBuffers(whole.schedule, on_tape);
-  return NetworkParts{std::move(whole.schedule),
-                      std::move(memory),
-                      {0, Area::kResult, operation.ResultUses().size() - 1}};
-}
-
-absl::StatusOr<NetworkParts> BuildBackward(const ProgramOperation& operation,
-                                           const NetworkOptions& options) {
-  ASSIGN_OR_RETURN(Agreement agreement, AgreeOnTape(operation, options));
-  ASSIGN_OR_RETURN(WholeSchedule whole,
-                   BuildSchedule(operation, options, false));
+                   BuildSchedule(operation, options, writes_tape));
+  Schedule& schedule = whole.schedule;
+  const size_t backward_begin = whole.parts.backward_begin;
   // Buffers of a forward have the same numbers, whatever backward follows.
-  agreement.on_tape.resize(whole.schedule.buffers().size());
-  const size_t begin = whole.parts.backward_begin;
-  RepeatSegments(agreement.repeated, begin, &whole.schedule);
-  whole.schedule.KeepOnly(begin, whole.schedule.steps().size(), whole.wanted());
-  MemoryMap memory = PlaceBuffers(whole.schedule, agreement.on_tape);
-  return NetworkParts{
-      std::move(whole.schedule), std::move(memory), {0, Area::kOperand, 0}};
-}
-
-absl::StatusOr<NetworkParts> BuildWithoutTape(const ProgramOperation& operation,
-                                              const NetworkOptions& options) {
-  ASSIGN_OR_RETURN(WholeSchedule whole,
-                   BuildSchedule(operation, options, false));
-  if (operation.request().recompute) {
-    RepeatSegments(FindRepeatedSegments(whole.schedule, whole.parts),
-                   whole.parts.backward_begin, &whole.schedule);
+  std::vector<bool>& on_tape = agreement.on_tape;
+  on_tape.resize(schedule.buffers().size());
+  PlacedSchedule placed;
+  if (writes_tape) {
+    std::transform(on_tape.begin(), on_tape.end(), whole.wanted().begin(),
+                   whole.wanted().begin(), std::logical_or<bool>());
+    schedule.KeepOnly(0, backward_begin, whole.wanted());
+    placed.tape = {0, Area::kResult, operation.ResultUses().size() - 1};
+  } else {
+    if (!reads_tape && operation.request().recompute) {
+      agreement.repeated = FindRepeatedSegments(schedule, whole.parts);
+    }
+    RepeatSegments(agreement.repeated, backward_begin, &schedule);
+    schedule.KeepOnly(reads_tape ? backward_begin : 0, schedule.steps().size(),
+                      whole.wanted());
+    if (reads_tape) placed.tape = {0, Area::kOperand, 0};
   }
-  whole.schedule.KeepOnly(0, whole.schedule.steps().size(), whole.wanted());
-  const std::vector<bool> on_tape(whole.schedule.buffers().size());
-  MemoryMap memory = PlaceBuffers(whole.schedule, on_tape);
-  return NetworkParts{std::move(whole.schedule), std::move(memory), {}};
-}
-
-absl::StatusOr<NetworkParts> Build(const ProgramOperation& operation,
-                                   const NetworkOptions& options) {
-  switch (operation.request().part) {
-    case ProgramPart::kForwardTape:
-      return BuildForwardTape(operation, options);
-    case ProgramPart::kBackward:
-      return BuildBackward(operation, options);
-    case ProgramPart::kForward:
-    case ProgramPart::kTrain:
-      break;
-  }
-  return BuildWithoutTape(operation, options);
+  placed.memory = PlaceBuffers(schedule, on_tape);
+  placed.prepared = FindPrepared(schedule, operation.weight_positions());
+  placed.schedule = std::move(schedule);
+  return placed;
 }
 
 }  // namespace
 
 absl::StatusOr<NetworkParts> BuildNetworkParts(
     const ProgramOperation& operation, const NetworkOptions& options) {
-  ASSIGN_OR_RETURN(NetworkParts parts, Build(operation, options));
+  NetworkParts parts;
+  ASSIGN_OR_RETURN(parts.placed, Build(operation, options));
   parts.groups = NamesOf(operation.program(),
                          FindGroups(operation.program(), operation.shapes(),
                                     FusionOf(operation.request())));
-  parts.prepared = FindPrepared(parts.schedule, operation.weight_positions());
   return parts;
 }
 

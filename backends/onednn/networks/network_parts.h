@@ -7,24 +7,15 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/program/program_operation.h"
-#include "backends/onednn/networks/network_memory.h"
-#include "backends/onednn/networks/network_prepared.h"
+#include "backends/onednn/execution/onednn_scheduled_plan.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
-#include "backends/onednn/networks/schedule/network_schedule.h"
 
 namespace convgrad::onednn {
 
 struct NetworkParts {
-  // The steps to run.
-  Schedule schedule;
-  // A place for all that they use.
-  MemoryMap memory;
-  // Where RunBuffers has the tape: kOwn says that there is none.
-  NetworkBuffer tape;
+  PlacedSchedule placed;
   // As Plan::groups has them.
   std::vector<std::vector<std::string>> groups = {};
-  // What depends on the parameters alone.
-  PreparedParts prepared = {};
   // Of the operation's text, by which caches know the plan.
   int64_t text_bytes = 0;
 };

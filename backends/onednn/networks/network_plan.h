@@ -9,51 +9,36 @@
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/core/program/program_operation.h"
+#include "backends/onednn/execution/onednn_scheduled_plan.h"
 #include "backends/onednn/networks/network_parts.h"
-#include "backends/onednn/networks/network_prepared.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 
 namespace convgrad::onednn {
 
 // Made by MakeNetworkPlan, then immutable.
-class NetworkPlan final : public Plan {
+class NetworkPlan final : public ScheduledPlan {
  public:
   NetworkPlan(const NetworkOptions& options, NetworkParts parts);
 
-  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
   int turns() const override { return static_cast<int>(turns_.size()) - 1; }
   absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
-                                   int turn) const override;
-  int64_t scratch_bytes() const override { return memory_.scratch_bytes; }
-  int64_t prepared_weight_bytes() const override { return prepared_.bytes; }
-  int64_t tape_bytes() const override { return memory_.tape_bytes; }
+                                   int turn) const override {
+    return RunSteps(buffers, turns_[turn], turns_[turn + 1]);
+  }
   std::vector<std::vector<std::string>> groups() const override {
     return groups_;
   }
-  int64_t resident_bytes() const override;
+  int64_t resident_bytes() const override {
+    // A cache has the text in its list and in its map.
+    return ScheduledPlan::resident_bytes() + 2 * text_bytes_;
+  }
   absl::string_view implementation() const override { return "network"; }
 
-  // Runs the steps [begin, end) of steps(), for measurements.
-  absl::StatusOr<RunTimes> RunSteps(const RunBuffers& buffers, size_t begin,
-                                    size_t end) const;
-  const std::vector<NetworkStep>& steps() const { return schedule_.steps(); }
-
  private:
-  std::vector<std::byte*> AddressesIn(const RunBuffers& buffers) const;
-  void CutTurns();
-  // Writes what lies between the buffers of the tape, so that equal runs give
-  // equal bytes.
-  void FillTapeGaps(std::byte* tape) const;
+  void CutTurns(double macs_per_turn);
 
-  const NetworkOptions options_;
-  const Schedule schedule_;
-  const MemoryMap memory_;
-  const PreparedParts prepared_;
-  const NetworkBuffer tape_;
   const std::vector<std::vector<std::string>> groups_;
   const int64_t text_bytes_;
-  // By step; empty where it is a function of ours.
-  std::vector<dnnl::primitive> primitives_;
   // Where each turn's steps begin, and the last one's end.
   std::vector<size_t> turns_ = {0};
 };

@@ -21,7 +21,7 @@ std::vector<ForwardUse> UsesIn(const Schedule& schedule,
                                const ForwardAndBackward& parts) {
   std::vector<ForwardUse> uses(schedule.buffers().size());
   for (size_t i = 0; i < parts.forward_end; ++i) {
-    const NetworkStep& step = schedule.steps()[i];
+    const Step& step = schedule.steps()[i];
     for (const auto* used : {&step.reads, &step.writes}) {
       for (const BufferId buffer : *used) {
         uses[buffer].first = std::min(uses[buffer].first, i);
@@ -141,7 +141,7 @@ class SegmentFinder {
   // Whether the step's copy finds the same in what it reads, be it kept or
   // written again, and writes nothing that somebody else needs as it is.
   bool CanRepeat(size_t index, const Segment& segment) const {
-    const NetworkStep& step = schedule_.steps()[index];
+    const Step& step = schedule_.steps()[index];
     const bool can_read =
         std::all_of(step.reads.begin(), step.reads.end(), [&](BufferId buffer) {
           const ForwardUse& use = uses_[buffer];
@@ -179,7 +179,7 @@ class SegmentFinder {
     }
     RepeatedSegment found;
     for (size_t i = segment.end; i-- > segment.begin;) {
-      const NetworkStep& step = schedule_.steps()[i];
+      const Step& step = schedule_.steps()[i];
       const bool is_needed =
           std::any_of(step.writes.begin(), step.writes.end(),
                       [&](BufferId buffer) { return again[buffer]; });
@@ -225,20 +225,20 @@ std::vector<RepeatedSegment> FindRepeatedSegments(
 
 void RepeatSegments(const std::vector<RepeatedSegment>& segments,
                     size_t backward_begin, Schedule* schedule) {
-  const std::vector<NetworkStep>& steps = schedule->steps();
-  std::multimap<size_t, NetworkStep> copies;
+  const std::vector<Step>& steps = schedule->steps();
+  std::multimap<size_t, Step> copies;
   for (const RepeatedSegment& segment : segments) {
     std::vector<bool> is_written(schedule->buffers().size());
     for (const BufferId buffer : segment.writes) is_written[buffer] = true;
     size_t reader = backward_begin;
-    const auto reads = [&](const NetworkStep& step) {
+    const auto reads = [&](const Step& step) {
       return std::any_of(step.reads.begin(), step.reads.end(),
                          [&](BufferId buffer) { return is_written[buffer]; });
     };
     while (reader < steps.size() && !reads(steps[reader])) ++reader;
     if (reader == steps.size()) continue;
     for (const size_t index : segment.steps) {
-      NetworkStep copy = steps[index];
+      Step copy = steps[index];
       copy.is_again = true;
       copies.emplace(reader, std::move(copy));
     }

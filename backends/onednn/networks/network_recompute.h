@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
 
@@ -35,7 +35,7 @@ struct RepeatedSegment {
 std::vector<RepeatedSegment> FindRepeatedSegments(
     const Schedule& schedule, const ForwardAndBackward& parts);
 
-// Inserts copies of each segment's steps, with NetworkStep::is_again, right
+// Inserts copies of each segment's steps, with Step::is_again, right
 // before the first step of the backward that reads what they write.
 void RepeatSegments(const std::vector<RepeatedSegment>& segments,
                     size_t backward_begin, Schedule* schedule);

@@ -53,8 +53,10 @@ absl::StatusOr<std::vector<Step>> StepsOf(std::vector<std::string> problems,
 
 absl::Status RunCheck(const std::vector<std::string>& problems,
                       const CommandContext& context) {
-  ASSIGN_OR_RETURN(const std::vector<Step> steps,
-                   StepsOf(problems, context.settings.check_dtypes));
+  std::vector<DataType> dtypes = {DataType::kF32, DataType::kBF16,
+                                  DataType::kF16};
+  if (context.settings.dtype) dtypes = {*context.settings.dtype};
+  ASSIGN_OR_RETURN(const std::vector<Step> steps, StepsOf(problems, dtypes));
   std::vector<Comparison> comparisons;
   bool ok = true;
   Progress progress("check", static_cast<int>(steps.size()));

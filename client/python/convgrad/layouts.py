@@ -135,6 +135,8 @@ class Descriptor:
 def memory_order(layout: str, rank: int) -> Dims:
     """Returns the logical axes of a row-major layout, outermost first."""
     axes = tuple(range(rank))
+    if rank < 2:
+        return axes
     if layout in ("NXC", "OXI"):
         return (0, *axes[2:], 1)
     if layout == "XIO":

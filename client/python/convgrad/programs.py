@@ -1,7 +1,7 @@
 """Programs: whole networks as lists of steps, for sessions to load and run.
 
-proto/convgrad/v1/network.proto has the message, backends/core/program/program_operators.h the
-operators with their operands and attributes, which are PyTorch's.
+proto/convgrad/v1/network.proto has the message, proto/networks.md lists the operators
+with their operands and attributes, which are PyTorch's.
 """
 
 from __future__ import annotations

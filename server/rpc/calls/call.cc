@@ -19,6 +19,8 @@
 namespace convgrad {
 namespace {
 
+using Decision = ChangeOrder::Decision;
+
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
                       const CallServices& services) {
   const absl::Time now = absl::Now();
@@ -45,15 +47,17 @@ void Call::HandOver() {
   HandedOver(&token);
 }
 
-Call::Call(const CallServices& services,
-           grpc::GenericCallbackServerContext* context,
-           absl::string_view method, Role role)
-    : services_(services),
+Call::Call(const Method& method, const CallServices& services,
+           grpc::GenericCallbackServerContext* context)
+    : method_(method),
+      services_(services),
       context_(context),
-      record_(services, context, method),
-      role_(RoleOfCall(role, *context)),
+      record_(services, context, method.name),
+      role_(RoleOfCall(method.role, *context)),
       deadline_(DeadlineOf(*context, services)),
-      cancelled_(std::make_shared<std::atomic<bool>>(false)) {}
+      cancelled_(std::make_shared<std::atomic<bool>>(false)) {
+  sample_.operation = std::string(method.operation);
+}
 
 Call::~Call() { services_.client_watch->Remove(answer_wait_); }
 
@@ -61,14 +65,21 @@ void Call::Begin() {
   absl::Status admission = record_.Enter(role_);
   if (!admission.ok()) return End(std::move(admission));
   refusal_ = ReadPriority();
-  if (refusal_.ok() && IsChange() && !MayChange()) {
+  sample_.priority = std::string(NameOf(priority_));
+  const bool is_change = !Metadata(kSequenceKey).empty();
+  if (refusal_.ok() && is_change && !method_.may_change()) {
     refusal_ = InvalidField(Reason::kUnsupported, kSequenceKey, "a number",
                             "none: the method only reads");
   }
   Start();
 }
 
-bool Call::IsChange() const { return !Metadata(kSequenceKey).empty(); }
+absl::Status Call::CheckSession() const {
+  if (!method_.needs_session()) return absl::OkStatus();
+  RETURN_IF_ERROR(session_.CheckId("", "session"));
+  if (method_.session != SessionRule::kChanges) return absl::OkStatus();
+  return session_.CheckChange("session");
+}
 
 absl::Status Call::ReadPriority() {
   const absl::string_view name = Metadata(kPriorityKey);
@@ -96,8 +107,8 @@ void Call::AwaitTurn(bool prepares) {
   const absl::Status status =
       session_.Enter(services_.sessions, metadata, visit(),
                      /*only_computes=*/role_ == Role::kInfer);
-  if (!status.ok()) return OnTurn(status);
-  if (!session_.in_session()) return TellTurn(nullptr);
+  if (!status.ok()) return OnTurn(Decision::Refuse(status));
+  if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
   std::function<void()> prepare;
   // Held, since the call may be over when it is told so.
@@ -108,7 +119,7 @@ void Call::AwaitTurn(bool prepares) {
       deadline_,
       [this](const ChangeOrder::Decision& decision) {
         HandOver();
-        if (absl::IsAborted(decision.status())) {
+        if (absl::IsAborted(decision.why)) {
           services_.sessions->CountAbort();
         }
         TellTurn(decision);
@@ -120,19 +131,21 @@ void Call::AwaitTurn(bool prepares) {
 }
 
 void Call::TellTurn(const ChangeOrder::Decision& decision) {
-  const bool would_go_on = decision.ok() && *decision == nullptr;
-  OnTurn(would_go_on && !refusal_.ok() ? refusal_ : decision);
+  const bool is_refused = decision.runs() && !refusal_.ok();
+  OnTurn(is_refused ? Decision::Refuse(refusal_) : decision);
 }
 
 bool Call::CancelTurn() {
   if (!session_.Withdraw()) return false;
-  OnTurn(WhyGone());
+  OnTurn(Decision::Refuse(WhyGone()));
   return true;
 }
 
-void Call::Repeat(const ChangeOrder::Reply& reply) {
+void Call::EndAs(const ChangeOrder::Decision& decision) {
+  if (decision.kind == Decision::Kind::kRefuse) return End(decision.why);
   services_.sessions->CountRepeat();
-  grpc::ByteBuffer response(*static_cast<const grpc::ByteBuffer*>(reply.get()));
+  grpc::ByteBuffer response(
+      *static_cast<const grpc::ByteBuffer*>(decision.reply.get()));
   End(absl::OkStatus(), &response);
 }
 
@@ -149,7 +162,6 @@ void Call::Answer(grpc::ByteBuffer response) {
 
 void Call::AwaitMemory(int64_t bytes) {
   const CallHold hold(this);
-  attendance_.Begin(services_.lifecycle);
   reservation_.ShrinkTo(0);
   wait_start_ = absl::Now();
   absl::Status held = record_.visit().Hold(bytes);
@@ -158,13 +170,32 @@ void Call::AwaitMemory(int64_t bytes) {
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
       {bytes, priority_, deadline_, client()},
       [this](absl::StatusOr<Reservation> granted) {
-        OnGranted(std::move(granted));
+        HandOver();
+        EndWait(std::move(granted));
       });
   if (!waiter.ok()) return EndWait(waiter.status());
   waiter_id_ = *waiter;
   // A cancellation that came before the line above found nobody waiting.
   if (*cancelled_) CancelWait();
   HandOver();
+}
+
+void Call::Copy(int64_t bytes, std::function<absl::Status()> work,
+                std::function<void()> next) {
+  // A change of threads takes some 50 us, as long as to hash 64 KiB.
+  constexpr int64_t kFewBytes = 64 << 10;
+  HandOver();
+  auto copy = [this, work = std::move(work), next = std::move(next)] {
+    HandOver();
+    const absl::Time start = absl::Now();
+    const bool is_over = *cancelled_ || deadline_ <= start;
+    absl::Status status = is_over ? WhyGone() : work();
+    sample_.times.decode.Add(start, absl::Now());
+    if (!status.ok()) return End(std::move(status));
+    next();
+  };
+  if (bytes <= kFewBytes) return copy();
+  services_.copy(std::move(copy));
 }
 
 AdmitHead Call::AdmitsHead() {
@@ -177,14 +208,9 @@ AdmitHead Call::AdmitsHead() {
   };
 }
 
-void Call::OnGranted(absl::StatusOr<Reservation> granted) {
-  HandOver();
-  if (!granted.ok()) return EndWait(granted.status());
-  reservation_ = *std::move(granted);
-  EndWait(absl::OkStatus());
-}
-
-void Call::EndWait(const absl::Status& status) {
+void Call::EndWait(absl::StatusOr<Reservation> granted) {
+  const absl::Status status = granted.status();
+  if (granted.ok()) reservation_ = *std::move(granted);
   if (sample() != nullptr) {
     sample()->times.admission.Add(wait_start_, absl::Now());
   }

@@ -16,6 +16,7 @@
 #include "proto/codec/payload_message.h"
 #include "server/rpc/calls/call_record.h"
 #include "server/rpc/calls/lifecycle.h"
+#include "server/rpc/calls/method.h"
 #include "server/rpc/calls/session_part.h"
 
 namespace convgrad {
@@ -28,11 +29,9 @@ namespace convgrad {
 // any time beside them.
 class Call : public grpc::ServerGenericBidiReactor {
  public:
-  // `method` is the short name that is counted, `role` what it takes; a change
-  // of a session takes kTrain at least.
-  Call(const CallServices& services,
-       grpc::GenericCallbackServerContext* context, absl::string_view method,
-       Role role);
+  // `method` and `services` outlive the call.
+  Call(const Method& method, const CallServices& services,
+       grpc::GenericCallbackServerContext* context);
 
   // Starts the call, if the server takes calls and this client may make it;
   // ends it otherwise. Called once, in CreateReactor.
@@ -45,8 +44,6 @@ class Call : public grpc::ServerGenericBidiReactor {
  protected:
   // Does what leads to exactly one End.
   virtual void Start() = 0;
-  // Returns whether the call may be a change of a session.
-  virtual bool MayChange() const { return true; }
 
   // Has AwaitTurn end with `status` where the call would go on: what refuses a
   // change counts as its failure, in its turn. To be called before AwaitTurn.
@@ -60,19 +57,17 @@ class Call : public grpc::ServerGenericBidiReactor {
   // is asked for.
   void AwaitTurn(bool prepares);
 
-  // See ChangeOrder::Decision: null if the call may go on. In any case End is
-  // still to come.
+  // The call goes on if `decision` runs; otherwise EndAs has to follow.
   virtual void OnTurn(const ChangeOrder::Decision& /*decision*/) {}
   // The call may ask for memory and read its message before its turn, which may
   // come meanwhile, or have come.
   virtual void OnPrepare() {}
-  // Ends the call as the one that it repeats was ended. Requires: OnTurn was
-  // told a reply.
-  void Repeat(const ChangeOrder::Reply& reply);
+  // Ends the call as `decision` says: as the one that it repeats, or refused.
+  // Requires: !decision.runs().
+  void EndAs(const ChangeOrder::Decision& decision);
 
-  // Counts the call as active and waits for `bytes` of the budget, in place of
-  // what the call has. OnMemory tells how the wait ended, maybe before this
-  // returns.
+  // Waits for `bytes` of the budget, in place of what the call has. OnMemory
+  // tells how the wait ended, maybe before this returns.
   void AwaitMemory(int64_t bytes);
   // Leaves the budget's queue; OnMemory is told. Returns false if the call
   // isn't in it.
@@ -98,7 +93,7 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   // What is told of the call's operation, beyond its status; null if it has
   // none.
-  virtual OpSample* sample() { return nullptr; }
+  OpSample* sample() { return sample_.operation.empty() ? nullptr : &sample_; }
 
   // The one exit of every call: reports it and gives gRPC the status, and
   // `response` if that is OK. The call may be gone when this returns.
@@ -107,6 +102,14 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Ends the call with `response`. What a change of a session writes takes
   // effect now, unless the call's client has gone or its deadline is over.
   void Answer(grpc::ByteBuffer response);
+
+  // Runs `work`, which copies or hashes `bytes` bytes that the client has put,
+  // and then `next`. A thread of the server's own does both, not gRPC's, unless
+  // the bytes are so few that the change of threads would take longer. Ends the
+  // call with the error of `work`, or without `work` if the client has gone
+  // meanwhile. To be called last: the call may be gone when this returns.
+  void Copy(int64_t bytes, std::function<absl::Status()> work,
+            std::function<void()> next);
 
   // Calls `start`, which asks gRPC for what the client has to do, and gives the
   // client the time that `bytes` may take, until the deadline at most. After
@@ -132,8 +135,10 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   // Errors: kInvalidArgument if the client asks for no known priority.
   absl::Status ReadPriority();
-  // Returns whether the client says that the call is a change of a session.
-  bool IsChange() const;
+  // Checks that the call is part of a session where its method needs that, and
+  // a change of it where its method is one.
+  // Errors: kInvalidArgument naming "session".
+  absl::Status CheckSession() const;
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;
 
@@ -150,8 +155,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Who calls, as limits and turns go by.
   const std::string& client() const { return visit().client(); }
   const Visit& visit() const { return record_.visit(); }
-  // What the call takes.
-  Role role() const { return role_; }
+  const Method& method() const { return method_; }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
   SessionPart& session() { return session_; }
@@ -162,6 +166,10 @@ class Call : public grpc::ServerGenericBidiReactor {
     return cancelled_;
   }
 
+  // The sample of the call's operation, if it has one. Plain data: it may end
+  // after `attendance_`.
+  OpSample sample_;
+
   void OnDone() override;
   // Deletes the call when nobody else holds it. To be called for OnDone, once.
   void Release();
@@ -170,8 +178,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   friend class CallHold;
 
   // Tells how the wait for memory ended.
-  void EndWait(const absl::Status& status);
-  void OnGranted(absl::StatusOr<Reservation> granted);
+  void EndWait(absl::StatusOr<Reservation> granted);
   // Returns what counts the bytes of the call's connection; null if unknown.
   ConnectionTraffic::Count CountTraffic() const;
   // Tells OnTurn, or that the call is refused.
@@ -185,6 +192,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Before what follows, so that it ends last: the server waits for it before
   // it goes.
   Attendance attendance_;
+  const Method& method_;
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
   CallRecord record_;

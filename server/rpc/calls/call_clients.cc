@@ -43,6 +43,8 @@ void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
 
 void Call::AwaitClientUntil(absl::Time until,
                             const std::function<void()>& start) {
+  // The call may be gone after `start`, on a thread that isn't gRPC's.
+  const absl::Time limit = std::min(until, deadline_);
   ClientWatch& watch = *services_.client_watch;
   const uint64_t id = watch.Add([this] { OnSlowClient(); },
                                 absl::InfiniteFuture(), CountTraffic());
@@ -50,7 +52,7 @@ void Call::AwaitClientUntil(absl::Time until,
   HandOver();
   start();
   // Not before: OnSlowClient mustn't end a call for which gRPC is still asked.
-  watch.SetLimit(id, std::min(until, deadline_));
+  watch.SetLimit(id, limit);
 }
 
 bool Call::StopAwaitingClient() {

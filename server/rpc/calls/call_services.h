@@ -47,6 +47,8 @@ struct CallServices {
   SelfCheckSampler* self_check_sampler = nullptr;
   // Has another thread run a task soon. May be called with any lock held.
   std::function<void(std::function<void()>)> defer;
+  // Has one of the threads that copy and hash what clients put run a task.
+  std::function<void(std::function<void()>)> copy;
   // Has the warm-up thread do the work and tell `done`, once.
   std::function<void(
       std::vector<std::shared_ptr<const Operation>> work,

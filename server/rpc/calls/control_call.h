@@ -19,15 +19,11 @@ class ControlCall final : public MessageCall {
                                 const Visit& visit, const Request& request,
                                 Response* response);
 
-  // `method` is the short name that is counted, `role` what it takes. The
-  // message may have `max_bytes`.
-  ControlCall(const CallServices& services,
-              grpc::GenericCallbackServerContext* context,
-              absl::string_view method, Role role, int64_t max_bytes, Work work)
-      : MessageCall(services, context, method, role, max_bytes), work_(work) {}
+  ControlCall(const Method& method, const CallServices& services,
+              grpc::GenericCallbackServerContext* context, Work work)
+      : MessageCall(method, services, context), work_(work) {}
 
  private:
-  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override {
     Request request;
     Response response;

@@ -4,62 +4,54 @@
 
 namespace convgrad {
 
-MessageArrival::Next MessageArrival::Ask() {
-  MutexLock lock(&mutex_);
-  if (decision_) return Next::kNothing;
-  state_ = State::kAsked;
-  return Next::kAskMemory;
+using arrival::Event;
+using arrival::Next;
+using arrival::State;
+using arrival::Turn;
+
+Next MessageArrival::Enter(Event event) {
+  for (const arrival::Row& row : arrival::kRows) {
+    if (!row.states.has(state_) || !row.turns.has(turn_) ||
+        !row.events.has(event)) {
+      continue;
+    }
+    state_ = row.enters;
+    return row.next;
+  }
+  return Next::kNothing;
 }
 
-MessageArrival::Next MessageArrival::TakeTurn(ChangeOrder::Decision decision) {
+Next MessageArrival::On(Event event) {
   MutexLock lock(&mutex_);
+  return Enter(event);
+}
+
+Next MessageArrival::TakeTurn(ChangeOrder::Decision decision) {
+  MutexLock lock(&mutex_);
+  turn_ = decision.runs() ? Turn::kRuns : Turn::kRefused;
   decision_ = std::move(decision);
-  if (state_ == State::kEnded) return Next::kProceed;
-  if (state_ != State::kUnread) return Next::kNothing;
-  if (!Runs()) return Next::kProceed;
-  state_ = State::kAsked;
-  return Next::kAskMemory;
+  return Enter(Event::kTurn);
 }
 
-void MessageArrival::TakeMemory() {
+Next MessageArrival::End(const absl::Status& status) {
   MutexLock lock(&mutex_);
-  has_memory_ = true;
-}
-
-void MessageArrival::StartComing() {
-  MutexLock lock(&mutex_);
-  if (state_ == State::kAsked) state_ = State::kComing;
-}
-
-void MessageArrival::Probe() {
-  MutexLock lock(&mutex_);
-  state_ = State::kProbing;
-}
-
-MessageArrival::Next MessageArrival::End(const absl::Status& status) {
-  MutexLock lock(&mutex_);
-  // Without memory the call asks again in its turn.
-  state_ = has_memory_ || decision_ ? State::kEnded : State::kUnread;
   status_ = status;
-  if (decision_) return Next::kProceed;
-  // What else fails does so in the call's turn.
-  return absl::IsCancelled(status) || absl::IsDeadlineExceeded(status)
-             ? Next::kWithdraw
-             : Next::kNothing;
+  if (status.ok()) return Enter(Event::kCame);
+  const bool is_gone =
+      absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+  return Enter(is_gone ? Event::kGone : Event::kFailed);
 }
 
-MessageArrival::Next MessageArrival::GiveUp(
-    const std::function<bool()>& stop_waiting) {
+Next MessageArrival::GiveUp(const std::function<bool()>& stop_waiting) {
   MutexLock lock(&mutex_);
-  if (!decision_ || Runs()) return Next::kNothing;
-  if (state_ != State::kComing || !stop_waiting()) return Next::kCancelWait;
-  state_ = State::kEnded;
-  return Next::kProceed;
+  const bool stopped =
+      turn_ == Turn::kRefused && state_ == State::kComing && stop_waiting();
+  return Enter(stopped ? Event::kStopped : Event::kGiveUp);
 }
 
 bool MessageArrival::has_all_but_message() const {
   MutexLock lock(&mutex_);
-  return has_memory_ && Runs();
+  return turn_ == Turn::kRuns && state_ >= State::kGranted;
 }
 
 ChangeOrder::Decision MessageArrival::decision() const {

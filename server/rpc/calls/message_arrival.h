@@ -1,8 +1,9 @@
-// When a call of one message may go on: both its turn and its message have to
-// be there, in whatever order they come.
+// `MessageArrival` decides when a call of one message goes on: after its turn
+// and its message have both come. They may come in either order.
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -11,52 +12,124 @@
 
 namespace convgrad {
 
-// `MessageArrival` holds the state of a call's message and of its turn, and
-// says after each event what the call has to do. Thread-safe: the turn, the
-// grant of memory and gRPC's reads come on different threads.
-//
-// | state    | the message                   | event          | next state |
-// |----------|-------------------------------|----------------|----------------|
-// | kUnread  | nothing was asked for         | Ask, TakeTurn  | kAsked | |
-// kAsked   | memory or the read is asked   | StartComing    | kComing        |
-// |          | for                           | Probe          | kProbing | | |
-// | End            | kEnded, kUnread| | kComing  | gRPC reads it | Probe |
-// kProbing       | |          |                               | End, GiveUp |
-// kEnded         | | kProbing | the read failed, and gRPC     | End | kEnded |
-// |          | asks whether the client is    |                | | |          |
-// still there                   |                |                | | kEnded |
-// it is here, or won't come     |                |                |
-//
-// Only kComing may be given up from outside. In kAsked and kProbing the call is
-// about to ask gRPC for something, which it mustn't do after the call's end.
+// The state machine of a MessageCall. kRows defines all of it.
+namespace arrival {
+
+// The state of the message.
+enum class State {
+  kUnread,   // nothing is asked for
+  kAsking,   // the budget is asked for the message's memory
+  kGranted,  // the memory is there; gRPC is about to be asked to read
+  kComing,   // gRPC reads
+  kProbing,  // the read failed; gRPC is asked whether the client is there
+  kEnded,    // the message is here, or won't come
+};
+
+// The state of the call's turn.
+enum class Turn {
+  kAwaited,
+  kRuns,
+  kRefused,  // or the call repeats another one, whose reply it gets
+};
+
+enum class Event {
+  kPrepare,     // the call may ask for its message before its turn
+  kTurn,        // the turn has come, or the call was refused
+  kMemory,      // the memory was granted
+  kReading,     // gRPC was asked to read
+  kReadFailed,  // gRPC has no message; the client may still be there
+  kCame,        // the message is here
+  kFailed,      // there is no message, or no memory for it
+  kGone,        // there is none because the client left or was too late
+  kGiveUp,      // the call checks whether it was refused meanwhile
+  kStopped,     // it was refused, and no longer waits for gRPC's read
+};
+
+// The next action of the call.
+enum class Next {
+  kNothing,
+  kAskMemory,   // ask for the memory of the message
+  kRead,        // have gRPC read, then tell kReading
+  kProbe,       // ask gRPC whether the client is still there
+  kProceed,     // go on: turn and message have both ended
+  kCancelWait,  // leave those who wait for memory
+  kWithdraw,    // leave those who wait for their turn: the client has gone
+};
+
+// A set of an enum's values.
+template <typename T>
+class OneOf {
+ public:
+  constexpr OneOf(std::initializer_list<T> values) {
+    for (T value : values) bits_ |= 1U << static_cast<unsigned>(value);
+  }
+  constexpr bool has(T value) const {
+    return (bits_ >> static_cast<unsigned>(value) & 1U) != 0;
+  }
+
+ private:
+  unsigned bits_ = 0;
+};
+
+// In one of `states`, with one of `turns`, on one of `events`, the message
+// enters `enters` and the call does `next`.
+struct Row {
+  OneOf<State> states;
+  OneOf<Turn> turns;
+  OneOf<Event> events;
+  State enters;
+  Next next;
+};
+
+using enum State;
+using enum Turn;
+using enum Event;
+using enum Next;
+
+inline constexpr OneOf<Turn> kAnyTurn = {kAwaited, kRuns, kRefused};
+
+// Any other event changes nothing.
+// clang-format off
+inline constexpr Row kRows[] = {
+    // The message waits for its turn, or for leave to come before it.
+    {{kUnread}, {kAwaited}, {kPrepare}, kAsking, kAskMemory},
+    {{kUnread}, {kRuns}, {kTurn}, kAsking, kAskMemory},
+    {{kUnread}, {kRefused}, {kTurn}, kEnded, kProceed},
+    // A call that found no memory before its turn asks again in its turn.
+    {{kAsking}, kAnyTurn, {kMemory}, kGranted, kRead},
+    {{kAsking}, {kAwaited}, {kFailed}, kUnread, kNothing},
+    {{kAsking}, {kAwaited}, {kGone}, kUnread, kWithdraw},
+    {{kAsking}, {kRuns, kRefused}, {kFailed, kGone}, kUnread, kProceed},
+    {{kAsking}, {kRefused}, {kGiveUp}, kAsking, kCancelWait},
+    // Only kComing is given up from outside: in the other states the call is
+    // about to ask gRPC for something, which it mustn't do after its end.
+    {{kGranted}, kAnyTurn, {kReading}, kComing, kNothing},
+    {{kGranted, kComing}, kAnyTurn, {kReadFailed}, kProbing, kProbe},
+    {{kComing}, {kRefused}, {kStopped}, kEnded, kProceed},
+    {{kGranted, kComing, kProbing}, {kAwaited}, {kCame, kFailed}, kEnded, kNothing},
+    {{kGranted, kComing, kProbing}, {kAwaited}, {kGone}, kEnded, kWithdraw},
+    {{kGranted, kComing, kProbing}, {kRuns, kRefused}, {kCame, kFailed, kGone}, kEnded, kProceed},
+    {{kEnded}, {kRuns, kRefused}, {kTurn}, kEnded, kProceed},
+};
+// clang-format on
+
+}  // namespace arrival
+
+// Holds the states of a call's message and of its turn. Thread-safe: the turn,
+// the grant of memory and gRPC's reads come on different threads.
 class MessageArrival {
  public:
-  enum class Next {
-    kNothing,     // wait for what comes next
-    kAskMemory,   // ask for the memory of the message
-    kProceed,     // go on: turn and message are both there
-    kCancelWait,  // leave those who wait for memory
-    kWithdraw,    // the client has gone: leave those who wait for their turn
-  };
-
-  // The call may ask before its turn. kAskMemory or kNothing.
-  Next Ask();
-  // The turn has come, or the call was refused. kAskMemory, kProceed or
-  // kNothing; kNothing also says that GiveUp has to follow.
-  Next TakeTurn(ChangeOrder::Decision decision);
-  // The memory was granted.
-  void TakeMemory();
-  // gRPC has been asked to read. Does nothing if the read has ended meanwhile.
-  void StartComing();
-  // The read has failed, and the call asks whether its client is still there.
-  void Probe();
-  // The message is here (OK), or why it won't come. kProceed, kWithdraw or
-  // kNothing.
-  Next End(const absl::Status& status);
-  // Gives up what is waited for if the call was refused meanwhile.
-  // `stop_waiting` returns whether the call's client was waited for, and is not
-  // any more; it is called with a lock held. kProceed, kCancelWait or kNothing.
-  Next GiveUp(const std::function<bool()>& stop_waiting);
+  // Returns what the one row that fits says; kNothing if none does.
+  arrival::Next On(arrival::Event event);
+  // As On, of kTurn: the turn is `decision`.
+  arrival::Next TakeTurn(ChangeOrder::Decision decision);
+  // As On: of kCame if `status` is OK, of kGone for kCancelled and
+  // kDeadlineExceeded, of kFailed for other errors.
+  arrival::Next End(const absl::Status& status);
+  // As On, of kGiveUp. While gRPC reads for a call that was refused, it asks
+  // `stop_waiting`, with a lock held: the event is kStopped if that returns
+  // true.
+  arrival::Next GiveUp(const std::function<bool()>& stop_waiting);
 
   // Returns whether the call runs and has its memory, so that it waits for
   // nothing but its client.
@@ -66,16 +139,13 @@ class MessageArrival {
   absl::Status message_status() const;
 
  private:
-  enum class State { kUnread, kAsked, kComing, kProbing, kEnded };
-
-  bool Runs() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return decision_ && decision_->ok() && **decision_ == nullptr;
-  }
+  arrival::Next Enter(arrival::Event event)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable Mutex mutex_;
-  State state_ ABSL_GUARDED_BY(mutex_) = State::kUnread;
+  arrival::State state_ ABSL_GUARDED_BY(mutex_) = arrival::State::kUnread;
+  arrival::Turn turn_ ABSL_GUARDED_BY(mutex_) = arrival::Turn::kAwaited;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  bool has_memory_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<ChangeOrder::Decision> decision_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -19,27 +19,13 @@ namespace {
 // waits with its message shouldn't take much from what runs.
 constexpr int64_t kPreparedPart = 8;
 
+// Calls without tensors of up to this size take no memory of the budget, so
+// that sessions can be closed while it is used up.
+constexpr int64_t kUnpaidBytes = int64_t{32} << 10;
+
 }  // namespace
 
-MessageCall::MessageCall(const CallServices& services,
-                         grpc::GenericCallbackServerContext* context,
-                         absl::string_view method, Role role,
-                         absl::string_view operation)
-    : Call(services, context, method, role),
-      max_bytes_(services.max_message_bytes),
-      is_small_(false) {
-  sample_.operation = std::string(operation);
-}
-
-MessageCall::MessageCall(const CallServices& services,
-                         grpc::GenericCallbackServerContext* context,
-                         absl::string_view method, Role role, int64_t max_bytes)
-    : Call(services, context, method, role),
-      max_bytes_(max_bytes),
-      is_small_(true) {}
-
 void MessageCall::Start() {
-  sample_.priority = std::string(NameOf(priority()));
   int64_t declared;
   if (absl::SimpleAtoi(Metadata(kRequestBytesKey), &declared) &&
       declared >= 0) {
@@ -57,46 +43,46 @@ void MessageCall::Start() {
             services().memory->budget.capacity_bytes() / kPreparedPart);
 }
 
-void MessageCall::Do(MessageArrival::Next next) {
+void MessageCall::Do(arrival::Next next) {
   switch (next) {
-    case MessageArrival::Next::kAskMemory:
-      return AskForMemory();
-    case MessageArrival::Next::kProceed:
+    case arrival::Next::kAskMemory:
+      if (is_small() && max_bytes() <= kUnpaidBytes) {
+        OnMemory(absl::OkStatus());
+      } else {
+        AwaitMemory(AdmissionBytes(ExpectedBytes()));
+      }
+      break;
+    case arrival::Next::kRead:
+      Read();
+      break;
+    case arrival::Next::kProbe:
+      // Either the client sent no message, or it has left since it half-closed,
+      // upon which gRPC 1.51 drops the message. Only a call whose client is
+      // still there can send.
+      return AwaitClient(0, [this] { StartSendInitialMetadata(); });
+    case arrival::Next::kProceed:
       return Proceed();
-    case MessageArrival::Next::kCancelWait:
+    case arrival::Next::kCancelWait:
       CancelWait();
       return;
-    case MessageArrival::Next::kWithdraw:
+    case arrival::Next::kWithdraw:
       // Otherwise OnTurn is about to come.
       if (session().Withdraw()) End(arrival_.message_status());
       return;
-    case MessageArrival::Next::kNothing:
-      return;
+    case arrival::Next::kNothing:
+      break;
   }
-}
-
-void MessageCall::OnPrepare() { Do(arrival_.Ask()); }
-
-void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
-  const CallHold hold(this);
-  const MessageArrival::Next next = arrival_.TakeTurn(decision);
-  if (next != MessageArrival::Next::kNothing) return Do(next);
-  GiveUpIfRefused();
+  // The call may have been refused meanwhile.
+  next = arrival_.GiveUp([this] { return StopAwaitingClient(); });
+  if (next != arrival::Next::kNothing) return Do(next);
   LetNextPrepare();
 }
 
-void MessageCall::AskForMemory() {
-  const CallHold hold(this);
-  if (is_small_ && max_bytes_ <= kUnpaidBytes) {
-    OnMemory(absl::OkStatus());
-  } else {
-    AwaitMemory(AdmissionBytes(ExpectedBytes()));
-  }
-  GiveUpIfRefused();
-}
+void MessageCall::OnPrepare() { Do(arrival_.On(arrival::Event::kPrepare)); }
 
-void MessageCall::GiveUpIfRefused() {
-  Do(arrival_.GiveUp([this] { return StopAwaitingClient(); }));
+void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
+  const CallHold hold(this);
+  Do(arrival_.TakeTurn(decision));
 }
 
 void MessageCall::LetNextPrepare() {
@@ -111,8 +97,7 @@ void MessageCall::EndMessage(const absl::Status& status) {
 
 void MessageCall::Proceed() {
   const ChangeOrder::Decision decision = arrival_.decision();
-  if (!decision.ok()) return End(decision.status());
-  if (*decision != nullptr) return Repeat(*decision);
+  if (!decision.runs()) return EndAs(decision);
   absl::Status status = arrival_.message_status();
   if (!status.ok()) return End(std::move(status));
   LetNextPrepare();
@@ -124,19 +109,20 @@ void MessageCall::Settle(const absl::Status& status) {
 }
 
 int64_t MessageCall::ExpectedBytes() const {
-  return declared_bytes_ >= 0 ? declared_bytes_ : max_bytes_;
+  return declared_bytes_ >= 0 ? declared_bytes_ : max_bytes();
 }
 
 void MessageCall::OnMemory(const absl::Status& status) {
   if (!status.ok()) return EndMessage(status);
   const CallHold hold(this);
-  arrival_.TakeMemory();
+  Do(arrival_.On(arrival::Event::kMemory));
+}
+
+void MessageCall::Read() {
   read_start_ = absl::Now();
   ExpectMessage(ExpectedBytes());
   AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
-  arrival_.StartComing();
-  GiveUpIfRefused();
-  LetNextPrepare();
+  arrival_.On(arrival::Event::kReading);
 }
 
 void MessageCall::OnSlowClient() {
@@ -159,15 +145,12 @@ void MessageCall::OnReadDone(bool ok) {
   if (!ok && FailedToRead()) return EndMessage(WhyGone());
   if (!ok) {
     const CallHold hold(this);
-    arrival_.Probe();
-    // Either the client sent no message, or it has left since it half-closed,
-    // upon which gRPC 1.51 drops the message. Only a call whose client is still
-    // there can send.
-    return AwaitClient(0, [this] { StartSendInitialMetadata(); });
+    return Do(arrival_.On(arrival::Event::kReadFailed));
   }
   sample_.times.receive.Add(read_start_, absl::Now());
   const auto size = static_cast<int64_t>(request_.Length());
-  EndMessage(is_small_ ? CheckMessageBytes("request", size) : absl::OkStatus());
+  EndMessage(is_small() ? CheckMessageBytes("request", size)
+                        : absl::OkStatus());
 }
 
 void MessageCall::OnSendInitialMetadataDone(bool ok) {
@@ -184,8 +167,16 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
                    SplitMessage(message, head, AdmitsHead()));
   int64_t received = 0;
   for (const PayloadView& payload : payloads) received += payload.size();
-  RETURN_IF_ERROR(CheckReceived(received));
+  sample_.bytes_received = received;
+  if (declared_bytes_ >= 0 && received > declared_bytes_) {
+    return InvalidField(Reason::kByteCountMismatch, "payloads",
+                        absl::StrCat(received, " bytes"),
+                        absl::StrCat("at most ", declared_bytes_,
+                                     ", declared in ", kRequestBytesKey));
+  }
+  RETURN_IF_ERROR(CheckMessageBytes("request", received));
   RETURN_IF_ERROR(CheckCriticalFields(*head));
+  RETURN_IF_ERROR(CheckSession());
   return payloads;
 }
 
@@ -199,24 +190,13 @@ void MessageCall::Finish(absl::Status status,
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,
                                             int64_t bytes) const {
-  if (bytes <= max_bytes_) return absl::OkStatus();
+  if (bytes <= max_bytes()) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kResourceExhausted,
       {Reason::kLimitExceeded, std::string(what), absl::StrCat(bytes, " bytes"),
-       absl::StrCat("at most ", max_bytes_,
-                    is_small_ ? " in this call"
-                              : ", the server's --max_message_bytes")});
-}
-
-absl::Status MessageCall::CheckReceived(int64_t bytes) {
-  sample_.bytes_received = bytes;
-  if (declared_bytes_ >= 0 && bytes > declared_bytes_) {
-    return InvalidField(Reason::kByteCountMismatch, "payloads",
-                        absl::StrCat(bytes, " bytes"),
-                        absl::StrCat("at most ", declared_bytes_,
-                                     ", declared in ", kRequestBytesKey));
-  }
-  return CheckMessageBytes("request", bytes);
+       absl::StrCat("at most ", max_bytes(),
+                    is_small() ? " in this call"
+                               : ", the server's --max_message_bytes")});
 }
 
 }  // namespace convgrad

@@ -1,6 +1,4 @@
-// A call of one message in and one message out. One of a session may have its
-// message come before its turn (see ChangeOrder); it goes on when both are
-// there.
+// A call of one message in and one message out.
 #pragma once
 
 #include <cstdint>
@@ -13,21 +11,15 @@
 
 namespace convgrad {
 
+// `MessageCall` waits for its turn, for the memory of its message and for the
+// message, and then calls OnMessage once. A change of a session may have its
+// message come before its turn (see ChangeOrder). Its states, and what it does
+// in each, are the rows of arrival::kRows.
 class MessageCall : public Call {
+ public:
+  using Call::Call;
+
  protected:
-  // `operation` is what its work is counted as; "" if it isn't. The call
-  // carries tensors: its payloads may have --max_message_bytes.
-  MessageCall(const CallServices& services,
-              grpc::GenericCallbackServerContext* context,
-              absl::string_view method, Role role, absl::string_view operation);
-  // A call without tensors, of at most `max_bytes`. Up to kUnpaidBytes take no
-  // memory of the budget, so that sessions can be closed while it is used up.
-  MessageCall(const CallServices& services,
-              grpc::GenericCallbackServerContext* context,
-              absl::string_view method, Role role, int64_t max_bytes);
-
-  static constexpr int64_t kUnpaidBytes = int64_t{32} << 10;
-
   // Does what leads to one Answer or End. The message's memory is
   // `reservation()`.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
@@ -37,28 +29,19 @@ class MessageCall : public Call {
 
   // Parses all of the request but its payloads into `*head`, checks and counts
   // what came, and returns the payloads.
-  // Errors: those of SplitMessage, CheckReceived and CheckCriticalFields;
-  // kResourceExhausted, reason BUSY, if there is no memory to parse it.
+  // Errors: those of SplitMessage, CheckMessageBytes, CheckCriticalFields and
+  // CheckSession; kInvalidArgument if the payloads are more than the client
+  // declared; kResourceExhausted, reason BUSY, if there is no memory to parse
+  // the head.
   absl::StatusOr<std::vector<PayloadView>> Split(
       grpc::ByteBuffer* message, google::protobuf::Message* head);
   // Ends the call with `status`, or answers with `head` if that is OK.
   void Finish(absl::Status status, const google::protobuf::Message& head);
 
-  // Counts payloads of `bytes` in the request as received.
-  // Errors: kInvalidArgument if that is more than the client declared;
-  // kResourceExhausted, reason LIMIT_EXCEEDED, if it is more than a message may
-  // have.
-  absl::Status CheckReceived(int64_t bytes);
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes) const;
 
-  OpSample* sample() final {
-    return sample_.operation.empty() ? nullptr : &sample_;
-  }
   void Settle(const absl::Status& status) override;
-
-  // Of the call's operation.
-  OpSample sample_;
 
  private:
   void Start() final;
@@ -69,18 +52,16 @@ class MessageCall : public Call {
   void OnTurn(const ChangeOrder::Decision& decision) final;
   void OnSlowClient() final;
 
-  // Asks for the memory of the message.
-  void AskForMemory();
   // Notes that the message is here, or why it won't come. To be called last:
   // the call may be gone when this returns.
   void EndMessage(const absl::Status& status);
-  // Gives up what is waited for if the call was refused meanwhile.
-  void GiveUpIfRefused();
+  // Does what `arrival_` says, and what it says after that. The call may have
+  // ended when this returns. Requires: a CallHold.
+  void Do(arrival::Next next);
+  // Has gRPC read the message.
+  void Read();
   // Goes on. Requires: turn and message have both ended.
   void Proceed();
-  // Does what `arrival_` says. To be called last: the call may be gone when
-  // this returns.
-  void Do(MessageArrival::Next next);
   // Has the session's next change prepare itself if it is this one's turn and
   // the memory is there: results and scratch are taken if there is room, not
   // waited for.
@@ -89,9 +70,13 @@ class MessageCall : public Call {
   // What the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
 
-  const int64_t max_bytes_;
-  // Whether the call has no tensors: max_bytes_ is the whole message's.
-  const bool is_small_;
+  // Whether the call has no tensors: its method limits the whole message.
+  bool is_small() const { return method().max_bytes > 0; }
+  // Returns how many bytes the payloads, or the small message, may have.
+  int64_t max_bytes() const {
+    return is_small() ? method().max_bytes : services().max_message_bytes;
+  }
+
   // Payload bytes that the client declared, -1 if it didn't.
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;

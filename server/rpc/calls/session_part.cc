@@ -74,7 +74,7 @@ void SessionPart::Await(absl::Time deadline, ChangeOrder::Decided decided,
   const absl::Time now = table_->now();
   const auto told =
       [this, decided = std::move(decided)](ChangeOrder::Decision decision) {
-        if (decision.ok() && *decision == nullptr) {
+        if (decision.runs()) {
           runs_ = is_change();
           state_ = use_->state();
         }

@@ -51,7 +51,7 @@ class SessionPart {
   // Returns whether the call waited; it is never told then.
   bool Withdraw();
 
-  // What the call sees. Requires: Await was told null.
+  // What the call sees. Requires: Await was told that it runs.
   const KeptState& state() const { return *state_; }
   // Returns the tensor `name`. `path` names the field that asks for it.
   // Errors: kNotFound.

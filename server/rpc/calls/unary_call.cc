@@ -10,13 +10,6 @@
 
 namespace convgrad {
 
-UnaryCall::UnaryCall(const CallServices& services,
-                     grpc::GenericCallbackServerContext* context,
-                     absl::string_view method, Role role,
-                     absl::string_view operation)
-    : MessageCall(services, context, method, role, operation),
-      work_(services.memory) {}
-
 absl::Status UnaryCall::CheckArrival() {
   return services().scheduler->CheckArrival(priority(), client(), deadline());
 }

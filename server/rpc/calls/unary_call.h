@@ -15,6 +15,9 @@
 namespace convgrad {
 
 class UnaryCall : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
  protected:
   // What a message asks for, checked and routed.
   struct Request {
@@ -26,11 +29,6 @@ class UnaryCall : public MessageCall {
     // operands may be this one's results. May be null; has no next one.
     std::unique_ptr<Request> next = nullptr;
   };
-
-  // `operation` is Operation::name() of what it may ask for.
-  UnaryCall(const CallServices& services,
-            grpc::GenericCallbackServerContext* context,
-            absl::string_view method, Role role, absl::string_view operation);
 
   // Reads and checks the request and chooses who computes it; fills what
   // `sample()` says of that. The message's memory is `reservation()`.
@@ -45,8 +43,6 @@ class UnaryCall : public MessageCall {
   // Returns at least the bytes of the response beside its payloads, which are
   // kept with it where the call is a change of a session. Requires: Decode.
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
-
-  // How long the request was on its way.
 
  private:
   void OnMessage(grpc::ByteBuffer* message) final;
@@ -74,7 +70,7 @@ class UnaryCall : public MessageCall {
   void OnJobDone(JobOutcome outcome);
   absl::StatusOr<grpc::ByteBuffer> Respond();
 
-  Work work_;
+  Work work_{services().memory};
   std::optional<Work> next_;
   Reservation next_reservation_;
   // Of the operations that are done.

@@ -1,24 +1,34 @@
 #include "server/rpc/convolutions/conv_call.h"
 
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "server/rpc/calls/report.h"
-#include "server/rpc/tensors/kept_places.h"
-#include "server/rpc/tensors/tensor_places.h"
+#include "server/rpc/tensors/tensor_resolver.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
 namespace {
+
+template <Direction kDirection>
+using RequestHead =
+    std::conditional_t<kDirection == Direction::kForward,
+                       v1::ConvForwardRequest, v1::ConvBackwardRequest>;
+template <Direction kDirection>
+using ResponseHead =
+    std::conditional_t<kDirection == Direction::kForward,
+                       v1::ConvForwardResponse, v1::ConvBackwardResponse>;
 
 // Of the results that go by message.
 int64_t ResponseBytes(const DecodedOperation& decoded) {
   const ConvOperation& operation = decoded.operation;
   int64_t bytes = 0;
   for (size_t i = 0; i < operation.results.size(); ++i) {
-    if (decoded.regions.results[i] || decoded.kept_results[i]) continue;
+    if (decoded.result_regions[i] || decoded.kept_results[i]) continue;
     bytes = SaturatingAdd(bytes, *ByteSize(operation.results[i].descriptor));
   }
   return bytes;
@@ -26,75 +36,57 @@ int64_t ResponseBytes(const DecodedOperation& decoded) {
 
 }  // namespace
 
-ConvCall::ConvCall(const CallServices& services,
-                   grpc::GenericCallbackServerContext* context,
-                   Direction direction)
-    : UnaryCall(
-          services, context,
-          direction == Direction::kForward ? "ConvForward" : "ConvBackward",
-          RoleFor(direction), NameOf(direction)),
-      direction_(direction) {}
-
-absl::StatusOr<UnaryCall::Request> ConvCall::Decode(grpc::ByteBuffer* message) {
-  return direction_ == Direction::kForward
-             ? DecodeAs<v1::ConvForwardRequest>(message)
-             : DecodeAs<v1::ConvBackwardRequest>(message);
-}
-
-template <typename Head>
-absl::StatusOr<UnaryCall::Request> ConvCall::DecodeAs(
+template <Direction kDirection>
+absl::StatusOr<UnaryCall::Request> ConvCall<kDirection>::Decode(
     grpc::ByteBuffer* message) {
-  Head head;
+  RequestHead<kDirection> head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   const std::vector<int64_t> sizes = SizesOf(payloads);
   const int64_t received = sample()->bytes_received;
   ASSIGN_OR_RETURN(CallOptions options, DecodeOptions(head.options()));
-  KeptPlaces kept(&session());
-  RETURN_IF_ERROR(CompleteKept(&kept, head.mutable_operation()));
+  TensorResolver resolver(&session(), services().regions, std::move(payloads));
+  RETURN_IF_ERROR(resolver.Complete(head.mutable_operation()));
   ASSIGN_OR_RETURN(DecodedOperation decoded,
-                   DecodeOperation(head.operation(), direction_, sizes));
-  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, sample()));
+                   DecodeOperation(head.operation(), kDirection, sizes));
+  sample()->dtype = std::string(NameOf(decoded.operation.dtype()));
+  RETURN_IF_ERROR(services().router->CheckLimits(decoded.operation));
   const int64_t response = ResponseBytes(decoded);
   RETURN_IF_ERROR(CheckMessageBytes("response", response));
   RETURN_IF_ERROR(decoded.support);
   ASSIGN_OR_RETURN(TensorPlaces places,
-                   PlacesOf(decoded, std::move(payloads), services().regions));
-  RETURN_IF_ERROR(kept.Place(decoded, &places, reservation()));
-  sample()->bytes_received += RegionOperandBytes(decoded);
+                   resolver.Places(decoded, reservation()));
+  for (const TensorSource& source : decoded.sources) {
+    if (source.region) sample()->bytes_received += source.region->byte_length;
+  }
   ASSIGN_OR_RETURN(
       request_,
       RouteRequest(services(), std::move(decoded.operation), std::move(options),
                    received + response, sample()));
-  result_regions_ = std::move(decoded.regions.results);
+  result_regions_ = std::move(decoded.result_regions);
   kept_results_ = std::move(decoded.kept_results);
   return Request{request_.operation, std::move(places), request_.route.backend,
                  InspectionFor(request_.options)};
 }
 
-InspectionRequest ConvCall::InspectionFor(const CallOptions& options) const {
+template <Direction kDirection>
+InspectionRequest ConvCall<kDirection>::InspectionFor(
+    const CallOptions& options) const {
   InspectionRequest inspection;
   inspection.count_nonfinite = options.count_nonfinite;
   if (options.self_check) {
     inspection.self_check = SelfCheckMode::kRequired;
-  } else if (direction_ == Direction::kBackward &&
+  } else if (kDirection == Direction::kBackward &&
              services().self_check_sampler->Pick()) {
     inspection.self_check = SelfCheckMode::kSampled;
   }
   return inspection;
 }
 
-absl::StatusOr<grpc::ByteBuffer> ConvCall::Encode(
-    const JobOutcome& outcome, std::vector<LentBytes> results) {
-  return direction_ == Direction::kForward
-             ? EncodeAs<v1::ConvForwardResponse>(outcome, std::move(results))
-             : EncodeAs<v1::ConvBackwardResponse>(outcome, std::move(results));
-}
-
-template <typename Head>
-absl::StatusOr<grpc::ByteBuffer> ConvCall::EncodeAs(
+template <Direction kDirection>
+absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
     const JobOutcome& outcome, std::vector<LentBytes> results) {
   const ConvOperation& operation = *request_.operation;
-  Head head;
+  ResponseHead<kDirection> head;
   int payload_index = 0;
   for (size_t i = 0; i < operation.results.size(); ++i) {
     const ResultRequest& result = operation.results[i];
@@ -123,5 +115,8 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall::EncodeAs(
   }
   return JoinMessage(head, std::move(payloads));
 }
+
+template class ConvCall<Direction::kForward>;
+template class ConvCall<Direction::kBackward>;
 
 }  // namespace convgrad

@@ -9,25 +9,18 @@
 
 namespace convgrad {
 
+template <Direction kDirection>
 class ConvCall final : public UnaryCall {
  public:
-  ConvCall(const CallServices& services,
-           grpc::GenericCallbackServerContext* context, Direction direction);
+  using UnaryCall::UnaryCall;
 
  private:
-  absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
+  absl::StatusOr<UnaryCall::Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) override;
 
-  // Likewise, with the head of a request and of a response of this type.
-  template <typename Head>
-  absl::StatusOr<Request> DecodeAs(grpc::ByteBuffer* message);
-  template <typename Head>
-  absl::StatusOr<grpc::ByteBuffer> EncodeAs(const JobOutcome& outcome,
-                                            std::vector<LentBytes> results);
   InspectionRequest InspectionFor(const CallOptions& options) const;
 
-  const Direction direction_;
   ConvRequest request_;
   // Of the operation's results; nullopt for those that the response carries,
   // and those that are in the other list.

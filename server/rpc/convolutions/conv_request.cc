@@ -7,12 +7,6 @@
 
 namespace convgrad {
 
-absl::Status CheckLimits(const CallServices& services,
-                         const ConvOperation& operation, OpSample* sample) {
-  sample->dtype = std::string(NameOf(operation.dtype()));
-  return services.router->CheckLimits(operation);
-}
-
 absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
                                          ConvOperation operation,
                                          CallOptions options,

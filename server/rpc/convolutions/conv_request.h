@@ -8,14 +8,8 @@
 #include "backends/core/convolution/conv_operation.h"
 #include "proto/codec/codec.h"
 #include "server/rpc/calls/call_services.h"
-#include "server/rpc/transport/token_table.h"
 
 namespace convgrad {
-
-// Returns the role that a client needs to compute in `direction`.
-inline Role RoleFor(Direction direction) {
-  return direction == Direction::kForward ? Role::kInfer : Role::kTrain;
-}
 
 // A convolution that the server will compute. Value type.
 struct ConvRequest {
@@ -24,11 +18,6 @@ struct ConvRequest {
   CallOptions options;
   Router::Choice route;
 };
-
-// Checks `operation` against the server's limits, and tells `*sample` of it.
-// Errors: those of Router::CheckLimits.
-absl::Status CheckLimits(const CallServices& services,
-                         const ConvOperation& operation, OpSample* sample);
 
 // Chooses who computes `operation`, and tells `*sample`. `wire_bytes` are those
 // of payloads in messages.

@@ -19,33 +19,28 @@ constexpr absl::Duration kLeavingTime = absl::Milliseconds(250);
 
 }  // namespace
 
-StreamCall::StreamCall(const CallServices& services,
+StreamCall::StreamCall(const Method& method, const CallServices& services,
                        grpc::GenericCallbackServerContext* context,
                        Direction direction)
-    : Call(services, context,
-           direction == Direction::kForward ? "ConvForwardStream"
-                                            : "ConvBackwardStream",
-           RoleFor(direction)),
+    : Call(method, services, context),
       direction_(direction),
       strand_(std::make_shared<Strand>()),
       progress_(arrival()),
       last_event_(arrival()) {
   job_.cancelled = std::make_shared<std::atomic<bool>>(false);
-  sample_.operation = std::string(NameOf(direction));
   total_.plan_cache_hit = true;
 }
 
-void StreamCall::Start() {
-  sample_.priority = std::string(NameOf(priority()));
-  Enter(State::kTurn);
-}
+void StreamCall::Start() { Enter(State::kTurn); }
 
 void StreamCall::OnTurn(const ChangeOrder::Decision& decision) {
   Step([this, decision] {
     under_way_.grant = false;
     if (state_ != State::kTurn) return;
-    if (decision.ok() && *decision != nullptr) return Repeat(*decision);
-    EnterIf(decision.status(), State::kAdmission);
+    if (decision.kind == ChangeOrder::Decision::Kind::kRepeat) {
+      return EndAs(decision);
+    }
+    EnterIf(decision.why, State::kAdmission);
   });
 }
 

@@ -17,7 +17,7 @@
 #include "server/rpc/calls/strand.h"
 #include "server/rpc/convolutions/conv_request.h"
 #include "server/rpc/convolutions/stream_input.h"
-#include "server/rpc/tensors/kept_places.h"
+#include "server/rpc/tensors/tensor_resolver.h"
 
 namespace convgrad {
 
@@ -25,10 +25,10 @@ namespace convgrad {
 // others: it comes back as an event, on any thread. Each event is a step on the
 // call's strand, so that events never meet, and ends with Continue, which does
 // what can be done now. Members are the strand's, but for what a job borrows
-// while it is under way. See "Streams" in server/README.md.
+// while it is under way. See server/rpc/convolutions/README.md.
 class StreamCall final : public Call {
  public:
-  StreamCall(const CallServices& services,
+  StreamCall(const Method& method, const CallServices& services,
              grpc::GenericCallbackServerContext* context, Direction direction);
 
  private:
@@ -90,7 +90,6 @@ class StreamCall final : public Call {
   void OnJobDone(int64_t slice, const JobOutcome& outcome);
   void OnDone() override;
   void Settle(const absl::Status& status) override;
-  OpSample* sample() override { return &sample_; }
 
   // Runs `event` on the strand, and Continue after it. Called by any thread.
   void Step(std::function<void()> event);
@@ -116,7 +115,8 @@ class StreamCall final : public Call {
   void OnAlarm();
   absl::Status Open();
   // Finds what the session keeps of the stream's tensors.
-  absl::Status PlaceKept(KeptPlaces* kept, const DecodedOperation& decoded);
+  absl::Status PlaceKept(TensorResolver* resolver,
+                         const DecodedOperation& decoded);
   // Returns what the stream takes of the budget once it has a header: its
   // tensors, the scratch of one job, a frame that is being read, and what every
   // call takes.
@@ -183,7 +183,6 @@ class StreamCall final : public Call {
   grpc::ByteBuffer frame_;
   // Both are sums over the slices.
   JobOutcome total_;
-  OpSample sample_;
 };
 
 }  // namespace convgrad

@@ -61,17 +61,18 @@ absl::Status StreamCall::Open() {
   ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
                    SplitMessage(&message_, &head, AdmitsHead()));
   RETURN_IF_ERROR(CheckCriticalFields(head));
-  KeptPlaces kept(&session());
+  TensorResolver resolver(&session(), services().regions);
   if (head.has_header()) {
     RETURN_IF_ERROR(
-        CompleteKept(&kept, head.mutable_header()->mutable_operation()));
+        resolver.Complete(head.mutable_header()->mutable_operation()));
   }
   ASSIGN_OR_RETURN(StreamOpening opening,
                    DecodeOpening(head, direction_, SizesOf(payloads)));
   DecodedOperation& decoded = opening.decoded;
-  RETURN_IF_ERROR(CheckLimits(services(), decoded.operation, &sample_));
+  sample_.dtype = std::string(NameOf(decoded.operation.dtype()));
+  RETURN_IF_ERROR(services().router->CheckLimits(decoded.operation));
   RETURN_IF_ERROR(decoded.support);
-  RETURN_IF_ERROR(PlaceKept(&kept, decoded));
+  RETURN_IF_ERROR(PlaceKept(&resolver, decoded));
   // The wire is the same for all, and passes beside the work.
   ASSIGN_OR_RETURN(request_,
                    RouteRequest(services(), std::move(decoded.operation),
@@ -100,11 +101,9 @@ absl::Status StreamCall::Open() {
   return CheckFits();
 }
 
-absl::Status StreamCall::PlaceKept(KeptPlaces* kept,
+absl::Status StreamCall::PlaceKept(TensorResolver* resolver,
                                    const DecodedOperation& decoded) {
   kept_results_ = decoded.kept_results;
-  places_.operands.resize(kOperandCount);
-  places_.results.resize(kept_results_.size());
   for (size_t i = 0; i < kept_results_.size(); ++i) {
     if (!session().is_change() || kept_results_[i]) continue;
     return MakeError(
@@ -113,7 +112,7 @@ absl::Status StreamCall::PlaceKept(KeptPlaces* kept,
          absl::StrCat("operation.results[", i, "].destination"), "frames",
          "kept: a change's answer is one message, which a repeat gets again"});
   }
-  RETURN_IF_ERROR(kept->Place(decoded, &places_, nullptr));
+  ASSIGN_OR_RETURN(places_, resolver->Places(decoded, nullptr));
   return session().is_change() ? session().Promise() : absl::OkStatus();
 }
 

@@ -35,11 +35,6 @@ absl::Status CheckVersions(const KeptTape& tape, const SessionPart& session) {
 
 }  // namespace
 
-BackwardProgramCall::BackwardProgramCall(
-    const CallServices& services, grpc::GenericCallbackServerContext* context)
-    : ProgramCall(services, context, "BackwardProgram", Role::kTrain,
-                  "backward_program") {}
-
 absl::StatusOr<std::shared_ptr<const KeptTape>> BackwardProgramCall::FindTape(
     const std::string& name) {
   const auto& tapes = session().state().tapes;
@@ -74,15 +69,15 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
     grpc::ByteBuffer* message) {
   v1::BackwardProgramRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
+  ASSIGN_OR_RETURN(const DecodedBackward backward,
+                   DecodeBackward(head, SizesOf(payloads)));
   ASSIGN_OR_RETURN(const std::shared_ptr<const KeptTape> tape,
-                   FindTape(head.tape()));
+                   FindTape(backward.tape));
   RETURN_IF_ERROR(CheckVersions(*tape, session()));
+  TensorResolver resolver(&session(), services().regions, std::move(payloads));
   ASSIGN_OR_RETURN(
       PlacedTensors gradients,
-      PlaceNamed(head.output_gradients(), std::move(payloads),
-                 "output_gradients", session(), services().regions));
+      PlaceNamed(backward.output_gradients, "output_gradients", &resolver));
   ProgramRequest request = tape->run;
   request.part = ProgramPart::kBackward;
   request.fetched.clear();
@@ -90,13 +85,13 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
     request.output_gradients.push_back(name);
   }
   ASSIGN_OR_RETURN(request.input_gradients,
-                   InputFlags(*request.program, head.input_gradients()));
-  request.parameter_gradients = !head.leave_parameters();
+                   InputFlags(*request.program, backward.wanted.inputs));
+  request.parameter_gradients = backward.wanted.of_parameters;
   RETURN_IF_ERROR(Choose(std::move(request)));
   TensorPlaces places;
   RETURN_IF_ERROR(PlaceTape(tape, &gradients, &places));
   RETURN_IF_ERROR(PlaceGradients(&places));
-  if (!head.retain()) session().writes()->tapes[head.tape()] = nullptr;
+  if (!backward.retain) session().writes()->tapes[backward.tape] = nullptr;
   return Submit(std::move(places));
 }
 

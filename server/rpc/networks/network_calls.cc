@@ -52,10 +52,6 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
 
 }  // namespace
 
-LoadProgramCall::LoadProgramCall(const CallServices& services,
-                                 grpc::GenericCallbackServerContext* context)
-    : MessageCall(services, context, "LoadProgram", Role::kTrain, "") {}
-
 void LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
   Finish(Load(message), v1::LoadProgramResponse());
 }
@@ -63,8 +59,6 @@ void LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
 absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
   v1::LoadProgramRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
   RETURN_IF_ERROR(CheckName(head.name(), "name"));
   ASSIGN_OR_RETURN(Program program, DecodeProgram(head.program()));
   const auto& programs = session().state().programs;
@@ -86,10 +80,6 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
   return session().Promise();
 }
 
-DropProgramsCall::DropProgramsCall(const CallServices& services,
-                                   grpc::GenericCallbackServerContext* context)
-    : MessageCall(services, context, "DropPrograms", Role::kTrain, "") {}
-
 void DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
   Finish(Drop(message), v1::DropProgramsResponse());
 }
@@ -97,8 +87,6 @@ void DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
 absl::Status DropProgramsCall::Drop(grpc::ByteBuffer* message) {
   v1::DropProgramsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
   const KeptState& state = session().state();
   for (const std::string& name : head.programs()) {
     if (!state.programs.contains(name)) return NoProgram("programs", name);

@@ -18,8 +18,7 @@ namespace convgrad {
 
 class LoadProgramCall final : public MessageCall {
  public:
-  LoadProgramCall(const CallServices& services,
-                  grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
@@ -28,8 +27,7 @@ class LoadProgramCall final : public MessageCall {
 
 class DropProgramsCall final : public MessageCall {
  public:
-  DropProgramsCall(const CallServices& services,
-                   grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
@@ -39,9 +37,10 @@ class DropProgramsCall final : public MessageCall {
 // What RunProgram and BackwardProgram share: an operation on a program whose
 // parameters the session keeps.
 class ProgramCall : public UnaryCall {
- protected:
+ public:
   using UnaryCall::UnaryCall;
 
+ protected:
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
@@ -82,26 +81,24 @@ class ProgramCall : public UnaryCall {
 
 class RunProgramCall final : public ProgramCall {
  public:
-  RunProgramCall(const CallServices& services,
-                 grpc::GenericCallbackServerContext* context);
+  using ProgramCall::ProgramCall;
 
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) override;
 
-  absl::StatusOr<ProgramRequest> DecodeRun(const v1::RunProgramRequest& head,
+  // Returns what is run, once the program and its inputs are found.
+  absl::StatusOr<ProgramRequest> RequestOf(const DecodedRun& decoded,
                                            const PlacedTensors& inputs);
   // Errors: kInvalidArgument if the run changes the session and the call is no
   // change.
-  absl::Status CheckIsChange(const v1::RunProgramRequest& head,
-                             const Program& program);
+  absl::Status CheckIsChange();
   absl::Status PlaceRandomness(std::vector<TensorPlace>* operands);
   absl::Status PlaceResults(const std::string& tape, TensorPlaces* places);
   absl::Status PlaceTape(const std::string& tape, TensorPlaces* places);
   // Adds the step that follows the backward to the request.
-  absl::Status AddStep(const v1::UpdateParametersRequest& head,
-                       Request* request);
+  absl::Status AddStep(const DecodedUpdate& update, Request* request);
 
   std::shared_ptr<const KeptProgram> program_;
   // There if the call has an update.
@@ -110,8 +107,7 @@ class RunProgramCall final : public ProgramCall {
 
 class BackwardProgramCall final : public ProgramCall {
  public:
-  BackwardProgramCall(const CallServices& services,
-                      grpc::GenericCallbackServerContext* context);
+  using ProgramCall::ProgramCall;
 
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
@@ -127,15 +123,14 @@ class BackwardProgramCall final : public ProgramCall {
 
 class UpdateParametersCall final : public UnaryCall {
  public:
-  UpdateParametersCall(const CallServices& services,
-                       grpc::GenericCallbackServerContext* context);
+  using UnaryCall::UnaryCall;
 
  private:
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<LentBytes> results) override;
 
-  OptimizerStep step_;
+  OptimizerStep step_{&session(), reservation(), ""};
 };
 
 }  // namespace convgrad

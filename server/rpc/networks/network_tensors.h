@@ -9,11 +9,10 @@
 
 #include "absl/status/statusor.h"
 #include "backends/core/program/program.h"
-#include "convgrad/v1/network.pb.h"
-#include "proto/codec/payload_message.h"
-#include "server/memory/region_registry.h"
+#include "proto/codec/network_codec.h"
 #include "server/memory/tensor_place.h"
 #include "server/rpc/calls/session_part.h"
+#include "server/rpc/tensors/tensor_resolver.h"
 
 namespace convgrad {
 
@@ -24,22 +23,16 @@ struct PlacedTensor {
 };
 using PlacedTensors = std::map<std::string, PlacedTensor>;
 
-// Returns the tensors that `message` names; several may name one payload.
-// `path` is the field's name in errors. A null `registry` has no regions.
-// Errors: kInvalidArgument; kNotFound; kUnimplemented for other sources.
-absl::StatusOr<PlacedTensors> PlaceNamed(
-    const google::protobuf::RepeatedPtrField<v1::NamedValue>& message,
-    std::vector<PayloadView> payloads, const std::string& path,
-    const SessionPart& session, const RegionRegistry* registry);
+// Returns the tensors of the list `field` by their names.
+// Errors: those of CheckName and of TensorResolver.
+absl::StatusOr<PlacedTensors> PlaceNamed(const std::vector<NamedTensor>& named,
+                                         const std::string& field,
+                                         TensorResolver* resolver);
 
 // Returns for each of the program's inputs whether `names` has it.
 // Errors: kInvalidArgument for a name that is no input's, or comes twice.
 absl::StatusOr<std::vector<bool>> InputFlags(
-    const Program& program,
-    const google::protobuf::RepeatedPtrField<std::string>& names);
-
-// Returns where a kept tensor's bytes are, to be read.
-TensorPlace PlaceOf(const KeptTensor& tensor);
+    const Program& program, const std::vector<std::string>& names);
 
 // Returns the kept tensor that `parameter` is in this session.
 // Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.

@@ -1,10 +1,7 @@
 #include "server/rpc/networks/optimizer_step.h"
 
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,65 +18,6 @@ constexpr absl::string_view kSgdStates[] = {"momentum_buffer"};
 absl::Span<const absl::string_view> StatesOf(Optimizer optimizer) {
   if (optimizer == Optimizer::kSgd) return kSgdStates;
   return kAdamStates;
-}
-
-absl::StatusOr<Optimizer> OptimizerOf(
-    v1::UpdateParametersRequest::Algorithm algorithm, const std::string& path) {
-  switch (algorithm) {
-    case v1::UpdateParametersRequest::ALGORITHM_SGD:
-      return Optimizer::kSgd;
-    case v1::UpdateParametersRequest::ALGORITHM_ADAM:
-      return Optimizer::kAdam;
-    case v1::UpdateParametersRequest::ALGORITHM_ADAMW:
-      return Optimizer::kAdamW;
-    default:
-      return InvalidField(Reason::kInvalidEnum, path + "algorithm",
-                          absl::StrCat(static_cast<int>(algorithm)),
-                          "SGD, ADAM or ADAMW");
-  }
-}
-
-absl::Status CheckRange(double value, double least, double most,
-                        const std::string& path) {
-  if (value >= least && value <= most) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path, absl::StrCat(value),
-                      absl::StrCat("a number from ", least, " to ", most));
-}
-
-// The ranges of torch.optim.
-absl::Status CheckGroup(const v1::UpdateParametersRequest::Group& group,
-                        const std::string& path) {
-  const double most = std::numeric_limits<double>::max();
-  const double below_1 = std::nextafter(1.0, 0.0);
-  RETURN_IF_ERROR(
-      CheckRange(group.learning_rate(), 0, most, path + ".learning_rate"));
-  RETURN_IF_ERROR(
-      CheckRange(group.weight_decay(), 0, most, path + ".weight_decay"));
-  RETURN_IF_ERROR(CheckRange(group.momentum(), 0, most, path + ".momentum"));
-  RETURN_IF_ERROR(
-      CheckRange(group.dampening(), -most, most, path + ".dampening"));
-  RETURN_IF_ERROR(CheckRange(group.beta1(), 0, below_1, path + ".beta1"));
-  RETURN_IF_ERROR(CheckRange(group.beta2(), 0, below_1, path + ".beta2"));
-  RETURN_IF_ERROR(CheckRange(group.epsilon(), 0, most, path + ".epsilon"));
-  if (!group.nesterov() || (group.momentum() > 0 && group.dampening() == 0)) {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kOutOfRange, path + ".nesterov", "true",
-                      "false, or a momentum without dampening beside it");
-}
-
-ParameterSettings SettingsOf(const v1::UpdateParametersRequest::Group& group) {
-  ParameterSettings settings;
-  settings.learning_rate = group.learning_rate();
-  settings.weight_decay = group.weight_decay();
-  settings.momentum = group.momentum();
-  settings.dampening = group.dampening();
-  settings.nesterov = group.nesterov() ? 1 : 0;
-  if (group.has_beta1()) settings.beta1 = group.beta1();
-  if (group.has_beta2()) settings.beta2 = group.beta2();
-  if (group.has_epsilon()) settings.epsilon = group.epsilon();
-  settings.maximize = group.maximize() ? 1 : 0;
-  return settings;
 }
 
 TensorDescriptor StepDescriptor() {
@@ -139,22 +77,13 @@ std::optional<KeptTensor> OptimizerStep::GradientOf(
 }
 
 absl::StatusOr<std::vector<OptimizerStep::Item>> OptimizerStep::FindItems(
-    const v1::UpdateParametersRequest& head) {
+    const DecodedUpdate& update) {
   std::vector<Item> items;
-  std::set<std::string> seen;
-  for (int i = 0; i < head.groups_size(); ++i) {
-    const v1::UpdateParametersRequest::Group& group = head.groups(i);
-    const std::string path = absl::StrCat(path_, "groups[", i, "]");
-    RETURN_IF_ERROR(CheckGroup(group, path));
-    for (const std::string& name : group.parameters()) {
-      if (!seen.insert(name).second) {
-        return InvalidField(Reason::kDuplicate, path + ".parameters",
-                            absl::StrCat("'", name, "' twice"),
-                            "each parameter in one group");
-      }
-      Item item{name, {}, {}, SettingsOf(group)};
-      ASSIGN_OR_RETURN(item.value,
-                       session_.Find(name, 0, path + ".parameters"));
+  for (size_t i = 0; i < update.groups.size(); ++i) {
+    const std::string path = absl::StrCat(path_, "groups[", i, "].parameters");
+    for (const std::string& name : update.groups[i].parameters) {
+      Item item{name, {}, {}, update.groups[i].settings};
+      ASSIGN_OR_RETURN(item.value, session_.Find(name, 0, path));
       std::optional<KeptTensor> gradient = GradientOf(name);
       if (!gradient) continue;
       item.gradient = *std::move(gradient);
@@ -175,13 +104,8 @@ absl::Status OptimizerStep::CheckItem(const Item& item) {
                     value);
 }
 
-TensorPlace OptimizerStep::PlaceSettings(
-    const v1::UpdateParametersRequest& head, const std::vector<Item>& items) {
-  UpdateSettings settings;
-  if (head.has_gradient_scale())
-    settings.gradient_scale = head.gradient_scale();
-  settings.clip_norm = head.clip_norm();
-  settings.skip_nonfinite = head.skip_nonfinite() ? 1 : 0;
+TensorPlace OptimizerStep::PlaceSettings(const UpdateSettings& settings,
+                                         const std::vector<Item>& items) {
   auto bytes = std::make_shared<std::vector<std::byte>>(
       sizeof(settings) + items.size() * sizeof(ParameterSettings));
   std::memcpy(bytes->data(), &settings, sizeof(settings));
@@ -236,21 +160,17 @@ absl::Status OptimizerStep::PlaceItem(const Item& item,
 }
 
 absl::StatusOr<OptimizerStep::Work> OptimizerStep::Begin(
-    const v1::UpdateParametersRequest& head) {
-  ASSIGN_OR_RETURN(optimizer_, OptimizerOf(head.algorithm(), path_));
-  const double most = std::numeric_limits<double>::max();
-  RETURN_IF_ERROR(
-      CheckRange(head.gradient_scale(), -most, most, path_ + "gradient_scale"));
-  RETURN_IF_ERROR(CheckRange(head.clip_norm(), 0, most, path_ + "clip_norm"));
-  ASSIGN_OR_RETURN(const std::vector<Item> items, FindItems(head));
+    const DecodedUpdate& update) {
+  optimizer_ = update.optimizer;
+  ASSIGN_OR_RETURN(const std::vector<Item> items, FindItems(update));
   Work work;
-  work.places.operands.push_back(PlaceSettings(head, items));
+  work.places.operands.push_back(PlaceSettings(update.settings, items));
   std::vector<UpdatedParameter> parameters(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     RETURN_IF_ERROR(PlaceItem(items[i], &parameters[i], &work.places));
     const std::string gradient = NameOfKept(items[i].name, "gradient");
     gradients_.push_back(gradient);
-    if (!head.keep_gradients()) {
+    if (!update.keep_gradients) {
       session_.writes()->tensors[gradient] = std::nullopt;
     }
   }

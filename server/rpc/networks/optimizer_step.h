@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "backends/core/optimizer/update_operation.h"
 #include "convgrad/v1/network.pb.h"
+#include "proto/codec/network_codec.h"
 #include "server/memory/lent_bytes.h"
 #include "server/memory/tensor_place.h"
 #include "server/rpc/calls/session_part.h"
@@ -31,10 +32,10 @@ class OptimizerStep {
   OptimizerStep(SessionPart* session, Reservation* paid, std::string path)
       : session_(*session), paid_(*paid), path_(std::move(path)) {}
 
-  // Checks the request, takes memory for what the step writes, and adds that to
-  // the call's writes. To be called once, when the call's gradients are among
-  // them. Errors: kInvalidArgument; kNotFound; kResourceExhausted.
-  absl::StatusOr<Work> Begin(const v1::UpdateParametersRequest& head);
+  // Takes memory for what the step writes, and adds that to the call's writes.
+  // To be called once, when the call's gradients are among them. Errors:
+  // kInvalidArgument; kNotFound; kResourceExhausted.
+  absl::StatusOr<Work> Begin(const DecodedUpdate& update);
   // Returns what the step tells, by its summary. One that was skipped writes
   // nothing, and drops the gradients.
   v1::UpdateParametersResponse End(const LentBytes& summary);
@@ -44,11 +45,10 @@ class OptimizerStep {
 
   // Returns the parameters that have a gradient, with the settings of their
   // groups.
-  absl::StatusOr<std::vector<Item>> FindItems(
-      const v1::UpdateParametersRequest& head);
+  absl::StatusOr<std::vector<Item>> FindItems(const DecodedUpdate& update);
   std::optional<KeptTensor> GradientOf(const std::string& parameter);
   static absl::Status CheckItem(const Item& item);
-  static TensorPlace PlaceSettings(const v1::UpdateParametersRequest& head,
+  static TensorPlace PlaceSettings(const UpdateSettings& settings,
                                    const std::vector<Item>& items);
   absl::Status PlaceItem(const Item& item, UpdatedParameter* parameter,
                          TensorPlaces* places);

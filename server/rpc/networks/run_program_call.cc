@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
-#include "proto/codec/codec_enums.h"
 #include "server/rpc/networks/network_calls.h"
 
 namespace convgrad {
@@ -17,41 +16,14 @@ namespace {
 // that have used it.
 constexpr absl::string_view kRandomness = "#randomness";
 
-absl::Status CheckOptions(const v1::RunProgramRequest& head) {
-  if (head.has_update() &&
-      (!head.has_backward() || head.backward().leave_parameters())) {
-    return InvalidField(Reason::kMissing, "backward",
-                        "an update without gradients of parameters",
-                        "a backward that gives them");
-  }
-  if (head.tape().empty() || !head.has_backward()) return absl::OkStatus();
-  return InvalidField(Reason::kUnsupported, "tape",
-                      absl::StrCat("'", head.tape(), "' beside backward"),
-                      "one of them: a backward in the same call needs no tape");
-}
-
-absl::StatusOr<DataType> ComputeDtypeOf(v1::DataType dtype) {
-  if (dtype == v1::DATA_TYPE_UNSPECIFIED) return DataType::kF32;
-  const std::optional<DataType> known = DecodeDataType(dtype);
-  if (known == DataType::kF32 || known == DataType::kBF16) return *known;
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, "compute_dtype",
-                    v1::DataType_Name(dtype), "F32 or BF16"});
-}
-
 }  // namespace
 
-RunProgramCall::RunProgramCall(const CallServices& services,
-                               grpc::GenericCallbackServerContext* context)
-    : ProgramCall(services, context, "RunProgram", Role::kInfer, "run") {}
-
-absl::StatusOr<ProgramRequest> RunProgramCall::DecodeRun(
-    const v1::RunProgramRequest& head, const PlacedTensors& inputs) {
-  RETURN_IF_ERROR(CheckOptions(head));
+absl::StatusOr<ProgramRequest> RunProgramCall::RequestOf(
+    const DecodedRun& decoded, const PlacedTensors& inputs) {
   ProgramRequest run;
-  ASSIGN_OR_RETURN(program_, FindProgram(head.program()));
+  ASSIGN_OR_RETURN(program_, FindProgram(decoded.program));
   run.program = program_->program;
-  ASSIGN_OR_RETURN(run.compute_dtype, ComputeDtypeOf(head.compute_dtype()));
+  run.compute_dtype = decoded.compute_dtype;
   for (const ProgramInput& input : run.program->inputs) {
     const auto found = inputs.find(input.name);
     if (found == inputs.end()) {
@@ -65,24 +37,25 @@ absl::StatusOr<ProgramRequest> RunProgramCall::DecodeRun(
                         absl::StrCat(inputs.size(), " tensors"),
                         absl::StrCat("the program's ", run.inputs.size()));
   }
-  if (head.has_fuse()) run.fuse = head.fuse();
-  run.recompute = head.recompute();
-  run.fetched.assign(head.fetched().begin(), head.fetched().end());
-  if (!head.tape().empty()) run.part = ProgramPart::kForwardTape;
-  if (!head.has_backward()) return run;
+  if (decoded.fuse) run.fuse = *decoded.fuse;
+  run.recompute = decoded.recompute;
+  run.fetched = decoded.fetched;
+  if (!decoded.tape.empty()) run.part = ProgramPart::kForwardTape;
+  if (!decoded.backward) return run;
   run.part = ProgramPart::kTrain;
   ASSIGN_OR_RETURN(run.input_gradients,
-                   InputFlags(*run.program, head.backward().input_gradients()));
-  run.parameter_gradients = !head.backward().leave_parameters();
+                   InputFlags(*run.program, decoded.backward->inputs));
+  run.parameter_gradients = decoded.backward->of_parameters;
   return run;
 }
 
-absl::Status RunProgramCall::CheckIsChange(const v1::RunProgramRequest& head,
-                                           const Program& program) {
+absl::Status RunProgramCall::CheckIsChange() {
+  const ProgramRequest& run = operation_->request();
   const bool changes =
-      !head.tape().empty() || !UpdatedStatistics(program).empty() ||
+      run.part == ProgramPart::kForwardTape ||
+      !UpdatedStatistics(operation_->program()).empty() ||
       operation_->has_randomness() ||
-      (head.has_backward() && !head.backward().leave_parameters());
+      (run.part == ProgramPart::kTrain && run.parameter_gradients);
   return changes ? session().CheckChange("session") : absl::OkStatus();
 }
 
@@ -90,30 +63,31 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
     grpc::ByteBuffer* message) {
   v1::RunProgramRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
-  RETURN_IF_ERROR(session().CheckId("", "session"));
+  ASSIGN_OR_RETURN(const DecodedRun run, DecodeRun(head, SizesOf(payloads)));
+  TensorResolver resolver(&session(), services().regions, std::move(payloads));
   ASSIGN_OR_RETURN(PlacedTensors inputs,
-                   PlaceNamed(head.inputs(), std::move(payloads), "inputs",
-                              session(), services().regions));
-  ASSIGN_OR_RETURN(ProgramRequest run, DecodeRun(head, inputs));
-  RETURN_IF_ERROR(Choose(std::move(run), head.report_groups()));
-  const Program& program = operation_->program();
-  RETURN_IF_ERROR(CheckIsChange(head, program));
+                   PlaceNamed(run.inputs, "inputs", &resolver));
+  ASSIGN_OR_RETURN(ProgramRequest program_request, RequestOf(run, inputs));
+  RETURN_IF_ERROR(Choose(std::move(program_request), run.report_groups));
+  RETURN_IF_ERROR(CheckIsChange());
   TensorPlaces places;
-  for (const ProgramInput& input : program.inputs) {
+  for (const ProgramInput& input : operation_->program().inputs) {
     places.operands.push_back(std::move(inputs[input.name].place));
   }
   RETURN_IF_ERROR(PlaceParameters(&places.operands));
   RETURN_IF_ERROR(PlaceRandomness(&places.operands));
-  RETURN_IF_ERROR(PlaceResults(head.tape(), &places));
+  RETURN_IF_ERROR(PlaceResults(run.tape, &places));
   Request request;
-  if (head.has_update()) RETURN_IF_ERROR(AddStep(head.update(), &request));
+  if (run.update) {
+    RETURN_IF_ERROR(AddStep(*run.update, &request));
+  }
   return Submit(std::move(places), std::move(request));
 }
 
-absl::Status RunProgramCall::AddStep(const v1::UpdateParametersRequest& head,
+absl::Status RunProgramCall::AddStep(const DecodedUpdate& update,
                                      Request* request) {
   step_.emplace(&session(), reservation(), "update.");
-  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_->Begin(head));
+  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_->Begin(update));
   auto next = std::make_unique<Request>();
   ASSIGN_OR_RETURN(const Router::Choice route,
                    services().router->Route(*work.operation, {}));

@@ -8,18 +8,12 @@
 
 namespace convgrad {
 
-UpdateParametersCall::UpdateParametersCall(
-    const CallServices& services, grpc::GenericCallbackServerContext* context)
-    : UnaryCall(services, context, "UpdateParameters", Role::kTrain, "update"),
-      step_(&session(), reservation(), "") {}
-
 absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
     grpc::ByteBuffer* message) {
   v1::UpdateParametersRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
-  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(head));
+  ASSIGN_OR_RETURN(const DecodedUpdate update, DecodeUpdate(head, ""));
+  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(update));
   Request request;
   request.operation = std::move(work.operation);
   request.places = std::move(work.places);

@@ -10,10 +10,6 @@
 
 namespace convgrad {
 
-GetStreamCall::GetStreamCall(const CallServices& services,
-                             grpc::GenericCallbackServerContext* context)
-    : MessageCall(services, context, "GetTensorsStream", Role::kTrain, "get") {}
-
 void GetStreamCall::OnMessage(grpc::ByteBuffer* message) {
   absl::StatusOr<grpc::ByteBuffer> header = Begin(message);
   // One message's time, as long as all of them are.
@@ -25,7 +21,6 @@ absl::StatusOr<grpc::ByteBuffer> GetStreamCall::Begin(
     grpc::ByteBuffer* message) {
   v1::GetTensorsRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
-  RETURN_IF_ERROR(session().CheckId("", "session"));
   ASSIGN_OR_RETURN(get_, TensorGet::Find(request, session()));
   RETURN_IF_ERROR(
       reservation()->TryGrow(get_->CopyCapacity() + get_->ListedBytes()));

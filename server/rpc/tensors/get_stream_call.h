@@ -14,11 +14,9 @@ namespace convgrad {
 // memory is taken before the first.
 class GetStreamCall final : public MessageCall {
  public:
-  GetStreamCall(const CallServices& services,
-                grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
-  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override;
   void OnWriteDone(bool ok) override;
   void Settle(const absl::Status& status) override;

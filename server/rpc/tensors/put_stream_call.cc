@@ -20,20 +20,10 @@ int64_t SizeOf(const DecodedPut& put) {
 
 }  // namespace
 
-PutStreamCall::PutStreamCall(const CallServices& services,
-                             grpc::GenericCallbackServerContext* context)
-    : Call(services, context, "PutTensorsStream", Role::kTrain) {
-  sample_.operation = "put";
-}
-
-void PutStreamCall::Start() {
-  sample_.priority = std::string(NameOf(priority()));
-  AwaitTurn(/*prepares=*/false);
-}
+void PutStreamCall::Start() { AwaitTurn(/*prepares=*/false); }
 
 void PutStreamCall::OnTurn(const ChangeOrder::Decision& decision) {
-  if (!decision.ok()) return End(decision.status());
-  if (*decision != nullptr) return Repeat(*decision);
+  if (!decision.runs()) return EndAs(decision);
   AwaitMemory(kCallOverheadBytes);
 }
 
@@ -74,10 +64,18 @@ void PutStreamCall::OnReadDone(bool ok) {
   if (!ok) return OnHalfClose();
   const absl::Time start = absl::Now();
   sample_.times.receive.Add(read_start_, start);
-  absl::Status status = put_ ? TakeFrame() : TakeHeader();
+  if (put_) {
+    return Copy(
+        static_cast<int64_t>(message_.Length()), [this] { return TakeFrame(); },
+        [this, start] {
+          // The client doesn't answer for the time that its frame waited here.
+          client_until_ += absl::Now() - start;
+          Read();
+        });
+  }
+  absl::Status status = TakeHeader();
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return End(std::move(status));
-  if (put_) return Read();
   AwaitMemory(kCallOverheadBytes + kMaxFrameBytes +
               TensorPut::CapacityFor(*header_));
 }
@@ -87,8 +85,7 @@ absl::Status PutStreamCall::TakeHeader() {
   ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
                    SplitMessage(&message_, &head, AdmitsHead()));
   RETURN_IF_ERROR(CheckCriticalFields(head));
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
+  RETURN_IF_ERROR(CheckSession());
   ASSIGN_OR_RETURN(header_, DecodePutHeader(head, SizesOf(payloads)));
   // Before it waits for memory.
   return session().table()->memory()->CheckFits(
@@ -96,7 +93,8 @@ absl::Status PutStreamCall::TakeHeader() {
 }
 
 absl::Status PutStreamCall::Begin() {
-  put_.emplace(&session(), services(), &sample_);
+  put_.emplace(&session(), &sample_,
+               TensorResolver(&session(), services().regions));
   RETURN_IF_ERROR(put_->Begin(*std::move(header_), reservation()));
   session().LetNextPrepare();
   int64_t bytes = 0;
@@ -139,7 +137,11 @@ absl::Status PutStreamCall::TakeFrame() {
 void PutStreamCall::OnHalfClose() {
   if (*cancelled() || FailedToRead()) return End(WhyGone());
   failure_ = CheckComplete();
-  if (failure_.ok()) return Commit();
+  if (failure_.ok()) {
+    return Copy(
+        sample_.bytes_copied, [this] { return put_->Finish(); },
+        [this] { Commit(); });
+  }
   AllowClient(0);
   // As in MessageCall::OnReadDone: frames may be missing because the client has
   // left.
@@ -165,8 +167,6 @@ absl::Status PutStreamCall::CheckComplete() const {
 }
 
 void PutStreamCall::Commit() {
-  absl::Status status = put_->Finish();
-  if (!status.ok()) return End(std::move(status));
   v1::PutTensorsResponse head;
   head.set_version(session().state().number + 1);
   absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});

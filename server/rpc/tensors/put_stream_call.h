@@ -18,8 +18,7 @@ namespace convgrad {
 // waits for two of these at once, so that its steps need no lock.
 class PutStreamCall final : public Call {
  public:
-  PutStreamCall(const CallServices& services,
-                grpc::GenericCallbackServerContext* context);
+  using Call::Call;
 
  private:
   void Start() override;
@@ -28,7 +27,7 @@ class PutStreamCall final : public Call {
   void OnReadDone(bool ok) override;
   void OnSendInitialMetadataDone(bool ok) override;
   void OnSlowClient() override;
-  OpSample* sample() override { return &sample_; }
+  void Settle(const absl::Status& /*status*/) override { put_.reset(); }
 
   // Waits for the client's next message. To be called last.
   void Read();
@@ -43,9 +42,9 @@ class PutStreamCall final : public Call {
   absl::Status CheckComplete() const;
   // Moves `next_` on to bytes that are to come.
   void SkipWhatIsThere();
+  // Answers. Requires: put_->Finish() was OK.
   void Commit();
 
-  OpSample sample_;
   grpc::ByteBuffer message_;
   absl::Time read_start_;
   // When the client has to be through with what it sends.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,44 +14,40 @@
 #include "proto/codec/payload_message.h"
 #include "server/memory/lent_bytes.h"
 #include "server/rpc/tensors/tensor_get.h"
-#include "server/rpc/tensors/tensor_put.h"
 
 namespace convgrad {
-PutTensorsCall::PutTensorsCall(const CallServices& services,
-                               grpc::GenericCallbackServerContext* context)
-    : MessageCall(services, context, "PutTensors", Role::kTrain, "put") {}
-
 void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
-  absl::Status status = Put(message);
+  absl::Status status = Begin(message);
   sample_.times.decode.Add(start, absl::Now());
   if (!status.ok()) return End(std::move(status));
+  Copy(
+      sample_.bytes_copied, [this] { return put_->Finish(); },
+      [this] { Commit(); });
+}
+
+void PutTensorsCall::Commit() {
   v1::PutTensorsResponse head;
   head.set_version(session().state().number + 1);
   sample_.times.total = absl::Now() - arrival();
   Finish(absl::OkStatus(), head);
 }
 
-absl::Status PutTensorsCall::Put(grpc::ByteBuffer* message) {
-  v1::PutTensorsRequest head;
-  ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
-                   Split(message, &head));
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
-  ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
-                   DecodePuts(head, SizesOf(payloads)));
-  TensorPut put(&session(), services(), &sample_);
-  RETURN_IF_ERROR(put.Begin(std::move(puts), reservation()));
-  for (size_t i = 0; i < put.puts().size(); ++i) {
-    const int payload = put.puts()[i].payload_index;
-    if (payload >= 0) payloads[payload].CopyTo(put.data(i));
-  }
-  return put.Finish();
+void PutTensorsCall::Settle(const absl::Status& status) {
+  put_.reset();
+  MessageCall::Settle(status);
 }
 
-GetTensorsCall::GetTensorsCall(const CallServices& services,
-                               grpc::GenericCallbackServerContext* context)
-    : MessageCall(services, context, "GetTensors", Role::kTrain, "get") {}
+absl::Status PutTensorsCall::Begin(grpc::ByteBuffer* message) {
+  v1::PutTensorsRequest head;
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+  ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
+                   DecodePuts(head, SizesOf(payloads)));
+  put_.emplace(
+      &session(), &sample_,
+      TensorResolver(&session(), services().regions, std::move(payloads)));
+  return put_->Begin(std::move(puts), reservation());
+}
 
 void GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   absl::StatusOr<grpc::ByteBuffer> response = Get(message);
@@ -65,7 +60,6 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
     grpc::ByteBuffer* message) {
   v1::GetTensorsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  RETURN_IF_ERROR(session().CheckId("", "session"));
   ASSIGN_OR_RETURN(const TensorGet get, TensorGet::Find(head, session()));
   RETURN_IF_ERROR(CheckMessageBytes("response", get.bytes()));
   // Its client's, while gRPC sends them.
@@ -87,10 +81,6 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
   return JoinMessage(response, std::move(payloads));
 }
 
-DropTensorsCall::DropTensorsCall(const CallServices& services,
-                                 grpc::GenericCallbackServerContext* context)
-    : MessageCall(services, context, "DropTensors", Role::kTrain, "") {}
-
 void DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   Finish(Drop(message), v1::DropTensorsResponse());
 }
@@ -98,8 +88,6 @@ void DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {
 absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
   v1::DropTensorsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  RETURN_IF_ERROR(session().CheckId("", "session"));
-  RETURN_IF_ERROR(session().CheckChange("session"));
   RETURN_IF_ERROR(CheckCount(head.names_size(), "names"));
   for (int i = 0; i < head.names_size(); ++i) {
     RETURN_IF_ERROR(session()
@@ -115,10 +103,6 @@ absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
   return session().Promise();
 }
 
-ListTensorsCall::ListTensorsCall(const CallServices& services,
-                                 grpc::GenericCallbackServerContext* context)
-    : MessageCall(services, context, "ListTensors", Role::kInfer, "") {}
-
 void ListTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::StatusOr<v1::ListTensorsResponse> list = List(message);
   Finish(list.status(), list.ok() ? *list : v1::ListTensorsResponse());
@@ -128,7 +112,6 @@ absl::StatusOr<v1::ListTensorsResponse> ListTensorsCall::List(
     grpc::ByteBuffer* message) {
   v1::ListTensorsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  RETURN_IF_ERROR(session().CheckId("", "session"));
   if (head.page_size() < 0) {
     return InvalidField(Reason::kOutOfRange, "page_size",
                         absl::StrCat(head.page_size()), "at least 0");

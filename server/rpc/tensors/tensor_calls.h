@@ -1,36 +1,40 @@
 // Calls that put tensors into a session, get them back, list and drop them.
 #pragma once
 
+#include <optional>
+
 #include "convgrad/v1/session.pb.h"
 #include "server/rpc/calls/message_call.h"
+#include "server/rpc/tensors/tensor_put.h"
 
 namespace convgrad {
 
-class PutTensorsCall final : public MessageCall {
+class PutTensorsCall : public MessageCall {
  public:
-  PutTensorsCall(const CallServices& services,
-                 grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
-  absl::Status Put(grpc::ByteBuffer* message);
+  void Settle(const absl::Status& status) override;
+  absl::Status Begin(grpc::ByteBuffer* message);
+  // Answers. Requires: the bytes are there.
+  void Commit();
+
+  std::optional<TensorPut> put_;
 };
 
 class GetTensorsCall final : public MessageCall {
  public:
-  GetTensorsCall(const CallServices& services,
-                 grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
-  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Get(grpc::ByteBuffer* message);
 };
 
 class DropTensorsCall final : public MessageCall {
  public:
-  DropTensorsCall(const CallServices& services,
-                  grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
@@ -39,11 +43,9 @@ class DropTensorsCall final : public MessageCall {
 
 class ListTensorsCall final : public MessageCall {
  public:
-  ListTensorsCall(const CallServices& services,
-                  grpc::GenericCallbackServerContext* context);
+  using MessageCall::MessageCall;
 
  private:
-  bool MayChange() const override { return false; }
   void OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<v1::ListTensorsResponse> List(grpc::ByteBuffer* message);
 };

@@ -1,7 +1,6 @@
 #include "server/rpc/tensors/tensor_put.h"
 
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,12 +8,22 @@
 #include "backends/core/status.h"
 #include "proto/tensor_digest.h"
 #include "server/memory/admission.h"
-#include "server/rpc/tensors/tensor_places.h"
 
 namespace convgrad {
 namespace {
 
 std::string PathOf(size_t i) { return absl::StrCat("tensors[", i, "]"); }
+
+// Copies the bytes of a tensor from where the request has them.
+void Copy(const TensorPlace& source, const KeptBytes& to) {
+  const auto size = static_cast<size_t>(to.size());
+  if (size == 0) return;
+  if (source.message != nullptr) {
+    source.message->CopyRange(0, absl::MakeSpan(to.data(), size));
+  } else if (source.in_memory()) {
+    std::memcpy(to.data(), source.data, size);
+  }
+}
 
 absl::string_view View(const KeptBytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()),
@@ -34,6 +43,7 @@ int64_t TensorPut::CapacityFor(const std::vector<DecodedPut>& puts) {
 
 absl::Status TensorPut::Begin(std::vector<DecodedPut> puts, Reservation* paid) {
   puts_ = std::move(puts);
+  sources_.resize(puts_.size());
   auto& writes = session_->writes()->tensors;
   for (size_t i = 0; i < puts_.size(); ++i) {
     const std::string& name = puts_[i].name;
@@ -43,6 +53,8 @@ absl::Status TensorPut::Begin(std::vector<DecodedPut> puts, Reservation* paid) {
                           absl::StrCat("'", name, "' twice"),
                           "a name of its own");
     }
+    ASSIGN_OR_RETURN(sources_[i],
+                     resolver_.Place(puts_[i].source, PathOf(i) + ".tensor"));
     ASSIGN_OR_RETURN(writes[name], Place(puts_[i], PathOf(i), paid));
   }
   return session_->Promise();
@@ -52,18 +64,12 @@ absl::StatusOr<KeptTensor> TensorPut::Place(const DecodedPut& put,
                                             const std::string& path,
                                             Reservation* paid) {
   if (!put.descriptor) return FindByDigest(put, path);
-  std::optional<TensorPlace> region;
-  if (put.region) {
-    ASSIGN_OR_RETURN(region, PlaceInRegion(*put.region, path + ".tensor",
-                                           services_.regions));
-    sample_->bytes_received += put.region->byte_length;
+  if (put.source.region) {
+    sample_->bytes_received += put.source.region->byte_length;
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<KeptBytes> bytes,
                    session_->Take(*put.descriptor, paid));
   sample_->bytes_copied += bytes->size();
-  if (region && bytes->size() > 0) {
-    std::memcpy(bytes->data(), region->data, bytes->size());
-  }
   return KeptTensor{*put.descriptor, bytes, 0};
 }
 
@@ -89,8 +95,10 @@ std::byte* TensorPut::data(size_t i) const {
 absl::Status TensorPut::Finish() {
   for (size_t i = 0; i < puts_.size(); ++i) {
     const DecodedPut& put = puts_[i];
-    if (!put.descriptor || put.digest.empty()) continue;
+    if (!put.descriptor) continue;
     KeptTensor& tensor = *session_->writes()->tensors.at(put.name);
+    Copy(sources_[i], *tensor.bytes);
+    if (put.digest.empty()) continue;
     if (DigestOf(*put.descriptor, View(*tensor.bytes)) != put.digest) {
       return InvalidField(Reason::kByteCountMismatch, PathOf(i) + ".digest",
                           "another digest than that of the bytes",

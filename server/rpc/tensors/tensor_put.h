@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "proto/codec/session_codec.h"
-#include "server/rpc/calls/call_services.h"
 #include "server/rpc/calls/session_part.h"
+#include "server/rpc/tensors/tensor_resolver.h"
+#include "server/telemetry/observer.h"
 
 namespace convgrad {
 
@@ -19,25 +21,25 @@ class TensorPut {
   // but those that are put by their digest. Saturates.
   static int64_t CapacityFor(const std::vector<DecodedPut>& puts);
 
-  // `session` is the change's; all three outlive this.
-  TensorPut(SessionPart* session, const CallServices& services,
-            OpSample* sample)
-      : session_(session), services_(services), sample_(sample) {}
+  // `session` is the change's, `resolver` finds what isn't streamed; all
+  // outlive this but `resolver`.
+  TensorPut(SessionPart* session, OpSample* sample, TensorResolver resolver)
+      : session_(session), sample_(sample), resolver_(std::move(resolver)) {}
 
-  // Finds what is put by digest, takes the memory of everything else, promises
-  // it all to the session and copies what lies in regions. `paid` is as in
+  // Finds the bytes of what isn't streamed, takes the memory of all that isn't
+  // put by digest, and promises it to the session. `paid` is as in
   // KeptMemory::Take. Errors name a field of the PutTensorsRequest:
   // kInvalidArgument; kNotFound; kResourceExhausted.
   absl::Status Begin(std::vector<DecodedPut> puts, Reservation* paid);
 
-  // In the request's order; those that have no payload and aren't streamed are
-  // there.
+  // In the request's order.
   const std::vector<DecodedPut>& puts() const { return puts_; }
   // Returns where the bytes of puts()[i] belong; null if there are none.
   std::byte* data(size_t i) const;
 
-  // Checks digests, which stand for their bytes from now on. To be called once
-  // all bytes are there. Errors: kInvalidArgument.
+  // Copies what isn't streamed and checks digests, which stand for their bytes
+  // from now on. To be called once all streamed bytes are there; takes as long
+  // as reading all bytes does. Errors: kInvalidArgument.
   absl::Status Finish();
 
  private:
@@ -47,9 +49,11 @@ class TensorPut {
                                           const std::string& path);
 
   SessionPart* const session_;
-  const CallServices& services_;
   OpSample* const sample_;
+  TensorResolver resolver_;
   std::vector<DecodedPut> puts_;
+  // Of the bytes that Finish copies, by put.
+  std::vector<TensorPlace> sources_;
 };
 
 }  // namespace convgrad

@@ -86,10 +86,9 @@ TEST(ProgramFamilies, HaveEveryOperatorInBothDtypes) {
     EXPECT_EQ(family.operation->program().steps[0].op, family.op);
     found.insert({family.op, family.operation->dtype()});
   }
-  for (int i = 0; i <= static_cast<int>(Operator::kMse); ++i) {
-    const auto op = static_cast<Operator>(i);
+  for (const OperatorSpec& spec : Operators()) {
     for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
-      EXPECT_EQ(found.count({op, dtype}), 1) << NameOf(op);
+      EXPECT_EQ(found.count({spec.op, dtype}), 1) << spec.name;
     }
   }
 }

@@ -314,8 +314,8 @@ SHELLS = {
 @pytest.mark.parametrize("keys, completed", [
     ("backw\t", "backward"), ("bench x --dt\tf16", "bench x --dtype=f16"),
     ("bench x --dtype=b\t", "bench x --dtype=bf16"), ("completions z\t", "completions zsh"),
-    ("bench x --nodeterm\t", "bench x --nodeterministic"),
-    ("bench x --out={folder}/bin/conv\t", "bench x --out={folder}/bin/convgrad")])
+    ("forward x --noch\t", "forward x --nocheck"),
+    ("forward x --out={folder}/bin/conv\t", "forward x --out={folder}/bin/convgrad")])
 def test_completions(installed, tmp_path, shell, keys, completed):
     assert (installed / "bin" / "convgrad").exists()
     says_what_it_got = tmp_path / "convgrad"

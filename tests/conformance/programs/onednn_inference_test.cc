@@ -205,7 +205,7 @@ TEST_P(OnednnInference, HasNoPassOverMemoryBehindAConvolution) {
     const auto plan = onednn::MakeNetworkPlan(operation, options);
     ASSERT_TRUE(plan.ok()) << plan.status();
     int found = 0;
-    for (const onednn::NetworkStep& step : (*plan)->steps()) {
+    for (const onednn::Step& step : (*plan)->steps()) {
       if (step.only_if != onednn::kNoBuffer) continue;
       EXPECT_FALSE(absl::StrContains(step.kind, "activation")) << step.kind;
       // Of one that isn't folded.

@@ -160,7 +160,7 @@ bool IsNearKink(const ProgramOperation& operation, const ProgramData& data) {
                   .operands = {x},
                   .result = values.at(step.result),
                   .wanted = {true}};
-      return BackwardOf(step.op)(at, ones)[0];
+      return ExactOf(step.op).backward(at, ones)[0];
     };
     const Values& x = values.at(step.operands[0]);
     if (slopes(x) != slopes(Moved(x, margin)) ||

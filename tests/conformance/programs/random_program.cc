@@ -15,6 +15,16 @@ namespace {
 
 constexpr int64_t kMaxElements = 3000;
 
+// Returns the operators that compute each element of one value by itself.
+std::vector<const OperatorSpec*> ElementFunctions() {
+  std::vector<const OperatorSpec*> functions;
+  for (const OperatorSpec& spec : Operators()) {
+    const bool is_shaped = spec.infer != nullptr || spec.operands.size() != 1;
+    if (!is_shaped && !spec.is_random) functions.push_back(&spec);
+  }
+  return functions;
+}
+
 class Builder {
  public:
   explicit Builder(uint64_t seed) : random_(seed) {
@@ -120,7 +130,13 @@ class Builder {
 
   bool AddAnyStep(const std::string& x) {
     const size_t axes = DimsOf(x).size() - 2;
-    switch (Between(axes == 0 ? 8 : 0, 21)) {
+    const std::vector<const OperatorSpec*> functions = ElementFunctions();
+    const auto count = static_cast<int64_t>(functions.size());
+    const int64_t drawn = Between(axes == 0 ? 8 : 0, 16 + count);
+    if (drawn > 10 && drawn <= 10 + count) {
+      return AddFunction(*functions[drawn - 11], x);
+    }
+    switch (drawn <= 10 ? drawn : drawn - count) {
       case 0:
       case 1:
       case 2:
@@ -141,25 +157,15 @@ class Builder {
       case 10:
         return AddNorm(x);
       case 11:
-        return Append(Operator::kRelu, {x}, {});
-      case 12:
-        return Append(Operator::kRelu6, {x}, {});
-      case 13:
-        return Append(Operator::kLeakyRelu, {x}, {{"negative_slope", 0.25}});
-      case 14:
-        return Append(Operator::kSigmoid, {x}, {});
-      case 15:
-        return Append(Operator::kSilu, {x}, {});
-      case 16:
         return AddJoin(Operator::kAdd, x);
-      case 17:
+      case 12:
         return AddJoin(Operator::kMul, x);
-      case 18:
+      case 13:
         return AddConcat(x);
-      case 19:
+      case 14:
         return axes > 0 && Chance(50) ? AddSqueeze(x)
                                       : Append(Operator::kFlatten, {x}, {});
-      case 20:
+      case 15:
         return Append(Operator::kNormalize, {x},
                       {{"mean", 0.25}, {"std", std::vector<double>{0.5}}});
       default:
@@ -167,6 +173,16 @@ class Builder {
             Operator::kDropout, {x},
             {{"p", 0.25}, {"training", Chance(70)}, {"by_row", Chance(30)}});
     }
+  }
+
+  bool AddFunction(const OperatorSpec& spec, const std::string& x) {
+    Attributes attributes;
+    for (const AttributeSpec& attribute : spec.attributes) {
+      if (attribute.kind == AttributeKind::kFloat) {
+        attributes[std::string(attribute.name)] = 0.25;
+      }
+    }
+    return Append(spec.op, {x}, attributes);
   }
 
   bool AddLinear(const std::string& x) {

@@ -38,7 +38,8 @@ TEST(SupportTableTest, ReadmeShowsWhatTheServerSays) {
       (*client)->Capabilities(absl::Now() + absl::Minutes(1));
   ASSERT_TRUE(capabilities.ok()) << capabilities.status();
   EXPECT_EQ(ReadmeTable(), SupportTable(*capabilities))
-      << "run `convgrad capabilities` and put its table into README.md";
+      << "run `convgrad capabilities` and put its table into "
+         "backends/README.md";
 }
 
 TEST(SupportTableTest, NamesWhatABackendRefuses) {

@@ -42,7 +42,7 @@ TEST(CodecRoundTripTest, DecodesWhatItEncodes) {
     ExpectEqual(decoded->operation, operation);
     int payload = 0;
     for (int k = 0; k < kOperandCount; ++k) {
-      EXPECT_EQ(decoded->payload_index[k],
+      EXPECT_EQ(decoded->sources[k].payload_index,
                 operation.operands[k] ? payload++ : -1);
     }
   }

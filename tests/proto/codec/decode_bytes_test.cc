@@ -79,7 +79,8 @@ TEST_F(DecodeBytesTest, LetsTensorsShareAPayload) {
   bytes_ = {2 * 4 * 25 * 4, 4 * 4 * 9 * 4};
   const auto decoded = Decode();
   ASSERT_TRUE(decoded.ok()) << decoded.status();
-  EXPECT_EQ(decoded->payload_index[static_cast<int>(Operand::kGradOutput)], 0);
+  EXPECT_EQ(decoded->sources[PositionOf(Operand::kGradOutput)].payload_index,
+            0);
 }
 
 TEST_F(DecodeBytesTest, RequiresASource) {
@@ -109,10 +110,10 @@ TEST_F(DecodeBytesTest, ChecksRegionsOfOperands) {
   const auto decoded = Decode();
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(decoded->support.ok());
-  const auto place = static_cast<size_t>(Operand::kGradOutput);
-  EXPECT_EQ(decoded->regions.operands[place],
-            (RegionRange{kRegionId, 5, kGradOutputBytes}));
-  EXPECT_EQ(decoded->payload_index[place], -1);
+  const TensorSource& source =
+      decoded->sources[PositionOf(Operand::kGradOutput)];
+  EXPECT_EQ(source.region, (RegionRange{kRegionId, 5, kGradOutputBytes}));
+  EXPECT_EQ(source.payload_index, -1);
   region->set_byte_offset(-1);
   ExpectRefused(Reason::kOutOfRange,
                 "operation.operands.grad_output.region.byte_offset");
@@ -136,15 +137,19 @@ TEST_F(DecodeBytesTest, SaysThatOtherDestinationsAndStoresAreNotBuilt) {
 
 TEST_F(DecodeBytesTest, TellsWhatIsKept) {
   bytes_.pop_back();
-  operands_->mutable_grad_output()->mutable_kept()->set_tensor_id("g");
+  auto* kept = operands_->mutable_grad_output()->mutable_kept();
+  kept->set_tensor_id("g");
+  kept->set_version(3);
   auto* result = message_.mutable_results(1);
   result->set_store(v1::ResultRequest::STORE_ADD);
   result->mutable_kept()->set_tensor_id("sum");
   const auto decoded = Decode();
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(decoded->support.ok());
-  EXPECT_EQ(decoded->kept_operands[PositionOf(Operand::kGradOutput)], "g");
-  EXPECT_EQ(decoded->payload_index[PositionOf(Operand::kGradOutput)], -1);
+  const TensorSource& source =
+      decoded->sources[PositionOf(Operand::kGradOutput)];
+  EXPECT_EQ(source.kept, (KeptName{"", "g", 3}));
+  EXPECT_EQ(source.payload_index, -1);
   EXPECT_FALSE(decoded->kept_results[0].has_value());
   EXPECT_EQ(decoded->kept_results[1], (KeptResult{"sum", true}));
   message_.mutable_results(0)->mutable_kept()->set_tensor_id("sum");
@@ -180,8 +185,8 @@ TEST_F(DecodeBytesTest, ChecksRegionsOfResults) {
   const auto decoded = Decode();
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_TRUE(decoded->support.ok());
-  EXPECT_FALSE(decoded->regions.results[0].has_value());
-  EXPECT_EQ(decoded->regions.results[1],
+  EXPECT_FALSE(decoded->result_regions[0].has_value());
+  EXPECT_EQ(decoded->result_regions[1],
             (RegionRange{kRegionId, 0, kWeightBytes}));
 }
 
@@ -240,8 +245,10 @@ TEST_F(DecodeBytesTest, EncodesWhatItDecodes) {
   bytes_.erase(bytes_.begin());
   const auto decoded = Decode();
   ASSERT_TRUE(decoded.ok()) << decoded.status();
-  EXPECT_EQ(decoded->regions.operands, places.operands);
-  EXPECT_EQ(decoded->regions.results, places.results);
+  for (size_t i = 0; i < places.operands.size(); ++i) {
+    EXPECT_EQ(decoded->sources[i].region, places.operands[i]);
+  }
+  EXPECT_EQ(decoded->result_regions, places.results);
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST_F(DecodePutsTest, TakesBytesAndDigests) {
   request_.add_tensors()->set_digest(std::string(32, 'd'));
   const auto puts = DecodePuts(request_, bytes_);
   ASSERT_TRUE(puts.ok()) << puts.status();
-  EXPECT_EQ((*puts)[0].payload_index, 0);
+  EXPECT_EQ((*puts)[0].source.payload_index, 0);
   EXPECT_EQ(ToString(*(*puts)[0].descriptor), "f32:OIX[2,3,4]");
   EXPECT_FALSE((*puts)[1].descriptor.has_value());
 }
@@ -147,25 +147,37 @@ TEST(DecodeWanted, NamesWhatIsWrong) {
                 Reason::kLayoutMismatch, "t.items");
 }
 
-// A session that has one tensor under every name.
-class OneTensor final : public KeptLookup {
- public:
-  explicit OneTensor(TensorDescriptor tensor) : tensor_(std::move(tensor)) {}
-
-  absl::StatusOr<TensorDescriptor> FindOperand(
-      Operand /*which*/, const v1::Tensor::Kept& /*kept*/,
-      const std::string& /*path*/) override {
-    return tensor_;
+// Completes `*message` by a session that has `kept` under every name.
+absl::Status Complete(const TensorDescriptor& kept,
+                      v1::ConvOperation* message) {
+  for (const KeptReference& reference : KeptReferencesOf(*message)) {
+    RETURN_IF_ERROR(CompleteKept(reference, kept, message));
   }
-  absl::StatusOr<std::optional<TensorDescriptor>> FindSum(
-      int /*index*/, const v1::ResultRequest::KeptDestination& /*kept*/,
-      const std::string& /*path*/) override {
-    return tensor_;
-  }
+  return absl::OkStatus();
+}
 
- private:
-  const TensorDescriptor tensor_;
-};
+TEST(KeptReferences, AreOperandsAndSums) {
+  v1::ConvOperation message = EncodeOperation(SmallBackward());
+  EXPECT_TRUE(KeptReferencesOf(message).empty());
+  auto* weight = message.mutable_operands()->mutable_weight()->mutable_kept();
+  weight->set_tensor_id("w");
+  weight->set_version(2);
+  weight->set_session_id("s");
+  // One that is overwritten says nothing of its result.
+  v1::ResultRequest* result = message.mutable_results(0);
+  result->mutable_kept()->set_tensor_id("sum");
+  ASSERT_EQ(KeptReferencesOf(message).size(), 1U);
+  result->set_store(v1::ResultRequest::STORE_ADD);
+  const std::vector<KeptReference> references = KeptReferencesOf(message);
+  ASSERT_EQ(references.size(), 2U);
+  EXPECT_EQ(references[0].operand, Operand::kWeight);
+  EXPECT_EQ(references[0].name, (KeptName{"s", "w", 2}));
+  EXPECT_EQ(references[0].path, "operation.operands.weight");
+  EXPECT_EQ(references[1].operand, std::nullopt);
+  EXPECT_EQ(references[1].result, 0);
+  EXPECT_EQ(references[1].name, (KeptName{"", "sum", 0}));
+  EXPECT_EQ(references[1].path, "operation.results[0]");
+}
 
 TEST(CompleteKept, FillsInWhatIsUnset) {
   const ConvOperation operation = SmallBackward();
@@ -174,20 +186,19 @@ TEST(CompleteKept, FillsInWhatIsUnset) {
   v1::Tensor* tensor = message.mutable_operands()->mutable_weight();
   tensor->Clear();
   tensor->mutable_kept()->set_tensor_id("w");
-  OneTensor session(weight);
-  ASSERT_TRUE(CompleteKept(&session, &message).ok());
+  ASSERT_TRUE(Complete(weight, &message).ok());
   EXPECT_EQ(*DecodeTensor(*tensor, 1, "w"), weight);
   // What is said must agree.
   tensor->set_dims(0, 7);
-  ExpectInvalid(CompleteKept(&session, &message), Reason::kShapeMismatch,
+  ExpectInvalid(Complete(weight, &message), Reason::kShapeMismatch,
                 "operation.operands.weight.dims");
   tensor->set_dims(0, weight.dims[0]);
   tensor->set_layout(v1::LAYOUT_OXI);
-  ExpectInvalid(CompleteKept(&session, &message), Reason::kLayoutMismatch,
+  ExpectInvalid(Complete(weight, &message), Reason::kLayoutMismatch,
                 "operation.operands.weight.layout");
   tensor->set_layout(v1::LAYOUT_OIX);
   tensor->set_dtype(v1::DATA_TYPE_F16);
-  ExpectInvalid(CompleteKept(&session, &message), Reason::kDtypeMismatch,
+  ExpectInvalid(Complete(weight, &message), Reason::kDtypeMismatch,
                 "operation.operands.weight.dtype");
 }
 

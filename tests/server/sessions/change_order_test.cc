@@ -74,12 +74,13 @@ class Order {
   ChangeOrder::Decided Note(const std::string& who) {
     return [this, who](ChangeOrder::Decision decision) {
       std::string what = "run";
-      if (!decision.ok()) {
-        last_message_ = std::string(decision.status().message());
-        const auto detail = DetailOf(decision.status());
+      if (decision.kind == ChangeOrder::Decision::Kind::kRefuse) {
+        last_message_ = std::string(decision.why.message());
+        const auto detail = DetailOf(decision.why);
         what = detail ? std::string(ReasonName(detail->reason)) : "error";
-      } else if (*decision != nullptr) {
-        what = "reply " + *static_cast<const std::string*>(decision->get());
+      } else if (!decision.runs()) {
+        what =
+            "reply " + *static_cast<const std::string*>(decision.reply.get());
       }
       told_.push_back(absl::StrCat(who, " ", what));
     };
@@ -398,16 +399,15 @@ TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
                     [&, sequence, reply_arrives,
                      epoch_of = epoch](const ChangeOrder::Decision& decision) {
                       if (prepared == sequence) prepared = 0;
-                      if (!decision.ok()) {
-                        const Reason reason =
-                            DetailOf(decision.status())->reason;
-                        EXPECT_TRUE(absl::IsAborted(decision.status()) ||
+                      if (!decision.why.ok()) {
+                        const Reason reason = DetailOf(decision.why)->reason;
+                        EXPECT_TRUE(absl::IsAborted(decision.why) ||
                                     reason == Reason::kDeadline ||
                                     reason == Reason::kBusy ||
                                     reason == Reason::kTakenOver)
-                            << decision.status();
+                            << decision.why;
                         epoch_is_over |= reason != Reason::kBusy;
-                      } else if (*decision == nullptr) {
+                      } else if (decision.runs()) {
                         EXPECT_EQ(running, 0);
                         EXPECT_EQ(prepared, 0);
                         running = sequence;

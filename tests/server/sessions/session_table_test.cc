@@ -41,7 +41,7 @@ class SessionTableTest : public ::testing::Test {
     use->Arrive(
         {1, sequence, std::string(16, 'c'), 0}, now_,
         {absl::InfiniteFuture(), [&](const ChangeOrder::Decision& decision) {
-           status = decision.status();
+           status = decision.why;
          }});
     RETURN_IF_ERROR(status);
     TensorDescriptor tensor{DataType::kF32, Layout::kNCX, {1, floats}};
@@ -181,9 +181,8 @@ TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
   absl::Status status = absl::UnknownError("not told");
   second->Arrive(
       {2, 1, std::string(16, 'd'), 0}, now_,
-      {absl::InfiniteFuture(), [&](const ChangeOrder::Decision& decision) {
-         status = decision.status();
-       }});
+      {absl::InfiniteFuture(),
+       [&](const ChangeOrder::Decision& decision) { status = decision.why; }});
   EXPECT_TRUE(status.ok()) << status;
   second->Fail(absl::CancelledError("enough"), now_).IgnoreError();
   const SessionUse third = *Open(kAda, 'c');
@@ -288,9 +287,8 @@ TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
   use->End(NoSuchSession());
   absl::Status status;
   use->StartEpoch();
-  use->AwaitSettled([&](const ChangeOrder::Decision& decision) {
-    status = decision.status();
-  });
+  use->AwaitSettled(
+      [&](const ChangeOrder::Decision& decision) { status = decision.why; });
   EXPECT_EQ(status, NoSuchSession());
   use->Fail(absl::CancelledError("gone"), now_).IgnoreError();
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "backends/core/program/program_operation.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
-#include "backends/onednn/networks/schedule/network_schedule.h"
 
 namespace convgrad::onednn {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
 

@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 
-#include "backends/kernels/copies/reorder.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
 namespace {
-
-constexpr absl::string_view kLayoutKind = "layout";
-constexpr absl::string_view kWeightLayoutKind = "weight layout";
 
 // Appends what widens images of bytes, whose few channels no reorder is for.
 void AddImportOfBytes(BufferId from, const TensorDescriptor& descriptor,
@@ -48,28 +44,9 @@ void AddImportOfBytes(BufferId from, const TensorDescriptor& descriptor,
        }});
 }
 
-void AddOurReorder(BufferId from, BufferId to, Reorder reorder,
-                   Schedule* schedule) {
-  const auto shared = std::make_shared<const Reorder>(std::move(reorder));
-  schedule->Add({.kind = kLayoutKind,
-                 .reads = {from},
-                 .writes = {to},
-                 .function = [=](const RunContext& context) {
-                   const auto* source = context.Read<std::byte>(from);
-                   auto* destination = context.Write<std::byte>(to);
-                   context.ForParts(shared->part_count(), [&](int64_t part) {
-                     shared->Run(source, destination, part, part + 1);
-                   });
-                 }});
-}
-
 bool IsScalar(const NetworkTensor& tensor) { return tensor.dims.empty(); }
 
 }  // namespace
-
-bool IsLayoutKind(absl::string_view kind) {
-  return kind == kLayoutKind || kind == kWeightLayoutKind;
-}
 
 ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, int64_t block) {
   ChannelBlocks blocks;
@@ -140,11 +117,10 @@ void AddImport(BufferId from, const TensorDescriptor& descriptor,
     AddImportOfBytes(from, descriptor, to, schedule);
     return;
   }
-  AddOurReorder(
-      from, to.buffer,
+  AddReorder(
       Reorder::Make(convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype,
                     PhysicalLayoutOf(to), to.blocks.dtype),
-      schedule);
+      from, to.buffer, schedule);
 }
 
 void AddExport(const NetworkTensor& from, BufferId to,
@@ -153,11 +129,10 @@ void AddExport(const NetworkTensor& from, BufferId to,
     AddCopy(from.buffer, to, from.blocks.bytes(), schedule);
     return;
   }
-  AddOurReorder(
-      from.buffer, to,
+  AddReorder(
       Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
                     convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype),
-      schedule);
+      from.buffer, to, schedule);
 }
 
 NetworkTensor ComputedIn(DataType dtype, NetworkTensor result,
@@ -171,10 +146,9 @@ NetworkTensor ComputedIn(DataType dtype, NetworkTensor result,
 void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
                    Schedule* schedule) {
   if (from.buffer == to.buffer) return;
-  AddOurReorder(from.buffer, to.buffer,
-                Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
-                              PhysicalLayoutOf(to), to.blocks.dtype),
-                schedule);
+  AddReorder(Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
+                           PhysicalLayoutOf(to), to.blocks.dtype),
+             from.buffer, to.buffer, schedule);
 }
 
 NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,
@@ -191,50 +165,9 @@ BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
   const TensorDescriptor narrow = {dtype, Layout::kOIX, dims, 0, 1};
   const BufferId rounded = schedule->AddBuffer(*ByteSize(narrow));
   const BufferId widened = schedule->AddBuffer(*ByteSize(wide));
-  AddOurReorder(weights, rounded, Reorder::Make(wide, narrow), schedule);
-  AddOurReorder(rounded, widened, Reorder::Make(narrow, wide), schedule);
+  AddReorder(Reorder::Make(wide, narrow), weights, rounded, schedule);
+  AddReorder(Reorder::Make(narrow, wide), rounded, widened, schedule);
   return widened;
-}
-
-void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
-                       BufferId to, const dnnl::memory::desc& to_desc,
-                       Schedule* schedule, const ReorderScales* scales) {
-  dnnl::primitive_attr attributes = StrictAttributes();
-  if (scales != nullptr) {
-    attributes.set_scales_mask(DNNL_ARG_SRC, scales->mask);
-  }
-  const dnnl::reorder::primitive_desc primitive_desc(
-      CpuEngine(), from_desc, CpuEngine(), to_desc, attributes);
-  NetworkStep step = {.kind = kWeightLayoutKind,
-                      .reads = {from},
-                      .writes = {to},
-                      .primitive_desc = primitive_desc,
-                      .arguments = {{DNNL_ARG_FROM, from_desc, from},
-                                    {DNNL_ARG_TO, to_desc, to}}};
-  if (scales != nullptr) {
-    step.reads.push_back(scales->scales);
-    step.arguments.push_back(
-        {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC,
-         {{scales->count}, dnnl::memory::data_type::f32, {1}},
-         scales->scales});
-  }
-  const dnnl::memory::desc scratchpad = primitive_desc.scratchpad_desc();
-  if (scratchpad.get_size() > 0) {
-    const BufferId buffer =
-        schedule->AddBuffer(static_cast<int64_t>(scratchpad.get_size()));
-    step.writes.push_back(buffer);
-    step.arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad, buffer});
-  }
-  schedule->Add(std::move(step));
-}
-
-BufferId Reordered(BufferId buffer, const dnnl::memory::desc& from,
-                   const dnnl::memory::desc& to, Schedule* schedule) {
-  if (from == to) return buffer;
-  const BufferId reordered =
-      schedule->AddBuffer(static_cast<int64_t>(to.get_size()));
-  AddLibraryReorder(buffer, from, reordered, to, schedule);
-  return reordered;
 }
 
 }  // namespace convgrad::onednn

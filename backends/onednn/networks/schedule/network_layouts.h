@@ -7,7 +7,7 @@
 #include "backends/core/physical_layout.h"
 #include "backends/core/tensor_descriptor.h"
 #include "backends/kernels/operators/channel_blocks.h"
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 namespace convgrad::onednn {
@@ -60,24 +60,6 @@ void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
 BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
                         Schedule* schedule);
 
-// Returns `buffer` if both layouts are equal, else a new one that a step of the
-// library's fills with the same elements.
-BufferId Reordered(BufferId buffer, const dnnl::memory::desc& from,
-                   const dnnl::memory::desc& to, Schedule* schedule);
-// What each element is multiplied with by the way.
-struct ReorderScales {
-  BufferId scales;  // f32
-  int64_t count;
-  // Bit i: there is one for each index of dim i.
-  int mask;
-};
-// Appends the library's step that brings `from` to `to`; null scales are ones.
-void AddLibraryReorder(BufferId from, const dnnl::memory::desc& from_desc,
-                       BufferId to, const dnnl::memory::desc& to_desc,
-                       Schedule* schedule,
-                       const ReorderScales* scales = nullptr);
-// Whether a step of this kind only changes layouts and dtypes.
-bool IsLayoutKind(absl::string_view kind);
 // Appends a copy of bytes.
 void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule);
 

@@ -157,9 +157,9 @@ class Broadcast final : public NetworkGroup {
     const int64_t padded = blocks_.padded_channels();
     const BufferId sums = builder->schedule().AddBuffer(
         (2 * padded + BatchNormScratch(blocks_)) * int64_t{sizeof(double)});
-    NetworkStep step = {.kind = is_product_ ? "mul" : "add",
-                        .reads = {dy},
-                        .writes = {db, sums}};
+    Step step = {.kind = is_product_ ? "mul" : "add",
+                 .reads = {dy},
+                 .writes = {db, sums}};
     if (is_product_) step.reads.push_back(a_);
     step.function = [=, blocks = blocks_, to = b_blocks_, a = a_,
                      is_product = is_product_](const RunContext& context) {
@@ -201,14 +201,36 @@ class Broadcast final : public NetworkGroup {
   std::shared_ptr<const std::vector<float>> zeros_, constants_;
 };
 
-}  // namespace
-
-std::unique_ptr<NetworkGroup> MakeProduct(const ProgramStep& step) {
-  return std::make_unique<Product>(step);
+std::unique_ptr<NetworkGroup> MakeSum(const convgrad::Program& program,
+                                      const ProgramShapes& shapes,
+                                      const GroupSteps& steps) {
+  if (HasEqualShapes(program.steps[steps.first], shapes)) {
+    return MakeAdd(program, steps);
+  }
+  return MakeOfStep<Broadcast>(program, shapes, steps);
 }
 
-std::unique_ptr<NetworkGroup> MakeBroadcast(const ProgramStep& step) {
-  return std::make_unique<Broadcast>(step);
+std::unique_ptr<NetworkGroup> MakeProduct(const convgrad::Program& program,
+                                          const ProgramShapes& shapes,
+                                          const GroupSteps& steps) {
+  return HasEqualShapes(program.steps[steps.first], shapes)
+             ? MakeOfStep<Product>(program, shapes, steps)
+             : MakeOfStep<Broadcast>(program, shapes, steps);
+}
+
+int64_t TableBytes(const ProgramStep& step, const ProgramShapes& shapes,
+                   bool /*has_backward*/) {
+  return HasEqualShapes(step, shapes)
+             ? 0
+             : ChannelTableBytes(shapes.dims.at(step.operands[0]));
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkArithmetic() {
+  return {
+      {.op = Operator::kAdd, .make = &MakeSum, .table_bytes = &TableBytes},
+      {.op = Operator::kMul, .make = &MakeProduct, .table_bytes = &TableBytes}};
 }
 
 }  // namespace convgrad::onednn

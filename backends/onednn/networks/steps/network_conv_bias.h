@@ -1,8 +1,8 @@
 // What a convolution's bias needs beside the library's passes.
 #pragma once
 
+#include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
-#include "backends/onednn/networks/schedule/network_schedule.h"
 
 namespace convgrad::onednn {
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "backends/core/convolution/conv_problem.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_pass_desc.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
-#include "backends/onednn/networks/schedule/network_library_step.h"
 
 namespace convgrad::onednn {
 

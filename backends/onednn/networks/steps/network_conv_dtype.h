@@ -7,8 +7,8 @@
 #include "backends/core/convolution/conv_problem.h"
 #include "backends/core/convolution/lowering.h"
 #include "backends/core/tensor_descriptor.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
-#include "backends/onednn/networks/schedule/network_library_step.h"
 
 namespace convgrad::onednn {
 

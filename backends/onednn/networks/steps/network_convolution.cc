@@ -6,11 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/lowering.h"
+#include "backends/core/program/operators/convolution.h"
 #include "backends/core/status.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/schedule/network_library_step.h"
 #include "backends/onednn/networks/steps/network_conv_bias.h"
 #include "backends/onednn/networks/steps/network_conv_descs.h"
 #include "backends/onednn/networks/steps/network_conv_dtype.h"
@@ -110,7 +111,7 @@ class Convolution final : public NetworkGroup {
   }
   // Returns it for a pass.
   LibraryTensor Input(NetworkBuilder* builder) const {
-    if (callers_input_.buffer != kNoBuffer) return callers_input_;
+    if (callers_input_.location.buffer != kNoBuffer) return callers_input_;
     return TensorOf(Converted(input_, computes_in_, &builder->schedule()));
   }
 
@@ -194,6 +195,11 @@ class Convolution final : public NetworkGroup {
 
 std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step) {
   return std::make_unique<Convolution>(step);
+}
+
+std::vector<NetworkOperator> NetworkConvolutions() {
+  return {{Operator::kConv, &MakeOfStep<Convolution>},
+          {Operator::kConvTranspose, &MakeOfStep<Convolution>}};
 }
 
 }  // namespace convgrad::onednn

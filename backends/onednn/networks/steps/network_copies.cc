@@ -134,12 +134,9 @@ class Concat final : public NetworkGroup {
 
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeFlatten(const ProgramStep& step) {
-  return std::make_unique<Flatten>(step);
-}
-
-std::unique_ptr<NetworkGroup> MakeConcat(const ProgramStep& step) {
-  return std::make_unique<Concat>(step);
+std::vector<NetworkOperator> NetworkCopies() {
+  return {{Operator::kConcat, &MakeOfStep<Concat>},
+          {Operator::kFlatten, &MakeOfStep<Flatten>}};
 }
 
 }  // namespace convgrad::onednn

@@ -139,11 +139,16 @@ class Dropout final : public NetworkGroup {
   BufferId mask_ = kNoBuffer;
 };
 
+std::unique_ptr<NetworkGroup> MakeDropout(const convgrad::Program& program,
+                                          const ProgramShapes& /*shapes*/,
+                                          const GroupSteps& steps) {
+  return std::make_unique<Dropout>(program, steps.first);
+}
+
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeDropout(const convgrad::Program& program,
-                                          size_t index) {
-  return std::make_unique<Dropout>(program, index);
+std::vector<NetworkOperator> NetworkDropout() {
+  return {{Operator::kDropout, &MakeDropout}};
 }
 
 }  // namespace convgrad::onednn

@@ -24,7 +24,7 @@ FoldedNorm AddFoldedNorm(const ProgramStep& norm, const std::string& bias_name,
   const BufferId beta = builder->Parameter(OperandAt(norm, 2));
   const BufferId mean = builder->Parameter(OperandAt(norm, 3));
   const BufferId variance = builder->Parameter(OperandAt(norm, 4));
-  NetworkStep step = {
+  Step step = {
       .kind = "batch_norm forward",
       .reads = {mean, variance},
       .writes = {is_unsafe, folded.scale, folded.shift, means, variances}};

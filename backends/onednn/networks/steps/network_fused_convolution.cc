@@ -7,12 +7,13 @@
 #include <string>
 
 #include "backends/core/convolution/lowering.h"
+#include "backends/core/program/operators/convolution.h"
 #include "backends/core/status.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/schedule/network_guard.h"
-#include "backends/onednn/networks/schedule/network_library_step.h"
 #include "backends/onednn/networks/schedule/network_ranges.h"
 #include "backends/onednn/networks/steps/network_conv_descs.h"
 #include "backends/onednn/networks/steps/network_conv_dtype.h"

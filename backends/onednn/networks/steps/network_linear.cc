@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/schedule/network_library_step.h"
 #include "backends/onednn/networks/steps/network_steps.h"
 
 namespace convgrad::onednn {
@@ -146,8 +146,8 @@ class Linear final : public NetworkGroup {
 
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeLinear(const ProgramStep& step) {
-  return std::make_unique<Linear>(step);
+std::vector<NetworkOperator> NetworkLinear() {
+  return {{Operator::kLinear, &MakeOfStep<Linear>}};
 }
 
 }  // namespace convgrad::onednn

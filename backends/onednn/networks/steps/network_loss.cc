@@ -230,7 +230,7 @@ class CrossEntropyGroup final : public NetworkGroup {
         .rows = doubles(shape_.chunks() * shape_.row_size()),
         .smooth = doubles(logits.blocks.padded_channels()),
         .loss = builder->AddValue(step_.result).buffer};
-    NetworkStep step = {
+    Step step = {
         .kind = "loss",
         .reads = {buffers.logits, buffers.target},
         .writes = {buffers.chunks, buffers.rows, buffers.smooth, buffers.loss}};
@@ -294,8 +294,8 @@ class CrossEntropyGroup final : public NetworkGroup {
 
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeCrossEntropy(const ProgramStep& step) {
-  return std::make_unique<CrossEntropyGroup>(step);
+std::vector<NetworkOperator> NetworkCrossEntropy() {
+  return {{Operator::kCrossEntropy, &MakeOfStep<CrossEntropyGroup>}};
 }
 
 }  // namespace convgrad::onednn

@@ -112,8 +112,8 @@ class Mse final : public NetworkGroup {
 
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeMse(const ProgramStep& step) {
-  return std::make_unique<Mse>(step);
+std::vector<NetworkOperator> NetworkMse() {
+  return {{Operator::kMse, &MakeOfStep<Mse>}};
 }
 
 }  // namespace convgrad::onednn

@@ -145,8 +145,8 @@ class Norm final : public NetworkGroup {
         .count = builder->Parameter(OperandAt(step_, 5)),
         .momentum = FloatAttribute(step_, "momentum"),
         .is_cumulative = WordAttribute(step_, "momentum") == "none"};
-    NetworkStep step = {.kind = "batch_norm statistics",
-                        .reads = {buffers_.mean, buffers_.variance}};
+    Step step = {.kind = "batch_norm statistics",
+                 .reads = {buffers_.mean, buffers_.variance}};
     const auto place = [&](size_t operand, BufferId old) {
       if (old == kNoBuffer) return kNoBuffer;
       step.reads.push_back(old);
@@ -219,10 +219,9 @@ class Norm final : public NetworkGroup {
                NetworkBuilder* builder) const {
     const BufferId scratch = AddScratch(builder);
     const BufferId y = MasksByResult() ? buffers_.y : kNoBuffer;
-    NetworkStep step = {
-        .kind = "batch_norm backward sums",
-        .reads = Reads({gradient.dy, gradient.more, buffers_.x, y}),
-        .writes = {sums.dy_xhat, sums.dy, scratch}};
+    Step step = {.kind = "batch_norm backward sums",
+                 .reads = Reads({gradient.dy, gradient.more, buffers_.x, y}),
+                 .writes = {sums.dy_xhat, sums.dy, scratch}};
     if (gradient.masked != kNoBuffer) step.writes.push_back(gradient.masked);
     step.function = [=, shape = shape_, buffers = buffers_,
                      activation = ActivationOfX()](const RunContext& context) {
@@ -317,11 +316,16 @@ class Norm final : public NetworkGroup {
   NormBuffers buffers_;
 };
 
-}  // namespace
-
 std::unique_ptr<NetworkGroup> MakeNorm(const convgrad::Program& program,
+                                       const ProgramShapes& /*shapes*/,
                                        const GroupSteps& steps) {
   return std::make_unique<Norm>(program, steps);
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkNorms() {
+  return {{Operator::kBatchNorm, &MakeNorm}};
 }
 
 }  // namespace convgrad::onednn

@@ -72,10 +72,17 @@ class Normalize final : public NetworkGroup {
   Numbers center_, scale_, zeros_;
 };
 
+int64_t TableBytes(const ProgramStep& step, const ProgramShapes& shapes,
+                   bool /*has_backward*/) {
+  return ChannelTableBytes(shapes.dims.at(step.operands[0]));
+}
+
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeNormalize(const ProgramStep& step) {
-  return std::make_unique<Normalize>(step);
+std::vector<NetworkOperator> NetworkNormalize() {
+  return {{.op = Operator::kNormalize,
+           .make = &MakeOfStep<Normalize>,
+           .table_bytes = &TableBytes}};
 }
 
 }  // namespace convgrad::onednn

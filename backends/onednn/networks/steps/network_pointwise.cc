@@ -9,23 +9,6 @@
 namespace convgrad::onednn {
 namespace {
 
-Activation ActivationOf(Operator op) {
-  switch (op) {
-    case Operator::kRelu:
-      return Activation::kRelu;
-    case Operator::kRelu6:
-      return Activation::kRelu6;
-    case Operator::kLeakyRelu:
-      return Activation::kLeakyRelu;
-    case Operator::kSigmoid:
-      return Activation::kSigmoid;
-    case Operator::kSilu:
-      return Activation::kSilu;
-    default:
-      return Activation::kNone;
-  }
-}
-
 // Appends dx = dy * act'(saved).
 void AddActivateGradient(const ChannelBlocks& blocks, Pointwise op, BufferId dy,
                          BufferId saved, BufferId dx, Schedule* schedule) {
@@ -42,13 +25,10 @@ void AddActivateGradient(const ChannelBlocks& blocks, Pointwise op, BufferId dy,
 
 class ActivationGroup final : public NetworkGroup {
  public:
-  explicit ActivationGroup(const ProgramStep& step) : step_(step) {
-    op_.activation = ActivationOf(step.op);
-    if (step.op == Operator::kLeakyRelu) {
-      op_.negative_slope =
-          static_cast<float>(FloatAttribute(step, "negative_slope"));
-    }
-  }
+  ActivationGroup(const ProgramStep& step, Activation activation)
+      : step_(step),
+        op_{activation,
+            static_cast<float>(FloatAttribute(step, "negative_slope"))} {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0]);
@@ -133,10 +113,23 @@ class AddGroup final : public NetworkGroup {
   BufferId y_ = kNoBuffer;
 };
 
+template <Activation kActivation>
+std::unique_ptr<NetworkGroup> MakeActivation(const convgrad::Program& program,
+                                             const ProgramShapes& /*shapes*/,
+                                             const GroupSteps& steps) {
+  return std::make_unique<ActivationGroup>(program.steps[steps.first],
+                                           kActivation);
+}
+
 }  // namespace
 
-std::unique_ptr<NetworkGroup> MakeActivation(const ProgramStep& step) {
-  return std::make_unique<ActivationGroup>(step);
+std::vector<NetworkOperator> NetworkActivations() {
+  return {{Operator::kRelu, &MakeActivation<Activation::kRelu>},
+          {Operator::kRelu6, &MakeActivation<Activation::kRelu6>},
+          {Operator::kLeakyRelu, &MakeActivation<Activation::kLeakyRelu>},
+          {Operator::kSigmoid, &MakeActivation<Activation::kSigmoid>},
+          {Operator::kSilu, &MakeActivation<Activation::kSilu>},
+          {Operator::kTanh, &MakeActivation<Activation::kTanh>}};
 }
 
 std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,

@@ -1,11 +1,15 @@
 // Poolings and upsampling: sums or maxima over windows.
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backends/core/checked_math.h"
+#include "backends/core/program/operators/pooling.h"
+#include "backends/core/program/operators/upsample.h"
+#include "backends/core/status.h"
 #include "backends/kernels/operators/pooling.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_steps.h"
@@ -87,11 +91,11 @@ class Pooling final : public NetworkGroup {
     y_blocks_ = y.blocks;
     lists_ =
         std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
-    NetworkStep step = {.kind = "pooling forward",
-                        .reads = {x.buffer},
-                        .writes = {y.buffer},
-                        .macs = MacsOf(x_blocks_, *lists_),
-                        .table_bytes = lists_->bytes()};
+    Step step = {.kind = "pooling forward",
+                 .reads = {x.buffer},
+                 .writes = {y.buffer},
+                 .macs = MacsOf(x_blocks_, *lists_),
+                 .table_bytes = lists_->bytes()};
     if (step_.op == Operator::kMaxPool && builder->has_backward()) {
       chosen_ = builder->schedule().AddBuffer(y.blocks.size() *
                                               int64_t{sizeof(int32_t)});
@@ -120,11 +124,11 @@ class Pooling final : public NetworkGroup {
     const BufferId dx = builder->NewGradient(step_.operands[0]);
     const auto transposed =
         std::make_shared<const PoolLists>(lists_->Transposed());
-    NetworkStep step = {.kind = "pooling backward",
-                        .reads = {dy},
-                        .writes = {dx},
-                        .macs = MacsOf(x_blocks_, *lists_),
-                        .table_bytes = transposed->bytes()};
+    Step step = {.kind = "pooling backward",
+                 .reads = {dy},
+                 .writes = {dx},
+                 .macs = MacsOf(x_blocks_, *lists_),
+                 .table_bytes = transposed->bytes()};
     if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
     step.function = [=, chosen = chosen_, x_blocks = x_blocks_,
                      y_blocks = y_blocks_](const RunContext& context) {
@@ -152,16 +156,31 @@ class Pooling final : public NetworkGroup {
   BufferId chosen_ = kNoBuffer;
 };
 
-}  // namespace
+// Positions are numbers of 32 bits.
+absl::Status CheckPositions(const ProgramStep& step,
+                            const ProgramShapes& shapes,
+                            const std::string& path) {
+  TensorDescriptor value;
+  for (const std::string& name : {step.operands[0], step.result}) {
+    value.dims = shapes.dims.at(name);
+    const auto spatial = absl::MakeConstSpan(value.dims).subspan(2);
+    const std::optional<int64_t> positions = CheckedProduct(spatial);
+    if (positions && *positions < int64_t{1} << 31) continue;
+    return MakeError(absl::StatusCode::kUnimplemented,
+                     {Reason::kUnsupported, path, ToString(value),
+                      "fewer than 2^31 positions of an image"});
+  }
+  return absl::OkStatus();
+}
 
-int64_t PoolingTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
-                          bool has_backward) {
-  if (!IsPooling(step.op)) return 0;
+int64_t TableBytes(const ProgramStep& step, const ProgramShapes& shapes,
+                   bool has_backward) {
   const Dims& x = shapes.dims.at(step.operands[0]);
   const Dims& y = shapes.dims.at(step.result);
+  const StepDims dims(step, shapes);
   int64_t bytes = 0;
   for (size_t i = 2; i < x.size(); ++i) {
-    const int64_t entries = MostTaps(step, shapes, i - 2);
+    const int64_t entries = SpecOf(step.op).taps(dims, i - 2);
     bytes = SaturatingAdd(bytes, PositionLists::BytesFor(y[i], entries));
     if (!has_backward) continue;
     bytes = SaturatingAdd(bytes, PositionLists::BytesFor(x[i], entries));
@@ -169,8 +188,16 @@ int64_t PoolingTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
   return bytes;
 }
 
-std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step) {
-  return std::make_unique<Pooling>(step);
+NetworkOperator PoolingRow(Operator op) {
+  return {op, &MakeOfStep<Pooling>, &CheckPositions, &TableBytes};
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkPoolings() {
+  return {PoolingRow(Operator::kMaxPool), PoolingRow(Operator::kAvgPool),
+          PoolingRow(Operator::kAdaptiveAvgPool),
+          PoolingRow(Operator::kUpsample)};
 }
 
 }  // namespace convgrad::onednn

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backends/kernels/operators/channel_blocks.h"
-#include "backends/onednn/networks/schedule/network_schedule.h"
+#include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
 

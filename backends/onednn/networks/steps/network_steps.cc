@@ -1,6 +1,24 @@
 #include "backends/onednn/networks/steps/network_steps.h"
 
+#include "backends/core/checked_math.h"
+
 namespace convgrad::onednn {
+
+const NetworkOperator& NetworkOperatorOf(Operator op) {
+  static const auto& table =
+      *new std::vector<NetworkOperator>(OperatorTable<NetworkOperator>(
+          {NetworkConvolutions(), NetworkLinear(), NetworkNorms(),
+           NetworkActivations(), NetworkArithmetic(), NetworkPoolings(),
+           NetworkCopies(), NetworkNormalize(), NetworkDropout(), NetworkMse(),
+           NetworkCrossEntropy()}));
+  return table[static_cast<size_t>(op)];
+}
+
+int64_t ChannelTableBytes(const Dims& x) {
+  constexpr int64_t kMostPadding = 15;
+  return SaturatingMul(3 * int64_t{sizeof(float)},
+                       SaturatingAdd(x[1], kMostPadding));
+}
 
 std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,
                                         const ProgramShapes& shapes,
@@ -8,46 +26,8 @@ std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,
   if (steps.convolution != GroupSteps::kNone) {
     return MakeFusedConvolution(program, shapes, steps);
   }
-  const ProgramStep& step = program.steps[steps.first];
-  switch (step.op) {
-    case Operator::kConv:
-    case Operator::kConvTranspose:
-      return MakeConvolution(step);
-    case Operator::kLinear:
-      return MakeLinear(step);
-    case Operator::kBatchNorm:
-      return MakeNorm(program, steps);
-    case Operator::kAdd:
-      return HasEqualShapes(step, shapes) ? MakeAdd(program, steps)
-                                          : MakeBroadcast(step);
-    case Operator::kMul:
-      return HasEqualShapes(step, shapes) ? MakeProduct(step)
-                                          : MakeBroadcast(step);
-    case Operator::kMaxPool:
-    case Operator::kAvgPool:
-    case Operator::kAdaptiveAvgPool:
-    case Operator::kUpsample:
-      return MakePooling(step);
-    case Operator::kConcat:
-      return MakeConcat(step);
-    case Operator::kFlatten:
-      return MakeFlatten(step);
-    case Operator::kNormalize:
-      return MakeNormalize(step);
-    case Operator::kDropout:
-      return MakeDropout(program, steps.first);
-    case Operator::kCrossEntropy:
-      return MakeCrossEntropy(step);
-    case Operator::kMse:
-      return MakeMse(step);
-    case Operator::kRelu:
-    case Operator::kRelu6:
-    case Operator::kLeakyRelu:
-    case Operator::kSigmoid:
-    case Operator::kSilu:
-      break;
-  }
-  return MakeActivation(step);
+  return NetworkOperatorOf(program.steps[steps.first].op)
+      .make(program, shapes, steps);
 }
 
 }  // namespace convgrad::onednn

@@ -1,9 +1,11 @@
-// Makes the groups of a network: each kind of group has a source file of its
-// own.
+// Makes the groups of a network. Each kind of group has a source file of its
+// own, which also has the rows of its operators.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "backends/core/program/program.h"
 #include "backends/core/program/program_shapes.h"
@@ -11,35 +13,56 @@
 
 namespace convgrad::onednn {
 
-// One kind of group each.
+// One operator.
+struct NetworkOperator {
+  Operator op;
+  // Returns the group of these steps, of which the first has this operator.
+  std::unique_ptr<NetworkGroup> (*make)(const convgrad::Program& program,
+                                        const ProgramShapes& shapes,
+                                        const GroupSteps& steps);
+  // Checks whether the group can be made. Null: it always can.
+  // Errors: kUnimplemented.
+  absl::Status (*check)(const ProgramStep& step, const ProgramShapes& shapes,
+                        const std::string& path) = nullptr;
+  // Returns at least the bytes of the tables that the group makes for a step.
+  // Null: it makes none.
+  int64_t (*table_bytes)(const ProgramStep& step, const ProgramShapes& shapes,
+                         bool has_backward) = nullptr;
+};
+
+const NetworkOperator& NetworkOperatorOf(Operator op);
+
+// The rows of the table, a source file each.
+std::vector<NetworkOperator> NetworkConvolutions();
+std::vector<NetworkOperator> NetworkLinear();
+std::vector<NetworkOperator> NetworkNorms();
+std::vector<NetworkOperator> NetworkActivations();
+std::vector<NetworkOperator> NetworkArithmetic();
+std::vector<NetworkOperator> NetworkPoolings();
+std::vector<NetworkOperator> NetworkCopies();
+std::vector<NetworkOperator> NetworkNormalize();
+std::vector<NetworkOperator> NetworkDropout();
+std::vector<NetworkOperator> NetworkMse();
+std::vector<NetworkOperator> NetworkCrossEntropy();
+
+// Makes a group of one step, which is all that it needs to know.
+template <typename Group>
+std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
+                                         const ProgramShapes& /*shapes*/,
+                                         const GroupSteps& steps) {
+  return std::make_unique<Group>(program.steps[steps.first]);
+}
+
 std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step);
 // A convolution with the other steps.
 std::unique_ptr<NetworkGroup> MakeFusedConvolution(
     const convgrad::Program& program, const ProgramShapes& shapes,
     const GroupSteps& steps);
-std::unique_ptr<NetworkGroup> MakeLinear(const ProgramStep& step);
-std::unique_ptr<NetworkGroup> MakeNorm(const convgrad::Program& program,
-                                       const GroupSteps& steps);
-// An activation, or an add with or without a relu.
-std::unique_ptr<NetworkGroup> MakeActivation(const ProgramStep& step);
+// An add of equal shapes with or without a relu.
 std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,
                                       const GroupSteps& steps);
-// add and mul of a value with numbers per channel; mul of equal shapes.
-std::unique_ptr<NetworkGroup> MakeBroadcast(const ProgramStep& step);
-std::unique_ptr<NetworkGroup> MakeProduct(const ProgramStep& step);
-// Poolings and upsample.
-std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step);
-// Returns at least the bytes of the tables that the group makes for a step; 0
-// for other operators.
-int64_t PoolingTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
-                          bool has_backward);
-std::unique_ptr<NetworkGroup> MakeConcat(const ProgramStep& step);
-std::unique_ptr<NetworkGroup> MakeNormalize(const ProgramStep& step);
-std::unique_ptr<NetworkGroup> MakeDropout(const convgrad::Program& program,
-                                          size_t index);
-std::unique_ptr<NetworkGroup> MakeMse(const ProgramStep& step);
-std::unique_ptr<NetworkGroup> MakeFlatten(const ProgramStep& step);
-std::unique_ptr<NetworkGroup> MakeCrossEntropy(const ProgramStep& step);
+// Returns at least the bytes of three constants for each channel of `x`.
+int64_t ChannelTableBytes(const Dims& x);
 
 // Returns the group of these steps. Requires: CheckNetwork is OK.
 std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,

@@ -1,4 +1,5 @@
-// What a server did between two looks at its metrics (server/README.md).
+// What a server did between two looks at its metrics
+// (server/telemetry/README.md).
 #pragma once
 
 #include <string>

@@ -29,7 +29,7 @@ DataType DtypeFor(Result which, const Settings& settings) {
   }
   const bool of_parameter =
       which == Result::kGradWeight || which == Result::kGradBias;
-  return of_parameter ? DataType::kF32 : settings.dtype;
+  return of_parameter ? DataType::kF32 : settings.operand_dtype();
 }
 
 ResultRequest RequestFor(Result which, const ConvProblem& problem,
@@ -47,7 +47,8 @@ ResultRequest RequestFor(Result which, const ConvProblem& problem,
   if (settings.result_layouts[i] && which != Result::kGradBias) {
     TensorDescriptor& tensor = request.descriptor;
     tensor.layout = *settings.result_layouts[i];
-    tensor.c0 = IsRowMajor(tensor.layout) ? 0 : DefaultC0(settings.dtype);
+    tensor.c0 =
+        IsRowMajor(tensor.layout) ? 0 : DefaultC0(settings.operand_dtype());
     tensor.groups = problem.groups;
   }
   return request;
@@ -67,7 +68,8 @@ absl::Status CheckSizes(const ConvOperation& operation) {
 }
 
 void SetBlock(const Settings& settings, TensorDescriptor* tensor) {
-  if (!IsRowMajor(tensor->layout)) tensor->c0 = DefaultC0(settings.dtype);
+  if (!IsRowMajor(tensor->layout))
+    tensor->c0 = DefaultC0(settings.operand_dtype());
 }
 
 }  // namespace
@@ -85,8 +87,8 @@ TensorDescriptor ActivationOf(const Dims& dims, DataType dtype,
 
 TensorDescriptor WeightOf(const ConvProblem& problem, DataType dtype,
                           const Settings& settings) {
-  TensorDescriptor tensor{dtype, settings.weight_layout, WeightDims(problem), 0,
-                          1};
+  TensorDescriptor tensor{dtype, settings.weight_layout(), WeightDims(problem),
+                          0, 1};
   SetBlock(settings, &tensor);
   if (tensor.layout == Layout::kFractalZ3D) tensor.groups = problem.groups;
   return tensor;
@@ -99,7 +101,7 @@ absl::StatusOr<ConvOperation> MakeOperation(Direction direction,
   operation.direction = direction;
   operation.problem = problem;
   ConvProblem& own = operation.problem;
-  const DataType dtype = settings.dtype;
+  const DataType dtype = settings.operand_dtype();
   operation.operand(Operand::kInput) =
       ActivationOf(InputDims(own), dtype, settings);
   operation.operand(Operand::kWeight) = WeightOf(own, dtype, settings);
@@ -192,10 +194,9 @@ OperationCall CallFor(const ConvOperation& operation,
   for (size_t i = 0; i < tensors.size(); ++i) {
     if (call.operation.operands[i]) call.operands[i] = tensors[i]->data.bytes();
   }
-  call.backend = settings.backend;
+  call.backend = settings.backend == "auto" ? "" : settings.backend;
   call.traceparent = settings.traceparent;
   call.priority = settings.priority;
-  call.deterministic = settings.deterministic;
   call.self_check = settings.self_check;
   call.count_nonfinite = settings.count_nonfinite;
   call.deadline = absl::Now() + settings.timeout;

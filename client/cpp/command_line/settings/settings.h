@@ -1,4 +1,4 @@
-// What the command line's flags say, checked.
+// `Settings` holds the values of the command line after their checks.
 #pragma once
 
 #include <array>
@@ -7,36 +7,33 @@
 #include <string>
 #include <vector>
 
-#include "absl/flags/declare.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/convolution/conv_operation.h"
 #include "client/cpp/client.h"
 
-ABSL_DECLARE_FLAG(bool, json);
-ABSL_DECLARE_FLAG(bool, everybody);
-ABSL_DECLARE_FLAG(std::string, close);
-
 namespace convgrad {
 
 struct Settings {
-  ClientOptions client;
-  absl::Duration timeout;
-  std::string region;   // side socket, "unix:PATH"; "" for no shared memory
-  std::string backend;  // "" is auto
+  std::string command;
+  // Its problems, file or shell.
+  std::vector<std::string> arguments;
+  bool json = false;
+
+  std::string token_file;  // whose token `client` has; "": none
+  ClientOptions client = {.server = "127.0.0.1:7070"};
+  absl::Duration timeout = absl::Seconds(60);
+  std::string region;  // side socket, "unix:PATH"; "" for no shared memory
+  std::string backend = "auto";
   std::string traceparent;
-  std::string priority;
-  bool deterministic = true;
+  std::string priority = "batch";
   bool self_check = false;
   bool count_nonfinite = false;
   int64_t slice_items = 0;  // of a stream; -1: the default's, 0: no stream
 
-  DataType dtype = DataType::kF32;
-  // What check goes through.
-  std::vector<DataType> check_dtypes = {DataType::kF32, DataType::kBF16,
-                                        DataType::kF16};
+  // Absent: f32, of check each in turn.
+  std::optional<DataType> dtype;
   Layout layout = Layout::kNCX;
-  Layout weight_layout = Layout::kOIX;
+  std::optional<Layout> given_weight_layout;
   // Indexed by Result; absent for the wire's default.
   std::array<std::optional<DataType>, kResultCount> result_dtypes;
   // Likewise; absent for the operands' layout, and for 1.
@@ -45,7 +42,7 @@ struct Settings {
   // Empty for the default: input and weight, and bias if the problem has one.
   std::vector<Result> gradients;
 
-  uint64_t seed = 0;
+  int64_t seed = 1;
   bool integers = false;
   std::string operands;  // .npz file; "" for none
   // Indexed by Operand: .npy or .npz file; "" for what `operands` has, else
@@ -55,16 +52,23 @@ struct Settings {
   bool check = true;
 
   Direction bench_direction = Direction::kBackward;
-  int repeat = 1;
-  int warmup = 0;
+  int64_t repeat = 20;
+  int64_t warmup = 3;
 
-  std::string metrics;  // of top, HOST:PORT
+  std::string metrics = "127.0.0.1:9464";  // of top, HOST:PORT
   absl::Duration interval = absl::Seconds(2);
-  int count = 0;  // of tables; 0: no end
-};
+  int64_t count = 0;  // of tables; 0: no end
 
-// Requires: absl::ParseCommandLine was called.
-// Errors: kInvalidArgument naming the flag.
-absl::StatusOr<Settings> ReadSettings();
+  std::string program_inputs;  // dims, e.g. "x=16x3x224x224,t=16"
+
+  bool everybody = false;
+  std::string close;  // handle of a session; "": none
+
+  DataType operand_dtype() const { return dtype.value_or(DataType::kF32); }
+  Layout weight_layout() const {
+    return given_weight_layout.value_or(layout == Layout::kNXC ? Layout::kOXI
+                                                               : Layout::kOIX);
+  }
+};
 
 }  // namespace convgrad

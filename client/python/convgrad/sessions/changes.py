@@ -11,7 +11,6 @@ import copy
 import functools
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -24,24 +23,16 @@ from convgrad.errors import (
     ConvgradError,
     DeadlineExceeded,
     EpochEnded,
-    ReplyLost,
     SessionExpired,
-    SessionTakenOver,
-    from_rpc,
     lost_with_server,
     unreachable,
 )
 from convgrad.full_servers import when_named
 from convgrad.requests import Call
-from convgrad.sessions.attempts import Change, Instead, Opened, Read, number_of
+from convgrad.sessions.attempts import Change, Instead, Opened, Read
 from convgrad.sessions.events import EventThread
+from convgrad.sessions.outcomes import Outcome, late_error, outcome_of
 from convgrad.wire import Response, joined
-
-# What is also said of a change that waited for its turn, whose epoch goes on.
-_GONE = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
-# What gRPC itself says of a call whose answer it hasn't got.
-_UNKNOWN = (*_GONE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL,
-            grpc.StatusCode.UNKNOWN)
 
 
 class Changes:
@@ -61,6 +52,7 @@ class Changes:
         self._has_ended = False  # the epoch, at the server
         self._broken: ConvgradError | None = None
         self.thread = EventThread("convgrad-session")
+        self._when_named = functools.partial(when_named, client, opened.target, self.thread)
 
     @property
     def number(self) -> int:
@@ -73,8 +65,9 @@ class Changes:
         return self._epoch
 
     @property
-    def is_stopped(self) -> bool:
-        return self._broken is not None
+    def error(self) -> ConvgradError | None:
+        """The error that the session has ended with."""
+        return self._broken
 
     @property
     def failures(self) -> int:
@@ -116,10 +109,12 @@ class Changes:
             self._reads.discard(read)
 
     def flush(self) -> None:
-        """Waits until the callers of all changes so far know what became of them."""
+        """Waits until all changes so far have ended; 2 s for those that were given up."""
         with self._condition:
             changes = list(self._pending.values())
         concurrent.futures.wait([change.future for change in changes])
+        with self._condition:
+            self._condition.wait_for(lambda: self._broken or not self._pending, 2)
 
     def stop(self, why: ConvgradError) -> None:
         """Ends what is under way with `why`, and whatever is submitted after that."""
@@ -180,36 +175,24 @@ class Changes:
         if rpc.code() == grpc.StatusCode.OK:
             self._client.outages.end(self._opened.target)
             return self._commit(change, rpc.result())
-        error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
-        error.request_id, error.attempts = change.call.request_id, change.attempts
-        number = number_of(rpc)
+        error, outcome = outcome_of(change, rpc)
         if error.reason:  # the server's own words
             self._client.outages.reached(self._opened.target)
-        if isinstance(error, (SessionTakenOver, SessionExpired)):
+        if outcome is Outcome.SESSION_ENDED:
             self.stop(error)
-        elif isinstance(error, ReplyLost):
+        elif outcome is Outcome.REPLY_LOST:
             change.fail(error)
             self._commit(change, None)
-        elif error.reason == "EPOCH_ENDED":
+        elif outcome is Outcome.EPOCH_ENDED:
             self._end_epoch(change, None)
-        elif error.reason == "OUT_OF_ORDER":
-            self._on_out_of_order(change, error, number)
-        elif number is not None and error.code not in _GONE:
+        elif outcome is Outcome.COMMITTED:
+            self._commit(change, None)
+        elif outcome is Outcome.REFUSED:
             self._end_epoch(change, error)
-        elif error.code in _UNKNOWN or error.pushback_seconds is not None:
+        elif outcome is Outcome.UNKNOWN:
             self._repeat(change, error)
         else:
             self._give_up(change, error)
-
-    def _on_out_of_order(self, change: Change, error: ConvgradError,
-                         number: int | None) -> None:
-        if change.is_void and number is not None and number >= change.sequence:
-            # The change was committed before its caller gave it up.
-            self._commit(change, None)
-        elif change.is_void or error.code == grpc.StatusCode.ABORTED:
-            self._repeat(change, error)
-        else:
-            self.stop(error)
 
     def _repeat(self, change: Change, error: ConvgradError) -> None:
         """Sends the same again, unless the caller doesn't wait any more."""
@@ -237,13 +220,10 @@ class Changes:
         error = unreachable(error, self._opened.target, has_answered=True)
 
         def give_up() -> None:
-            change.give_up(_late(error) if is_late else error)
+            change.give_up(late_error(error) if is_late else error)
             self._send(change)
 
         self._when_named(error, give_up)
-
-    def _when_named(self, error: ConvgradError | None, then: Callable[[], None]) -> None:
-        when_named(self._client, self._opened.target, self.thread, error, then)
 
     def _note_repeat(self, change: Change, error: ConvgradError, delay: float) -> None:
         self._client.note_repeat(f"change {change.sequence} of a session", self._opened.target,
@@ -319,14 +299,3 @@ class Changes:
         for change in changes[1:]:
             change.fail(EpochEnded(f"change {change.sequence} came behind change "
                                    f"{first.sequence}, which failed: {why}"))
-
-
-def _late(error: ConvgradError) -> DeadlineExceeded:
-    """Returns the error of a change whose last attempt failed with `error`."""
-    # gRPC's own words for an attempt that the deadline ended say no more.
-    is_silent = error.code == grpc.StatusCode.DEADLINE_EXCEEDED and not error.field
-    late = DeadlineExceeded("the deadline was over before it was known what became of the "
-                            "change" + ("" if is_silent else
-                                        f": {error.code.name}: {error.message}"))
-    late.attempts, late.request_id = error.attempts, error.request_id
-    return late

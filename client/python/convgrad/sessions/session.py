@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
@@ -13,68 +12,39 @@ import numpy.typing as npt
 
 from convgrad import layouts, networks, operations
 from convgrad.caller import Caller
-from convgrad.errors import Cancelled, NotFound, invalid, message_of, short_traceback
+from convgrad.errors import (
+    Cancelled,
+    NotFound,
+    SessionExpired,
+    SessionTakenOver,
+    invalid,
+    message_of,
+)
 from convgrad.kept import Kept, listed_tensors
 from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
-from convgrad.problem import OPERANDS
 from convgrad.requests import MAX_PAYLOAD_BYTES, Call
 from convgrad.sessions.attempts import Instead, Opened, Read
 from convgrad.sessions.changes import Changes
 from convgrad.sessions.known_tensors import KnownTensors
 from convgrad.sessions.leases import close_session, renew_regularly
+from convgrad.sessions.methods import (
+    Prepared,
+    is_change,
+    method,
+    operation,
+    plain,
+    with_own_bytes,
+)
 from convgrad.sessions.reads import run_read
 from convgrad.sessions.transfers import PutRequest, all_bytes, get_call, put_of, sent
 from convgrad.v1 import session_pb2
-from convgrad.wire import joined
 
 R = TypeVar("R")
-Prepared = tuple[Call[R], "Instead | None"]
 
 _SERVICE = "ConvGradSessions/"
 # What every server's messages hold: not asked for.
 _UNASKED_BYTES = 64 << 10
-
-
-def _method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
-    """Makes a method of what prepares its call, and what to send instead if that fails."""
-
-    @short_traceback
-    @functools.wraps(prepare)
-    def method(self: Session, /, *args: Any, **kwargs: Any) -> R:
-        self.check_process()
-        call, instead = prepare(self, *args, **kwargs)
-        if _is_change(call):
-            return self._change(self._client.placed(call), instead)
-        return self._read(call, self._changes.begin_read())
-
-    method.prepare = prepare  # type: ignore[attr-defined]
-    return method
-
-
-def _operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
-    """Makes a method of an operation, which takes names of kept tensors for arrays."""
-
-    @functools.wraps(prepare)
-    def named(self: Session, /, *args: Any, **kwargs: Any) -> Prepared[R]:
-        operands = {name: self._operand(kwargs.pop(name))
-                    for name in OPERANDS if name in kwargs}
-        call = prepare(*map(self._operand, args), **operands, **kwargs)
-        self._known.remember({kept: call.results[result]
-                        for result, kept in call.kept_results.items()})
-        return call, None
-
-    return _method(named)
-
-
-def _plain(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
-    """Makes a method of a call that needs no more than what it is given."""
-
-    @functools.wraps(prepare)
-    def alone(self: Session, /, *args: Any, **kwargs: Any) -> Prepared[R]:
-        return prepare(*args, **kwargs), None
-
-    return _method(alone)
 
 
 class Session:
@@ -92,18 +62,18 @@ class Session:
     then. EpochEnded says that a change submitted before has failed.
     """
 
-    conv_forward = _operation(operations.conv_forward)
-    conv_backward = _operation(operations.conv_backward)
-    conv_transpose_forward = _operation(operations.conv_transpose_forward)
-    conv_transpose_backward = _operation(operations.conv_transpose_backward)
-    linear_forward = _operation(operations.linear_forward)
-    linear_backward = _operation(operations.linear_backward)
+    conv_forward = operation(operations.conv_forward)
+    conv_backward = operation(operations.conv_backward)
+    conv_transpose_forward = operation(operations.conv_transpose_forward)
+    conv_transpose_backward = operation(operations.conv_transpose_backward)
+    linear_forward = operation(operations.linear_forward)
+    linear_backward = operation(operations.linear_backward)
 
-    load_program = _plain(networks.load_program)
-    drop_programs = _plain(networks.drop_programs)
-    run = _plain(networks.run)
-    backward = _plain(networks.backward)
-    update = _plain(networks.update)
+    load_program = plain(networks.load_program)
+    drop_programs = plain(networks.drop_programs)
+    run = plain(networks.run)
+    backward = plain(networks.backward)
+    update = plain(networks.update)
 
     def __init__(self, client: Caller, opened: Opened, keep_open: bool) -> None:
         self._client = client
@@ -135,7 +105,7 @@ class Session:
     @property
     def is_lost(self) -> bool:
         """Whether it is closed, expired or taken over."""
-        return self._changes.is_stopped
+        return self._changes.error is not None
 
     @property
     def failures(self) -> int:
@@ -160,12 +130,12 @@ class Session:
             raise invalid("INVALID_ENUM", "method", method, "a method of this session")
         self.check_process()
         call, instead = prepare(self, *args, **kwargs)
-        call = _with_own_bytes(call)
-        if _is_change(call):
+        call = with_own_bytes(call)
+        if is_change(call):
             return self._changes.submit(call, instead)
         return self._client.submit(self._read, call, self._changes.begin_read())
 
-    @_method
+    @method
     def put(self, name: str | Mapping[str, npt.ArrayLike],
             array: npt.ArrayLike | None = None, *, layout: str = "NCX",
             layouts: Mapping[str, str] | None = None, dedupe: bool = False,
@@ -193,7 +163,7 @@ class Session:
         return (sent(call, PutRequest(puts, digests, known), limit),
                 lambda error: all_bytes(error, call, PutRequest(puts, digests), limit))
 
-    @_method
+    @method
     def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
             layout: str | None = None, first_item: int = 0, items: int = 0,
             timeout: float | None = None) -> Prepared[Any]:
@@ -213,7 +183,7 @@ class Session:
         return get_call(_SERVICE + "GetTensors", request, timeout_of(timeout),
                         lambda arrays: arrays[name] if isinstance(name, str) else arrays), None
 
-    @_method
+    @method
     def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
         """Gives the names and their memory back, all or none. Without names: everything."""
         request = session_pb2.DropTensorsRequest(names=names, all=not names)
@@ -221,7 +191,7 @@ class Session:
         return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
                     options=timeout_of(timeout), is_change=True), None
 
-    @_method
+    @method
     def tensors(self, *, timeout: float | None = None) -> Prepared[dict[str, Kept]]:
         """Returns what the session keeps, by name."""
         return Call(_SERVICE + "ListTensors", b"", listed_tensors,
@@ -255,13 +225,17 @@ class Session:
             return
         if awaits_changes:
             self._changes.flush()
-        is_lost = self._changes.is_stopped
+        # After any other error the server may still have it.
+        has_ended = isinstance(self._changes.error, (SessionExpired, SessionTakenOver))
         self._stop()
-        if not is_lost and not keep_open:
+        if not has_ended and not keep_open:
             close_session(self._client, self._opened, self._changes.epoch)
 
-    def _change(self, call: Call[R], instead: Instead | None) -> R:
-        """Sends a change, and waits until it is known what became of it."""
+    def _perform(self, call: Call[R], instead: Instead | None) -> R:
+        """Sends a read or a change, and waits until its outcome is known."""
+        if not is_change(call):
+            return self._read(call, self._changes.begin_read())
+        call = self._client.placed(call)
         try:
             result: R = self._changes.submit(call, instead).result()
         except BaseException:
@@ -292,6 +266,9 @@ class Session:
             self._max_message_bytes = answer.limits.max_message_bytes
         return min(self._max_message_bytes, MAX_PAYLOAD_BYTES)
 
+    def _remember(self, descriptors: Mapping[str, Descriptor]) -> None:
+        self._known.remember(descriptors)
+
     def _operand(self, tensor: Any) -> Any:
         return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor
 
@@ -305,17 +282,3 @@ class Session:
                                       "doesn't keep", "the name of a kept tensor"))
         self._known.remember({name: listed[name].descriptor})
         return listed[name].descriptor
-
-
-def _with_own_bytes(call: Call[R]) -> Call[R]:
-    """Returns the call with copies of its arrays, which are the caller's again."""
-    if call.frames is not None:
-        frames = list(call.frames())
-        return replace(call, frames=lambda: iter(frames), place=None)
-    if call.message is not None:
-        return replace(call, message=joined(call.message), place=None)
-    return call
-
-
-def _is_change(call: Call[Any]) -> bool:
-    return call.is_change or bool(call.kept_results)

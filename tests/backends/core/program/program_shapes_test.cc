@@ -3,6 +3,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/program/operators/convolution.h"
+#include "backends/core/program/operators/pooling.h"
+#include "backends/core/program/operators/upsample.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

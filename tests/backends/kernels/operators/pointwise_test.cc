@@ -15,49 +15,35 @@ namespace convgrad {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr Activation kActivations[] = {
-    Activation::kNone,      Activation::kRelu,    Activation::kRelu6,
-    Activation::kLeakyRelu, Activation::kSigmoid, Activation::kSilu};
 constexpr float kSlope = 0.25f;
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-double Act(Activation activation, double x) {
-  switch (activation) {
-    case Activation::kNone:
-      return x;
-    case Activation::kRelu:
-      return x <= 0 ? 0 : x;
-    case Activation::kRelu6:
-      return x <= 0 ? 0 : x > 6 ? 6 : x;
-    case Activation::kLeakyRelu:
-      return x > 0 ? x : x * kSlope;
-    case Activation::kSigmoid:
-      return Sigmoid(x);
-    case Activation::kSilu:
-      return x * Sigmoid(x);
-  }
-  return NAN;
-}
+struct Function {
+  Activation activation;
+  double (*act)(double x);
+  // The derivative by the operand, or the result where that is what is saved.
+  double (*derivative)(double saved);
+};
 
-// By the operand, or the result where that is what is saved.
-double ActGradient(Activation activation, double saved) {
-  switch (activation) {
-    case Activation::kNone:
-      return 1;
-    case Activation::kRelu:
-      return saved <= 0 ? 0 : 1;
-    case Activation::kRelu6:
-      return saved <= 0 || saved >= 6 ? 0 : 1;
-    case Activation::kLeakyRelu:
-      return saved > 0 ? 1 : kSlope;
-    case Activation::kSigmoid:
-      return saved * (1 - saved);
-    case Activation::kSilu:
-      return Sigmoid(saved) * (1 + saved * (1 - Sigmoid(saved)));
-  }
-  return NAN;
-}
+constexpr Function kFunctions[] = {
+    {Activation::kNone, [](double x) { return x; }, [](double) { return 1.0; }},
+    {Activation::kRelu, [](double x) { return x <= 0 ? 0 : x; },
+     [](double saved) { return saved <= 0 ? 0.0 : 1.0; }},
+    {Activation::kRelu6, [](double x) { return x <= 0  ? 0
+                                               : x > 6 ? 6
+                                                       : x; },
+     [](double saved) { return saved <= 0 || saved >= 6 ? 0.0 : 1.0; }},
+    {Activation::kLeakyRelu, [](double x) { return x > 0 ? x : x * kSlope; },
+     [](double saved) { return saved > 0 ? 1.0 : kSlope; }},
+    {Activation::kSigmoid, Sigmoid,
+     [](double saved) { return saved * (1 - saved); }},
+    {Activation::kSilu, [](double x) { return x * Sigmoid(x); },
+     [](double saved) {
+       return Sigmoid(saved) * (1 + saved * (1 - Sigmoid(saved)));
+     }},
+    {Activation::kTanh, [](double x) { return std::tanh(x); },
+     [](double saved) { return 1 - saved * saved; }}};
 
 // One rounding to the dtype, and a few in f32.
 void ExpectNear(double got, double want, const ChannelBlocks& blocks,
@@ -88,13 +74,14 @@ ChannelTensor Operand(const ChannelBlocks& blocks, unsigned seed) {
 TEST(PointwiseTest, Activations) {
   ForEachSimdTarget([] {
     for (const ChannelBlocks& blocks : ManyBlocks()) {
-      for (Activation activation : kActivations) {
+      for (const Function& function : kFunctions) {
+        const Activation activation = function.activation;
         SCOPED_TRACE(
             absl::StrCat(ToText(blocks), " ", static_cast<int>(activation)));
         ChannelTensor x = Operand(blocks, 1), y(blocks);
         Activate(blocks, {activation, kSlope}, x.data(), y.data(), InOrder);
         y.ForEach([&](int64_t n, int64_t c, int64_t s) {
-          const double want = Act(activation, x.At(n, c, s));
+          const double want = function.act(x.At(n, c, s));
           ExpectNear(y.At(n, c, s), want, blocks, std::abs(want));
         });
         y.ExpectZeroPadding();
@@ -106,7 +93,8 @@ TEST(PointwiseTest, Activations) {
 TEST(PointwiseTest, GradientsOfActivations) {
   ForEachSimdTarget([] {
     for (const ChannelBlocks& blocks : ManyBlocks()) {
-      for (Activation activation : kActivations) {
+      for (const Function& function : kFunctions) {
+        const Activation activation = function.activation;
         SCOPED_TRACE(
             absl::StrCat(ToText(blocks), " ", static_cast<int>(activation)));
         ChannelTensor saved = Operand(blocks, 1), dx(blocks);
@@ -119,7 +107,7 @@ TEST(PointwiseTest, GradientsOfActivations) {
                             {dy.data(), saved.data(), dx.data()}, InOrder);
         dx.ForEach([&](int64_t n, int64_t c, int64_t s) {
           const double g = dy.At(n, c, s), at = saved.At(n, c, s);
-          ExpectNear(dx.At(n, c, s), g * ActGradient(activation, at), blocks,
+          ExpectNear(dx.At(n, c, s), g * function.derivative(at), blocks,
                      std::abs(g) * std::max(1.0, std::abs(at)));
         });
         dx.ExpectZeroPadding();
@@ -153,13 +141,14 @@ TEST(PointwiseTest, SumsAndProducts) {
     for (const ChannelBlocks& blocks : ManyBlocks()) {
       SCOPED_TRACE(ToText(blocks));
       ChannelTensor a = Operand(blocks, 1), b = Random(blocks, 2);
-      for (Activation activation : kActivations) {
+      for (const Function& function : kFunctions) {
+        const Activation activation = function.activation;
         ChannelTensor y(blocks);
         Add(blocks, {activation, kSlope}, {a.data(), b.data(), y.data()},
             InOrder);
         y.ForEach([&](int64_t n, int64_t c, int64_t s) {
           const double left = a.At(n, c, s), right = b.At(n, c, s);
-          ExpectNear(y.At(n, c, s), Act(activation, left + right), blocks,
+          ExpectNear(y.At(n, c, s), function.act(left + right), blocks,
                      1 + std::abs(left) + std::abs(right));
         });
         y.ExpectZeroPadding();

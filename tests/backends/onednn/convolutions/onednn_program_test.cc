@@ -1,6 +1,8 @@
-// Which steps of a program run, and where they find their bytes.
+// Tests which steps of a convolution's plan run, and where they find their
+// bytes.
 #include "backends/onednn/convolutions/onednn_program.h"
 
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -8,93 +10,124 @@
 namespace convgrad::onednn {
 namespace {
 
-constexpr auto kWeight = static_cast<int>(Operand::kWeight);
-
+// The tensors of a plan's runs, each of one number.
 class OnednnProgram : public testing::Test {
  protected:
-  // Has the program write `value` to `location`.
-  void AddWrite(int value, const Location& location,
-                const Location& purpose = {}) {
-    program_.Add(
-        {},
-        [=](const StepContext& at) {
-          *static_cast<int*>(at.Write(location)) = value;
-        },
-        purpose);
+  OnednnProgram() {
+    for (size_t i = 0; i < kOperandCount; ++i) {
+      buffers_.operands[i] = &operands_[i];
+    }
+    buffers_.results = {&results_[0], &results_[1]};
   }
 
-  void Run() {
-    scratch_.assign(program_.scratch_bytes(), std::byte{0});
-    buffers_.scratch = absl::MakeSpan(scratch_);
-    const auto times = program_.Run(buffers_);
+  // Appends a step that writes the sum of `reads` and `more` to `to`.
+  void AddSum(const std::vector<Location>& reads, int more,
+              const Location& to) {
+    program_.Add(reads, {to}, [=](const RunContext& at) {
+      int sum = more;
+      for (const Location& read : reads) sum += *at.Read<int>(read);
+      *at.Write<int>(to) = sum;
+    });
+  }
+
+  std::unique_ptr<Plan> MakePlan() {
+    auto plan = Program::MakePlan(std::move(program_));
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return *std::move(plan);
+  }
+  void Run(const Plan& plan) {
+    std::vector<std::byte> scratch(plan.scratch_bytes());
+    buffers_.scratch = absl::MakeSpan(scratch);
+    const auto times = plan.Run(buffers_);
     EXPECT_TRUE(times.ok()) << times.status();
-  }
-  int At(const Location& location) {
-    return *static_cast<const int*>(
-        StepContext(program_, buffers_).Read(location));
+    EXPECT_TRUE(times->steps.empty());
   }
 
-  Program program_{1};
+  Program program_{2, 1};
   RunBuffers buffers_{kOperandCount};
-  std::vector<std::byte> scratch_;
+  int operands_[kOperandCount] = {1, 10, 100, 1000, 10000, 100000};
+  int results_[2] = {};
 };
 
-TEST_F(OnednnProgram, PlacesDontOverlap) {
-  const Location first = program_.Allocate(1);
-  const Location prepared = program_.AllocatePreparedWeight(1);
-  const Location second = program_.Allocate(1);
-  AddWrite(1, first);
-  AddWrite(2, prepared, prepared);
-  AddWrite(3, second);
-  Run();
-  EXPECT_EQ(At(first), 1);
-  EXPECT_EQ(At(prepared), 2);
-  EXPECT_EQ(At(second), 3);
+constexpr auto kInput = static_cast<size_t>(Operand::kInput);
+constexpr auto kWeight = static_cast<size_t>(Operand::kWeight);
+
+TEST_F(OnednnProgram, StepsFindTheCallersTensorsAndTheirOwn) {
+  const Location first = program_.Allocate(64);
+  const Location second = program_.Allocate(64);
+  AddSum({Program::OperandAt(kInput)}, 2, first.At(4));
+  AddSum({first.At(4)}, 3, second);
+  AddSum({second, first.At(4)}, 0, Program::ResultAt(1));
+  Run(*MakePlan());
+  EXPECT_EQ(results_[0], 0);
+  EXPECT_EQ(results_[1], 3 + 6);
 }
 
 TEST_F(OnednnProgram, LeavesOutWhatAPreparedWeightIsMadeBy) {
   const Location on_the_way = program_.Allocate(64);
-  const Location prepared = program_.AllocatePreparedWeight(64);
-  const Location other = program_.Allocate(64);
-  AddWrite(1, on_the_way, prepared);
-  AddWrite(2, prepared, prepared);
-  AddWrite(3, other);
-  int brought[16] = {7};
+  const Location prepared = program_.Allocate(64);
+  AddSum({Program::OperandAt(kWeight)}, 1, on_the_way);
+  AddSum({on_the_way}, 1, prepared);
+  AddSum({prepared, Program::OperandAt(kInput)}, 0, Program::ResultAt(0));
+  const auto plan = MakePlan();
+  EXPECT_EQ(plan->prepared_weight_bytes(), 64);
+  Run(*plan);
+  EXPECT_EQ(results_[0], 13);
+  int kept[16] = {};
   buffers_.prepared_weight =
-      absl::MakeSpan(reinterpret_cast<std::byte*>(brought), sizeof(brought));
+      absl::MakeSpan(reinterpret_cast<std::byte*>(kept), sizeof(kept));
+  Run(*plan);
+  EXPECT_EQ(results_[0], 13);
+  EXPECT_EQ(kept[0], 12);
   buffers_.weight_is_prepared = true;
-  Run();
-  EXPECT_EQ(At(on_the_way), 0);
-  EXPECT_EQ(At(prepared), 7);
-  EXPECT_EQ(At(other), 3);
-  buffers_.weight_is_prepared = false;
-  Run();
-  EXPECT_EQ(At(on_the_way), 1);
-  EXPECT_EQ(brought[0], 2);
+  buffers_.operands[kWeight] = nullptr;
+  kept[0] = 7;
+  Run(*plan);
+  EXPECT_EQ(results_[0], 8);
+}
+
+TEST_F(OnednnProgram, WhatIsWrittenTwiceIsNotPrepared) {
+  const Location zeroed = program_.Allocate(64);
+  AddSum({}, 0, zeroed);
+  AddSum({zeroed, Program::OperandAt(kInput)}, 0, zeroed);
+  AddSum({zeroed}, 0, Program::ResultAt(0));
+  const auto plan = MakePlan();
+  EXPECT_EQ(plan->prepared_weight_bytes(), 0);
+  buffers_.weight_is_prepared = true;
+  Run(*plan);
+  EXPECT_EQ(results_[0], 1);
+}
+
+ScatteredReorder Gather() {
+  const PhysicalLayout layout =
+      PhysicalLayoutOf({DataType::kF32, Layout::kNCX, {1, 2, 2}});
+  return *ScatteredReorder::Make(layout, DataType::kF32, layout,
+                                 DataType::kF32);
+}
+
+TEST_F(OnednnProgram, ReadsTheCopyThatACallerHasMade) {
+  const Location input = Program::OperandAt(kInput);
+  EXPECT_TRUE(program_.CanGather(input));
+  EXPECT_FALSE(program_.CanGather(Program::ResultAt(0)));
+  const Location copy = program_.AllocateGathered(input, Gather());
+  EXPECT_FALSE(program_.CanGather(input));
+  AddSum({input}, 1, copy);
+  AddSum({copy}, 5, Program::ResultAt(0));
+  const auto plan = MakePlan();
+  EXPECT_NE(plan->gather(kInput), nullptr);
+  EXPECT_EQ(plan->gather(kWeight), nullptr);
+  Run(*plan);
+  EXPECT_EQ(results_[0], 1 + 1 + 5);
+  buffers_.is_gathered[kInput] = true;
+  Run(*plan);
+  EXPECT_EQ(results_[0], 1 + 5);
 }
 
 TEST_F(OnednnProgram, GathersOnlyWhatOneStepReads) {
-  const PhysicalLayout layout =
-      PhysicalLayoutOf({DataType::kF32, Layout::kNCX, {1, 2, 2}});
-  auto gather =
-      ScatteredReorder::Make(layout, DataType::kF32, layout, DataType::kF32);
-  ASSERT_TRUE(gather);
-  const auto operand = static_cast<size_t>(Operand::kInput);
-  const Location copy =
-      program_.AllocateGathered(Operand::kInput, *std::move(gather));
-  EXPECT_TRUE(program_.HasGather(Operand::kInput));
-  const Location input = {Location::Area::kOperand, static_cast<int>(operand)};
-  program_.Add(
-      {input}, [](const StepContext&) { FAIL(); }, copy);
-  EXPECT_NE(program_.gather(operand), nullptr);
-  EXPECT_EQ(program_.gather(kWeight), nullptr);
-  int brought = 5;
-  buffers_.operands[operand] = &brought;
-  buffers_.is_gathered[operand] = true;
-  Run();
-  EXPECT_EQ(At(copy), 5);
-  program_.Add({input}, [](const StepContext&) {});
-  EXPECT_EQ(program_.gather(operand), nullptr);
+  const Location input = Program::OperandAt(kInput);
+  AddSum({input}, 0, program_.AllocateGathered(input, Gather()));
+  AddSum({input}, 0, Program::ResultAt(0));
+  EXPECT_EQ(MakePlan()->gather(kInput), nullptr);
 }
 
 }  // namespace

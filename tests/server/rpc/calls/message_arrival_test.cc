@@ -7,76 +7,117 @@
 namespace convgrad {
 namespace {
 
-using Next = MessageArrival::Next;
+using arrival::Event;
+using arrival::Next;
 
-ChangeOrder::Decision Runs() { return ChangeOrder::Reply(); }
-ChangeOrder::Decision Refused() { return absl::AbortedError("refused"); }
+ChangeOrder::Decision Runs() { return ChangeOrder::Decision::Run(); }
+ChangeOrder::Decision Refused() {
+  return ChangeOrder::Decision::Refuse(absl::AbortedError("refused"));
+}
 bool Stops() { return true; }
 bool StopsTooLate() { return false; }
 
+// Brings a message that nobody has asked for to where gRPC reads it.
+void StartReading(MessageArrival* arrival, Next first) {
+  ASSERT_EQ(first, Next::kAskMemory);
+  ASSERT_EQ(arrival->On(Event::kMemory), Next::kRead);
+  ASSERT_EQ(arrival->On(Event::kReading), Next::kNothing);
+}
+
+TEST(MessageArrival, NoTwoRowsFit) {
+  const auto fitting = [](int state, int turn, int event) {
+    int rows = 0;
+    for (const arrival::Row& row : arrival::kRows) {
+      rows += static_cast<int>(row.states.has(arrival::State{state}) &&
+                               row.turns.has(arrival::Turn{turn}) &&
+                               row.events.has(Event{event}));
+    }
+    return rows;
+  };
+  for (int state = 0; state <= static_cast<int>(arrival::kEnded); ++state) {
+    for (int turn = 0; turn <= static_cast<int>(arrival::kRefused); ++turn) {
+      for (int event = 0; event <= static_cast<int>(arrival::kStopped);
+           ++event) {
+        EXPECT_LE(fitting(state, turn, event), 1)
+            << state << " " << turn << " " << event;
+      }
+    }
+  }
+}
+
 TEST(MessageArrival, AsksForMemoryInItsTurn) {
   MessageArrival arrival;
-  EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kAskMemory);
-  arrival.TakeMemory();
-  arrival.StartComing();
+  StartReading(&arrival, arrival.TakeTurn(Runs()));
   EXPECT_TRUE(arrival.has_all_but_message());
   EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kProceed);
-  EXPECT_TRUE(arrival.decision().ok());
+  EXPECT_TRUE(arrival.decision().runs());
   EXPECT_TRUE(arrival.message_status().ok());
 }
 
 TEST(MessageArrival, IsRefusedWithoutAMessage) {
   MessageArrival arrival;
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kProceed);
-  EXPECT_EQ(arrival.decision().status(), Refused().status());
+  EXPECT_EQ(arrival.decision().why, Refused().why);
   // Too late to prepare itself.
-  EXPECT_EQ(arrival.Ask(), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kPrepare), Next::kNothing);
 }
 
 TEST(MessageArrival, AMessageMayComeBeforeItsTurn) {
   MessageArrival arrival;
-  EXPECT_EQ(arrival.Ask(), Next::kAskMemory);
-  arrival.TakeMemory();
-  arrival.StartComing();
+  StartReading(&arrival, arrival.On(Event::kPrepare));
   EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kNothing);
   EXPECT_FALSE(arrival.has_all_but_message());
   EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kProceed);
 }
 
+TEST(MessageArrival, ATurnThatComesWhileGrpcReadsChangesNothing) {
+  MessageArrival arrival;
+  StartReading(&arrival, arrival.On(Event::kPrepare));
+  EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kNothing);
+  EXPECT_TRUE(arrival.has_all_but_message());
+  EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kProceed);
+}
+
 TEST(MessageArrival, AsksAgainIfThereWasNoMemoryBefore) {
   MessageArrival arrival;
-  EXPECT_EQ(arrival.Ask(), Next::kAskMemory);
+  EXPECT_EQ(arrival.On(Event::kPrepare), Next::kAskMemory);
   EXPECT_EQ(arrival.End(absl::ResourceExhaustedError("busy")), Next::kNothing);
   EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kAskMemory);
+}
+
+TEST(MessageArrival, EndsIfThereIsNoMemoryInItsTurn) {
+  MessageArrival arrival;
+  EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kAskMemory);
+  EXPECT_EQ(arrival.End(absl::ResourceExhaustedError("busy")), Next::kProceed);
+  EXPECT_FALSE(arrival.has_all_but_message());
 }
 
 TEST(MessageArrival, AClientThatHasGoneLeavesThoseWhoWait) {
   for (const absl::Status& why :
        {absl::CancelledError(""), absl::DeadlineExceededError("")}) {
-    MessageArrival arrival;
-    arrival.Ask();
-    arrival.TakeMemory();
-    arrival.StartComing();
-    EXPECT_EQ(arrival.End(why), Next::kWithdraw);
-    EXPECT_EQ(arrival.message_status(), why);
+    MessageArrival reads;
+    StartReading(&reads, reads.On(Event::kPrepare));
+    EXPECT_EQ(reads.End(why), Next::kWithdraw);
+    EXPECT_EQ(reads.message_status(), why);
+    MessageArrival asks;
+    EXPECT_EQ(asks.On(Event::kPrepare), Next::kAskMemory);
+    EXPECT_EQ(asks.End(why), Next::kWithdraw);
   }
 }
 
 TEST(MessageArrival, ARefusalGivesUpWhatIsBeingRead) {
   MessageArrival arrival;
-  arrival.Ask();
-  arrival.TakeMemory();
-  arrival.StartComing();
+  StartReading(&arrival, arrival.On(Event::kPrepare));
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);  // nobody has refused it
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kNothing);
   // gRPC's own event is about to come, and ends it.
-  EXPECT_EQ(arrival.GiveUp(StopsTooLate), Next::kCancelWait);
+  EXPECT_EQ(arrival.GiveUp(StopsTooLate), Next::kNothing);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kProceed);
 }
 
 TEST(MessageArrival, ARefusalLeavesThoseWhoWaitForMemory) {
   MessageArrival arrival;
-  arrival.Ask();
+  arrival.On(Event::kPrepare);
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kNothing);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kCancelWait);
 }
@@ -86,13 +127,26 @@ TEST(MessageArrival, ARefusalLeavesThoseWhoWaitForMemory) {
 // thread that asked for the message comes late to say so.
 TEST(MessageArrival, AProbeIsNotGivenUp) {
   MessageArrival arrival;
-  arrival.Ask();
-  arrival.TakeMemory();
-  arrival.Probe();        // on gRPC's thread: the read has failed already
-  arrival.StartComing();  // on the thread that has started it
+  arrival.On(Event::kPrepare);
+  arrival.On(Event::kMemory);
+  // On gRPC's thread: the read has failed already.
+  EXPECT_EQ(arrival.On(Event::kReadFailed), Next::kProbe);
+  // On the thread that has started it.
+  EXPECT_EQ(arrival.On(Event::kReading), Next::kNothing);
   arrival.TakeTurn(Refused());
-  EXPECT_EQ(arrival.GiveUp(Stops), Next::kCancelWait);
+  EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
   EXPECT_EQ(arrival.End(absl::InvalidArgumentError("")), Next::kProceed);
+}
+
+// Nor is a read that is about to be asked for.
+TEST(MessageArrival, AGrantIsNotGivenUp) {
+  MessageArrival arrival;
+  arrival.On(Event::kPrepare);
+  EXPECT_EQ(arrival.On(Event::kMemory), Next::kRead);
+  arrival.TakeTurn(Refused());
+  EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
+  arrival.On(Event::kReading);
+  EXPECT_EQ(arrival.GiveUp(Stops), Next::kProceed);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ from convgrad.torch.networks.graphs import (
     plain,
 )
 from convgrad.torch.networks.refusals import Refusals, named, refuse
-from convgrad.torch.networks.steps import TAKE_PARAMETERS, Noise, Value, text_of
+from convgrad.torch.networks.steps import Noise, Value, text_of
 
 
 @dataclass(frozen=True)
@@ -208,17 +208,20 @@ class Importer:
             error.message += f"; see {line}"
         return error
 
-    def add(self, operator: str, *operands: Any, view_of: Value | None = None,
-            **attributes: Attribute | None) -> Value:
-        """Adds a step. Attributes that are None are left out."""
-        for i, operand in enumerate(operands):
-            self._check_operand(operator, i, operand)
+    def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
+            view_of: Value | None = None, **attributes: Attribute | None) -> Value:
+        """Adds a step of these operands, then parameters. Attributes that are None are left
+        out."""
+        for operand in operands:
+            self._check_operand(operator, operand)
+        for i, parameter in enumerate(parameters, len(operands)):
+            self._check_operand(operator, parameter, parameter_at=i)
         name = self.program.step(
-            operator, *(operand and operand.name for operand in operands),
+            operator, *(operand and operand.name for operand in (*operands, *parameters)),
             name=self._step_name(),
             attributes={key: value for key, value in attributes.items() if value is not None})
         self.places[name] = place_of(self._model, self._node)
-        if operator == "batch_norm" and attributes["training"] and operands[3] is not None:
+        if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
             self.counted.append(name)
         return Value(name, next(self._memory) if view_of is None else view_of.memory)
 
@@ -255,7 +258,8 @@ class Importer:
         """Returns what count_batch() has noted in the module under way, if anything."""
         return self._counts.pop(module_path(self._node), (None, None))[0]
 
-    def _check_operand(self, operator: str, position: int, operand: Any) -> None:
+    def _check_operand(self, operator: str, operand: Any,
+                       parameter_at: int | None = None) -> None:
         if operand is None:
             return
         if isinstance(operand, _Constant):
@@ -263,11 +267,10 @@ class Importer:
                               "a parameter or a buffer")
         if not isinstance(operand, Value):
             raise self.refuse(f"{operator} with {_said(operand)}", "tensors alone")
-        wants_parameter = operator in TAKE_PARAMETERS and position > 0
-        if wants_parameter != (operand.kind == "a parameter"):
+        if (parameter_at is not None) != (operand.kind == "a parameter"):
             raise self.refuse(f"{operator} with {operand.kind}, {operand.name}",
-                              f"a parameter as operand {position}" if wants_parameter else
-                              "inputs and results of other operators")
+                              "inputs and results of other operators" if parameter_at is None
+                              else f"a parameter as operand {parameter_at}")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ _OPERATORS: dict[str, Function] = {
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), steps.avg_pool),
     **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
                     steps.adaptive_avg_pool),
-    **{name: steps.pointwise(name) for name in ("relu", "relu6", "sigmoid", "silu")},
+    **{name: steps.pointwise(name) for name in ("relu", "relu6", "sigmoid", "silu", "tanh")},
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
                     steps.upsample_nearest),
     **dict.fromkeys(("cat", "concat"), steps.concat),

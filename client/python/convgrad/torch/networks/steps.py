@@ -15,9 +15,6 @@ import torch
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
 
-# Those whose operands behind the first are parameters.
-TAKE_PARAMETERS = ("conv", "conv_transpose", "linear", "batch_norm")
-
 
 @dataclass(frozen=True)
 class Value:
@@ -53,9 +50,10 @@ class Importer(Protocol):
     def shape(self) -> tuple[Any, ...]:
         """The shape of the result under way."""
 
-    def add(self, operator: str, *operands: Any, view_of: Value | None = None,
-            **attributes: Attribute | None) -> Value:
-        """Adds a step. Attributes that are None are left out."""
+    def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
+            view_of: Value | None = None, **attributes: Attribute | None) -> Value:
+        """Adds a step of these operands, then parameters. Attributes that are None are left
+        out."""
 
     def copy(self, value: Value) -> Value:
         """Returns the same value in memory of its own."""
@@ -72,14 +70,14 @@ class Importer(Protocol):
 
 def conv(to: Importer, x: Value, weight: Value, bias: Value | None, stride: Any,
          padding: Any, dilation: Any, groups: int) -> Value:
-    return to.add("conv", x, weight, bias, stride=_ints(stride),
+    return to.add("conv", x, parameters=(weight, bias), stride=_ints(stride),
                   padding=padding if isinstance(padding, str) else _ints(padding),
                   dilation=_ints(dilation), groups=groups)
 
 
 def conv_transpose(to: Importer, x: Value, weight: Value, bias: Value | None, stride: Any,
                    padding: Any, output_padding: Any, groups: int, dilation: Any) -> Value:
-    return to.add("conv_transpose", x, weight, bias, stride=_ints(stride),
+    return to.add("conv_transpose", x, parameters=(weight, bias), stride=_ints(stride),
                   padding=_ints(padding), output_padding=_ints(output_padding),
                   dilation=_ints(dilation), groups=groups)
 
@@ -87,7 +85,7 @@ def conv_transpose(to: Importer, x: Value, weight: Value, bias: Value | None, st
 def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
     if len(x.shape) != 2:
         raise to.refuse(f"linear of {text_of(x.shape)}", "two axes: batch and features")
-    return to.add("linear", x, weight, bias)
+    return to.add("linear", x, parameters=(weight, bias))
 
 
 def batch_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,
@@ -95,8 +93,9 @@ def batch_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,
                momentum: float, eps: float, _: bool) -> Value:
     batches = to.take_count() if training and running_mean is not None else None
     return to.add(
-        "batch_norm", x, weight, bias, running_mean, running_var, batches, training=training,
-        momentum="none" if math.isnan(momentum) else float(momentum), eps=float(eps))
+        "batch_norm", x, parameters=(weight, bias, running_mean, running_var, batches),
+        training=training, momentum="none" if math.isnan(momentum) else float(momentum),
+        eps=float(eps))
 
 
 def max_pool(to: Importer, x: Value, kernel_size: Any, stride: Any, padding: Any,

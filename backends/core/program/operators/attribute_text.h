@@ -1,0 +1,20 @@
+// Writes and reads an attribute's value as text: true, 3, 0.5, same, [2, 2],
+// [0.5, 1.0].
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "backends/core/program/operators/program_step.h"
+
+namespace convgrad {
+
+// Returns the shortest text that ParseAttribute reads back as equal.
+std::string ToString(const AttributeValue& value);
+
+// Returns nullopt for what is no value. A list with one floating number is a
+// list of floating numbers.
+std::optional<AttributeValue> ParseAttribute(absl::string_view text);
+
+}  // namespace convgrad

@@ -1,0 +1,135 @@
+// conv, conv_transpose and linear.
+#include "backends/core/program/operators/convolution.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/program/operators/operator_table.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+absl::Status SetAxes(const StepDims& dims, ConvProblem* problem,
+                     ShapeHints* hints) {
+  ASSIGN_OR_RETURN(const auto stride, dims.AxisNumbers("stride"));
+  ASSIGN_OR_RETURN(const auto dilation, dims.AxisNumbers("dilation"));
+  const std::string word = WordAttribute(dims.step(), "padding");
+  std::vector<int64_t> padding(dims.axes()), output_padding(dims.axes());
+  if (word.empty()) {
+    ASSIGN_OR_RETURN(padding, dims.AxisNumbers("padding"));
+  } else {
+    hints->padding = word == "same" ? Padding::kSameUpper : Padding::kValid;
+  }
+  if (problem->transposed) {
+    ASSIGN_OR_RETURN(output_padding, dims.AxisNumbers("output_padding"));
+  }
+  for (size_t i = 0; i < dims.axes(); ++i) {
+    if (word == "same" && stride[i] != 1) {
+      return InvalidField(Reason::kUnsupported, ".stride",
+                          absl::StrCat(stride[i]), "1 where padding is same");
+    }
+    SpatialAxis axis;
+    axis.in = dims.At(0)[i + 2];
+    axis.kernel = dims.At(1)[i + 2];
+    axis.stride = stride[i];
+    axis.dilation = dilation[i];
+    axis.pad_begin = axis.pad_end = padding[i];
+    axis.output_padding = output_padding[i];
+    problem->axes.push_back(axis);
+  }
+  return absl::OkStatus();
+}
+
+// Returns the convolution as it is before Resolve.
+absl::StatusOr<std::pair<ConvProblem, ShapeHints>> UnresolvedOf(
+    const StepDims& dims) {
+  const ProgramStep& step = dims.step();
+  const Dims& x = dims.At(0);
+  const Dims& weight = dims.At(1);
+  if (weight.size() != x.size()) {
+    return BadShape(".x", x,
+                    absl::StrCat("the weight's rank, ", weight.size()));
+  }
+  std::pair<ConvProblem, ShapeHints> result;
+  ConvProblem& problem = result.first;
+  problem.transposed = step.op == Operator::kConvTranspose;
+  problem.batch = x[0];
+  problem.in_channels = x[1];
+  problem.groups =
+      step.op == Operator::kLinear ? 1 : IntAttribute(step, "groups");
+  const auto out_channels =
+      problem.transposed ? CheckedMul(weight[1], problem.groups) : weight[0];
+  if (!out_channels) {
+    return InvalidField(Reason::kOverflow, ".groups",
+                        absl::StrCat(problem.groups), "sizes below 2^63 bytes");
+  }
+  problem.out_channels = *out_channels;
+  if (dims.Has(2)) problem.bias = dims.At(2);
+  if (step.op == Operator::kLinear) return result;
+  RETURN_IF_ERROR(SetAxes(dims, &problem, &result.second));
+  return result;
+}
+
+absl::StatusOr<Dims> Convolution(const StepDims& step) {
+  ASSIGN_OR_RETURN(const auto unresolved, UnresolvedOf(step));
+  const auto problem = Resolve(unresolved.first, unresolved.second);
+  if (!problem.ok()) return WithFieldPrefix(problem.status(), ".");
+  if (WeightDims(*problem) != step.At(1)) {
+    return BadShape(".weight", step.At(1), ToText(WeightDims(*problem)));
+  }
+  if (step.Has(2) && step.At(2) != PerChannelBiasDims(*problem)) {
+    return BadShape(".bias", step.At(2), ToText(PerChannelBiasDims(*problem)));
+  }
+  return OutputDims(*problem);
+}
+
+int64_t Macs(const StepDims& step) {
+  const auto unresolved = UnresolvedOf(step);
+  return MultiplyAdds(*Resolve(unresolved->first, unresolved->second));
+}
+
+OperatorSpec SpecWith(Operator op, absl::string_view name,
+                      std::vector<AttributeSpec> attributes) {
+  const bool is_linear = op == Operator::kLinear;
+  return {.op = op,
+          .name = name,
+          .operands = {{.name = "x"},
+                       {.name = "weight",
+                        .kind = OperandKind::kWeight,
+                        .least_rank = is_linear ? size_t{2} : size_t{3},
+                        .most_rank = is_linear ? size_t{2} : size_t{5}},
+                       {.name = "bias",
+                        .kind = OperandKind::kParameter,
+                        .optional = true}},
+          .attributes = std::move(attributes),
+          .infer = &Convolution,
+          .macs = &Macs};
+}
+
+}  // namespace
+
+std::vector<OperatorSpec> ConvolutionOperators() {
+  const AttributeSpec groups = {.name = "groups",
+                                .kind = AttributeKind::kInt,
+                                .default_text = "1",
+                                .minimum = 1};
+  AttributeSpec padding = Extents("padding", "0", 0);
+  padding.words = "same|valid";
+  return {SpecWith(Operator::kConv, "conv",
+                   {Extents("stride", "1", 1), padding,
+                    Extents("dilation", "1", 1), groups}),
+          SpecWith(Operator::kConvTranspose, "conv_transpose",
+                   {Extents("stride", "1", 1), Extents("padding", "0", 0),
+                    Extents("output_padding", "0", 0),
+                    Extents("dilation", "1", 1), groups}),
+          SpecWith(Operator::kLinear, "linear", {})};
+}
+
+ConvProblem ProblemOf(const ProgramStep& step, const ProgramShapes& shapes) {
+  const auto unresolved = UnresolvedOf(StepDims(step, shapes));
+  return *Resolve(unresolved->first, unresolved->second);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,13 @@
+// Describes a conv, conv_transpose or linear step as a ConvProblem.
+#pragma once
+
+#include "backends/core/convolution/conv_problem.h"
+#include "backends/core/program/operators/step_dims.h"
+
+namespace convgrad {
+
+// Returns the convolution that a conv, conv_transpose or linear step is. The
+// bias is part of it where the step has one. Requires: shapes of this program.
+ConvProblem ProblemOf(const ProgramStep& step, const ProgramShapes& shapes);
+
+}  // namespace convgrad

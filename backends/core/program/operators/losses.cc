@@ -1,0 +1,88 @@
+// cross_entropy and mse.
+#include "absl/strings/str_cat.h"
+#include "backends/core/program/operators/operator_table.h"
+#include "backends/core/program/operators/step_dims.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+// Of a loss. (A temporary would be copied uninitialised, GCC 12 believes.)
+const Dims& ScalarDims() {
+  static const auto& dims = *new Dims;
+  return dims;
+}
+
+// Of logits (N, C, ...) and a target (N, ...).
+absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
+  Dims expected = step.At(0);
+  expected.erase(expected.begin() + 1);
+  if (step.At(1) != expected) {
+    return BadShape(".target", step.At(1),
+                    absl::StrCat(ToText(expected),
+                                 ", the logits' dims without "
+                                 "their channels"));
+  }
+  RETURN_IF_ERROR(step.CheckPerChannel(2));
+  return ScalarDims();
+}
+
+absl::StatusOr<Dims> Mse(const StepDims& step) {
+  if (step.At(1) != step.At(0)) {
+    return BadShape(".target", step.At(1), ToText(step.At(0)));
+  }
+  return ScalarDims();
+}
+
+absl::Status CheckDenominator(const ProgramStep& step,
+                              const std::string& path) {
+  if (!HasAttribute(step, "denominator")) return absl::OkStatus();
+  if (WordAttribute(step, "reduction") != "mean") {
+    return InvalidField(Reason::kUnsupported, path + ".denominator", "given",
+                        "none unless reduction is mean");
+  }
+  const double value = FloatAttribute(step, "denominator");
+  if (value > 0) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, path + ".denominator",
+                      absl::StrCat(value), "more than 0");
+}
+
+OperatorSpec Loss(OperatorSpec spec) {
+  spec.attributes.push_back({.name = "reduction",
+                             .kind = AttributeKind::kWord,
+                             .default_text = "mean",
+                             .words = "mean|sum"});
+  // What the mean divides by, where that isn't the count of its own elements.
+  spec.attributes.push_back(
+      {.name = "denominator", .kind = AttributeKind::kFloat});
+  spec.is_loss = true;
+  spec.check_attributes = &CheckDenominator;
+  return spec;
+}
+
+}  // namespace
+
+std::vector<OperatorSpec> LossOperators() {
+  return {Loss({.op = Operator::kCrossEntropy,
+                .name = "cross_entropy",
+                .operands = {{.name = "logits"},
+                             {.name = "target", .kind = OperandKind::kIndex},
+                             {.name = "weight",
+                              .kind = OperandKind::kConstant,
+                              .optional = true}},
+                .attributes = {{.name = "label_smoothing",
+                                .kind = AttributeKind::kFloat,
+                                .default_text = "0.0",
+                                .minimum = 0,
+                                .maximum = 1},
+                               {.name = "ignore_index",
+                                .kind = AttributeKind::kInt,
+                                .default_text = "-100"}},
+                .infer = &CrossEntropy}),
+          Loss({.op = Operator::kMse,
+                .name = "mse",
+                .operands = {{.name = "x"}, {.name = "target"}},
+                .infer = &Mse})};
+}
+
+}  // namespace convgrad

@@ -1,0 +1,143 @@
+// An `OperatorSpec` describes one operator of programs: its name, operands and
+// attributes, and the functions that check and measure a step. Each family of
+// operators has a source file here with one OperatorSpec per operator.
+// Validation, text, wire form and shapes follow these rows. The tests that draw
+// random programs follow them, too.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "backends/core/tensor_descriptor.h"
+
+namespace convgrad {
+
+struct ProgramStep;
+class StepDims;
+
+// Names an operator; its OperatorSpec says what it is. Formulas: PyTorch's.
+enum class Operator {
+  kConv,
+  kConvTranspose,
+  kLinear,
+  kBatchNorm,
+  kMaxPool,
+  kAvgPool,
+  kAdaptiveAvgPool,
+  kRelu,
+  kRelu6,
+  kLeakyRelu,
+  kSigmoid,
+  kSilu,
+  kTanh,
+  kAdd,
+  kMul,
+  kConcat,
+  kFlatten,
+  kUpsample,
+  kNormalize,
+  kDropout,
+  kCrossEntropy,
+  kMse,
+};
+inline constexpr Operator kLastOperator = Operator::kMse;
+
+// Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
+// nothing.
+inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
+    "gelu", "hardsigmoid", "hardswish"};
+
+enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
+
+// One attribute of an operator.
+struct AttributeSpec {
+  absl::string_view name = {};
+  AttributeKind kind = AttributeKind::kBool;
+  // As in the text form. "": there is none, and the operator's functions say
+  // what holds instead.
+  absl::string_view default_text = {};
+  bool required = false;
+  // Words that are valid beside values of its kind, separated by "|". Of kWord:
+  // the valid words.
+  absl::string_view words = {};
+  // The range of a number, or of each number of a list, both ends included.
+  double minimum = -std::numeric_limits<double>::infinity();
+  double maximum = std::numeric_limits<double>::infinity();
+};
+
+// The kinds of operands.
+enum class OperandKind {
+  // An activation: an input or the result of an earlier step.
+  kValue,
+  // An index input, I64.
+  kIndex,
+  // A parameter, F32, that may be trainable.
+  kParameter,
+  // A kParameter that backends round to the compute dtype, as they round
+  // values.
+  kWeight,
+  // A parameter, F32, that is fixed.
+  kConstant,
+  // A kConstant of which a training step writes a new value.
+  kStatistic,
+  // A count of training steps, I64 []. A training step writes a new value.
+  kCount,
+};
+
+// One operand of an operator.
+struct OperandSpec {
+  absl::string_view name = {};
+  OperandKind kind = OperandKind::kValue;
+  bool optional = false;
+  // Ranks that a parameter may have, both included.
+  size_t least_rank = 1;
+  size_t most_rank = 1;
+
+  bool is_parameter() const {
+    return kind != OperandKind::kValue && kind != OperandKind::kIndex;
+  }
+  // Returns whether a training step writes a new value of the operand.
+  bool is_updated() const {
+    return kind == OperandKind::kStatistic || kind == OperandKind::kCount;
+  }
+};
+
+// One operator. Each function is pure.
+struct OperatorSpec {
+  Operator op = Operator::kRelu;
+  absl::string_view name = {};  // in the text and on the wire: "conv"
+  std::vector<OperandSpec> operands = {{.name = "x"}};
+  std::vector<AttributeSpec> attributes = {};
+  // True if the last operand may come any number of times (concat).
+  bool variadic = false;
+  // True if the result is an F32 scalar that no step may use.
+  bool is_loss = false;
+  // True if a training step draws random numbers.
+  bool is_random = false;
+
+  // Returns the result's dims. Null: the first operand's.
+  // Errors: kInvalidArgument; the field begins with ".".
+  absl::StatusOr<Dims> (*infer)(const StepDims& step) = nullptr;
+  // Returns an upper bound of the pairs of an output and an input in its window
+  // along the spatial axis `axis`. Null for operators without windows.
+  int64_t (*taps)(const StepDims& step, size_t axis) = nullptr;
+  // Returns the multiply-adds of the forward. Null: all pairs of taps, or the
+  // elements of the result or the first operand, the larger number.
+  int64_t (*macs)(const StepDims& step) = nullptr;
+  // Checks the rules that tie attributes to each other. Each attribute is valid
+  // by itself. Null: there are no such rules.
+  absl::Status (*check_attributes)(const ProgramStep& step,
+                                   const std::string& path) = nullptr;
+  // Checks the rules that tie operands to each other and to attributes. Null:
+  // there are no such rules.
+  absl::Status (*check_operands)(const ProgramStep& step,
+                                 const std::string& path) = nullptr;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,65 @@
+// Finds the row of an operator. The source files of the families fill the
+// table.
+#pragma once
+
+#include <algorithm>
+#include <initializer_list>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "backends/core/program/operators/operator_spec.h"
+
+namespace convgrad {
+
+// Ends the process, naming it, if an operator hasn't exactly one row.
+// `operators` are the rows', ascending.
+void RequireEachOnce(const std::vector<Operator>& operators);
+
+// Returns the rows of all families by Operator, so that rows[op] is op's. A
+// room that computes operators makes its own table of its own rows with it.
+// Requires: each operator has one row, whose member `op` names it.
+template <typename Row>
+std::vector<Row> OperatorTable(
+    std::initializer_list<std::vector<Row>> families) {
+  std::vector<Row> rows;
+  for (const std::vector<Row>& family : families) {
+    rows.insert(rows.end(), family.begin(), family.end());
+  }
+  std::sort(rows.begin(), rows.end(),
+            [](const Row& a, const Row& b) { return a.op < b.op; });
+  std::vector<Operator> operators;
+  for (const Row& row : rows) operators.push_back(row.op);
+  RequireEachOnce(operators);
+  return rows;
+}
+
+// Returns all operators by Operator. Lives as long as the process.
+const std::vector<OperatorSpec>& Operators();
+const OperatorSpec& SpecOf(Operator op);
+absl::string_view NameOf(Operator op);
+// Returns nullopt for an unknown name.
+std::optional<Operator> ParseOperator(absl::string_view name);
+// Returns whether `name` is one of kLaterOperators.
+bool IsLaterOperator(absl::string_view name);
+
+// The families' rows.
+std::vector<OperatorSpec> ConvolutionOperators();
+std::vector<OperatorSpec> BatchNormOperators();
+std::vector<OperatorSpec> PoolingOperators();
+std::vector<OperatorSpec> UpsampleOperators();
+std::vector<OperatorSpec> ActivationOperators();
+std::vector<OperatorSpec> ArithmeticOperators();
+std::vector<OperatorSpec> CopyOperators();
+std::vector<OperatorSpec> NormalizeOperators();
+std::vector<OperatorSpec> DropoutOperators();
+std::vector<OperatorSpec> LossOperators();
+
+// Attributes that several families have. One integer for each spatial axis, or
+// one for all of them:
+AttributeSpec Extents(absl::string_view name, absl::string_view default_text,
+                      double minimum);
+AttributeSpec RequiredExtents(absl::string_view name);
+AttributeSpec Flag(absl::string_view name, absl::string_view default_text);
+
+}  // namespace convgrad

@@ -1,0 +1,67 @@
+// A `ProgramStep` is one operator call of a program. The functions below read
+// its attributes and operands with their types.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "backends/core/program/operators/operator_spec.h"
+
+namespace convgrad {
+
+// An attribute's value: `stride=2` and `stride=[2, 2]` are different values of
+// one meaning, which stay as they were written.
+using AttributeValue = std::variant<bool, int64_t, double, std::string,
+                                    std::vector<int64_t>, std::vector<double>>;
+
+// One operator of a program.
+struct ProgramStep {
+  // The name of its result. Each name is assigned once, and is no input's and
+  // no parameter's.
+  std::string result;
+  Operator op = Operator::kRelu;
+  // Names, in the order of the operator's operands: parameters, inputs, or
+  // results of earlier steps. "" stands for an optional operand that is left
+  // out.
+  std::vector<std::string> operands;
+  // The attributes that the program gives, by name. The others have the
+  // operator's defaults.
+  std::map<std::string, AttributeValue> attributes;
+
+  friend bool operator==(const ProgramStep&, const ProgramStep&) = default;
+};
+
+// The following functions return an attribute of the step, or the operator's
+// default if the step doesn't give it. Requires: the step belongs to a valid
+// program.
+bool BoolAttribute(const ProgramStep& step, absl::string_view name);
+// 0 if the attribute has no default and isn't given.
+int64_t IntAttribute(const ProgramStep& step, absl::string_view name);
+// Returns 0 also if the attribute is a word.
+double FloatAttribute(const ProgramStep& step, absl::string_view name);
+// "" if the attribute is a number, as `padding` may be.
+std::string WordAttribute(const ProgramStep& step, absl::string_view name);
+// One number stands for all `axes` axes. Empty if the attribute is a word, or
+// has no default and isn't given.
+std::vector<int64_t> IntsAttribute(const ProgramStep& step,
+                                   absl::string_view name, size_t axes);
+// One number is a list of one. Empty as above.
+std::vector<double> FloatsAttribute(const ProgramStep& step,
+                                    absl::string_view name);
+// Returns whether the step gives the attribute.
+bool HasAttribute(const ProgramStep& step, absl::string_view name);
+// Returns whether the operator has an attribute `training` and the step sets
+// it.
+bool IsTraining(const ProgramStep& step);
+
+// Returns the operand at `position`, "" where it is left out.
+const std::string& OperandAt(const ProgramStep& step, size_t position);
+// Returns the row of the operand at `position`. A variadic operator's last row
+// stands for all further positions.
+const OperandSpec& OperandSpecAt(const OperatorSpec& spec, size_t position);
+
+}  // namespace convgrad

@@ -1,0 +1,148 @@
+// upsample.
+#include "backends/core/program/operators/upsample.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/program/operators/operator_table.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+// PyTorch's kernels for images look at the extents first: they copy an axis
+// that stays as long as it is, and repeat each element of one that doubles
+// (nearest), whatever the factor is.
+bool IgnoresFactor(const StepDims& dims, const UpsampleAxis& axis) {
+  if (dims.axes() != 2) return false;
+  if (axis.out == axis.in) return true;
+  return axis.out % 2 == 0 && axis.out / 2 == axis.in &&
+         WordAttribute(dims.step(), "mode") == "nearest";
+}
+
+absl::StatusOr<UpsampleAxis> MakeAxis(const StepDims& dims, UpsampleAxis axis,
+                                      double factor) {
+  const auto in = static_cast<double>(axis.in);
+  if (factor > 0) {
+    const double size = std::floor(in * factor);
+    // Beyond 2^53 not every integer is a double.
+    if (size < 1 || size > 0x1p53) {
+      return InvalidField(Reason::kOutOfRange, ".scale_factor",
+                          absl::StrCat(factor),
+                          absl::StrCat("a size of at least 1 from ", axis.in));
+    }
+    axis.out = static_cast<int64_t>(size);
+  }
+  const auto out = static_cast<double>(axis.out);
+  if (axis.align_corners) {
+    axis.step = axis.out > 1 ? (in - 1) / (out - 1) : 0;
+  } else {
+    axis.step =
+        factor > 0 && !IgnoresFactor(dims, axis) ? 1 / factor : in / out;
+  }
+  return axis;
+}
+
+absl::StatusOr<std::vector<UpsampleAxis>> AxesOf(const StepDims& dims) {
+  RETURN_IF_ERROR(dims.CheckSpatial());
+  const bool align = BoolAttribute(dims.step(), "align_corners");
+  std::vector<double> factors = FloatsAttribute(dims.step(), "scale_factor");
+  if (factors.size() == 1) factors.resize(dims.axes(), factors[0]);
+  std::vector<int64_t> sizes(dims.axes());
+  if (HasAttribute(dims.step(), "size")) {
+    ASSIGN_OR_RETURN(sizes, dims.AxisNumbers("size"));
+  } else if (factors.size() != dims.axes()) {
+    return InvalidField(
+        Reason::kShapeMismatch, ".scale_factor",
+        absl::StrCat(factors.size(), " numbers"),
+        absl::StrCat("one, or one per spatial axis of ", ToText(dims.At(0))));
+  }
+  std::vector<UpsampleAxis> result;
+  for (size_t i = 0; i < dims.axes(); ++i) {
+    ASSIGN_OR_RETURN(const UpsampleAxis axis,
+                     MakeAxis(dims, {dims.At(0)[i + 2], sizes[i], 0, align},
+                              factors.empty() ? 0 : factors[i]));
+    result.push_back(axis);
+  }
+  return result;
+}
+
+absl::StatusOr<Dims> Upsample(const StepDims& step) {
+  ASSIGN_OR_RETURN(const auto axes, AxesOf(step));
+  if (WordAttribute(step.step(), "mode") == "bilinear" && axes.size() != 2) {
+    return BadShape(".x", step.At(0), "rank 4 of mode=bilinear");
+  }
+  Dims dims = {step.At(0)[0], step.At(0)[1]};
+  for (const UpsampleAxis& axis : axes) dims.push_back(axis.out);
+  return dims;
+}
+
+int64_t Taps(const StepDims& step, size_t axis) {
+  const int64_t out = step.result()[axis + 2];
+  return WordAttribute(step.step(), "mode") == "nearest"
+             ? out
+             : SaturatingMul(out, 2);
+}
+
+absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
+  const bool has_size = HasAttribute(step, "size");
+  if (has_size == HasAttribute(step, "scale_factor")) {
+    return InvalidField(Reason::kMissing, path, has_size ? "both" : "neither",
+                        "one of size and scale_factor");
+  }
+  for (const double factor : FloatsAttribute(step, "scale_factor")) {
+    if (factor > 0) continue;
+    return InvalidField(Reason::kOutOfRange, path + ".scale_factor",
+                        absl::StrCat(factor), "more than 0");
+  }
+  if (!BoolAttribute(step, "align_corners") ||
+      WordAttribute(step, "mode") == "bilinear") {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kUnsupported, path + ".align_corners", "true",
+                      "false unless mode is bilinear");
+}
+
+}  // namespace
+
+std::vector<OperatorSpec> UpsampleOperators() {
+  return {{.op = Operator::kUpsample,
+           .name = "upsample",
+           .attributes = {{.name = "scale_factor",
+                           .kind = AttributeKind::kFloats,
+                           .minimum = 0},
+                          Extents("size", "", 1),
+                          {.name = "mode",
+                           .kind = AttributeKind::kWord,
+                           .default_text = "nearest",
+                           .words = "nearest|bilinear"},
+                          Flag("align_corners", "false")},
+           .infer = &Upsample,
+           .taps = &Taps,
+           .check_attributes = &CheckUpsample}};
+}
+
+std::vector<UpsampleAxis> UpsampleAxesOf(const ProgramStep& step,
+                                         const ProgramShapes& shapes) {
+  return *AxesOf(StepDims(step, shapes));
+}
+
+int64_t NearestSource(const UpsampleAxis& axis, int64_t index) {
+  const float source =
+      std::floor(static_cast<float>(index) * static_cast<float>(axis.step));
+  return std::min(static_cast<int64_t>(source), axis.in - 1);
+}
+
+LinearSource LinearSourceOf(const UpsampleAxis& axis, int64_t index) {
+  const double at = static_cast<double>(index);
+  const double source = axis.align_corners
+                            ? axis.step * at
+                            : std::max(axis.step * (at + 0.5) - 0.5, 0.0);
+  const int64_t low = std::min(static_cast<int64_t>(source), axis.in - 1);
+  return {low, std::min(low + 1, axis.in - 1),
+          std::min(source - static_cast<double>(low), 1.0)};
+}
+
+}  // namespace convgrad

@@ -1,0 +1,86 @@
+// `ScheduledPlan` runs a schedule. It is the base class of the plans of
+// convolutions and of networks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "backends/core/backend.h"
+#include "backends/core/mutex.h"
+#include "backends/onednn/execution/onednn_memory_map.h"
+#include "backends/onednn/execution/onednn_prepared.h"
+#include "backends/onednn/execution/onednn_schedule.h"
+
+namespace convgrad::onednn {
+
+// Steps, and a place for every buffer that they use.
+struct PlacedSchedule {
+  Schedule schedule;
+  MemoryMap memory;
+  // Where RunBuffers has the tape; kOwn if there is no tape.
+  Buffer tape = {};
+  // The steps that depend on the parameters alone.
+  PreparedParts prepared = {};
+};
+
+// Immutable; thread-safe.
+class ScheduledPlan : public Plan {
+ public:
+  ~ScheduledPlan() override;
+
+  // RunTimes::steps has the steps that have a kind.
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
+    return RunSteps(buffers, 0, steps().size());
+  }
+  // Runs the steps [begin, end).
+  // Errors: those of Step::check; kInternal if the library fails.
+  absl::StatusOr<RunTimes> RunSteps(const RunBuffers& buffers, size_t begin,
+                                    size_t end) const;
+
+  int64_t scratch_bytes() const override {
+    return placed_.memory.scratch_bytes;
+  }
+  int64_t prepared_weight_bytes() const override {
+    return placed_.prepared.bytes;
+  }
+  int64_t tape_bytes() const override { return placed_.memory.tape_bytes; }
+  int64_t resident_bytes() const override;
+
+  const Schedule& schedule() const { return placed_.schedule; }
+  const std::vector<Step>& steps() const { return schedule().steps(); }
+
+ protected:
+  // Makes a plan for a team of `threads`. Throws dnnl::error.
+  ScheduledPlan(PlacedSchedule placed, int threads);
+
+ private:
+  // The library's stream and memory objects for one run at a time. Making them
+  // takes as long as computing a small layer, so the plan keeps them, and each
+  // run points them at its own memory.
+  struct Session;
+
+  std::unique_ptr<Session> TakeSession() const;
+  void ReturnSession(std::unique_ptr<Session> session) const;
+  // Returns where a buffer is in one run; null if no step uses it.
+  std::byte* AddressOf(size_t index, const RunBuffers& buffers) const;
+  // Zeroes the bytes between the buffers of the tape, so that equal runs write
+  // equal tapes.
+  void FillTapeGaps(std::byte* tape) const;
+  // Whether the caller has brought what the step makes.
+  bool IsDone(size_t step, const RunBuffers& buffers) const;
+  absl::Status RunIn(Session* session, const RunBuffers& buffers, size_t begin,
+                     size_t end, RunTimes* times) const;
+
+  const PlacedSchedule placed_;
+  const int threads_;
+  // By step; empty for a function of ours.
+  std::vector<dnnl::primitive> primitives_;
+  mutable Mutex mutex_;
+  // Sessions that no run uses; as many as there have been runs at once.
+  mutable std::vector<std::unique_ptr<Session>> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,226 @@
+#include "client/cpp/command_line/settings/commands_app.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/cpp/command_line/settings/option_values.h"
+#include "proto/codec/codec.h"
+
+namespace convgrad {
+namespace {
+
+constexpr char kProblemHelp[] =
+    "PROBLEM, e.g. conv2d_n16_c64_o64_i56x56_k3_p1_b_relu: the kind (linear, "
+    "conv1d to\nconv3d, convtranspose1d...), then n batch, c and o channels, i "
+    "input and k kernel\nextents, s stride, d dilation, p padding (pb and pe "
+    "for either end, psame,\npvalid), g groups, op output padding, b bias, res "
+    "residual, relu. One number\nstands for all axes. check has a list of its "
+    "own if it is given none.";
+
+const char* ArgumentHelp(const std::string& argument) {
+  if (argument == "PROBLEM") return "see below";
+  if (argument == "SHELL") return "bash or zsh";
+  return "a program as text, one step a line, e.g. y = conv(x, w, padding=1)";
+}
+
+std::string TextOf(const std::string& value) { return value; }
+std::string TextOf(int64_t value) { return absl::StrCat(value); }
+std::string TextOf(absl::Duration value) { return absl::FormatDuration(value); }
+template <typename Value>
+std::string TextOf(const Value& /*value*/) {
+  return "";
+}
+
+// The results of a parse, and the app that parses.
+struct Target {
+  Settings* settings;
+  absl::Status* refusal;
+  CLI::App* app;
+};
+
+// A command with one argument, or none, and its options.
+class Command {
+ public:
+  Command(const Target& target, const std::string& name, const char* help,
+          const std::string& argument = "", bool takes_many = false)
+      : command_(target.app->add_subcommand(name, help)),
+        refusal_(target.refusal) {
+    Settings* const s = target.settings;
+    command_->callback([name, s] { s->command = name; });
+    if (argument.empty()) return;
+    command_->add_option(argument, s->arguments, ArgumentHelp(argument))
+        ->expected(takes_many ? -1 : 1)
+        ->required(!takes_many)
+        ->type_name("");
+    if (argument == "PROBLEM") command_->footer(kProblemHelp);
+  }
+
+  // A parse sets `*value`; the value before it is the option's default.
+  template <typename Value>
+  void Add(const OptionEntry& option, Value* value, const char* help) {
+    const auto set = [=, refusal = refusal_](const CLI::results_t& texts) {
+      const absl::Status status = ReadValue(option, texts.back(), value);
+      if (refusal->ok()) *refusal = status;
+      return true;
+    };
+    command_->add_option(option.name, set, help)
+        ->type_name(option.kind)
+        ->default_str(TextOf(*value));
+  }
+
+  // `names`: "--x", or "--x,!--nox".
+  void AddSwitch(const char* names, bool* value, const char* help) {
+    command_->add_flag(names, *value, help);
+  }
+
+ private:
+  CLI::App* const command_;
+  absl::Status* const refusal_;
+};
+
+void AddOutput(Settings* s, Command* command) {
+  command->AddSwitch("--json", &s->json,
+                     "print one JSON object, of top one a line; errors, too");
+}
+
+void AddConnection(Settings* s, Command* command) {
+  command->Add({"--server", "ADDRESS"}, &s->client.server,
+               "HOST:PORT or unix:PATH");
+  command->Add({"--ca", "FILE"}, &s->client.ca,
+               "PEM file of the authorities behind the server's certificate: "
+               "speak TLS");
+  command->Add({"--cert", "FILE"}, &s->client.cert,
+               "PEM file of this client's certificate");
+  command->Add({"--key", "FILE"}, &s->client.key, "PEM file of its key");
+  command->Add({"--token", "FILE"}, &s->token_file,
+               "file whose first word is the token");
+  command->Add({"--timeout", "TIME"}, &s->timeout, "of each call");
+  AddOutput(s, command);
+}
+
+void AddCall(Settings* s, Command* command) {
+  AddConnection(s, command);
+  command->Add({"--region", "unix:PATH"}, &s->region,
+               "a local server's --regions_listen: tensors go through shared "
+               "memory");
+  command->Add({"--traceparent", "SPAN"}, &s->traceparent,
+               "the span that calls belong to, as W3C's trace context has it");
+  command->Add({"--priority", "batch|interactive"}, &s->priority,
+               "the server takes interactive calls first");
+  command->Add({"--backend", absl::StrJoin(BackendNames(), "|")}, &s->backend,
+               "which computes");
+  command->AddSwitch("--self_check", &s->self_check,
+                     "let the server check the results, too");
+  command->AddSwitch("--count_nonfinite", &s->count_nonfinite,
+                     "count Inf and NaN in the results");
+  command->Add({"--slice_items", "NUMBER", -1}, &s->slice_items,
+               "stream the operation in slices of so many items of the batch; "
+               "-1: as many as the contract works out; 0: no stream unless a "
+               "message is too small");
+  command->Add({"--dtype", "f32|bf16|f16"}, &s->dtype,
+               "of the operands; default f32, of check each in turn");
+  command->Add({"--layout", "NCX|NXC|NDC1HWC0"}, &s->layout,
+               "of activations; default NCX; NHWC and the like are NXC");
+  command->Add({"--weight_layout", "OIX|OXI|XIO|FRACTAL_Z_3D"},
+               &s->given_weight_layout,
+               "default OIX, with NXC OXI; HWIO and the like are XIO");
+  command->Add({"--result_dtype", "f32|bf16|f16"}, &s->result_dtypes,
+               "of all results, or of some (grad_input=f32,grad_weight=bf16); "
+               "default f32");
+  command->Add(
+      {"--result_layout", "NCX|NXC|NDC1HWC0|OIX|OXI|XIO|FRACTAL_Z_3D"},
+      &s->result_layouts,
+      "of all results, or of some (grad_input=NCX,grad_weight=XIO); default "
+      "that of the operands");
+  command->Add({"--seed", "NUMBER"}, &s->seed, "of random tensors");
+}
+
+void AddTensors(Settings* s, Command* command) {
+  command->Add({"--scale", "FACTOR"}, &s->scales,
+               "of all results, or of some (grad_weight=0.125), applied before "
+               "the one rounding");
+  command->Add(
+      {"--gradients", "grad_input|grad_weight|grad_bias|grad_residual"},
+      &s->gradients, "those to compute, with commas");
+  command->AddSwitch("--integers", &s->integers,
+                     "random tensors of small integers, for exact results");
+  command->Add({"--operands", "FILE"}, &s->operands,
+               ".npz file that has operands under their names, e.g. input, "
+               "weight");
+  const std::pair<Operand, const char*> kFiles[] = {
+      {Operand::kInput, ".npy or .npz file in logical order (N, C, ...)"},
+      {Operand::kWeight, "likewise, (O, C/groups, kernel...)"},
+      {Operand::kBias, "likewise"},
+      {Operand::kResidual, "likewise, like output"},
+      {Operand::kGradOutput, "likewise, like output"},
+      {Operand::kOutput, "likewise: the forward's output, for the ReLU mask"}};
+  for (const auto& [operand, help] : kFiles) {
+    command->Add({absl::StrCat("--", NameOf(operand)), "FILE"},
+                 &s->files[PositionOf(operand)], help);
+  }
+}
+
+// The commands that compute.
+void AddCalls(const Target& target) {
+  Settings* const s = target.settings;
+  for (const auto& [name, help] :
+       {std::pair("backward", "gradients of random tensors or files, checked"),
+        {"forward", "the convolution with bias, residual and ReLU"}}) {
+    Command command(target, name, help, "PROBLEM");
+    AddCall(s, &command);
+    AddTensors(s, &command);
+    command.Add({"--out", "FILE"}, &s->out,
+                "write results as PREFIXgrad_input.npy..., a directory ends in "
+                "/; or into one file, X.npz");
+    command.AddSwitch("--check,!--nocheck", &s->check,
+                      "check results by adjoint identities");
+  }
+  Command bench(target, "bench",
+                "time, GFLOP/s and the server's stages over calls", "PROBLEM");
+  AddCall(s, &bench);
+  AddTensors(s, &bench);
+  bench.Add({"--direction", "backward|forward"}, &s->bench_direction,
+            "of the calls; default backward");
+  bench.Add({"--repeat", "NUMBER", 1}, &s->repeat, "timed calls");
+  bench.Add({"--warmup", "NUMBER"}, &s->warmup, "calls before the timed ones");
+  Command check(target, "check",
+                "the server against its reference backend, result by result",
+                "PROBLEM", /*takes_many=*/true);
+  AddCall(s, &check);
+}
+
+}  // namespace
+
+void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
+  const Target target = {s, refusal, app};
+  AddCalls(target);
+  Command top(target, "top", "what the server does, live, from its metrics");
+  AddOutput(s, &top);
+  top.Add({"--metrics", "HOST:PORT"}, &s->metrics,
+          "the server's --metrics_listen");
+  top.Add({"--timeout", "TIME"}, &s->timeout, "of each look");
+  top.Add({"--interval", "TIME"}, &s->interval, "between tables");
+  top.Add({"--count", "NUMBER"}, &s->count,
+          "tables until it ends; 0: until interrupted");
+  Command sessions(target, "sessions",
+                   "what the server keeps for this client's trainers");
+  AddConnection(s, &sessions);
+  sessions.AddSwitch("--everybody", &s->everybody,
+                     "everybody's, which takes the role admin");
+  sessions.Add({"--close", "HANDLE"}, &s->close,
+               "end the one with this handle before they are listed");
+  Command program(
+      target, "program",
+      "a network's steps with shapes, parameters and flops; no server", "FILE");
+  AddOutput(s, &program);
+  program.Add({"--input", "DIMS"}, &s->program_inputs,
+              "dims of the inputs, 16x3x224x224 or x=16x3x224x224,t=16");
+  Command capabilities(target, "capabilities",
+                       "what the server's backends can do");
+  AddConnection(s, &capabilities);
+  Command(target, "completions", "a script for bash or zsh", "SHELL");
+}
+
+}  // namespace convgrad

@@ -1,0 +1,84 @@
+"""Methods of a session, each made of a function that prepares its call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+from convgrad.errors import short_traceback
+from convgrad.layouts import Descriptor
+from convgrad.problem import OPERANDS
+from convgrad.requests import Call
+from convgrad.sessions.attempts import Instead
+from convgrad.wire import joined
+
+R = TypeVar("R")
+Prepared = tuple[Call[R], "Instead | None"]
+"""A call, and the function that returns the call to send instead if the server refuses it."""
+
+
+class Owner(Protocol):
+    """The session that a method belongs to."""
+
+    def check_process(self) -> None: ...
+
+    def _perform(self, call: Call[R], instead: Instead | None) -> R: ...
+
+    def _operand(self, tensor: Any) -> Any: ...
+
+    def _remember(self, descriptors: Mapping[str, Descriptor]) -> None: ...
+
+
+def method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
+    """Makes a method that performs the call that `prepare` returns."""
+
+    @short_traceback
+    @functools.wraps(prepare)
+    def performed(self: Owner, /, *args: Any, **kwargs: Any) -> R:
+        self.check_process()
+        return self._perform(*prepare(self, *args, **kwargs))
+
+    performed.prepare = prepare  # type: ignore[attr-defined]
+    return performed
+
+
+def operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
+    """Makes a method of an operation. It takes names of kept tensors in place of arrays."""
+
+    @functools.wraps(prepare)
+    def named(self: Owner, /, *args: Any, **kwargs: Any) -> Prepared[R]:
+        operands = {name: self._operand(kwargs.pop(name))
+                    for name in OPERANDS if name in kwargs}
+        call = prepare(*map(self._operand, args), **operands, **kwargs)
+        self._remember({kept: call.results[result]
+                        for result, kept in call.kept_results.items()})
+        return call, None
+
+    return method(named)
+
+
+def plain(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
+    """Makes a method of a call that needs nothing of the session."""
+
+    @functools.wraps(prepare)
+    def alone(self: Owner, /, *args: Any, **kwargs: Any) -> Prepared[R]:
+        return prepare(*args, **kwargs), None
+
+    return method(alone)
+
+
+def with_own_bytes(call: Call[R]) -> Call[R]:
+    """Returns the call with copies of its arrays, so that the caller may change them."""
+    if call.frames is not None:
+        frames = list(call.frames())
+        return replace(call, frames=lambda: iter(frames), place=None)
+    if call.message is not None:
+        return replace(call, message=joined(call.message), place=None)
+    return call
+
+
+def is_change(call: Call[Any]) -> bool:
+    """Returns whether the call changes the session."""
+    return call.is_change or bool(call.kept_results)

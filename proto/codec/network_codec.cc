@@ -1,0 +1,228 @@
+#include "proto/codec/network_codec.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "proto/codec/codec.h"
+#include "proto/codec/codec_enums.h"
+#include "proto/codec/decode_operation.h"
+#include "proto/codec/session_codec.h"
+
+namespace convgrad {
+namespace {
+
+constexpr double kMost = std::numeric_limits<double>::max();
+
+// Sets what a tensor is and where its bytes are. `path` names it in errors.
+absl::Status DecodeSource(const v1::Tensor& tensor, const std::string& path,
+                          NamedPayloads* payloads, NamedTensor* named) {
+  if (tensor.has_kept()) {
+    named->source.kept = DecodeKeptName(tensor.kept());
+    return absl::OkStatus();
+  }
+  if (tensor.source_case() == v1::Tensor::SOURCE_NOT_SET) {
+    return InvalidField(Reason::kMissing, path, "no source",
+                        "inline, region or kept");
+  }
+  ASSIGN_OR_RETURN(named->descriptor, DecodeTensor(tensor, 1, path));
+  if (tensor.has_inline_()) {
+    named->source.payload_index = tensor.inline_().payload_index();
+    return payloads->Name(named->source.payload_index, *named->descriptor,
+                          path);
+  }
+  if (tensor.has_region()) {
+    ASSIGN_OR_RETURN(named->source.region,
+                     DecodeRange(tensor.region(), *ByteSize(*named->descriptor),
+                                 path + ".region"));
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, path + ".source", "another source",
+                    "inline, region or kept"});
+}
+
+absl::StatusOr<std::vector<NamedTensor>> DecodeTensors(
+    const google::protobuf::RepeatedPtrField<v1::NamedValue>& message,
+    const std::string& field, absl::Span<const int64_t> payload_bytes) {
+  RETURN_IF_ERROR(CheckCount(message.size(), field));
+  NamedPayloads payloads(payload_bytes);
+  std::set<std::string> names;
+  std::vector<NamedTensor> tensors;
+  for (int i = 0; i < message.size(); ++i) {
+    const std::string path = absl::StrCat(field, "[", i, "]");
+    NamedTensor named{message[i].name(), std::nullopt, {}};
+    if (!names.insert(named.name).second) {
+      return InvalidField(Reason::kDuplicate, path + ".name",
+                          absl::StrCat("'", named.name, "' twice"),
+                          "a name of its own");
+    }
+    RETURN_IF_ERROR(
+        DecodeSource(message[i].tensor(), path + ".tensor", &payloads, &named));
+    tensors.push_back(std::move(named));
+  }
+  RETURN_IF_ERROR(payloads.CheckAll());
+  return tensors;
+}
+
+// Checks what of a run goes together.
+absl::Status CheckParts(const v1::RunProgramRequest& message) {
+  if (message.has_update() &&
+      (!message.has_backward() || message.backward().leave_parameters())) {
+    return InvalidField(Reason::kMissing, "backward",
+                        "an update without gradients of parameters",
+                        "a backward that gives them");
+  }
+  if (message.tape().empty() || !message.has_backward()) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kUnsupported, "tape",
+                      absl::StrCat("'", message.tape(), "' beside backward"),
+                      "one of them: a backward in the same call needs no tape");
+}
+
+absl::StatusOr<DataType> DecodeComputeDtype(v1::DataType dtype) {
+  if (dtype == v1::DATA_TYPE_UNSPECIFIED) return DataType::kF32;
+  const std::optional<DataType> known = DecodeDataType(dtype);
+  if (known == DataType::kF32 || known == DataType::kBF16) return *known;
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, "compute_dtype",
+                    v1::DataType_Name(dtype), "F32 or BF16"});
+}
+
+absl::StatusOr<Optimizer> DecodeAlgorithm(
+    v1::UpdateParametersRequest::Algorithm algorithm, const std::string& path) {
+  switch (algorithm) {
+    case v1::UpdateParametersRequest::ALGORITHM_SGD:
+      return Optimizer::kSgd;
+    case v1::UpdateParametersRequest::ALGORITHM_ADAM:
+      return Optimizer::kAdam;
+    case v1::UpdateParametersRequest::ALGORITHM_ADAMW:
+      return Optimizer::kAdamW;
+    default:
+      return InvalidField(Reason::kInvalidEnum, path + "algorithm",
+                          absl::StrCat(static_cast<int>(algorithm)),
+                          "SGD, ADAM or ADAMW");
+  }
+}
+
+absl::Status CheckRange(double value, double least, double most,
+                        const std::string& path) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, path, absl::StrCat(value),
+                      absl::StrCat("a number from ", least, " to ", most));
+}
+
+// The ranges of torch.optim.
+absl::Status CheckGroup(const v1::UpdateParametersRequest::Group& group,
+                        const std::string& path) {
+  const double below_1 = std::nextafter(1.0, 0.0);
+  RETURN_IF_ERROR(
+      CheckRange(group.learning_rate(), 0, kMost, path + ".learning_rate"));
+  RETURN_IF_ERROR(
+      CheckRange(group.weight_decay(), 0, kMost, path + ".weight_decay"));
+  RETURN_IF_ERROR(CheckRange(group.momentum(), 0, kMost, path + ".momentum"));
+  RETURN_IF_ERROR(
+      CheckRange(group.dampening(), -kMost, kMost, path + ".dampening"));
+  RETURN_IF_ERROR(CheckRange(group.beta1(), 0, below_1, path + ".beta1"));
+  RETURN_IF_ERROR(CheckRange(group.beta2(), 0, below_1, path + ".beta2"));
+  RETURN_IF_ERROR(CheckRange(group.epsilon(), 0, kMost, path + ".epsilon"));
+  if (!group.nesterov() || (group.momentum() > 0 && group.dampening() == 0)) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, path + ".nesterov", "true",
+                      "false, or a momentum without dampening beside it");
+}
+
+ParameterSettings SettingsOf(const v1::UpdateParametersRequest::Group& group) {
+  ParameterSettings settings;
+  settings.learning_rate = group.learning_rate();
+  settings.weight_decay = group.weight_decay();
+  settings.momentum = group.momentum();
+  settings.dampening = group.dampening();
+  settings.nesterov = group.nesterov() ? 1 : 0;
+  if (group.has_beta1()) settings.beta1 = group.beta1();
+  if (group.has_beta2()) settings.beta2 = group.beta2();
+  if (group.has_epsilon()) settings.epsilon = group.epsilon();
+  settings.maximize = group.maximize() ? 1 : 0;
+  return settings;
+}
+
+}  // namespace
+
+absl::StatusOr<DecodedRun> DecodeRun(const v1::RunProgramRequest& message,
+                                     absl::Span<const int64_t> payload_bytes) {
+  DecodedRun run;
+  ASSIGN_OR_RETURN(run.inputs,
+                   DecodeTensors(message.inputs(), "inputs", payload_bytes));
+  RETURN_IF_ERROR(CheckParts(message));
+  run.program = message.program();
+  ASSIGN_OR_RETURN(run.compute_dtype,
+                   DecodeComputeDtype(message.compute_dtype()));
+  run.fetched.assign(message.fetched().begin(), message.fetched().end());
+  run.tape = message.tape();
+  if (message.has_backward()) {
+    const auto& inputs = message.backward().input_gradients();
+    run.backward = WantedGradients{{inputs.begin(), inputs.end()},
+                                   !message.backward().leave_parameters()};
+  }
+  if (message.has_update()) {
+    ASSIGN_OR_RETURN(run.update, DecodeUpdate(message.update(), "update."));
+  }
+  if (message.has_fuse()) run.fuse = message.fuse();
+  run.recompute = message.recompute();
+  run.report_groups = message.report_groups();
+  return run;
+}
+
+absl::StatusOr<DecodedBackward> DecodeBackward(
+    const v1::BackwardProgramRequest& message,
+    absl::Span<const int64_t> payload_bytes) {
+  DecodedBackward backward;
+  ASSIGN_OR_RETURN(backward.output_gradients,
+                   DecodeTensors(message.output_gradients(), "output_gradients",
+                                 payload_bytes));
+  backward.tape = message.tape();
+  const auto& inputs = message.input_gradients();
+  backward.wanted = {{inputs.begin(), inputs.end()},
+                     !message.leave_parameters()};
+  backward.retain = message.retain();
+  return backward;
+}
+
+absl::StatusOr<DecodedUpdate> DecodeUpdate(
+    const v1::UpdateParametersRequest& message, const std::string& path) {
+  DecodedUpdate update;
+  ASSIGN_OR_RETURN(update.optimizer,
+                   DecodeAlgorithm(message.algorithm(), path));
+  RETURN_IF_ERROR(CheckRange(message.gradient_scale(), -kMost, kMost,
+                             path + "gradient_scale"));
+  RETURN_IF_ERROR(
+      CheckRange(message.clip_norm(), 0, kMost, path + "clip_norm"));
+  if (message.has_gradient_scale()) {
+    update.settings.gradient_scale = message.gradient_scale();
+  }
+  update.settings.clip_norm = message.clip_norm();
+  update.settings.skip_nonfinite = message.skip_nonfinite() ? 1 : 0;
+  std::set<std::string> seen;
+  for (int i = 0; i < message.groups_size(); ++i) {
+    const v1::UpdateParametersRequest::Group& group = message.groups(i);
+    const std::string field = absl::StrCat(path, "groups[", i, "]");
+    RETURN_IF_ERROR(CheckGroup(group, field));
+    for (const std::string& name : group.parameters()) {
+      if (seen.insert(name).second) continue;
+      return InvalidField(Reason::kDuplicate, field + ".parameters",
+                          absl::StrCat("'", name, "' twice"),
+                          "each parameter in one group");
+    }
+    const auto& names = group.parameters();
+    update.groups.push_back({{names.begin(), names.end()}, SettingsOf(group)});
+  }
+  update.keep_gradients = message.keep_gradients();
+  return update;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,39 @@
+#include "proto/codec/tensor_source.h"
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+
+KeptName DecodeKeptName(const v1::Tensor::Kept& message) {
+  return {message.session_id(), message.tensor_id(), message.version()};
+}
+
+absl::Status NamedPayloads::Name(int index, const TensorDescriptor& tensor,
+                                 const std::string& path) {
+  const auto count = static_cast<int64_t>(bytes_.size());
+  if (index < 0 || index >= count) {
+    return InvalidField(Reason::kOutOfRange, path + ".inline.payload_index",
+                        absl::StrCat(index),
+                        absl::StrCat("an index into the ", count, " payloads"));
+  }
+  is_named_[index] = true;
+  const int64_t expected = ByteSize(tensor).value_or(0);
+  if (bytes_[index] == expected) return absl::OkStatus();
+  return InvalidField(
+      Reason::kByteCountMismatch, absl::StrCat("payloads[", index, "]"),
+      absl::StrCat(bytes_[index], " bytes"),
+      absl::StrCat(expected, " bytes for ", path, ", ", ToString(tensor)));
+}
+
+absl::Status NamedPayloads::CheckAll() const {
+  for (size_t i = 0; i < is_named_.size(); ++i) {
+    if (is_named_[i]) continue;
+    return InvalidField(Reason::kMalformed, absl::StrCat("payloads[", i, "]"),
+                        absl::StrCat(bytes_[i], " bytes that no tensor names"),
+                        absl::StrCat("a tensor with inline.payload_index ", i));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace convgrad

@@ -1,0 +1,25 @@
+// Reads the server's command line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/flags/config.h"
+
+namespace convgrad {
+
+struct CommandLine {
+  Config config;
+  // The text that --help or --version asks for; empty without these.
+  std::string answer;
+};
+
+// Reads the arguments that follow the program's name. The last value of a flag
+// counts. --flagfile=FILE,... stands for the lines of the files, which hold one
+// --flag=value each; a line that begins with # is a comment.
+// Errors: kInvalidArgument naming the flag or the file, found and expected.
+absl::StatusOr<CommandLine> ParseFlags(
+    const std::vector<std::string>& arguments, const std::string& version);
+
+}  // namespace convgrad

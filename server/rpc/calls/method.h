@@ -1,0 +1,48 @@
+// A `Method` is the row of one RPC: the role, the session and the bytes that
+// the server allows, and the class that handles it.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "server/rpc/transport/token_table.h"
+
+namespace convgrad {
+
+class Call;
+struct CallServices;
+
+// The part that a method's calls have in sessions. The metadata of a call says
+// whether it belongs to a session and whether it changes it.
+enum class SessionRule {
+  kNoChange,         // needs no session; a change is refused
+  kMayChange,        // needs no session; may be a change
+  kReads,            // needs a session; a change is refused
+  kMayReadOrChange,  // needs a session; may be a change
+  kChanges,          // needs a session, and has to be a change of it
+};
+
+// One row of the server's table of RPCs (methods.h).
+struct Method {
+  absl::string_view service;  // of convgrad.v1, such as "ConvGrad"
+  absl::string_view name;     // the label of the method's metrics, too
+  // The role that a caller needs. A change needs at least kTrain.
+  Role role;
+  SessionRule session;
+  // The operation's name in metrics. "": metrics of operations don't count it.
+  absl::string_view operation;
+  // The most bytes of a request without tensors. 0: the request carries
+  // tensors, whose payloads may have --max_message_bytes.
+  int64_t max_bytes;
+  // Returns a new call, which deletes itself.
+  Call* (*make)(const Method& method, const CallServices& services,
+                grpc::GenericCallbackServerContext* context);
+
+  bool needs_session() const { return session >= SessionRule::kReads; }
+  bool may_change() const {
+    return session != SessionRule::kNoChange && session != SessionRule::kReads;
+  }
+};
+
+}  // namespace convgrad

@@ -1,0 +1,120 @@
+#include "server/rpc/methods.h"
+
+#include <string>
+
+#include "absl/strings/strip.h"
+#include "backends/core/status.h"
+#include "server/rpc/calls/control_call.h"
+#include "server/rpc/control_calls.h"
+#include "server/rpc/convolutions/conv_call.h"
+#include "server/rpc/convolutions/stream_call.h"
+#include "server/rpc/networks/network_calls.h"
+#include "server/rpc/session_calls.h"
+#include "server/rpc/tensors/get_stream_call.h"
+#include "server/rpc/tensors/put_stream_call.h"
+#include "server/rpc/tensors/tensor_calls.h"
+
+namespace convgrad {
+namespace {
+
+// Ends the call of a method that this server doesn't have.
+class UnknownCall final : public Call {
+ public:
+  UnknownCall(const Method& method, const CallServices& services,
+              grpc::GenericCallbackServerContext* context)
+      : Call(method, services, context), path_(context->method()) {}
+
+ private:
+  void Start() override {
+    End(MakeError(absl::StatusCode::kUnimplemented,
+                  {Reason::kUnsupported, "method", path_,
+                   "ConvForward, ConvBackward, ConvForwardStream, "
+                   "ConvBackwardStream or GetCapabilities of "
+                   "convgrad.v1.ConvGrad, or a method of "
+                   "convgrad.v1.ConvGradSessions, ConvGradNetworks or "
+                   "ConvGradAdmin"}));
+  }
+
+  const std::string path_;
+};
+
+template <typename T, auto... kArguments>
+Call* Make(const Method& method, const CallServices& services,
+           grpc::GenericCallbackServerContext* context) {
+  return new T(method, services, context, kArguments...);
+}
+
+// `kWork` is what the call does: see ControlCall.
+template <auto kWork>
+Call* Control(const Method& method, const CallServices& services,
+              grpc::GenericCallbackServerContext* context) {
+  return new ControlCall(method, services, context, kWork);
+}
+
+constexpr Role kInfer = Role::kInfer;
+constexpr Role kTrain = Role::kTrain;
+constexpr Role kAdmin = Role::kAdmin;
+using enum SessionRule;
+constexpr int64_t kKiB = int64_t{1} << 10;
+// Requests: those with tensors; a name and some numbers; names of 64 readers;
+// 4096 digests or 1000 problems.
+constexpr int64_t kTensors = 0;
+constexpr int64_t kSmall = 4 * kKiB;
+constexpr int64_t kOpen = 32 * kKiB;
+constexpr int64_t kLists = 256 * kKiB;
+
+constexpr Direction kForward = Direction::kForward;
+constexpr Direction kBackward = Direction::kBackward;
+constexpr char kConv[] = "ConvGrad";
+constexpr char kSessions[] = "ConvGradSessions";
+constexpr char kNetworks[] = "ConvGradNetworks";
+
+// clang-format off
+constexpr Method kMethods[] = {
+    {kConv, "ConvForward", kInfer, kMayChange, "forward", kTensors, Make<ConvCall<kForward>>},
+    {kConv, "ConvBackward", kTrain, kMayChange, "backward", kTensors, Make<ConvCall<kBackward>>},
+    {kConv, "ConvForwardStream", kInfer, kMayChange, "forward", kTensors, Make<StreamCall, kForward>},
+    {kConv, "ConvBackwardStream", kTrain, kMayChange, "backward", kTensors, Make<StreamCall, kBackward>},
+    {kConv, "GetCapabilities", kInfer, kNoChange, "", kSmall, Control<GetCapabilities>},
+    {kSessions, "OpenSession", kTrain, kNoChange, "", kOpen, Control<OpenSession>},
+    {kSessions, "ResumeSession", kTrain, kNoChange, "", kSmall, Make<ResumeSessionCall>},
+    {kSessions, "RenewSession", kTrain, kNoChange, "", kSmall, Control<RenewSession>},
+    {kSessions, "CloseSession", kTrain, kNoChange, "", kSmall, Control<CloseSession>},
+    {kSessions, "ListSessions", kTrain, kNoChange, "", kSmall, Control<ListSessions>},
+    {kSessions, "HaveTensors", kTrain, kNoChange, "", kLists, Control<HaveTensors>},
+    {kSessions, "PutTensors", kTrain, kChanges, "put", kTensors, Make<PutTensorsCall>},
+    {kSessions, "PutTensorsStream", kTrain, kChanges, "put", kTensors, Make<PutStreamCall>},
+    {kSessions, "GetTensors", kTrain, kReads, "get", kTensors, Make<GetTensorsCall>},
+    {kSessions, "GetTensorsStream", kTrain, kReads, "get", kTensors, Make<GetStreamCall>},
+    {kSessions, "DropTensors", kTrain, kChanges, "", kTensors, Make<DropTensorsCall>},
+    {kSessions, "ListTensors", kInfer, kReads, "", kTensors, Make<ListTensorsCall>},
+    {kNetworks, "LoadProgram", kTrain, kChanges, "", kTensors, Make<LoadProgramCall>},
+    {kNetworks, "DropPrograms", kTrain, kChanges, "", kTensors, Make<DropProgramsCall>},
+    {kNetworks, "RunProgram", kInfer, kMayReadOrChange, "run", kTensors, Make<RunProgramCall>},
+    {kNetworks, "BackwardProgram", kTrain, kChanges, "backward_program", kTensors, Make<BackwardProgramCall>},
+    {kNetworks, "UpdateParameters", kTrain, kChanges, "update", kTensors, Make<UpdateParametersCall>},
+    {"ConvGradAdmin", "Warmup", kAdmin, kNoChange, "", kLists, Make<WarmupCall>},
+};
+// clang-format on
+
+constexpr Method kUnknown = {"", "unknown", kInfer,           kMayChange,
+                             "", kTensors,  Make<UnknownCall>};
+
+}  // namespace
+
+absl::Span<const Method> AllMethods() { return kMethods; }
+
+const Method& FindMethod(absl::string_view path) {
+  if (absl::ConsumePrefix(&path, "/convgrad.v1.")) {
+    for (const Method& method : kMethods) {
+      absl::string_view rest = path;
+      if (absl::ConsumePrefix(&rest, method.service) &&
+          absl::ConsumePrefix(&rest, "/") && rest == method.name) {
+        return method;
+      }
+    }
+  }
+  return kUnknown;
+}
+
+}  // namespace convgrad

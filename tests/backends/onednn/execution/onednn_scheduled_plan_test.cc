@@ -1,0 +1,166 @@
+// Tests which steps of a plan run, in which order and on which bytes.
+#include "backends/onednn/execution/onednn_scheduled_plan.h"
+
+#include <thread>
+#include <utility>
+
+#include "backends/onednn/execution/onednn_library_step.h"
+#include "backends/onednn/library/onednn_types.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using testing::ElementsAre;
+using testing::Key;
+
+class TestPlan final : public ScheduledPlan {
+ public:
+  explicit TestPlan(Schedule schedule, std::vector<bool> on_tape = {})
+      : ScheduledPlan(Place(std::move(schedule), std::move(on_tape)), 1) {}
+  absl::string_view implementation() const override { return "test"; }
+
+ private:
+  static PlacedSchedule Place(Schedule schedule, std::vector<bool> on_tape) {
+    on_tape.resize(schedule.buffers().size());
+    MemoryMap memory = PlaceBuffers(schedule, on_tape);
+    PreparedParts prepared = FindPrepared(schedule, {});
+    // The tape is the last result.
+    return {std::move(schedule),
+            std::move(memory),
+            {0, Area::kResult, 1},
+            std::move(prepared)};
+  }
+};
+
+// Adds an operand and a result, both of one float.
+struct Ends {
+  explicit Ends(Schedule* schedule)
+      : operand(schedule->AddBuffer({4, Area::kOperand, 0})),
+        result(schedule->AddBuffer({4, Area::kResult, 0})) {}
+  BufferId operand, result;
+};
+
+// Appends a step that writes the sum of `from` and `more`.
+void AddSum(BufferId from, float more, BufferId to, Schedule* schedule) {
+  schedule->Add({.kind = "sum",
+                 .reads = {from},
+                 .writes = {to},
+                 .function = [=](const RunContext& context) {
+                   *context.Write<float>(to) =
+                       *context.Read<float>(from) + more;
+                 }});
+}
+
+dnnl::memory::desc Floats(int64_t count) {
+  return {{count}, dnnl::memory::data_type::f32, {1}};
+}
+
+absl::StatusOr<RunTimes> RunOn(const ScheduledPlan& plan, const float* operand,
+                               float* result, void* tape = nullptr) {
+  RunBuffers buffers(1);
+  buffers.operands[0] = operand;
+  buffers.results = {result, tape};
+  std::vector<std::byte> scratch(plan.scratch_bytes());
+  buffers.scratch = absl::MakeSpan(scratch);
+  return plan.Run(buffers);
+}
+
+TEST(ScheduledPlan, RunsAtOnceShareNothing) {
+  Schedule schedule;
+  const Ends ends(&schedule);
+  const BufferId copy = schedule.AddBuffer(4);
+  AddReorder({ends.operand, Floats(1)}, {copy, Floats(1)}, &schedule);
+  AddReorder({copy, Floats(1)}, {ends.result, Floats(1)}, &schedule);
+  const TestPlan plan(std::move(schedule));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&plan, i] {
+      // So many that runs meet also where there are few cores.
+      for (int run = 0; run < 5000; ++run) {
+        const auto operand = static_cast<float>(i + run);
+        float result = -1;
+        ASSERT_TRUE(RunOn(plan, &operand, &result).ok());
+        ASSERT_EQ(result, operand);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ScheduledPlan, LeavesOutStepsWhoseFlagIsZero) {
+  for (const int32_t flag : {0, 1}) {
+    Schedule schedule;
+    const Ends ends(&schedule);
+    const BufferId condition = schedule.AddBuffer(sizeof(int32_t));
+    AddSum(ends.operand, 1, ends.result, &schedule);
+    schedule.Add({.writes = {condition}, .function = [=](const RunContext& at) {
+                    *at.Write<int32_t>(condition) = flag;
+                  }});
+    const size_t begin = schedule.steps().size();
+    AddSum(ends.operand, 2, ends.result, &schedule);
+    schedule.RunOnlyIf(condition, begin);
+    const float operand = 10;
+    float result = 0;
+    ASSERT_TRUE(RunOn(TestPlan(std::move(schedule)), &operand, &result).ok());
+    EXPECT_EQ(result, flag == 0 ? 11 : 12);
+  }
+}
+
+TEST(ScheduledPlan, AFailedCheckEndsTheRunAndHarmsNoLaterOne) {
+  Schedule schedule;
+  const Ends ends(&schedule);
+  schedule.Add(
+      {.reads = {ends.operand},
+       .writes = {ends.result},
+       .function =
+           [=](const RunContext& at) { *at.Write<float>(ends.result) = 5; },
+       .check =
+           [=](const RunContext& at) {
+             return *at.Read<float>(ends.operand) < 0
+                        ? absl::InvalidArgumentError("negative")
+                        : absl::OkStatus();
+           }});
+  const TestPlan plan(std::move(schedule));
+  float operand = -1, result = 0;
+  EXPECT_EQ(RunOn(plan, &operand, &result).status(),
+            absl::InvalidArgumentError("negative"));
+  EXPECT_EQ(result, 0);
+  operand = 1;
+  EXPECT_TRUE(RunOn(plan, &operand, &result).ok());
+  EXPECT_EQ(result, 5);
+}
+
+TEST(ScheduledPlan, EveryByteOfATapeIsWritten) {
+  Schedule schedule;
+  const Ends ends(&schedule);
+  const BufferId first = schedule.AddBuffer(4), second = schedule.AddBuffer(4);
+  AddSum(ends.operand, 1, first, &schedule);
+  AddSum(first, 1, second, &schedule);
+  const TestPlan plan(std::move(schedule), {false, false, true, true});
+  ASSERT_EQ(plan.tape_bytes(), 128);
+  const float operand = 1;
+  std::vector<float> tape(32, -1), expected(32, 0);
+  ASSERT_TRUE(RunOn(plan, &operand, nullptr, tape.data()).ok());
+  expected[0] = 2;
+  expected[16] = 3;
+  EXPECT_EQ(tape, expected);
+}
+
+TEST(ScheduledPlan, TimesAreThoseOfKinds) {
+  Schedule schedule;
+  const Ends ends(&schedule);
+  const BufferId copy = schedule.AddBuffer(4);
+  AddReorder({ends.operand, Floats(1)}, {copy, Floats(1)}, &schedule);
+  AddSum(copy, 1, ends.result, &schedule);
+  const float operand = 1;
+  float result = 0;
+  const auto times = RunOn(TestPlan(std::move(schedule)), &operand, &result);
+  ASSERT_TRUE(times.ok()) << times.status();
+  EXPECT_EQ(result, 2);
+  EXPECT_THAT(times->steps, ElementsAre(Key("sum")));
+}
+
+}  // namespace
+}  // namespace convgrad::onednn

@@ -1,0 +1,113 @@
+"""Every row of the table of torch's operators: what leads to it, and what is said of it."""
+
+import copy
+import inspect
+import pathlib
+import re
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_remote_import import Module, import_, steps_of
+from torch import nn
+
+from convgrad.torch import optim
+
+README = pathlib.Path(__file__).parents[4] / "client" / "python" / "README.md"
+
+
+class Row(NamedTuple):
+    """What leads to one operator."""
+
+    modules: tuple
+    functions: tuple = ()
+    in_place: tuple = ()
+
+
+ACTIVATIONS = (
+    Row((nn.ReLU,), (F.relu, torch.relu, "relu", "relu_"), (F.relu_, torch.relu_)),
+    Row((nn.ReLU6,), (F.relu6,)),
+    Row((nn.LeakyReLU,), (F.leaky_relu,), (F.leaky_relu_,)),
+    Row((nn.Sigmoid,), (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"), (torch.sigmoid_,)),
+    Row((nn.SiLU,), (F.silu,)),
+    Row((nn.Tanh,), (F.tanh, torch.tanh, "tanh", "tanh_"), (torch.tanh_,)),
+)
+ROWS = (*ACTIVATIONS, *(Row((module,)) for module in (
+    nn.Linear, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Flatten,
+    nn.Upsample, nn.Dropout)))
+
+
+def ids_of(row):
+    return row.modules[0].__name__
+
+
+def modules_of(row):
+    module = row.modules[0]
+    takes = inspect.signature(module).parameters
+    return [module()] + ([module(inplace=True)] if "inplace" in takes else [])
+
+
+def call(function, y):
+    """Calls a function, or the tensor's method of this name."""
+    return getattr(y, function)() if isinstance(function, str) else function(y)
+
+
+def batches():
+    """Yields numbers of ordinary size, large and tiny ones."""
+    generator = torch.Generator().manual_seed(3)
+    for scale in (1.0, 30.0, 1e-20):
+        yield scale * torch.randn(6, 5, generator=generator)
+
+
+@pytest.mark.parametrize("row", ACTIVATIONS, ids=ids_of)
+def test_an_activation_is_torchs(make_remote, row):
+    for activation in modules_of(row):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 7), activation, nn.Linear(7, 3))
+        net = make_remote(copy.deepcopy(model))
+        pairs = [(net, optim.SGD(net.parameters(), lr=0.1)),
+                 (model, torch.optim.SGD(model.parameters(), lr=0.1))]
+        for x in batches():
+            found = []
+            for one, optimizer in pairs:
+                given = x.clone().requires_grad_()
+                y = one(given)
+                y.square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                found.append((y.detach(), given.grad))
+            torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+        for name, tensor in net.state_dict().items():
+            torch.testing.assert_close(tensor, model.state_dict()[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("row", ACTIVATIONS, ids=ids_of)
+def test_calls_that_lead_to_an_activation(row):
+    steps = [steps_of(import_(nn.Sequential(nn.Linear(2, 2), module), ("input",)))
+             for module in modules_of(row)]
+    calls = [*row.functions, *row.in_place]
+    for function in calls:
+        steps.append(steps_of(import_(Module(
+            lambda self, x, function=function: call(function, self.f(x)),
+            f=nn.Linear(2, 2)), shape=(2, 2))))
+    assert len({tuple(step[1] for step in found) for found in steps}) == 1
+    # What changes its operand changes it for all that see it.
+    for function in calls:
+        def forward(self, x, function=function):
+            y = self.f(x)
+            call(function, y)
+            return y
+
+        name = function if isinstance(function, str) else function.__name__
+        found = steps_of(import_(Module(forward, f=nn.Linear(2, 2)), shape=(2, 2)))
+        assert len(found) == (2 if name.endswith("_") else 1), name
+
+
+def test_the_readme_names_the_modules():
+    text = README.read_text()
+    for row in ROWS:
+        for module in row.modules:
+            name = re.sub(r"[123]d$", "", module.__name__)
+            if "Conv" not in name and module is not nn.Identity:
+                assert f"`{name}`" in text, name

@@ -1,0 +1,51 @@
+"""The answer to an attempt decides the state of its change."""
+
+import grpc
+import pytest
+
+from convgrad.requests import Call
+from convgrad.sessions.attempts import Change
+from convgrad.sessions.outcomes import Outcome, outcome_of
+from convgrad.v1 import error_pb2
+
+CODES = grpc.StatusCode
+
+
+class Answer:
+    """A call of gRPC's that has failed: only what outcome_of() asks of it."""
+
+    def __init__(self, code, reason="", number=None, field=""):
+        self._code = code
+        detail = error_pb2.ErrorDetail(reason=reason, field=field) if reason else None
+        self._trailers = [("convgrad-error-bin", detail.SerializeToString())] if detail else []
+        if number is not None:
+            self._trailers.append(("convgrad-session-number", str(number)))
+
+    def code(self):
+        return self._code
+
+    def details(self):
+        return "why"
+
+    def trailing_metadata(self):
+        return self._trailers
+
+
+@pytest.mark.parametrize(("answer", "is_void", "expected"), [
+    (Answer(CODES.NOT_FOUND, "NOT_FOUND", field="session"), False, Outcome.SESSION_ENDED),
+    (Answer(CODES.ABORTED, "TAKEN_OVER"), False, Outcome.SESSION_ENDED),
+    (Answer(CODES.ABORTED, "EPOCH_ENDED", 3), False, Outcome.EPOCH_ENDED),
+    (Answer(CODES.INVALID_ARGUMENT, "SHAPE_MISMATCH", 6), False, Outcome.REFUSED),
+    (Answer(CODES.CANCELLED, "", 6), False, Outcome.UNKNOWN),
+    (Answer(CODES.UNAVAILABLE), False, Outcome.UNKNOWN),
+    (Answer(CODES.UNAUTHENTICATED, "FORBIDDEN"), False, Outcome.FAILED_BEFORE),
+    (Answer(CODES.ABORTED, "OUT_OF_ORDER", 5), False, Outcome.UNKNOWN),
+    (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 9), False, Outcome.SESSION_ENDED),
+    (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 7), True, Outcome.COMMITTED),
+    (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 6), True, Outcome.UNKNOWN),
+])
+def test_an_answer_decides(answer, is_void, expected):
+    change = Change(Call("Service/Method", b"", lambda _: None), 7, None, None)
+    change.is_void = is_void
+    error, outcome = outcome_of(change, answer)
+    assert (outcome, error.code) == (expected, answer.code())

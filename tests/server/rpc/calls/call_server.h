@@ -1,0 +1,105 @@
+// A gRPC server on a socket of its own, whose calls a test makes: everything
+// that a call uses is real, but for what computes.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/grpcpp.h"
+#include "server/rpc/calls/call.h"
+
+namespace convgrad {
+
+// Lets other threads run until `condition` is true.
+inline void Await(const std::function<bool()>& condition) {
+  while (!condition()) std::this_thread::yield();
+}
+
+class NoObserver final : public OpObserver {
+ public:
+  void OnStarted(absl::string_view /*method*/) override {}
+  void OnHandled(absl::string_view /*method*/, absl::StatusCode /*code*/,
+                 absl::Duration /*elapsed*/) override {}
+  void OnOperation(const OpSample& /*sample*/) override {}
+};
+
+class CallServer {
+ public:
+  static constexpr int64_t kBudgetBytes = int64_t{512} << 20;
+  using Make =
+      std::function<Call*(const CallServices& services,
+                          grpc::GenericCallbackServerContext* context)>;
+
+  explicit CallServer(Make make) : service_(services_, std::move(make)) {
+    services_.observer = &observer_;
+    services_.memory = memory_;
+    services_.lifecycle = &lifecycle_;
+    services_.gate = &gate_;
+    services_.client_watch = &client_watch_;
+    services_.sessions = &sessions_;
+    services_.max_message_bytes = int64_t{80} << 20;
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
+                             &port);
+    builder.SetMaxReceiveMessageSize(-1);
+    builder.RegisterCallbackGenericService(&service_);
+    server_ = builder.BuildAndStart();
+    channel_ = grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
+                                   grpc::InsecureChannelCredentials());
+  }
+  ~CallServer() {
+    server_->Shutdown(std::chrono::system_clock::now());
+    lifecycle_.AwaitIdle(absl::InfiniteFuture());
+  }
+
+  CallServices& services() { return services_; }
+  MemoryBudget& budget() { return memory_->budget; }
+  ClientWatch& client_watch() { return client_watch_; }
+  const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
+
+  // Opens a session.
+  SessionUse Open() {
+    SessionTable::OpenRequest request;
+    request.open_id = std::string(16, 'o');
+    return *sessions_.Open({"test", false, false}, request);
+  }
+
+ private:
+  class Service final : public grpc::CallbackGenericService {
+   public:
+    Service(const CallServices& services, Make make)
+        : services_(services), make_(std::move(make)) {}
+    grpc::ServerGenericBidiReactor* CreateReactor(
+        grpc::GenericCallbackServerContext* context) override {
+      Call* call = make_(services_, context);
+      call->Begin();
+      return call;
+    }
+
+   private:
+    const CallServices& services_;
+    const Make make_;
+  };
+
+  NoObserver observer_;
+  std::shared_ptr<CallMemory> memory_ = std::make_shared<CallMemory>(
+      kBudgetBytes, /*max_waiters=*/8, /*max_idle_bytes=*/0,
+      [](const std::function<void()>& task) { task(); });
+  Lifecycle lifecycle_;
+  Gate gate_;
+  ClientWatch client_watch_{absl::Hours(1), /*min_rate=*/1};
+  SessionTable sessions_{std::make_shared<KeptMemory>(memory_, kBudgetBytes),
+                         ClientQuotas::Limits(), absl::Now};
+  CallServices services_;
+  Service service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,191 @@
+#include "server/rpc/calls/session_part.h"
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+#include "proto/call_metadata.h"
+
+namespace convgrad {
+namespace {
+
+class SessionPartTest : public ::testing::Test {
+ protected:
+  SessionPartTest() {
+    metadata_[kSessionKey] = session_->settings().id;
+    metadata_[kEpochKey] = "1";
+    metadata_[kSequenceKey] = "1";
+    metadata_[kCallIdKey] = std::string(16, 'c');
+  }
+  SessionUse Open() {
+    SessionTable::OpenRequest request;
+    request.open_id = std::string(16, 'o');
+    return *table_.Open({"test", false, false}, request);
+  }
+  absl::Status Enter(SessionPart* part) {
+    const auto metadata = [this](absl::string_view key) -> absl::string_view {
+      const auto found = metadata_.find(std::string(key));
+      if (found == metadata_.end()) return "";
+      return found->second;
+    };
+    return part->Enter(&table_, metadata, Visit(), /*only_computes=*/false);
+  }
+  // Returns the field that is refused, or "".
+  std::string RefusedField() {
+    SessionPart part;
+    const absl::Status status = Enter(&part);
+    const auto detail = DetailOf(status);
+    return detail ? detail->field : "";
+  }
+  // Enters as `metadata_` says, and waits for the turn, which comes at once.
+  void Run(SessionPart* part) {
+    ASSERT_TRUE(Enter(part).ok());
+    bool runs = false;
+    part->Await(
+        absl::InfiniteFuture(),
+        [&](const ChangeOrder::Decision& decision) { runs = decision.runs(); },
+        nullptr);
+    ASSERT_TRUE(runs);
+  }
+  // Keeps a tensor of 8 numbers as `name`, as part of a change.
+  void Write(SessionPart* part, const std::string& name) {
+    const TensorDescriptor tensor{DataType::kF32, Layout::kNCX, {1, 8}};
+    auto bytes = part->Take(tensor, nullptr);
+    ASSERT_TRUE(bytes.ok());
+    part->writes()->tensors[name] = KeptTensor{tensor, *std::move(bytes), 0};
+    ASSERT_TRUE(part->Promise().ok());
+  }
+
+  std::shared_ptr<CallMemory> memory_ = std::make_shared<CallMemory>(
+      int64_t{1} << 20, 1, 0,
+      [](const std::function<void()>& task) { task(); });
+  SessionTable table_{std::make_shared<KeptMemory>(memory_, int64_t{1} << 20),
+                      ClientQuotas::Limits(), absl::Now};
+  SessionUse session_ = Open();
+  std::map<std::string, std::string> metadata_;
+};
+
+TEST_F(SessionPartTest, ACallWithoutASessionHasNone) {
+  metadata_.clear();
+  SessionPart part;
+  EXPECT_TRUE(Enter(&part).ok());
+  EXPECT_FALSE(part.in_session());
+  EXPECT_FALSE(part.is_change());
+  EXPECT_FALSE(part.CheckId("", "session").ok());
+}
+
+TEST_F(SessionPartTest, RefusesMetadataThatMakesNoSense) {
+  const std::map<std::string, std::string> good = metadata_;
+  EXPECT_EQ(RefusedField(), "");
+  metadata_.erase(kSessionKey);
+  EXPECT_EQ(RefusedField(), kSessionKey);
+  for (const auto& key : {kEpochKey, kSequenceKey, kAcknowledgedKey}) {
+    for (const char* number : {"x", "-1", "1 2", "9223372036854775808"}) {
+      metadata_ = good;
+      metadata_[std::string(key)] = number;
+      EXPECT_EQ(RefusedField(), key) << number;
+    }
+  }
+  for (size_t size : {0U, 15U, 17U}) {
+    metadata_ = good;
+    metadata_[kCallIdKey] = std::string(size, 'c');
+    EXPECT_EQ(RefusedField(), kCallIdKey) << size;
+  }
+  metadata_ = good;
+  metadata_.erase(kSequenceKey);
+  metadata_[kAfterKey] = "soon";
+  EXPECT_EQ(RefusedField(), kAfterKey);
+}
+
+TEST_F(SessionPartTest, AnUnknownSessionIsNotFound) {
+  metadata_[kSessionKey] = std::string(16, 's');
+  SessionPart part;
+  EXPECT_TRUE(absl::IsNotFound(Enter(&part)));
+}
+
+TEST_F(SessionPartTest, FieldsNameThisSessionOrNone) {
+  SessionPart part;
+  Run(&part);
+  EXPECT_TRUE(part.CheckId("", "tensor.kept").ok());
+  EXPECT_TRUE(part.CheckId(session_->settings().id, "tensor.kept").ok());
+  const absl::Status status = part.CheckId("another", "tensor.kept");
+  EXPECT_EQ(DetailOf(status)->field, "tensor.kept.session_id");
+  absl::Status over = absl::CancelledError("");
+  part.End(&over);
+}
+
+TEST_F(SessionPartTest, AReadChangesNothing) {
+  metadata_.erase(kSequenceKey);
+  SessionPart part;
+  Run(&part);
+  EXPECT_TRUE(part.in_session());
+  EXPECT_EQ(DetailOf(part.CheckChange("session"))->field, "session");
+  absl::Status ok = absl::OkStatus();
+  EXPECT_EQ(part.End(&ok), 0);
+}
+
+TEST_F(SessionPartTest, ACommitMakesTheWritesOfAChangeVisible) {
+  SessionPart change;
+  Run(&change);
+  Write(&change, "x");
+  EXPECT_TRUE(absl::IsNotFound(change.Find("x", 0, "tensor").status()));
+  EXPECT_TRUE(change.Commit(std::make_shared<int>(0)).ok());
+  absl::Status ok = absl::OkStatus();
+  EXPECT_EQ(change.End(&ok), 1);
+
+  metadata_.erase(kSequenceKey);
+  SessionPart read;
+  Run(&read);
+  EXPECT_EQ(read.Find("x", 0, "tensor")->version, 1);
+  EXPECT_TRUE(read.Find("x", 1, "tensor").ok());
+  const absl::Status old = read.Find("x", 2, "tensor.version").status();
+  EXPECT_EQ(DetailOf(old)->field, "tensor.version");
+  EXPECT_EQ(read.End(&ok), 1);
+}
+
+TEST_F(SessionPartTest, AChangeThatIsntCommittedLeavesNothing) {
+  {
+    SessionPart change;
+    Run(&change);
+    Write(&change, "x");
+    absl::Status failed = absl::InternalError("failed");
+    EXPECT_EQ(change.End(&failed), 0);
+    EXPECT_EQ(failed.message(), "failed");
+  }
+  EXPECT_EQ(session_->state()->number, 0);
+  EXPECT_TRUE(session_->state()->tensors.empty());
+  EXPECT_EQ(memory_->pool.outstanding(), 0);
+  EXPECT_EQ(session_->epoch(), 2);
+}
+
+TEST_F(SessionPartTest, BusyDecidesNothing) {
+  SessionPart change;
+  Run(&change);
+  absl::Status busy = MakeError(absl::StatusCode::kResourceExhausted,
+                                {Reason::kBusy, "memory", "", ""});
+  EXPECT_EQ(change.End(&busy), std::nullopt);
+  EXPECT_EQ(session_->epoch(), 1);
+}
+
+TEST_F(SessionPartTest, OneThatWaitsCanWithdraw) {
+  metadata_[kSequenceKey] = "2";
+  SessionPart waits;
+  ASSERT_TRUE(Enter(&waits).ok());
+  EXPECT_FALSE(waits.Withdraw());
+  waits.Await(
+      absl::InfiniteFuture(),
+      [](const ChangeOrder::Decision&) { FAIL() << "it has withdrawn"; },
+      nullptr);
+  EXPECT_TRUE(waits.Withdraw());
+  EXPECT_FALSE(waits.Withdraw());
+  metadata_[kSequenceKey] = "1";
+  SessionPart first;
+  Run(&first);
+  EXPECT_TRUE(first.Commit(std::make_shared<int>(0)).ok());
+}
+
+}  // namespace
+}  // namespace convgrad

@@ -1,0 +1,86 @@
+#include "server/rpc/methods.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "convgrad/v1/service.pb.h"
+#include "google/protobuf/descriptor.h"
+#include "gtest/gtest.h"
+
+namespace convgrad {
+namespace {
+
+TEST(Methods, HaveOneRowForEachRpcOfTheContract) {
+  // service.proto lists all services.
+  const google::protobuf::FileDescriptor* file =
+      google::protobuf::DescriptorPool::generated_pool()->FindFileByName(
+          v1::ConvForwardRequest::descriptor()->file()->name());
+  std::set<const Method*> rows;
+  for (int i = 0; i < file->service_count(); ++i) {
+    const google::protobuf::ServiceDescriptor& service = *file->service(i);
+    for (int j = 0; j < service.method_count(); ++j) {
+      const std::string& name = service.method(j)->name();
+      const Method& row =
+          FindMethod(absl::StrCat("/", service.full_name(), "/", name));
+      EXPECT_EQ(row.name, name);
+      EXPECT_EQ(row.service, service.name());
+      EXPECT_TRUE(rows.insert(&row).second) << name;
+    }
+  }
+  EXPECT_EQ(rows.size(), AllMethods().size());
+}
+
+TEST(Methods, RefuseAnyOtherPath) {
+  for (const char* path :
+       {"", "/", "ConvForward", "/convgrad.v1.ConvGrad",
+        "/convgrad.v1.ConvGrad/", "/convgrad.v1.ConvGrad/ConvForwar",
+        "/convgrad.v1.ConvGrad/ConvForwards",
+        "/convgrad.v1.ConvGrad//ConvForward",
+        "convgrad.v1.ConvGrad/ConvForward", "/convgrad.v2.ConvGrad/ConvForward",
+        "/convgrad.v1.ConvGradSessions/ConvForward"}) {
+    EXPECT_EQ(FindMethod(path).name, "unknown") << path;
+  }
+}
+
+// A row that allows more than it should looks like any other.
+TEST(Methods, AllowNoMoreThanThis) {
+  std::map<absl::string_view, std::pair<Role, int64_t>> expected = {
+      {"ConvForward", {Role::kInfer, 0}},
+      {"ConvForwardStream", {Role::kInfer, 0}},
+      {"GetCapabilities", {Role::kInfer, 4096}},
+      {"ListTensors", {Role::kInfer, 0}},
+      {"RunProgram", {Role::kInfer, 0}},
+      {"OpenSession", {Role::kTrain, 32 << 10}},
+      {"ResumeSession", {Role::kTrain, 4096}},
+      {"RenewSession", {Role::kTrain, 4096}},
+      {"CloseSession", {Role::kTrain, 4096}},
+      {"ListSessions", {Role::kTrain, 4096}},
+      {"HaveTensors", {Role::kTrain, 256 << 10}},
+      {"Warmup", {Role::kAdmin, 256 << 10}},
+  };
+  for (const Method& method : AllMethods()) {
+    const auto [row, is_new] =
+        expected.try_emplace(method.name, Role::kTrain, 0);
+    EXPECT_EQ(method.role, row->second.first) << method.name;
+    EXPECT_EQ(method.max_bytes, row->second.second) << method.name;
+  }
+}
+
+TEST(Methods, TakeTheRoleTrainWhereTheyChangeASession) {
+  for (const Method& method : AllMethods()) {
+    if (method.session == SessionRule::kChanges) {
+      EXPECT_GE(method.role, Role::kTrain) << method.name;
+    }
+    // An answer that is computed at once has no turn to wait for.
+    if (method.max_bytes > 0) {
+      EXPECT_EQ(method.session, SessionRule::kNoChange) << method.name;
+      EXPECT_EQ(method.operation, "") << method.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace convgrad
