@@ -1,30 +1,8 @@
-import importlib.util
-import re
-
 import numpy as np
 import pytest
 from server_process import ServerProcess
 
 import convgrad
-
-# Tests of convgrad.torch.remote in files of other things.
-REMOTE = ("test_attached_network.py", "test_train_remote", "test_annotate",
-          "test_segment_shapes", "test_a_network_trains_where_no_client_is_named",
-          "test_nobody_listens[remote]",
-          "test_a_network_whose_server_was_started_again", "test_trainings_")
-
-
-def pytest_collection_modifyitems(items):
-    if importlib.util.find_spec("torch") is None:
-        return
-    import torch
-    if tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) >= (2, 6):
-        return
-    skip = pytest.mark.skip(reason="convgrad.torch.remote needs PyTorch 2.6's torch.export")
-    for item in items:
-        if (item.path.name.startswith("test_remote") or item.path.name in REMOTE
-                or item.name.startswith(REMOTE) or "make_remote" in item.fixturenames):
-            item.add_marker(skip)
 
 
 @pytest.fixture(scope="session")
