@@ -24,8 +24,10 @@ from convgrad.torch.networks.effects import (
 )
 from convgrad.torch.networks.graphs import MODEL
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.watching import Watch, line_of_error
+from convgrad.torch.networks.watching import Watch, for_this_thread, line_of_error
 
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
 NEEDED = (2, 6)
 DROPOUT = "torch.nn.Dropout, whose numbers are drawn in each call"
 # First extents of the example inputs: one for each group of inputs with equal batches.
@@ -102,13 +104,14 @@ def export(model: nn.Module, inputs: Mapping[str, Shape],
     watch = Watch(copied)
     wrapper = _Wrapper(copied, tuple(inputs), constants, watch)
     examples = tuple(_example(shape) for shape in inputs.values())
-    auto: Any = torch.export.Dim.AUTO
+    auto = _TORCH.export.Dim.AUTO
     dims = tuple({0: auto} if shape.group >= 0 else None for shape in inputs.values())
-    with no_functions(), torch.enable_grad(), torch.autocast("cpu", enabled=False), \
+    with no_functions(), for_this_thread(), torch.enable_grad(), \
+            torch.autocast("cpu", enabled=False), \
             torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is):
         before = chance()
         try:
-            program = torch.export.export(wrapper, examples, strict=False,
+            program = _TORCH.export.export(wrapper, examples, strict=False,
                                           dynamic_shapes={"tensors": dims})
         except ConvgradError:
             raise
@@ -157,7 +160,7 @@ class _Wrapper(nn.Module):
         given = {**dict(zip(self._names, tensors)), **self._constants}
         signature = inspect.signature(self.model.forward)
         in_order = {name: given[name] for name in signature.parameters if name in given}
-        bound = inspect.BoundArguments(signature, in_order)  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(signature, in_order)
         batches = [tensor.shape[0] for tensor in tensors if tensor.dim()]
         with self._watch.following(batches, _Wrapper.forward.__code__), unchanged(self.model):
             returned = self.model(*bound.args, **bound.kwargs)
@@ -171,7 +174,7 @@ def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         found.append(value)
         return Output(len(found) - 1)
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, (_TORCH.SymInt, _TORCH.SymFloat, _TORCH.SymBool)):
         raise refuse("forward", "a size that depends on the batch among what it returns",
                      "tensors")
     if isinstance(value, dict):
@@ -199,7 +202,7 @@ def _example(shape: Shape) -> torch.Tensor:
 def _copy_without_values(model: nn.Module) -> nn.Module:
     """Returns a copy of the model with memory that isn't written: no values are copied."""
     memo: dict[int, Any] = {}
-    with torch.inference_mode(False):
+    with _TORCH.inference_mode(False):
         for parameter in model.parameters():
             memo[id(parameter)] = nn.Parameter(torch.empty(parameter.shape),
                                                parameter.requires_grad)
@@ -239,8 +242,9 @@ class _BatchNormForward:
 
 def _rerun(wrapper: nn.Module, examples: Sequence[torch.Tensor]) -> None:
     """Calls the forward without computing."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+    from torch._subclasses import fake_tensor
+    fakes: Any = fake_tensor
+    with fakes.FakeTensorMode(allow_non_fake_inputs=True) as mode:
         wrapper(*(mode.from_tensor(example) for example in examples))
 
 

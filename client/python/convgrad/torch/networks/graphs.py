@@ -15,6 +15,8 @@ from convgrad.torch.networks import operator_table
 from convgrad.torch.networks.refusals import named
 from convgrad.torch.networks.watching import INSIDE, LINE
 
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
 MODEL = "model"
 """The model's name in the exported module."""
 _FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
@@ -75,9 +77,9 @@ def holds(kind: type, arguments: Any) -> bool:
 
 def plain(value: Any) -> Any:
     """Returns a number, or for one that depends on the batch its expression."""
-    if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+    if not isinstance(value, (_TORCH.SymInt, _TORCH.SymFloat)):
         return value
     expression = value.node.expr
     if not expression.is_number:
         return expression
-    return int(expression) if isinstance(value, torch.SymInt) else float(expression)
+    return int(expression) if isinstance(value, _TORCH.SymInt) else float(expression)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from torch import nn
 from torch.fx.node import map_aggregate
 
 from convgrad.errors import Unimplemented
@@ -47,7 +46,7 @@ class Unknown:
 class Importer:
     """Follows a graph's calls and makes a program of them. Owned by one thread."""
 
-    def __init__(self, model: nn.Module, inputs: Mapping[str, Shape],
+    def __init__(self, model: Any, inputs: Mapping[str, Shape],
                  exported: Exported) -> None:
         self._model = model
         self._exported = exported

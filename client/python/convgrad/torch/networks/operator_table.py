@@ -9,6 +9,8 @@ import torch
 
 from convgrad.torch.networks import steps
 
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
 Function = Callable[..., Any]
 
 _OPERATORS: dict[str, Function] = {
@@ -41,6 +43,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
     "div": ("Tensor", "Scalar"), "div_": ("Tensor", "Scalar"),
 }
 
+
 def name_of(target: Any) -> str:
     """Returns the operator's name without its overload, as "aten.relu_"."""
     packet = getattr(target, "overloadpacket", None)
@@ -50,7 +53,7 @@ def name_of(target: Any) -> str:
 
 
 def is_random(target: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    return _TORCH.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def acts(target: Any) -> bool:

@@ -20,6 +20,8 @@ from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.effects import check_callers, forwards_of_functions
 from convgrad.torch.networks.refusals import named, refuse
 
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
 # Code in these folders is no forward of a user's.
 INSIDE = (os.path.dirname(torch.__file__) + os.sep,
           os.path.dirname(os.path.dirname(__file__)) + os.sep, "<")
@@ -40,7 +42,7 @@ class Watch(TorchFunctionMode):
 
     def __init__(self, model: nn.Module) -> None:
         """Registers hooks in `model`."""
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._model = model
         self._autocast = autocast_dtype(torch.empty(0))
         self._probe = torch.empty(0)
@@ -68,8 +70,8 @@ class Watch(TorchFunctionMode):
         """Watches the calls of the block, which is in `caller`: a forward with inputs of these
         first extents."""
         self._paths, self._guards, self._caller = [""], 0, caller
-        self._batches = [batch for batch in batches if isinstance(batch, torch.SymInt)]
-        with _for_this_thread(), torch.fx.traceback.preserve_node_meta(), self:
+        self._batches = [batch for batch in batches if isinstance(batch, _TORCH.SymInt)]
+        with _TORCH.fx.traceback.preserve_node_meta(), self:
             yield
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (),
@@ -143,22 +145,28 @@ class Watch(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _for_this_thread() -> Iterator[None]:
-    """Has the modules of other threads be called as ever: torch.fx, which torch.export uses,
-    replaces methods of nn.Module for all threads."""
-    kind: Any = nn.Module
-    own, call, plain = threading.get_ident(), kind.__call__, kind._wrapped_call_impl
+def for_this_thread() -> Iterator[None]:
+    """Keeps other threads' modules out of what the block exports: until its end torch.export's
+    tracer replaces `__call__` and `__getattr__` of nn.Module for all threads."""
+    from torch.fx.experimental import proxy_tensor
+    tracers: Any = proxy_tensor
+    tracer, own = tracers._ModuleStackTracer, threading.get_ident()
+    traced_call, traced_attribute = tracer.call_module, tracer.getattr
 
-    def thread_call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def call_module(self: Any, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() == own:
-            return call(self, *args, **kwargs)
-        return plain(self, *args, **kwargs)
+            return traced_call(self, module, forward, args, kwargs)
+        return forward(*args, **kwargs)
 
-    kind.__call__ = thread_call
+    def attribute(self: Any, name: str, value: Any, cache: Any) -> Any:
+        return traced_attribute(self, name, value, cache) if (
+            threading.get_ident() == own) else value
+
+    tracer.call_module, tracer.getattr = call_module, attribute
     try:
         yield
     finally:
-        kind.__call__ = call
+        tracer.call_module, tracer.getattr = traced_call, traced_attribute
 
 
 def _line_under_way(until: types.CodeType) -> str:
