@@ -20,6 +20,7 @@ import torch
 from convgrad.errors import ConvgradError
 from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import import_model
+from convgrad.torch.networks.refusals import refusals_of
 from convgrad.torch.networks.tracing import check_model
 
 LEFT_OUT = ("torchvision.models.quantization", "torchvision.models.detection",
@@ -71,12 +72,7 @@ def reasons(model, x):
         argument = next(iter(inspect.signature(model.forward).parameters))
         import_model(model, shapes_of({argument: x}), {})
     except ConvgradError as error:
-        lines = [line for line in error.message.split("\n  ") if " x " in line]
-        if lines:
-            found = {line.partition(" x ")[2].partition(", first in")[0] for line in lines}
-        else:
-            found = {error.found}
-        return {re.split(r" of \(|, ", reason)[0] for reason in found}
+        return {re.split(r" of \(|, ", it.found)[0] for it in refusals_of(error)}
     return set()
 
 

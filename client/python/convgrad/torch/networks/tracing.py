@@ -15,7 +15,7 @@ from torch.nn.utils import parametrize
 from convgrad.errors import invalid
 from convgrad.torch.networks.absent import absent_parameter, absent_tensor
 from convgrad.torch.networks.module import RemoteModule
-from convgrad.torch.networks.refusals import named, refuse
+from convgrad.torch.networks.refusals import Refusals, named, refuse
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_DTYPES = (torch.float32, torch.int64)
@@ -26,20 +26,12 @@ def check_model(model: nn.Module) -> None:
     compute."""
     if not isinstance(model, nn.Module):
         raise invalid("INVALID_ENUM", "model", type(model).__name__, "a torch.nn.Module")
+    refusals = Refusals()
     for path, module in model.named_modules():
-        if isinstance(module, RemoteModule):
-            raise refuse(named(module, path), "a network that is on a server already",
-                         "a model whose values are here")
-        if any(isinstance(p, UninitializedParameter) for p in module.parameters(False)):
-            raise refuse(named(module, path), "parameters without a shape",
-                         "a model through which a batch went")
-        if parametrize.is_parametrized(module):
-            raise refuse(named(module, path), "a parametrization",
-                         "plain parameters: torch.nn.utils.parametrize.remove_parametrizations")
-        if any(getattr(module, hooks, None) for hooks in _HOOKS):
-            raise refuse(named(module, path), "a hook", "none inside a remote network")
-        if isinstance(module, torch.jit.ScriptModule):
-            raise refuse(named(module, path), "a TorchScript module", "an eager one")
+        refused = _refused(module)
+        if refused is not None:
+            refusals.add(refuse(named(module, path), *refused))
+    refusals.check()
     for name, parameter in model.named_parameters():
         if parameter._backward_hooks:
             raise refuse(name, "a hook", "none on a remote parameter")
@@ -50,6 +42,22 @@ def check_model(model: nn.Module) -> None:
         if buffer.dtype not in _PARAMETER_DTYPES:
             raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", buffer.dtype,
                           "torch.float32 or torch.int64")
+
+
+def _refused(module: nn.Module) -> tuple[str, str] | None:
+    """Returns what the module has that is refused, and what is expected; None: nothing."""
+    if isinstance(module, RemoteModule):
+        return "a network that is on a server already", "a model whose values are here"
+    if any(isinstance(p, UninitializedParameter) for p in module.parameters(False)):
+        return "parameters without a shape", "a model through which a batch went"
+    if parametrize.is_parametrized(module):
+        return ("a parametrization",
+                "plain parameters: torch.nn.utils.parametrize.remove_parametrizations")
+    if any(getattr(module, hooks, None) for hooks in _HOOKS):
+        return "a hook", "none inside a remote network"
+    if isinstance(module, torch.jit.ScriptModule):
+        return "a TorchScript module", "an eager one"
+    return None
 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[
