@@ -77,8 +77,12 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     With `client.attach(session_id)` for `server` the network predicts with the weights that
     another process trains, see AttachedNetwork; nothing is put.
 
-    Errors: Unimplemented naming module and operator for what a server can't compute, some
-    of it when the network is first called; AlreadyExists if the session has such names.
+    The first call with another image size, or in another mode, exports the model again, which
+    takes about a second of processor time for a ResNet-50. Another batch size doesn't.
+
+    Errors: Unimplemented for a PyTorch before 2.6, and naming modules and operators for what a
+    server can't compute, some of it when the network is first called: explain() lists it
+    before. AlreadyExists if the session has such names.
     """
     check_version()
     check_model(model)
