@@ -25,7 +25,7 @@ using Factory = absl::StatusOr<std::unique_ptr<Backend>> (*)();
 struct Entry {
   absl::string_view name;
   Factory make;
-  // Whether what it computes depends on the CPU that it runs on.
+  // Whether its results depend on the CPU.
   bool needs_proof;
 };
 

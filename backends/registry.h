@@ -1,5 +1,5 @@
-// The backends compiled into this binary, in the order of preference that
-// "auto" follows. The only place that knows which ones there are.
+// Lists the backends compiled into this binary, in the order of preference of
+// "auto". Only this file and its source know them all.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// A compiled-in backend, or why it can't run on this machine.
+// A compiled-in backend, or the reason why it can't run on this machine.
 struct RegisteredBackend {
   absl::string_view name;
   absl::StatusOr<std::unique_ptr<Backend>> backend;
@@ -21,13 +21,14 @@ struct RegisteredBackend {
 // Makes and probes every compiled-in backend, fastest first, "reference" last.
 std::vector<RegisteredBackend> MakeBackends();
 
-// Keeps those that `names` lists, joined by commas; all if it is empty.
+// Returns those that `names` lists, separated by commas; all if it is empty.
 // Errors: kInvalidArgument naming --backends if one isn't compiled in.
 absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
     std::vector<RegisteredBackend> compiled, absl::string_view names);
 
-// Has those of `*backends` prove themselves from now on whose results depend on
-// the CPU, and returns them; they live as long as their entries. Names decide.
+// Starts the self-proof of each backend whose results depend on the CPU, which
+// its name determines, and returns these backends. They are valid as long as
+// their entries in `*backends`.
 std::vector<const ProvenBackend*> AddProofs(
     const ProofListener& listener, std::vector<RegisteredBackend>* backends);
 

@@ -1,4 +1,4 @@
-// An owned file descriptor.
+// `FileDescriptor` owns a file descriptor and closes it.
 #pragma once
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 
 namespace convgrad {
 
-// Closed when destroyed. Move-only; -1 is none. Thread-compatible.
+// Move-only; -1 means none. Thread-compatible.
 class FileDescriptor {
  public:
   FileDescriptor() = default;
@@ -16,7 +16,7 @@ class FileDescriptor {
       : file_(std::exchange(other.file_, -1)) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     std::swap(file_, other.file_);
-    // What this one held is closed now, not when `other` ends.
+    // Closes this object's old descriptor now, not when `other` ends.
     FileDescriptor old = std::move(other);
     return *this;
   }
@@ -26,7 +26,7 @@ class FileDescriptor {
 
   int get() const { return file_; }
   bool ok() const { return file_ >= 0; }
-  // Returns it, the caller's to close from now on.
+  // Returns the descriptor, which the caller must close.
   int Release() { return std::exchange(file_, -1); }
 
  private:

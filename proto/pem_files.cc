@@ -31,13 +31,13 @@ Certificate NextCertificate(const Bio& bio) {
   return {PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free};
 }
 
-// OpenSSL would ask whoever sits before the terminal.
+// Prevents OpenSSL from prompting on the terminal.
 int NoPassword(char* /*buffer*/, int /*size*/, int /*is_written*/,
                void* /*user*/) {
   return 0;
 }
 
-// gRPC finds OpenSSL's errors in the same queue.
+// Clears OpenSSL's error queue, which gRPC reads as well.
 class ErrorsCleared {
  public:
   ErrorsCleared() = default;

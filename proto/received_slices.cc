@@ -16,7 +16,7 @@ ReceivedSlices& ReceivedSlices::operator=(ReceivedSlices&& other) noexcept {
 
 void ReceivedSlices::Release(size_t count) {
   if (count <= released_) return;
-  // Its end, after that of the references below, is what gives the bytes back.
+  // Destroyed after the references below, so this ByteBuffer frees the bytes.
   const grpc::ByteBuffer last(&slices_[released_], count - released_);
   for (; released_ < count; ++released_) slices_[released_] = grpc::Slice();
 }

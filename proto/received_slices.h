@@ -1,4 +1,4 @@
-// The bytes of a received message, as gRPC wants them back.
+// `ReceivedSlices` releases the bytes of a received message safely.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace convgrad {
 
-// References to slices that gRPC received. Received bytes count in the server's
-// resource quota, and giving them back may wake what reclaims memory for it;
-// gRPC 1.51 crashes where that happens in the end of a grpc::Slice, which sets
-// no execution context up (https://github.com/grpc/grpc/pull/28655). So the
-// last reference to such a slice has to be one of these, or of a
+// Holds references to slices that gRPC received. Received bytes count in the
+// server's resource quota, and freeing them may wake gRPC's memory reclaimer.
+// gRPC 1.51 crashes if that happens in the destructor of a grpc::Slice, which
+// sets up no execution context (https://github.com/grpc/grpc/pull/28655).
+// Therefore the last reference to such a slice must be in this class or in a
 // grpc::ByteBuffer. Thread-compatible.
 class ReceivedSlices {
  public:
@@ -25,15 +25,15 @@ class ReceivedSlices {
   ~ReceivedSlices() { Release(slices_.size()); }
 
   size_t count() const { return slices_.size(); }
-  // Empty once it is released.
+  // Returns slice i, which is empty after its release.
   const grpc::Slice& operator[](size_t i) const { return slices_[i]; }
 
-  // Lets go of the first `count` slices, in one go. Requires: count <= count().
+  // Releases the first `count` slices at once. Requires: count <= count().
   void Release(size_t count);
 
  private:
   std::vector<grpc::Slice> slices_;
-  size_t released_ = 0;  // from the front
+  size_t released_ = 0;  // number of leading slices
 };
 
 }  // namespace convgrad

@@ -1,10 +1,11 @@
-// What a client and the server say on the side socket that passes shared memory
-// (gRPC can't carry file descriptors). The client connects, sends one request
-// and gets one reply; with a reply of status 0 comes, as SCM_RIGHTS, the
-// descriptor of `byte_length` bytes to map. The region then lives as long as
-// the connection: closing it, or sending anything more, ends it.
+// Defines the messages on the side socket that passes shared memory, because
+// gRPC can't carry file descriptors. The client connects, sends one request and
+// receives one reply. A reply of status 0 carries, as SCM_RIGHTS, the
+// descriptor of `byte_length` bytes to map. The region exists as long as the
+// connection: closing the connection, or sending anything more, ends the
+// region.
 //
-// Little-endian, of fixed size, without padding.
+// Layout: little-endian, fixed size, without padding.
 #pragma once
 
 #include <bit>
@@ -14,7 +15,7 @@
 
 namespace convgrad {
 
-// "CGREGIO1", as the bytes lie.
+// The bytes "CGREGIO1".
 inline constexpr uint64_t kRegionMagic = 0x314f494745524743;
 
 struct RegionRequest {
@@ -26,8 +27,8 @@ struct RegionReply {
   uint64_t magic = kRegionMagic;
   uint32_t status = 0;  // a gRPC status code
   uint32_t reserved = 0;
-  char region_id[kRegionIdBytes] = {};  // 0 unless the status is 0
-  // What was wrong: text, ended by a 0.
+  char region_id[kRegionIdBytes] = {};  // 0 unless status is 0
+  // Error message, ended by a 0.
   char message[224] = {};
 };
 

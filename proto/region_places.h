@@ -1,5 +1,5 @@
-// Tensors of an operation whose bytes lie in registered memory regions, not in
-// the message.
+// `RegionPlaces` lists the tensors of an operation whose bytes are in shared
+// memory regions instead of the message.
 #pragma once
 
 #include <array>

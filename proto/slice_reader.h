@@ -1,4 +1,4 @@
-// The bytes of a message where gRPC put them.
+// `SliceReader` reads the bytes of a message in the slices that gRPC received.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,7 @@
 
 namespace convgrad {
 
-// Reads bytes that lie scattered over slices, front to back. Lets go of the
-// slices that it is through with. Thread-compatible.
+// Reads sequentially and frees slices after their last byte. Thread-compatible.
 class SliceReader {
  public:
   explicit SliceReader(std::vector<grpc::Slice> slices)
@@ -27,8 +26,8 @@ class SliceReader {
   int64_t offset() const { return offset_; }
   int64_t remaining() const { return remaining_; }
 
-  // Returns a varint of at most `max_bytes`, nullopt if it is longer or cut
-  // off. Bits beyond the 64th are an error too.
+  // Returns a varint of at most `max_bytes`; nullopt if it is longer, truncated
+  // or has more than 64 bits.
   std::optional<uint64_t> ReadVarint(int max_bytes) {
     uint64_t value = 0;
     for (int i = 0; i < max_bytes && remaining_ > 0; ++i) {
@@ -42,7 +41,7 @@ class SliceReader {
     return std::nullopt;
   }
 
-  // Takes the next `size` bytes as references to their slices. Requires: size
+  // Returns the next `size` bytes as references to their slices. Requires: size
   // <= remaining().
   std::vector<grpc::Slice> Take(int64_t size) {
     std::vector<grpc::Slice> pieces;

@@ -1,4 +1,5 @@
-// What stands for a tensor's bytes: NamedPut.digest in session.proto.
+// `DigestOf` computes the digest that identifies a tensor's bytes
+// (NamedPut.digest in session.proto).
 #pragma once
 
 #include <cstddef>
@@ -11,9 +12,9 @@ namespace convgrad {
 
 inline constexpr size_t kDigestBytes = 32;
 
-// Returns the SHA-256 of a line that names dtype, layout and dims, as ToString
-// gives them ("f32:OIX[64,3,7,7]"; FRACTAL_Z_3D with more than one group: " g"
-// and the groups), a line feed, and `bytes`, packed. Thread-safe.
+// Returns the SHA-256 of a line with dtype, layout and dims as in ToString
+// ("f32:OIX[64,3,7,7]"; for FRACTAL_Z_3D with several groups also " g" and the
+// groups), a line feed, and `bytes`, packed. Thread-safe.
 std::string DigestOf(const TensorDescriptor& descriptor,
                      absl::string_view bytes);
 

@@ -1,5 +1,5 @@
-// What every backend is: a pure support check, a slow Plan and a fast Run. The
-// conformance suite under tests/conformance is written against this header.
+// `Backend` is the interface of every backend: a pure support check, a slow
+// Plan and a fast Run. The conformance suite under tests/conformance tests it.
 #pragma once
 
 #include <cstddef>
@@ -23,189 +23,201 @@ namespace convgrad {
 
 enum class Result;
 
-// Buffers of one Run. All of them belong to the caller, hold exactly
-// ByteSize(descriptor) bytes, are aligned to 64 bytes and don't overlap, but
-// that operands may share one buffer. An empty tensor's pointer may be null.
+// Buffers of one Run. The caller owns them. Each holds exactly
+// ByteSize(descriptor) bytes and is aligned to 64 bytes. Buffers don't overlap,
+// except that operands may share one. The pointer of an empty tensor may be
+// null.
 struct RunBuffers {
   explicit RunBuffers(size_t operand_count = 0)
       : operands(operand_count), is_gathered(operand_count) {}
 
-  // By position in Operation::OperandUses(); null where the operation has none.
-  // The bytes of I64 operands, which are indices, don't change during a run.
-  // Those of other operands and of results may: a client can write to a shared
-  // region at any time. No address and no size may follow from them.
+  // By position in Operation::OperandUses(); null if the operation has no
+  // operand there. The bytes of I64 operands, which are indices, don't change
+  // during a run. All other bytes may change, because a client can write to a
+  // shared region at any time. A plan must not compute addresses or sizes from
+  // them.
   std::vector<const void*> operands;
-  // Of them, those that aren't the operand's bytes but what the plan's gather
-  // made of them.
+  // True for operands that hold the output of the plan's gather instead of the
+  // operand's bytes.
   std::vector<bool> is_gathered;
-  // By position in Operation::ResultUses(). Need no initial value.
+  // By position in Operation::ResultUses(). Initial contents are undefined.
   std::vector<void*> results;
   // At least Plan::scratch_bytes(), aligned to 64 bytes, contents undefined.
   absl::Span<std::byte> scratch;
-  // Empty, or Plan::prepared_weight_bytes() aligned to 64 bytes, where the plan
-  // puts its own form of the operands at Operation::weight_positions() for
-  // later runs: those with equal bytes there find it if `weight_is_prepared`,
-  // and don't make it again. It is whole when the run has ended.
+  // Empty, or Plan::prepared_weight_bytes() aligned to 64 bytes. The plan
+  // stores its own form of the operands at Operation::weight_positions() here.
+  // A later run with equal weight bytes passes it again with
+  // `weight_is_prepared` and skips the conversion. Complete when the run has
+  // ended.
   absl::Span<std::byte> prepared_weight;
   bool weight_is_prepared = false;
 };
 
-// Where the time of one Run went.
+// How the time of one Run was spent.
 struct RunTimes {
-  // Layout and dtype changes, masks, epilogues; on a device part of `compute`.
+  // Layout and dtype changes, masks and epilogues; on a device part of
+  // `compute`.
   absl::Duration reorder = absl::ZeroDuration();
-  // The library's arithmetic.
+  // Arithmetic in the library.
   absl::Duration compute = absl::ZeroDuration();
-  // Between host and device, as far as it didn't pass beside `compute`.
+  // Copies between host and device, except time that overlaps `compute`.
   absl::Duration transfer = absl::ZeroDuration();
   int64_t transferred_bytes = 0;
-  // Of a network, where `compute` went, by kind of step: "conv forward". One of
-  // a few names, which live as long as the process.
+  // Only for a network: `compute` by kind of step, e.g. "conv forward". The
+  // names are a small fixed set with static lifetime.
   std::map<absl::string_view, absl::Duration> steps;
 
   RunTimes& operator+=(const RunTimes& other);
 };
 
 // A prepared operation. Immutable; thread-safe: several threads may Run one
-// plan at once, each with buffers and scratch of its own. Run and MakePlan set
-// the calling thread up for the options' threads.
+// plan concurrently, each with its own buffers and scratch. Run and MakePlan
+// configure the calling thread for the options' number of threads.
 class Plan {
  public:
   virtual ~Plan() = default;
 
-  // Computes all results. Every byte of every result is written, and nothing
-  // else. Same operation, same operand bytes, same options: same result bytes.
+  // Computes all results. Writes every byte of every result and nothing else.
+  // Deterministic: the same operation, operand bytes and options give the same
+  // result bytes.
   // Errors: kInternal if the library fails.
   virtual absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const = 0;
 
-  // The number of turns that Run can be cut into, between which the thread may
-  // do something else; at least 1.
+  // Returns the number of turns, at least 1. A turn is a part of Run; the
+  // calling thread may do other work between two turns.
   virtual int turns() const { return 1; }
-  // Does turn `turn` of Run. All turns of one run come in order, with the same
-  // buffers, whose contents stay from one to the next, scratch included; one
-  // that fails ends the run.
+  // Runs turn `turn` of Run. The caller runs all turns in order with the same
+  // buffers, whose contents it preserves between turns, scratch included. A
+  // turn that fails ends the run.
   virtual absl::StatusOr<RunTimes> RunTurn(const RunBuffers& buffers,
                                            int /*turn*/) const {
     return Run(buffers);
   }
 
-  // Bytes of scratch that Run needs.
+  // Returns the bytes of scratch that Run needs.
   virtual int64_t scratch_bytes() const = 0;
-  // Bytes of the form that it brings the weights to before it computes with
-  // them, a function of the weights' bytes alone; 0 if it takes them as they
-  // are, or piece by piece.
+  // Returns the size of the weights' prepared form, a function of the weights'
+  // bytes alone; 0 if Run uses the weights unchanged or prepares them piece by
+  // piece.
   virtual int64_t prepared_weight_bytes() const { return 0; }
-  // Returns the reorder of the operand at `position` that Run begins with, for
-  // callers that copy the operand anyway and may do both at once, which changes
-  // no bit. Null: Run needs the operand as it is. Lives as long as the plan.
+  // Returns the reorder of the operand at `position` that Run begins with. A
+  // caller that copies the operand anyway may apply it during the copy; the
+  // results have the same bits. Null: Run needs the operand as it is. Valid as
+  // long as the plan.
   virtual const OperandGather* gather(size_t /*position*/) const {
     return nullptr;
   }
-  // Bytes of the tape that Run writes or reads, where the operation has one
-  // (ProgramOperation).
+  // Returns the bytes of the tape that Run writes or reads, if the operation
+  // has one (ProgramOperation).
   virtual int64_t tape_bytes() const { return 0; }
-  // Of a program: the steps that are computed together, by their results, in
-  // the order that they are computed in. A value is rounded once, where its
-  // group writes it: each group's last one. Empty: every step is a group of its
+  // Returns the groups of a program's fused steps in execution order. A group
+  // is a list of the names of its steps' results. A group rounds once, when it
+  // writes the result of its last step. Empty: every step is a group of its
   // own.
   virtual std::vector<std::vector<std::string>> groups() const { return {}; }
-  // Bytes that the plan itself holds, for the plan cache's bound.
+  // Returns the bytes that the plan itself holds; the plan cache counts them.
   virtual int64_t resident_bytes() const = 0;
-  // What computes it, e.g. "jit:avx512_core", one name per pass, for people.
+  // Returns the implementations for people, one name per pass, e.g.
+  // "jit:avx512_core".
   virtual absl::string_view implementation() const = 0;
 };
 
+// Settings of a plan.
 struct PlanOptions {
-  // Threads that will run the plan; part of its identity, since the split of a
-  // reduction follows from it. Range: >= 1.
+  // Number of threads that will run the plan, >= 1. Part of the plan's
+  // identity, because it determines how reductions are split.
   int threads = 1;
-  // Which of the backend's devices will run the plan; 0 if it has none.
+  // Index of the backend's device that will run the plan; 0 if it has none.
   int device = 0;
-  // Whether 16-bit tensors shall be converted and computed in f32, even where
-  // the backend has a faster way.
+  // If true, 16-bit tensors are converted and computed in f32 even if the
+  // backend has a faster implementation.
   bool compute_in_f32 = false;
-  // The implementation() of another plan: choose the same ways to compute,
-  // where this operation has them. Empty: choose freely.
+  // The implementation() of another plan, whose implementations to choose where
+  // they support this operation. Empty: choose freely.
   absl::string_view like = {};
 };
 
-// What a backend is and can do on this machine, for GetCapabilities and the
-// metrics. Lists are closed: what isn't listed is UNIMPLEMENTED.
+// A backend's properties on this machine, for GetCapabilities and the metrics.
+// Lists are closed: the backend answers everything else with UNIMPLEMENTED.
 struct BackendCapabilities {
-  std::string version;                    // of the library, "" if there is none
-  std::string description;                // e.g. CPU features or device name
-  std::vector<std::string> cpu_features;  // that it uses; CPU backends only
-  std::vector<Result> results;            // of convolutions
+  std::string version;      // of the library; "" if none
+  std::string description;  // e.g. CPU features or device name
+  // Features that it uses; only for CPU backends.
+  std::vector<std::string> cpu_features;
+  std::vector<Result> results;  // of convolutions
   std::vector<DataType> dtypes;
-  // Of them, those that it computes in; others are converted to f32 and back.
+  // The dtypes in which it computes; it converts others to f32 and back.
   std::vector<DataType> native_dtypes;
   std::vector<Layout> layouts;
   int max_spatial_rank = 3;
-  // What valid requests it refuses, one phrase each; empty if none.
+  // Valid requests that it refuses, one phrase each.
   std::vector<std::string> gaps;
-  // What it computed wrongly on this machine when it was proven, and what is
-  // done instead, one phrase each, e.g. "f16 output with residual in NCX/OIX:
-  // by way of f32". Grows while the process lives.
+  // Wrong results that the self-proof found on this machine, and what the
+  // server does instead, one phrase each, e.g. "f16 output with residual in
+  // NCX/OIX: by way of f32". Grows while the process runs.
   std::vector<std::string> failed_proofs;
 };
 
-// Thread-safe.
+// Plans operations for one kind of hardware. Thread-safe.
 class Backend {
  public:
   virtual ~Backend() = default;
 
+  // Returns the backend's name in requests and metrics, e.g. "onednn".
   virtual absl::string_view name() const = 0;
 
   virtual BackendCapabilities capabilities() const = 0;
 
-  // Multiply-adds a second that a modest machine does on `threads` threads. A
-  // constant, never measured: how long work is cut into slices, and so its
-  // bits, follow from it.
+  // Returns the nominal multiply-adds per second of a modest machine with
+  // `threads` threads. A constant, never measured, because the slicing of long
+  // work, and so the result bits, depend on it.
   virtual double nominal_macs_per_second(int threads) const {
     return 25e9 * threads;
   }
 
-  // Returns OK if MakePlan can plan `operation`, as far as can be told without
-  // planning it. Fast: no device. Requires: a valid operation.
-  // Errors: kUnimplemented naming what is missing; kFailedPrecondition naming
-  // what this machine was found to compute wrongly.
+  // Returns OK if MakePlan can plan `operation`, as far as that is known
+  // without planning. Fast; uses no device. Requires: a valid operation.
+  // Errors: kUnimplemented naming the missing feature; kFailedPrecondition
+  // naming what this machine computes wrongly.
   virtual absl::Status CheckSupport(const Operation& operation) const = 0;
 
-  // Returns at least the bytes that MakePlan takes for tables whose sizes
-  // follow from the extents of tensors. A plan's resident_bytes() counts what
-  // it keeps of them. Fast. Requires: CheckSupport(operation).ok().
+  // Returns an upper limit of the bytes that MakePlan allocates for tables
+  // whose sizes depend on the tensors' extents. A plan's resident_bytes()
+  // counts the part that it keeps. Fast. Requires:
+  // CheckSupport(operation).ok().
   virtual int64_t planning_bytes(const Operation& /*operation*/) const {
     return 0;
   }
 
-  // Chooses algorithms, layouts and scratch. Slow (up to milliseconds). Any
-  // thread may call it.
-  // Errors: kUnimplemented and kFailedPrecondition as CheckSupport, or where
-  // only planning shows it, as of a GPU's library; kInternal if the library
-  // fails.
+  // Chooses algorithms, layouts and scratch. Slow (up to milliseconds).
+  // Thread-safe.
+  // Errors: kUnimplemented and kFailedPrecondition as CheckSupport, also for
+  // reasons that only planning finds, e.g. in a GPU's library; kInternal if the
+  // library fails.
   virtual absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
       const Operation& operation, const PlanOptions& options) const = 0;
 
   // Calls `body` for ranges that together are [0, count), on the team of
-  // `threads` that plans run on, and waits. To be called on the thread that
-  // runs plans.
+  // `threads` that runs plans, and blocks until all have ended. Call it on the
+  // thread that runs plans.
   virtual void ParallelFor(
       int /*threads*/, int64_t count,
       absl::FunctionRef<void(int64_t begin, int64_t end)> body) const {
     if (count > 0) body(0, count);
   }
 
-  // Its devices, each of which gets a worker that runs nothing else; 0: it
-  // computes on the cores of the thread that runs a plan.
+  // Returns the number of devices. Each gets a worker that runs nothing else.
+  // 0: plans compute on the cores of the calling thread.
   virtual int device_count() const { return 0; }
-  // Whether an error took the device out for good. Fast.
+  // Returns whether an error has made the device permanently unusable. Fast.
   virtual bool IsLost(int /*device*/) const { return false; }
-  // Takes a millisecond.
+  // Returns the device's state. Takes about a millisecond.
   virtual DeviceState StateOf(int /*device*/) const { return {}; }
-  // Null: there is nothing to pin memory for. Doesn't need the backend.
+  // Returns the object that pins host memory for the devices; null if pinning
+  // is useless. May outlive the backend.
   virtual std::shared_ptr<MemoryPinner> pinner() const { return nullptr; }
 
-  // Returns what to expect of it, with `threads` per worker. Fast.
+  // Returns estimated rates with `threads` per worker. Fast.
   virtual Rates rates(int /*threads*/) const { return {}; }
 };
 

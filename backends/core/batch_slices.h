@@ -1,5 +1,5 @@
-// An operation cut along the batch into operations that can be computed one
-// after the other.
+// `BatchSlices` cuts an operation along its batch into operations that can be
+// computed one after the other.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +24,19 @@ class BatchSlices {
   BatchSlices(std::shared_ptr<const Operation> operation, int64_t items);
 
   const Operation& operation() const { return *operation_; }
-  // At least 1: an empty batch is one slice of 0 items.
+  // Returns at least 1: an empty batch is one slice of 0 items.
   int64_t count() const { return count_; }
-  // Of every slice but the last, which may have fewer.
+  // Returns the items of every slice except the last, which may have fewer.
   int64_t items() const { return items_; }
 
-  // Returns where the bytes of `slice` lie in a tensor that has the batch.
+  // Returns the byte range of `slice` in a tensor that has the batch axis.
   ByteRange RangeOf(const TensorDescriptor& tensor, int64_t slice) const;
-  // Returns the bytes of the largest slice of such a tensor.
+  // Returns the bytes of the largest slice of a tensor that has the batch axis.
   int64_t SliceBytes(const TensorDescriptor& tensor) const {
     return RangeOf(tensor, 0).size();
   }
 
-  // Returns what computes `slice`; see Operation::WithBatch.
+  // Returns the operation that computes `slice`; see Operation::WithBatch.
   std::shared_ptr<const Operation> SliceOperation(int64_t slice) const;
 
  private:
@@ -47,11 +47,11 @@ class BatchSlices {
   int64_t count_;
 };
 
-// Returns the packed bytes of what `operation` has for each item of its batch,
-// operands and results; saturates. Requires: as BatchSlices.
+// Returns the packed bytes of the operands and results of one batch item;
+// saturates. Requires: as BatchSlices.
 int64_t ItemBytes(const Operation& operation);
 
-// Returns the f32 bytes of the results that every item adds to; saturates.
+// Returns the f32 bytes of the results that sum over the batch; saturates.
 // Requires: as BatchSlices.
 int64_t AddendBytes(const Operation& operation);
 

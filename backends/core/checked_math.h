@@ -1,5 +1,5 @@
-// 64-bit size arithmetic that never wraps: a result beyond int64_t is nullopt.
-// Every size that comes from a request goes through these before it is used.
+// Computes 64-bit sizes without wrapping: a result beyond int64_t is nullopt.
+// Every size from a request must go through these functions before use.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ inline std::optional<int64_t> CheckedAdd(int64_t a, int64_t b) {
 }
 
 // Returns the product of `factors` (1 if there are none). A zero factor gives 0
-// even where the others alone would overflow.
+// even if the other factors alone would overflow.
 inline std::optional<int64_t> CheckedProduct(
     absl::Span<const int64_t> factors) {
   for (int64_t factor : factors) {
@@ -38,17 +38,19 @@ inline std::optional<int64_t> CheckedProduct(
   return product;
 }
 
-// Returns a * b, or the largest int64_t where that overflows. Requires: both
+// Returns a * b, or the largest int64_t on overflow. Requires: both
 // non-negative.
 inline int64_t SaturatingMul(int64_t a, int64_t b) {
   return CheckedMul(a, b).value_or(std::numeric_limits<int64_t>::max());
 }
 
-// Returns a + b, likewise.
+// Returns a + b, or the largest int64_t on overflow. Requires: both
+// non-negative.
 inline int64_t SaturatingAdd(int64_t a, int64_t b) {
   return CheckedAdd(a, b).value_or(std::numeric_limits<int64_t>::max());
 }
 
+// Returns a / b rounded up. Requires: a >= 0, b > 0, no overflow of a + b.
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace convgrad

@@ -9,12 +9,12 @@
 namespace convgrad {
 namespace {
 
-// By DataType.
+// Indexed by DataType.
 constexpr absl::string_view kNames[] = {"f32", "bf16", "f16",
                                         "u8",  "i64",  "u16"};
 
 struct BinaryFormat {
-  int mantissa_bits;  // stored ones
+  int mantissa_bits;  // stored bits
   int min_exponent;   // of the smallest normal number
   int max_exponent;
 };
@@ -32,7 +32,7 @@ uint16_t PackRounded(const BinaryFormat& format, double value) {
   if (magnitude == 0) return sign;
   if (std::isinf(magnitude)) return sign | infinity;
   int exponent = std::max(std::ilogb(magnitude), format.min_exponent);
-  // In units of the last place; nearbyint rounds to nearest even by default.
+  // Units of the last place. nearbyint rounds to nearest even by default.
   double units =
       std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent));
   if (units >= std::ldexp(1.0, mantissa_bits + 1)) {
@@ -41,7 +41,8 @@ uint16_t PackRounded(const BinaryFormat& format, double value) {
   }
   if (exponent > format.max_exponent) return sign | infinity;
   const auto integer = static_cast<uint16_t>(units);
-  // A subnormal has no hidden bit, and adding it below makes exponent field 1.
+  // A subnormal has no hidden bit. The hidden bit of other numbers adds 1 to
+  // the exponent field.
   const int field = exponent - format.min_exponent;
   return sign | static_cast<uint16_t>((field << mantissa_bits) + integer);
 }
@@ -57,13 +58,13 @@ double UnpackHalf(uint16_t bits) {
   return sign * std::ldexp(mantissa + 1024, field - 25);
 }
 
-// Returns the nearest integer of the type, ties to even.
+// Returns the nearest integer of the type, ties to even; saturates.
 template <typename Integer>
 Integer Saturated(double value) {
   if (std::isnan(value)) return 0;
   const double rounded = std::nearbyint(value);
   using Limits = std::numeric_limits<Integer>;
-  // The largest I64 isn't a double: its neighbour above is.
+  // The largest I64 isn't a double, but the number above it is.
   if (rounded >= static_cast<double>(Limits::max())) return Limits::max();
   if (rounded <= static_cast<double>(Limits::min())) return Limits::min();
   return static_cast<Integer>(rounded);

@@ -1,4 +1,5 @@
-// The element types of the contract and their scalar conversions.
+// `DataType` lists the contract's element types; functions convert single
+// elements.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 
 namespace convgrad {
 
-// Convolutions take the floating types. The others are what a session can keep
-// beside them and a program's inputs may be: images as U8 or U16, class indices
+// Convolutions take the floating-point types. Sessions can also keep the
+// others, and programs take them as inputs: images as U8 or U16, class indices
 // as I64.
 enum class DataType { kF32, kBF16, kF16, kU8, kI64, kU16 };
 
@@ -23,12 +24,13 @@ int64_t ByteSizeOf(DataType dtype);
 absl::string_view NameOf(DataType dtype);
 std::optional<DataType> ParseDataType(absl::string_view name);
 
-// Unit roundoff: 2^-24 (f32), 2^-8 (bf16), 2^-11 (f16); 0 of integers.
+// Returns the unit roundoff: 2^-24 (f32), 2^-8 (bf16), 2^-11 (f16); 0 for
+// integers.
 double UnitRoundoff(DataType dtype);
 
-// Scalar conversions on the stored bits. Narrowing rounds to nearest even,
-// once, straight from double; overflow gives Inf, NaN stays (quiet) NaN,
-// subnormals are kept. Integers saturate, and NaN is 0.
+// Convert one element. Narrowing rounds once, from double to nearest even.
+// Overflow gives Inf, NaN stays (quiet) NaN, subnormals are kept. Integers
+// saturate, and NaN becomes 0.
 double LoadAsDouble(DataType dtype, const void* element);
 void StoreRounded(DataType dtype, double value, void* element);
 

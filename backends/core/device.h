@@ -1,4 +1,4 @@
-// What the server may know of a backend's devices, if it has any.
+// Defines what the server knows about a backend's devices.
 #pragma once
 
 #include <array>
@@ -10,37 +10,37 @@
 
 namespace convgrad {
 
-// A device that computes beside the machine's cores. Units: bytes.
+// The state of a device that computes beside the machine's cores. Units: bytes.
 struct DeviceState {
   std::string description;  // e.g. "NVIDIA H200, sm_90"
-  // An error took it out: only a new process brings it back.
+  // True if an error has made it unusable until the process restarts.
   bool is_lost = false;
-  // Unset: the machine has nothing that tells.
+  // Unset if the machine has no driver interface that reports it.
   std::optional<int64_t> memory_bytes;
   std::optional<int64_t> memory_used_bytes;  // by all processes
-  std::optional<double> utilization;         // 0 to 1, of the last moments
+  std::optional<double> utilization;         // 0 to 1, most recent
 };
 
-// Lets devices read and write host memory without a copy on the way.
-// Thread-safe.
+// `MemoryPinner` pins host memory, so that devices access it without an
+// intermediate copy. Thread-safe.
 class MemoryPinner {
  public:
   virtual ~MemoryPinner() = default;
 
-  // Returns whether it worked; the memory can be used either way. Requires:
-  // whole pages.
+  // Returns whether pinning succeeded; the memory is usable in either case.
+  // Requires: whole pages.
   virtual bool Pin(void* data, int64_t bytes) = 0;
-  // Requires: Pin(data) worked.
+  // Requires: Pin(data) succeeded.
   virtual void Unpin(void* data) = 0;
 };
 
-// How fast a backend is, roughly: what predictions start from.
+// Estimated speed of a backend, the initial values of predictions.
 struct Rates {
-  // 2 x multiply-adds a second, by DataType.
+  // 2 x multiply-adds per second, by DataType.
   std::array<double, 3> flops = {1e10, 1e10, 1e10};
-  // Bytes a second between host and device; 0 if nothing crosses.
+  // Bytes per second between host and device; 0 if no data crosses.
   double transfer_bytes = 0;
-  // Of a call that does next to nothing.
+  // Duration of a call with almost no work.
   absl::Duration overhead;
 };
 

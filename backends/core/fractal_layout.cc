@@ -8,8 +8,8 @@
 namespace convgrad {
 namespace {
 
-// Returns the extent of kernel axis `axis` of (D, H, W); missing leading ones
-// are 1.
+// Returns the kernel extent along axis `axis` of (D, H, W); 1 for a missing
+// leading axis.
 int64_t KernelExtent(const TensorDescriptor& d, int axis) {
   const int skipped = 5 - static_cast<int>(d.dims.size());
   return axis < skipped ? 1 : d.dims[2 + axis - skipped];
@@ -58,7 +58,7 @@ PhysicalLayout GroupedWeight::Group(int64_t e) const {
   PhysicalLayout layout;
   layout.axes = {{f.ocg, d.c0, 0, 0, e * f.ocg},
                  {f.icg, 1, d.c0, plane, e * f.icg}};
-  // Fused groups leave gaps everywhere, which are zeroed beforehand.
+  // Fused groups leave gaps everywhere, so the caller zeroes the buffer first.
   if (f.fused_groups == 1) {
     layout.axes[0].padded = f.n1 * kFractalBlock;
     layout.axes[1].padded = f.c1 * d.c0;

@@ -1,4 +1,4 @@
-// FRACTAL_Z_3D and the row-major weight layouts as physical layouts, group by
+// Describes FRACTAL_Z_3D and row-major weights as physical layouts, group by
 // group (proto/layouts.md, "FRACTAL_Z_3D").
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// The derived extents of a FRACTAL_Z_3D weight; names as there.
+// Output channels per block.
 inline constexpr int64_t kFractalBlock = 16;  // output channels
 
 struct FractalExtents {
@@ -21,19 +21,21 @@ struct FractalExtents {
 
 FractalExtents FractalExtentsOf(const TensorDescriptor& descriptor);
 
-// A weight of any layout seen as super-groups of groups.
+// `GroupedWeight` views a weight of any layout as super-groups of groups.
 class GroupedWeight {
  public:
-  // `groups` is the convolution's; a row-major descriptor need not know them.
+  // `groups` is the convolution's number; row-major descriptors needn't have
+  // it.
   GroupedWeight(const TensorDescriptor& descriptor, int64_t groups);
 
-  // Groups that share blocks; 1 for row-major layouts.
+  // Returns the number of groups that share blocks; 1 for row-major layouts.
   int64_t fused_groups() const { return fused_groups_; }
 
   // Units: elements.
   int64_t super_group_stride() const { return super_group_stride_; }
 
-  // Returns the first super-group's group e: axes O/groups, I, kernel.
+  // Returns the layout of the first super-group's group e, with the axes
+  // O/groups, I, kernel.
   PhysicalLayout Group(int64_t e) const;
 
  private:

@@ -5,7 +5,7 @@
 namespace convgrad {
 namespace {
 
-// Calls visit(offset in elements) for each logical element, in logical order.
+// Calls visit(offset in elements) for each element, in logical order.
 template <typename Visit>
 void ForEachOffset(const TensorDescriptor& descriptor, Visit visit) {
   const Dims& dims = descriptor.dims;

@@ -1,6 +1,6 @@
-// Tensors of any dtype and layout read and written as doubles, row-major in
-// logical order: for the reference, files, random data and checks. Not meant to
-// be fast.
+// Reads and writes tensors of any dtype and layout as doubles, row-major in
+// logical order. For the reference, files, random data and checks; not
+// optimized for speed.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace convgrad {
 
-// Returns where each element lies, in elements from the start, in row-major
+// Returns the offset of each element, in elements from the start, in row-major
 // logical order. Requires: byte size representable.
 std::vector<int64_t> LogicalOffsets(const TensorDescriptor& descriptor);
 
-// Returns all logical elements of `data`; pad lanes are not read. Requires:
+// Returns all logical elements of `data`; doesn't read pad lanes. Requires:
 // data holds ByteSize(descriptor) bytes.
 std::vector<double> LoadLogical(const TensorDescriptor& descriptor,
                                 const void* data);

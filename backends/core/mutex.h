@@ -1,6 +1,6 @@
-// A mutex and condition variable that both clang's thread-safety analysis and
-// ThreadSanitizer understand. (Debian's absl::Mutex isn't instrumented and
-// makes TSan report races that aren't there.)
+// `Mutex` and `CondVar` wrap the standard classes so that both clang's
+// thread-safety analysis and ThreadSanitizer understand them. Debian's
+// absl::Mutex isn't instrumented, so TSan reports false races with it.
 #pragma once
 
 #include <chrono>
@@ -38,13 +38,14 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
 
 class CondVar {
  public:
-  // Releases `mutex` while it waits. May wake without reason: loop.
+  // Releases `mutex` while it waits. May return spuriously, so call it in a
+  // loop.
   void Wait(Mutex* mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
-  // As Wait, at most until `deadline` (wall clock). Returns true on time-out.
+  // Waits at most until `deadline` (wall clock). Returns true on timeout.
   bool WaitUntil(Mutex* mutex, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);

@@ -1,6 +1,6 @@
-// What a piece of work computes, without its bytes. Scheduling, memory and
-// telemetry know an operation by this interface alone, so that a new kind of
-// operation changes none of them.
+// `Operation` describes a computation without its bytes. Scheduling, memory and
+// telemetry use only this interface, so a new kind of operation requires no
+// change to them.
 #pragma once
 
 #include <cstddef>
@@ -15,15 +15,15 @@
 
 namespace convgrad {
 
-// What an operation does with one of its tensors.
+// How an operation uses one of its tensors.
 struct TensorUse {
   // Null: the operation has no tensor at this position.
   const TensorDescriptor* tensor = nullptr;
-  // Whether the tensor's first axis is the batch, so that a slice of the
-  // operation uses a slice of the tensor. Results without a batch are sums over
-  // it.
+  // True if the tensor's first axis is the batch. A slice of the operation then
+  // uses a slice of the tensor. Results without a batch axis are sums over the
+  // batch.
   bool has_batch = false;
-  // Of a result: finite; multiplied in f32 before the one rounding.
+  // Only for results: finite, multiplied in f32 before the single rounding.
   float scale = 1;
 };
 using TensorUses = absl::InlinedVector<TensorUse, 8>;
@@ -33,42 +33,42 @@ class Operation {
  public:
   virtual ~Operation() = default;
 
-  // Returns what the operation is called in metrics, one of a few names:
-  // "forward", "backward". The name lives as long as the process.
+  // Returns the operation's name in metrics, one of a few: "forward",
+  // "backward". The name has static lifetime.
   virtual absl::string_view name() const = 0;
-  // Returns the operation as one line. Operations with equal texts are equal:
-  // the text is part of a plan's key.
+  // Returns the operation as one line. Equal texts mean equal operations,
+  // because the text is part of a plan's key.
   virtual std::string text() const = 0;
-  // Returns the dtype of the operands, by which metrics and estimates tell
-  // operations apart.
+  // Returns the operands' dtype, by which metrics and estimates distinguish
+  // operations.
   virtual DataType dtype() const = 0;
-  // Returns twice the multiply-adds; saturates.
+  // Returns twice the number of multiply-adds; saturates.
   virtual int64_t flops() const = 0;
-  // Returns the multiply-adds, where those count for more that a modest machine
-  // needs longer for. Never measured: slices, and so bits, follow from it.
+  // Returns the multiply-adds, weighted by their cost on a modest machine.
+  // Never measured, because the slicing, and so the result bits, depend on it.
   virtual double nominal_macs() const {
     return static_cast<double>(flops()) / 2;
   }
 
-  // Return the tensors, by their positions in RunBuffers. They live as long as
-  // the operation.
+  // Return the tensors by position in RunBuffers. The descriptors are valid as
+  // long as the operation.
   virtual TensorUses OperandUses() const = 0;
   virtual TensorUses ResultUses() const = 0;
-  // Returns the positions of the operands that tend to come again with the same
-  // bytes, so that their prepared form may be worth keeping; none by default.
+  // Returns the positions of operands that usually repeat with the same bytes,
+  // so that caching their prepared form pays; none by default.
   virtual std::vector<size_t> weight_positions() const { return {}; }
 
-  // Returns the number of items that the operation may be cut into: 1 if it
+  // Returns the number of items into which the operation can be cut: 1 if it
   // can't be cut, 0 if the batch is empty.
   virtual int64_t batch() const { return 1; }
-  // Returns the same operation on `items` items. Of results without a batch it
-  // computes addends: f32, row-major, unscaled. An operation that can't be cut
+  // Returns the same operation on `items` items. Results without a batch axis
+  // become addends: f32, row-major, unscaled. An operation that can't be cut
   // returns itself. Requires: 0 <= items <= batch().
   virtual std::unique_ptr<const Operation> WithBatch(int64_t items) const = 0;
 
  protected:
   Operation() = default;
-  // Protected, so that no copy loses what its kind adds.
+  // Protected to prevent slicing.
   Operation(const Operation&) = default;
   Operation(Operation&&) = default;
   Operation& operator=(const Operation&) = default;

@@ -5,8 +5,8 @@
 namespace convgrad {
 namespace {
 
-// Blocked channels with the block innermost, H and W inside of the blocks;
-// leading spatial axes outside of them if `depth_outside`.
+// Returns blocked channels with the block innermost, and H and W inside the
+// blocks. If `depth_outside`, other spatial axes are outside the blocks.
 PhysicalLayout Blocked(const Dims& dims, int64_t block, bool depth_outside) {
   const int rank = static_cast<int>(dims.size());
   PhysicalLayout layout;

@@ -1,5 +1,5 @@
-// Where the elements of a tensor lie, axis by axis: what row-major, channels
-// in blocks and blocked weights have in common.
+// `PhysicalLayout` describes where a tensor's elements lie, axis by axis. It
+// covers row-major tensors, channels in blocks and blocked weights.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace convgrad {
 
-// Index i lies at j * stride if block is 0, else at
+// Offset of index i: j * stride if block is 0, else
 //     (j / block) * block_stride + (j % block) * stride,  j = first + i.
 // Units: elements.
 struct PhysicalAxis {
@@ -19,22 +19,22 @@ struct PhysicalAxis {
   int64_t block = 0;
   int64_t block_stride = 0;
   int64_t first = 0;
-  // At a destination, [extent, padded) becomes +0; at least extent, and no
-  // further than the last block's end.
+  // In a destination, [extent, padded) is set to +0. At least `extent`, and at
+  // most the end of the last block.
   int64_t padded = 0;
 };
 
-// Offsets add up over the axes, whose order is free.
+// An element's offset is the sum over the axes, in any order.
 struct PhysicalLayout {
   absl::InlinedVector<PhysicalAxis, 6> axes;
 };
 
 // Returns activations (N, C, spatial...) as N, ceil(C/block), spatial, block,
-// whose last block is padded: oneDNN's nCx8c and nCx16c.
+// with a padded last block: oneDNN's nCx8c and nCx16c.
 PhysicalLayout ChannelBlocked(const Dims& dims, int64_t block);
 
-// Returns the layout of a descriptor, an axis for each of its dims. Requires:
-// not kFractalZ3D (see fractal_layout.h).
+// Returns the layout of a descriptor, with one axis for each of its dims.
+// Requires: not kFractalZ3D (see fractal_layout.h).
 PhysicalLayout PhysicalLayoutOf(const TensorDescriptor& descriptor);
 
 }  // namespace convgrad

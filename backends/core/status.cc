@@ -15,7 +15,7 @@ std::string PayloadOf(const absl::Status& status, absl::string_view url) {
   return payload ? std::string(*payload) : std::string();
 }
 
-// By Reason.
+// Indexed by Reason.
 constexpr absl::string_view kReasonNames[] = {
     "MALFORMED",      "UNKNOWN_FIELD",
     "INVALID_ENUM",   "MISSING",

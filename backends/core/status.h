@@ -1,6 +1,6 @@
-// Errors as every part of convgrad makes them: an absl::Status whose message
-// names the field, the value found and the value expected, and which carries
-// the same three as data so that no layer has to parse a sentence.
+// Creates convgrad's errors: an absl::Status whose message names the field, the
+// value found and the value expected. The status also carries the three as
+// data, so that no layer needs to parse the message.
 #pragma once
 
 #include <optional>
@@ -18,29 +18,29 @@ namespace convgrad {
 // (ReasonName) are part of the wire contract.
 enum class Reason {
   kMalformed,           // bytes that aren't a message of this contract
-  kUnknownField,        // a critical field that this server doesn't know
-  kInvalidEnum,         // enum value unset where needed, or unknown
-  kMissing,             // a tensor or field that the request needs
-  kNotFound,            // a name that stands for nothing here
-  kDuplicate,           // a result asked for twice
+  kUnknownField,        // a critical field unknown to this server
+  kInvalidEnum,         // an unknown or missing enum value
+  kMissing,             // a missing tensor or field
+  kNotFound,            // a name that doesn't exist here
+  kDuplicate,           // a result requested twice
   kShapeMismatch,       // dims that disagree with the problem
   kOutOfRange,          // a number outside its range
   kOverflow,            // a size beyond 63 bits
   kByteCountMismatch,   // payload bytes that disagree with the descriptor
-  kDtypeMismatch,       // dtypes that may not meet in one request
+  kDtypeMismatch,       // a combination of dtypes not allowed
   kLayoutMismatch,      // a layout that doesn't fit the tensor's role
-  kUnsupported,         // valid, but not built here
-  kBackendUnavailable,  // a named backend that can't run here
-  kLimitExceeded,       // can never fit: message, memory or work limit
-  kBusy,                // queue or memory full now; worth a retry
-  kDraining,            // the server is going away
-  kDeadline,            // too late
-  kCancelled,           // the caller gave up
-  kUnauthenticated,     // the caller doesn't show who it is
+  kUnsupported,         // valid, but not implemented here
+  kBackendUnavailable,  // a requested backend can't run here
+  kLimitExceeded,       // exceeds a message, memory or work limit
+  kBusy,                // queue or memory full now; retry later
+  kDraining,            // the server is shutting down
+  kDeadline,            // deadline exceeded
+  kCancelled,           // the caller cancelled
+  kUnauthenticated,     // the caller isn't authenticated
   kForbidden,           // the caller may not do this
   kTakenOver,           // a call of a session that another process has resumed
   kEpochEnded,          // an earlier change of the session's epoch failed
-  kOutOfOrder,          // a change whose number doesn't come next
+  kOutOfOrder,          // a change whose number isn't the next
   kInternal,            // the library or the server failed
 };
 
@@ -48,12 +48,12 @@ enum class Reason {
 // unknown one.
 absl::string_view ReasonName(Reason reason);
 
-// What an error is about. Any part may be empty.
+// Details of an error. Any part may be empty.
 struct ErrorDetail {
   Reason reason = Reason::kInternal;
   std::string field;     // dotted path in the request, e.g. "problem.stride"
   std::string found;     // the value found there
-  std::string expected;  // what would have been accepted
+  std::string expected;  // what the server accepts
 };
 
 // Returns a status of `code` with the message
@@ -67,8 +67,8 @@ absl::Status InvalidField(Reason reason, absl::string_view field,
 // Returns the detail attached to `status`, nullopt if there is none.
 std::optional<ErrorDetail> DetailOf(const absl::Status& status);
 
-// Returns `status` with `prefix` put before the detail's field and the message
-// remade; unchanged if OK or without detail.
+// Returns `status` with `prefix` added to the field in its detail and message;
+// unchanged if OK or without detail.
 absl::Status WithFieldPrefix(const absl::Status& status,
                              absl::string_view prefix);
 

@@ -14,11 +14,11 @@
 namespace convgrad {
 namespace {
 
-// By Layout.
+// Indexed by Layout.
 constexpr absl::string_view kLayoutNames[] = {
     "NCX", "NXC", "OIX", "OXI", "XIO", "NDC1HWC0", "FRACTAL_Z_3D"};
 
-// Returns axis `axis` of (D, H, W); missing leading axes are 1.
+// Returns the extent of axis `axis` of (D, H, W); 1 for a missing leading axis.
 int64_t SpatialExtent(const TensorDescriptor& d, int axis) {
   const int present = static_cast<int>(d.dims.size()) - 2;
   const int skipped = 3 - present;
@@ -121,7 +121,7 @@ std::optional<int64_t> ByteSize(const TensorDescriptor& descriptor) {
   std::optional<int64_t> elements = CheckedProduct(descriptor.dims);
   if (!elements) return std::nullopt;
   if (!IsRowMajor(descriptor.layout) && *elements > 0) {
-    // Keeps the block arithmetic below (lcm, round-up) far from the edge.
+    // Prevents overflow in the block arithmetic below (lcm, rounding up).
     constexpr int64_t kLargestBlockedAxis = int64_t{1} << 48;
     for (int64_t extent : descriptor.dims) {
       if (extent > kLargestBlockedAxis) return std::nullopt;

@@ -1,6 +1,6 @@
-// How a tensor lies in memory: element type, layout and logical dims. The
-// logical dims never change with the layout (proto/layouts.md):
-// activations are (N, C, spatial...), weights are (O, C/groups, kernel...), or
+// `TensorDescriptor` describes a tensor in memory: element type, layout and
+// logical dims. The logical dims don't depend on the layout (proto/layouts.md).
+// Activations are (N, C, spatial...). Weights are (O, C/groups, kernel...), or
 // (C, O/groups, kernel...) for a transposed convolution.
 #pragma once
 
@@ -30,13 +30,16 @@ enum class Layout {
 
 // Returns the contract's name: "NCX", ..., "FRACTAL_Z_3D".
 absl::string_view NameOf(Layout layout);
-// Likewise; also reads names that spell their axes, "NHWC" as NXC.
+// Parses the contract's name, or one that spells the axes, e.g. "NHWC" as NXC.
 std::optional<Layout> ParseLayout(absl::string_view name);
+// Returns true for OIX, OXI, XIO and FRACTAL_Z_3D.
 bool IsWeightLayout(Layout layout);
 
-// True for NCX, NXC, OIX, OXI and XIO, whose element order is given by Strides.
+// Returns true for NCX, NXC, OIX, OXI and XIO, whose element order Strides
+// gives.
 bool IsRowMajor(Layout layout);
 
+// Value type.
 struct TensorDescriptor {
   DataType dtype = DataType::kF32;
   Layout layout = Layout::kNCX;
@@ -46,13 +49,13 @@ struct TensorDescriptor {
   // Convolution groups; only FRACTAL_Z_3D's packing depends on it.
   int64_t groups = 1;
 
-  // Whether both say the same of every byte: a c0 or groups that the layout
-  // ignores doesn't count.
+  // Returns whether both describe the same bytes: compares c0 and groups only
+  // if the layout uses them.
   friend bool operator==(const TensorDescriptor& a, const TensorDescriptor& b);
 };
 
-// Returns the channel block used where a request names none: 16 for 16-bit
-// types, 8 for f32.
+// Returns the channel block for requests that name none: 16 for 16-bit types, 8
+// for f32.
 int64_t DefaultC0(DataType dtype);
 
 // Returns the packed bytes, pad lanes included; nullopt beyond 63 bits.
@@ -65,12 +68,12 @@ int64_t ElementCount(const TensorDescriptor& descriptor);
 // Requires: IsRowMajor(descriptor.layout).
 Dims Strides(const TensorDescriptor& descriptor);
 
-// Returns where the element at logical `index` lies, in elements from the
+// Returns the offset of the element at logical `index`, in elements from the
 // start, for any layout. Requires: index inside dims, byte size representable.
 int64_t OffsetOf(const TensorDescriptor& descriptor,
                  absl::Span<const int64_t> index);
 
-// Returns e.g. "bf16:NXC[2,64,56,56]", c0 named where it counts.
+// Returns e.g. "bf16:NXC[2,64,56,56]", with c0 if the layout uses it.
 std::string ToString(const TensorDescriptor& descriptor);
 
 // Returns "[2,64,56,56]".

@@ -1,5 +1,5 @@
-// Tells ThreadSanitizer of an order between threads that code it doesn't see
-// into (gRPC's queues, libgomp's teams) has made. Nothing in other builds.
+// Informs ThreadSanitizer of an order between threads that uninstrumented code
+// (gRPC's queues, libgomp's teams) enforces. Does nothing in other builds.
 #pragma once
 
 #ifdef __SANITIZE_THREAD__
@@ -8,7 +8,7 @@
 
 namespace convgrad {
 
-// What happens before HandedOver(token) happens before what follows a later
+// Everything before HandedOver(token) happens before everything after a later
 // HandedOver(token) on another thread.
 inline void HandedOver([[maybe_unused]] void* token) {
 #ifdef __SANITIZE_THREAD__

@@ -17,12 +17,13 @@ namespace {
 
 constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 30;
 
-// A device, and what computes on it. Members in the order that they go last.
+// A device and the objects that compute on it. The members are destroyed in
+// reverse order.
 struct DeviceUnit {
   DeviceUnit(int index, cuda::DeviceInfo of)
       : info(std::move(of)), device(cuda::MakeDeviceCalls(index)) {}
 
-  // Takes the calling thread to the device.
+  // Selects the device for the calling thread.
   absl::Status Select() {
     RETURN_IF_ERROR(device.CheckUsable());
     return device.Check(device.calls().Select(), "device");
@@ -70,7 +71,7 @@ class CudaBackend final : public ConvBackend {
     return capabilities;
   }
 
-  // Of the smallest device that it is built for, in f32.
+  // The f32 rate of the smallest device that the build supports.
   double nominal_macs_per_second(int /*threads*/) const override {
     return 2e12;
   }

@@ -1,4 +1,4 @@
-// The GPU backend on cuDNN 9.
+// `MakeCudaBackend` makes the GPU backend, which uses cuDNN 9.
 #pragma once
 
 #include <memory>
@@ -8,10 +8,11 @@
 
 namespace convgrad {
 
-// Returns the backend on the machine's devices, as far as they are of the same
-// model as the first one. The driver and cuDNN are
-// loaded here, not when the process starts. Errors: kFailedPrecondition if
-// there is "no CUDA device", no cuDNN 9, or one that can't use the device.
+// Returns the backend on the machine's first device and all devices of the same
+// model. Loads the driver and cuDNN, which the process doesn't load at its
+// start.
+// Errors: kFailedPrecondition if there is "no CUDA device", no cuDNN 9, or one
+// that can't use the device.
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend();
 
 }  // namespace convgrad

@@ -17,7 +17,7 @@ bool HasPads(const ConvProblem& problem) {
                      });
 }
 
-// Returns the problem on data that carries its padding with it.
+// Returns the problem on data that already contains its padding.
 ConvProblem PadBeforehand(ConvProblem problem) {
   for (SpatialAxis& axis : problem.axes) {
     axis.in += axis.pad_begin + axis.pad_end;
@@ -44,8 +44,9 @@ std::vector<GraphSpec> SpecsFor(const PassSpec& pass,
   std::vector<GraphSpec> specs;
   for (const ConvProblem& problem : problems) {
     for (const auto& [operands, result] : dtypes) {
-      // Tensor cores work channels last; without them cuDNN 9.19 copies such
-      // tensors into its workspace first (it asks for both their sizes).
+      // Tensor cores compute in channels-last layout. Without them, cuDNN 9.19
+      // first copies such tensors to its workspace (the workspace has both
+      // their sizes).
       std::array formats = {Format::kNXC, Format::kNCX};
       if (operands == DataType::kF32) std::swap(formats[0], formats[1]);
       for (Format format : formats) {

@@ -1,5 +1,5 @@
-// The ways in which cuDNN may compute one pass, the best first, and the first
-// one for which it has an engine.
+// `ChooseCandidate` chooses how cuDNN computes one pass: the first alternative,
+// best first, for which it has an engine.
 #pragma once
 
 #include <functional>
@@ -13,38 +13,39 @@
 
 namespace convgrad::cuda {
 
-// What a pass needs.
+// Properties of a pass.
 struct PassSpec {
   Pass pass = Pass::kForward;
   ConvProblem problem;  // ordinary
   DataType operands = DataType::kF32;
-  DataType result = DataType::kF32;  // what the next step wants
+  DataType result = DataType::kF32;  // what the next step reads
   bool bias = false;
 };
 
-// How graphs are made.
+// Inputs of making graphs.
 struct GraphPlanner {
   const GraphTarget& target;
   int64_t max_workspace_bytes = 0;
 };
 
-// A graph, and the tensors that it works on: dense, and padded beforehand where
-// no engine takes the pads.
+// A graph and the tensors on which it works. They are dense, and contain the
+// padding if no engine supports the pads.
 struct Candidate {
   GraphSpec spec;
   std::unique_ptr<ConvGraph> graph;
-  Dims data_begin;  // of the data in the padded one, per axis
+  // Begin of the data in the padded tensor, per axis.
+  Dims data_begin;
 };
 
-// Tries, in this order: pads as they are, then put into the data; operands and
-// result as wanted, then an f32 result, then all in f32, which is exact and
-// rounds once; the order of dims in which the engines of the dtype work, then
-// the other. Errors: kUnimplemented if all fail, with the first one's reason.
+// Tries, in this order: pads as parameters, then in the data; operands and
+// result as requested, then an f32 result, then everything in f32, which is
+// exact and rounds once; the layout preferred for the dtype, then the other.
+// Errors: kUnimplemented with the first reason if all fail.
 absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
                                           const GraphPlanner& planner);
 
-// Returns how the candidate's dense tensor for `role` lies; `view` tells the
-// part of it that the caller's tensor fills.
+// Returns the layout of the candidate's dense tensor for `role`. `view` says
+// which part of it the caller's tensor fills.
 MappedTensor DenseMap(const Candidate& candidate, Role role,
                       const MappedTensor& view);
 

@@ -11,15 +11,16 @@
 namespace convgrad::cuda {
 namespace {
 
-// At most so many slices, each of so many bytes that cross at least: a guess,
-// to be measured on a GPU. (8 MiB take 0.3 ms on PCIe 4, a launch 0.005.)
+// Maximum number of slices, and minimum bytes that cross per slice. Estimates
+// that were not measured on a GPU. (8 MiB take 0.3 ms on PCIe 4, a launch 0.005
+// ms.)
 constexpr int64_t kMaxSlices = 8;
 constexpr int64_t kMinSliceBytes = int64_t{8} << 20;
 
-// What a plan with one graph holds, roughly.
+// Approximate size of a plan's step with one graph.
 constexpr int64_t kStepBytes = 64 << 10;
 
-// A batch of 0: the output and grad_input are empty, the sums are 0.
+// Handles a batch of 0: the output and grad_input are empty, the sums are 0.
 class ZeroPlan final : public Plan {
  public:
   explicit ZeroPlan(const ConvOperation& operation) {
@@ -46,8 +47,8 @@ bool IsSumOverBatch(const ConvProblem& problem, const ResultRequest& request) {
   return !IsCut(problem, request.which, request.descriptor.dims);
 }
 
-// Returns how a weight or bias gradient lies; a bias, of whatever rank, as one
-// row.
+// Returns the layout of a weight or bias gradient; a bias of any rank becomes
+// one row.
 MappedTensor MapOfSum(const TensorDescriptor& tensor, int64_t groups) {
   if (IsWeightLayout(tensor.layout)) return MapOf(tensor, groups);
   return MapOf(
@@ -55,7 +56,7 @@ MappedTensor MapOfSum(const TensorDescriptor& tensor, int64_t groups) {
       1);
 }
 
-// A result that every slice adds to, and what becomes of it.
+// A result to which every slice adds, and how to finish it.
 struct BatchSum {
   size_t index;
   MappedTensor addend;  // as the slices write it
@@ -74,7 +75,7 @@ class SlicedPlan final : public Plan {
   absl::Status Build(int64_t max_workspace_bytes);
 
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
-  // On the host; the device's is the lane's.
+  // Scratch on the host; the lane owns the device's.
   int64_t scratch_bytes() const override { return 0; }
   int64_t resident_bytes() const override {
     return program_.step_count() * kStepBytes;

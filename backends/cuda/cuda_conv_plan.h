@@ -1,5 +1,5 @@
-// An operation on the device, in slices of the batch whose transfers overlap
-// with each other's work.
+// `MakeConvPlan` plans an operation on the device, in slices of the batch. The
+// transfers of a slice overlap the work of others.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace convgrad::cuda {
 
-// What plans share. cuDNN's handle belongs to one thread at a time: to the one
-// that plans, or to the slice that is being enqueued.
+// State shared by plans. cuDNN's handle belongs to one thread at a time: the
+// one that plans, or the one that enqueues a slice.
 struct Worker {
   Device* device = nullptr;
   Lane* lane = nullptr;
@@ -23,22 +23,22 @@ struct Worker {
   GraphTarget* target ABSL_GUARDED_BY(mutex) = nullptr;
 };
 
-// Plans for the worker, which must outlive the plan; the plan of a worker
-// without device and lane can't be run.
+// Returns a plan for `worker`, which must outlive it. A plan of a worker
+// without device and lane can't run.
 // Errors: kUnimplemented, kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, int64_t max_workspace_bytes,
     Worker* worker);
 
-// How a batch is cut: into equal slices, few enough that each is worth its
-// launches.
+// Returns the number of equal slices into which to cut the batch. It is small
+// enough that the work of a slice justifies its launches.
 int64_t SliceCount(const ConvOperation& operation);
 
 // Returns the operation on one of `slices` equal slices. Results that are sums
 // over the batch become f32 addends, row-major and unscaled.
 ConvOperation SliceOf(const ConvOperation& operation, int64_t slices);
 
-// Whether a tensor of these dims has a part of its own for each slice.
+// Returns whether a tensor of these dims has a separate part for each slice.
 bool IsCut(const ConvProblem& problem, Operand operand, const Dims& dims);
 bool IsCut(const ConvProblem& problem, Result result, const Dims& dims);
 

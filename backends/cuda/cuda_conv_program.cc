@@ -13,7 +13,7 @@
 namespace convgrad::cuda {
 namespace {
 
-// A tensor of the caller, or a copy of one.
+// A tensor of the caller or a copy of one.
 struct Tensor {
   TensorDescriptor descriptor;
   Location location;
@@ -26,7 +26,7 @@ TensorDescriptor InRowMajor(TensorDescriptor tensor) {
   return tensor;
 }
 
-// Whether both say the same of a whole buffer.
+// Returns whether both describe a whole buffer in the same way.
 bool AreTheSame(MappedTensor a, MappedTensor b) {
   for (int i = 0; i < kMapAxes; ++i) {
     if (a.extents[i] == 1) a.map.stride[i] = b.map.stride[i] = 0;
@@ -35,7 +35,8 @@ bool AreTheSame(MappedTensor a, MappedTensor b) {
          a.size == b.size && !a.has_gaps && !b.has_gaps;
 }
 
-// Used once. The operation and the planner must outlive it.
+// Translates one operation; used once. The operation and the planner must
+// outlive it.
 class Translator {
  public:
   Translator(const ConvOperation& operation, const GraphPlanner& planner)
@@ -54,9 +55,10 @@ class Translator {
   absl::Status Add(const BiasSumStep& step);
   absl::Status Add(const ZeroStep& step);
 
-  // Appends the graph and the copies that it needs; the result comes to `sink`.
+  // Appends the graph and the copies that it needs; writes the result to
+  // `sink`.
   void AddGraph(const PassStep& step, Candidate candidate, const Tensor& sink);
-  // Has cuDNN add the bias if it can.
+  // Chooses a graph; one in which cuDNN adds the bias if possible.
   absl::StatusOr<Candidate> Choose(const PassStep& step) const;
   Tensor Locate(const StepTensor& tensor) const;
   Tensor Allocate(const TensorDescriptor& descriptor);
@@ -65,12 +67,13 @@ class Translator {
   Elements Mapped(const StepTensor& tensor) const {
     return Mapped(Locate(tensor));
   }
-  // Returns the bias as a row of numbers that is broadcast.
+  // Returns the bias as a broadcast row of numbers.
   Elements BroadcastBias(const StepTensor& bias) const;
-  // Returns the tensor's part that the lowered problem sees. Requires: a
+  // Returns the part of the tensor that the lowered problem sees. Requires: a
   // row-major layout.
   Elements ViewOf(Role role, const Tensor& tensor) const;
-  // Returns where the candidate finds an operand, copying it if it must.
+  // Returns the location of the candidate's operand; copies the operand if
+  // necessary.
   Location Read(const Candidate& candidate, Role role, Tensor tensor);
   // Returns the bias in f32.
   Location InFloat(const StepTensor& bias);
@@ -179,7 +182,7 @@ absl::StatusOr<Candidate> Translator::Choose(const PassStep& step) const {
     PassSpec fused = spec;
     fused.bias = true;
     auto candidate = ChooseCandidate(fused, planner_);
-    // Not at the price of computing 16-bit operands in f32.
+    // Not if that requires computing 16-bit operands in f32.
     if (candidate.ok() && candidate->spec.operands == spec.operands) {
       return candidate;
     }
@@ -193,7 +196,7 @@ absl::Status Translator::Add(const PassStep& step) {
   Epilogue epilogue = step.epilogue;
   if (candidate.spec.bias) epilogue.bias.reset();
   const Tensor result = Locate(step.result());
-  // What the convolution is brought to before it is finished.
+  // The tensor to which the convolution writes before the epilogue.
   TensorDescriptor sums = InRowMajor(result.descriptor);
   if (epilogue.needs_sums()) sums.dtype = DataType::kF32;
   const bool is_whole = sums == result.descriptor;

@@ -1,5 +1,5 @@
-// Translates the steps of an operation into a program: cuDNN's graphs and
-// kernels of ours.
+// `MakeConvProgram` translates the steps of an operation to a program of cuDNN
+// graphs and our kernels.
 #pragma once
 
 #include <string>
@@ -18,7 +18,8 @@ struct ConvProgram {
   std::string implementation;
 };
 
-// Operands and results are at DeviceMemory's positions of ConvOperation.
+// Operands and results have the positions in DeviceMemory that ConvOperation
+// gives them.
 // Requires: Validate(operation).ok() and a batch of at least 1.
 // Errors: kUnimplemented, kInternal.
 absl::StatusOr<ConvProgram> MakeConvProgram(const ConvOperation& operation,

@@ -12,7 +12,7 @@
 #include "backends/cuda/cuda_guard.h"
 #include "cudnn_frontend.h"
 
-// The shim calls every function of cuDNN through this handle.
+// cudnn-frontend's shim calls every function of cuDNN through this handle.
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;
 }  // namespace cudnn_frontend
@@ -39,8 +39,8 @@ absl::Status StatusOf(fe::error_t error, absl::StatusCode code,
   return Failure(code, what, error.get_message());
 }
 
-// As PyTorch's Conv_v8.cpp filters, and further: the contract allows products
-// and f32 sums only, and the same bits every time.
+// PyTorch's Conv_v8.cpp filters similarly. We filter more, because the contract
+// allows only products and f32 sums, and requires deterministic bits.
 std::vector<fe::NumericalNote_t> ForbiddenNotes(DataType operands) {
   using Note = fe::NumericalNote_t;
   std::vector<Note> notes = {Note::NONDETERMINISTIC,
@@ -65,7 +65,8 @@ struct GraphTarget::Impl {
     if (handle != nullptr) fe::detail::destroy_handle(handle);
   }
 
-  cudnnHandle_t handle = nullptr;  // null where only described
+  // Null if the device is only described.
+  cudnnHandle_t handle = nullptr;
   std::shared_ptr<const fe::DeviceProperties> properties;
 };
 
@@ -109,7 +110,8 @@ std::string GraphTarget::version() const {
 }
 
 struct ConvGraph::Impl {
-  // `properties` of a device that is only described; null: the current one.
+  // `properties` is for a device that is only described; null: the current
+  // device.
   explicit Impl(std::shared_ptr<const fe::DeviceProperties> properties) {
     if (properties) graph.set_device_properties(std::move(properties));
   }
@@ -122,7 +124,7 @@ struct ConvGraph::Impl {
     return StatusOf(error, absl::StatusCode::kUnimplemented, what);
   }
 
-  // Has cuDNN list the engines that may be taken.
+  // Makes cuDNN list the allowed engines.
   absl::Status List(const GraphSpec& spec, cudnnHandle_t handle) {
     graph.set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
@@ -137,7 +139,7 @@ struct ConvGraph::Impl {
     return absl::OkStatus();
   }
 
-  // Calls `visit` with the index and name of each listed engine until it
+  // Calls `visit` with the index and name of each listed engine until `visit`
   // returns true. Returns whether it did.
   bool Find(const std::function<bool(int64_t, const std::string&)>& visit) {
     std::string name;

@@ -1,5 +1,6 @@
-// One pass of an ordinary convolution as a cuDNN graph: the only place that
-// knows cudnn-frontend, whose headers take half a minute to compile.
+// `ConvGraph` is one pass of an ordinary convolution as a cuDNN graph. Only
+// this file's source uses cudnn-frontend, whose headers take half a minute to
+// compile.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +18,16 @@ struct CUstream_st;
 
 namespace convgrad::cuda {
 
-// What graphs are planned for: a device that is here, or the description of
-// one that isn't, whose plans can be made but not run. Owned by one thread at
-// a time.
+// The device for which graphs are planned: a present device, or the description
+// of an absent one, whose plans can't run. Owned by one thread at a time.
 class GraphTarget {
  public:
+  // Returns the calling thread's current device.
   // Errors: kFailedPrecondition if cuDNN 9 isn't installed or finds no device.
   static absl::StatusOr<GraphTarget> OfCurrentDevice();
 
-  // `description` is cuDNN's own JSON of a device's properties.
+  // Returns the target that `description`, cuDNN's JSON of a device's
+  // properties, describes.
   // Errors: kFailedPrecondition without cuDNN 9; kInvalidArgument.
   static absl::StatusOr<GraphTarget> OfDescription(
       absl::string_view description);
@@ -47,18 +49,18 @@ class GraphTarget {
 
 struct GraphSpec {
   Pass pass = Pass::kForward;
-  // Ordinary, 1 to 3 axes; one axis runs as two, the first of extent 1.
+  // Ordinary, with 1 to 3 axes. One axis runs as two, the first with extent 1.
   ConvProblem problem;
   DataType operands = DataType::kF32;
   DataType result = DataType::kF32;
   Format format = Format::kNXC;
-  // Forward only: adds an f32 number per channel of the output before the
+  // Only for a forward pass: adds an f32 number per output channel before
   // rounding.
   bool bias = false;
-  // Engines that need more workspace are left out.
+  // Excludes engines that need more workspace.
   int64_t max_workspace_bytes = 0;
-  // cuDNN's name of the engine to take, if it is one that may be taken. Else,
-  // and if empty: the one that cuDNN's heuristics put first.
+  // cuDNN's name of the engine to use, if it is allowed. Otherwise, or if
+  // empty: the first engine of cuDNN's heuristics.
   std::string engine;
 };
 
@@ -74,14 +76,14 @@ struct GraphBuffers {
 // Immutable.
 class ConvGraph {
  public:
-  // Picks an engine among those that are deterministic and only multiply and
-  // add in f32: no TF32, no Winograd, no FFT, no sums in 16 bits.
-  // Errors: kUnimplemented if there is none, naming cuDNN's reason.
+  // Chooses an engine that is deterministic and only multiplies and adds in
+  // f32: no TF32, no Winograd, no FFT, no 16-bit sums.
+  // Errors: kUnimplemented with cuDNN's reason if there is none.
   static absl::StatusOr<std::unique_ptr<ConvGraph>> Make(
       const GraphSpec& spec, const GraphTarget& target);
 
-  // Returns the names of at most `count` such engines, in the heuristics'
-  // order. Slow: it makes them all. Errors: as Make.
+  // Returns the names of at most `count` allowed engines, in the order of the
+  // heuristics. Slow, because it makes them all. Errors: as Make.
   static absl::StatusOr<std::vector<std::string>> ListEngines(
       const GraphSpec& spec, const GraphTarget& target, int count);
 

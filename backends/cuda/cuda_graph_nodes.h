@@ -1,5 +1,5 @@
-// A pass in cudnn-frontend's words. Part of cuda_graph.cc, which alone may
-// include it.
+// Adds a pass to a cudnn-frontend graph. Only cuda_graph.cc may include this
+// header.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ inline fe::DataType_t TypeOf(DataType dtype) {
     case DataType::kF16:
       return fe::DataType_t::HALF;
     case DataType::kF32:
-    // No convolution has those.
+    // Convolutions don't have these dtypes.
     case DataType::kU8:
     case DataType::kI64:
     case DataType::kU16:
@@ -39,7 +39,7 @@ inline fe::graph::Tensor_attributes Describe(Uid uid, const GraphTensor& shape,
   return tensor;
 }
 
-// The three tensors of a convolution.
+// Describes the three tensors of a convolution.
 class Shapes {
  public:
   explicit Shapes(const GraphSpec& spec) : spec_(spec) {}
@@ -97,7 +97,7 @@ inline TensorHandle AddForward(const GraphSpec& spec, fe::graph::Graph* graph) {
       fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
 }
 
-// Adds the pass to the graph, its tensors under their Uids.
+// Adds the pass to the graph; its tensors have their Uids.
 inline void AddPass(const GraphSpec& spec, fe::graph::Graph* graph) {
   const Shapes shapes(spec);
   switch (spec.pass) {

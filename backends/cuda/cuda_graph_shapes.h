@@ -1,4 +1,4 @@
-// The shapes of an ordinary convolution as cuDNN wants them.
+// Computes the shapes of an ordinary convolution for cuDNN.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace convgrad::cuda {
 
-// Dense orders that cuDNN is asked to work in; weights likewise.
+// Dense memory orders of activations and weights in cuDNN graphs.
 enum class Format { kNXC, kNCX };
 
 // Returns "nxc" or "ncx".
 absl::string_view NameOf(Format format);
 
-// Returns a tensor's dims, as many axes as the problem has.
+// Returns a tensor's dims, with as many spatial axes as the problem has.
 Dims DimsFor(const ConvProblem& problem, Role role);
 
-// Returns (1, O, 1...), the dims of a bias that is fused.
+// Returns (1, O, 1...), the dims of a fused bias.
 Dims PerChannelDims(const ConvProblem& problem);
 
-// At least two spatial axes: cuDNN has no convolution with one, which runs as
-// the second of two.
+// Dims and strides with at least two spatial axes. A single axis becomes the
+// second of two, because cuDNN has no convolution with one.
 struct GraphTensor {
   std::vector<int64_t> dims;
   std::vector<int64_t> strides;
@@ -30,7 +30,7 @@ struct GraphTensor {
 
 GraphTensor GraphTensorOf(const Dims& dims, Format format);
 
-// Returns a field of each axis, of two axes at least.
+// Returns a field of each axis, for at least two axes.
 std::vector<int64_t> AxisValues(const ConvProblem& problem,
                                 int64_t SpatialAxis::*field);
 

@@ -1,4 +1,4 @@
-// Between cuDNN's failures, thrown ones included, and ours.
+// Converts cuDNN's errors and exceptions to absl::Status.
 #pragma once
 
 #include <exception>
@@ -12,7 +12,7 @@
 
 namespace convgrad::cuda {
 
-// Returns an error of cuDNN, which said `message`.
+// Returns the status for cuDNN's error `message`.
 inline absl::Status Failure(absl::StatusCode code, absl::string_view what,
                             absl::string_view message) {
   const Reason reason = code == absl::StatusCode::kUnimplemented
@@ -22,7 +22,7 @@ inline absl::Status Failure(absl::StatusCode code, absl::string_view what,
                           std::string(message), "success"});
 }
 
-// Calls `function`, which returns a Status and in which the shim may throw.
+// Calls `function`, which returns a Status and may throw in cudnn-frontend.
 template <typename Function>
 absl::Status Guard(absl::string_view what, Function&& function) {
   try {

@@ -1,6 +1,5 @@
-// The steps of a program that are no convolutions: masks, copies between any
-// two layouts, what follows a pass, bias sums. Each function appends to
-// `program`.
+// Appends a program's steps other than convolutions: masks, copies between any
+// two layouts, epilogues and bias sums.
 #pragma once
 
 #include <optional>
@@ -15,23 +14,25 @@ struct Elements {
   Location location;
 };
 
-// What is done to elements on their way, in this order; all but the mask in
-// f32.
+// Operations on elements during a copy, in the order of the members; all but
+// the mask in f32.
 struct ElementEpilogue {
-  std::optional<Elements> mask = std::nullopt;  // zeroes where it isn't > 0
+  // Writes 0 where the mask isn't > 0.
+  std::optional<Elements> mask = std::nullopt;
   std::optional<Elements> bias = std::nullopt;  // maps broadcast over `to`
   std::optional<Elements> residual = std::nullopt;
   bool relu = false;
   float scale = 1;
 };
 
-// Writes `to`, rounded once, and zeros to its pad lanes unless it is masked:
-// nobody reads those of a masked gradient.
+// Appends a step that writes `to`, rounded once, and zeros in its pad lanes. A
+// masked copy doesn't zero them, because nothing reads a masked gradient's pad
+// lanes.
 void AddElementwise(const Elements& from, const Elements& to,
                     const ElementEpilogue& epilogue, Program* program);
 
-// Writes `scale` * the sums over the axes along which `bias`, of the gradient's
-// rank, has extent 1.
+// Appends a step that writes `scale` * the sums over the axes along which
+// `bias` has extent 1. `bias` has the gradient's rank.
 void AddBiasSum(const Elements& gradient, const TensorDescriptor& bias,
                 float scale, const Location& result, Program* program);
 

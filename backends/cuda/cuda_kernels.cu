@@ -8,14 +8,15 @@
 namespace convgrad::cuda {
 namespace {
 
-// 256 threads: eight warps, which every device served runs several times over
-// per multiprocessor at the 64 registers that the index arithmetic may take.
+// 256 threads are eight warps. Every supported device runs several such blocks
+// per multiprocessor with the 64 registers that the index arithmetic may use.
 constexpr int kThreads = 256;
 constexpr int kMinBlocksPerMultiprocessor = 4;
-// A grid walks on where the tensor is larger; enough for the largest device.
+// Maximum grid, enough for the largest device. In larger tensors each thread
+// handles several elements.
 constexpr int64_t kMaxBlocks = 1 << 15;
-// Elements that one block of a sum adds up at least, and the most blocks that
-// share one sum.
+// Minimum number of elements that a block adds up, and maximum number of blocks
+// per sum.
 constexpr int64_t kElementsPerPart = 1 << 14;
 constexpr int64_t kMaxParts = 256;
 
@@ -49,7 +50,7 @@ __device__ float LoadFloat(const void* data, DataType dtype, int64_t offset) {
     case DataType::kF16:
       return __half2float(static_cast<const __half*>(data)[offset]);
     case DataType::kF32:
-    // No convolution has those.
+    // Convolutions don't have these dtypes.
     case DataType::kU8:
     case DataType::kI64:
     case DataType::kU16:
@@ -81,8 +82,8 @@ __device__ void StoreFloat(void* data, DataType dtype, int64_t offset,
   }
 }
 
-// Which axis changes fastest from one thread to the next: the order in which
-// the destination lies.
+// The order of axes from one thread to the next, which is the memory order of
+// the destination.
 struct Walk {
   int axis[kMapAxes];  // innermost first
   int64_t extent[kMapAxes];
@@ -133,7 +134,7 @@ int64_t CountOf(const Extents& extents) {
   return count;
 }
 
-// Axes by the destination's stride, smallest first.
+// Sorts the axes by the destination's stride, smallest first.
 Walk WalkOf(const Extents& extents, const TensorMap& to) {
   Walk walk;
   int64_t stride[kMapAxes];
@@ -149,7 +150,7 @@ Walk WalkOf(const Extents& extents, const TensorMap& to) {
   return walk;
 }
 
-// The elements of one sum, `parts` blocks to each.
+// The elements of one sum, which `parts` blocks share.
 struct SumShape {
   Walk kept;
   Walk summed;
@@ -174,8 +175,8 @@ SumShape SumShapeOf(const Extents& extents, const Extents& kept,
   return shape;
 }
 
-// Block (part, sum): adds up every parts-th run of kThreads elements, in double
-// as the CPU backend does, so that nothing but the end rounds.
+// Block (part, sum) adds up every parts-th run of kThreads elements. It adds in
+// double, as the CPU backend does, so that only the end rounds.
 __global__ void __launch_bounds__(kThreads, kMinBlocksPerMultiprocessor)
     PartialSumKernel(const __grid_constant__ BiasSumArguments a,
                      const __grid_constant__ SumShape shape) {
@@ -204,8 +205,8 @@ __global__ void __launch_bounds__(kThreads, kMinBlocksPerMultiprocessor)
   }
 }
 
-// A double as the nearest float towards which rounding again is harmless: round
-// to odd, so that 16 bits see one rounding only.
+// Rounds to odd, so that a following rounding to 16 bits gives the same result
+// as rounding the double directly.
 __device__ float RoundToOdd(double value) {
   float down = __double2float_rz(value);
   if (static_cast<double>(down) != value && isfinite(down)) {

@@ -1,5 +1,5 @@
-// The kernels of our own: what happens to elements before and after cuDNN. One
-// copies, converts, masks and finishes sums between any two layouts, one sums
+// Launches our CUDA kernels, which process elements before and after cuDNN. One
+// copies, converts, masks and finishes sums between any two layouts; one sums
 // over broadcast axes.
 #pragma once
 
@@ -10,16 +10,16 @@
 
 namespace convgrad::cuda {
 
-// An operand of an element-wise kernel. Absent if data is null.
+// An operand of an element-wise kernel; absent if data is null.
 struct ElementSource {
   const void* data = nullptr;
   DataType dtype = DataType::kF32;
   TensorMap map;
 };
 
-// to = round(scale * relu((from where mask > 0, else 0) + bias + residual)),
-// each part only where it is asked for. With none asked for and equal dtypes
-// the bits are copied as they are.
+// Computes to = round(scale * relu((from where mask > 0, else 0) + bias +
+// residual)). Absent parts are skipped. Without any part and with equal dtypes
+// it copies the bits unchanged.
 struct ElementwiseArguments {
   Extents extents = {};
   ElementSource from;  // never absent
@@ -33,12 +33,12 @@ struct ElementwiseArguments {
   TensorMap to_map;
 };
 
-// Enqueues the kernel. Elements of `to` that no index reaches are left alone.
+// Enqueues the kernel. Doesn't write elements of `to` without an index.
 cudaError_t LaunchElementwise(const ElementwiseArguments& arguments,
                               cudaStream_t stream);
 
-// Sums `from` over the axes on which `kept` has extent 1; the same bits every
-// time, since who adds what follows from the extents alone.
+// Sums `from` over the axes on which `kept` has extent 1. Deterministic,
+// because the order of additions depends only on the extents.
 struct BiasSumArguments {
   Extents extents = {};
   Extents kept = {};

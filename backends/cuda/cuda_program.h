@@ -1,5 +1,5 @@
-// A plan's steps, ready to be enqueued: kernels, graphs and memory sets over
-// operands, results and one scratch area on the device.
+// `Program` holds a plan's steps, ready to be enqueued: kernels, graphs and
+// memsets over operands, results and one scratch area on the device.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace convgrad::cuda {
 
-// Where some bytes lie at run time.
+// The location of some bytes at run time.
 struct Location {
   enum class Area { kOperand, kResult, kScratch };
   Area area = Area::kScratch;
@@ -29,7 +29,7 @@ void* AddressOf(const DeviceMemory& memory, const Location& location);
 // Built once, then immutable.
 class Program {
  public:
-  // What a step is enqueued with.
+  // The arguments with which a step is enqueued.
   struct Context {
     Device* device;
     const GraphTarget* target;

@@ -15,7 +15,7 @@ int64_t Product(const Extents& extents) {
   return product;
 }
 
-// The extents of `dims`, the first axis split into groups.
+// Returns the extents of `dims`, with the first axis split into groups.
 Extents ExtentsOf(const Dims& dims, int64_t groups) {
   Extents extents;
   extents.fill(1);
@@ -37,7 +37,7 @@ void SetStrides(const Dims& strides, int64_t outer, TensorMap* map) {
   }
 }
 
-// proto/layouts.md, "FRACTAL_Z_3D".
+// Formulas: proto/layouts.md, "FRACTAL_Z_3D".
 TensorMap FractalMap(const TensorDescriptor& tensor, const Extents& extents) {
   const FractalExtents f = FractalExtentsOf(tensor);
   const int64_t row = f.n1 * kFractalBlock * tensor.c0;

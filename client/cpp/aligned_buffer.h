@@ -1,4 +1,5 @@
-// Owned bytes at a 64-byte boundary, as vector code wants them.
+// `AlignedBuffer` owns bytes that start at a 64-byte boundary, as vector code
+// needs.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +11,12 @@
 
 namespace convgrad {
 
-// Move-only; contents undefined at first.
+// Move-only. The contents are undefined after Allocate.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
 
-  // Errors: kResourceExhausted if there is no such memory.
+  // Errors: kResourceExhausted if the allocator has no such memory.
   static absl::StatusOr<AlignedBuffer> Allocate(int64_t size);
 
   std::byte* data() const { return data_.get(); }

@@ -12,8 +12,8 @@
 #include "proto/call_metadata.h"
 
 namespace convgrad {
-// A std::random_device asks the CPU what it can do each time that one is made,
-// which takes 30 us in a virtual machine.
+// Uses getentropy because constructing a std::random_device takes 30 us in a
+// virtual machine: it queries the CPU's features each time.
 std::string RandomRequestId() {
   std::string id(16, '\0');
   if (getentropy(id.data(), id.size()) != 0) std::abort();

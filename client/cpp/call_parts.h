@@ -1,5 +1,5 @@
-// What calls on one message and on a stream have in common: the options, and
-// what is checked of a reply.
+// Provides the parts that unary calls and streamed calls share: request ids,
+// call options, and checks of metadata and replies.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -16,13 +16,13 @@ namespace convgrad {
 // Returns 16 random bytes.
 std::string RandomRequestId();
 
-// Returns kInvalidArgument if gRPC would abort at such a header. The value is
-// in no error: it may be a secret.
+// Returns kInvalidArgument for a header value that would make gRPC abort. The
+// error doesn't quote the value because it may be a secret.
 absl::Status CheckHeader(absl::string_view field, absl::string_view value);
 
-// Checks what goes into the call's metadata: priority and traceparent.
-// Errors: kInvalidArgument: what the server would say of them, or what gRPC
-// would abort at.
+// Checks the call's metadata: priority and traceparent.
+// Errors: kInvalidArgument if the server would refuse a value or gRPC would
+// abort at it.
 absl::Status CheckMetadata(const OperationCall& call);
 
 // Returns the path of the RPC that runs the operation.
@@ -31,11 +31,12 @@ std::string MethodOf(const ConvOperation& operation);
 // Returns the call's options, with a new request id if it has none.
 CallOptions OptionsOf(const OperationCall& call);
 
-// Returns kInternal: a reply that doesn't fit the operation.
+// Returns kInternal for a reply that doesn't fit the operation.
 absl::Status BadReply(absl::string_view field, absl::string_view found,
                       absl::string_view expected);
 
-// Returns OK if `named` describes what was asked for.
+// Returns OK if `named` describes the result that `wanted` asks for.
+// Errors: kInternal.
 absl::Status CheckNamed(const v1::NamedTensor& named,
                         const ResultRequest& wanted);
 

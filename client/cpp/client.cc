@@ -22,12 +22,12 @@
 namespace convgrad {
 namespace {
 
-// What the largest server takes in a message: gRPC counts in 31 bits, and a
-// head comes beside the payload.
+// The largest payload that any server accepts in a message: gRPC counts a
+// message's bytes in 31 bits, and the head needs room beside the payload.
 constexpr int64_t kLargestUnaryBytes =
     std::numeric_limits<int32_t>::max() - (int64_t{2} << 20);
 
-// Errors: kInvalidArgument for a call that only a session can make.
+// Errors: kInvalidArgument for a call that is possible only in a session.
 absl::Status CheckNothingKept(const OperationCall& call) {
   const bool has_operand =
       std::any_of(call.kept_operands.begin(), call.kept_operands.end(),
@@ -38,8 +38,8 @@ absl::Status CheckNothingKept(const OperationCall& call) {
                       "none, except in Session::Run");
 }
 
-// Returns whether a message can't hold what isn't in a region of the operands
-// or of the results.
+// Returns whether the operands or the results outside regions are too large for
+// a message.
 bool NeedsStream(const ConvOperation& operation, const RegionPlaces& places) {
   int64_t request_bytes = 0;
   int64_t response_bytes = 0;
@@ -57,8 +57,8 @@ bool NeedsStream(const ConvOperation& operation, const RegionPlaces& places) {
   return std::max(request_bytes, response_bytes) > kLargestUnaryBytes;
 }
 
-// Returns whether a server says that its messages are too small for the
-// operation (error.proto).
+// Returns whether the server's messages are too small for the operation
+// (error.proto).
 bool IsMessageTooLarge(const absl::Status& status) {
   const std::optional<ErrorDetail> detail = DetailOf(status);
   return detail && status.code() == absl::StatusCode::kResourceExhausted &&
@@ -139,7 +139,7 @@ absl::StatusOr<OperationReply> Client::RunOnce(const OperationCall& call) {
   ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
   if (NeedsStream(call.operation, places)) return StreamOnce(call, 0);
   absl::StatusOr<OperationReply> reply = RunUnary(call, places);
-  // A stream can't check itself.
+  // The server can't check the results of a stream.
   if (call.self_check || !IsMessageTooLarge(reply.status())) return reply;
   return StreamOnce(call, 0);
 }
@@ -177,8 +177,8 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
   const absl::Time start = absl::Now();
   Loan loan;
   int64_t sent_bytes = 0;
-  // A function of its own, so that every reference of ours to the operands'
-  // memory is gone before the wait.
+  // A separate function, so that all references to the operands' memory are
+  // released before the wait.
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
     auto request = EncodeRequest(call, places, PayloadsOf(call, places, loan));
     if (!request.ok()) return request.status();

@@ -1,4 +1,4 @@
-// The typed client: operations on the caller's tensors, run by a server.
+// `Client` has a server run operations on the caller's tensors.
 #pragma once
 
 #include <cstdint>
@@ -23,50 +23,57 @@ class CallThreads;
 // Thread-safe.
 class Client {
  public:
-  // Connects when first used.
+  // Returns a client, which connects on its first call.
   // Errors: kInvalidArgument naming an option.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(
       const ClientOptions& options);
-  // Ends RunAsync's and Submit's calls: those that wait for their turn are
-  // kCancelled, those under way are waited for.
+  // Ends the calls of RunAsync and Submit: queued calls fail with kCancelled;
+  // the destructor blocks until running calls have ended.
   ~Client();
 
-  // Sends the operation and waits for its results: in one message each way, or
-  // by RunStreamed where no message can hold them (2 GiB - 2 MiB) or the server
-  // answers that its own can't (--max_message_bytes). gRPC may still be sending
-  // when a call fails early; Run returns only when it has let go of the
-  // operands' memory, which can be some time after the deadline.
+  // Sends the operation and blocks until its results arrive. Uses one message
+  // in each direction. Uses a stream (RunStreamed) instead if the payload
+  // exceeds 2 GiB - 2 MiB, or if the server answers that its messages are
+  // smaller (--max_message_bytes).
+  // If a call fails early, gRPC may still be sending. Run returns only after
+  // gRPC has released the operands' memory, which can be some time after the
+  // deadline.
   // Errors: kInvalidArgument before anything is sent; the server's, with its
   // detail (DetailOf); kUnavailable if there is no server; kInternal for a
   // reply that doesn't fit the operation.
   absl::StatusOr<OperationReply> Run(const OperationCall& call);
 
-  // As Run, over a stream: in slices of `slice_items` items of the batch, 0 for
-  // what the contract works out (StreamHeader in service.proto). Memory at the
-  // server doesn't grow with the batch; a self-check is refused there. What is
-  // in a region is sent like the rest.
+  // Does the same as Run over a stream, in slices of `slice_items` items of the
+  // batch. 0 selects the number that the contract defines (StreamHeader in
+  // service.proto). The server's memory use doesn't grow with the batch. The
+  // server refuses `self_check` in streams. Tensors in a region are sent like
+  // all others.
   absl::StatusOr<OperationReply> RunStreamed(const OperationCall& call,
                                              int64_t slice_items);
 
-  // As Run, on a thread of the client's; returns at once. `done` is called
-  // there once; it may make other calls, but not destroy the client. The memory
-  // that the call names is lent until then.
+  // Does the same as Run on one of the client's threads and returns at once.
+  // The client calls `done` once, on that thread. `done` may make other calls
+  // but must not destroy the client. The caller must keep the memory that the
+  // call names valid until then.
   using Done = std::function<void(absl::StatusOr<OperationReply>)>;
   void RunAsync(OperationCall call, Done done);
 
-  // As RunAsync, for who waits later.
+  // Does the same as RunAsync and returns a future.
   std::future<absl::StatusOr<OperationReply>> Submit(OperationCall call);
 
+  // Returns what the server can compute and its limits.
   // Errors: the server's; kUnavailable if there is no server.
   absl::StatusOr<v1::GetCapabilitiesResponse> Capabilities(absl::Time deadline);
 
-  // Returns the caller's open sessions, or, an admin's right, everybody's.
+  // Returns the caller's open sessions or, if `everybody` is set, all sessions,
+  // which requires the role admin.
   // Errors: as Capabilities; kPermissionDenied.
   absl::StatusOr<v1::ListSessionsResponse> Sessions(bool everybody,
                                                     absl::Time deadline);
 
-  // Ends the session that a list names by this handle (SessionInfo.handle).
-  // Takes an identity or the role admin. Errors: as Sessions; kNotFound.
+  // Closes the session with this handle (SessionInfo.handle in a list).
+  // Requires a client identity or the role admin.
+  // Errors: as Sessions; kNotFound.
   absl::Status CloseSession(const std::string& handle, absl::Time deadline);
 
   struct Connection;     // internal
@@ -74,7 +81,7 @@ class Client {
 
  private:
   Client(std::unique_ptr<ConnectionPool> pool, const ClientOptions& options);
-  // Has `attempt` run the call until its answer is final.
+  // Calls `attempt` until the reply is final under the retry policy.
   absl::StatusOr<OperationReply> Persist(
       const OperationCall& call,
       absl::FunctionRef<absl::StatusOr<OperationReply>(const OperationCall&)>
@@ -82,13 +89,13 @@ class Client {
   absl::StatusOr<OperationReply> RunOnce(const OperationCall& call);
   absl::StatusOr<OperationReply> StreamOnce(const OperationCall& call,
                                             int64_t slice_items);
-  // Requires: a valid operation, and its PlacesOf.
+  // Requires: a valid operation and the result of PlacesOf for it.
   absl::StatusOr<OperationReply> RunUnary(const OperationCall& call,
                                           const RegionPlaces& places);
 
   const std::unique_ptr<ConnectionPool> pool_;
   const std::optional<RetryPolicy> retries_;
-  // Last: its calls use the others.
+  // The last member, because its calls use the others.
   const std::unique_ptr<CallThreads> threads_;
 };
 

@@ -1,4 +1,5 @@
-// Where a client connects, and how.
+// `ClientOptions` says where a client connects and with which credentials,
+// retries and timeouts.
 #pragma once
 
 #include <optional>
@@ -9,34 +10,37 @@
 
 namespace convgrad {
 
+// Value type. Client::Connect and Session::Open validate it.
 struct ClientOptions {
-  // "HOST:PORT" or "unix:PATH"; several, with commas between them, are used in
-  // turn, and one that was unavailable is left out for a second. One of gRPC's
-  // names, e.g. "dns:///NAME:PORT", may stand for several addresses.
+  // "HOST:PORT" or "unix:PATH". Takes several, separated by commas, in turn
+  // and skips an unavailable one for a second. A name in gRPC's
+  // syntax, e.g. "dns:///NAME:PORT", may stand for several addresses.
   std::string server;
-  // Paths of PEM files: authorities that the server's certificate must come
-  // from (empty: plaintext), and the client's own certificate (empty: none).
+  // Paths of PEM files. `ca` holds the authorities that may have signed the
+  // server's certificate (empty: plaintext). `cert` and `key` hold the client's
+  // own certificate (empty: none).
   std::string ca = {};
   std::string cert = {};
   std::string key = {};
-  // Expected in the server's certificate instead of the address's host.
+  // Name expected in the server's certificate; empty: the address's host.
   std::string server_name = {};
-  // As the server's --token_file has it; empty: none. Goes over TLS, or to this
-  // host, only.
+  // Token as in the server's --token_file; empty: none. The client sends it
+  // only over TLS or to this host.
   std::string token = {};
-  // Whether and how calls that failed for the moment are sent again, within
-  // their deadline. Empty: they aren't.
+  // Policy by which the client repeats calls that failed temporarily, within
+  // their deadline. Empty: it doesn't repeat them.
   std::optional<RetryPolicy> retries = std::nullopt;
-  // To each server; calls use them in turn. One connection carries some 100
-  // calls at a time, and decrypts or copies on one core.
+  // Connections to each server; calls use them in turn. One connection carries
+  // about 100 concurrent calls and decrypts or copies on one core.
   int connections = 1;
-  // How many calls of RunAsync and Submit are under way at once; others wait.
+  // Number of RunAsync and Submit calls that run at once; others queue.
   int async_calls = 16;
-  // A connection on which a call waits and nothing has come for so long is
-  // asked by a ping, and given up if the answer takes as long again (20 s at
-  // most); its calls end UNAVAILABLE. The server takes pings from every 10 s
-  // on. What stands between, with gRPC's own limit of 5 minutes, may end the
-  // connection; gRPC then doubles the time.
+  // Keepalive interval, at least 1 s. If a call waits and nothing has arrived
+  // for this long, the client sends a ping. If no answer arrives within the
+  // same time (at most 20 s), it closes the connection and its calls end
+  // UNAVAILABLE. The server accepts a ping every 10 s. A proxy with gRPC's
+  // default limit of 5 minutes may close the connection; gRPC then doubles the
+  // interval.
   absl::Duration keepalive = absl::Seconds(20);
 };
 

@@ -15,14 +15,14 @@
 namespace convgrad {
 namespace {
 
-// A server that was unavailable isn't asked again so soon where others are
-// there.
+// Time for which calls avoid a server that was unavailable, if there are
+// others.
 constexpr absl::Duration kDownTime = absl::Seconds(1);
 constexpr absl::Duration kLeastKeepalive = absl::Seconds(1);
-// The answer to a ping comes from a thread that computes nothing.
+// A server answers pings on a thread that doesn't compute, so 20 s suffice.
 constexpr absl::Duration kMostPingTime = absl::Seconds(20);
 
-// As gRPC's arguments have times. Anything longer than an hour is an hour.
+// Returns gRPC's unit for times; anything longer than an hour is an hour.
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(
       absl::ToInt64Milliseconds(std::min(duration, absl::Hours(1))));
@@ -32,20 +32,21 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
-  // An http_proxy of the environment would also catch servers on loopback.
+  // An http_proxy in the environment would also apply to servers on loopback.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Each channel a connection of its own.
+  // Gives each channel its own connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  // Retries decide when to try again; gRPC's own wait grows to 2 minutes.
+  // Retries decide when to try again; gRPC's own backoff would grow to 2
+  // minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  // gRPC's default of 30 s leaves clients of a rolling restart with addresses
-  // at which nobody listens any more.
+  // With gRPC's default of 30 s, clients of a rolling restart would keep
+  // addresses without a server.
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.keepalive));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    Milliseconds(std::min(options.keepalive, kMostPingTime)));
-  // A call may wait for longer than two pings take, and sends nothing then.
+  // A call that waits longer than two pings take sends no data meanwhile.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   if (!options.server_name.empty()) {
     arguments.SetSslTargetNameOverride(options.server_name);

@@ -1,4 +1,5 @@
-// A client's channels and the stubs on them. Internal to the client.
+// `Connection` holds a channel and its stubs; `ConnectionPool` spreads a
+// client's calls over its connections. Internal to the client.
 #pragma once
 
 #include <functional>
@@ -26,25 +27,25 @@ struct Client::Connection {
         sessions(v1::ConvGradSessions::NewStub(channel)),
         token(std::move(bearer)) {}
 
-  // Sets what every call has.
+  // Sets the deadline and the token, which every call has.
   void Prepare(absl::Time deadline, grpc::ClientContext* context) const;
-  // The same of an operation.
+  // Also sets the metadata of an operation.
   void Prepare(const OperationCall& call, grpc::ClientContext* context) const;
 
-  // Sends `request` of `call`, waits, and returns the reply's message.
+  // Sends `request` of `call`, blocks, and returns the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Send(const OperationCall& call,
                                         const std::string& method,
                                         const grpc::ByteBuffer& request);
 
-  // Sends `request` in a prepared `context`, waits, and returns the reply's
+  // Sends `request` in a prepared `context`, blocks, and returns the reply's
   // message.
   absl::StatusOr<grpc::ByteBuffer> Send(const std::string& method,
                                         const grpc::ByteBuffer& request,
                                         grpc::ClientContext* context);
 
-  // Makes a call of several messages: sends those of `messages` until it
-  // returns none, half-closes, and has `take` each that comes. Ends the call
-  // with the first error of `take`.
+  // Makes a streaming call. Sends the messages that `messages` returns until it
+  // returns none, half-closes, and passes each received message to `take`. Ends
+  // the call with the first error of `take`.
   using Messages = std::function<std::optional<grpc::ByteBuffer>()>;
   using Take = std::function<absl::Status(grpc::ByteBuffer*)>;
   absl::Status Exchange(const std::string& method, const Messages& messages,
@@ -59,8 +60,8 @@ struct Client::Connection {
 // Thread-safe.
 class Client::ConnectionPool {
  public:
-  // How calls are spread over the addresses of a name: kAll takes them in
-  // turn, kOne stays with one as long as it is there.
+  // Policy for a name with several addresses: kAll takes them in turn, kOne
+  // stays with one as long as it is available.
   enum class Addresses { kAll, kOne };
 
   // Errors: kInvalidArgument naming an option.
@@ -68,7 +69,8 @@ class Client::ConnectionPool {
       const ClientOptions& options, Addresses addresses = Addresses::kAll);
 
   // Runs `call(Connection&)`, which returns a Status or StatusOr, on the next
-  // connection: in turn, those of servers that were just unavailable last.
+  // connection in turn. Uses a server that was just unavailable only if all
+  // were.
   template <typename Call>
   auto Run(const Call& call) {
     const size_t slot = Pick();
@@ -95,7 +97,7 @@ class Client::ConnectionPool {
   size_t Pick() ABSL_LOCKS_EXCLUDED(mutex_);
   void LeaveOut(size_t slot) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Its connections are thread-safe, the rest is the lock's.
+  // The connections are thread-safe; `mutex_` guards the rest.
   std::vector<Slot> slots_;
   Mutex mutex_;
   size_t next_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -22,7 +22,7 @@ bool IsOnThisHost(const std::string& server) {
       [&](absl::string_view it) { return absl::StartsWith(server, it); });
 }
 
-// Returns whether gRPC needs to guess no port: it would take 443.
+// Returns whether `server` names a port. gRPC would use 443 otherwise.
 bool HasPort(absl::string_view server) {
   for (const absl::string_view scheme :
        {"unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:"}) {

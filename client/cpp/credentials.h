@@ -1,4 +1,4 @@
-// How a client shows who it is, and whom it trusts.
+// Parses a client's server list and makes its gRPC credentials.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace convgrad {
 
-// Returns the servers' addresses.
+// Returns the addresses in `options.server`.
 std::vector<std::string> ServersOf(const ClientOptions& options);
 
-// Returns TLS if `options` has a `ca`, plaintext otherwise.
-// Errors: kInvalidArgument naming an option that is missing or doesn't fit the
-// others, or a file that isn't what it should be.
+// Returns TLS credentials if `options` has a `ca`, plaintext ones otherwise.
+// Errors: kInvalidArgument naming an option that is missing or contradicts
+// another, or a file that isn't the expected PEM file.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const ClientOptions& options);
 

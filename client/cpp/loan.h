@@ -1,4 +1,5 @@
-// Memory of the caller that is lent to gRPC, and the wait for its return.
+// `Loan` lends the caller's memory to gRPC and waits until gRPC has released
+// it.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,8 @@
 
 namespace convgrad {
 
-// Slices may be taken on any thread, but not beside AwaitReturn.
+// Thread-compatible: any thread may call SliceOf, but not concurrently with
+// AwaitReturn.
 class Loan {
  public:
   Loan() {
@@ -21,11 +23,12 @@ class Loan {
         this, [promise](const void*) { promise->set_value(); });
   }
 
+  // Returns a slice over `bytes`, without a copy.
   grpc::Slice SliceOf(absl::Span<const std::byte> bytes) const {
     return SliceOver(bytes.data(), static_cast<int64_t>(bytes.size()), owner_);
   }
 
-  // Returns when the last slice is gone.
+  // Blocks until gRPC has released every slice.
   void AwaitReturn() {
     owner_.reset();
     returned_.wait();

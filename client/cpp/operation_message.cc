@@ -31,7 +31,7 @@ absl::Status CheckOperandBytes(const OperationCall& call) {
   return absl::OkStatus();
 }
 
-// Null if the caller named none.
+// Returns a null span if the caller named no destination.
 absl::Span<std::byte> DestinationOf(const OperationCall& call, size_t result) {
   return result < call.destinations.size() ? call.destinations[result]
                                            : absl::Span<std::byte>();
@@ -43,7 +43,8 @@ const KeptResult* KeptAs(const OperationCall& call, size_t result) {
   return is_kept ? &*call.kept_results[result] : nullptr;
 }
 
-// Has `*message` name what is kept; other inline operands keep their order.
+// Makes `*message` name the kept tensors; other inline operands keep their
+// order.
 void NameKept(const OperationCall& call, v1::ConvOperation* message) {
   int payload_index = 0;
   for (Operand operand : kAllOperands) {
@@ -87,8 +88,8 @@ absl::StatusOr<grpc::ByteBuffer> EncodeAs(const OperationCall& call,
   return JoinMessage(request, std::move(payloads));
 }
 
-// Moves the payload that `tensor` names to `destination`, or, if that is null,
-// to memory of the result's own.
+// Moves the payload that `tensor` names to `destination` or, if that is null,
+// to memory owned by the result.
 absl::Status TakePayload(const v1::Tensor& tensor,
                          absl::Span<std::byte> destination,
                          std::vector<PayloadView>* payloads,

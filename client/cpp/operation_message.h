@@ -1,5 +1,5 @@
-// Calls as request messages, and response messages as their replies. Internal
-// to the client.
+// Encodes calls as request messages and decodes response messages as replies.
+// Internal to the client.
 #pragma once
 
 #include <vector>
@@ -13,25 +13,26 @@
 
 namespace convgrad {
 
-// Returns which tensors of the call are in its region; `results` has an entry
-// for each.
-// Errors: kInvalidArgument for an operand or a destination of another size than
-// its tensor's, or a destination elsewhere.
+// Returns which tensors of the call lie in its region; `results` has an entry
+// for each result.
+// Errors: kInvalidArgument for an operand or destination whose size differs
+// from its tensor's, or a destination without a result.
 absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call);
 
-// Returns the operands that are neither in a region nor kept, lent by `loan`.
+// Returns slices, lent by `loan`, over the operands that are neither in a
+// region nor kept.
 std::vector<grpc::Slice> PayloadsOf(const OperationCall& call,
                                     const RegionPlaces& places,
                                     const Loan& loan);
 
-// Returns the request; `payloads` are those of PayloadsOf.
+// Returns the request message; `payloads` are those of PayloadsOf.
 // Errors: kResourceExhausted if it is too large for a message.
 absl::StatusOr<grpc::ByteBuffer> EncodeRequest(
     const OperationCall& call, const RegionPlaces& places,
     std::vector<grpc::Slice> payloads);
 
-// Returns what the response holds, all but the times. Empties `*message`.
-// Errors: kInternal if it doesn't fit the call.
+// Returns the reply without its times. Empties `*message`.
+// Errors: kInternal if the response doesn't fit the call.
 absl::StatusOr<OperationReply> DecodeReply(const OperationCall& call,
                                            const RegionPlaces& places,
                                            grpc::ByteBuffer* message);

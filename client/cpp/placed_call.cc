@@ -18,7 +18,7 @@ absl::StatusOr<PlacedCall> PlaceInRegion(OperationCall call,
     bytes += SharedRegion::AllocatedBytes(*ByteSize(result.descriptor));
   }
   PlacedCall placed{nullptr, std::move(call)};
-  // A region of nothing can't be had.
+  // The server refuses a region of 0 bytes.
   ASSIGN_OR_RETURN(placed.region,
                    SharedRegion::Connect(address, std::max<int64_t>(bytes, 1)));
   OperationCall& own = placed.call;

@@ -1,4 +1,4 @@
-// Calls whose tensors are put into a region of their own.
+// `PlaceInRegion` moves a call's tensors into a shared region made for it.
 #pragma once
 
 #include <memory>
@@ -10,17 +10,16 @@
 
 namespace convgrad {
 
-// Move-only; the call is good as long as this lives.
+// Move-only; owns the region that `call` refers to.
 struct PlacedCall {
-  std::unique_ptr<SharedRegion> region;  // null: the call is as it was
+  std::unique_ptr<SharedRegion> region;  // null: the call is unchanged
   OperationCall call;
 };
 
-// Returns `call` with its operands copied into a new region, from the server
-// whose side socket is at `address`, and its results to come there
+// Gets a new region from the server whose side socket is at `address`, and
+// returns `call` with its operands copied there and its results placed there
 // (call.destinations).
-// Errors: kInvalidArgument for an operation that is none; as
-// SharedRegion::Connect.
+// Errors: kInvalidArgument for an invalid operation; as SharedRegion::Connect.
 absl::StatusOr<PlacedCall> PlaceInRegion(OperationCall call,
                                          const std::string& address);
 

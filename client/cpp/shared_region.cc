@@ -23,8 +23,8 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 
-// Zeros are made at gigabytes per second. Bounds the wait at a socket where
-// something else listens.
+// Bounds the wait if another program listens at the socket. A server zeroes
+// gigabytes per second, so 60 s suffice.
 constexpr timeval kReplyTimeout = {60, 0};
 
 absl::Status Failed(absl::StatusCode code, const std::string& address,
@@ -55,8 +55,8 @@ absl::StatusOr<FileDescriptor> ConnectTo(const std::string& address) {
   return connection;
 }
 
-// Receives the reply into `*reply` and returns the descriptor with it, -1 if
-// there is none.
+// Receives the reply into `*reply` and returns the file descriptor sent with
+// it, -1 if there is none.
 absl::StatusOr<FileDescriptor> ReceiveReply(const FileDescriptor& connection,
                                             const std::string& address,
                                             RegionReply* reply) {
@@ -84,7 +84,7 @@ absl::StatusOr<FileDescriptor> ReceiveReply(const FileDescriptor& connection,
   return received;
 }
 
-// Maps memory that nobody can cut off under us.
+// Maps the memory. Checks its seal, so that the server can't shrink it later.
 absl::StatusOr<absl::Span<std::byte>> Map(const FileDescriptor& memory,
                                           const std::string& address,
                                           int64_t byte_length) {
@@ -109,7 +109,8 @@ absl::StatusOr<std::unique_ptr<SharedRegion>> SharedRegion::Connect(
     const std::string& address, int64_t byte_length) {
   ASSIGN_OR_RETURN(FileDescriptor connection, ConnectTo(address));
   const RegionRequest request{kRegionMagic, byte_length};
-  // A server that refuses before it has read this has still answered.
+  // Ignores errors: a server that refuses before it has read the request has
+  // already sent its reply.
   send(connection.get(), &request, sizeof(request), MSG_NOSIGNAL);
   RegionReply reply;
   ASSIGN_OR_RETURN(const FileDescriptor memory,
@@ -145,14 +146,14 @@ absl::StatusOr<absl::Span<std::byte>> SharedRegion::Allocate(int64_t size) {
                       absl::StrCat("at most the ", left, " left")});
   }
   const absl::Span<std::byte> taken = bytes_.subspan(allocated_, size);
-  // The end of the region may cut the last one's rounding off.
+  // The end of the region may cut off the last tensor's padding.
   allocated_ += std::min(left, AllocatedBytes(size));
   return taken;
 }
 
 std::optional<RegionRange> SharedRegion::RangeOf(
     absl::Span<const std::byte> tensor) const {
-  // Pointers into different objects have no other order.
+  // Only std::less_equal orders pointers into different objects.
   const std::less_equal<const std::byte*> not_after;
   if (!not_after(bytes_.data(), tensor.data()) ||
       !not_after(tensor.data() + tensor.size(),

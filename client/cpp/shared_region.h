@@ -1,5 +1,6 @@
-// Memory shared with a server on the same host: tensors that lie there aren't
-// sent, and results come there by themselves.
+// `SharedRegion` is memory shared with a server on the same host. A client
+// doesn't send tensors that lie there, and the server writes results there
+// directly.
 #pragma once
 
 #include <cstddef>
@@ -18,35 +19,34 @@ namespace convgrad {
 // Thread-compatible; different threads may use different bytes of it.
 class SharedRegion {
  public:
-  // Gets `byte_length` zeros from the server whose side socket is at `address`,
-  // "unix:PATH" (GetCapabilities says where, --regions_listen). They are the
-  // server's only as long as this object lives. Waits at most a minute.
-  // Errors: kInvalidArgument for an address that is none; kUnavailable if
-  // nobody listens there; the server's; kInternal for a reply that makes no
-  // sense.
+  // Requests `byte_length` zeroed bytes from the server whose side socket is at
+  // `address`, "unix:PATH" (--regions_listen; GetCapabilities reports it). The
+  // server uses them only while this object exists. Blocks for at most a
+  // minute.
+  // Errors: kInvalidArgument for a malformed address; kUnavailable if no server
+  // listens there; the server's; kInternal for a malformed reply.
   static absl::StatusOr<std::unique_ptr<SharedRegion>> Connect(
       const std::string& address, int64_t byte_length);
-  // Ends the region: calls that name it are refused from then on.
+  // Ends the region: the server refuses later calls that name it.
   ~SharedRegion();
 
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
 
-  // All of it. Aligned to a memory page.
+  // The whole region, aligned to a memory page.
   absl::Span<std::byte> bytes() const { return bytes_; }
 
-  // Takes the next `size` bytes, aligned to 64, as a tensor needs to be to be
-  // used without a copy. Requires: size >= 0.
-  // Errors: kResourceExhausted if there aren't so many left.
+  // Takes the next `size` bytes, aligned to 64 bytes so that the server can use
+  // a tensor there without a copy. Requires: size >= 0.
+  // Errors: kResourceExhausted if fewer bytes are left.
   absl::StatusOr<absl::Span<std::byte>> Allocate(int64_t size);
-  // Makes all bytes free again.
+  // Frees all bytes.
   void Reset() { allocated_ = 0; }
-  // Returns the bytes that Allocate(size) takes, so that regions can be made to
-  // measure.
+  // Returns how many bytes Allocate(size) takes, to compute a region's size.
   static int64_t AllocatedBytes(int64_t size);
 
-  // Returns where `tensor` lies in the region, nullopt if it doesn't, or not
-  // wholly.
+  // Returns the range of `tensor` in the region; nullopt unless all of it lies
+  // there.
   std::optional<RegionRange> RangeOf(absl::Span<const std::byte> tensor) const;
 
  private:

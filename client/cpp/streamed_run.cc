@@ -17,7 +17,8 @@ std::shared_ptr<const ConvOperation> Needed(ConvOperation operation) {
   return std::make_shared<const ConvOperation>(std::move(operation));
 }
 
-// Returns what is sent, in order: whole operands first, then slice by slice.
+// Returns what is sent, in order: operands without a batch axis first, then the
+// others slice by slice.
 std::vector<OperandPiece> PiecesOf(const BatchSlices& slices) {
   std::vector<OperandPiece> pieces;
   const TensorUses uses = slices.operation().OperandUses();
@@ -85,7 +86,7 @@ bool StreamedRun::NextFrame() {
 
 void StreamedRun::OnWriteDone(bool ok) {
   HandOverWriter();
-  // Of a failed write the status, which comes by itself, says why.
+  // After a failed write, OnDone receives the status with the reason.
   if (!ok) return;
   const bool more = NextFrame();
   HandOverWriter();

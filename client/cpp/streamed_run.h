@@ -1,5 +1,5 @@
-// One operation as a stream: frames over the caller's memory go out while the
-// results' frames come in.
+// `StreamedRun` runs one operation as a stream: it sends frames over the
+// caller's memory while frames of the results arrive.
 #pragma once
 
 #include <cstdint>
@@ -22,22 +22,22 @@
 
 namespace convgrad {
 
-// gRPC calls OnWriteDone and OnReadDone on threads of its own, at most one of
-// each at a time, and OnDone after the last: members are the writer's or the
-// reader's, and need no lock.
+// gRPC calls OnWriteDone and OnReadDone on its own threads, at most one of each
+// at a time, and OnDone after the last. Each member belongs to either the
+// writer or the reader and needs no lock.
 class StreamedRun final
     : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // All three outlive the run. Requires: a valid operation, and
+  // `call` and `loan` must outlive the run. Requires: a valid operation and
   // PlacesOf(call).ok().
   StreamedRun(const OperationCall& call, int64_t slice_items, const Loan& loan);
 
-  // Takes memory for the results. To be called before the call is prepared.
+  // Allocates memory for the results. Call it before preparing the call.
   // Errors: kResourceExhausted.
   absl::Status Allocate();
 
-  // Runs the call, which was prepared on `context`, and returns the reply, all
-  // but `elapsed`. Errors: as Client::Run.
+  // Runs the call, which was prepared on `context`. Returns the reply without
+  // `elapsed`. Errors: as Client::Run.
   absl::StatusOr<OperationReply> Run(grpc::ClientContext* context);
 
  private:
@@ -45,13 +45,14 @@ class StreamedRun final
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
 
-  // To be called where a writer's or reader's step begins and ends: see
+  // Call these where a step of the writer or reader begins and ends: see
   // thread_order.h.
   void HandOverWriter() { HandedOver(&outgoing_); }
   void HandOverReader() { HandedOver(&incoming_); }
-  // Sets what is written next; its head is small.
+  // Sets the next message to write. Its head is small, so encoding can't fail.
   void SetOutgoing(absl::StatusOr<grpc::ByteBuffer> message);
-  // Lets go of what was written and sets the next frame, if there is one.
+  // Releases the written frame and sets the next one. Returns false if there is
+  // none.
   bool NextFrame();
   absl::Status TakeMessage();
   absl::Status TakeFrame(const v1::ResultFrame& frame,
@@ -64,13 +65,13 @@ class StreamedRun final
   const Loan& loan_;
   grpc::ClientContext* context_ = nullptr;
 
-  // The writer's.
+  // Owned by the writer.
   std::vector<OperandPiece> to_send_;  // in order; each in many frames
   size_t next_piece_ = 0;
   grpc::ByteBuffer outgoing_;
   int64_t sent_bytes_ = 0;
 
-  // The reader's.
+  // Owned by the reader.
   grpc::ByteBuffer incoming_;
   OperationReply reply_;
   std::vector<absl::Span<std::byte>> targets_;  // by result

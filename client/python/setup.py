@@ -1,5 +1,5 @@
-"""Generates the stubs of proto/ while the package is built, and builds the native module
-if CONVGRAD_NATIVE is ON, or AUTO (default) and CMake, Ninja and nanobind are there."""
+"""Generates the stubs of proto/ when building the package. Also builds the native module if
+CONVGRAD_NATIVE is ON, or AUTO (default) with CMake, Ninja and nanobind installed."""
 
 import importlib.util
 import os
@@ -31,10 +31,10 @@ WANTS_NATIVE = wants_native()
 
 
 def build_native(target: Path) -> None:
-    """Builds convgrad._native into the folder."""
+    """Builds convgrad._native into the folder `target`."""
     folder = HERE / "build" / "native"
     shutil.rmtree(folder, ignore_errors=True)
-    # Ninja, because the presets name it too: a machine need not have make.
+    # Ninja, because the presets use it too, so that a machine needn't have make.
     subprocess.run(["cmake", "-S", HERE / "native", "-B", folder, "-G", "Ninja",
                     f"-DPython_EXECUTABLE={sys.executable}"], check=True)
     subprocess.run(["cmake", "--build", folder], check=True)
@@ -63,7 +63,7 @@ class BuildWithStubs(build_py):
 
 
 class NativeDistribution(Distribution):
-    """Has a wheel say for which interpreter and machine it is."""
+    """Makes a wheel specific to the interpreter and machine if it has the native module."""
 
     def has_ext_modules(self) -> bool:
         return WANTS_NATIVE

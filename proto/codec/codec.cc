@@ -1,4 +1,4 @@
-// The core's values to messages, and the options.
+// Implements the encoding of core values as messages, and of options.
 #include "proto/codec/codec.h"
 
 #include <utility>

@@ -1,6 +1,6 @@
-// Between the wire's messages and the core's types, both ways. All validation
-// of untrusted bytes happens here and in the core functions it calls: what
-// comes out of Decode is safe to size, route and plan.
+// Converts between the wire's messages and the core's types. All validation of
+// untrusted bytes happens here and in the core functions called here. Decoded
+// values are safe to size, route and plan.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -27,7 +27,7 @@ namespace convgrad {
 // The field number of `payloads` in every request and response.
 inline constexpr int kPayloadsField = 536870911;
 
-// The caller's wishes beside the operation.
+// The caller's options beside the operation.
 struct CallOptions {
   std::string backend;  // "" is auto, otherwise a backend's name
   bool deterministic = true;
@@ -37,71 +37,74 @@ struct CallOptions {
 };
 
 struct DecodedOperation {
-  // Validated; all operands of the request still there (see DropUnneeded).
+  // Validated; contains all operands of the request (see DropUnneeded).
   ConvOperation operation;
-  // By Operand.
+  // Indexed by Operand.
   std::array<TensorSource, kOperandCount> sources;
-  // Where results go that don't go by message: an entry in both for each
-  // result. A region's range is like a source's and overlaps nothing else; what
-  // a session keeps has unchecked names.
+  // Destinations of results that aren't in the message, with an entry in both
+  // vectors for each result. A region's range is validated like a source's and
+  // overlaps no other tensor. The names of kept results are unchecked.
   std::vector<std::optional<RegionRange>> result_regions;
   std::vector<std::optional<KeptResult>> kept_results;
   // OK, or kUnimplemented if the request uses a source, destination or store
-  // that this version doesn't build. Apart, because limits are checked before.
+  // that this version doesn't support. A separate member, because limits must
+  // be checked first.
   absl::Status support;
 };
 
-// Returns an error if `message`, or any message in it, holds an unknown field
-// numbered 1 to 99.
+// Returns an error if `message`, or any message in it, contains an unknown
+// field with a number from 1 to 99.
 // Errors: kUnimplemented naming the message and the number.
 absl::Status CheckCriticalFields(const google::protobuf::Message& message);
 
-// Checks enums, then shapes, then byte counts, in that order over the whole
-// request, and returns the core's operation. `payload_bytes` are the sizes of
-// the request's payloads, in order.
+// Returns the core's operation. Checks enums, then shapes, then byte counts,
+// each over the whole request. `payload_bytes` are the sizes of the request's
+// payloads, in order.
 // Errors: kInvalidArgument naming field ("operation.operands.weight.dims"),
 // found and expected.
 absl::StatusOr<DecodedOperation> DecodeOperation(
     const v1::ConvOperation& message, Direction direction,
     absl::Span<const int64_t> payload_bytes);
 
-// As DecodeOperation, for the operation in a stream's header: its operands'
-// bytes come in frames.
+// Does the same for the operation in a stream's header, whose operands' bytes
+// arrive in frames.
 absl::StatusOr<DecodedOperation> DecodeStreamOperation(
     const v1::ConvOperation& message, Direction direction);
 
-// Returns the name of an enum's value without its type's prefix, e.g. "F32" for
-// DATA_TYPE_F32; "" for a number that the type doesn't have.
+// Returns the name of an enum value without its type's prefix, e.g. "F32" for
+// DATA_TYPE_F32; "" for an unknown number.
 std::string ShortName(const google::protobuf::EnumDescriptor& type, int number);
 
-// Returns what a client may ask for as its backend: "auto", then the names of
-// the backends that BackendChoice has, in its order.
+// Returns the backend names that a client may request: "auto", then the
+// backends in BackendChoice, in its order.
 std::vector<std::string> BackendNames();
 
-// Errors: kInvalidArgument.
+// Returns the core's options. Errors: kInvalidArgument.
 absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message);
 
-// Returns the message for `operation`, what isn't in `regions` inline: the i-th
-// such operand gets payload i, in Operand's order. Everything explicit: pads,
-// output dims, result dtypes and layouts. Requires: Validate(operation).ok().
+// Returns the message for `operation`. Tensors outside `regions` are inline:
+// the i-th inline operand, in Operand's order, gets payload i. All fields are
+// explicit: pads, output dims, result dtypes and layouts. Requires:
+// Validate(operation).ok().
 v1::ConvOperation EncodeOperation(const ConvOperation& operation,
                                   const RegionPlaces& regions = {});
-// Requires: options.backend is "" or a name that BackendChoice has.
+// Returns the message. Requires: options.backend is "" or a name in
+// BackendChoice.
 v1::Options EncodeOptions(const CallOptions& options);
 
-// Returns `tensor` as a message that doesn't say where its bytes are.
+// Returns `tensor` as a message without a source.
 v1::Tensor EncodeDescriptor(const TensorDescriptor& tensor);
 
-// Returns `tensor` as a message whose bytes are payload `payload_index`, or lie
+// Return `tensor` as a message whose bytes are payload `payload_index` or lie
 // in a region.
 v1::Tensor EncodeTensor(const TensorDescriptor& tensor, int payload_index);
 v1::Tensor EncodeTensor(const TensorDescriptor& tensor,
                         const RegionRange& range);
 
-// Returns what a message says of a region, unchecked.
+// Returns the range in a message, unchecked.
 RegionRange DecodeRegion(const v1::Tensor::Region& message);
 
-// Returns the descriptor in `message`. `groups` is the problem's, `role` names
+// Returns the descriptor in `message`. `groups` is the problem's; `role` names
 // the field in errors.
 // Errors: kInvalidArgument.
 absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,

@@ -19,8 +19,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// The wire's enums have the core's values, in the same order, after
-// UNSPECIFIED.
+// The wire's enums have the core's values in the same order, after UNSPECIFIED.
 static_assert(v1::DATA_TYPE_F16 == static_cast<int>(DataType::kF16) + 1);
 static_assert(v1::DATA_TYPE_I64 == static_cast<int>(DataType::kI64) + 1);
 static_assert(v1::DATA_TYPE_U16 == static_cast<int>(DataType::kU16) + 1);
@@ -29,7 +28,7 @@ static_assert(v1::LAYOUT_FRACTAL_Z_3D ==
 static_assert(v1::RESULT_GRAD_RESIDUAL == kResultCount);
 static_assert(v1::OPERAND_OUTPUT == kOperandCount);
 
-// Returns nullopt for UNSPECIFIED and beyond `last`.
+// Returns nullopt for UNSPECIFIED and for values above `last`.
 template <typename Core, typename Wire>
 std::optional<Core> ToCore(Wire wire, Wire last) {
   if (wire < 1 || wire > last) return std::nullopt;
@@ -41,7 +40,7 @@ Wire ToWire(Core core) {
   return static_cast<Wire>(static_cast<int>(core) + 1);
 }
 
-// Returns the names of `type`, but its UNSPECIFIED.
+// Returns the names of `type` except UNSPECIFIED.
 std::string NamesOf(const EnumDescriptor& type) {
   std::vector<std::string> names;
   for (int i = 0; i < type.value_count(); ++i) {
@@ -125,7 +124,7 @@ v1::Layout EncodeLayout(Layout layout) { return ToWire<v1::Layout>(layout); }
 std::string ShortName(const EnumDescriptor& type, int number) {
   const auto* value = type.FindValueByNumber(number);
   if (value == nullptr) return "";
-  // Every enum's value 0 is its prefix and UNSPECIFIED.
+  // The name of every enum's value 0 is its prefix and UNSPECIFIED.
   const absl::string_view prefix =
       absl::StripSuffix(type.value(0)->name(), "UNSPECIFIED");
   return std::string(absl::StripPrefix(value->name(), prefix));

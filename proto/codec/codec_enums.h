@@ -1,5 +1,5 @@
-// The wire's enums and the core's, and the first stage of a request's checks.
-// Internal to the codec.
+// Converts enums between wire and core, and validates a request's enums, which
+// is the first stage of its checks. Internal to the codec.
 #pragma once
 
 #include <optional>
@@ -19,17 +19,18 @@ std::optional<Layout> DecodeLayout(v1::Layout layout);
 // Returns kExplicit for UNSPECIFIED. Requires: a known value.
 Padding DecodePadding(v1::Padding padding);
 
-// Refuses numbers that an enum field of `message`, or of any message in it,
-// doesn't name. `path` is put before the fields' names in errors.
+// Returns an error if an enum field of `message`, or of any message in it, has
+// an unknown number. Errors prefix the field's name with `path`.
 // Errors: kInvalidArgument, reason INVALID_ENUM.
 absl::Status CheckKnownEnums(const google::protobuf::Message& message,
                              const std::string& path);
 
-// Checks all enums of an operation: known, and given where needed.
-// Errors: kInvalidArgument, reason INVALID_ENUM, fields from "operation." on.
+// Checks that all enums of an operation are known, and set if required.
+// Errors: kInvalidArgument, reason INVALID_ENUM, with fields that begin with
+// "operation.".
 absl::Status CheckEnums(const v1::ConvOperation& operation);
 
-// Refuses a dtype or layout that is unset. `path` names the tensor.
+// Returns an error for an unset dtype or layout. `path` names the tensor.
 absl::Status CheckTensorEnumsGiven(const v1::Tensor& tensor, bool is_bias,
                                    const std::string& path);
 

@@ -1,5 +1,5 @@
-// Where a request's tensors say that their bytes are: in its payloads, in a
-// region, or in places that this version doesn't build.
+// Decodes the sources and destinations of a request's tensors: payloads,
+// regions, kept tensors, and others that this version doesn't support.
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,7 +20,7 @@ absl::Status Unsupported(const std::string& path, absl::string_view found) {
                     "inline, region or kept"});
 }
 
-// Returns a destination as the source that it would be.
+// Returns a destination as the equivalent source.
 v1::Tensor::Region SourceOf(
     const v1::ResultRequest::RegionDestination& destination) {
   v1::Tensor::Region source;
@@ -37,10 +37,11 @@ bool Overlap(const RegionRange& a, const RegionRange& b) {
          b.byte_length > 0;
 }
 
-// What brings the bytes of a request's operands.
+// Where the bytes of a request's operands arrive.
 enum class Carrier { kMessage, kStream };
 
-// Walks over a request's tensors and keeps what they say about their bytes.
+// Checks the sources and destinations of a request's tensors and stores them in
+// the decoded operation.
 class ByteChecker {
  public:
   ByteChecker(Carrier carrier, absl::Span<const int64_t> payload_bytes,
@@ -85,7 +86,7 @@ class ByteChecker {
                         "inline, region, kept, step_result or stream");
   }
 
-  // Requires: the operands and the results before it were checked.
+  // Requires: all operands and all results before it are checked.
   absl::Status CheckResult(const v1::ResultRequest& request, int index) {
     const std::string path = ResultPath(index);
     const bool adds = request.store() == v1::ResultRequest::STORE_ADD;
@@ -125,7 +126,7 @@ class ByteChecker {
     return InvalidField(Reason::kMalformed, path + ".source", found, expected);
   }
 
-  // Plans need results that overlap nothing.
+  // Returns an error if the ranges overlap; plans need separate results.
   static absl::Status CheckApart(const RegionRange& result,
                                  const std::optional<RegionRange>& other,
                                  const std::string& path,

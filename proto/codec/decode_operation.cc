@@ -1,4 +1,5 @@
-// DecodeOperation: enums, then shapes, then bytes, over the whole request.
+// Implements DecodeOperation: enums, then shapes, then bytes, each over the
+// whole request.
 #include "proto/codec/decode_operation.h"
 
 #include <utility>
@@ -13,14 +14,14 @@ namespace {
 
 using google::protobuf::FieldDescriptor;
 
-// Returns the field of Operands that has the operand's name.
+// Returns the field of Operands with the operand's name.
 const FieldDescriptor* FieldOf(Operand operand) {
   return v1::Operands::descriptor()->FindFieldByName(
       std::string(NameOf(operand)));
 }
 
-// Returns the descriptor that `tensor` states; its dims aren't compared with
-// anything yet, and a c0 of 0 stays.
+// Returns the descriptor in `tensor`. Its dims aren't compared with the problem
+// yet, and a c0 of 0 stays 0.
 absl::StatusOr<TensorDescriptor> StatedDescriptor(const v1::Tensor& tensor,
                                                   Operand operand,
                                                   int64_t groups) {
@@ -29,7 +30,7 @@ absl::StatusOr<TensorDescriptor> StatedDescriptor(const v1::Tensor& tensor,
   stated.dtype = *DecodeDataType(tensor.dtype());
   ASSIGN_OR_RETURN(stated.dims, DecodeDims(tensor.dims(), path + ".dims"));
   RETURN_IF_ERROR(CheckC0Known(tensor.c0(), path + ".c0"));
-  if (operand == Operand::kBias) return stated;  // row-major whatever was sent
+  if (operand == Operand::kBias) return stated;  // row-major in any case
   stated.layout = *DecodeLayout(tensor.layout());
   if (!IsRowMajor(stated.layout)) stated.c0 = tensor.c0();
   if (stated.layout == Layout::kFractalZ3D) stated.groups = groups;
@@ -58,8 +59,8 @@ absl::Status CheckBias(const ConvProblem& problem, const Dims& bias,
                    ToString(absl::MakeConstSpan(OutputDims(problem)))));
 }
 
-// Sets problem.bias and problem.residual: what the operands of a forward and
-// the results of a backward imply.
+// Sets problem.bias and problem.residual from the operands of a forward
+// operation or the results of a backward operation.
 absl::Status SetFusedShapes(const v1::ConvOperation& message,
                             ConvOperation* operation) {
   ConvProblem& problem = operation->problem;
@@ -129,7 +130,7 @@ TensorDescriptor WantedDescriptor(const v1::ResultRequest& request,
   return wanted;
 }
 
-// Gives every blocked operand its c0 and returns the one for results that name
+// Sets the c0 of every blocked operand. Returns the c0 of results that name
 // none: an operand's, else the default.
 int64_t SettleC0(ConvOperation* operation) {
   const int64_t default_c0 = DefaultC0(operation->dtype());
@@ -156,7 +157,7 @@ absl::Status SetResults(const v1::ConvOperation& message,
   return absl::OkStatus();
 }
 
-// All of a request but where its bytes are.
+// Decodes a request without its sources.
 absl::StatusOr<DecodedOperation> DecodeShapes(const v1::ConvOperation& message,
                                               Direction direction) {
   if (!message.has_problem()) {

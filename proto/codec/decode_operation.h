@@ -1,5 +1,5 @@
-// The stages of DecodeOperation, and what other requests are decoded by, too.
-// Internal to the codec.
+// Declares the stages of DecodeOperation, which other requests' decoders use as
+// well. Internal to the codec.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace convgrad {
 
-// Longest list of dims: batch, channels and three spatial axes.
+// Maximum number of dims: batch, channels and three spatial axes.
 inline constexpr int kMaxDims = 5;
 
 // Returns the tensor of `operand`, nullptr if the request has none.
@@ -31,12 +31,12 @@ absl::StatusOr<Dims> DecodeDims(
     const google::protobuf::RepeatedField<int64_t>& dims,
     const std::string& path);
 
-// Returns OK if `c0` is 0 or a block that a blocked layout may have.
+// Returns OK if `c0` is 0 or a valid block of a blocked layout.
 // Errors: kInvalidArgument, reason OUT_OF_RANGE.
 absl::Status CheckC0Known(int32_t c0, const std::string& path);
 
-// Returns the range that a source names, whose size must be `bytes`; its end
-// doesn't overflow. `path` names it in errors.
+// Returns the range in a source, whose size must be `bytes`; its end doesn't
+// overflow. `path` names it in errors.
 // Errors: kInvalidArgument.
 absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
                                         int64_t bytes, const std::string& path);
@@ -47,17 +47,17 @@ absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
                                size_t expected);
 
 // Returns the problem, resolved and validated, without bias and residual.
-// Fields in errors start with "operation.problem". Requires: CheckEnums was OK.
+// Fields in errors begin with "operation.problem". Requires: CheckEnums
+// returned OK.
 absl::StatusOr<ConvProblem> DecodeProblem(const v1::ConvProblem& message);
 
-// Checks where the tensors' bytes are against what `decoded->operation` says
-// they are, and sets all of `*decoded` but that. Requires:
-// Validate(decoded->operation).ok().
+// Checks the tensors' sources against `decoded->operation`, and sets all other
+// members of `*decoded`. Requires: Validate(decoded->operation).ok().
 absl::Status DecodeBytes(const v1::ConvOperation& message,
                          absl::Span<const int64_t> payload_bytes,
                          DecodedOperation* decoded);
 
-// As DecodeBytes, for tensors whose bytes come in a stream's frames.
+// Does the same for tensors whose bytes arrive in a stream's frames.
 absl::Status DecodeStreamSources(const v1::ConvOperation& message,
                                  DecodedOperation* decoded);
 

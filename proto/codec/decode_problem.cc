@@ -1,4 +1,4 @@
-// The wire's problem to the core's: spatial lists become axes.
+// Decodes the wire's problem: its spatial lists become axes.
 #include <string>
 #include <utility>
 
@@ -16,8 +16,8 @@ std::string Entries(int count) {
   return absl::StrCat(count, count == 1 ? " entry" : " entries");
 }
 
-// Sets `member` of every axis from `list`: empty leaves the default, one entry
-// stands for all axes.
+// Sets `member` of every axis from `list`. An empty list leaves the default; a
+// single entry applies to all axes.
 absl::Status SetAxes(const List& list, absl::string_view name,
                      int64_t SpatialAxis::*member, ConvProblem* problem) {
   const int rank = static_cast<int>(problem->axes.size());

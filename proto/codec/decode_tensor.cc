@@ -1,4 +1,4 @@
-// The wire's tensors to the core's descriptors.
+// Decodes the wire's tensors to the core's descriptors.
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -37,7 +37,7 @@ absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,
   ASSIGN_OR_RETURN(tensor.dims, DecodeDims(message.dims(), path + ".dims"));
   const bool blocked = !IsRowMajor(tensor.layout);
   for (size_t i = 0; i < tensor.dims.size(); ++i) {
-    // A block's arithmetic divides by channels; only a batch may be 0 there.
+    // Blocked layouts divide by the channels, so only the batch may be 0.
     const int64_t least = blocked && i > 0 ? 1 : 0;
     if (tensor.dims[i] >= least) continue;
     return InvalidField(

@@ -1,4 +1,4 @@
-// Tensors of a request that a session keeps on the server.
+// Finds and completes the tensors of a request that a session keeps.
 #pragma once
 
 #include <optional>
@@ -12,17 +12,18 @@
 
 namespace convgrad {
 
-// Where a kept result goes. Value type.
+// The name under which a session keeps a result. Value type.
 struct KeptResult {
   std::string name;
-  bool adds = false;  // to what is there
+  bool adds = false;  // to the kept tensor of that name
 
   friend bool operator==(const KeptResult&, const KeptResult&) = default;
 };
 
-// A kept tensor whose descriptor completes a request. Value type.
+// A reference to a kept tensor, whose descriptor completes the request. Value
+// type.
 struct KeptReference {
-  // The operand, or the index of the result that is added to it.
+  // The operand, or the index of the result to add to the tensor.
   std::optional<Operand> operand;
   int result = -1;
   KeptName name;
@@ -30,12 +31,12 @@ struct KeptReference {
 };
 
 // Returns the kept tensors that `operation` refers to, operands first. A result
-// may be added to one that isn't there yet.
+// may be added to a tensor that doesn't exist yet.
 std::vector<KeptReference> KeptReferencesOf(const v1::ConvOperation& operation);
 
-// Completes `*operation`, which `reference` is of: what it leaves unset of that
-// operand or result is as `kept`, the tensor that is there, has it. What it
-// does say must agree.
+// Completes the operand or result of `*operation` that `reference` describes.
+// Takes fields that the request leaves unset from `kept`, the kept tensor's
+// descriptor. Fields that it sets must agree.
 // Errors: kInvalidArgument, reasons SHAPE_MISMATCH, DTYPE_MISMATCH and
 // LAYOUT_MISMATCH.
 absl::Status CompleteKept(const KeptReference& reference,

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kMost = std::numeric_limits<double>::max();
 
-// Sets what a tensor is and where its bytes are. `path` names it in errors.
+// Sets the descriptor and the source of a tensor. `path` names it in errors.
 absl::Status DecodeSource(const v1::Tensor& tensor, const std::string& path,
                           NamedPayloads* payloads, NamedTensor* named) {
   if (tensor.has_kept()) {
@@ -68,7 +68,7 @@ absl::StatusOr<std::vector<NamedTensor>> DecodeTensors(
   return tensors;
 }
 
-// Checks what of a run goes together.
+// Checks which parts of a run the request combines.
 absl::Status CheckParts(const v1::RunProgramRequest& message) {
   if (message.has_update() &&
       (!message.has_backward() || message.backward().leave_parameters())) {
@@ -116,7 +116,7 @@ absl::Status CheckRange(double value, double least, double most,
                       absl::StrCat("a number from ", least, " to ", most));
 }
 
-// The ranges of torch.optim.
+// Checks the ranges that torch.optim allows.
 absl::Status CheckGroup(const v1::UpdateParametersRequest::Group& group,
                         const std::string& path) {
   const double below_1 = std::nextafter(1.0, 0.0);

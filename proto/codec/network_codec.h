@@ -1,5 +1,5 @@
-// Between the messages of networks' calls and the core's types. All validation
-// of untrusted bytes that needs no session happens here.
+// Decodes the messages of network calls. All validation of untrusted bytes that
+// needs no session happens here.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -18,24 +18,24 @@
 
 namespace convgrad {
 
-// A tensor with the name of a program's value. Value type.
+// A tensor named like a value of the program. Value type.
 struct NamedTensor {
-  std::string name;  // unchecked, but not twice in one list
-  // nullopt of a kept tensor: its session knows.
+  std::string name;  // unchecked, but unique in its list
+  // nullopt for a kept tensor, whose descriptor the session has.
   std::optional<TensorDescriptor> descriptor;
   TensorSource source;
 };
 
-// The gradients that a backward returns. Value type.
+// The gradients that a backward pass returns. Value type.
 struct WantedGradients {
-  std::vector<std::string> inputs;  // names of inputs; not checked yet
+  std::vector<std::string> inputs;  // names of inputs, unchecked
   bool of_parameters = true;
 };
 
 // One step of an optimizer. Value type.
 struct DecodedUpdate {
   struct Group {
-    std::vector<std::string> parameters;  // none twice in a step
+    std::vector<std::string> parameters;  // unique in a step
     ParameterSettings settings;
   };
   Optimizer optimizer = Optimizer::kSgd;
@@ -50,9 +50,9 @@ struct DecodedRun {
   std::vector<NamedTensor> inputs;
   std::vector<std::string> fetched;
   DataType compute_dtype = DataType::kF32;
-  std::string tape;  // "": none is kept
+  std::string tape;  // "": the run keeps no tape
   std::optional<WantedGradients> backward;
-  // There only with a `backward` that gives gradients of parameters.
+  // Set only together with a `backward` that computes gradients of parameters.
   std::optional<DecodedUpdate> update;
   std::optional<bool> fuse;
   bool recompute = false;
@@ -67,16 +67,18 @@ struct DecodedBackward {
   bool retain = false;
 };
 
-// `payload_bytes` are the sizes of the request's payloads; each must be named.
+// Return the decoded request. `payload_bytes` are the sizes of the request's
+// payloads; a tensor must name each payload.
 // Errors: kInvalidArgument naming field ("inputs[1].tensor.dims"), found and
-// expected; kUnimplemented for other sources and dtypes.
+// expected; kUnimplemented for unsupported sources and dtypes.
 absl::StatusOr<DecodedRun> DecodeRun(const v1::RunProgramRequest& message,
                                      absl::Span<const int64_t> payload_bytes);
 absl::StatusOr<DecodedBackward> DecodeBackward(
     const v1::BackwardProgramRequest& message,
     absl::Span<const int64_t> payload_bytes);
 
-// `path` leads to the message's fields in errors: "", or "update.".
+// Returns the decoded request. `path` is the prefix of its fields in errors: ""
+// or "update.".
 // Errors: kInvalidArgument, also for numbers outside torch.optim's ranges.
 absl::StatusOr<DecodedUpdate> DecodeUpdate(
     const v1::UpdateParametersRequest& message, const std::string& path);

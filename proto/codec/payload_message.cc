@@ -167,7 +167,8 @@ void PayloadView::Release(int64_t offset) {
 }
 
 void PayloadView::MoveTo(void* destination) {
-  // What a message and its copy take beyond the message's bytes.
+  // Bytes that the message and its copy together need beyond the message's
+  // size.
   constexpr int64_t kStepBytes = int64_t{1} << 20;
   auto* const out = static_cast<std::byte*>(destination);
   for (int64_t at = 0; at < size(); at += kStepBytes) {
@@ -181,7 +182,7 @@ void PayloadView::MoveTo(void* destination) {
 absl::StatusOr<std::vector<PayloadView>> SplitMessage(
     grpc::ByteBuffer* message, google::protobuf::Message* head,
     const AdmitHead& admit) {
-  // Outlives the references below (see ReceivedSlices).
+  // Must outlive the references below (see ReceivedSlices).
   grpc::ByteBuffer received;
   received.Swap(message);
   std::vector<grpc::Slice> slices;

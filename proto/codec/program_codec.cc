@@ -112,7 +112,7 @@ absl::StatusOr<Program> DecodeParts(const v1::Program& message) {
   return program;
 }
 
-// Sets the alternative of the message's oneof that `value` is.
+// Sets the oneof's alternative for the type of `value`.
 struct ValueEncoder {
   v1::Program::Attribute* attribute;
 
@@ -164,7 +164,7 @@ v1::Program EncodeProgram(const Program& program) {
     added->set_name(parameter.name);
     added->mutable_dims()->Add(parameter.dims.begin(), parameter.dims.end());
     added->set_fixed(!parameter.trainable);
-    // Of a valid program's dtypes, the other one is the default.
+    // A valid program has only two dtypes, and the other one is the default.
     if (parameter.dtype == DataType::kI64) added->set_dtype(v1::DATA_TYPE_I64);
   }
   for (const ProgramStep& step : program.steps) {

@@ -1,6 +1,6 @@
-// Between the wire's message of a program and the core's type, both ways. All
-// validation of untrusted programs happens here and in the core functions it
-// calls.
+// Converts between the wire's message of a program and the core's type. All
+// validation of untrusted programs happens here and in the core functions
+// called here.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -13,11 +13,11 @@ namespace convgrad {
 
 // Returns the program, validated. Fields in errors begin with "program.".
 // Errors: kInvalidArgument naming field, found and expected; kUnimplemented for
-// a critical unknown field and for an operator of the contract that isn't
-// built.
+// an unknown critical field and for an operator of the contract that isn't
+// implemented.
 absl::StatusOr<Program> DecodeProgram(const v1::Program& message);
 
-// DecodeProgram(EncodeProgram(p)) == p for every valid p.
+// Returns the message. DecodeProgram(EncodeProgram(p)) == p for every valid p.
 v1::Program EncodeProgram(const Program& program);
 
 }  // namespace convgrad

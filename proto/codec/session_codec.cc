@@ -12,7 +12,7 @@
 namespace convgrad {
 namespace {
 
-// Where a put's bytes may come, beside regions.
+// Where a put's bytes may arrive, beside regions.
 enum class ComeBy { kMessage, kStream };
 
 absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
@@ -64,7 +64,7 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message, ComeBy way,
                     ", region, or a digest alone")});
 }
 
-// Sets what part of a kept tensor is wanted.
+// Sets the requested part of a kept tensor.
 absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
                      const std::string& path, WantedTensor* wanted) {
   wanted->part = kept;
@@ -77,7 +77,7 @@ absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
                         absl::StrCat("a slice of ", ToString(kept)),
                         "a tensor whose first axis is the outermost");
   }
-  // The smallest number can't be subtracted.
+  // Uses max, because the smallest int64_t can't be subtracted.
   const int64_t left =
       kept.dims[0] - std::max<int64_t>(request.first_item(), 0);
   if (request.first_item() < 0 || left < 0 || request.items() < 0 ||
@@ -94,7 +94,7 @@ absl::Status SetPart(const v1::NamedGet& request, const TensorDescriptor& kept,
   return absl::OkStatus();
 }
 
-// Returns whether a Reorder can make `to` of `from`.
+// Returns whether a Reorder can convert `from` to `to`.
 bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
   if (to == from) return true;
   if (!IsFloating(from.dtype) || !IsFloating(to.dtype)) return false;
@@ -186,7 +186,7 @@ absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,
   v1::Tensor message = EncodeDescriptor(wanted.part);
   if (request.dtype() != v1::DATA_TYPE_UNSPECIFIED) {
     message.set_dtype(request.dtype());
-    // The default of this dtype, unless the request names one.
+    // c0 is the default of the new dtype unless the request names one.
     message.set_c0(0);
   }
   if (request.layout() != v1::LAYOUT_UNSPECIFIED) {

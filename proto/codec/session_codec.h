@@ -1,5 +1,5 @@
-// Between the messages of kept tensors and the core's types. All validation of
-// untrusted numbers happens here.
+// Decodes the messages of kept tensors. All validation of untrusted numbers
+// happens here.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -17,29 +17,30 @@
 
 namespace convgrad {
 
-// More tensors in one call aren't an honest request.
+// Limit on the tensors in one call.
 inline constexpr int kMaxNamedTensors = 4096;
-// Checks how many there are in the list `field`. Errors: kInvalidArgument.
+// Checks the number of tensors in the list `field`. Errors: kInvalidArgument.
 absl::Status CheckCount(int tensors, absl::string_view field);
 
 // One tensor of a PutTensorsRequest. Value type.
 struct DecodedPut {
   std::string name;  // unchecked
-  // Without a source: nullopt, and only the digest says what it is.
+  // nullopt for a tensor without a source, which only the digest identifies.
   std::optional<TensorDescriptor> descriptor;
   TensorSource source;  // never kept
   bool is_streamed = false;
   std::string digest;  // "" or 32 bytes
 };
 
-// `payload_bytes` are the sizes of the request's payloads; each must be named.
+// Returns the decoded tensors. `payload_bytes` are the sizes of the request's
+// payloads; a tensor must name each payload.
 // Errors: kInvalidArgument naming field ("tensors[3].tensor.dims"), found and
-// expected; kUnimplemented for other sources.
+// expected; kUnimplemented for unsupported sources.
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
     absl::Span<const int64_t> payload_bytes);
 
-// As DecodePuts, of the first message of a stream. Errors: as DecodePuts'.
+// Does the same for the first message of a stream. Errors: as DecodePuts.
 absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
     const v1::PutTensorsStreamRequest& message,
     absl::Span<const int64_t> payload_bytes);
@@ -50,16 +51,16 @@ absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
                            absl::Span<const int64_t> payload_bytes,
                            const v1::TensorFrame& expected, int64_t bytes);
 
-// What is wanted of a kept tensor. Value type.
+// A request for a kept tensor. Value type.
 struct WantedTensor {
-  // What is to be brought to `descriptor`: the kept tensor, or a slice of it
-  // that begins at this byte.
+  // The part to convert to `descriptor`: the kept tensor, or a slice of it that
+  // begins at `first_byte`.
   TensorDescriptor part;
   int64_t first_byte = 0;
   TensorDescriptor descriptor;
 };
 
-// Returns what `wanted` asks of a tensor that is kept as `kept`. `path` names
+// Returns the decoded request for a tensor that is kept as `kept`. `path` names
 // it in errors. Errors: kInvalidArgument.
 absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& wanted,
                                           const TensorDescriptor& kept,

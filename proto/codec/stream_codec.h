@@ -1,4 +1,4 @@
-// The messages of a stream, between the wire and the core's types.
+// Converts between the messages of a stream and the core's types.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace convgrad {
 
-// What a stream's header asks for.
+// The content of a stream's header.
 struct StreamOpening {
   DecodedOperation decoded;
   CallOptions options;
@@ -23,20 +23,20 @@ struct StreamOpening {
 };
 
 // Returns the header in a stream's first message, whose payloads have
-// `payload_bytes`. Its operation is checked as DecodeOperation does.
+// `payload_bytes`. Checks its operation as DecodeOperation does.
 // Errors: kInvalidArgument.
 absl::StatusOr<StreamOpening> DecodeOpening(
     const v1::ConvStreamRequest& message, Direction direction,
     absl::Span<const int64_t> payload_bytes);
 
-// Which bytes a frame carries.
+// The bytes that a frame carries.
 struct OperandPiece {
   Operand which;
   ByteRange bytes;
 };
 
-// Returns what a later message carries: at most kMaxFrameBytes, inside an
-// operand that `operation` has.
+// Returns the bytes of a later message: at most kMaxFrameBytes, within an
+// operand of `operation`.
 // Errors: kInvalidArgument.
 absl::StatusOr<OperandPiece> DecodeFrame(
     const v1::ConvStreamRequest& message, const ConvOperation& operation,
@@ -48,7 +48,7 @@ v1::ConvStreamRequest EncodeOpening(const ConvOperation& operation,
 v1::ConvStreamRequest EncodeFrame(Operand which, int64_t byte_offset);
 v1::ConvStreamResponse EncodeFrame(Result which, int64_t byte_offset);
 
-// Returns `tensor` as a message whose bytes come in frames.
+// Returns `tensor` as a message whose bytes arrive in frames.
 v1::Tensor EncodeStreamTensor(const TensorDescriptor& tensor);
 
 }  // namespace convgrad

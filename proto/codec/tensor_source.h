@@ -15,7 +15,7 @@
 
 namespace convgrad {
 
-// A tensor that a session keeps, as a message names it. Value type.
+// The name of a tensor that a session keeps, as in a message. Value type.
 struct KeptName {
   std::string session_id;  // "": the call's own
   std::string tensor_id;
@@ -31,7 +31,7 @@ KeptName DecodeKeptName(const v1::Tensor::Kept& message);
 struct TensorSource {
   int payload_index = -1;  // -1: not in the message
   // A range with an id of the right length and the size of the tensor, which
-  // doesn't wrap. The region itself may not exist.
+  // doesn't wrap. Whether the region exists isn't checked.
   std::optional<RegionRange> region;
   std::optional<KeptName> kept;
 };
@@ -40,16 +40,18 @@ struct TensorSource {
 // right size. Thread-compatible.
 class NamedPayloads {
  public:
-  // `bytes` are the sizes of the message's payloads, and outlive this.
+  // `bytes` are the sizes of the message's payloads and must outlive this
+  // object.
   explicit NamedPayloads(absl::Span<const int64_t> bytes)
       : bytes_(bytes), is_named_(bytes.size(), false) {}
 
-  // Notes that the bytes of the tensor at `path` are payload `index`. Several
+  // Records that the bytes of the tensor at `path` are payload `index`. Several
   // tensors may name one payload.
   // Errors: kInvalidArgument, reasons OUT_OF_RANGE and BYTE_COUNT_MISMATCH.
   absl::Status Name(int index, const TensorDescriptor& tensor,
                     const std::string& path);
-  // Errors: kInvalidArgument, reason MALFORMED, if no tensor names a payload.
+  // Checks that a tensor names every payload. Errors: kInvalidArgument, reason
+  // MALFORMED.
   absl::Status CheckAll() const;
 
  private:

@@ -15,7 +15,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::UnknownFieldSet;
 
-// The last number of a field that a server must know to answer (tensor.proto).
+// Largest number of a field that a server must know to answer (tensor.proto).
 constexpr int kLastCriticalField = 99;
 
 absl::Status CheckOwnFields(const Message& message, const std::string& path) {

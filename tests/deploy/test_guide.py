@@ -1,4 +1,4 @@
-"""The guide to Kubernetes in deploy/README.md, command by command: as written, with
+"""The guide in deploy/kubernetes/README.md, command by command: as written, with
 stand-ins for the cluster and the registry, and pods that are real servers and
 clients in network namespaces. No client is on a server's host."""
 import base64
@@ -24,16 +24,14 @@ BY_HAND = ["Prepare", "Without cert-manager", "Start", "Call", "Renew by hand",
 
 
 def sections():
-    """Returns the guide's blocks of commands by the heading that they stand below."""
-    text = (deployed.ROOT / "deploy" / "README.md").read_text()
-    guide = text.split("\n## Kubernetes\n")[1].split("\n## ")[0]
+    """Returns the guide's blocks of commands and Python by the heading above them."""
+    text = (deployed.ROOT / "deploy/kubernetes/README.md").read_text()
     found = {}
-    for part in guide.split("\n### ")[1:]:
-        heading = part.partition("\n")[0]
-        blocks = re.findall(r"(?:^ {4,}\S.*\n)+", part, re.M)
-        found[heading] = [re.sub(r"^ {4,6}(?=\S)", "", block, flags=re.M)
-                          for block in blocks]
-    return {heading: blocks for heading, blocks in found.items() if blocks}
+    for part in text.split("\n## ")[1:]:
+        blocks = re.findall(r"^```\w+\n(.*?)^```$", part, re.M | re.S)
+        if blocks:
+            found[part.partition("\n")[0]] = blocks
+    return found
 
 
 def is_python(block):

@@ -16,7 +16,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What programs write, and what is history.
 GENERATED = {"report.md"}
-LEFT_OUT = {"CHANGELOG.md", "tests/lint/citations.py"}
+LEFT_OUT = {"CHANGELOG.md", "tests/lint/citations.py", "tests/lint/documents.py"}
 
 PAGE = re.compile(r"[\w./-]*\w\.md\b")
 # "page.md, "Section"", also behind a link or in backquotes.
@@ -48,17 +48,21 @@ def findings(citing, text, exists, read):
     return found
 
 
-def check_tree():
+def file_names():
+    """Returns the paths of tracked and new files; without git, of all that isn't made."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "--cached", "--others",
                              "--exclude-standard"], stdout=subprocess.PIPE, text=True,
                             stderr=subprocess.DEVNULL, check=False)
-    # Where there is no git, everything but what is built or fetched.
     names = listed.stdout.splitlines() or [
         path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*")
         if path.relative_to(ROOT).parts[0] not in ("build", ".cache", ".git")]
+    return [name for name in names if (ROOT / name).is_file()]
+
+
+def check_tree():
     found = []
-    for name in names:
-        if name in LEFT_OUT or not (ROOT / name).is_file():
+    for name in file_names():
+        if name in LEFT_OUT:
             continue
         try:
             text = (ROOT / name).read_text(encoding="utf-8")

@@ -11,25 +11,26 @@
 namespace convgrad {
 namespace {
 
-// Returns the shortest text that no other float shares.
+// Returns the shortest text that identifies `value`.
 std::string ExactText(float value) {
   std::array<char, 32> text;
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value);
   return std::string(text.data(), end.ptr);
 }
 
-// By Operand and by Result.
+// Indexed by Operand and by Result.
 constexpr absl::string_view kOperandNames[kOperandCount] = {
     "input", "weight", "bias", "residual", "grad_output", "output"};
 constexpr absl::string_view kResultNames[kResultCount] = {
     "output", "grad_input", "grad_weight", "grad_bias", "grad_residual"};
 
-// Operands whose dtype must be the request's one dtype.
+// Operands whose dtype must be the operation's dtype.
 constexpr std::array<Operand, 3> kPrimary = {Operand::kInput, Operand::kWeight,
                                              Operand::kGradOutput};
 
-// Groups that are narrower than a vector leave lanes of it empty. Depthwise
-// kernels, which are written for that, lose less.
+// Returns the slowdown by empty vector lanes, which groups narrower than a
+// vector cause. It is at most 8 because depthwise kernels are optimized for
+// narrow groups.
 double LaneWaste(const ConvProblem& problem) {
   if (problem.groups == 1) return 1;
   const int64_t narrower = std::min(problem.in_channels, problem.out_channels);

@@ -1,5 +1,5 @@
-// A convolution or its gradients: direction, problem, the operands' descriptors
-// and the results wanted.
+// `ConvOperation` describes a convolution or its gradients: direction, problem,
+// the operands' descriptors and the requested results.
 #pragma once
 
 #include <array>
@@ -17,19 +17,22 @@ namespace convgrad {
 
 enum class Direction { kForward, kBackward };
 
+// The tensors that an operation may read.
 enum class Operand {
   kInput,
   kWeight,
   kBias,
   kResidual,
   kGradOutput,
-  kOutput,  // of the forward pass: what the ReLU mask is taken from
+  // The forward pass's output, from which the ReLU mask is computed.
+  kOutput,
 };
 inline constexpr int kOperandCount = 6;
 inline constexpr std::array<Operand, kOperandCount> kAllOperands = {
     Operand::kInput,    Operand::kWeight,     Operand::kBias,
     Operand::kResidual, Operand::kGradOutput, Operand::kOutput};
 
+// The tensors that an operation may write.
 enum class Result {
   kOutput,
   kGradInput,
@@ -47,20 +50,22 @@ absl::string_view NameOf(Direction direction);
 absl::string_view NameOf(Operand operand);
 absl::string_view NameOf(Result result);
 
+// A requested result: which one, and how it is stored.
 struct ResultRequest {
   Result which = Result::kOutput;
   TensorDescriptor descriptor;
-  // Finite; multiplied in f32 after the forward's ReLU, before the one
-  // rounding.
+  // Finite. Multiplied in f32 after the forward pass's ReLU and before the
+  // single rounding.
   float scale = 1;
 };
 
-// Value type. In a backward operation problem.bias is the shape of the bias
-// gradient asked for (absent if none is), and problem.residual is false.
+// Value type. In a backward operation problem.bias is the shape of the
+// requested bias gradient (absent if none is requested), and problem.residual
+// is false.
 struct ConvOperation final : Operation {
   Direction direction = Direction::kForward;
   ConvProblem problem;
-  // Indexed by Operand; absent where the request has none.
+  // Indexed by Operand; absent if the request has no such operand.
   std::array<std::optional<TensorDescriptor>, kOperandCount> operands;
   std::vector<ResultRequest> results;
 
@@ -70,39 +75,40 @@ struct ConvOperation final : Operation {
   std::optional<TensorDescriptor>& operand(Operand which) {
     return operands[static_cast<size_t>(which)];
   }
-  // Returns the request for `which`, nullptr if it isn't asked for.
+  // Returns the request for `which`, nullptr if it isn't requested.
   const ResultRequest* result(Result which) const;
 
   absl::string_view name() const override { return NameOf(direction); }
   std::string text() const override;
   DataType dtype() const override;
-  // Those of all passes asked for.
+  // Sum over all requested passes.
   int64_t flops() const override;
   double nominal_macs() const override;
-  // By Operand, and in the order of `results`.
+  // Operands are indexed by Operand; results have the order of `results`.
   TensorUses OperandUses() const override;
   TensorUses ResultUses() const override;
   std::vector<size_t> weight_positions() const override {
     return {static_cast<size_t>(Operand::kWeight)};
   }
   int64_t batch() const override { return problem.batch; }
-  // Requires: Validate(*this).ok(), no operand that isn't needed.
+  // Requires: Validate(*this).ok(), and no unneeded operand.
   std::unique_ptr<const Operation> WithBatch(int64_t items) const override;
 };
 
-// Returns the position in RunBuffers of a convolution's operand.
+// Returns the position of a convolution's operand in RunBuffers.
 inline size_t PositionOf(Operand which) { return static_cast<size_t>(which); }
 
 // Returns `operation` if it is a convolution, else null.
 const ConvOperation* AsConvolution(const Operation& operation);
 
 // Returns the operation with every operand and result that `problem` has in
-// `direction`: operands, output and the gradients of activations in `dtype`,
-// those of weight and bias in f32; activations in `layout`, weights in OIX.
+// `direction`. Operands, output and the gradients of activations have `dtype`;
+// the gradients of weight and bias are f32. Activations have `layout`, weights
+// OIX.
 ConvOperation WholeOperation(const ConvProblem& problem, Direction direction,
                              DataType dtype, Layout layout);
 
-// Returns the logical dims that `operand` must have. For the bias:
+// Return the logical dims that the tensor must have. For the bias:
 // problem.bias.
 Dims DimsOf(const ConvProblem& problem, Operand operand);
 Dims DimsOf(const ConvProblem& problem, Result result);
@@ -110,19 +116,19 @@ Dims DimsOf(const ConvProblem& problem, Result result);
 // Returns whether the operation reads `operand` (proto/single_calls.md).
 bool IsNeeded(const ConvOperation& operation, Operand operand);
 
-// Checks the problem and everything that descriptors can show: operands
-// missing, dims, dtypes that may not meet, layouts, c0, results asked for
-// twice. Errors: kInvalidArgument naming field ("operands.weight.dims"), found
-// and expected.
+// Checks the problem and everything that descriptors show: missing operands,
+// dims, combinations of dtypes, layouts, c0, results requested twice.
+// Errors: kInvalidArgument naming field ("operands.weight.dims"), found and
+// expected.
 absl::Status Validate(const ConvOperation& operation);
 
-// Drops the operands that aren't needed, so that equal work has equal keys.
+// Removes unneeded operands, so that equal operations have equal keys.
 // Requires: Validate(*operation).ok().
 void DropUnneeded(ConvOperation* operation);
 
-// Whether the operation is so small that one thread does it best, and handing
-// it to another takes longer than the work: at most 2^18 multiply-adds a pass
-// and 256 KiB of tensors.
+// Returns whether one thread computes the operation fastest, because handing it
+// to another thread takes longer than the work: at most 2^18 multiply-adds a
+// pass and 256 KiB of tensors.
 bool IsSmall(const ConvOperation& operation);
 
 // Returns the whole operation as one line, e.g.

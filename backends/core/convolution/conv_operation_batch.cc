@@ -4,7 +4,7 @@ namespace convgrad {
 namespace {
 
 bool BiasHasBatch(const ConvProblem& problem, const TensorDescriptor& bias) {
-  // An extent of 1 is a broadcast axis; where the batch is 1, either will do.
+  // An extent of 1 is a broadcast axis. If the batch is 1, both are correct.
   return bias.dims.size() == OutputDims(problem).size() &&
          bias.dims[0] == problem.batch && problem.batch != 1;
 }

@@ -1,4 +1,4 @@
-// The rules that an operation's descriptors must keep.
+// Validates an operation's descriptors.
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -17,9 +17,10 @@ bool IsWeight(Result result) { return result == Result::kGradWeight; }
 bool IsBias(Operand operand) { return operand == Operand::kBias; }
 bool IsBias(Result result) { return result == Result::kGradBias; }
 
-// Returns whether a bias or its gradient may have these dims. Where the problem
-// names the shape it must be that one: backends read it from there. A
-// backward's problem names the gradient's shape, not the operand's.
+// Returns whether a bias or its gradient may have these dims. If the problem
+// names the shape, the dims must be equal to it, because backends read the
+// shape from the problem. A backward problem names the gradient's shape, not
+// the operand's.
 bool IsBiasOfProblem(const ConvOperation& operation, Operand,
                      const Dims& dims) {
   const ConvProblem& problem = operation.problem;
@@ -32,8 +33,8 @@ bool IsBiasOfProblem(const ConvOperation& operation, Result role,
   return dims == DimsOf(operation.problem, role);
 }
 
-// Checks dims, layout and size of the tensor at `field`, an operand or a
-// result. Requires: CheckC0, without which packed sizes have no meaning.
+// Checks dims, layout and size of the operand or result at `field`. Requires:
+// CheckC0, because packed sizes are undefined without it.
 template <typename Role>
 absl::Status CheckDescriptor(const ConvOperation& operation, Role role,
                              const TensorDescriptor& tensor,

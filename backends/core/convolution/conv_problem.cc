@@ -146,13 +146,14 @@ absl::Status CheckChannels(const ConvProblem& problem) {
 }
 
 absl::Status CheckByteSizes(const ConvProblem& problem) {
-  // The widest element; padded layouts are checked with their descriptors.
+  // The widest element type of convolutions. Validation of the descriptors
+  // checks padded layouts.
   constexpr int64_t kBytesPerElement = 4;
   for (const auto& [field, dims] :
        {std::pair{"problem.input_dims", InputDims(problem)},
         std::pair{"problem.kernel", WeightDims(problem)},
         std::pair{"problem.output_dims", OutputDims(problem)}}) {
-    // A batch of 0 must not hide an overflow of the rest.
+    // Check the other extents even if the batch is 0.
     Dims extents = dims;
     extents[0] = std::max<int64_t>(extents[0], 1);
     const auto elements = CheckedProduct(extents);
@@ -163,7 +164,8 @@ absl::Status CheckByteSizes(const ConvProblem& problem) {
   return absl::OkStatus();
 }
 
-// The pads that make an ordinary axis of `in` inputs give ceil(in / stride).
+// Sets the pads with which an ordinary axis of `in` inputs gives ceil(in /
+// stride).
 absl::Status SetSamePads(bool odd_one_first, int64_t in, size_t i,
                          SpatialAxis* axis) {
   const auto span = KernelSpan(*axis);
@@ -186,7 +188,7 @@ absl::Status ResolvePads(const ConvProblem& problem, const ShapeHints& hints,
   if (hints.padding == Padding::kValid) return absl::OkStatus();
   int64_t in = axis->in;
   if (problem.transposed) {
-    // Named padding is that of the mirrored convolution, whose input is this
+    // Named padding refers to the mirrored convolution, whose input is this
     // one's output.
     const auto same = CheckedMul(axis->in, axis->stride);
     if (!hints.output && !same) {
@@ -202,14 +204,14 @@ absl::Status ResolvePads(const ConvProblem& problem, const ShapeHints& hints,
   return SetSamePads(hints.padding == Padding::kSameLower, in, i, axis);
 }
 
-// Sets `out`, and output_padding where the output extent decides it.
+// Sets `out`, and output_padding if the output extent determines it.
 absl::Status ResolveOutput(const ConvProblem& problem, const ShapeHints& hints,
                            size_t i, SpatialAxis* axis) {
   const bool same = hints.padding == Padding::kSameUpper ||
                     hints.padding == Padding::kSameLower;
   if (problem.transposed && (hints.output || same)) {
     ASSIGN_OR_RETURN(const int64_t bare, TransposedExtent(*axis, i));
-    // Same padding without output dims means in * stride (checked above).
+    // SAME padding without output dims gives in * stride (checked above).
     const int64_t wanted =
         hints.output ? (*hints.output)[i] : axis->in * axis->stride;
     const int64_t derived = CheckedAdd(wanted, -bare).value_or(-1);

@@ -1,4 +1,4 @@
-// What follows from a valid problem: dims, bias shapes, work.
+// Computes dims, bias shapes and work of a valid problem.
 #include <algorithm>
 #include <cstdint>
 
@@ -58,7 +58,7 @@ Dims BroadcastBiasDims(const ConvProblem& problem, const Dims& bias) {
 }
 
 int64_t MultiplyAdds(const ConvProblem& problem) {
-  // A transposed convolution does the work of its mirror, whose output is this
+  // A transposed convolution needs as many as its mirror, whose output is this
   // one's input.
   int64_t total = SaturatingMul(problem.batch, problem.out_channels);
   total = SaturatingMul(total, problem.in_channels / problem.groups);

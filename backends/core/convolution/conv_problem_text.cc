@@ -1,4 +1,5 @@
-// ToString and Parse of a ConvProblem: one grammar, written in kAxisFields.
+// Implements ToString and Parse of a ConvProblem; kAxisFields is the grammar of
+// both.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -15,8 +16,8 @@
 namespace convgrad {
 namespace {
 
-// A per-axis field: its token prefix, its member and the default that is left
-// out. Longer prefixes first, so that "pb" isn't read as "p".
+// A per-axis field: its token prefix, its member and its default, which
+// ToString omits. Longer prefixes come first, so that "pb" isn't parsed as "p".
 struct AxisField {
   absl::string_view prefix;
   int64_t SpatialAxis::*member;
@@ -107,7 +108,7 @@ absl::Status ParseBias(absl::string_view token, ConvProblem* problem) {
   return absl::OkStatus();
 }
 
-// Reads what has a fixed meaning as a whole. Returns false if `token` has none.
+// Parses a token without a number. Returns false if `token` isn't one.
 bool ParseWord(absl::string_view token, ConvProblem* problem,
                ShapeHints* hints) {
   if (token == "relu") {

@@ -10,7 +10,7 @@ StepTensor OperandTensor(const ConvOperation& operation, Operand which) {
           static_cast<int>(which)};
 }
 
-// Returns the tensor with the output's rank.
+// Returns `bias` with the output's rank.
 StepTensor Broadcast(const ConvProblem& problem, StepTensor bias) {
   Dims& dims = bias.descriptor.dims;
   dims = BroadcastBiasDims(problem, dims);

@@ -1,6 +1,6 @@
-// What has to be done for an operation, as a list of steps on named tensors.
-// The list knows no library: each backend translates it step by step, and
-// decides for itself which copies, layouts and dtypes a step takes.
+// `StepsOf` translates an operation to a list of steps on named tensors. The
+// list is independent of libraries: each backend translates it step by step,
+// and chooses the copies, layouts and dtypes of each step.
 #pragma once
 
 #include <optional>
@@ -17,32 +17,32 @@ struct StepTensor {
   enum class Home {
     kOperand,         // the caller's operand at position `index`
     kResult,          // the caller's result at position `index`
-    kMaskedGradient,  // what MaskStep writes
+    kMaskedGradient,  // the output of MaskStep
   };
   TensorDescriptor descriptor;
   Home home = Home::kOperand;
   int index = 0;
 };
 
-// Writes `gradient` where `output` > 0, and 0 elsewhere: a select.
+// Writes `gradient` where `output` > 0, and 0 elsewhere.
 struct MaskStep {
   StepTensor gradient, output, masked;
 };
 
-// What is done to the sums of a pass, in f32 and in this order, before they are
-// rounded once.
+// Operations on the sums of a pass, in f32 and in the order of the members,
+// before the single rounding.
 struct Epilogue {
-  std::optional<StepTensor> bias;  // of the output's rank, row-major
+  std::optional<StepTensor> bias;  // has the output's rank, row-major
   std::optional<StepTensor> residual;
   bool relu = false;
   float scale = 1;
 
-  // Whether it needs sums that weren't rounded; a ReLU alone doesn't.
+  // Returns whether it needs unrounded sums; a ReLU alone doesn't.
   bool needs_sums() const { return bias || residual || scale != 1; }
 };
 
-// Computes a pass of the ordinary problem that Lowering makes. The tensor whose
-// role is ResultOf(pass) is the result, the others are read.
+// Computes a pass of the ordinary problem that Lowering returns. Writes the
+// tensor with the role ResultOf(pass) and reads the others.
 struct PassStep {
   Pass pass = Pass::kForward;
   StepTensor data, weight, out;
@@ -60,14 +60,14 @@ struct CopyStep {
   float scale = 1;
 };
 
-// Writes `scale` * the sums of `gradient` over the axes along which `bias`, of
-// the gradient's rank and row-major, has extent 1.
+// Writes `scale` * the sums of `gradient` over the axes along which `bias` has
+// extent 1. `bias` has the gradient's rank and is row-major.
 struct BiasSumStep {
   StepTensor gradient, bias;
   float scale = 1;
 };
 
-// Writes zeros: the sums over a batch of 0.
+// Writes zeros, which are the sums over a batch of 0.
 struct ZeroStep {
   StepTensor result;
 };
@@ -75,12 +75,12 @@ struct ZeroStep {
 using ConvStep =
     std::variant<MaskStep, CopyStep, PassStep, BiasSumStep, ZeroStep>;
 
-// Returns the steps that give all results of `operation`: the mask, copies of
-// the gradient, passes in the order of the results, and the sum for the bias.
+// Returns the steps that compute all results of `operation`, in execution
+// order: the mask, copies of the gradient, the passes, and the bias sums.
 // Requires: Validate(operation).ok().
 std::vector<ConvStep> StepsOf(const ConvOperation& operation);
 
-// Returns whether a step's bias is one number per channel of the output.
+// Returns whether a step's bias has one number per output channel.
 bool IsPerChannel(const ConvProblem& problem, const StepTensor& bias);
 
 }  // namespace convgrad

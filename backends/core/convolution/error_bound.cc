@@ -12,13 +12,14 @@ double SmallestStep(const ConvOperation& operation, DataType result) {
   return std::ldexp(1, result == DataType::kF16 ? -24 : -149);
 }
 
-// Returns the least number that rounds to Inf: half a step beyond the largest.
+// Returns the smallest number that rounds to Inf: half a step above the largest
+// finite one.
 double OverflowOf(DataType result) {
   return std::ldexp(1 - UnitRoundoff(result) / 2,
                     result == DataType::kF16 ? 16 : 128);
 }
 
-// From here on f32 sums may be Inf before anything is stored.
+// From this spread on, f32 sums may be Inf before the result is stored.
 constexpr double kOverflowingSpread = 0x1p127;
 
 }  // namespace
@@ -70,7 +71,7 @@ double ErrorBound::Allowed(double ref, double spread) const {
 double ErrorBound::Share(double found, double ref, double spread) const {
   constexpr double kNotAllowed = std::numeric_limits<double>::infinity();
   if (!std::isfinite(ref)) {
-    // A scale of 0 may be taken for the number 0.
+    // With a scale of 0, an implementation may return 0 without computing.
     return std::isfinite(found) && scale_ != 0 ? kNotAllowed : 0;
   }
   const double expected = scale_ * ref;

@@ -5,22 +5,22 @@
 namespace convgrad {
 namespace {
 
-// Returns the mirrored convolution: input and output change places.
+// Returns the mirrored convolution: input and output are exchanged.
 ConvProblem Mirror(const ConvProblem& problem) {
   ConvProblem mirror = problem;
   mirror.transposed = false;
   std::swap(mirror.in_channels, mirror.out_channels);
   for (SpatialAxis& axis : mirror.axes) {
     std::swap(axis.in, axis.out);
-    axis.output_padding = 0;  // an unread tail now
+    axis.output_padding = 0;  // now an unread tail
   }
   return mirror;
 }
 
-// Returns whether any output position puts tap `tap` on an input element.
+// Returns whether tap `tap` reads an input element at any output position.
 bool IsLive(const SpatialAxis& axis, int64_t tap) {
   const int64_t shift = tap * axis.dilation - axis.pad_begin;
-  // The first output at which the tap is past the front padding.
+  // The first output position at which the tap isn't in the front padding.
   const int64_t first =
       shift >= 0 ? 0 : (-shift + axis.stride - 1) / axis.stride;
   return first < axis.out && first * axis.stride + shift < axis.in;
@@ -63,7 +63,7 @@ Lowering::Lowering(const ConvProblem& problem, bool skips_unread)
   lowered_.bias.reset();
   lowered_.residual = lowered_.relu = false;
   if (linear_) {
-    // (N, C) row-major is one image of width N with channels last.
+    // (N, C) row-major is one image of width N in channels-last layout.
     lowered_.axes.resize(1);
     lowered_.axes[0].in = lowered_.axes[0].out = lowered_.batch;
     lowered_.batch = 1;
@@ -80,7 +80,7 @@ Lowering::Lowering(const ConvProblem& problem, bool skips_unread)
 
 void Lowering::LowerAxis(size_t i) {
   SpatialAxis& axis = lowered_.axes[i];
-  if (axis.kernel == 1) axis.dilation = 1;  // without meaning, so don't ask
+  if (axis.kernel == 1) axis.dilation = 1;  // the dilation has no effect
   axis.stride = MeaningfulStride(axis);
   for (int64_t tap = 0; tap < axis.kernel; ++tap) {
     if (!IsLive(axis, tap)) dead_taps_[i].push_back(tap);
@@ -90,8 +90,8 @@ void Lowering::LowerAxis(size_t i) {
   int64_t last = axis.kernel - 1;
   while (last > first && !IsLive(axis, last)) --last;
   if (!IsLive(axis, first)) {
-    // All windows see only padding: keep the kernel and let the library
-    // multiply by the padding.
+    // All windows read only padding: keep the kernel, so that the library
+    // multiplies by the padding.
     first = 0;
     last = axis.kernel - 1;
   }
@@ -102,13 +102,13 @@ void Lowering::LowerAxis(size_t i) {
   weight_cut_[i] = axis.kernel - (last - first + 1);
   axis.kernel = last - first + 1;
   axis.pad_begin -= first * axis.dilation;
-  if (axis.pad_begin < 0) {  // the elements before the first tap are unread
+  if (axis.pad_begin < 0) {  // elements before the first tap are unread
     data_begin_[i] = -axis.pad_begin;
     axis.in -= data_begin_[i];
     axis.pad_begin = 0;
   }
-  // The pad that the last window reaches; negative: an unread tail, which is
-  // cut only where it would make room for another window.
+  // The back padding that the last window reads. If negative, the tail is
+  // unread; it is cut off only if another window would fit there.
   const int64_t reach =
       (axis.out - 1) * axis.stride + (axis.kernel - 1) * axis.dilation + 1;
   const int64_t tail = axis.in + axis.pad_begin - reach;

@@ -1,11 +1,11 @@
-// Turns any problem of the contract into an ordinary convolution with one to
-// three spatial axes, the only thing that a library has to do. A transposed
-// convolution becomes its mirror, linear a 1x1 convolution along the batch, and
-// kernel taps that only ever see padding are cut off (their gradient is 0;
-// oneDNN 3.2 leaves some of them unwritten).
+// `Lowering` turns any problem of the contract into an ordinary convolution
+// with one to three spatial axes, so that libraries need to support only these.
+// A transposed convolution becomes its mirror, linear a 1x1 convolution along
+// the batch. Kernel taps that read only padding are cut off: their gradient is
+// 0, and oneDNN 3.2 doesn't write some of these gradients.
 //
-// The data stays where it is: Lowering gives views, dims and strides over the
-// caller's buffers.
+// It doesn't move data: it returns views (dims and strides) over the caller's
+// buffers.
 #pragma once
 
 #include <vector>
@@ -22,12 +22,12 @@ struct StridedView {
   int64_t offset = 0;
 };
 
-// The three things that a library does.
+// The operations that a library provides.
 enum class Pass { kForward, kBackwardData, kBackwardWeight };
 
 absl::string_view NameOf(Pass pass);
 
-// Returns which pass of the ordinary problem computes `which`. Requires:
+// Returns the pass of the ordinary problem that computes `which`. Requires:
 // output, grad_input or grad_weight.
 Pass PassFor(const ConvProblem& problem, Result which);
 
@@ -35,40 +35,41 @@ Pass PassFor(const ConvProblem& problem, Result which);
 // their gradients.
 enum class Role { kData, kWeight, kOut };
 
-// Returns the role of what a pass computes.
+// Returns the role of a pass's result.
 Role ResultOf(Pass pass);
 
 // Value type; immutable.
 class Lowering {
  public:
-  // With `skips_unread`, where a kernel of 1 strides over an axis in whole
-  // steps, the view of the data leaves out what no window reads, and the
-  // lowered stride is 1: for those who copy the data in any case. Requires:
-  // Validate(problem).ok().
+  // `skips_unread` is for callers that copy the data in any case. It matters
+  // for a kernel of 1 that strides over an unpadded axis whose extent is a
+  // multiple of the stride. The view of the data then omits unread elements,
+  // and the lowered stride is 1. Requires: Validate(problem).ok().
   explicit Lowering(const ConvProblem& problem, bool skips_unread = false);
 
-  // The ordinary problem: not transposed, at least one axis, no bias, residual
-  // or ReLU, pads >= 0.
+  // Returns the ordinary problem: not transposed, at least one axis, no bias,
+  // residual or ReLU, pads >= 0.
   const ConvProblem& problem() const { return lowered_; }
 
-  // True if the roles are exchanged: the data side is then the caller's output
-  // or grad_output, and the out side the caller's input or grad_input.
+  // Returns true if the roles are exchanged: kData is then the caller's output
+  // or grad_output, and kOut the caller's input or grad_input.
   bool mirrored() const { return mirrored_; }
 
-  // Returns the view over a tensor of the caller that plays `role` in the
-  // lowered problem. Requires: a row-major layout and the dims of that role.
+  // Returns the view over the caller's tensor with `role` in the lowered
+  // problem. Requires: a row-major layout and the dims of that role.
   StridedView View(Role role, const TensorDescriptor& tensor) const;
 
-  // Returns whether the view leaves elements out. As a result those must be 0.
+  // Returns whether the view omits elements. In a result the caller must set
+  // them to 0.
   bool Crops(Role role) const;
 
-  // Returns, axis by axis, how many elements of the data from one that the view
-  // has to the next.
+  // Returns, per axis, the distance in data elements between neighbours of the
+  // view.
   const Dims& data_steps() const { return data_steps_; }
 
-  // Returns the taps of each axis, in the caller's kernel, that only ever see
-  // padding: their weight gradient is 0. Those at the kernel's ends are cut
-  // off; for those between live ones a library may write anything.
+  // Returns the taps of each axis, in the caller's kernel, that read only
+  // padding. Their weight gradient is 0. Those at the kernel's ends are cut
+  // off; for those between other taps a library may write anything.
   const std::vector<Dims>& dead_taps() const { return dead_taps_; }
   bool has_dead_inner_taps() const { return has_dead_inner_taps_; }
 
@@ -84,7 +85,7 @@ class Lowering {
   bool linear_;
   bool has_dead_inner_taps_ = false;
   std::vector<Dims> dead_taps_;
-  // Elements cut off before the first one kept, and in all.
+  // Elements cut off in front, and in total.
   Dims data_begin_, data_cut_, weight_begin_, weight_cut_;
   Dims data_steps_;
 };

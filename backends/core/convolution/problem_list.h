@@ -1,4 +1,5 @@
-// Convolutions that somebody expects, for plans in advance.
+// `ProblemList` lists convolutions that an operator expects, so that the server
+// can plan them in advance.
 #pragma once
 
 #include <memory>
@@ -10,9 +11,9 @@
 
 namespace convgrad {
 
-// Returns the problems of a text with one problem string a line. Empty lines
-// and those that begin with # don't count.
-// Errors: kInvalidArgument naming the line and what is wrong with it.
+// Parses a text with one problem string per line. Skips empty lines and lines
+// that begin with #.
+// Errors: kInvalidArgument naming the line and the error in it.
 absl::StatusOr<std::vector<ConvProblem>> ParseProblems(absl::string_view text);
 
 // Every problem in each dtype and layout of activations. Value type.
@@ -22,7 +23,7 @@ struct ProblemList {
                                   DataType::kF16};
   std::vector<Layout> layouts = {Layout::kNCX, Layout::kNXC};
 
-  // Returns the forward and the whole backward of each.
+  // Returns the forward and the whole backward operation of each combination.
   std::vector<std::shared_ptr<const Operation>> Operations() const;
 };
 

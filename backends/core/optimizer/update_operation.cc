@@ -62,7 +62,7 @@ std::string UpdateOperation::text() const {
 }
 
 int64_t UpdateOperation::flops() const {
-  // Some ten for each element, whatever the optimizer.
+  // About ten per element, for every optimizer.
   int64_t elements = 0;
   for (const TensorDescriptor& value : values_) {
     elements = SaturatingAdd(elements, ElementCount(value));
@@ -97,7 +97,7 @@ TensorUses UpdateOperation::ResultUses() const {
 }
 
 std::unique_ptr<const Operation> UpdateOperation::WithBatch(int64_t) const {
-  // Made anew, since uses point into it.
+  // Constructed again, because the uses point into the object.
   return std::make_unique<UpdateOperation>(optimizer_, parameters_);
 }
 

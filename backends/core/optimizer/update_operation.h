@@ -1,5 +1,4 @@
-// One step of an optimizer over many parameters, as scheduling and backends see
-// it.
+// `UpdateOperation` is one step of an optimizer over many parameters.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +20,14 @@ absl::string_view NameOf(Optimizer optimizer);
 // One parameter of a step. Value type.
 struct UpdatedParameter {
   Dims dims;
-  // Whether the step leaves state for the next one: always, but for an SGD
-  // without momentum.
+  // Whether the step writes state for the next one. Only SGD without momentum
+  // doesn't.
   bool keeps_state = false;
-  // Whether an earlier step has left such state.
+  // Whether an earlier step has written such state.
   bool has_state = false;
 };
 
-// The numbers of one parameter's step, in PyTorch's terms. Plain data.
+// Settings of one parameter's step, with PyTorch's names. Plain data.
 struct ParameterSettings {
   double learning_rate = 0;
   double weight_decay = 0;
@@ -41,31 +40,32 @@ struct ParameterSettings {
   double maximize = 0;  // 0 or 1
 };
 
-// The numbers of a step. They are an operand, and no part of the operation, so
-// that a learning rate that changes makes no new plan. Plain data.
+// Settings of a step. They are an operand rather than part of the operation, so
+// that a changed learning rate needs no new plan. Plain data.
 struct UpdateSettings {
-  double gradient_scale = 1;  // gradients are multiplied by it first
-  double clip_norm = 0;       // 0: they aren't clipped
+  double gradient_scale = 1;  // multiplies the gradients first
+  double clip_norm = 0;       // 0: no clipping
   double skip_nonfinite = 0;  // 0 or 1
 };
 
-// The number of state tensors of a parameter: momentum_buffer; or exp_avg,
-// exp_avg_sq and step (I64 []).
+// Returns the number of a parameter's state tensors: momentum_buffer; or
+// exp_avg, exp_avg_sq and step (I64 []).
 size_t StateCount(Optimizer optimizer);
 
-// What a step tells beside the new values, as its last result's two numbers.
+// The step's summary: the two numbers in its last result.
 struct UpdateSummary {
-  // Of all gradients together, scaled and not clipped; 0 unless clip_norm or
-  // skip_nonfinite is set.
+  // Norm of all gradients together, scaled and not clipped; 0 unless clip_norm
+  // or skip_nonfinite is set.
   float gradient_norm = 0;
   float skipped = 0;  // 0 or 1
 };
 
 // Operands: the settings (U8: UpdateSettings, then one ParameterSettings for
 // each parameter), then for each parameter its value, its gradient and its
-// StateCount states, null where it has none. Results: for each parameter its
-// value and its states, if it keeps them, then the summary (F32 [2]). Values,
-// gradients and states are f32 and row-major.
+// StateCount states, null if it has none.
+// Results: for each parameter its value and its states, if it keeps them, then
+// the summary (F32 [2]).
+// Layout: values, gradients and states are f32 and row-major.
 class UpdateOperation final : public Operation {
  public:
   UpdateOperation(Optimizer optimizer,
@@ -94,7 +94,7 @@ class UpdateOperation final : public Operation {
   std::vector<TensorDescriptor> values_;  // by parameter
 };
 
-// Returns null if `operation` is none.
+// Returns `operation` if it is an update, else null.
 const UpdateOperation* AsUpdate(const Operation& operation);
 
 }  // namespace convgrad

@@ -11,7 +11,7 @@
 namespace convgrad {
 namespace {
 
-// Elements of one piece of work: a thread's while, within its cache.
+// Elements of one piece, small enough for a thread's cache.
 constexpr int64_t kPieceElements = 1 << 14;
 
 struct Piece {
@@ -19,7 +19,7 @@ struct Piece {
   int64_t begin, end;
 };
 
-// Where one parameter's tensors are. States are null where there are none.
+// Pointers to one parameter's tensors; missing states are null.
 struct Tensors {
   const float* value;
   const float* gradient;
@@ -30,7 +30,7 @@ struct Tensors {
   int64_t* new_step;
 };
 
-// What SGD does with each element.
+// SGD's step on each element.
 struct Sgd {
   float scale, weight_decay, momentum, fresh, rate;
   bool has_momentum, nesterov;
@@ -40,7 +40,7 @@ struct Sgd {
                                                         : gradient_scale)),
         weight_decay(static_cast<float>(settings.weight_decay)),
         momentum(static_cast<float>(settings.momentum)),
-        // The first buffer is the gradient itself.
+        // The first momentum buffer is the gradient itself.
         fresh(has_state ? static_cast<float>(1 - settings.dampening) : 1.0F),
         rate(static_cast<float>(-settings.learning_rate)),
         has_momentum(settings.momentum != 0),
@@ -61,7 +61,7 @@ struct Sgd {
   }
 };
 
-// What Adam and AdamW do with each element, in step `step`, from 1.
+// The step of Adam and AdamW on each element; `step` counts from 1.
 struct Adam {
   float scale, weight_decay, shrink, beta2, epsilon, rate, root;
   // 1 - beta, rounded once.
@@ -86,8 +86,8 @@ struct Adam {
         fresh_mean(static_cast<float>(1 - settings.beta1)),
         fresh_square(static_cast<float>(1 - settings.beta2)) {}
 
-  // From the nearer end, as torch.lerp: where the new one has most of the
-  // weight, an old one that is far larger must not round it off.
+  // Interpolates from the nearer end, as torch.lerp does, so that a far larger
+  // old mean doesn't round off a new gradient with most of the weight.
   float MeanOf(float old_mean, float gradient) const {
     const float change = gradient - old_mean;
     return fresh_mean < 0.5F ? old_mean + fresh_mean * change
@@ -141,8 +141,8 @@ class UpdatePlan final : public Plan {
       const double norm = Norm(tensors) * std::abs(scale);
       summary.gradient_norm = static_cast<float>(norm);
       if (settings.clip_norm > 0) {
-        // As clip_grad_norm_: the 1e-6 keeps a norm of 0 from dividing by it. A
-        // norm that isn't finite reaches the gradients.
+        // Same formula as clip_grad_norm_: 1e-6 avoids a division by 0. A norm
+        // that isn't finite propagates to the gradients.
         const double clip = settings.clip_norm / (norm + 1e-6);
         if (!(clip >= 1)) scale *= clip;
       }
@@ -204,7 +204,8 @@ class UpdatePlan final : public Plan {
                          });
   }
 
-  // Of all gradients together. The pieces' sums are added in their order.
+  // Returns the norm of all gradients together. Adds the pieces' sums in a
+  // fixed order.
   double Norm(const std::vector<Tensors>& tensors) const {
     std::vector<double> sums(pieces_.size());
     ForEachPiece([&](size_t i) {
@@ -248,7 +249,7 @@ class UpdatePlan final : public Plan {
     });
   }
 
-  // Leaves everything as it was.
+  // Copies values and states unchanged.
   void Copy(std::vector<Tensors>* tensors) const {
     for (size_t i = 0; i < tensors->size(); ++i) {
       const Tensors& at = (*tensors)[i];

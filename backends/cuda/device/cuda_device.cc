@@ -67,7 +67,8 @@ class RuntimeCalls final : public DeviceCalls {
   cudaError_t Select() override { return cudaSetDevice(index_); }
 
  private:
-  // An error that was handed on; or a later launch would report it, too.
+  // Clears the runtime's error after returning it; a later launch would report
+  // it again.
   static cudaError_t Forget(cudaError_t error) {
     if (error != cudaSuccess) (void)cudaGetLastError();
     return error;
@@ -76,7 +77,7 @@ class RuntimeCalls final : public DeviceCalls {
   const int index_;
 };
 
-// Makes a handle with `create`, one of the calls.
+// Makes a handle with `create`, a member of DeviceCalls.
 template <typename Handle, typename Create, typename... Arguments>
 absl::StatusOr<Handle> Make(Device* device, absl::string_view what,
                             Create create, Arguments... arguments) {
@@ -93,8 +94,9 @@ double Attribute(cudaDeviceAttr which, int device) {
                                                                       : 0;
 }
 
-// What convolutions reach of the peak, and a transfer on PCIe 4 x16 from memory
-// that may have to be copied first: guesses, until they are measured.
+// Estimates that were not measured: the share of the peak that convolutions
+// reach, and the rate of transfers on PCIe 4 x16 from memory that may need a
+// copy first.
 constexpr double kReached = 0.3;
 constexpr double kTransferBytes = 1e10;
 constexpr absl::Duration kOverhead = absl::Microseconds(100);
@@ -102,8 +104,9 @@ constexpr absl::Duration kOverhead = absl::Microseconds(100);
 Rates RatesOf(const cudaDeviceProp& properties, int device) {
   const double clocks = 1e3 * Attribute(cudaDevAttrClockRate, device) *
                         properties.multiProcessorCount;
-  // Multiply-adds of an SM each clock: CUDA C++ programming guide, "arithmetic
-  // instructions", and the architectures' white papers for tensor cores.
+  // Multiply-adds per SM and clock. Source: CUDA C++ programming guide,
+  // "arithmetic instructions", and the architectures' white papers for tensor
+  // cores.
   const bool is_server_class = properties.minor == 0;
   const double f32 = is_server_class && properties.major < 9 ? 64 : 128;
   const double tensor = properties.major >= 9 && is_server_class   ? 2048

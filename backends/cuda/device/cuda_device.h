@@ -1,5 +1,5 @@
-// The device as this backend uses it: one thin layer of calls, behind which
-// tests put a device that computes nothing, and move-only handles over it.
+// `DeviceCalls` is a thin layer over the CUDA runtime, which tests replace by a
+// device that computes nothing. `Device` and move-only handles use it.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@
 
 namespace convgrad::cuda {
 
-// One call of the CUDA runtime each. Thread-safe. Calls are on the device that
-// the implementation was made for.
+// Each function is one call of the CUDA runtime, on the device for which the
+// object was made. Thread-safe.
 class DeviceCalls {
  public:
   virtual ~DeviceCalls() = default;
@@ -27,31 +27,31 @@ class DeviceCalls {
   virtual cudaError_t Free(void* memory) = 0;
   virtual cudaError_t AllocatePinned(void** memory, size_t bytes) = 0;
   virtual cudaError_t FreePinned(void* memory) = 0;
-  // Whether a transfer can use the memory as it is.
+  // Returns whether a transfer can use the memory without a copy.
   virtual bool IsPinned(const void* memory) = 0;
   virtual cudaError_t CreateStream(cudaStream_t* stream) = 0;
   virtual cudaError_t DestroyStream(cudaStream_t stream) = 0;
-  // `timed`: Elapsed may be asked for.
+  // `timed`: Elapsed can use the event.
   virtual cudaError_t CreateEvent(cudaEvent_t* event, bool timed) = 0;
   virtual cudaError_t DestroyEvent(cudaEvent_t event) = 0;
   virtual cudaError_t Record(cudaEvent_t event, cudaStream_t stream) = 0;
-  // Both must have passed.
+  // Requires: both events have completed.
   virtual cudaError_t Elapsed(float* milliseconds, cudaEvent_t begin,
                               cudaEvent_t end) = 0;
   // Makes the stream wait for the event.
   virtual cudaError_t Await(cudaStream_t stream, cudaEvent_t event) = 0;
-  // Make the calling thread wait.
+  // Block the calling thread.
   virtual cudaError_t Synchronize(cudaEvent_t event) = 0;
   virtual cudaError_t Synchronize(cudaStream_t stream) = 0;
   virtual cudaError_t Upload(void* device, const void* pinned, size_t bytes,
                              cudaStream_t stream) = 0;
   virtual cudaError_t Download(void* pinned, const void* device, size_t bytes,
                                cudaStream_t stream) = 0;
-  // Makes the device the calling thread's.
+  // Selects the device for the calling thread.
   virtual cudaError_t Select() = 0;
 };
 
-// Returns the calls of device `index`. Requires: it is there.
+// Returns the calls of device `index`. Requires: it exists.
 std::unique_ptr<DeviceCalls> MakeDeviceCalls(int index);
 
 struct DeviceInfo {
@@ -60,11 +60,11 @@ struct DeviceInfo {
   Rates rates;
 };
 
-// Returns the machine's devices that are like the first one, by index: all of
-// them give the same bits. Errors: kFailedPrecondition "no CUDA device".
+// Returns the devices of the same model as the first one, by index; all of them
+// compute the same bits. Errors: kFailedPrecondition "no CUDA device".
 absl::StatusOr<std::map<int, DeviceInfo>> ListDevices();
 
-// A device that works until an error took it out. Thread-safe.
+// A device that is usable until a sticky error. Thread-safe.
 class Device {
  public:
   explicit Device(std::unique_ptr<DeviceCalls> calls)
@@ -72,7 +72,8 @@ class Device {
 
   DeviceCalls& calls() const { return *calls_; }
 
-  // Errors: as StatusOf; a sticky error takes the device out for good.
+  // Converts `error`. Errors: as StatusOf; a sticky error makes the device
+  // permanently unusable.
   absl::Status Check(cudaError_t error, absl::string_view what);
 
   // Errors: kUnavailable after a sticky error.
@@ -84,8 +85,8 @@ class Device {
   std::atomic<bool> is_lost_ = false;
 };
 
-// What a handle's owner gives back to the device. A device that fails to take
-// it back has failed before, and said so.
+// Releases a handle. Ignores errors: if the device can't release it, an earlier
+// call has failed and reported it.
 template <auto kRelease>
 struct Releaser {
   DeviceCalls* calls = nullptr;

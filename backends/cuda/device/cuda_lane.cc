@@ -9,9 +9,9 @@
 namespace convgrad::cuda {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // as cudaMalloc aligns
+constexpr int64_t kAlignment = 256;  // as in cudaMalloc
 
-// Hands out areas of a buffer that is allocated when all are known.
+// Reserves areas of a buffer that is allocated once all are known.
 class Layouter {
  public:
   int64_t Take(int64_t bytes) {
@@ -31,13 +31,13 @@ std::byte* At(void* memory, int64_t offset) {
 
 }  // namespace
 
-// One run: where everything lies, and what follows what.
+// One run: the locations of all tensors and the order of the work.
 class Lane::Slices {
  public:
   Slices(Lane* lane, const LaneShape& shape, const HostMemory& host)
       : lane_(*lane), slices_(shape.slices) {
     for (size_t i = 0; i < shape.operands.size(); ++i) {
-      // Never written to: Upload reads.
+      // const_cast is safe, because Upload only reads.
       operands_.push_back(
           Place(shape.operands[i], const_cast<void*>(host.operands[i])));
     }
@@ -72,10 +72,11 @@ class Lane::Slices {
   }
 
  private:
-  // A tensor on both sides. Offsets by slot.
+  // A tensor on host and device. Offsets are by slot.
   struct Placed {
     bool is_cut;
-    int64_t bytes;  // of a slice; of all of it if it isn't cut
+    // Bytes of a slice, or of the whole tensor if it isn't cut.
+    int64_t bytes;
     std::byte* host;
     bool is_pinned;  // on the host
     std::array<int64_t, kSlots> device, pinned;
@@ -109,14 +110,15 @@ class Lane::Slices {
     return lane_.slots_[slice % kSlots];
   }
 
-  // Where a slice's part of a tensor is.
+  // Return the location of a slice's part of a tensor.
   std::byte* HostOf(const Placed& tensor, int64_t slice) const {
     return tensor.host + (tensor.is_cut ? slice * tensor.bytes : 0);
   }
   std::byte* DeviceOf(const Placed& tensor, int64_t slice) const {
     return At(device_, tensor.device[slice % kSlots]);
   }
-  // In memory that transfers can use: the lane's, or the caller's own.
+  // Returns it in memory that transfers can use: the lane's or the caller's
+  // own.
   std::byte* PinnedOf(const Placed& tensor, int64_t slice) const {
     return tensor.is_pinned ? HostOf(tensor, slice)
                             : At(pinned_, tensor.pinned[slice % kSlots]);
@@ -134,7 +136,7 @@ class Lane::Slices {
     return memory;
   }
 
-  // Enqueues the operands of a slice, or those that aren't cut.
+  // Enqueues the upload of a slice's operands, or of the uncut ones.
   absl::Status Upload(int64_t slice, bool cut) {
     for (const Placed& tensor : operands_) {
       if (tensor.is_cut != cut || tensor.bytes == 0) continue;
@@ -148,7 +150,7 @@ class Lane::Slices {
     return absl::OkStatus();
   }
 
-  // Brings a slice's operands into its slot, once that is free.
+  // Uploads a slice's operands to its slot as soon as the slot is free.
   absl::Status Feed(int64_t slice) {
     const Slot& slot = SlotOf(slice);
     if (slice >= kSlots) {
@@ -163,13 +165,13 @@ class Lane::Slices {
         Check(calls().Record(slot.uploaded.get(), lane_.upload_.get())));
     RETURN_IF_ERROR(
         Check(calls().Await(lane_.compute_.get(), slot.uploaded.get())));
-    // Before the slot's events are recorded anew.
+    // Must precede recording the slot's events again.
     if (slice >= kSlots) RETURN_IF_ERROR(TakeTime(slice - kSlots));
     return Check(calls().Record(slot.started.get(), lane_.compute_.get()));
   }
 
-  // Enqueues a slice's results behind its work; those of the slot's last slice
-  // go to the caller first.
+  // Enqueues the download of a slice's results after its work. Before that,
+  // copies the results of the slot's previous slice to the caller.
   absl::Status Collect(int64_t slice) {
     const Slot& slot = SlotOf(slice);
     RETURN_IF_ERROR(
@@ -191,14 +193,14 @@ class Lane::Slices {
     return absl::OkStatus();
   }
 
-  // Waits for a slice's results and brings them to the caller.
+  // Waits for a slice's results and copies them to the caller.
   absl::Status Unstage(int64_t slice) {
     RETURN_IF_ERROR(Check(calls().Synchronize(SlotOf(slice).downloaded.get())));
     CopyOut(slice, true);
     return absl::OkStatus();
   }
 
-  // Waits for a slice's work and counts what it took.
+  // Waits for a slice's work and adds its time.
   absl::Status TakeTime(int64_t slice) {
     const Slot& slot = SlotOf(slice);
     RETURN_IF_ERROR(Check(calls().Synchronize(slot.computed.get())));
@@ -243,8 +245,8 @@ absl::StatusOr<std::unique_ptr<Lane>> Lane::Make(Device* device) {
   return lane;
 }
 
-// Kept from run to run; the old memory goes first, so that a run that doesn't
-// fit leaves nothing behind.
+// Keeps memory between runs. Frees the old memory first, so that a run that
+// doesn't fit holds none.
 absl::Status Lane::Reserve(int64_t device_bytes, int64_t pinned_bytes) {
   if (device_bytes > device_bytes_) {
     device_memory_.reset();
@@ -272,11 +274,12 @@ absl::StatusOr<absl::Duration> Lane::Run(const LaneShape& shape,
   const absl::Status status =
       slices.Run(device_memory_.get(), pinned_memory_.get(), work);
   if (status.ok()) return slices.computing();
-  // What was enqueued still uses the lane's memory; the first error counts.
+  // Enqueued work still uses the lane's memory, so wait for it; the first error
+  // is reported.
   for (const Stream* stream : {&upload_, &compute_, &download_}) {
     (void)device_->Check(device_->calls().Synchronize(stream->get()), "drain");
   }
-  // cuDNN doesn't say that a failure took the device with it.
+  // cuDNN doesn't report that a failure made the device unusable.
   RETURN_IF_ERROR(device_->CheckUsable());
   return status;
 }

@@ -1,5 +1,6 @@
-// Carries an operation's bytes to the device and back while it computes: three
-// streams, two slots of everything that is cut along the batch.
+// `Lane` transfers an operation's bytes to the device and back while the device
+// computes. It uses three streams, and two slots for everything that is cut
+// along the batch.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@ namespace convgrad::cuda {
 // A tensor that crosses between host and device. Units: bytes.
 struct Crossing {
   int64_t bytes = 0;    // of all slices
-  bool is_cut = false;  // equal slices, one after the other; else whole
+  bool is_cut = false;  // into equal, consecutive slices
 };
 
 struct LaneShape {
@@ -30,34 +31,34 @@ struct LaneShape {
   int64_t scratch_bytes = 0;  // on the device
 };
 
-// Where one slice's tensors and the scratch lie on the device.
+// Locations of one slice's tensors and of the scratch on the device.
 struct DeviceMemory {
   std::vector<void*> operands;
   std::vector<void*> results;
   std::byte* scratch = nullptr;
 };
 
-// Enqueues the work of a slice. Scratch and uncut tensors are the same for all.
+// Enqueues the work of a slice. All slices share scratch and uncut tensors.
 using SliceWork = std::function<absl::Status(int64_t slice, const DeviceMemory&,
                                              cudaStream_t)>;
 
-// Host memory, of any kind, in the order of LaneShape.
+// Host memory of any kind, in the order of LaneShape.
 struct HostMemory {
   std::vector<const void*> operands;
   std::vector<void*> results;
 };
 
-// One at a time runs on a lane; others wait. Thread-safe.
+// Runs one operation at a time; other callers wait. Thread-safe.
 class Lane {
  public:
   // Errors: as Device::Check.
   static absl::StatusOr<std::unique_ptr<Lane>> Make(Device* device);
 
   // Runs all slices; the results are complete when it returns OK. After an
-  // error nothing of the lane touches host memory any more. What lies in pinned
-  // memory crosses from there, the rest by way of the lane's own. Returns the
-  // time that the work took on the device.
-  // Errors: kResourceExhausted if memory runs out (the lane lives on),
+  // error the lane no longer accesses host memory. Transfers use pinned memory
+  // directly, and other memory through the lane's pinned buffer. Returns the
+  // time of the work on the device.
+  // Errors: kResourceExhausted if memory runs out (the lane stays usable),
   // kUnavailable after a sticky error, kInternal; those of `work`.
   absl::StatusOr<absl::Duration> Run(const LaneShape& shape,
                                      const HostMemory& host,

@@ -7,7 +7,7 @@
 namespace convgrad::cuda {
 namespace {
 
-// As nvml.h has them; its header isn't part of what a build needs.
+// Declarations from nvml.h, so that the build doesn't need that header.
 using NvmlDevice = struct nvmlDevice_st*;
 constexpr int kSuccess = 0;
 struct NvmlMemory {
@@ -39,7 +39,7 @@ Nvml::Nvml(std::unique_ptr<Functions> functions)
 Nvml::~Nvml() { functions_->shutdown(); }
 
 std::unique_ptr<Nvml> Nvml::Load(const std::string& library) {
-  // Never closed: the driver's libraries aren't made for that.
+  // Never closed, because the driver's libraries don't support unloading.
   void* const handle = dlopen(library.c_str(), RTLD_NOW);
   if (handle == nullptr) return nullptr;
   auto functions = std::make_unique<Functions>();

@@ -1,4 +1,4 @@
-// What the driver's management library tells of a device, where it is there.
+// `Nvml` reads a device's state from the driver's management library.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@ namespace convgrad::cuda {
 // Thread-safe.
 class Nvml {
  public:
-  // Returns null where the library isn't, or doesn't work.
+  // Returns null if the library is missing or doesn't work.
   static std::unique_ptr<Nvml> Load(
       const std::string& library = "libnvidia-ml.so.1");
   ~Nvml();
 
-  // Fills in memory and utilization, as far as they are known.
+  // Sets memory and utilization in `*state`, as far as the library knows them.
   void Read(const std::string& pci_bus_id, DeviceState* state) const;
 
  private:

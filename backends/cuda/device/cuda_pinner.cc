@@ -8,10 +8,10 @@ namespace {
 class Pinner final : public MemoryPinner {
  public:
   bool Pin(void* data, int64_t bytes) override {
-    // For the contexts of all devices.
+    // Pins for the contexts of all devices.
     const cudaError_t error =
         cudaHostRegister(data, bytes, cudaHostRegisterPortable);
-    // Or a later launch would report it.
+    // Clears the runtime's error; a later launch would report it.
     if (error != cudaSuccess) (void)cudaGetLastError();
     return error == cudaSuccess;
   }

@@ -1,4 +1,5 @@
-// Memory of the server's that devices read and write directly.
+// `MakePinner` makes the pinner with which devices access the server's memory
+// directly.
 #pragma once
 
 #include <memory>
@@ -7,8 +8,8 @@
 
 namespace convgrad::cuda {
 
-// Returns the pinner of all devices. What a device lost on the way can't be
-// unpinned any more, and needn't.
+// Returns the pinner for all devices. Memory pinned for a lost device can't be
+// unpinned and needn't be.
 std::shared_ptr<MemoryPinner> MakePinner();
 
 }  // namespace convgrad::cuda

@@ -23,17 +23,17 @@ using f16_depthwise::Tap;
 
 namespace {
 
-// The most taps of a kernel.
+// Largest number of taps of a kernel.
 constexpr int64_t kMaxTaps = 256;
 
-// What an item may work in: longer rows are left to the library.
+// Limit on the scratch of an item; the library computes longer rows.
 constexpr int64_t kMaxScratchBytes = 64 << 20;
 
 constexpr float kZeros[kBlock] = {};
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// The part of a block from an element on; of none, none.
+// Returns the part of a block from an element on; a null block stays null.
 DataBlock From(DataBlock block, int64_t element) {
   if (block.first != nullptr) block.first += element * block.pitch;
   return block;
@@ -63,10 +63,10 @@ struct F16Depthwise::Item {
   Range source;  // padded
 };
 
-// Every array has kBlock channels per element.
+// Scratch arrays with kBlock channels per element.
 struct F16Depthwise::Scratch {
   float* source;   // padded
-  float* partial;  // results on the way
+  float* partial;  // partial results
   void* result;    // a copy of the result, of any dtype
   float* weight;   // by tap
   float* sums;     // by tap, then of the source itself

@@ -1,6 +1,6 @@
-// Depthwise convolutions of f16 activations, one filter per channel. CPUs
-// without native f16 would otherwise spend more time on copies in f32 than on
-// the convolution.
+// `F16Depthwise` computes depthwise convolutions of f16 activations: one filter
+// per channel. CPUs without native f16 would otherwise spend more time on
+// copies in f32 than on the convolution.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace convgrad {
 
-// A convolution prepared once and run often, in items that a team of threads
-// may share. Sums are kept in f32 and rounded once. Immutable and thread-safe.
+// A convolution, prepared once and run repeatedly in items, which several
+// threads may share. Sums are in f32 and rounded once. Immutable; thread-safe.
 //
-// Activations are dense, kNCX or kNXC; weights and their gradients f32, kernel,
-// C. Buffers need no alignment and must not overlap.
+// Layout: activations are dense, kNCX or kNXC. Weights and their gradients are
+// f32, kernel, C. Buffers need no alignment and must not overlap.
 class F16Depthwise {
  public:
-  // An activation: f16 where it is read, f16 or f32 where it is written.
+  // An activation: f16 as an operand, f16 or f32 as a result.
   struct Operand {
     const void* data = nullptr;
     Layout layout = Layout::kNXC;
@@ -36,28 +36,30 @@ class F16Depthwise {
     const float* bias;  // one per channel, or null
     Result out;
   };
-  // What isn't asked for is null: grad_data, or sums.
+  // grad_data or sums is null if it isn't requested.
   struct BackwardTensors {
     Operand grad;
     const float* weight = nullptr;  // needed for grad_data
     Result grad_data;
-    Operand data;           // needed for sums
-    float* sums = nullptr;  // added to: the weight's gradient, then the bias's
+    Operand data;  // needed for sums
+    // the weight gradient, then the bias gradient; added to
+    float* sums = nullptr;
   };
 
-  // Returns nullopt unless `problem` is ordinary, of one or two axes and with
-  // as many groups as input and output channels, and rows of it fit a core's
-  // caches. Its bias and ReLU are ignored.
+  // Returns nullopt unless `problem` is ordinary, has one or two axes and as
+  // many groups as input and output channels, and its rows fit a core's caches.
+  // Ignores its bias and ReLU.
   static std::optional<F16Depthwise> Make(const ConvProblem& problem);
 
-  // Number of independent items of each pass; sums are of all its items.
+  // Return the number of independent items of each pass. The sums need all
+  // items of the backward pass.
   int64_t forward_items() const { return forward_.bands() * batch_ * blocks_; }
   int64_t backward_items() const {
     return backward_.bands() * batch_ * blocks_;
   }
-  // What a call works in, aligned to 64 bytes.
+  // Returns the bytes of scratch that a call needs, aligned to 64 bytes.
   int64_t scratch_bytes() const;
-  // Floats in BackwardTensors::sums.
+  // Returns the number of floats in BackwardTensors::sums.
   int64_t sum_count() const { return (taps_ + 1) * channels_; }
 
   // Run the items [begin, end).
@@ -74,7 +76,7 @@ class F16Depthwise {
   Item ItemAt(const f16_depthwise::Pass& pass, int64_t index) const;
   Scratch Divide(void* scratch) const;
 
-  // Each for one item.
+  // The functions below work on one item.
   f16_depthwise::BlockRange RangeOf(const Item& item, Layout layout,
                                     const f16_depthwise::Range& rows,
                                     int64_t height, int64_t width) const;
@@ -91,7 +93,7 @@ class F16Depthwise {
   int64_t batch_ = 0, channels_ = 0, blocks_ = 0;
   int64_t taps_ = 0, kernel_width_ = 0;
   f16_depthwise::Pass forward_, backward_;
-  // Elements in an item's arrays, at most.
+  // Maximum number of elements in an item's arrays.
   int64_t source_ = 0, band_ = 0;
 };
 

@@ -8,7 +8,7 @@
 namespace convgrad::f16_depthwise {
 namespace {
 
-// Of the range's first element.
+// Returns the offset of the range's first element.
 int64_t OffsetOf(const BlockRange& range) {
   const int64_t image = range.image * range.all_channels * range.all_elements;
   if (range.layout == Layout::kNXC) {

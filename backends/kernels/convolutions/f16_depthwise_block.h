@@ -1,4 +1,4 @@
-// Blocks of channels in activations, as F16Depthwise computes them.
+// Reads and writes blocks of channels in activations for F16Depthwise.
 #pragma once
 
 #include <cstdint>
@@ -19,14 +19,14 @@ struct BlockRange {
   int64_t element, elements;
 };
 
-// Returns a range of f16 as it lies in `activation` where its channels lie next
-// to each other, otherwise a copy, in which missing channels are zeros. `copy`
-// has place for kBlock channels of the range.
+// Returns a range of f16: in place if its channels are contiguous in
+// `activation`, otherwise a copy, in which missing channels are zeros. `copy`
+// has room for kBlock channels of the range.
 DataBlock ReadBlock(const BlockRange& range, const void* activation,
                     uint16_t* copy);
 
-// Likewise for what shall be written there; CommitBlock brings it to
-// `activation` if it isn't there yet.
+// Returns the place to which to write a range, in `activation` or in `copy`.
+// CommitBlock copies it to `activation` if necessary.
 ResultBlock PlaceBlock(const BlockRange& range, DataType dtype,
                        void* activation, void* copy);
 void CommitBlock(const BlockRange& range, const ResultBlock& block,

@@ -9,7 +9,8 @@
 namespace convgrad::f16_depthwise {
 namespace {
 
-// Elements of a band, where there are as many: 32 KiB of 16 channels in f32.
+// Minimum number of elements of a band, if there are as many: 32 KiB of 16
+// channels in f32.
 constexpr int64_t kBandElements = 512;
 
 bool IsCovered(const AxisShape& axis) {
@@ -18,7 +19,7 @@ bool IsCovered(const AxisShape& axis) {
   return count == axis.result;
 }
 
-// Where a phase's first element begins and its last one ends in the source.
+// Returns the range of the source that a phase reads.
 Range SourceOf(const AxisShape& axis, const Phase& phase) {
   const auto [low, high] = std::minmax_element(
       phase.taps.begin(), phase.taps.end(),
@@ -46,7 +47,8 @@ AxisShape BackwardShape(const SpatialAxis& axis) {
   const int64_t reach = (axis.kernel - 1) * axis.dilation / axis.stride;
   AxisShape shape = {axis.in, axis.out,         axis.stride, 1,
                      reach,   reach + axis.out, {}};
-  // Those that a tap meets: a stride may be far larger than the kernel.
+  // Only offsets that a tap reaches, because a stride may be far larger than
+  // the kernel.
   std::set<int64_t> offsets;
   for (int64_t k = 0; k < axis.kernel; ++k) {
     offsets.insert(k * axis.dilation % axis.stride);
@@ -57,8 +59,8 @@ AxisShape BackwardShape(const SpatialAxis& axis) {
       const int64_t steps = p - k * axis.dilation;
       if (steps % axis.stride == 0) taps.push_back({k, steps / axis.stride});
     }
-    // Element i * stride + p - pad_begin of the input meets the output's
-    // elements i + Tap::at; those that meet none are left out.
+    // Element i * stride + p - pad_begin of the input is connected to the
+    // output's elements i + Tap::at. Excludes elements without any.
     const int64_t begin =
         std::max(CeilDiv(axis.pad_begin - p, axis.stride), -taps.front().at);
     const int64_t end =
@@ -87,7 +89,8 @@ Pass::Pass(AxisShape of_y, AxisShape of_x)
     : y(std::move(of_y)),
       x(std::move(of_x)),
       is_covered(IsCovered(y) && IsCovered(x)) {
-  // Bands read some of the source's rows twice: no more than their own.
+  // Bands read some rows of the source twice. Limits these to the number of
+  // their own rows.
   int64_t shared = 0;
   for (int64_t row = 0; row < std::min(y.result, y.step); ++row) {
     shared = std::max(shared, Source({row, row + 1}).size());

@@ -1,5 +1,6 @@
-// How a pass of a depthwise convolution makes its result from its source: the
-// output from the input, or the input's gradient from the output's.
+// `Pass` describes how a pass of a depthwise convolution computes its result
+// from its source: the output from the input, or the input's gradient from the
+// output's.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +15,14 @@ struct Range {
   int64_t size() const { return end - begin; }
 };
 
-// A kernel tap, and where what it meets lies.
+// A kernel tap and the relative position of the source element that it reads.
 struct Tap {
   int64_t tap;
   int64_t at;
 };
 
-// Elements first, first + AxisShape::step, ... of the result, which meet the
-// same taps: the i-th of them the source's element
+// The elements first, first + AxisShape::step, ... of the result, which use the
+// same taps. For a tap, the i-th of them reads the source's element
 //   source_first + i * AxisShape::source_step + Tap::at.
 struct Phase {
   int64_t first, count;
@@ -29,9 +30,8 @@ struct Phase {
   std::vector<Tap> taps;  // at least one
 };
 
-// One axis of a pass. The source lies between zeros, `left` of them before it,
-// `padded` elements in all. Elements of the result that no phase has meet
-// nothing.
+// One axis of a pass. The source is padded with zeros: `left` of them in front,
+// `padded` elements in total. Result elements outside all phases are 0.
 struct AxisShape {
   int64_t result, source;  // elements
   int64_t step, source_step;
@@ -44,27 +44,28 @@ AxisShape BackwardShape(const SpatialAxis& axis);
 
 struct Pass {
   Pass() = default;
-  // An axis that isn't there is one element.
+  // A missing axis has one element.
   Pass(AxisShape y, AxisShape x);
 
   AxisShape y, x;
-  // Whether every element of the result is in a phase.
+  // True if every element of the result is in a phase.
   bool is_covered = false;
 
-  // The result is made in bands of so many rows, the last one smaller.
+  // Rows of the result per band; the last band has fewer.
   int64_t band_rows = 0;
-  // The most rows of the padded source that a band reads.
+  // Maximum number of rows of the padded source that a band reads.
   int64_t source_rows = 0;
 
   int64_t bands() const { return (y.result + band_rows - 1) / band_rows; }
   Range Band(int64_t index) const;
-  // A band's own share of the source's rows: shares are disjoint.
+  // Returns the rows of the source that belong to this band alone.
   Range Share(const Range& rows) const;
-  // All the rows of the padded source that a band reads, its share included.
+  // Returns all rows of the padded source that a band reads, including its
+  // share.
   Range Source(const Range& rows) const;
 };
 
-// Returns the part of a phase that lies in `rows`; count is 0 if there is none.
+// Returns the part of a phase in `rows`; its count is 0 if there is none.
 Phase Clip(const AxisShape& axis, const Phase& phase, const Range& rows);
 
 }  // namespace convgrad::f16_depthwise

@@ -20,12 +20,12 @@ using f16_depthwise::DataBlock;
 using f16_depthwise::kBlock;
 using f16_depthwise::ResultBlock;
 
-// What some of the taps do: the first ones start the results, the last ones
-// finish them.
+// Arguments for some of the taps. The first taps start the results, the last
+// ones finish them.
 struct Share {
   const BlockGrid& grid;
   const float* start;         // null: results begin with `partial`
-  const ResultBlock* result;  // null: results end there
+  const ResultBlock* result;  // null: results end in `partial`
   const DataBlock& data;
   float* partial;
 };
@@ -39,7 +39,7 @@ HWY_INLINE void StoreResult(F32Vector value, const ResultBlock& result,
   }
 }
 
-// kTaps taps for one vector of the channels, from `lane` on.
+// Runs kTaps taps for one vector of the channels, from `lane` on.
 template <int kTaps, bool kResult, bool kSums>
 HWY_INLINE void RunLanes(const Share& share, const BlockTap* taps,
                          int64_t lane) {
@@ -109,7 +109,7 @@ void RunTapsOf(const BlockGrid& grid, absl::Span<const BlockTap> taps,
       start = nullptr;
     }
   };
-  // Weights and sums of so many fit the registers.
+  // The largest numbers of taps whose weights and sums fit the registers.
   if (HWY_TARGET <= HWY_AVX3) run(std::integral_constant<size_t, 9>());
   if (HWY_TARGET <= HWY_AVX3) run(std::integral_constant<size_t, 6>());
   run(std::integral_constant<size_t, 4>());
@@ -132,7 +132,7 @@ void WidenAll(const DataBlock& elements, int64_t count, float* to) {
 void AddElementsOf(const float* elements, int64_t count, float* sums) {
   const F32Tag d;
   for (int64_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
-    // Several sums at a time, so that additions overlap.
+    // Several independent sums, so that additions overlap.
     constexpr int kSums = 4;
     F32Vector sum[kSums];
     for (auto& each : sum) each = hn::Zero(d);

@@ -1,5 +1,5 @@
-// The inner loops of F16Depthwise, with the widest vectors that the CPU at
-// hand has, for kBlock channels that lie next to each other.
+// Runs the inner loops of F16Depthwise on kBlock contiguous channels, with the
+// widest vectors of this CPU.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,22 @@ namespace convgrad::f16_depthwise {
 
 inline constexpr int64_t kBlock = 16;
 
-// What a kernel tap brings together, in f32.
+// A kernel tap with its source, weight and sums, in f32.
 struct BlockTap {
-  const float* source;  // what the first element meets
+  const float* source;  // what the grid's first element reads
   const float* weight;
   float* sums;
 };
 
-// `rows` times `columns` elements that meet the same taps. Steps in elements.
+// `rows` times `columns` elements that use the same taps. Steps are in
+// elements.
 struct BlockGrid {
   int64_t rows, columns;
   int64_t row_step, column_step;
   int64_t source_row_step, source_column_step;
 };
 
-// Where the elements of an activation lie; each has its kBlock channels.
+// The elements of an activation; each has kBlock contiguous channels.
 struct ResultBlock {
   void* first = nullptr;
   DataType dtype = DataType::kF16;  // or f32
@@ -38,17 +39,17 @@ struct DataBlock {
 
 // Writes for each element of the grid
 //   result = start + the sum over taps of source * weight,
-// and adds source * data to each tap's sums. Either of result and data is null
-// if that isn't asked for. `partial` has place for the grid in f32.
+// and adds source * data to each tap's sums. `result` or `data` is null if it
+// isn't requested. `partial` has room for the grid in f32.
 // Requires: at least one tap.
 void RunTaps(const BlockGrid& grid, absl::Span<const BlockTap> taps,
              const float* start, const ResultBlock& result,
              const DataBlock& data, float* partial);
 
-// Converts `count` elements to f32, one after the other.
+// Converts `count` elements to contiguous f32.
 void Widen(const DataBlock& elements, int64_t count, float* to);
 
-// Adds `count` elements in f32 to `sums`.
+// Adds `count` f32 elements to `sums`.
 void AddElements(const float* elements, int64_t count, float* sums);
 
 }  // namespace convgrad::f16_depthwise

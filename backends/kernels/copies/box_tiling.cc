@@ -76,7 +76,7 @@ void TilingChooser::Normalize(Box box) {
                    });
 }
 
-// Makes the tile so large that one side's runs reach `run_bytes`.
+// Enlarges the tile until one side's runs have `run_bytes`.
 void TilingChooser::GrowAlong(bool by_source, int64_t run_bytes,
                               Extents* tile) const {
   const int64_t element = ByteSizeOf(by_source ? options_.from : options_.to);
@@ -89,14 +89,15 @@ void TilingChooser::GrowAlong(bool by_source, int64_t run_bytes,
     const int64_t stride = by_source ? a.source_stride : a.destination_stride;
     const int64_t extent =
         by_source ? std::max<int64_t>(a.extent, 1) : a.padded;
-    // Gaps within a cache line or as long as the run are worth spanning.
+    // Spanning a gap pays off within a cache line or up to the length of the
+    // run.
     if (run >= wanted || stride > std::max(2 * run, 64 / element)) return;
-    // Whole squares of a transposition (8 x 8) along contiguous axes.
+    // Contiguous axes need whole squares of a transposition (8 x 8).
     const int64_t unit =
         a.source_stride == 1 || a.destination_stride == 1 ? 8 : 1;
     const int64_t steps = CeilDiv(CeilDiv(wanted, run), unit) * unit;
     if (steps < extent) {
-      // Even tiles rather than a small last one.
+      // Equal tiles are faster than large ones with a small last one.
       const int64_t even =
           CeilDiv(CeilDiv(extent, CeilDiv(extent, steps)), unit) * unit;
       (*tile)[axis] = std::max((*tile)[axis], std::min(even, a.padded));
@@ -136,9 +137,9 @@ void TilingChooser::ChooseTile() {
   tiling_.tile = std::move(tile);
 }
 
-// Of source and destination order, takes the one whose innermost step recurs
-// less often: the pages that the other side touches meanwhile are fewer, and
-// still in the TLB on the next round.
+// Chooses between source and destination order: the one whose innermost step
+// recurs less often. The other side then touches fewer pages meanwhile, and
+// they are still in the TLB in the next round.
 void TilingChooser::ChooseWalk() {
   auto& walk = tiling_.walk;
   walk.resize(tiling_.axes.size());

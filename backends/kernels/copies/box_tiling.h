@@ -1,4 +1,5 @@
-// How a box of a reorder is cut into tiles that fit the first-level cache.
+// `ChooseTiling` cuts a box of a reorder into tiles that fit the first-level
+// cache.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,17 @@ namespace convgrad {
 struct TileOptions {
   DataType from;
   DataType to;
-  // Elements of the source that may be read, from its start.
+  // Number of elements that may be read from the source's start on.
   int64_t readable = 0;
-  // Bypass the caches on writing.
+  // Write with stores that bypass the caches.
   bool stream = false;
   // Keep the first axis outermost and cut tiles at each of its steps.
   bool pin_first = false;
 };
 
-// The most elements that a tile has; the second where both types have 16 bits.
-// 16 and 32 KiB: of these, half and double as many the fastest on an EPYC 9004
-// (tests/bench/reorder_speed).
+// Maximum number of elements in a tile; the second one holds if both types have
+// 16 bits. They are 16 and 32 KiB, which were faster than half and double as
+// much on an EPYC 9004 (tests/bench/reorder_speed).
 inline constexpr int64_t kWideTileElements = 4096;
 inline constexpr int64_t kNarrowTileElements = 16384;
 
@@ -30,12 +31,12 @@ struct BoxTiling {
   using Extents = absl::InlinedVector<int64_t, 8>;
   using Order = absl::InlinedVector<int, 8>;  // axes, outermost first
 
-  // Merged where both sides pass them evenly; by destination stride,
-  // descending.
+  // Sorted by destination stride, descending. Axes that are contiguous on both
+  // sides are merged.
   absl::InlinedVector<BoxAxis, 8> axes;
   Order by_source;      // by source stride, descending
-  Order walk;           // of one tile after the other
-  Extents tile;         // extents of a whole tile
+  Order walk;           // from one tile to the next
+  Extents tile;         // of a whole tile
   Extents tile_counts;  // along each axis
   int64_t tile_count = 1;
 };

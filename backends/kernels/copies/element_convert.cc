@@ -65,7 +65,7 @@ void Convert(DataType from, const void* source, DataType to, void* destination,
         return ConvertAll<Half, To, kStream>(source, destination, count);
       case DataType::kU16:
         return ConvertAll<Unsigned16, To, kStream>(source, destination, count);
-      // Reorders don't widen bytes, and indices stay what they are.
+      // Reorders don't convert bytes or indices.
       case DataType::kU8:
       case DataType::kI64:
         return;
@@ -78,7 +78,7 @@ void Convert(DataType from, const void* source, DataType to, void* destination,
       return load(BFloat16());
     case DataType::kF16:
       return load(Half());
-    // Nothing is converted to integers.
+    // No conversion writes integers.
     case DataType::kU8:
     case DataType::kI64:
     case DataType::kU16:

@@ -1,6 +1,5 @@
-// Conversion of contiguous runs of elements, with the widest vectors that the
-// CPU at hand has (run-time dispatch). The bits of a result don't depend on the
-// CPU.
+// Converts contiguous elements with the widest vectors of this CPU (run-time
+// dispatch). The bits of a result don't depend on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +8,20 @@
 
 namespace convgrad {
 
-// Converts `count` elements. Equal types are copied bit for bit. Otherwise the
-// value is rounded once, to nearest even; overflow gives Inf, subnormals and
-// the sign of zero are kept, NaN becomes a quiet NaN with the payload's leading
-// bits. Between f16 and bf16 the value passes through f32, which is exact.
-// U16 is converted to floating types the same way.
+// Converts `count` elements. Copies equal types bit for bit. Otherwise rounds
+// once, to nearest even: overflow gives Inf, subnormals and the sign of zero
+// are kept, NaN becomes a quiet NaN with the payload's leading bits.
+// Conversions between f16 and bf16 pass through f32, which is exact. U16 is
+// converted to floating types the same way.
 //
 // Requires: equal types, or `from` is floating or U16 and `to` is floating. The
-// buffers need no alignment and don't overlap. Thread-safe.
+// buffers need no alignment and must not overlap. Thread-safe.
 void ConvertRun(DataType from, const void* source, DataType to,
                 void* destination, int64_t count);
 
-// As ConvertRun, with stores that bypass the caches: for destinations larger
-// than them. The caller orders these stores (FinishStreaming) before it lets
-// another thread read them.
+// Does the same as ConvertRun with stores that bypass the caches, for
+// destinations larger than the caches. The caller must order these stores
+// (FinishStreaming) before another thread reads them.
 void StreamRun(DataType from, const void* source, DataType to,
                void* destination, int64_t count);
 void FinishStreaming();

@@ -1,6 +1,6 @@
-// Vectors of f32 loaded from and stored to elements of any dtype, for the files
-// that highway compiles once per kind of CPU. Included by those only, inside of
-// none of their namespaces.
+// Loads f32 vectors from elements of any dtype and stores them, for files that
+// highway compiles once per CPU type. Only such files may include this header,
+// outside their namespaces.
 #if defined(CONVGRAD_ELEMENT_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVGRAD_ELEMENT_VECTORS_INL_H_
 #undef CONVGRAD_ELEMENT_VECTORS_INL_H_
@@ -27,11 +27,11 @@ using F16Tag = hn::Rebind<hwy::float16_t, F32Tag>;
 using F32Vector = hn::Vec<F32Tag>;
 using U32Vector = hn::Vec<U32Tag>;
 
-// F16C or AVX-512. Elsewhere highway 1.0.3's own conversions truncate and lose
-// Inf and NaN, so that integer operations stand in for them.
+// True with F16C or AVX-512. Without them highway 1.0.3's conversions truncate
+// and lose Inf and NaN, so the functions below use integer operations.
 constexpr bool kHasNativeHalf = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
 
-// Returns a mask of the lanes with left > right; all below 2^31.
+// Returns a mask of the lanes with left > right. Requires: all below 2^31.
 HWY_INLINE auto Above(U32Vector left, uint32_t right) {
   return hn::RebindMask(U32Tag(),
                         hn::Gt(hn::BitCast(I32Tag(), left),
@@ -42,7 +42,7 @@ HWY_INLINE U32Vector Magnitude(U32Vector bits) {
   return hn::And(bits, hn::Set(U32Tag(), 0x7fffffffu));
 }
 
-// Highway 1.0.3 streams 16 bytes of a vector that has only 8.
+// Uses StoreU for vectors of 8 bytes, for which highway 1.0.3 streams 16 bytes.
 template <bool kStream, class D, class V, class T>
 HWY_INLINE void Put(D d, V value, T* to) {
   if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
@@ -96,7 +96,7 @@ HWY_INLINE U32Vector WidenHalf(U32Vector half) {
   const auto magnitude = hn::And(half, hn::Set(d, 0x7fffu));
   const auto normal =
       hn::Add(hn::ShiftLeft<13>(magnitude), hn::Set(d, (127u - 15u) << 23));
-  // 2^-14 + m * 2^-24, less 2^-14; exact.
+  // Computes 2^-14 + m * 2^-24, minus 2^-14; exact.
   const auto hidden = hn::Set(d, 113u << 23);
   const auto subnormal = hn::BitCast(
       d, hn::Sub(hn::BitCast(df, hn::Or(hidden, hn::ShiftLeft<13>(magnitude))),
@@ -118,11 +118,12 @@ HWY_INLINE U32Vector RoundToHalf(U32Vector bits) {
   const auto sign =
       hn::ShiftRight<16>(hn::AndNot(hn::Set(d, 0x7fffffffu), bits));
   const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(d, 1u));
-  // Adds in wrapping arithmetic: new exponent bias, then half an ulp.
+  // Adds in wrapping arithmetic: the new exponent bias, then half an ulp.
   const auto rebias = hn::Set(d, 0xfffu - ((127u - 15u) << 23));
   const auto normal =
       hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, rebias), odd));
-  // At 0.5 an f32's last place is 2^-24, an f16 subnormal's: the sum rounds.
+  // At 0.5 the last place of f32 is 2^-24, as of an f16 subnormal, so the sum
+  // rounds.
   const auto half = hn::Set(d, 126u << 23);
   const auto subnormal = hn::Sub(
       hn::BitCast(d,
@@ -162,7 +163,7 @@ struct Half {
   }
 };
 
-// Images are read as it and never written.
+// The dtype of 16-bit images, which are read and never written.
 struct Unsigned16 {
   using Bits = uint16_t;
   static HWY_INLINE F32Vector Load(const Bits* p) {

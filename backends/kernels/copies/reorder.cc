@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kPartBytes = 64 << 10;
 
-// A result this large doesn't stay in the caches of today's CPUs anyway.
+// Results of this size exceed the caches of current CPUs, so they are streamed.
 constexpr int64_t kStreamBytes = 16 << 20;
 
 // Returns one past the last element that the boxes read or write.
@@ -34,7 +34,7 @@ int64_t EndOf(const std::vector<Box>& boxes, bool of_source) {
   return end;
 }
 
-// Returns how many consecutive groups recur as one block on both sides.
+// Returns how many consecutive groups form one block on both sides.
 int64_t CommonFusion(const GroupedWeight& from, const GroupedWeight& to,
                      int64_t groups) {
   return std::min(std::lcm(from.fused_groups(), to.fused_groups()), groups);
@@ -64,8 +64,8 @@ Reorder Reorder::Make(const PhysicalLayout& from, DataType from_dtype,
   return reorder;
 }
 
-// A box for every group of a super-group, each with the super-groups as its
-// first axis.
+// Makes a box for every group of a super-group. Each box has the super-groups
+// as its first axis.
 Reorder Reorder::MakeWeight(const TensorDescriptor& from,
                             const TensorDescriptor& to) {
   const int64_t groups =

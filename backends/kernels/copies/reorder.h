@@ -1,4 +1,4 @@
-// Copies of tensors into another layout or element type.
+// `Reorder` copies tensors to another layout or element type.
 #pragma once
 
 #include <cstdint>
@@ -10,30 +10,32 @@
 
 namespace convgrad {
 
-// A copy prepared once and run often, in parts that a team of threads may
-// share. Immutable and thread-safe.
+// A copy, prepared once and run repeatedly in parts, which several threads may
+// share. Immutable; thread-safe.
 //
-// Equal element types are copied bit for bit, others converted as ConvertRun
-// does. Pad lanes of the source and, in FRACTAL_Z_3D, elements off the groups'
-// blocks have no influence on the destination, whose own are written as +0.
-// Buffers need no alignment and must not overlap.
+// Equal element types are copied bit for bit; others are converted as in
+// ConvertRun. Pad lanes of the source, and FRACTAL_Z_3D elements outside the
+// groups' blocks, don't affect the destination. The destination's pads are
+// written as +0. Buffers need no alignment and must not overlap.
 class Reorder {
  public:
   // Requires: valid descriptors of equal dims, both of activations or both of
   // weights; equal `groups` if both are kFractalZ3D.
   static Reorder Make(const TensorDescriptor& from, const TensorDescriptor& to);
 
-  // As above for layouts that no descriptor names. Requires: equal extents,
-  // axis by axis; of two blocks on one axis, the smaller divides the larger.
+  // Does the same for layouts without a descriptor. Requires: equal extents,
+  // axis by axis. If both sides have blocks on an axis, the smaller divides the
+  // larger.
   static Reorder Make(const PhysicalLayout& from, DataType from_dtype,
                       const PhysicalLayout& to, DataType to_dtype);
 
-  // Returns the number of independent parts, of some 128 KiB each; 0 for an
-  // empty tensor. Depends on nothing but the arguments of Make.
+  // Returns the number of independent parts, about 128 KiB each; 0 for an empty
+  // tensor. Depends only on the arguments of Make.
   int64_t part_count() const { return part_count_; }
 
-  // Runs the parts [begin, end). Parts write disjoint bytes, together all of
-  // the destination, and the same ones however they are split and ordered.
+  // Runs the parts [begin, end). Parts write disjoint bytes and together all of
+  // the destination. The bytes don't depend on how the parts are split and
+  // ordered.
   void Run(const void* source, void* destination, int64_t begin,
            int64_t end) const;
 
@@ -43,7 +45,7 @@ class Reorder {
   }
 
  private:
-  // A destination in equal chunks that begin as zeros: step i of every box's
+  // A destination in equal chunks that are zeroed first. Step i of every box's
   // first axis lies in chunk i. Units: elements.
   struct ZeroedChunks {
     int64_t count = 0;

@@ -13,7 +13,7 @@ int64_t OffsetAt(const PhysicalAxis& axis, int64_t index) {
   return at / axis.block * axis.block_stride + at % axis.block * axis.stride;
 }
 
-// Returns how many indices from `index` on lie in one block.
+// Returns the number of indices from `index` to the end of its block.
 int64_t LeftInBlock(const PhysicalAxis& axis, int64_t index) {
   if (axis.block == 0) return std::numeric_limits<int64_t>::max();
   return axis.block - (axis.first + index) % axis.block;
@@ -88,7 +88,7 @@ class AxisCutter {
     return piece;
   }
 
-  // An axis that steps `step` indices at a time.
+  // Returns an axis with a step of `step` indices.
   BoxAxis AxisFrom(int64_t index, int64_t step, int64_t count) const {
     return {
         count, count,

@@ -1,5 +1,5 @@
-// A reorder as boxes: in each, source and destination offsets are linear in the
-// indices. Blocked axes are cut at their blocks' edges.
+// `Box` is a part of a reorder in which source and destination offsets are
+// linear in the indices. Blocked axes are cut at their blocks' edges.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,9 @@ struct Box {
 };
 
 // Appends the boxes that move every element of `from` to its place in `to`,
-// their offsets counted from `origin`'s. Requires: the same extents, axis by
-// axis; no extent 0. Of two blocks on one axis the smaller divides the larger.
+// with offsets relative to `origin`'s. Requires: the same extents, axis by
+// axis; no extent 0. If both sides have blocks on an axis, the smaller divides
+// the larger.
 void AppendBoxes(const Box& origin, const PhysicalLayout& from,
                  const PhysicalLayout& to, std::vector<Box>* boxes);
 

@@ -10,11 +10,11 @@
 namespace convgrad {
 namespace {
 
-// Gathered and reordered within a core's second-level cache.
+// Slab sizes that fit a core's second-level cache.
 constexpr int64_t kSlabBytes = 256 << 10;
 constexpr int64_t kLargestSlabBytes = 1 << 20;
 
-// Returns how many elements lie between the first and the end of the last one,
+// Returns the number of elements from the first to the end of the last one,
 // pads included.
 int64_t SpanOf(const PhysicalLayout& layout) {
   int64_t last = 0;
@@ -35,7 +35,7 @@ int64_t CountOf(const PhysicalLayout& layout) {
   return count;
 }
 
-// Images follow on each other, and nothing lies between elements.
+// Returns whether images are contiguous, without gaps between elements.
 bool IsDenseByImage(const PhysicalLayout& layout) {
   PhysicalLayout image = layout;
   image.axes[0].extent = 1;
@@ -44,7 +44,7 @@ bool IsDenseByImage(const PhysicalLayout& layout) {
          (layout.axes[0].extent == 1 || layout.axes[0].stride == size);
 }
 
-// The axis of an image that the source is cut along: 0 if it isn't.
+// Returns the axis of an image along which the source is cut; 0 if it isn't.
 int CutAxisOf(const PhysicalLayout& from) {
   int outermost = 0;
   for (int i = 1; i < static_cast<int>(from.axes.size()); ++i) {
@@ -67,8 +67,9 @@ int64_t OffsetOf(const PhysicalAxis& axis, int64_t index) {
 
 }  // namespace
 
-// Slab i is the range [r * step, r * step + step) of the cut axis of image n,
-// where i = n * per_image + r; the last of an image may be shorter.
+// Cuts the source into slabs. Slab i is the range [r * step, r * step + step)
+// of the cut axis of image n, where i = n * per_image + r. An image's last slab
+// may be shorter.
 struct ScatteredReorder::Slabs {
   Slabs(PhysicalLayout source, DataType source_dtype,
         PhysicalLayout destination, DataType destination_dtype)
@@ -167,7 +168,7 @@ int64_t ScatteredReorder::SourceOffset(int64_t part) const {
 
 void ScatteredReorder::Run(ReadBytes read, void* destination, int64_t begin,
                            int64_t end) const {
-  // Not a vector: nobody reads it before it is written.
+  // An array instead of a vector, which would zero the bytes first.
   const std::unique_ptr<std::byte[]> slab(
       new std::byte[std::max(slabs_->step_bytes, slabs_->last_bytes)]);
   for (int64_t part = begin; part < end; ++part) {

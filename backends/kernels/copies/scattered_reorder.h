@@ -1,5 +1,6 @@
-// A reorder of a tensor whose bytes lie scattered, as they came over a network:
-// what is copied anyway is brought to its layout on the way.
+// `ScatteredReorder` reorders a tensor whose bytes are in several pieces, as a
+// network message delivers them. It reorders during the copy that is necessary
+// anyway.
 #pragma once
 
 #include <cstddef>
@@ -14,21 +15,22 @@
 
 namespace convgrad {
 
-// Prepared once and run often, in parts that a team of threads may share.
-// Immutable; copies share what was prepared. Thread-safe.
+// Prepared once and run repeatedly in parts, which several threads may share.
+// Immutable; copies share the prepared state. Thread-safe.
 class ScatteredReorder final : public OperandGather {
  public:
-  // Plans the reorder in slabs that a core's cache holds: runs of the source
-  // that are whole images, or ranges of an image's outermost axis.
-  // Returns nullopt where a tensor can't be cut so: it is empty or not dense,
-  // its images aren't outermost in both layouts, or a slab would be too large.
+  // Plans the reorder in slabs that fit a core's cache. A slab is a run of
+  // whole images, or a range of an image's outermost axis.
+  // Returns nullopt if the tensor can't be cut like that: it is empty or not
+  // dense, its images aren't outermost in both layouts, or a slab would be too
+  // large.
   // Requires: as Reorder::Make.
   static std::optional<ScatteredReorder> Make(const PhysicalLayout& from,
                                               DataType from_dtype,
                                               const PhysicalLayout& to,
                                               DataType to_dtype);
 
-  // Up to the end of the last image, pad lanes included.
+  // Returns the bytes to the end of the last image, pad lanes included.
   int64_t source_bytes() const;
   int64_t destination_bytes() const override;
   int64_t part_count() const override;

@@ -14,12 +14,12 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A pair of elements is a number of twice the width, whose lower half is the
-// first one on little-endian machines.
+// Treats a pair of elements as an integer of twice the width. On little-endian
+// machines its lower half is the first element.
 template <class D>
 using Single = hn::Rebind<hwy::MakeNarrow<hn::TFromD<D>>, D>;
 
-// Moves a row by vectors; the last one overlaps the one before.
+// Processes a row in vectors; the last one may overlap the one before.
 template <class Move>
 HWY_INLINE void CoverRow(int64_t columns, int64_t lanes, const Move& move) {
   int64_t i = 0;
@@ -80,7 +80,7 @@ void SpreadRows(D pairs, const SpacedRows& rows, const char* dense,
   }
 }
 
-// Calls body with the widest vector of pairs that a row fills.
+// Calls `body` with the widest vector of pairs that a row fills.
 template <class Body>
 void WithVector(const SpacedRows& rows, const Body& body) {
   const auto choose = [&](auto pair) HWY_ATTR {

@@ -1,5 +1,5 @@
-// Moves elements between a dense tensor and every other element of a larger
-// one's rows: what convolutions of stride 2 read, channels first.
+// `StrideGather` copies between a dense tensor and every other element of a
+// larger tensor's rows, as channels-first convolutions of stride 2 need.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace convgrad {
 
-// One plane of both tensors.
+// The shape of one plane of both tensors.
 struct SpacedRows {
   int64_t element_bytes = 0;
-  int64_t columns = 0;  // of the dense one
-  // By row of the larger one: which of the dense one, or -1.
+  int64_t columns = 0;  // of the dense tensor
+  // By row of the larger tensor: the row of the dense one, or -1.
   Dims dense_rows;
   int64_t dense_row_count = 1;
 
@@ -28,18 +28,18 @@ struct SpacedRows {
 // Immutable; thread-safe. Buffers need no alignment and must not overlap.
 class StrideGather {
  public:
-  // `whole` is (N, C, spatial...), row-major; the dense tensor has each
-  // `steps[i]`-th element of spatial axis i, from the first on. Returns nothing
-  // if the last step isn't 2 or an axis isn't whole steps long.
+  // `whole` is (N, C, spatial...), row-major. The dense tensor has every
+  // `steps[i]`-th element of spatial axis i, from the first on. Returns nullopt
+  // if the last step isn't 2 or an extent isn't a multiple of its step.
   static std::optional<StrideGather> Make(DataType dtype, const Dims& whole,
                                           const Dims& steps);
 
   // Returns the number of planes (N times C), which are independent.
   int64_t planes() const { return planes_; }
 
-  // Copies from the larger tensor to the dense one, planes [begin, end).
+  // Copies the planes [begin, end) from the larger tensor to the dense one.
   void Gather(const void* whole, void* dense, int64_t begin, int64_t end) const;
-  // And back, with +0 between the elements.
+  // Copies the planes [begin, end) back, with +0 between the elements.
   void Spread(const void* dense, void* whole, int64_t begin, int64_t end) const;
 
  private:

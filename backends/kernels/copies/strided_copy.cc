@@ -5,7 +5,7 @@
 namespace convgrad {
 namespace {
 
-// Buffers may start anywhere, so that elements pass through memcpy.
+// Uses memcpy, because buffers may be unaligned.
 template <typename Element>
 void CopyElements(const StridedLoop& loop, const char* source,
                   char* destination) {
@@ -18,7 +18,7 @@ void CopyElements(const StridedLoop& loop, const char* source,
   }
 }
 
-// Copies `count` runs of a size known to the compiler; strides in bytes.
+// Copies `count` runs of a size known at compile time; strides in bytes.
 template <size_t kBytes>
 void CopyRuns(int64_t count, int64_t source_stride, int64_t destination_stride,
               const char* source, char* destination) {
@@ -29,7 +29,7 @@ void CopyRuns(int64_t count, int64_t source_stride, int64_t destination_stride,
   }
 }
 
-// One call per pair of innermost loops, the inner one contiguous.
+// Copies the two innermost loops, of which the inner one is contiguous.
 template <typename Element>
 void CopyRunsOf(const StridedLoop& outer, int64_t length, const char* source,
                 char* destination) {

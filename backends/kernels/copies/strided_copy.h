@@ -1,4 +1,4 @@
-// Copies of small boxes of elements between two memory orders.
+// `CopyStrided` copies small boxes of elements between two memory orders.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ struct StridedLoop {
 
 using StridedLoops = absl::InlinedVector<StridedLoop, 8>;  // outermost first
 
-// Drops loops of one step and merges neighbours that both sides pass evenly.
+// Removes loops of one step and merges neighbours that are contiguous on both
+// sides.
 void MergeLoops(StridedLoops* loops);
 
 // Calls body(source offset, destination offset) for each step of the loops.
@@ -31,8 +32,8 @@ void ForEachStep(absl::Span<const StridedLoop> loops, int64_t source,
   }
 }
 
-// Copies elements of 2 or 4 bytes. The loops should be merged; fastest where
-// the innermost has stride 1 on both sides.
+// Copies elements of 2 or 4 bytes. The loops should be merged. Fastest if the
+// innermost loop has stride 1 on both sides.
 void CopyStrided(int element_bytes, absl::Span<const StridedLoop> loops,
                  const void* source, void* destination);
 

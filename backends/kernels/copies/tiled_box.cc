@@ -13,17 +13,17 @@
 namespace convgrad {
 namespace {
 
-// What a transposition may read beyond a tile's end.
+// Bytes that a transposition may read beyond a tile's end.
 constexpr int64_t kSlackBytes = 64;
 
-// Shorter runs are moved by strided copies, and are not streamed.
+// Strided copies move shorter runs, and they aren't streamed.
 constexpr int64_t kShortRun = 32;  // elements
 
-// From this many bytes on, runs are moved from source to destination directly.
+// Runs of at least this size are copied directly from source to destination.
 constexpr int64_t kDirectRunBytes = 256;
 
-// Returns the strides of a dense array of `extents`, the last of `order`
-// innermost.
+// Returns the strides of a dense array of `extents`; the last axis of `order`
+// is innermost.
 template <typename Extents, typename Order>
 Extents DenseStrides(const Extents& extents, const Order& order) {
   Extents strides(extents.size(), 1);
@@ -35,7 +35,8 @@ Extents DenseStrides(const Extents& extents, const Order& order) {
   return strides;
 }
 
-// Converts or copies along merged loops, whose innermost should be a long run.
+// Converts or copies along merged loops, the innermost of which should be a
+// long run.
 void MoveRuns(DataType from, const char* source, DataType to, char* destination,
               const StridedLoops& loops, bool stream) {
   absl::Span<const StridedLoop> outer = loops;
@@ -170,7 +171,8 @@ void TiledBox::MoveTile(const Tile& tile, const char* source, char* destination,
                     options_.stream);
   }
   Buffers buffers;
-  // In two helpings, for memory to be busy while both halves of the work go on.
+  // Prefetches in two halves, so that memory is busy during both halves of the
+  // work.
   if (next != nullptr) Prefetch(*next, source, 0);
   if (tile.is_empty) {
     std::memset(buffers.packed, 0, Product(tile.size) * ByteSizeOf(narrow_));
@@ -184,8 +186,8 @@ void TiledBox::MoveTile(const Tile& tile, const char* source, char* destination,
   Scatter(tile, &buffers, to);
 }
 
-// Brings the tile to the narrow type. Sets `loops`, in destination order, to
-// go from there to the packed tile.
+// Converts the tile to the narrow type. Sets `loops`, in destination order,
+// that lead from there to the packed tile.
 const char* TiledBox::Gather(const Tile& tile, const char* source,
                              StridedLoops* loops, int64_t* readable,
                              Buffers* buffers) const {

@@ -1,5 +1,6 @@
-// Moves one box of a reorder, tile by tile: each tile passes through buffers
-// that fit the first-level cache, so that both sides see contiguous runs.
+// `TiledBox` moves one box of a reorder tile by tile. Each tile passes through
+// buffers that fit the first-level cache, so that both sides are accessed in
+// contiguous runs.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,12 @@ class TiledBox {
   TiledBox(Box box, const TileOptions& options);
 
   int64_t tile_count() const { return tiling_.tile_count; }
-  // Returns how many steps the pinned axis makes, and its tiles per step.
+  // Return the steps of the pinned axis, and the tiles per step.
   int64_t pinned_extent() const { return tiling_.axes.front().extent; }
   int64_t tiles_per_step() const {
     return tiling_.tile_count / tiling_.tile_counts.front();
   }
-  // Units: elements, pads included.
+  // Returns the size of a tile. Units: elements, pads included.
   int64_t tile_size() const;
 
   // Moves the tiles [begin, end). Tiles write disjoint parts of the
@@ -35,7 +36,8 @@ class TiledBox {
   struct Buffers;
 
   Tile TileAt(int64_t index) const;
-  // Every second cache line of the tile's source, from line `first` on.
+  // Prefetches every second cache line of the tile's source, from line `first`
+  // on.
   void Prefetch(const Tile& tile, const char* source, int first) const;
   void MoveTile(const Tile& tile, const char* source, char* destination,
                 const Tile* next) const;
@@ -46,7 +48,7 @@ class TiledBox {
   void Scatter(const Tile& tile, Buffers* buffers, char* destination) const;
 
   TileOptions options_;
-  DataType narrow_;  // what tiles are buffered in
+  DataType narrow_;  // dtype of buffered tiles
   int64_t source_offset_, destination_offset_;
   BoxTiling tiling_;
   bool is_direct_;

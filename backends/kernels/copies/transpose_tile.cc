@@ -26,7 +26,7 @@ constexpr int kSide = sizeof(T) == 4 && HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX2
                           : 16 / sizeof(T);
 #endif
 
-// One row or column of a square.
+// Vector of one row or column of a square.
 template <class T>
 using Tag = hn::CappedTag<T, kSide<T>>;
 
@@ -95,7 +95,7 @@ HWY_INLINE void TransposeSquare([[maybe_unused]] D d, [[maybe_unused]] V* v) {
 #endif
 }
 
-// The arguments of one transposition, in registers where it counts.
+// The arguments of one transposition.
 template <class T>
 struct Matrix {
   const T* source;
@@ -103,8 +103,8 @@ struct Matrix {
   int64_t row_pitch, column_pitch;
 };
 
-// Transposes kSide columns, of which `columns` are stored; rows from `rows` on
-// count as zeros.
+// Transposes kSide columns and stores `columns` of them. Rows from `rows` on
+// are zeros.
 template <class T, bool kWhole>
 HWY_INLINE void RunSquare(const Matrix<T>& m, int rows, int columns) {
   const Tag<T> d;
@@ -122,13 +122,13 @@ HWY_INLINE void RunSquare(const Matrix<T>& m, int rows, int columns) {
   }
 }
 
-// Two 16-bit squares at once, one in each half of the vectors.
+// True if each half of a vector transposes a 16-bit square.
 constexpr bool kHasPairs = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 using PairTag = hn::CappedTag<uint16_t, 16>;
 
-// 16 rows, of which those from `rows` on count as zeros.
+// Transposes 16 rows; those from `rows` on are zeros.
 template <bool kWhole>
 HWY_INLINE void RunRowPair(const Matrix<uint16_t>& m, int rows, int columns) {
   const Tag<uint16_t> half;
@@ -147,7 +147,7 @@ HWY_INLINE void RunRowPair(const Matrix<uint16_t>& m, int rows, int columns) {
   }
 }
 
-// 8 rows, 16 columns.
+// Transposes 8 rows and 16 columns.
 HWY_INLINE void RunColumnPair(const Matrix<uint16_t>& m) {
   const Tag<uint16_t> half;
   const PairTag d;
@@ -167,7 +167,7 @@ void RunRowPair(const Matrix<uint16_t>&, int, int) {}
 [[maybe_unused]] void RunColumnPair(const Matrix<uint16_t>&) {}
 #endif
 
-// Element by element, `stored` rows of which those from `rows` on are zeros.
+// Transposes elements of `stored` rows; those from `rows` on are zeros.
 template <class T>
 HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
                           int64_t columns) {
@@ -182,11 +182,11 @@ HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
   }
 }
 
-// So few rows or columns are faster one by one.
+// Up to this many rows or columns are faster one by one.
 constexpr int64_t kFew = 2;
 
-// Transposes kRows rows, kSide or 16; those from `rows` on are zeros. From
-// m.source on, `readable` elements may be read.
+// Transposes kRows rows, kSide or 16; those from `rows` on are zeros.
+// `readable` elements may be read from m.source on.
 template <class T, int kRows>
 HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
                          int64_t readable) {

@@ -1,4 +1,4 @@
-// Transposes between two memory orders whose contiguous axes differ.
+// `Transpose` copies between two memory orders whose contiguous axes differ.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace convgrad {
 
-// Units: elements. source[r * row_pitch + c] becomes
-// destination[c * column_pitch + r], at every step of `outer`.
+// source[r * row_pitch + c] becomes destination[c * column_pitch + r], at every
+// step of `outer`. Units: elements.
 struct TransposeTile {
   int element_bytes;  // 2 or 4
   int64_t rows;
-  // Elements written after each other at the destination: `rows`, then zeros.
+  // Contiguous elements written to the destination: `rows`, then zeros.
   int64_t padded_rows;
   int64_t columns;
   int64_t row_pitch;
   int64_t column_pitch;
   absl::Span<const StridedLoop> outer;
-  // From `source` on, this many elements may be read.
+  // Number of elements that may be read from `source` on.
   int64_t readable;
 };
 

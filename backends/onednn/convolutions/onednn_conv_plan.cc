@@ -16,14 +16,16 @@
 namespace convgrad::onednn {
 namespace {
 
-// The words of an implementation(): "batch*4(forward=jit:avx512_core/nxc ...)",
-// or of what is in the brackets.
+// Returns the words of an implementation() such as
+// "batch*4(forward=jit:avx512_core/nxc ...)", with or without the partition
+// around the brackets.
 std::vector<absl::string_view> WordsOf(absl::string_view implementation) {
   return absl::StrSplit(implementation, absl::ByAnyChar(" ()"),
                         absl::SkipEmpty());
 }
 
-// Returns the format in which a plan of this implementation() computes `pass`.
+// Returns the format in which a plan with this implementation() computes
+// `pass`.
 std::optional<Format> FormatIn(absl::string_view implementation, Pass pass) {
   for (absl::string_view word : WordsOf(implementation)) {
     if (absl::StartsWith(word, absl::StrCat(NameOf(pass), "="))) {
@@ -33,7 +35,7 @@ std::optional<Format> FormatIn(absl::string_view implementation, Pass pass) {
   return std::nullopt;
 }
 
-// Returns the partition of a plan of this implementation().
+// Returns the partition of a plan with this implementation().
 Partition PartitionIn(absl::string_view implementation) {
   const std::vector<absl::string_view> words = WordsOf(implementation);
   return words.empty() ? Partition()

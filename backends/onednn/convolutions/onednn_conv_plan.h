@@ -1,5 +1,5 @@
-// An operation as a program of oneDNN primitives: mask, reorders, the ordinary
-// convolutions it lowers to, bias sums and epilogues.
+// `MakeConvPlan` plans a convolution as a program of oneDNN primitives: mask,
+// reorders, the ordinary convolutions it lowers to, bias sums and epilogues.
 #pragma once
 
 #include <memory>
@@ -12,10 +12,11 @@
 
 namespace convgrad::onednn {
 
-// Plans for a team of options.threads, or for one thread if the problem is too
-// small for more. `like` is empty, or the implementation() of another plan: its
-// formats and its partition are taken where `operation` has them. Everything
-// else is what the cost model predicts to be fastest.
+// Returns a plan for a team of options.threads, or for one thread if the
+// problem is too small for more. `like` is empty or the implementation() of
+// another plan. The new plan uses that plan's formats and partition if
+// `operation` supports them, and otherwise those that the cost model predicts
+// to be fastest.
 // Errors: kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, ComputeOptions options,

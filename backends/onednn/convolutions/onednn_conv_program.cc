@@ -21,9 +21,9 @@
 namespace convgrad::onednn {
 namespace {
 
-// Whether a pointwise pass of stride 2 is faster on a copy of what it reads:
-// measured on an EPYC 9004 (tests/bench/compute_ratio), ResNet-50's take 0.7 to
-// 1.0 times as long in 16 bits, 0.8 to 1.2 times in f32.
+// Returns whether a pointwise pass of stride 2 is faster on a copy without the
+// unread elements. Measured on an EPYC 9004 (tests/bench/compute_ratio) for
+// ResNet-50: 0.7 to 1.0 times the time in 16 bits, 0.8 to 1.2 times in f32.
 bool GathersSteps(const ConvOperation& operation) {
   const auto& input = operation.operand(Operand::kInput);
   const auto& activation =
@@ -31,8 +31,8 @@ bool GathersSteps(const ConvOperation& operation) {
   return activation && ByteSizeOf(activation->dtype) == 2;
 }
 
-// Appends a step that writes the bias in f32, `size` times its one number where
-// it has no more, and returns where that is.
+// Appends a step that writes the bias in f32, and repeats a single number
+// `size` times. Returns its location.
 Tensor AddBiasInF32(const Tensor& bias, int64_t size, Program* program) {
   const int64_t count = ElementCount(bias.descriptor);
   const DataType dtype = bias.descriptor.dtype;
@@ -46,7 +46,7 @@ Tensor AddBiasInF32(const Tensor& bias, int64_t size, Program* program) {
   return made;
 }
 
-// Appends the reduction of `gradient`, which is row-major, to `bias`.
+// Appends the reduction of the row-major `gradient` to `bias`.
 void AddReduction(const Tensor& gradient, const Tensor& bias, float scale,
                   Program* program) {
   const auto reduction = std::make_shared<const BiasReduction>(
@@ -59,7 +59,8 @@ void AddReduction(const Tensor& gradient, const Tensor& bias, float scale,
       });
 }
 
-// Used once, by one thread. The operation and the preference must outlive it.
+// Translates one operation; used once, by one thread. The operation and the
+// preference must outlive it.
 class Translator {
  public:
   Translator(const ConvOperation& operation, const ComputeOptions& options,
@@ -74,9 +75,9 @@ class Translator {
   absl::StatusOr<std::unique_ptr<Plan>> Translate();
 
  private:
-  // Append a step. Passes are kept until all of them are known, since their
-  // formats are chosen together; so is the bias's sum, which one of them may
-  // compute as well.
+  // Append a step. Passes wait until all of them are known, because their
+  // formats are chosen together. The bias sum waits as well, because a pass may
+  // compute it.
   void Add(const MaskStep& step);
   void Add(const CopyStep& step);
   void Add(const PassStep& step);
@@ -88,13 +89,13 @@ class Translator {
   std::optional<F16Depthwise> F16DepthwiseOf() const;
 
   Tensor Locate(const StepTensor& tensor) const;
-  // Returns a place for what `epilogue` begins with.
+  // Returns a location for the tensor with which `epilogue` begins.
   Tensor PlaceSums(const Tensor& result, const Epilogue& epilogue);
-  // Returns where the pass may also put the bias's gradient; none if it can't
-  // compute it.
+  // Returns where the pass may also write the bias gradient; nullopt if it
+  // can't compute it.
   std::optional<Tensor> BiasToSum(const PlacedPass& pass) const;
-  // Has the library's pass compute it, where the library can store it and isn't
-  // slow at it.
+  // Makes the library's pass compute the bias gradient, if the library can
+  // store it and isn't slow at it.
   absl::Status FuseBiasSum(PassSpec spec, Candidate* chosen, PlacedPass* pass);
 
   const ConvOperation& operation_;
@@ -150,7 +151,7 @@ void Translator::Add(const PassStep& step) {
   if (epilogue.bias) {
     const Tensor bias = Locate(*epilogue.bias);
     const int64_t count = ElementCount(bias.descriptor);
-    // The library's forward adds one number per channel.
+    // The library's forward pass adds one number per channel.
     if (step.pass == Pass::kForward && !epilogue.residual &&
         epilogue.scale == 1 &&
         (count == 1 || IsPerChannel(operation_.problem, *epilogue.bias))) {

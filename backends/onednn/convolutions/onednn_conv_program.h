@@ -1,5 +1,5 @@
-// Translates the steps of an operation into a plan: primitives of the
-// library, kernels and loops of ours.
+// `MakeConvProgram` translates the steps of an operation to a plan of library
+// primitives, our kernels and our loops.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@
 
 namespace convgrad::onednn {
 
-// Its implementation() has one "pass=implementation/format" per convolution;
-// "sum" if there is none, "zero" for a batch of 0.
+// The plan's implementation() has one "pass=implementation/format" per
+// convolution; "sum" if there is none, "zero" for a batch of 0.
 // Requires: Validate(operation).ok(). Errors: kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvProgram(
     const ConvOperation& operation, const ComputeOptions& options,

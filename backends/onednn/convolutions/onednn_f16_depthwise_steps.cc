@@ -15,7 +15,7 @@ namespace {
 
 using Depthwise = std::shared_ptr<const F16Depthwise>;
 
-// Returns `tensor`, or place for it in a layout that F16Depthwise knows.
+// Returns `tensor`, or a buffer for it in a layout that F16Depthwise supports.
 Tensor RowMajor(const Tensor& tensor, Program* program) {
   const TensorDescriptor& descriptor = tensor.descriptor;
   if (IsRowMajor(descriptor.layout)) return tensor;
@@ -33,7 +33,8 @@ Tensor ReadRowMajor(const Tensor& tensor, Program* program) {
   return row_major;
 }
 
-// Kernel, then channels: what F16Depthwise reads and sums.
+// Returns the descriptor that F16Depthwise reads and sums: kernel, then
+// channels.
 TensorDescriptor KernelFirst(const Tensor& weight) {
   return {DataType::kF32, Layout::kXIO, weight.descriptor.dims};
 }
@@ -81,12 +82,12 @@ void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
   AddMove(out, pass.out, program);
 }
 
-// Where the backward passes find their tensors. What a pass needs that isn't
-// asked for is absent.
+// Locations of the backward passes' tensors. Tensors that only a pass that
+// isn't requested needs are absent.
 struct BackwardPlaces {
   Tensor grad;
-  std::optional<Tensor> weight, grad_data;  // for the data's gradient
-  std::optional<Tensor> data, sums;         // for the weight's; sums by part
+  std::optional<Tensor> weight, grad_data;  // for grad_data
+  std::optional<Tensor> data, sums;         // for grad_weight; sums per part
   Location scratch;
   int parts;
 };
@@ -122,7 +123,7 @@ void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
   }
 }
 
-// Appends the conversion of a bias's gradient from the f32 at `sums`.
+// Appends the conversion of a bias gradient from the f32 values at `sums`.
 void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
   program->Add({sums}, {bias.location}, [=](const RunContext& context) {
     ConvertRun(DataType::kF32, context.At(sums), bias.descriptor.dtype,
@@ -130,7 +131,7 @@ void AddConversion(const Location& sums, const Tensor& bias, Program* program) {
   });
 }
 
-// A pass that isn't asked for is null.
+// A pass that isn't requested is null.
 void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
                  const PlacedPass* weight_pass, Program* program) {
   BackwardPlaces at;

@@ -1,5 +1,5 @@
-// Depthwise passes of f16 by kernels of ours, where the library would have to
-// compute in f32.
+// `AddF16Depthwise` computes depthwise f16 passes with our kernels, because the
+// library would compute them in f32.
 #pragma once
 
 #include "absl/types/span.h"
@@ -8,9 +8,9 @@
 
 namespace convgrad::onednn {
 
-// Appends the steps of a forward, or of one or both of the backward passes,
-// which are then computed together. A pass for the weight with a bias also puts
-// the bias's gradient there.
+// Appends the steps of a forward pass, or of one or both backward passes, which
+// it computes together. A weight pass with a bias also writes the bias
+// gradient.
 void AddF16Depthwise(const F16Depthwise& depthwise,
                      absl::Span<const PlacedPass> passes, Program* program);
 

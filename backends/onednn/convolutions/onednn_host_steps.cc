@@ -9,8 +9,8 @@
 namespace convgrad::onednn {
 namespace {
 
-// Returns the offsets of one output and input channel's dead taps; the others'
-// are as far from their first element.
+// Returns the offsets of the dead taps of one pair of output and input
+// channels. All other pairs have the same offsets from their first element.
 std::vector<int64_t> DeadOffsets(const Lowering& lowering,
                                  const TensorDescriptor& weight) {
   const Dims strides = Strides(weight);
@@ -83,7 +83,7 @@ void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
   const Layout layout = gradient.descriptor.layout;
   if (layout != mask.descriptor.layout &&
       !(IsRowMajor(layout) && IsRowMajor(mask.descriptor.layout))) {
-    // Blocked layouts are masked as they lie, pad lanes and all.
+    // Blocked layouts are masked in place, including pad lanes.
     mask.descriptor.layout = layout;
     mask.descriptor.c0 = gradient.descriptor.c0;
     mask = program->Allocate(mask.descriptor);
@@ -108,7 +108,8 @@ void AddFinish(const Finish& finish, Program* program) {
                  });
     return;
   }
-  // A blocked result is packed from the finished f32, which rounds it.
+  // A blocked result is packed from the finished f32 values; packing rounds
+  // them.
   const bool packs = !IsRowMajor(result.descriptor.layout);
   const Tensor target = packs ? sums : result;
   std::vector<Location> reads = {sums.location};

@@ -1,6 +1,6 @@
-// The steps of a program that are no convolutions: reorders between any two
-// layouts, zeros, the ReLU mask and what follows a pass. Each function appends
-// to `program`.
+// Appends a program's steps other than convolutions: reorders between any two
+// layouts, zeros, the ReLU mask and epilogues. Each function appends to
+// `program`.
 #pragma once
 
 #include "backends/core/convolution/conv_steps.h"
@@ -9,8 +9,7 @@
 
 namespace convgrad::onednn {
 
-// Elements as Reorder sees them, whether or not a descriptor names their
-// layout.
+// Elements in the form that Reorder takes, with any layout.
 struct Elements {
   PhysicalLayout layout;
   DataType dtype;
@@ -19,32 +18,34 @@ struct Elements {
 
 Elements ElementsOf(const Tensor& tensor);
 
-// Append a copy of all of `from` to `to`, which converts.
+// Append a step that copies all of `from` to `to`, and converts dtype and
+// layout.
 void AddReorder(const Tensor& from, const Tensor& to, Program* program);
 void AddReorder(const Elements& from, const Elements& to, Program* program);
 
 void AddZero(const Tensor& tensor, Program* program);
 
-// Has those taps of a weight gradient zeroed that no data reaches. Requires: a
-// row-major layout.
+// Appends a step that zeroes the taps of a weight gradient that read only
+// padding. Requires: a row-major layout.
 void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
                      Program* program);
 
-// Has `gradient`, masked, written to `masked`, which has its descriptor.
+// Appends a step that writes the masked `gradient` to `masked`, which has the
+// same descriptor.
 void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
              Program* program);
 
-// What is left to do after a pass.
+// The work after a pass.
 struct Finish {
-  Tensor sums;    // what the pass writes: f32 and row-major, or the result
+  Tensor sums;    // the pass's output: f32 and row-major, or the result
   Tensor result;  // the caller's
   Epilogue epilogue;
   Location bias;      // f32
   Location residual;  // row-major
 };
 
-// Appends what brings the sums to the result. Requires: sums that are the
-// result unless epilogue.needs_sums().
+// Appends the step that computes the result from the sums. Requires: sums that
+// are the result unless epilogue.needs_sums().
 void AddFinish(const Finish& finish, Program* program);
 
 }  // namespace convgrad::onednn

@@ -1,4 +1,5 @@
-// One pass as a primitive of the library, with the copies that it needs.
+// `AddLibraryPass` computes a pass with a primitive of the library and the
+// copies that it needs.
 #pragma once
 
 #include <optional>
@@ -9,13 +10,13 @@
 
 namespace convgrad::onednn {
 
-// A pass of the lowered problem with the places of its tensors: it writes the
-// one that is its result and reads the others.
+// A pass of the lowered problem and the locations of its tensors. It writes the
+// tensor that is its result and reads the others.
 struct PlacedPass {
   Pass pass = Pass::kForward;
   Tensor data, weight, out;
-  // What a forward adds, f32 and one number per channel; where a pass for the
-  // weight also puts the bias's gradient. None: it does neither.
+  // In a forward pass, the bias to add: f32, one number per channel. In a
+  // weight pass, where to write the bias gradient. nullopt: none.
   std::optional<Tensor> bias;
   Finish finish;  // what is left to do then
 
@@ -24,12 +25,13 @@ struct PlacedPass {
   }
 };
 
-// Returns what ways to compute the pass are chosen by. `operands` is the dtype
-// of the operation; `shares`: another pass reads the same gradient.
+// Returns the properties by which an implementation is chosen. `operands` is
+// the dtype of the operation. `shares` is true if another pass reads the same
+// gradient.
 PassSpec SpecOf(const PlacedPass& pass, const Lowering& lowering,
                 const ComputeOptions& options, DataType operands, bool shares);
 
-// Appends the steps that compute the pass as `chosen` does.
+// Appends the steps that compute the pass with `chosen`.
 // Errors: kInternal.
 absl::Status AddLibraryPass(const PlacedPass& pass, const Lowering& lowering,
                             const Candidate& chosen, TensorCopies* copies,

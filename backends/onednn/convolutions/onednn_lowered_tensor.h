@@ -1,5 +1,6 @@
-// A tensor of the caller as the library's convolution sees it: all of it, or
-// what the lowered problem's strides and windows leave.
+// `LoweredTensor` describes a tensor of the caller as the library's convolution
+// sees it: all of it, or the part that the lowered problem's strides and
+// windows read.
 #pragma once
 
 #include <memory>
@@ -12,12 +13,12 @@
 
 namespace convgrad::onednn {
 
-// Returns how a view that plays `role` lies in memory, its offset not counted.
+// Returns the layout of a view with the role `role`, without its offset.
 dnnl::memory::desc DescOf(const Lowering& lowering, Role role,
                           const StridedView& view);
 
-// Answers questions; changes nothing. `wanted` is a layout that a primitive
-// asks for. The lowering must outlive it.
+// Immutable. `wanted` is a layout that a primitive requires. The lowering must
+// outlive it.
 class LoweredTensor {
  public:
   LoweredTensor(const Lowering& lowering, Role role, Tensor tensor)
@@ -27,32 +28,34 @@ class LoweredTensor {
   Role role() const { return role_; }
   const Lowering& lowering() const { return lowering_; }
 
-  // Whether the pass has less than all of the tensor.
+  // Returns whether the pass sees only a part of the tensor.
   bool crops() const { return lowering_.Crops(role_); }
-  // Whether nothing is left out but what lies between the elements, and after
-  // the last one as much.
+  // Returns whether the pass omits only elements that a stride skips, and every
+  // spatial extent is a whole number of strides.
   bool HasStepsOnly() const;
 
-  // Returns what the library sees of `row_major`: of this tensor, or of a copy
-  // of all of it.
+  // Returns the part that the library sees of `row_major`, which is this tensor
+  // or a copy of all of it.
   LibraryTensor SeenIn(const Tensor& row_major) const;
 
-  // Returns the part where it lies. Requires: a row-major tensor if it crops.
+  // Returns the part at its place in the tensor. Requires: a row-major tensor
+  // if it crops.
   Elements Part() const;
-  // Returns the descriptor of a copy of the part alone, in the tensor's layout.
+  // Returns the descriptor of a copy of the part, in the tensor's layout.
   TensorDescriptor DensePart() const;
-  // Returns what brings the part to such a copy faster than a reorder; null if
-  // nothing does.
+  // Returns a kernel that makes such a copy faster than a reorder does; null if
+  // there is none.
   std::shared_ptr<const StrideGather> Gather() const;
 
-  // Returns the layout behind `wanted` if it is one that Reorder reaches
-  // without a detour: the part, dense or with channels in blocks.
+  // Returns the layout that `wanted` describes if Reorder can write it
+  // directly: the part, dense or with channels in blocks.
   std::optional<PhysicalLayout> KnownLayout(
       const dnnl::memory::desc& wanted) const;
-  // Whether a plain copy of the tensor lies as wanted, and it itself doesn't.
+  // Returns whether a plain copy of the tensor has the layout `wanted` but the
+  // tensor itself doesn't.
   bool IsMadePlain(const dnnl::memory::desc& wanted) const;
-  // Whether our Reorder, where it knows the layout, shall bring the tensor to
-  // it rather than the library.
+  // Returns whether to use our Reorder, if it supports the layout, rather than
+  // the library's.
   bool PrefersOurReorder(const dnnl::memory::desc& wanted) const;
 
  private:

@@ -22,28 +22,28 @@ constexpr std::array<AxisName, 4> kAxes = {{
     {CutAxis::kGroups, "groups"},
 }};
 
-// Pieces that are smaller anyway aren't made smaller for the caches.
+// Pieces up to this size aren't cut further for the caches.
 constexpr int64_t kSmallPiece = 128 << 10;
 constexpr int kMaxPiecesPerThread = 32;
 
-// A piece costs some 10 us beside its work: of the partitions that were timed
-// to be the fastest on an EPYC 9004 and an Intel Xeon, none had pieces of much
-// less than this many seconds.
+// Minimum estimated seconds per piece. A piece costs about 10 us beside its
+// work. Of the partitions that were fastest in measurements on an EPYC 9004 and
+// an Intel Xeon, none had much shorter pieces.
 constexpr double kShortestPiece = 200e-6;
-// Of one core, for a guess of how long a piece takes.
+// Estimated rates of one core, to estimate the time of a piece.
 constexpr double kFlopsPerSecond = 100e9;
 constexpr double kBytesPerSecond = 10e9;
 
-// How many times the weight a piece's activations must be, for a cut that has
-// every piece reorder the weight and sum a gradient of its own.
+// Minimum ratio of a piece's activations to the weight for a cut in which every
+// piece reorders the weight and sums its own gradient.
 constexpr int64_t kWeights = 4;
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
-// Channels that the library computes at once.
+// Channels that the library computes together.
 constexpr int64_t kLanes = 16;
 
-// Units that stay together.
+// Returns the number of units that must stay together.
 int64_t GrainOf(const ConvProblem& problem, CutAxis axis) {
   if (axis != CutAxis::kGroups) return 1;
   const int64_t channels =
@@ -51,7 +51,7 @@ int64_t GrainOf(const ConvProblem& problem, CutAxis axis) {
   return CeilDiv(kLanes, channels);
 }
 
-// Whether no core has much more to do than the others.
+// Returns whether no core has much more work than the others.
 bool IsFair(const std::vector<int64_t>& bounds) {
   const auto pieces = std::ssize(bounds) - 1;
   int64_t largest = 0;
@@ -83,7 +83,7 @@ bool IsChannelsFirst(const ConvOperation& operation) {
                       });
 }
 
-// Whether the pieces are operations of the contract, and may be worth it.
+// Returns whether the pieces are valid operations and the cut may pay off.
 bool Allows(const ConvOperation& operation, CutAxis axis, int threads) {
   const ConvProblem& problem = operation.problem;
   switch (axis) {
@@ -94,15 +94,16 @@ bool Allows(const ConvOperation& operation, CutAxis axis, int threads) {
     case CutAxis::kRows:
       return problem.batch == 1 && IsPointwiseRow(problem);
     case CutAxis::kGroups:
-      // Elsewhere a group's channels lie apart: copies cost more than it gains.
+      // In other layouts a group's channels aren't adjacent, and copies cost
+      // more than the cut gains.
       return problem.groups >= threads && problem.batch == 1 &&
              IsChannelsFirst(operation);
   }
   return false;
 }
 
-// Whether every tensor has a stride per axis, and the bias, if there is one,
-// is per channel or one number.
+// Returns whether every tensor is row-major, and the bias, if any, is per
+// channel or a scalar.
 bool IsCuttable(const ConvOperation& operation) {
   for (const auto& operand : operation.operands) {
     if (operand && !IsRowMajor(operand->layout)) return false;
@@ -119,14 +120,14 @@ bool IsCuttable(const ConvOperation& operation) {
   return true;
 }
 
-// In f32, of what the pieces work on.
+// Returns the f32 bytes of the activations.
 int64_t ActivationBytes(const ConvOperation& operation) {
   return kFloatBytes * (ElementCount({.dims = InputDims(operation.problem)}) +
                         ElementCount({.dims = OutputDims(operation.problem)}));
 }
 
-// Returns about how long one core computes the whole operation: its arithmetic
-// or its memory traffic, whichever takes longer.
+// Returns about how long one core takes for the whole operation: the maximum of
+// arithmetic and memory traffic.
 double SecondsOnOneCore(const ConvOperation& operation) {
   const int64_t flops = operation.flops();
   const int64_t passes =
@@ -201,7 +202,7 @@ std::vector<Partition> PartitionsOf(const ConvOperation& operation,
   const int64_t bytes = ActivationBytes(operation);
   for (const AxisName& named : kAxes) {
     if (!Allows(operation, named.axis, threads)) continue;
-    // 1, 4, 16 and the most.
+    // Tries 1, 4, 16 and the maximum.
     const auto most = static_cast<int>(std::min<int64_t>(
         UnitsOf(operation.problem, named.axis) /
             (threads * GrainOf(operation.problem, named.axis)),

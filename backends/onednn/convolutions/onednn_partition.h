@@ -1,5 +1,5 @@
-// Cuts an operation into pieces that single cores compute, each in its own
-// caches, instead of letting the whole team share every loop of it.
+// `Partition` says how to cut an operation into pieces. Each piece is computed
+// by one core in its own caches, so that the team doesn't share every loop.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace convgrad::onednn {
 
-// What pieces are ranges of.
+// The axis along which pieces are ranges.
 enum class CutAxis {
   kNone,    // one piece
   kBatch,   // items
@@ -22,7 +22,7 @@ enum class CutAxis {
 
 struct Partition {
   CutAxis axis = CutAxis::kNone;
-  // More than 1 so that a piece's data stay in a core's caches.
+  // More than 1 makes pieces small enough for a core's caches.
   int pieces_per_thread = 1;
 
   friend bool operator==(const Partition&, const Partition&) = default;
@@ -32,21 +32,20 @@ struct Partition {
 std::string ToString(const Partition& partition);
 std::optional<Partition> ParsePartition(absl::string_view text);
 
-// Returns how many units `axis` of the problem has: items, rows, groups or
-// channels.
+// Returns the number of units along `axis`: items, rows, groups or channels.
 int64_t UnitsOf(const ConvProblem& problem, CutAxis axis);
 
-// Returns where each piece begins, and where the last one ends, in units.
+// Returns the bounds of the pieces in units: the begin of each piece and the
+// end of the last.
 std::vector<int64_t> BoundsOf(const ConvProblem& problem,
                               const Partition& partition, int threads);
 
-// Returns the ways to cut `operation` into about equal pieces for `threads`
-// cores, the uncut one not among them. Requires: Validate(operation).ok().
+// Returns the partitions of `operation` into about equal pieces for `threads`
+// cores, without the uncut one. Requires: Validate(operation).ok().
 std::vector<Partition> PartitionsOf(const ConvOperation& operation,
                                     int threads);
 
-// Returns the partition that is probably the fastest: none, or one of
-// `possible`.
+// Returns the partition that is probably fastest: none, or one of `possible`.
 Partition PredictPartition(const ConvOperation& operation,
                            const std::vector<Partition>& possible, int threads);
 

@@ -36,7 +36,7 @@ void AddUp(const Sum& sum, const std::byte* shared, int64_t begin, int64_t end,
   }
 }
 
-// The pieces that a core runs one after the other.
+// The pieces that one core runs one after the other.
 struct CoreRun {
   std::byte* core;  // its scratch
   size_t begin, end;

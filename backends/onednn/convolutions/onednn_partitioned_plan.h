@@ -1,5 +1,5 @@
-// A plan that has every core compute a piece of the operation with a plan of
-// its own.
+// `MakePartitionedPlan` returns a plan in which every core computes pieces of
+// the operation, each piece with its own plan.
 #pragma once
 
 #include <memory>

@@ -16,7 +16,7 @@ ConvProblem PieceOf(ConvProblem problem, CutAxis axis, int64_t begin,
       problem.batch = end - begin;
       break;
     case CutAxis::kRows: {
-      // Rows of the input that a stride skips belong to the window before.
+      // Input rows that a stride skips belong to the preceding window.
       SpatialAxis& axis = problem.axes[0];
       axis.in =
           (end == units ? axis.in : end * axis.stride) - begin * axis.stride;

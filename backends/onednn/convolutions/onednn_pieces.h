@@ -1,5 +1,5 @@
-// The pieces of a partition: an operation of the contract each, and what it has
-// of the whole one's tensors.
+// `CutInto` returns the pieces of a partition. Each piece is an operation of
+// the contract on parts of the whole operation's tensors.
 #pragma once
 
 #include <array>
@@ -11,10 +11,10 @@
 
 namespace convgrad::onednn {
 
-// What a piece has of a tensor: the indices [begin, begin + dims[axis]) of one
-// logical axis, or all of it.
+// The part of a tensor that a piece uses: the indices [begin, begin +
+// dims[axis]) of one logical axis, or all of it.
 struct TensorRange {
-  TensorDescriptor descriptor;  // dims as the piece sees them
+  TensorDescriptor descriptor;  // dims of the part
   int axis = -1;                // -1: all of it
   int64_t begin = 0;
 
@@ -25,17 +25,17 @@ struct Piece {
   struct PieceResult {
     size_t index;  // in the whole operation
     TensorRange range;
-    bool is_summed;  // every piece gives a summand of all of it
+    bool is_summed;  // each piece computes an addend of the whole result
   };
 
   ConvOperation operation;
-  // Indexed by Operand; empty where the operation has none.
+  // Indexed by Operand; empty if the operation has no such operand.
   std::array<TensorRange, kOperandCount> operands;
   std::vector<PieceResult> results;  // as in `operation`
 };
 
-// Returns the pieces, which together are the operation. Requires: `partition`
-// is one of PartitionsOf(operation, threads).
+// Returns the pieces, which together compute the operation. Requires:
+// `partition` is one of PartitionsOf(operation, threads).
 std::vector<Piece> CutInto(const ConvOperation& operation,
                            const Partition& partition, int threads);
 

@@ -10,7 +10,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// The range as it lies within the caller's tensor.
+// Returns the layout of the range within the caller's tensor.
 PhysicalLayout LayoutWithin(const TensorDescriptor& whole,
                             const TensorRange& range) {
   PhysicalLayout layout = PhysicalLayoutOf(whole);
@@ -20,7 +20,7 @@ PhysicalLayout LayoutWithin(const TensorDescriptor& whole,
   return layout;
 }
 
-// Whether the range's elements follow on each other in the caller's tensor.
+// Returns whether the range's elements are contiguous in the caller's tensor.
 bool IsContiguous(const TensorDescriptor& whole, const TensorRange& range) {
   const Dims strides = Strides(whole);
   for (size_t i = 0; i < strides.size(); ++i) {
@@ -52,8 +52,8 @@ class Placer {
                           ResultRequest* request);
   PieceTensor PlaceSummand(const ResultRequest& whole, size_t index,
                            ResultRequest* request);
-  // Returns the form of the weight that the next piece's plan makes, if it
-  // does.
+  // Returns the index of the weight form that the next piece's plan makes;
+  // nullopt if it makes none.
   std::optional<size_t> PlaceWeightForm(const Plan& plan,
                                         const TensorRange& weight);
 
@@ -69,9 +69,9 @@ PieceTensor Placer::PlaceOperand(Operand which, const TensorDescriptor& whole,
                                  TensorDescriptor* descriptor) {
   const DataType dtype = ComputeDtype(whole.dtype, options_);
   if (range.is_whole()) {
-    // Where a core has one piece, the piece's plan may as well convert it, and
-    // so it does where pieces share what the first one makes of the weight. (A
-    // depthwise one wants the dtype of the other operands.)
+    // The piece's plan converts the operand itself if a core has only one piece
+    // or if the pieces share the weight form that the first piece makes. (A
+    // depthwise weight needs the dtype of the other operands.)
     const bool is_kept = which == Operand::kWeight && groups_ == 1;
     if (dtype == whole.dtype || partition_.pieces_per_thread == 1 || is_kept) {
       return {};

@@ -1,5 +1,5 @@
-// Where the pieces of an operation find their tensors, and what has to be
-// copied for it.
+// `PlanPieces` plans the pieces of an operation: it decides where each piece
+// finds its tensors and what must be copied.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@
 
 namespace convgrad::onednn {
 
-// Offsets into an area that is laid out piece by piece.
+// Allocates offsets in an area that is laid out piece by piece.
 class AreaLayout {
  public:
   int64_t Allocate(int64_t bytes) {
@@ -33,42 +33,43 @@ class AreaLayout {
   int64_t size_ = 0;
 };
 
-// Where a piece finds one of its tensors.
+// The location of one of a piece's tensors.
 struct PieceTensor {
   enum class Where {
-    kCaller,  // at `offset` of the caller's tensor
-    kShared,  // scratch that all pieces see
-    kCore,    // scratch of the core, for all of its pieces
+    kCaller,  // in the caller's tensor at `offset`
+    kShared,  // scratch shared by all pieces
+    kCore,    // scratch of the core, shared by its pieces
     kPiece,   // scratch of the core, for one piece at a time
   };
   Where where = Where::kCaller;
   int64_t offset = 0;  // bytes
-  // Between the caller's tensor and kPiece.
+  // The copy between the caller's tensor and kPiece.
   std::optional<Reorder> copy = std::nullopt;
 };
 
-// The form that a plan brings the weight to. Pieces that have plan and weight
-// in common have one.
+// The form to which a plan converts the weight. Pieces with the same plan and
+// weight share one.
 struct WeightForm {
   int64_t bytes;
-  int64_t offset;      // in what the caller lends for prepared weights
-  size_t first_piece;  // which puts it there
-  // In scratch of the core, which makes it once for all of its pieces. None if
-  // only one piece reads it: its plan has room for it.
+  int64_t offset;      // in the caller's memory for prepared weights
+  size_t first_piece;  // the piece that writes it
+  // Offset in the core's scratch; the core makes the form once for all of its
+  // pieces. nullopt if only one piece reads it: that piece's plan has its own
+  // buffer.
   std::optional<int64_t> core_offset;
 };
 
-// A piece, ready to run.
+// A piece that is ready to run.
 struct PlannedPiece {
   std::shared_ptr<const Plan> plan;
   std::array<std::optional<PieceTensor>, kOperandCount> operands;
   std::vector<size_t> result_indices;  // in the caller's results
   std::vector<PieceTensor> results;
-  int64_t scratch = 0;  // the plan's, behind the piece's tensors
+  int64_t scratch = 0;  // of the plan, after the piece's tensors
   std::optional<size_t> weight_form;
 };
 
-// A tensor that every piece reads: each core converts it for itself, since
+// A tensor that every piece reads. Each core converts it for itself, because
 // fetching it from another core takes longer.
 struct Conversion {
   Operand operand;
@@ -76,27 +77,27 @@ struct Conversion {
   int64_t offset;
 };
 
-// The pieces' summands of one result.
+// The pieces' addends of one result.
 struct Sum {
   size_t index;
   int64_t count;
   float scale;
   DataType dtype;
-  std::vector<int64_t> offsets;  // of the shared scratch, by piece
+  std::vector<int64_t> offsets;  // in the shared scratch, by piece
 };
 
-// Makes the plan of a piece, for one thread. It is run on tensors aligned to
-// their elements only.
+// Makes the plan of a piece for one thread. The plan runs on tensors aligned
+// only to their elements.
 using PiecePlanner =
     std::function<absl::StatusOr<std::unique_ptr<Plan>>(const ConvOperation&)>;
 
-// All pieces of an operation. Scratch is the shared area, then for each core
-// its own.
+// All pieces of an operation. Scratch consists of the shared area and one area
+// per core.
 struct PlannedPieces {
   int64_t core_bytes() const { return core.size() + piece.size(); }
 
   AreaLayout shared, core, piece;
-  // Empty where a piece takes the weight as it is.
+  // Empty if a piece uses the weight unchanged.
   AreaLayout prepared_weight;
   std::vector<WeightForm> weight_forms;
   std::vector<Conversion> conversions;

@@ -37,7 +37,7 @@ class Program::ProgramPlan final : public ScheduledPlan {
 
   const OperandGather* gather(size_t position) const override {
     if (!gathers_[position]) return nullptr;
-    // A second step that reads the operand needs it as it is.
+    // A second step that reads the operand needs it unchanged.
     std::ptrdiff_t readers = 0;
     for (const Step& step : steps()) {
       readers += std::count(step.reads.begin(), step.reads.end(),

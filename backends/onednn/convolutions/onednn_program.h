@@ -1,5 +1,5 @@
-// Builds the schedule of a convolution's plan: the steps of its passes and
-// copies, on the caller's tensors and on buffers of its own.
+// `Program` builds the schedule of a convolution's plan: the steps of its
+// passes and copies, on the caller's tensors and on its own buffers.
 #pragma once
 
 #include <array>
@@ -26,10 +26,10 @@ struct Tensor {
 // Owned by one thread.
 class Program {
  public:
-  // For an operation with so many results, to be run by a team of `threads`.
+  // For an operation with `results` results, run by a team of `threads`.
   Program(size_t results, int threads);
 
-  // Return where the caller's tensor at this position is.
+  // Return the location of the caller's tensor at this position.
   static Location OperandAt(size_t position) {
     return static_cast<BufferId>(position);
   }
@@ -37,27 +37,28 @@ class Program {
     return static_cast<BufferId>(kOperandCount + position);
   }
 
-  // Return a buffer of the plan.
+  // Return a buffer owned by the plan.
   Location Allocate(int64_t bytes) { return schedule_.AddBuffer(bytes); }
   Tensor Allocate(const TensorDescriptor& tensor) {
     return {tensor, Allocate(*ByteSize(tensor))};
   }
-  // Returns a place for the copy that `gather` makes of an operand, which the
-  // caller may have made. Requires: CanGather(operand).
+  // Returns a buffer for the copy that `gather` makes of an operand; the caller
+  // of the plan may have made the copy. Requires: CanGather(operand).
   Location AllocateGathered(const Location& operand, ScatteredReorder gather);
-  // Whether `location` is that of an operand which has no such copy yet.
+  // Returns whether `location` is an operand without such a copy.
   bool CanGather(const Location& location) const;
 
-  // Appends a function of ours, which reads buffers of `reads` and writes those
-  // of `writes`. `kind` is Step::kind: that of copies, or "" for arithmetic.
+  // Appends a step that calls `function`, which reads the buffers `reads` and
+  // writes the buffers `writes`. `kind` is Step::kind: that of copies, or ""
+  // for arithmetic.
   void Add(const std::vector<Location>& reads,
            const std::vector<Location>& writes,
            std::function<void(const RunContext&)> function,
            absl::string_view kind = kLayoutKind);
-  // For the library's steps.
+  // Returns the schedule, to append steps of the library.
   Schedule& schedule() { return schedule_; }
 
-  // Appends a word, which says how a pass is computed.
+  // Appends a word that says how a pass is computed.
   void AppendImplementation(absl::string_view word);
   const std::string& implementation() const { return implementation_; }
 

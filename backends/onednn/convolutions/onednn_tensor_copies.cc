@@ -161,8 +161,8 @@ void TensorCopies::AddWrite(Elements from, const LoweredTensor& tensor) {
   }
   Elements to = tensor.Part();
   if (tensor.HasStepsOnly()) {
-    // Between the elements of the view lie axes of their own, of zeros but for
-    // the first step.
+    // Adds, for each spatial axis, one for the elements between those of the
+    // view. A copy along it writes the first element and zeros the others.
     const Dims& steps = tensor.lowering().data_steps();
     for (size_t i = 0; i < steps.size(); ++i) {
       const int64_t stride = to.layout.axes[i + 2].stride / steps[i];

@@ -1,5 +1,6 @@
-// The copies between the caller's tensors and the layouts that passes want,
-// each made once, however many passes read it.
+// `TensorCopies` appends the copies between the caller's tensors and the
+// layouts that passes require. It makes each copy once, even if several passes
+// read it.
 #pragma once
 
 #include <functional>
@@ -10,23 +11,23 @@
 
 namespace convgrad::onednn {
 
-// Appends to one program, which must outlive it. Owned by one thread. Where the
-// library makes a copy, what it throws is thrown.
+// Appends to one program, which must outlive it. Owned by one thread. Throws
+// dnnl::error if the library fails to make a copy.
 class TensorCopies {
  public:
   explicit TensorCopies(Program* program) : program_(*program) {}
 
-  // Returns where a tensor lies in the layout `wanted`, reordering it if it
-  // must.
+  // Returns the location of a tensor in the layout `wanted`; reorders the
+  // tensor if necessary.
   Location Read(const LoweredTensor& tensor, const dnnl::memory::desc& wanted);
 
-  // Returns where the primitive shall write a result in the layout `wanted`,
-  // and in `finish` what appends the steps that bring it to the tensor
-  // afterwards, zeros where the pass leaves elements out.
+  // Returns the location where the primitive must write a result in the layout
+  // `wanted`. Sets `*finish` to a function that appends the steps that copy the
+  // result to the tensor; they write zeros for elements that the pass omits.
   Location Write(const LoweredTensor& tensor, const dnnl::memory::desc& wanted,
                  std::function<void()>* finish);
 
-  // Returns `tensor` in a row-major layout and any dtype, at the least cost.
+  // Returns `tensor` in a row-major layout and any dtype, at the lowest cost.
   Tensor RowMajor(const Tensor& tensor);
 
  private:
@@ -35,12 +36,13 @@ class TensorCopies {
     LibraryTensor made;
   };
 
-  // Returns `tensor` as the library reads it where it computes in `dtype`.
+  // Returns `tensor` in the form that the library reads if it computes in
+  // `dtype`.
   Tensor Plain(const Tensor& tensor, DataType dtype);
   Location ReadWeight(const LoweredTensor& tensor,
                       const dnnl::memory::desc& wanted);
-  // Returns a place for a copy of all of a tensor; of an operand, callers may
-  // have made it.
+  // Returns a buffer for a copy of all of a tensor. If the tensor is an
+  // operand, callers of the plan may have made the copy.
   Location AllocateCopy(const Tensor& tensor, const PhysicalLayout& layout,
                         DataType dtype, int64_t bytes);
   void AddRead(const LoweredTensor& tensor, const Elements& to);
@@ -48,7 +50,7 @@ class TensorCopies {
 
   Program& program_;
   std::vector<Copy> copies_;
-  std::vector<std::pair<Location, Tensor>> plains_;  // by what they are of
+  std::vector<std::pair<Location, Tensor>> plains_;  // by source
 };
 
 }  // namespace convgrad::onednn

@@ -1,4 +1,4 @@
-// Reorders, and steps of the library with the reorders that they need.
+// `LibraryStep` builds a step of the library with the reorders that it needs.
 #pragma once
 
 #include <utility>
@@ -23,8 +23,8 @@ struct ReorderScales {
   int mask;
 };
 
-// Append a step that copies `from` to `to`: by our kernels, or by the library,
-// which multiplies by `scales` if there are any. The second one throws
+// Append a step that copies `from` to `to`. The first uses our kernels. The
+// second uses the library, multiplies by `scales` if not null, and throws
 // dnnl::error.
 void AddReorder(Reorder reorder, const Location& from, const Location& to,
                 Schedule* schedule);

@@ -1,6 +1,6 @@
-// Assigns a plan's own buffers to places in memory. Buffers on the tape lie one
-// behind the other. Buffers in scratch share bytes if no step uses both at
-// once.
+// `PlaceBuffers` assigns a plan's own buffers to places in memory. Buffers on
+// the tape don't overlap. Buffers in scratch share bytes if no step uses both
+// at once.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace convgrad::onednn {
 
-// Returns the least multiple of 64 that is as large, or larger.
+// Returns `bytes` rounded up to a multiple of 64.
 int64_t RoundUpToLine(int64_t bytes);
 
 struct MemoryMap {

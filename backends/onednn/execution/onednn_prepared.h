@@ -1,6 +1,7 @@
-// Prepared weights: buffers whose contents depend on the parameters alone, for
-// example weights in the library's layout. A caller may keep them, and later
-// runs with equal parameters then skip the steps that write them.
+// `FindPrepared` finds the prepared weights of a schedule: buffers whose
+// contents depend on the parameters alone, for example weights in the library's
+// layout. A caller may keep them; later runs with equal parameters then skip
+// the steps that write them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace convgrad::onednn {
 
 struct PreparedParts {
-  // By step: whether it writes prepared weights, or what they are made of.
+  // By step: whether it writes prepared weights or their inputs.
   std::vector<bool> prepares;
   // By buffer: its offset in the caller's memory for prepared weights, or
   // kNotKept. Units: bytes.

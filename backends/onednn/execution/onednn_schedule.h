@@ -1,5 +1,5 @@
-// A schedule: the steps of a plan in execution order, and the buffers that they
-// read and write. It doesn't say where in memory a buffer is (MemoryMap does).
+// `Schedule` holds the steps of a plan in execution order and the buffers that
+// they read and write. `MemoryMap` decides where in memory a buffer is.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ enum class Area {
 };
 
 struct Buffer {
-  int64_t bytes = 0;  // may be 0 for kOperand and kResult: no place follows
+  int64_t bytes = 0;  // may be 0 for kOperand and kResult, which need no memory
   Area area = Area::kOwn;
   size_t index = 0;
 };
@@ -51,8 +51,8 @@ struct Location {
   int64_t byte_offset;
 };
 
-// Gives a step's function the addresses of its buffers in one run, and the
-// team's threads. Owned by one thread.
+// `RunContext` gives a step's function the addresses of its buffers in one run,
+// and the team's threads. Owned by one thread.
 class RunContext {
  public:
   // `addresses` has one for each buffer.

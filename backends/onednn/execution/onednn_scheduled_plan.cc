@@ -15,12 +15,13 @@ bool Runs(const Step& step, const RunContext& context) {
   return step.only_if == kNoBuffer || *context.Read<int32_t>(step.only_if) != 0;
 }
 
-// Returns where the caller has the bytes of a buffer, null if nowhere.
+// Returns the address of the caller's bytes of a buffer, null if it has none.
 std::byte* CallersBytes(const Buffer& buffer, const RunBuffers& buffers) {
   if (buffer.area == Area::kResult) {
     return static_cast<std::byte*>(buffers.results[buffer.index]);
   }
-  // No step writes to an operand, a tape that a backward reads among them.
+  // const_cast is safe: no step writes to an operand, including a tape that a
+  // backward pass reads.
   return buffer.index < buffers.operands.size()
              ? static_cast<std::byte*>(
                    const_cast<void*>(buffers.operands[buffer.index]))
@@ -83,7 +84,7 @@ ScheduledPlan::ScheduledPlan(PlacedSchedule placed, int threads)
 ScheduledPlan::~ScheduledPlan() = default;
 
 int64_t ScheduledPlan::resident_bytes() const {
-  // What a primitive with its generated code holds, roughly: measured as growth
+  // Approximate size of a primitive with its generated code, measured as growth
   // of the resident size over 500 ResNet-50 plans of oneDNN 3.2.
   constexpr int64_t kPrimitiveBytes = 64 << 10;
   int64_t bytes = std::ssize(steps()) * kPrimitiveBytes;

@@ -16,11 +16,11 @@
 
 namespace convgrad::onednn {
 
-// Steps, and a place for every buffer that they use.
+// Steps and a location for every buffer that they use.
 struct PlacedSchedule {
   Schedule schedule;
   MemoryMap memory;
-  // Where RunBuffers has the tape; kOwn if there is no tape.
+  // The tape in RunBuffers; kOwn if there is no tape.
   Buffer tape = {};
   // The steps that depend on the parameters alone.
   PreparedParts prepared = {};
@@ -57,9 +57,9 @@ class ScheduledPlan : public Plan {
   ScheduledPlan(PlacedSchedule placed, int threads);
 
  private:
-  // The library's stream and memory objects for one run at a time. Making them
-  // takes as long as computing a small layer, so the plan keeps them, and each
-  // run points them at its own memory.
+  // The library's stream and memory objects for one run at a time. Constructing
+  // them takes as long as computing a small layer, so the plan caches them, and
+  // each run sets their addresses.
   struct Session;
 
   std::unique_ptr<Session> TakeSession() const;
@@ -69,7 +69,7 @@ class ScheduledPlan : public Plan {
   // Zeroes the bytes between the buffers of the tape, so that equal runs write
   // equal tapes.
   void FillTapeGaps(std::byte* tape) const;
-  // Whether the caller has brought what the step makes.
+  // Returns whether the caller has provided the step's results.
   bool IsDone(size_t step, const RunBuffers& buffers) const;
   absl::Status RunIn(Session* session, const RunBuffers& buffers, size_t begin,
                      size_t end, RunTimes* times) const;
@@ -79,7 +79,7 @@ class ScheduledPlan : public Plan {
   // By step; empty for a function of ours.
   std::vector<dnnl::primitive> primitives_;
   mutable Mutex mutex_;
-  // Sessions that no run uses; as many as there have been runs at once.
+  // Idle sessions; their number is the maximum of concurrent runs.
   mutable std::vector<std::unique_ptr<Session>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -26,7 +26,8 @@ ConvDescs DescsFor(const PassSpec& spec, Format format) {
   return descs;
 }
 
-// The forward that a backward must name: same shapes, operands' dtype.
+// Returns the forward pass that a backward pass must name: the same shapes, in
+// the operands' dtype.
 ConvDescs ForwardDescsFor(const PassSpec& spec, Format format) {
   PassSpec forward = spec;
   forward.data.dtype = forward.weight.dtype = forward.out.dtype =
@@ -40,12 +41,12 @@ memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
   return primitive_desc.query_md(dnnl::query::exec_arg_md, arg);
 }
 
-// Implementations that are wrong for a class of problems (see the gotchas in
-// backends/README.md).
+// The functions below find implementations that are wrong for a class of
+// problems (see backends/gotchas.md).
 
-// oneDNN 3.2.0's bf16 backward-weight in channels last reads out of bounds and
-// gives wrong values if dilated with channels per group that don't fill its
-// vectors.
+// oneDNN 3.2.0's bf16 backward-weight in channels-last layout reads out of
+// bounds and returns wrong values if it is dilated and the channels per group
+// don't fill its vectors.
 bool ReadsOutOfBounds(const PassSpec& spec, Format format,
                       absl::string_view implementation) {
   if (spec.pass != Pass::kBackwardWeight || format != Format::kNXC ||
@@ -76,11 +77,11 @@ Candidate DescribeCandidate(const PassSpec& spec, Format format,
   return candidate;
 }
 
-// Whether Inf or NaN in one operand reaches sums that don't contain it. The
-// library's bf16 instructions take channels in pairs: of an odd number of them
-// per group, the last one is paired with its neighbour in memory, times 0. That
-// neighbour is another group's channel or another position's, unless channels
-// are padded with zeros. Depthwise kernels take none in pairs.
+// Returns whether Inf or NaN in one operand affects sums that don't contain it.
+// The library's bf16 instructions take channels in pairs. If a group has an odd
+// number of channels, its last one is paired with its neighbour in memory,
+// times 0. This neighbour is another group's channel or another position's,
+// unless channels are padded with zeros. Depthwise kernels don't use pairs.
 bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
   if (spec.operand_dtype != DataType::kBF16 ||
       spec.pass == Pass::kBackwardWeight ||
@@ -138,7 +139,8 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
                                                        Format format) {
   std::optional<Candidate> candidate;
   RETURN_IF_ERROR(Guard("planning", [&] {
-    // The first choice or none: the formats are alternatives enough.
+    // Takes the library's first choice or none, because the formats offer
+    // enough alternatives.
     dnnl::primitive_desc_base primitive_desc = MakePassDesc(
         spec.pass, spec.problem, DescsFor(spec, format),
         ForwardDescsFor(spec, format), [](absl::string_view) { return false; });

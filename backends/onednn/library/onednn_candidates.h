@@ -1,4 +1,4 @@
-// Which of oneDNN's implementations computes a pass, and in which layouts.
+// `Candidate` is one of oneDNN's implementations of a pass, with its layouts.
 #pragma once
 
 #include <functional>
@@ -13,43 +13,44 @@
 
 namespace convgrad::onednn {
 
-// Which of its tensors a pass shares with another pass of its operation.
+// The tensor that a pass shares with another pass of its operation.
 enum class Shared { kNothing, kData, kOut };
 
-// A pass to be computed, with the tensors as the caller has them.
+// A pass to compute, with the caller's tensors.
 struct PassSpec {
   Pass pass = Pass::kForward;
   ConvProblem problem;  // lowered
   DataType operand_dtype = DataType::kF32;
   StridedView data, weight, out;
-  // Forward: f32 bias. Backward weight: a bias gradient of this dtype.
+  // In a forward pass, an f32 bias. In a backward-weight pass, a bias gradient
+  // of this dtype.
   std::optional<DataType> bias;
-  // Whether the caller's tensor is copied in any case, for its dtype or layout:
-  // another format then costs nothing more.
+  // True if the caller's tensor is copied in any case, for its dtype or layout.
+  // Another format then costs nothing more.
   bool copies_data = false;
   bool copies_out = false;
   Shared shared = Shared::kNothing;
   int threads = 1;
 };
 
-// One way to compute a pass.
+// One implementation of a pass.
 struct Candidate {
   Format format = Format::kAny;
   dnnl::primitive_desc_base primitive_desc;
-  // In what the primitive wants its tensors.
+  // Layouts that the primitive requires.
   dnnl::memory::desc data, weight, out, bias;
   std::string implementation;
-  // Of reorders and compute; a model, good for comparison only.
+  // Time of reorders and compute by the model; only for comparisons.
   double predicted_seconds = 0;
 };
 
-// Returns whether the implementation is one of oneDNN 3.2.0's pointwise kernels
-// below AVX-512, which gather what a stride reads in scratch: in channels last,
-// of channels that don't fill a vector, they write beyond it.
+// Returns whether the implementation is one of oneDNN 3.2.0's strided pointwise
+// kernels below AVX-512. They gather the strided elements in scratch. In
+// channels-last layout, if channels don't fill a vector, they write beyond it.
 bool WritesBeyondScratch(const ConvProblem& problem,
                          absl::string_view implementation);
 
-// The DNNL_ARG_* of a pass's tensors.
+// DNNL_ARG_* of a pass's tensors.
 struct PassArguments {
   int data, weight, out, bias;
 };
@@ -58,33 +59,35 @@ PassArguments ArgumentsOf(Pass pass);
 // Returns the same pass with all tensors converted and computed in f32.
 PassSpec InF32(PassSpec spec);
 
-// Returns every way the library offers that is right, in the order of Format.
-// Its plain loops count only if it has nothing else, and in f32. Empty if none.
+// Returns every correct implementation of the library, in the order of Format.
+// Includes its plain loops only if it has nothing else, and only in f32. Empty
+// if there is none.
 // Errors: kInternal if the library fails.
 absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec);
 
-// Returns the way in `format`, if the library has it and it is right.
+// Returns the implementation in `format` if the library has a correct one.
 // Errors: kInternal if the library fails.
 absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
                                                        Format format);
 
-// Says in which format a pass shall be computed, or that the model may choose.
+// Returns the format in which to compute a pass; nullopt if the model may
+// choose.
 using FormatPreference =
     std::function<std::optional<Format>(const PassSpec& spec)>;
 
-// How a pass shall be computed: as `spec` says, in this format.
+// The way to compute a pass: as `spec` says, in this format.
 struct ChosenPass {
   PassSpec spec;
   Format format = Format::kAny;
 };
 
-// Returns how an operation's passes shall be computed: a 16-bit one in f32
-// where the library has no way in 16 bits; in the format that `preference`
-// names, where the library has it, else in those predicted to be fastest
-// together. One copy of a shared tensor serves both passes if they want it
-// alike. The choice follows from specs and preference alone. Requires: at least
-// one pass.
-// Errors: kInternal, also if the library has no way.
+// Chooses how to compute an operation's passes. A 16-bit pass is computed in
+// f32 if the library has no implementation in 16 bits. A pass uses the format
+// that `preference` names, if the library supports it; the other formats are
+// those predicted to be fastest together. One copy of a shared tensor serves
+// both passes if they require the same layout. The choice depends only on specs
+// and preference. Requires: at least one pass.
+// Errors: kInternal, also if the library has no implementation.
 absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
     std::vector<PassSpec> specs, const FormatPreference& preference);
 

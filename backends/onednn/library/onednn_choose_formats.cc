@@ -11,8 +11,9 @@
 namespace convgrad::onednn {
 namespace {
 
-// No valid operation comes to this: every pass has plain loops in f32, and of
-// f32's ways none but a pointwise kernel in channels last is ever left out.
+// No valid operation causes this error: every pass has plain loops in f32, and
+// the only f32 implementations that are excluded are pointwise kernels in
+// channels-last layout.
 absl::Status NoImplementation(const PassSpec& spec) {
   return MakeError(
       absl::StatusCode::kInternal,
@@ -22,8 +23,8 @@ absl::Status NoImplementation(const PassSpec& spec) {
        "one in f32"});
 }
 
-// What one pass may be computed in: the preferred format alone, if there is
-// one. Has the pass computed in f32 where the library has no way as it is.
+// Returns the candidates for one pass: only the preferred format if there is
+// one. Changes the pass to f32 if the library can't compute it otherwise.
 absl::StatusOr<std::vector<Candidate>> Eligible(
     const FormatPreference& preference, PassSpec* spec) {
   ASSIGN_OR_RETURN(std::vector<Candidate> candidates, ListCandidates(*spec));
@@ -46,7 +47,7 @@ const dnnl::memory::desc& SharedDesc(const PassSpec& spec,
   return spec.shared == Shared::kData ? candidate.data : candidate.out;
 }
 
-// Of a second pass after the first.
+// Returns the time that a second pass saves after the first.
 double SavedSeconds(const PassSpec& spec, const Candidate& first,
                     const Candidate& second) {
   return SharedDesc(spec, first) == SharedDesc(spec, second)

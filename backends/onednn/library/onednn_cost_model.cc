@@ -7,14 +7,14 @@
 namespace convgrad::onednn {
 namespace {
 
-// All numbers but where it says so: fitted to 6110 timings of the layers of
-// ResNet-50 and MobileNet v1 to v3 at batch 1 and 16, oneDNN 3.2.0, two cores
-// of an EPYC 9004. Only their ratios matter.
+// Unless a comment says otherwise, all numbers are fitted to 6110 timings. Only
+// their ratios matter. They are from the layers of ResNet-50 and MobileNet v1
+// to v3 at batch 1 and 16, oneDNN 3.2.0, two cores of an EPYC 9004.
 
-// Of one core in f32; 16-bit operands count twice.
+// Peak of one core in f32; 16 bits have twice as much.
 constexpr double kPeakFlops = 120e9;
 
-// The families of implementations.
+// Families of implementations with similar performance.
 enum class Family { kJit, kBrgemm, kBrgemmStrided, kDepthwise, kGemm, kPlain };
 
 Family FamilyOf(absl::string_view implementation) {
@@ -28,7 +28,7 @@ Family FamilyOf(absl::string_view implementation) {
   return has("brg") ? Family::kBrgemm : Family::kJit;
 }
 
-// What makes one implementation fast at a problem and slow at another.
+// Classes of problems for which implementations differ in speed.
 enum class Kind { kDepthwise, kFirstLayer, kPointwise, kWindow };
 
 Kind KindOf(const ConvProblem& problem) {
@@ -41,7 +41,7 @@ Kind KindOf(const ConvProblem& problem) {
   return pointwise ? Kind::kPointwise : Kind::kWindow;
 }
 
-// Shares of the peak in f32 and in 16 bits.
+// Share of the peak in f32 and in 16 bits.
 struct Share {
   double wide, narrow;
 };
@@ -62,8 +62,8 @@ Share ShareOfGemm(Pass pass, Kind kind) {
                 : Share{pass == Pass::kForward ? 0.7 : 0.6, 0.5};
 }
 
-// What gemm needs to write the windows of the data side out, as a matrix, or to
-// add them up again.
+// Returns the time in which gemm writes the data's windows to a matrix, or adds
+// them up again.
 double UnfoldSeconds(const PassSpec& spec) {
   const ConvProblem& problem = spec.problem;
   if (KindOf(problem) != Kind::kWindow) return 0;
@@ -80,7 +80,7 @@ double UnfoldSeconds(const PassSpec& spec) {
       values_per_second = 0.9e9;
       break;
   }
-  // In 16 bits, the other two are in their share of the peak.
+  // In 16 bits, the share of the peak includes it for the other two passes.
   if (!wide && spec.pass != Pass::kBackwardWeight) return 0;
   const int64_t values =
       MultiplyAdds(problem) * problem.groups / problem.out_channels;
@@ -120,14 +120,15 @@ Share ShareOf(const PassSpec& spec, const Candidate& candidate, Kind kind) {
   return ShareOfJit(spec.pass, kind);
 }
 
-// Returns the output positions of an image: the columns of gemm's matrices.
+// Returns the output positions of one image, which are the columns of gemm's
+// matrices.
 int64_t PositionsOf(const ConvProblem& problem) {
   int64_t positions = 1;
   for (const SpatialAxis& axis : problem.axes) positions *= axis.out;
   return positions;
 }
 
-// Share of the arithmetic that isn't wasted on empty lanes.
+// Returns the share of the arithmetic that isn't spent on empty lanes.
 double UsedLanes(const PassSpec& spec, Family family, Kind kind) {
   const ConvProblem& problem = spec.problem;
   if (kind == Kind::kDepthwise) return 1;
@@ -135,7 +136,7 @@ double UsedLanes(const PassSpec& spec, Family family, Kind kind) {
     return LaneShare(PositionsOf(problem));
   }
   const double out = LaneShare(problem.out_channels / problem.groups);
-  // Kernels of their own for the few channels of a first layer.
+  // jit has special kernels for the few channels of a first layer.
   if (kind == Kind::kFirstLayer && family == Family::kJit &&
       spec.pass != Pass::kBackwardData) {
     return out;
@@ -154,7 +155,8 @@ double ComputeSeconds(const PassSpec& spec, const Candidate& candidate) {
                    (rate * UsedLanes(spec, family, kind));
   if (family == Family::kGemm) seconds += UnfoldSeconds(spec);
   if (family == Family::kGemm && narrow) {
-    // Its sums are f32 matrices, rounded in a second sweep.
+    // gemm writes its sums to f32 matrices and rounds them in a second pass
+    // over memory.
     if (spec.pass == Pass::kForward) {
       seconds += 2.0 * static_cast<double>(candidate.out.get_size()) / 7e9;
     } else if (spec.pass == Pass::kBackwardData) {
@@ -164,8 +166,9 @@ double ComputeSeconds(const PassSpec& spec, const Candidate& candidate) {
   return seconds;
 }
 
-// Of an activation. One that is copied in any case, for its dtype, costs more
-// or less for its layout.
+// Returns the time to reorder an activation to `wanted`; 0 if it needs no copy.
+// `is_copied` says that its dtype requires a copy in any case; the rate of such
+// a copy also depends on the layout.
 double ReorderSeconds(const StridedView& view, bool is_copied,
                       const dnnl::memory::desc& wanted) {
   const dnnl::memory::desc user = ActivationDesc(view);
@@ -185,9 +188,9 @@ double WeightReorderSeconds(const PassSpec& spec,
                             const dnnl::memory::desc& wanted) {
   const dnnl::memory::desc user = WeightDesc(spec.weight, spec.problem.groups);
   if (wanted == user) return 0;
-  // An Intel Xeon of the Sapphire Rapids family reordered weights larger than
-  // this at 3e9 bytes a second: their rows are a power of two apart and meet in
-  // few sets of the caches.
+  // Larger weights are slower: an Intel Xeon of the Sapphire Rapids family
+  // reordered them at 3e9 bytes/s, because their rows are a power of two apart
+  // and map to few cache sets.
   constexpr size_t kLargeWeight = size_t{512} << 10;
   const bool narrow = ByteSizeOf(spec.operand_dtype) == 2;
   const double bytes_per_second = narrow                             ? 9e9

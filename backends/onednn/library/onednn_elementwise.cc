@@ -12,7 +12,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// The bits of +Inf; positive numbers are the patterns from 1 to it.
+// Returns the bits of +Inf. Positive numbers are the patterns from 1 to it.
 uint32_t InfinityBits(DataType dtype) {
   switch (dtype) {
     case DataType::kBF16:
@@ -20,7 +20,7 @@ uint32_t InfinityBits(DataType dtype) {
     case DataType::kF16:
       return 0x7c00;
     case DataType::kF32:
-    // No convolution has those.
+    // Convolutions don't have these dtypes.
     case DataType::kU8:
     case DataType::kI64:
     case DataType::kU16:
@@ -29,8 +29,8 @@ uint32_t InfinityBits(DataType dtype) {
   return 0x7f800000;
 }
 
-// True for positive numbers and +Inf, not for NaN; on the bits, so that
-// subnormals count whatever the machine's flush mode.
+// Returns true for positive numbers and +Inf, false for NaN. Compares bits, so
+// that subnormals count in any flush mode.
 template <typename Bits>
 bool IsPositive(Bits bits, Bits infinity) {
   return static_cast<Bits>(bits - 1) < infinity;
@@ -54,7 +54,7 @@ void MaskRun(const Run& run, const Grad* grad, const Output* output,
   }
 }
 
-// Calls body with a null pointer to an unsigned of the dtype's size.
+// Calls `body` with a null pointer to an unsigned integer of the dtype's size.
 template <typename Body>
 void WithBits(DataType dtype, Body&& body) {
   if (dtype == DataType::kF32) {
@@ -64,7 +64,7 @@ void WithBits(DataType dtype, Body&& body) {
   }
 }
 
-// Adds an addend to `count` values in `block`.
+// Adds `addend` to `count` values in `block`.
 void AddRun(const FloatRun& addend, int64_t count, float* block) {
   const auto [first, stride] = addend;
   if (stride == 0) {
@@ -87,7 +87,7 @@ void FinishBlock(const Epilogue& epilogue, float* block, int64_t count) {
   for (int64_t i = 0; i < count; ++i) block[i] *= epilogue.scale;
 }
 
-// An epilogue and where its tensors are.
+// An epilogue and the addresses of its tensors.
 struct EpilogueData {
   const Epilogue& epilogue;
   const float* sum;
@@ -96,7 +96,8 @@ struct EpilogueData {
   std::byte* result;
 };
 
-// `count` elements of a run from its element `begin` on.
+// Applies the epilogue to `count` elements of a run from its element `begin`
+// on.
 void ApplyBlock(const EpilogueData& data, const Run& run, int64_t begin,
                 int64_t count, BlockReader* residual) {
   const Epilogue& epilogue = data.epilogue;
@@ -105,7 +106,7 @@ void ApplyBlock(const EpilogueData& data, const Run& run, int64_t begin,
   if (data.sum != nullptr) {
     std::copy_n(data.sum + at, count, block);
   } else {
-    // -0 is the sum of nothing: it leaves every addend as it is.
+    // -0 is the empty sum: adding to it changes no addend.
     std::fill_n(block, count, -0.0f);
   }
   if (epilogue.bias) {
@@ -180,7 +181,7 @@ void ReluInPlace(int threads, const TensorDescriptor& tensor, void* data) {
   const LoopNest nest(flat, strides);
   WithBits(tensor.dtype, [&](auto* bits) {
     using Bits = std::remove_pointer_t<decltype(bits)>;
-    // Negative numbers are the bit patterns from sign bit to -Inf.
+    // Negative numbers are the bit patterns from the sign bit to -Inf.
     constexpr Bits kSign = Bits{1} << (8 * sizeof(Bits) - 1);
     const auto infinity = static_cast<Bits>(InfinityBits(tensor.dtype));
     nest.ForEachRun(threads, [&](const Run& run) {

@@ -1,6 +1,7 @@
-// What oneDNN 3.2 has no right primitive for: the ReLU mask as a select (its
-// own multiplies, so that 0 * Inf gives NaN), and the forward's epilogue with a
-// ReLU that keeps NaN (its own makes it 0).
+// Implements functions for which oneDNN 3.2 has no correct primitive: the ReLU
+// mask as a select, and the forward pass's epilogue with a ReLU that keeps NaN.
+// oneDNN's mask multiplies, so 0 * Inf gives NaN, and its ReLU returns 0 for
+// NaN.
 //
 // Thread-safe; each call uses `threads` threads of the caller's team.
 #pragma once
@@ -9,22 +10,23 @@
 
 namespace convgrad::onednn {
 
-// Writes masked[i] = output[i] > 0 ? grad[i] : 0, the bits of grad unchanged,
-// in grad's layout and dtype. Requires: the same logical dims; both row-major,
-// or one layout for both.
+// Writes masked[i] = output[i] > 0 ? grad[i] : 0 with the bits of grad
+// unchanged, in grad's layout and dtype. Requires: equal logical dims; both
+// tensors row-major, or both in one layout.
 void MaskGradient(int threads, const TensorDescriptor& grad,
                   const void* grad_data, const TensorDescriptor& output,
                   const void* output_data, void* masked);
 
 // Writes round(scale * relu(sum + bias + residual)). `sum` is f32 in `result`'s
 // layout and may be the result itself if that is f32; null counts as 0. `bias`
-// is f32, whatever its descriptor's dtype. Requires: a row-major result of any
-// dtype, and a row-major residual.
+// is f32, whatever dtype its descriptor has. Requires: a row-major result of
+// any dtype, and a row-major residual.
 void ApplyEpilogue(int threads, const Epilogue& epilogue, const float* sum,
                    const float* bias, const void* residual,
                    const TensorDescriptor& result, void* result_data);
 
-// ReLU on rounded values, in place: rounding keeps the sign. Any layout.
+// Applies ReLU to rounded values in place, which is correct because rounding
+// keeps the sign. Any layout.
 void ReluInPlace(int threads, const TensorDescriptor& tensor, void* data);
 
 }  // namespace convgrad::onednn

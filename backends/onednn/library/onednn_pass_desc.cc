@@ -22,7 +22,7 @@ Window WindowOf(const ConvProblem& problem) {
   Window window;
   for (const SpatialAxis& axis : problem.axes) {
     window.strides.push_back(MeaningfulStride(axis));
-    window.dilates.push_back(axis.dilation - 1);  // 0 is dense there
+    window.dilates.push_back(axis.dilation - 1);  // 0 means dense in oneDNN
     window.pad_begin.push_back(axis.pad_begin);
     window.pad_end.push_back(axis.pad_end);
   }
@@ -68,7 +68,7 @@ dnnl::primitive_desc_base MakePassDesc(
     const ConvDescs& forward,
     absl::FunctionRef<bool(absl::string_view implementation)> is_wrong) {
   const Window window = WindowOf(problem);
-  // Lives until the choice is made: the library's iterator refers to it.
+  // Must outlive the choice, because the library's iterator refers to it.
   Forward hint;
   dnnl::primitive_desc chosen;
   if (pass == Pass::kForward) {

@@ -1,4 +1,5 @@
-// The library's primitives of an ordinary convolution's passes.
+// `MakePassDesc` makes the library's primitive for a pass of an ordinary
+// convolution.
 #pragma once
 
 #include "absl/functional/function_ref.h"
@@ -9,18 +10,19 @@
 
 namespace convgrad::onednn {
 
-// How a convolution's tensors lie, or their gradients.
+// Layouts of a convolution's tensors or of their gradients.
 struct ConvDescs {
   dnnl::memory::desc data, weight, out;
-  // Of a forward, or a gradient that comes with the weight's; empty: none.
+  // The bias of a forward pass, or the bias gradient of a weight pass; empty:
+  // none.
   dnnl::memory::desc bias;
-  // What a forward does to its result before it writes it.
+  // Operations on the result of a forward pass before it is written.
   dnnl::post_ops post_ops = {};
 };
 
-// Returns the library's first primitive of a pass whose implementation
-// `is_wrong` doesn't name, empty if there is none. A backward names the forward
-// that it belongs to, which `forward` describes. Throws dnnl::error. Requires:
+// Returns the library's first primitive for a pass whose implementation
+// `is_wrong` doesn't reject; empty if there is none. `forward` describes the
+// forward pass to which a backward pass belongs. Throws dnnl::error. Requires:
 // not transposed.
 dnnl::primitive_desc_base MakePassDesc(
     Pass pass, const ConvProblem& problem, const ConvDescs& descs,

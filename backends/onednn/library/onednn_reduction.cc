@@ -10,16 +10,16 @@
 namespace convgrad::onednn {
 namespace {
 
-// A bias nearly as large as the output isn't worth a copy of the sums per
-// thread: above this many sums one thread does it alone.
+// Above this many sums one thread computes them alone, because a copy of the
+// sums per thread costs too much for a bias nearly as large as the output.
 constexpr int64_t kMaxPrivateSums = 1 << 18;
 
-// Independent partial sums, so that the additions of a run overlap.
+// Number of independent partial sums, so that the additions of a run overlap.
 constexpr int kLanes = 8;
 static_assert(kBlock % kLanes == 0);
 
-// The elements of a run of grad lie side by side: grad gives the nest its
-// order.
+// The elements of a run of grad are contiguous, because grad determines the
+// nest's order.
 double SumRun(const onednn::Run& run, BlockReader& grad) {
   double lanes[kLanes] = {}, rest = 0;
   for (int64_t begin = 0; begin < run.length; begin += kBlock) {
@@ -56,7 +56,7 @@ void AddRun(const onednn::Run& run, BlockReader& grad, double* sums) {
     AddValues(grad.Read(run.offset[0] + begin, 1, count).first, count, stride,
               sums + begin * stride);
   };
-  // Most runs are short, so a loop around one block would be felt.
+  // Most runs are short, and a loop around one block would slow them down.
   if (run.length <= kBlock) return add(0, run.length);
   for (int64_t begin = 0; begin < run.length; begin += kBlock) {
     add(begin, std::min(kBlock, run.length - begin));
@@ -103,7 +103,7 @@ void BiasReduction::Run(const void* grad, float scale, DataType dtype,
     double sum = 0;
     for (int part = 0; part < parts_; ++part)
       sum += sums[part * bias_count_ + i];
-    // A scale other than 1 multiplies in f32; a plain sum rounds once.
+    // A scale other than 1 multiplies in f32; an unscaled sum rounds once.
     const double value =
         scale == 1 ? sum : static_cast<double>(static_cast<float>(sum) * scale);
     StoreRounded(dtype, value, static_cast<std::byte*>(result) + i * size);

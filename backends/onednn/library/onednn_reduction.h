@@ -1,22 +1,23 @@
-// The bias gradient: grad_output summed over the axes along which the bias was
-// broadcast. Needs nothing of the library.
+// `BiasReduction` computes the bias gradient: it sums grad_output over the axes
+// along which the bias was broadcast. Doesn't use the library.
 #pragma once
 
 #include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad::onednn {
 
-// Sums a tensor into the dims of a bias. Immutable; thread-safe.
+// Immutable; thread-safe.
 class BiasReduction {
  public:
-  // `bias` has grad's rank, each axis 1 or grad's. Requires: grad row-major.
+  // `bias` has grad's rank; each of its axes is 1 or grad's extent. Requires:
+  // grad row-major.
   BiasReduction(TensorDescriptor grad, Dims bias, int threads);
 
-  // Bytes of scratch that Run needs: sums are kept in f64.
+  // Returns the bytes of scratch that Run needs for sums in f64.
   int64_t scratch_bytes() const;
 
   // Writes scale * sum, rounded once to `dtype`, row-major in bias's dims. The
-  // order of summation depends on dims, layout and thread count only.
+  // order of summation depends only on dims, layout and the number of threads.
   void Run(const void* grad, float scale, DataType dtype, void* result,
            void* scratch) const;
 

@@ -4,10 +4,10 @@
 
 #include "backends/core/thread_order.h"
 
-// The two libgomp entry points used here. Declared, not included: clang has no
-// omp.h of libgomp, and with -fopenmp it would bring a second runtime.
-// GOMP_parallel is what g++ emits for "omp parallel"
-// (gcc.gnu.org/onlinedocs/libgomp, "Implementing PARALLEL construct").
+// Declares the libgomp functions used here instead of including omp.h, because
+// clang has no omp.h of libgomp, and -fopenmp would link a second runtime.
+// g++ emits GOMP_parallel for "omp parallel" (gcc.gnu.org/onlinedocs/libgomp,
+// "Implementing PARALLEL construct").
 // NOLINTBEGIN(readability-identifier-naming): names of libgomp's
 extern "C" {
 void omp_set_num_threads(int threads);
@@ -30,7 +30,8 @@ struct Loop {
 void RunParts(void* data) {
   HandedOver(data);
   const auto& loop = *static_cast<const Loop*>(data);
-  // The runtime may give fewer threads than asked for; the parts stay.
+  // The runtime may provide fewer threads than requested; the parts stay the
+  // same.
   for (int part = omp_get_thread_num();; part += omp_get_num_threads()) {
     const int64_t begin = part * loop.part_size;
     if (begin >= loop.count) break;
@@ -60,7 +61,8 @@ void ParallelFor(int threads, int64_t count, int64_t grain,
     return;
   }
   Loop loop{count, PartSize(threads, count, grain), body};
-  // Always the whole team: libgomp makes threads anew when the size changes.
+  // Always uses the whole team, because libgomp creates new threads whenever
+  // the size changes.
   HandedOver(&loop);
   GOMP_parallel(&RunParts, &loop, static_cast<unsigned>(threads), 0);
   HandedOver(&loop);

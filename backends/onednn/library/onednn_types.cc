@@ -38,7 +38,7 @@ memory::data_type TypeOf(DataType dtype) {
     case DataType::kU8:
       return memory::data_type::u8;
     case DataType::kF32:
-    // The library has neither integers of 64 bits nor unsigned ones of 16.
+    // The library has neither 64-bit nor unsigned 16-bit integers.
     case DataType::kI64:
     case DataType::kU16:
       break;

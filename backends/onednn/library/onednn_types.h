@@ -1,5 +1,5 @@
-// Between the core's types and oneDNN's. The dilation's origin differs (1 is a
-// dense kernel here, 0 there), groups are an axis of their own there.
+// Converts between the core's types and oneDNN's. A dense kernel has dilation 1
+// here and 0 in oneDNN, where groups are a separate axis.
 #pragma once
 
 #include <optional>
@@ -14,26 +14,26 @@
 
 namespace convgrad::onednn {
 
-// Activation layouts that a primitive may be asked to work in.
+// Activation layouts that a plan may request from a primitive.
 enum class Format { kAny, kNXC, kNCX };
 
 // Returns "any", "nxc" or "ncx".
 absl::string_view NameOf(Format format);
 std::optional<Format> ParseFormat(absl::string_view name);
 
-// Returns the process's one CPU engine.
+// Returns the CPU engine of the process.
 const dnnl::engine& CpuEngine();
 
 dnnl::memory::data_type TypeOf(DataType dtype);
 // Returns the dtype of the elements. Requires: f32, bf16 or f16.
 DataType DtypeOf(const dnnl::memory::desc& desc);
 
-// Returns `dims` as the library wants them: with groups > 1 weights become
-// (G, O/G, I, kernel...).
+// Return dims as the library expects them: with groups > 1 weights become (G,
+// O/G, I, kernel...).
 dnnl::memory::dims ActivationDims(const StridedView& view);
 dnnl::memory::dims WeightDimsOf(const ConvProblem& problem);
 
-// Return how a view lies in memory, its offset not counted.
+// Return the layout of a view, without its offset.
 dnnl::memory::desc ActivationDesc(const StridedView& view);
 dnnl::memory::desc WeightDesc(const StridedView& view, int64_t groups);
 
@@ -41,17 +41,18 @@ dnnl::memory::desc WeightDesc(const StridedView& view, int64_t groups);
 dnnl::memory::desc FormatDesc(const dnnl::memory::dims& dims, DataType dtype,
                               Format format);
 
-// Returns a dense descriptor with the channels in blocks of 8 or 16, the last
-// one padded with zeros.
+// Returns a dense descriptor with channels in blocks of 8 or 16; the last block
+// is padded with zeros.
 dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& dims, DataType dtype,
                                int64_t block);
 
-// What a plan is made for.
+// Options of a plan.
 struct ComputeOptions {
   // Threads of the team that runs the plan.
   int threads = 1;
-  // Whether bf16 is computed by the CPU's own instructions where the library
-  // has a right way to do so. Otherwise it is converted and computed in f32.
+  // True if bf16 is computed with the CPU's bf16 instructions wherever the
+  // library has a correct implementation. Otherwise it is converted and
+  // computed in f32.
   bool native_bf16 = false;
 };
 // Returns the same options for a team of one.
@@ -60,20 +61,21 @@ inline ComputeOptions OneThread(ComputeOptions options) {
   return options;
 }
 
-// Returns the dtype that tensors of `dtype` are computed in where nothing
-// forbids it. f16 is always computed in f32: oneDNN 3.2 has no f16
-// backward-weight but plain loops, and its f16 forward gains nothing over f32.
+// Returns the dtype in which tensors of `dtype` are computed by default. f16 is
+// always computed in f32: oneDNN 3.2 has only plain loops for f16
+// backward-weight, and its f16 forward pass isn't faster than f32.
 DataType ComputeDtype(DataType dtype, const ComputeOptions& options);
 
-// Whether the library takes the tensor as it is where it computes in `dtype`.
+// Returns whether the library takes the tensor unchanged if it computes in
+// `dtype`.
 bool IsPlain(const TensorDescriptor& tensor, DataType dtype);
-// Returns the descriptor of a copy of `tensor` that it takes.
+// Returns the descriptor of a copy of `tensor` that the library takes.
 TensorDescriptor PlainDescriptor(TensorDescriptor tensor, DataType dtype);
 
-// Returns attributes with a caller's scratchpad and strict f32 arithmetic.
+// Returns attributes with a scratchpad of the caller and strict f32 arithmetic.
 dnnl::primitive_attr StrictAttributes();
 
-// Calls `function`, which may throw what oneDNN throws.
+// Calls `function`, which may throw oneDNN's exceptions.
 // Errors: kInternal (kResourceExhausted if memory ran out) naming `what`.
 template <typename Function>
 absl::Status Guard(absl::string_view what, Function&& function) {

@@ -1,5 +1,5 @@
-// Threads that run a client's calls while the caller does something else.
-// Internal to the client.
+// `CallThreads` runs a client's asynchronous calls on its own threads. Internal
+// to the client.
 #pragma once
 
 #include <deque>
@@ -14,14 +14,15 @@ namespace convgrad {
 // Thread-safe.
 class CallThreads {
  public:
-  // Starts no thread before it is needed, and never more than `most`.
+  // Starts threads on demand, at most `most`.
   explicit CallThreads(int most) : most_(most) {}
-  // Calls tasks that wait as cancelled, then waits for those that run; what
-  // these post is cancelled, too.
+  // Calls queued tasks with cancelled = true, then blocks until running tasks
+  // have ended. Tasks that these post are cancelled as well.
   ~CallThreads();
 
   using Task = std::function<void(bool cancelled)>;
-  // Has `task` called once, after those posted before.
+  // Queues `task`, which is called exactly once. Tasks start in the order of
+  // Post.
   void Post(Task task);
 
  private:

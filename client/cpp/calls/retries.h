@@ -1,6 +1,7 @@
-// When a failed call is sent again. gRPC never repeats a request beyond
-// 256 KiB, whatever its service config says; every operation is a pure function
-// of its request, so that a repeat does no harm.
+// `RetryPolicy` decides whether and when the client repeats a failed call. gRPC
+// itself never repeats a request larger than 256 KiB, whatever its service
+// config says. A repeat is safe because every operation is a pure function of
+// its request.
 #pragma once
 
 #include <optional>
@@ -10,22 +11,23 @@
 
 namespace convgrad {
 
-// Exponential backoff with jitter. The defaults outlast a restart of some 30 s.
+// Exponential backoff with jitter. The defaults outlast a server restart of
+// about 30 s.
 // Value type.
 struct RetryPolicy {
-  int max_attempts = 20;  // 1 is no retry
+  int max_attempts = 20;  // 1: no retry
   absl::Duration initial = absl::Milliseconds(50);
   double multiplier = 2;
   absl::Duration longest = absl::Seconds(2);
-  // Waits are lengthened by up to this share, so that clients don't come
-  // together.
+  // Each wait is lengthened by a random share of up to `jitter`, so that
+  // clients don't retry at the same moment.
   double jitter = 0.25;
 
-  // Returns how long to wait after `attempts` attempts, of which the last ended
-  // with `status`; nullopt if there is to be no other. A repeat may help after
-  // UNAVAILABLE, after RESOURCE_EXHAUSTED if the server says when to come
-  // again, and after CANCELLED: a server that stops ends calls with it that
-  // arrive before the client has read GOAWAY (gRPC 1.51).
+  // Returns how long to wait after `attempts` attempts, the last of which ended
+  // with `status`; nullopt if there is no further attempt. A repeat may succeed
+  // after UNAVAILABLE, and after RESOURCE_EXHAUSTED if the server names a time.
+  // It may also succeed after CANCELLED: a stopping server ends calls with it
+  // that arrive before the client has read GOAWAY (gRPC 1.51).
   // Requires: the caller didn't cancel the call.
   std::optional<absl::Duration> DelayAfter(const absl::Status& status,
                                            int attempts) const;

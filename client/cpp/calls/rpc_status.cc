@@ -16,7 +16,7 @@ namespace {
 
 constexpr char kPushbackPayload[] = "convgrad/retry-pushback-ms";
 
-// Returns kInternal for names that this client doesn't know.
+// Returns kInternal for a name that this client doesn't know.
 Reason ParseReason(const std::string& name) {
   for (int i = 0; i < static_cast<int>(Reason::kInternal); ++i) {
     if (ReasonName(static_cast<Reason>(i)) == name) {
@@ -44,7 +44,7 @@ struct Advice {
   const char* meant;
 };
 
-// What keeps a client from having a connection at all.
+// Common reasons for which a client can't connect.
 constexpr Advice kAdvice[] = {
     {"http1.x server",
      "the server may speak TLS, which needs a ca, or isn't gRPC"},
@@ -60,7 +60,7 @@ constexpr Advice kAdvice[] = {
      "which"},
 };
 
-// Returns `message` with what it means, if it tells of no connection.
+// Appends an explanation to `message` if it reports a failed connection.
 std::string Explained(const std::string& message) {
   if (!absl::StrContains(message, "last error: ")) return message;
   for (const Advice& advice : kAdvice) {

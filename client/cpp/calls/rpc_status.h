@@ -1,4 +1,5 @@
-// gRPC's statuses as ours, with the detail that convgrad's servers attach.
+// Converts gRPC statuses to absl::Status, with the detail that convgrad servers
+// attach.
 #pragma once
 
 #include <optional>
@@ -10,13 +11,14 @@
 
 namespace convgrad {
 
-// Returns `status` of the finished call `context`; DetailOf and PushbackOf work
-// on it where the server gave a detail, or said when to come again.
+// Converts `status` of the finished call `context`. DetailOf and PushbackOf
+// find the server's detail and retry time in the result, if the server sent
+// them.
 absl::Status FromRpc(const grpc::Status& status,
                      const grpc::ClientContext& context);
 
-// Returns after what time the server wants to be asked again, nullopt if it
-// didn't say.
+// Returns the time after which the server wants a retry; nullopt if it named
+// none.
 std::optional<absl::Duration> PushbackOf(const absl::Status& status);
 
 }  // namespace convgrad

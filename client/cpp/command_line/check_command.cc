@@ -11,8 +11,8 @@
 namespace convgrad {
 namespace {
 
-// Every rank and kind, each way of padding, channels that fill no block, and
-// what is fused; small enough for the reference.
+// Cover every rank and kind, each kind of padding, channel counts that fill no
+// block, and every fused step. Small enough for the reference.
 constexpr const char* kProblems[] = {
     "linear_n17_c33_o20_b",
     "conv1d_n3_c5_o7_i29_k4_s2_d2_p3_b",

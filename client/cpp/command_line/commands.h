@@ -1,5 +1,5 @@
-// The tool's commands. Each hands its results to the session's output and
-// returns an error where it couldn't, or where a check failed.
+// Runs the tool's commands. Each command passes its results to the context's
+// output. It returns an error if it failed or if a check failed.
 #pragma once
 
 #include <string>
@@ -13,31 +13,30 @@
 
 namespace convgrad {
 
-// What every command works with.
+// The inputs and the output of every command.
 struct CommandContext {
   const Settings& settings;
   Client* client;
   Output* output;
 };
 
-// Runs the problem once, checks and writes what was asked for.
+// Runs the problem once, and checks and writes the results as the settings ask.
 // Errors: the call's; kDataLoss if a check failed.
 absl::Status RunOnce(Direction direction, const ConvProblem& problem,
                      const CommandContext& context);
 
-// Runs the problem again and again and tells the spread.
+// Runs the problem repeatedly and reports the distribution of times.
 absl::Status RunBench(const ConvProblem& problem,
                       const CommandContext& context);
 
 // Compares the server with its reference backend, forward and backward, on each
-// of `problems`, or on a list of its own if there are none.
+// of `problems`, or on a built-in list if `problems` is empty.
 // Errors: a call's; kDataLoss if a result is wrong.
 absl::Status RunCheck(const std::vector<std::string>& problems,
                       const CommandContext& context);
 
-// Shows what the server does, from its metrics, again and again. Needs no
-// client.
-// Errors: kUnavailable if nobody answers there.
+// Shows the server's activity periodically, from its metrics. Needs no client.
+// Errors: kUnavailable if no server answers.
 absl::Status RunTop(const CommandContext& context);
 
 }  // namespace convgrad

@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Returns the message as protobuf's JSON mapping has it, with the names of the
-// .proto and fields of value 0.
+// Returns the message in protobuf's JSON mapping, with the names of the .proto
+// and with fields of value 0.
 Json MessageJson(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
@@ -160,7 +160,7 @@ class JsonOutput : public Output {
   }
 
  private:
-  // Paths and errors may hold bytes that are no UTF-8.
+  // Replaces bytes that aren't UTF-8; paths and errors may contain some.
   static void Print(const Json& json, int indent) {
     std::cout << json.dump(indent, ' ', false, Json::error_handler_t::replace)
               << std::endl;

@@ -1,4 +1,4 @@
-// convgrad: one layer's gradients from the command line.
+// Runs the command line tool `convgrad`.
 #include <malloc.h>
 
 #include <iostream>
@@ -80,8 +80,8 @@ absl::Status RunCommand(const Settings& settings, Output* output) {
       problem, context);
 }
 
-// Keeps large buffers in the heap: a fresh mapping for every message costs more
-// in page faults than its bytes do.
+// Keeps large buffers in the heap, because page faults of a fresh mapping for
+// every message cost more than copying its bytes.
 void KeepLargeBuffers() {
   constexpr int kThreshold = 1 << 30;
   mallopt(M_MMAP_THRESHOLD, kThreshold);
@@ -95,7 +95,7 @@ int Main(const std::vector<std::string>& arguments) {
     std::cout << line->answer;
     return 0;
   }
-  // Errors of the command line are JSON, too.
+  // Print errors of the command line as JSON, too.
   const std::unique_ptr<Output> output =
       absl::c_linear_search(arguments, "--json") ? MakeJsonOutput()
                                                  : MakeTextOutput();

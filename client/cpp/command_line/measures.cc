@@ -6,7 +6,7 @@
 namespace convgrad {
 namespace {
 
-// Returns the value below which a share `quantile` lies, by nearest rank.
+// Returns the quantile by nearest rank.
 double Quantile(std::vector<double> values, double quantile) {
   std::sort(values.begin(), values.end());
   const auto last = static_cast<double>(values.size() - 1);

@@ -1,4 +1,4 @@
-// Numbers that the tool makes of the server's replies.
+// Computes the tool's numbers from the server's replies.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@ namespace convgrad {
 
 using Stage = std::pair<absl::string_view, double>;
 
-// Returns the stages in the order of a call's life, and what the server's total
-// holds beside them as "unaccounted". Units: seconds.
+// Returns the stages in the order of a call. "unaccounted" is the rest of the
+// server's total. Units: seconds.
 std::vector<Stage> StagesOf(const v1::StageTimes& seconds);
 
-// Returns 0 for no time.
+// Returns 0 if `seconds` is 0.
 double GigaflopsPerSecond(double flops, double seconds);
 
-// Returns the seconds of the call that the server's total doesn't hold.
+// Returns the seconds of the call outside the server's total.
 double OutsideSeconds(const OperationReply& reply);
 
-// What calls of one operation had in common. Units: seconds.
+// Summary of calls of one operation. Units: seconds.
 struct BenchSummary {
   int64_t calls = 0;
   double min = 0, median = 0, p99 = 0;
   double gflops_per_second = 0;  // at the median
-  // Medians of the stages, of the server's total and of what is outside it.
+  // Medians of the stages, of the server's total and of the time outside it.
   std::vector<Stage> stages;
 };
 
-// Requires: at least one reply; their results may be gone.
+// Requires: at least one reply; doesn't read their results.
 BenchSummary Summarize(const std::vector<OperationReply>& replies);
 
 }  // namespace convgrad

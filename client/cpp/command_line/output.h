@@ -1,4 +1,5 @@
-// What the tool tells: as text for people, or as JSON for programs.
+// `Output` prints the tool's results, as text for people or as JSON for
+// programs.
 #pragma once
 
 #include <memory>
@@ -20,13 +21,13 @@ class Output {
  public:
   virtual ~Output() = default;
 
-  // Time, rates, the server's stages and what computed it.
+  // Prints time, rates, the server's stages and the implementation.
   virtual void Reply(const ConvOperation& operation,
                      const OperationReply& reply) = 0;
   virtual void Wrote(const std::vector<std::string>& paths) = 0;
   virtual void Check(const ResultCheck& check) = 0;
-  // The spread of calls and the medians of their stages. Requires: at least one
-  // reply; their results may be gone.
+  // Prints the distribution of calls and the medians of their stages. Requires:
+  // at least one reply; doesn't read their results.
   virtual void Bench(const ConvOperation& operation,
                      const std::vector<OperationReply>& replies) = 0;
   virtual void Capabilities(const v1::GetCapabilitiesResponse& response) = 0;
@@ -34,16 +35,17 @@ class Output {
   virtual void Program(const ProgramTable& table) = 0;
   virtual void Comparisons(const std::vector<Comparison>& comparisons) = 0;
   virtual void Activity(const ServerActivity& activity) = 0;
-  // Why the command failed; the last that is told. One line on stderr.
+  // Prints why the command failed, on one line of stderr. No other result may
+  // follow.
   virtual void Error(const absl::Status& status) = 0;
-  // Called once, at the end.
+  // Must be called once, at the end.
   virtual void Finish() = 0;
 };
 
 std::unique_ptr<Output> MakeTextOutput();
 
-// Returns an output that prints one object when it is finished, and one a line
-// for each activity. Times are in seconds; NaN and infinity are null.
+// Returns an output that prints one JSON object in Finish, and one line for
+// each activity. Times are in seconds; NaN and infinity become null.
 std::unique_ptr<Output> MakeJsonOutput();
 
 // Prints "convgrad: <code>: <message>" on one line of stderr.

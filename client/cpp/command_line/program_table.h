@@ -1,5 +1,5 @@
-// What `convgrad program` tells of a program once the dims of its inputs are
-// known.
+// `ProgramTable` is the output of `convgrad program`: a program's shapes and
+// costs for given dims of its inputs.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace convgrad {
 
-// One step. Value type.
+// One step of the program. Value type.
 struct ProgramTableRow {
   std::string result;
   absl::string_view op;
   Dims dims;
-  // Elements of the parameters that no earlier step uses, statistics included.
+  // Elements of parameters that no earlier step uses, statistics included.
   int64_t parameters = 0;
-  int64_t flops = 0;  // of the forward
+  int64_t flops = 0;  // of the forward pass
 };
 
 struct ProgramTable {
@@ -27,18 +27,18 @@ struct ProgramTable {
   int64_t trainable_parameters = 0;
   int64_t fixed_parameters = 0;
   int64_t flops = 0;
-  // Of the inputs and all results together, in f32: what a tape holds at most.
+  // Bytes of the inputs and all results in f32: the upper limit of a tape.
   int64_t value_bytes = 0;
 };
 
-// Reads the program in `file`, and infers the shapes from `inputs`, the value
-// of --input: dims, as 16x3x224x224, or, where there are several inputs,
-// NAME=DIMS separated by commas.
+// Reads the program in `file` and infers the shapes from `inputs`, the value of
+// --input: dims such as 16x3x224x224 or, for several inputs, NAME=DIMS
+// separated by commas.
 // Errors: kInvalidArgument naming file, line or input; kNotFound.
 absl::StatusOr<ProgramTable> ReadProgramTable(const std::string& file,
                                               const std::string& inputs);
 
-// Returns the table for people.
+// Returns the table as text.
 std::string TextOf(const ProgramTable& table);
 
 }  // namespace convgrad

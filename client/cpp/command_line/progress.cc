@@ -14,7 +14,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(1);
 constexpr absl::Duration kPeriod = absl::Milliseconds(200);
-// Back to the line's start, and wipe it.
+// Returns the cursor to the start of the line and erases the line.
 constexpr char kWipe[] = "\r\x1b[K";
 
 }  // namespace

@@ -1,4 +1,5 @@
-// A line on stderr about what takes longer than a second, where somebody looks.
+// `Progress` shows a line on stderr while an operation takes longer than a
+// second.
 #pragma once
 
 #include <string>
@@ -9,16 +10,16 @@
 
 namespace convgrad {
 
-// Shows nothing during the first second, and nothing at all where stderr isn't
-// a terminal. Owned by one thread.
+// Shows nothing during the first second, and nothing at all if stderr isn't a
+// terminal. Owned by one thread.
 class Progress {
  public:
-  // `total` is the number of steps; of 1 only the time is shown.
+  // `total` is the number of steps; if it is 1, the line shows only the time.
   Progress(std::string what, int total);
-  // Wipes the line.
+  // Erases the line.
   ~Progress();
 
-  // Another step is done.
+  // Counts another completed step.
   void Advance();
 
  private:

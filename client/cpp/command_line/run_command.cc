@@ -1,4 +1,4 @@
-// backward and forward: one call, and what checks it.
+// Implements the commands backward and forward: one call and its checks.
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-// What a server's backends do, as the table that the README shows.
+// Formats what a server's backends support as the README's table.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace convgrad {
 
-// Returns a Markdown table with one column for each backend, without what
-// differs from machine to machine.
+// Returns a Markdown table with one column for each backend, without facts that
+// differ from machine to machine.
 std::string SupportTable(const v1::GetCapabilitiesResponse& response);
 
 }  // namespace convgrad

@@ -33,7 +33,7 @@ std::string Number(const std::optional<double>& number) {
 
 const char* OkOrFailed(bool ok) { return ok ? "ok" : "FAILED"; }
 
-// What the server expected of each backend, if it had a choice.
+// Prints the server's estimates for each backend if it chose one.
 void PrintPredictions(const v1::Report& report) {
   for (const v1::Prediction& prediction : report.predictions()) {
     std::cout << absl::StrFormat(
@@ -43,7 +43,8 @@ void PrintPredictions(const v1::Report& report) {
   }
 }
 
-// Returns ", output 0.12 of its bound" for each result checked by elements.
+// Returns e.g. ", output 0.12 of its bound" for each result checked element by
+// element.
 std::string ElementErrors(const v1::SelfCheck& check) {
   std::string text;
   const auto add = [&](bool checked, absl::string_view result, double error) {
@@ -57,7 +58,7 @@ std::string ElementErrors(const v1::SelfCheck& check) {
   return text;
 }
 
-// What the server found in the results, if it was asked to look.
+// Prints the server's self-check and statistics, if requested.
 void PrintFindings(const v1::Report& report) {
   if (report.has_self_check()) {
     const v1::SelfCheck& check = report.self_check();
@@ -266,7 +267,7 @@ void TextOutput::Comparisons(const std::vector<Comparison>& comparisons) {
 
 void TextOutput::Activity(const ServerActivity& activity) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
-  if (terminal) std::cout << "\x1b[H\x1b[2J";  // to the corner, and wipe
+  if (terminal) std::cout << "\x1b[H\x1b[2J";  // cursor home, clear screen
   std::cout << TextOf(activity);
   if (!terminal) std::cout << "\n";
   std::cout << std::flush;

@@ -1,9 +1,10 @@
-// Has servers compute the gradients of several layers at once: each is sent
-// when its operands are there, and waited for when its gradients are needed.
+// Has servers compute the gradients of several layers at once. The program
+// sends each operation as soon as its operands exist and waits only when it
+// needs the gradients.
 //
 //   layers SERVER[,SERVER...] [CA.pem]
 //
-// With the authorities' file it speaks TLS.
+// Uses TLS if CA.pem, the authorities' file, is given.
 #include <cstdio>
 #include <future>
 #include <memory>
@@ -23,13 +24,14 @@ T Must(absl::StatusOr<T> value) {
   std::exit(1);
 }
 
-// A layer's operands, all ones, and where its weight's gradient goes.
+// A layer's operands, all ones, and memory for its weight gradient.
 struct Layer {
   explicit Layer(const char* problem) {
     call.operation = convgrad::WholeOperation(
         Must(convgrad::Parse(problem)), convgrad::Direction::kBackward,
         convgrad::DataType::kF32, convgrad::Layout::kNCX);
-    // Only what was asked for comes back; only what that needs is sent.
+    // Ask only for the weight gradient, and send only the operands that it
+    // needs.
     std::erase_if(call.operation.results, [](const auto& result) {
       return result.which != convgrad::Result::kGradWeight;
     });

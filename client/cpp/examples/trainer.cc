@@ -1,12 +1,14 @@
-// Trains a network on a server, without Python: the network is a text file, its
-// parameters stay on the server, and a step moves images there and a loss back.
+// Trains a network on a server without Python. The network is a text file, its
+// parameters stay on the server, and each step sends images and receives a
+// loss.
 //
 //   trainer HOST:PORT NETWORK.txt
 //
 // NETWORK.txt is network.txt beside this file, or another program with the
 // inputs `images` [N, 1, 12, 12] and `labels` of 4 classes, and the outputs
-// `loss` and `logits`. Images are generated: stripes across, stripes down,
-// squares and noise. Ends with 1 unless the trained network tells them apart.
+// `loss` and `logits`. The program generates the images: horizontal stripes,
+// vertical stripes, squares and noise. Exits with 1 unless the trained network
+// classifies 90 % of them.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -52,8 +54,8 @@ convgrad::Program ReadProgram(const char* path) {
   return Must(convgrad::ParseProgram(text));
 }
 
-// Puts weights drawn as PyTorch draws them by default: uniformly within
-// 1 / sqrt(fan_in); biases, which have one dim, are 0.
+// Puts weights with PyTorch's default distribution, uniform within 1 /
+// sqrt(fan_in). Biases, which have one dim, are 0.
 void PutParameters(const convgrad::Program& program,
                    convgrad::Session* session) {
   std::mt19937 random(1);
@@ -80,7 +82,7 @@ struct Batch {
   std::vector<int64_t> labels;  // [kBatch]
 };
 
-// Returns the brightness that a class has at a place.
+// Returns the brightness of a class's pattern at a pixel.
 float PatternAt(int64_t label, int64_t row, int64_t column) {
   switch (label) {
     case 0:
@@ -108,7 +110,7 @@ Batch Generate(std::mt19937* random) {
   return batch;
 }
 
-// Returns the run of the network on a batch, whose memory it refers to.
+// Returns a run of the network on `batch`, which must outlive the run.
 convgrad::ProgramRun RunOn(const Batch& batch, const char* fetched) {
   using convgrad::DataType;
   using convgrad::Layout;
@@ -139,7 +141,7 @@ convgrad::v1::UpdateParametersRequest Sgd(const convgrad::Program& program) {
   return update;
 }
 
-// Returns the share of the batch whose largest logit is its label's.
+// Returns the share of the batch whose largest logit belongs to its label.
 double AccuracyOf(const Batch& batch, const float* logits) {
   int64_t right = 0;
   for (int64_t n = 0; n < kBatch; ++n) {

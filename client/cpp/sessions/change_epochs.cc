@@ -1,4 +1,4 @@
-// How the epochs of a session's changes end, and what that means for reads.
+// Implements how a session's epochs end, and the consequences for reads.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -22,7 +22,7 @@ absl::Status EpochEnded(int64_t sequence, const absl::Status& why) {
        "changes before it that succeed"});
 }
 
-// Returns whether a change before the read was given up, or is being repeated.
+// Returns whether an earlier change was given up or is being repeated.
 bool IsEarly(const absl::Status& status) {
   const std::optional<ErrorDetail> detail = DetailOf(status);
   return absl::IsAborted(status) && detail &&
@@ -90,7 +90,7 @@ void ChangeSender::RecoverIfSettled() {
 
 bool ChangeSender::GoesOn(Pending* change) const {
   if (change->void_since || change->deadline <= absl::Now()) return false;
-  // Where the server's reason was lost on the way, another attempt tells it.
+  // If the server's reason was lost, another attempt finds it out.
   const absl::Status why =
       change->error.ok() ? absl::UnavailableError("") : change->error;
   if (change->instead && change->instead(why)) {
@@ -108,7 +108,7 @@ void ChangeSender::FailFirst() {
                     {Reason::kDeadline, "deadline",
                      "passed before the change was repeated", ""});
   }
-  // Those that began when it was known that the first would fail go on.
+  // Changes that began after the first was given up continue.
   const int64_t shift = first->boundary == std::numeric_limits<int64_t>::max()
                             ? 0
                             : first->boundary - first->sequence;
@@ -159,7 +159,7 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::Read(absl::Time deadline,
     read.context = nullptr;
     result = std::move(answer.message);
     if (result.ok() || read.is_lost) break;
-    // LoseReads has cancelled it, to have it wait for another change.
+    // LoseReads cancelled this attempt because it must wait for another change.
     if (read.after != after) continue;
     if (!delay || absl::Now() + *delay >= deadline) break;
     const absl::Time until = absl::Now() + *delay;

@@ -15,7 +15,7 @@ namespace convgrad {
 
 namespace {
 
-// Stands for `why` where a repeat may help.
+// Returns a status for RetryPolicy that stands for `why` if a repeat may help.
 absl::Status Passing(const absl::Status& why) {
   return PushbackOf(why) ? why : absl::UnavailableError(why.message());
 }
@@ -129,7 +129,7 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::Finish(
 ChangeSender::Next ChangeSender::Judge(const Pending& change,
                                        const Answer& answer) {
   const absl::Status& status = answer.message.status();
-  // kDataLoss: committed, and its reply is no longer kept.
+  // kDataLoss: the change is committed, but the server no longer has its reply.
   if (status.ok() || absl::IsDataLoss(status)) return Next::kCommitted;
   const std::optional<ErrorDetail> detail = DetailOf(status);
   const Reason reason = detail ? detail->reason : Reason::kInternal;
@@ -141,7 +141,7 @@ ChangeSender::Next ChangeSender::Judge(const Pending& change,
   if (reason == Reason::kOutOfOrder) {
     if (absl::IsAborted(status)) return Next::kRepeat;
     if (!change.void_since) return Next::kStopped;
-    // It was committed before its caller gave it up, or still runs.
+    // Either it was committed before its caller gave it up, or it still runs.
     return answer.number >= change.sequence ? Next::kCommitted : Next::kRepeat;
   }
   const bool is_gone =

@@ -1,6 +1,6 @@
-// Sends the changes of a session, each of which takes effect once whatever
-// becomes of connections and replies. Knows nothing of what a change is.
-// Internal to the client.
+// `ChangeSender` sends the changes of a session. Each change takes effect at
+// most once, even if connections or replies are lost. The sender treats a
+// change's content as opaque. Internal to the client.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,11 @@
 
 namespace convgrad {
 
-// Numbers changes in the order of Begin and has each sent by the thread that
-// calls Finish, many at once; session.proto has the protocol. Once one has
-// failed, it is waited for what becomes of the others: those behind it fail,
-// too, and what comes later goes on in the next epoch.
+// Numbers changes in the order of Begin. The thread that calls Finish sends its
+// change, so many changes are in flight at once. session.proto defines the
+// protocol. After a change has failed, the sender waits for the outcome of all
+// changes in flight: those behind the failed one fail as well. Later changes go
+// into the next epoch.
 //
 // Thread-safe.
 class ChangeSender {
@@ -36,64 +37,67 @@ class ChangeSender {
   // reply's message.
   using Send =
       std::function<absl::StatusOr<grpc::ByteBuffer>(grpc::ClientContext*)>;
-  // Is told what the server has refused a change with, while `send` isn't
-  // running. Returns whether it has given `send` something else to send, which
-  // then goes in the change's place. Mustn't call the sender.
+  // Receives the error with which the server refused a change, while `send`
+  // isn't running. Returns true if it has replaced what `send` sends; the
+  // sender then sends that under the change's number. Must not call the sender.
   using Instead = std::function<bool(const absl::Status&)>;
-  // A change under way. Its members are the sender's lock's, but for
-  // `attempts`, which is its thread's.
+  // A change in flight. The sender's lock guards its members.
   struct Pending {
     int64_t sequence = 0;
     absl::Time deadline;
     Instead instead;  // may be null
     std::string call_id;
     int attempts = 0;
-    // Of the attempt under way; null if there is none.
+    // Context of the running attempt; null if there is none.
     grpc::ClientContext* context = nullptr;
-    // Its epoch has ended, and it isn't committed.
+    // True if its epoch has ended and the change isn't committed.
     bool is_over = false;
-    // `instead` has changed it: its next attempt needn't wait.
+    // `instead` has replaced it, so the next attempt needn't wait.
     bool goes_at_once = false;
-    // What the server refused it with; OK if that was lost on the way.
+    // The server's refusal; OK if the reply with it was lost.
     absl::Status error;
-    // What its caller gets; nullopt as long as it goes on.
+    // The caller's result; nullopt while the change is in flight.
     std::optional<absl::Status> outcome;
-    // Since when its caller has given it up, and which change came next then.
+    // Time at which its caller gave it up, if any, and the number of the change
+    // that began next.
     std::optional<absl::Time> void_since;
     int64_t boundary = std::numeric_limits<int64_t>::max();
   };
 
-  // `opened` is as the server gave it. `send_void` sends a change that fails:
-  // in place of one that its caller has given up.
+  // `opened` is the server's response. `send_void` sends a change that always
+  // fails; the sender uses it in place of a change that its caller has given
+  // up.
   ChangeSender(const v1::SessionResponse& opened, const RetryPolicy& retries,
                Send send_void);
-  // Waits for the changes under way.
+  // Blocks until the changes in flight have ended.
   ~ChangeSender();
 
-  // Gives the next change its number; Finish has to follow. Waits while as many
-  // are under way as the server lets be.
-  // Errors: what has ended the session; kDeadlineExceeded.
+  // Gives the next change its number; Finish must follow. Blocks while the
+  // number of changes in flight is at the server's limit.
+  // Errors: the status that ended the session; kDeadlineExceeded.
   absl::StatusOr<std::shared_ptr<Pending>> Begin(absl::Time deadline,
                                                  Instead instead = nullptr);
-  // Has `send` send the change until the server has said what became of it.
-  // Errors: the server's; kAborted, reason EPOCH_ENDED, if one before it has
-  // failed; the last attempt's, if what became of it is unknown: the session
-  // then sees to it that it won't happen later.
+  // Sends the change until the server has reported its outcome.
+  // Errors: the server's; kAborted, reason EPOCH_ENDED, if an earlier change
+  // has failed; the last attempt's status if the outcome is unknown. In the
+  // last case the sender makes sure that the change doesn't take effect later.
   absl::StatusOr<grpc::ByteBuffer> Finish(
       const std::shared_ptr<Pending>& change, const Send& send);
-  // Both in one.
+  // Calls Begin and Finish.
   absl::StatusOr<grpc::ByteBuffer> Change(absl::Time deadline,
                                           const Send& send);
-  // The same of a read, which sees all changes that have begun before. Errors:
-  // kAborted, reason EPOCH_ENDED, if one of those fails.
+  // Sends a read, which sees all changes that began before it.
+  // Errors: as Finish; kAborted, reason EPOCH_ENDED, if one of those changes
+  // fails.
   absl::StatusOr<grpc::ByteBuffer> Read(absl::Time deadline, const Send& send);
 
-  // Ends the session for its callers: what is under way, and whatever comes
-  // later, fails with `why`.
+  // Ends the session for its callers: calls in flight and later calls fail with
+  // `why`.
   void Stop(const absl::Status& why);
 
   const std::string& id() const { return id_; }
-  // Of the last change that is known, with all before it, to be committed.
+  // Returns the highest number up to which all changes are known to be
+  // committed.
   int64_t number() const;
 
  private:
@@ -102,7 +106,7 @@ class ChangeSender {
     // The session's last committed change; -1 if the server didn't say.
     int64_t number = -1;
   };
-  // What follows from an answer.
+  // The consequence of an answer.
   enum class Next { kCommitted, kEpochEnded, kRepeat, kGivenUp, kStopped };
   struct ReadUnderWay {
     int64_t after;
@@ -111,26 +115,29 @@ class ChangeSender {
   };
 
   Answer SendOnce(const Send& send, grpc::ClientContext* context) const;
-  // Sets the metadata of an attempt. Returns false if the change is over.
+  // Sets the metadata of an attempt. Returns false if the change has an
+  // outcome.
   bool BeginAttempt(Pending* change, grpc::ClientContext* context);
   static Next Judge(const Pending& change, const Answer& answer);
-  // What a change's thread does next: it sends it again, or returns the answer,
-  // or the outcome.
+  // The next action of a change's thread: send it again, return the answer, or
+  // return the outcome.
   enum class Then { kAgain, kAnswer, kOutcome };
   Then Learn(const std::shared_ptr<Pending>& change, const Answer& answer);
-  // Waits until the next attempt. Returns false if it is too late for one.
+  // Blocks until the next attempt. Returns false if it would be too late.
   bool AwaitAttempt(const Pending& change, const absl::Status& passing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUp(const std::shared_ptr<Pending>& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Ends what was given up before a change that is committed: so was it.
+  // Ends voided changes numbered before a committed one, because they were
+  // committed as well.
   void SettleVoidsBefore(int64_t sequence)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopLocked(const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Begins the next epoch once it is known what became of all of the last one.
+  // Begins the next epoch once the outcome of every change of the last one is
+  // known.
   void RecoverIfSettled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns whether a change that ended its epoch goes into the next one.
+  // Returns whether a change that ended its epoch is repeated in the next one.
   bool GoesOn(Pending* change) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseReads(int64_t first, int64_t boundary)
@@ -145,15 +152,16 @@ class ChangeSender {
   mutable Mutex mutex_;
   CondVar changed_;
   int64_t epoch_ ABSL_GUARDED_BY(mutex_);
-  // The number of the change that begins next.
+  // Number of the next change.
   int64_t next_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::shared_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
   std::set<ReadUnderWay*> reads_ ABSL_GUARDED_BY(mutex_);
-  // Whether the epoch has ended at the server.
+  // True if the server has ended the epoch.
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // Why every call fails; OK until Stop.
+  // Error of every call; OK until Stop.
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
-  // Of what was given up. Goes first.
+  // Threads that settle changes that were given up. The last member, because
+  // its tasks use the others.
   CallThreads void_threads_;
 };
 

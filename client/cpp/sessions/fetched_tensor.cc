@@ -14,7 +14,8 @@
 namespace convgrad {
 namespace {
 
-// Returns the one tensor that `response` describes, with memory for its bytes.
+// Returns the tensor that `response` describes, with uninitialized memory for
+// its bytes.
 absl::StatusOr<FetchedTensor> EmptyTensor(
     const v1::NamedGet& wanted, const v1::GetTensorsResponse& response) {
   if (response.tensors_size() != 1) {

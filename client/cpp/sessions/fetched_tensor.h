@@ -1,4 +1,4 @@
-// Tensors that are got, from messages. Internal to the client.
+// Decodes fetched tensors from messages. Internal to the client.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ namespace convgrad {
 // Returns the one tensor of a GetTensorsResponse. Errors: kInternal.
 absl::StatusOr<FetchedTensor> DecodeFetched(const v1::NamedGet& wanted,
                                             grpc::ByteBuffer* message);
-// Returns whether the server says that its messages are too small.
+// Returns whether the server refused because its messages are too small.
 bool IsTooLarge(const absl::Status& status);
 
-// Gathers the one tensor of a GetTensorsStream. Owned by one call.
+// Assembles the one tensor of a GetTensorsStream. Owned by one call.
 class FetchedFrames {
  public:
   explicit FetchedFrames(const v1::NamedGet& wanted) : wanted_(wanted) {}
 
-  // Forgets what another attempt has brought.
+  // Discards the frames of an earlier attempt.
   void Begin();
-  // Takes the next message. Errors: kInternal; kResourceExhausted.
+  // Adds the next message. Errors: kInternal; kResourceExhausted.
   absl::Status Add(grpc::ByteBuffer* message);
-  // Returns the tensor. Errors: kInternal if there is less of it.
+  // Returns the tensor. Errors: kInternal if bytes are missing.
   absl::StatusOr<FetchedTensor> Take();
 
  private:

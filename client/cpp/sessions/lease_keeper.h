@@ -1,4 +1,4 @@
-// Renews a session's lease now and then. Internal to the client.
+// `LeaseKeeper` renews a session's lease periodically. Internal to the client.
 #pragma once
 
 #include <functional>
@@ -11,10 +11,10 @@ namespace convgrad {
 
 class LeaseKeeper {
  public:
-  // Calls `renew` on a thread of its own every `interval`, until it returns
-  // false. Requires: interval > 0.
+  // Calls `renew` on its own thread every `interval` until it returns false.
+  // Requires: interval > 0.
   LeaseKeeper(absl::Duration interval, std::function<bool()> renew);
-  // Waits for the renewal under way.
+  // Blocks until a running renewal has ended.
   ~LeaseKeeper();
 
  private:

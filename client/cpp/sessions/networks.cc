@@ -19,8 +19,8 @@ std::string MethodNamed(absl::string_view name) {
   return absl::StrCat("/convgrad.v1.ConvGradNetworks/", name);
 }
 
-// Adds `values` to the field of a request, and the bytes of those that aren't
-// kept to `payloads`. Errors: kInvalidArgument naming `field`.
+// Adds `values` to the request's field `named`, and the bytes of values that
+// aren't kept to `payloads`. Errors: kInvalidArgument naming `field`.
 absl::Status AddValues(
     absl::Span<const ProgramValue> values, absl::string_view field,
     const Loan& loan, google::protobuf::RepeatedPtrField<v1::NamedValue>* named,
@@ -83,7 +83,7 @@ absl::StatusOr<ProgramReply> DecodeValues(grpc::ByteBuffer* message,
   return reply;
 }
 
-// Encodes everything but the inputs.
+// Encodes the run without its inputs.
 v1::RunProgramRequest EncodeRun(const ProgramRun& run) {
   v1::RunProgramRequest request;
   request.set_program(run.program);

@@ -1,5 +1,5 @@
-// Networks in a session: programs that the server runs, their gradients, and
-// updates of the parameters that the session keeps.
+// `Networks` has the server run programs in a session, compute their gradients
+// and update the parameters that the session keeps.
 #pragma once
 
 #include <optional>
@@ -16,14 +16,14 @@
 
 namespace convgrad {
 
-// What a run is given for one of its program's inputs.
+// The value of one of a program's inputs.
 struct ProgramValue {
   std::string name;
-  // Row-major (Layout::kNCX), and exactly ByteSize(descriptor) bytes, sent from
-  // where they lie.
+  // Layout: row-major (Layout::kNCX). `bytes` has exactly ByteSize(descriptor)
+  // bytes, which gRPC sends without a copy.
   TensorDescriptor descriptor = {};
   absl::Span<const std::byte> bytes = {};
-  // If it isn't empty: the kept tensor to take instead of `bytes`.
+  // Name of the kept tensor to use instead of `bytes`; empty: none.
   std::string kept = {};
 };
 
@@ -33,75 +33,78 @@ struct ProgramRun {
   std::vector<ProgramValue> inputs;
   // Names of the values to return; empty: the program's outputs.
   std::vector<std::string> fetched = {};
-  // Of activations, and of parameters as operands: kF32 or kBF16.
+  // Dtype of activations, and of parameters as operands: kF32 or kBF16.
   DataType compute_dtype = DataType::kF32;
-  // The name under which the session keeps what Backward needs; empty: it keeps
-  // nothing.
+  // Name under which the session keeps the values that Backward needs; empty:
+  // it keeps none.
   std::string tape = {};
-  // Runs the backward, too, from the program's first output, a scalar.
+  // Also runs the backward pass from the program's first output, a scalar.
   std::optional<v1::RunBackward> backward = std::nullopt;
-  // Needs such a backward: steps the parameters, too, so that one call is a
-  // whole step of training, all or nothing.
+  // Also steps the parameters, so that one call is a whole training step.
+  // Atomic: either all of it takes effect or nothing. Requires `backward`.
   std::optional<v1::UpdateParametersRequest> update = std::nullopt;
-  // Whether values between steps that are computed together are neither rounded
-  // nor written; without, every value can be fetched.
+  // If true, the server neither rounds nor writes values between fused steps.
+  // If false, every value can be fetched.
   bool fuse = true;
-  // Computes values again in the backward instead of keeping them: less memory,
-  // more time, the same bits.
+  // Recomputes values in the backward pass instead of keeping them: less
+  // memory, more time, the same bits.
   bool recompute = false;
-  // Asks for the report's groups.
+  // Asks for the groups in the report.
   bool report_groups = false;
-  // True of a run that changes the session though it has no tape and no
-  // backward: a batch_norm or dropout of its program is training.
+  // Must be true for a run without tape and backward that changes the session
+  // because a batch_norm or dropout of its program is training.
   bool is_change = false;
   absl::Time deadline = absl::InfiniteFuture();
 };
 
-// A backward from a tape.
+// One backward pass from a tape.
 struct ProgramBackward {
   std::string tape;
-  // By output, F32; those that are missing count as 0. At least one.
+  // Gradients of outputs, F32; at least one. Missing ones count as 0.
   std::vector<ProgramValue> output_gradients;
-  // Inputs whose gradients come back.
+  // Inputs whose gradients the reply contains.
   std::vector<std::string> input_gradients = {};
-  // Leaves the session's gradients of parameters alone.
+  // If true, the session's parameter gradients don't change.
   bool leave_parameters = false;
-  // Keeps the tape for another backward.
+  // If true, the session keeps the tape for another backward pass.
   bool retain = false;
   absl::Time deadline = absl::InfiniteFuture();
 };
 
+// A value of a program, or a gradient.
 struct NamedResult {
   std::string name;
   TensorDescriptor descriptor;
   AlignedBuffer data;
 };
 
+// The reply to a run or a backward pass.
 struct ProgramReply {
-  // The values that were asked for, then gradients of inputs, which are named
-  // INPUT#gradient.
+  // The fetched values, then gradients of inputs, named INPUT#gradient.
   std::vector<NamedResult> values;
   v1::RunReport report;
-  // Of a run with an update.
+  // Only for a run with an update.
   std::optional<v1::UpdateParametersResponse> update = std::nullopt;
 };
 
-// The calls of convgrad.v1.ConvGradNetworks in `session`. Errors and
+// Makes the calls of convgrad.v1.ConvGradNetworks in `session`. Errors and
 // thread-safety are those of Session.
 class Networks {
  public:
-  // `session` outlives it.
+  // `session` must outlive this object.
   explicit Networks(Session* session) : session_(*session) {}
 
-  // Keeps a program under a name; the same one again is no error.
+  // Keeps a program under a name. Loading the same program again is no error.
   absl::Status Load(const std::string& name, const Program& program);
-  // Drops programs, and tapes of runs.
+  // Drops programs and the tapes of runs.
   absl::Status Drop(absl::Span<const std::string> programs,
                     absl::Span<const std::string> tapes = {});
+  // Runs a program. It is a change if it has a tape, a backward pass or
+  // `is_change`, a read otherwise.
   absl::StatusOr<ProgramReply> Run(const ProgramRun& run);
-  // Adds gradients of trainable parameters to the session's.
+  // Adds the gradients of trainable parameters to the session's gradients.
   absl::StatusOr<ProgramReply> Backward(const ProgramBackward& backward);
-  // Steps parameters by the gradients that the session has of them.
+  // Steps parameters by the session's gradients.
   absl::StatusOr<v1::UpdateParametersResponse> Update(
       const v1::UpdateParametersRequest& update,
       absl::Time deadline = absl::InfiniteFuture());

@@ -109,7 +109,7 @@ absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(const Loan& loan) const {
   return JoinMessage(request, std::move(payloads));
 }
 
-// The messages of one PutTensorsStream.
+// Makes the messages of one PutTensorsStream.
 class PutRequest::FrameSequence {
  public:
   FrameSequence(absl::Span<const Tensor> tensors, const Loan& loan)

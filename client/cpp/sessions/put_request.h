@@ -1,4 +1,4 @@
-// Tensors that are put, as messages. Internal to the client.
+// `PutRequest` encodes tensors to put as messages. Internal to the client.
 #pragma once
 
 #include <cstdint>
@@ -18,33 +18,33 @@
 
 namespace convgrad {
 
-// What is sent of each tensor: its bytes, where they lie in the region, or, if
-// the server has them, their digest. Thread-compatible.
+// Sends for each tensor its bytes, its place in the region, or, if the server
+// has the bytes, their digest. Thread-compatible.
 class PutRequest {
  public:
-  // `region` may be null. Errors: kInvalidArgument for a tensor that has other
-  // bytes than its descriptor says.
+  // `region` may be null. Errors: kInvalidArgument for a tensor whose byte
+  // count differs from its descriptor's.
   static absl::StatusOr<PutRequest> Make(std::vector<TensorToPut> tensors,
                                          const SharedRegion* region);
 
-  // Hashes every tensor, and has requests name the digests from now on. Returns
-  // the question which of them the server knows.
+  // Hashes every tensor; later requests name the digests. Returns the request
+  // that asks the server which of them it has.
   v1::HaveTensorsRequest AddDigests();
-  // Leaves out the bytes that the server has, as its answer says. Errors:
-  // kInternal for an answer to another question.
+  // Marks the bytes that the server has, so that they aren't sent. Errors:
+  // kInternal for an answer to another request.
   absl::Status LeaveOut(const v1::HaveTensorsResponse& answer);
-  // Has all bytes sent again, since `refusal` says that some have gone
-  // meanwhile. Returns false if it says something else, or none were left out.
+  // Sends all bytes again if `refusal` says that the server no longer has some.
+  // Returns false if it says something else, or if none were left out.
   bool SendAllAfter(const absl::Status& refusal);
 
-  // Returns how many payload bytes are sent, and how many without LeaveOut.
+  // Return the payload bytes that are sent, with and without LeaveOut.
   int64_t sent_bytes() const;
   int64_t all_bytes() const;
 
-  // Returns a PutTensorsRequest, whose payloads `loan` lends.
+  // Returns a PutTensorsRequest with payloads lent by `loan`.
   absl::StatusOr<grpc::ByteBuffer> Message(const Loan& loan) const;
-  // Returns the messages of a PutTensorsStream, likewise. Neither the request
-  // nor the loan may go or change before the last one is made.
+  // Returns the messages of a PutTensorsStream, also with lent payloads. The
+  // request and the loan must stay unchanged until the last one is made.
   Client::Connection::Messages Frames(const Loan& loan) const;
 
  private:
@@ -61,7 +61,7 @@ class PutRequest {
   explicit PutRequest(std::vector<Tensor> tensors)
       : tensors_(std::move(tensors)) {}
 
-  // Returns what `tensor` is called and where its bytes are, unless they are
+  // Returns the name of `tensor` and the place of its bytes unless they are
   // sent.
   static v1::NamedPut HeadOf(const Tensor& tensor);
 

@@ -19,14 +19,14 @@
 namespace convgrad {
 namespace {
 
-// As many as a session's window, and what reads beside.
+// Enough for a session's window and concurrent reads.
 constexpr int kMostThreads = 128;
 
 constexpr int kRenewalsPerLease = 3;
-// What lies between client and server forgets connections that are silent for
-// minutes. A call goes all the way, where a ping would end at a proxy.
+// Firewalls and NATs forget connections that are silent for minutes. A call
+// reaches the server, whereas a ping would end at a proxy.
 constexpr absl::Duration kLongestSilence = absl::Seconds(30);
-// The session's end waits for a renewal under way.
+// The destructor waits for a running renewal.
 constexpr absl::Duration kRenewalTime = absl::Seconds(5);
 
 bool KeepsResults(const OperationCall& call) {
@@ -36,7 +36,7 @@ bool KeepsResults(const OperationCall& call) {
 
 }  // namespace
 
-// A put: its tensors, and how it is sent.
+// A put: its tensors and how they are sent.
 struct Session::PreparedPut {
   PutRequest request;
   absl::Time deadline;
@@ -47,14 +47,14 @@ struct Session::PreparedPut {
   std::shared_ptr<ChangeSender::Pending> change = {};
 };
 
-// An operation, likewise.
+// An operation and how it is sent.
 struct Session::PreparedRun {
   OperationCall call;
   absl::Time start = absl::Now();
   RegionPlaces places;
   Loan loan;
   grpc::ByteBuffer message;
-  // Null: it is a read.
+  // Null for a read.
   std::shared_ptr<ChangeSender::Pending> change;
 };
 
@@ -140,7 +140,7 @@ absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
     std::vector<TensorToPut> tensors, const PutOptions& options) {
   ASSIGN_OR_RETURN(PutRequest request,
                    PutRequest::Make(std::move(tensors), options.region));
-  // Made in place: what is lent to gRPC refers to it.
+  // Constructed in place, because slices lent to gRPC refer to its loan.
   const std::shared_ptr<PreparedPut> put(new PreparedPut{
       .request = std::move(request), .deadline = options.deadline});
   ASSIGN_OR_RETURN(
@@ -149,7 +149,7 @@ absl::StatusOr<std::shared_ptr<Session::PreparedPut>> Session::Prepare(
   ChangeSender::Instead instead;
   if (options.dedupe) {
     RETURN_IF_ERROR(LeaveOutKnown(put.get()));
-    // Bytes that the server had when it was asked may have gone since.
+    // The server may have dropped bytes since it was asked.
     instead = [this, put = put.get()](const absl::Status& refusal) {
       return put->request.SendAllAfter(refusal) && Encode(put).ok();
     };
@@ -201,7 +201,7 @@ std::future<absl::StatusOr<Result>> Session::Submit(
     promise->set_value(prepared.status());
     return future;
   }
-  // What has begun is finished even at the session's end.
+  // A change that has begun is finished even if the session is being destroyed.
   threads_->Post([this, promise, prepared = *prepared](bool /*cancelled*/) {
     promise->set_value(Finish(prepared.get()));
   });

@@ -1,4 +1,4 @@
-// Tensors that a server keeps for this client, and operations on them.
+// `Session` keeps tensors on a server and runs operations on them.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +23,35 @@ class ChangeSender;
 class LeaseKeeper;
 class SessionWire;
 
+// Settings of a new session.
 struct SessionOptions {
-  // To resume it by, if the server knows this client's name. May be empty.
+  // Name for Resume; usable if the server authenticates its clients. May be
+  // empty.
   std::string name = {};
-  // How long it lives without a call. Zero: the server's default, 10 min.
+  // Time after which the server ends an idle session. Zero: the server's
+  // default, 10 min.
   absl::Duration lease = absl::ZeroDuration();
-  int64_t quota_bytes = 0;  // of what it keeps; 0: no limit of its own
-  // Names of clients that may compute with its tensors.
+  // Limit on the bytes that the session keeps; 0: none of its own.
+  int64_t quota_bytes = 0;
+  // Names of clients that may compute with the session's tensors.
   std::vector<std::string> readers = {};
 };
 
-// A tensor of the caller's, to be kept under a name.
+// A tensor of the caller that the session keeps under a name.
 struct TensorToPut {
   std::string name;
   TensorDescriptor descriptor;
-  // Exactly ByteSize(descriptor), sent from where they lie.
+  // Exactly ByteSize(descriptor) bytes, sent without a copy.
   absl::Span<const std::byte> bytes;
 };
 
+// Settings of one put.
 struct PutOptions {
   absl::Time deadline = absl::InfiniteFuture();
-  // Asks the server first which of the bytes it has, in any session of this
-  // client, and sends only the others.
+  // Asks the server first which of the bytes it has in any of this client's
+  // sessions, and sends only the others.
   bool dedupe = false;
-  // Of the session's server. Tensors that lie in it aren't sent; as with
+  // Region of the session's server. Tensors that lie in it aren't sent; see
   // OperationCall::region. Null: no shared memory.
   const SharedRegion* region = nullptr;
 };
@@ -58,71 +63,75 @@ struct FetchedTensor {
   AlignedBuffer data;
 };
 
-// Every change takes effect once: where a connection or a reply is lost, the
-// session repeats the call until it knows (ClientOptions::retries, or their
-// defaults), so that an error, too, says that nothing has changed; but for
-// DEADLINE_EXCEEDED and UNAVAILABLE after the last attempt. If a change fails,
-// those that began behind it fail with kAborted, reason EPOCH_ENDED.
+// A change (Put, Drop, or a Run that keeps results) takes effect exactly once.
+// If a connection or reply is lost, the session repeats the call until it knows
+// the outcome (ClientOptions::retries, or their defaults). An error therefore
+// means that nothing has changed, except for DEADLINE_EXCEEDED and UNAVAILABLE
+// after the last attempt. If a change fails, changes that began after it fail
+// with kAborted, reason EPOCH_ENDED.
 //
-// Errors of all calls: the server's, with their detail (DetailOf): kNotFound if
-// the session has ended; kFailedPrecondition, reason TAKEN_OVER, if it was
-// resumed elsewhere. Thread-safe: changes take effect one after the other, in
-// the order in which they begin, and reads see those that began before.
+// Errors of all calls: the server's, with their detail (DetailOf). kNotFound:
+// the session has ended. kFailedPrecondition, reason TAKEN_OVER: another client
+// has resumed it.
+//
+// Thread-safe. Changes take effect one after the other, in the order in which
+// they begin. A read sees the changes that began before it.
 class Session {
  public:
-  // Opens a session on `client.server`, which must be one server.
+  // Opens a session on `client.server`, which must name one server.
   static absl::StatusOr<std::unique_ptr<Session>> Open(
       const ClientOptions& client, const SessionOptions& options = {});
-  // Goes on with a session, by its id, or by its name if that is empty. Who had
-  // it before gets TAKEN_OVER.
+  // Resumes a session by its id, or by its name if `id` is empty. The previous
+  // user's calls fail with TAKEN_OVER.
   static absl::StatusOr<std::unique_ptr<Session>> Resume(
       const ClientOptions& client, const std::string& id,
       const std::string& name = "");
-  // Waits for what is under way, and leaves the session open, for its lease.
+  // Blocks until calls in flight have ended. The session stays open on the
+  // server until its lease ends.
   ~Session();
 
-  // 16 bytes. Who has them may use the session, if clients have no names.
+  // 16 bytes. If clients have no names, everyone who knows them may use the
+  // session.
   const std::string& id() const;
-  // Of the last committed change.
+  // Number of the last committed change.
   int64_t number() const;
 
-  // Lengthens the lease, as every other call does. A thread of the session's
-  // does so in any case, three times in each lease and every 30 s.
+  // Renews the lease, as every other call does. The session's own thread also
+  // renews it three times in each lease and at least every 30 s.
   absl::Status Renew();
-  // Ends the session: the server forgets it at once. kNotFound may mean that an
-  // attempt has done so whose reply was lost.
+  // Ends the session; the server frees its memory at once. kNotFound is also
+  // returned if an earlier attempt closed the session and its reply was lost.
   absl::Status Close();
 
-  // Writes tensors, all of them or none. Returns their version. What one
-  // message of the server's can't hold (--max_message_bytes) goes as a stream,
-  // and so does what Get brings.
+  // Writes all of the tensors or none, and returns their version. Uses a stream
+  // if one message can't hold them (--max_message_bytes); Get does the same.
   absl::StatusOr<int64_t> Put(absl::Span<const TensorToPut> tensors,
                               const PutOptions& options = {});
   absl::StatusOr<int64_t> Put(const std::string& name,
                               const TensorDescriptor& descriptor,
                               absl::Span<const std::byte> bytes);
-  // Begins a Put and returns before it is done. Changes take effect in the
-  // order in which they begin, many under way at once. The tensors' memory is
-  // lent until the future is ready. With `dedupe` it waits for the server's
-  // answer before it begins.
+  // Begins a Put and returns before it is done; many may be in flight at once.
+  // The caller must keep the tensors' memory valid until the future is ready.
+  // With `dedupe` it blocks for the server's answer before it begins.
   std::future<absl::StatusOr<int64_t>> SubmitPut(
       std::vector<TensorToPut> tensors, const PutOptions& options = {});
-  // Returns a tensor as it is kept, or in another dtype and layout.
+  // Return a tensor as it is kept, or in another dtype and layout.
   absl::StatusOr<FetchedTensor> Get(
       const std::string& name, absl::Time deadline = absl::InfiniteFuture());
   absl::StatusOr<FetchedTensor> GetAs(
       const std::string& name, DataType dtype, Layout layout,
       absl::Time deadline = absl::InfiniteFuture());
+  // Drop these tensors, all or none, or all tensors of the session.
   absl::Status Drop(absl::Span<const std::string> names);
   absl::Status DropAll();
-  // Returns what the session keeps, by name.
+  // Returns the kept tensors' descriptions, sorted by name.
   absl::StatusOr<std::vector<v1::KeptTensorInfo>> List();
 
-  // As Client::Run, on one message. Operands may be kept tensors, results may
-  // stay (OperationCall::kept_operands, kept_results); if some do, the call is
-  // a change.
+  // Does the same as Client::Run, in one message. Operands may be kept tensors,
+  // and the session may keep results (OperationCall::kept_operands,
+  // kept_results). A call that keeps results is a change.
   absl::StatusOr<OperationReply> Run(const OperationCall& call);
-  // Begins a Run, as SubmitPut does a Put.
+  // Begins a Run and returns before it is done, as SubmitPut does.
   std::future<absl::StatusOr<OperationReply>> SubmitRun(OperationCall call);
 
  private:
@@ -130,8 +139,8 @@ class Session {
   enum class Access { kRead, kChange };
 
   Session(std::unique_ptr<SessionWire> wire, const v1::SessionResponse& opened);
-  // Sends `request` with `payloads` to a method of this session, repeats it as
-  // the session's calls are, and returns the reply's message.
+  // Sends `request` with `payloads` to a method of this session, repeats it by
+  // the retry policy, and returns the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Send(
       const std::string& method, const google::protobuf::Message& request,
       std::vector<grpc::Slice> payloads, Access access, absl::Time deadline);
@@ -141,14 +150,14 @@ class Session {
   struct PreparedRun;
   absl::StatusOr<std::shared_ptr<PreparedPut>> Prepare(
       std::vector<TensorToPut> tensors, const PutOptions& options);
-  // Asks which tensors needn't be sent.
+  // Asks the server which tensors needn't be sent.
   absl::Status LeaveOutKnown(PreparedPut* put);
-  // Makes what is sent, as one message or as a stream.
+  // Encodes the put as one message or as a stream.
   absl::Status Encode(PreparedPut* put);
   absl::StatusOr<int64_t> Finish(PreparedPut* put);
   absl::StatusOr<std::shared_ptr<PreparedRun>> Prepare(OperationCall call);
   absl::StatusOr<OperationReply> Finish(PreparedRun* run);
-  // Has a thread finish what was prepared.
+  // Finishes a prepared call on another thread.
   template <typename Result, typename Prepared>
   std::future<absl::StatusOr<Result>> Submit(
       absl::StatusOr<std::shared_ptr<Prepared>> prepared);
@@ -158,9 +167,9 @@ class Session {
 
   const std::unique_ptr<SessionWire> wire_;
   const std::unique_ptr<ChangeSender> changes_;
-  // Of what was submitted.
+  // Threads of submitted calls.
   const std::unique_ptr<CallThreads> threads_;
-  // Goes first.
+  // Destroyed first.
   const std::unique_ptr<LeaseKeeper> lease_keeper_;
 };
 

@@ -1,4 +1,4 @@
-// How a session gets, drops and lists what it keeps.
+// Implements how a session fetches, drops and lists its tensors.
 #include <string>
 #include <utility>
 #include <vector>

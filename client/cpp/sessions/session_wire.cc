@@ -12,13 +12,13 @@
 namespace convgrad {
 namespace {
 
-// What every server's messages hold: not asked for.
+// Every server's messages hold this much, so the client needn't ask.
 constexpr int64_t kUnaskedBytes = int64_t{64} << 10;
-// gRPC counts a message's bytes in 31 bits, and a head comes beside the
+// gRPC counts a message's bytes in 31 bits, and the head needs room beside the
 // payload.
 constexpr int64_t kMaxPayloadBytes = (int64_t{1} << 31) - 1 - 2 * kMaxHeadBytes;
 
-// For an attempt that only finds out what became of a change.
+// Deadline of an attempt that only finds out the outcome of a change.
 constexpr absl::Duration kVoidTime = absl::Seconds(10);
 
 }  // namespace
@@ -39,7 +39,8 @@ absl::StatusOr<std::unique_ptr<SessionWire>> SessionWire::Make(
                         "one server, which keeps the session");
   }
   options.connections = 1;
-  // The server that keeps the session, and not its replicas.
+  // Stays with one address: the server that keeps the session, not its
+  // replicas.
   ASSIGN_OR_RETURN(auto pool,
                    Client::ConnectionPool::Make(
                        options, Client::ConnectionPool::Addresses::kOne));
@@ -128,7 +129,7 @@ absl::StatusOr<int64_t> SessionWire::MessageLimit(int64_t bytes,
     RETURN_IF_ERROR(Call("/convgrad.v1.ConvGrad/GetCapabilities",
                          v1::GetCapabilitiesRequest(), &capabilities,
                          deadline));
-    // A message's head counts, too.
+    // The limit includes the message's head.
     max_message_bytes_ = std::clamp<int64_t>(
         capabilities.limits().max_message_bytes() - kMaxHeadBytes,
         kUnaskedBytes, kMaxPayloadBytes);

@@ -1,5 +1,5 @@
-// The connection of a session, and how its calls go over it. Internal to the
-// client.
+// `SessionWire` makes the calls of a session over its connection. Internal to
+// the client.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,8 @@ inline constexpr char kSessionService[] = "/convgrad.v1.ConvGradSessions/";
 absl::StatusOr<std::vector<PayloadView>> SplitReply(
     grpc::ByteBuffer* message, google::protobuf::Message* response);
 
-// Thread-safe. What it returns is to be used while it and the arguments live.
+// Thread-safe. A returned function is valid while this object and the arguments
+// exist.
 class SessionWire {
  public:
   // Errors: kInvalidArgument naming an option.
@@ -36,31 +37,32 @@ class SessionWire {
 
   const RetryPolicy& retries() const { return retries_; }
 
-  // Returns what sends `request` to `method`, in any context.
+  // Returns a function that sends `request` to `method` in a given context.
   ChangeSender::Send Sender(const std::string& method,
                             const grpc::ByteBuffer& request,
                             absl::Time deadline);
   ChangeSender::Send Sender(const OperationCall& call,
                             const grpc::ByteBuffer& request);
-  // Returns what sends many messages and gets one; `begin` makes those of one
-  // attempt.
+  // Returns a function that sends many messages and receives one. `begin` makes
+  // the messages of one attempt.
   ChangeSender::Send Streamer(
       const std::string& method, absl::Time deadline,
       const std::function<Client::Connection::Messages()>& begin);
-  // Returns what sends one message and has `frames` take what comes; its reply
-  // is empty.
+  // Returns a function that sends one message and passes the received ones to
+  // `frames`; its reply is empty.
   ChangeSender::Send Streamer(const std::string& method, absl::Time deadline,
                               const grpc::ByteBuffer& request,
                               FetchedFrames* frames);
 
-  // Returns what sends a change that fails whatever the session has.
+  // Returns a function that sends a change that fails whatever the session
+  // keeps.
   ChangeSender::Send VoidSender();
 
-  // Returns how many payload bytes a message may have, if one of `bytes` is to
-  // be sent; asks the server, once, where that matters. Errors: the server's.
+  // Returns how many payload bytes a message may have, if `bytes` are to be
+  // sent. Asks the server, once, if the answer matters. Errors: the server's.
   absl::StatusOr<int64_t> MessageLimit(int64_t bytes, absl::Time deadline);
 
-  // Makes a call that may be repeated.
+  // Makes an idempotent call, and repeats it by the retry policy.
   absl::Status Call(const std::string& method,
                     const google::protobuf::Message& request,
                     google::protobuf::Message* response,
@@ -76,7 +78,7 @@ class SessionWire {
 
   const std::unique_ptr<Client::ConnectionPool> pool_;
   const RetryPolicy retries_;
-  // 0: not known so far.
+  // 0: not known yet.
   std::atomic<int64_t> max_message_bytes_{0};
 };
 

@@ -1,4 +1,4 @@
-"""Convolution gradients from a convgrad server.
+"""Computes convolutions and their gradients on a convgrad server.
 
     import convgrad
     with convgrad.Client("localhost:7070") as client:
@@ -65,8 +65,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Imports convgrad.aio and convgrad.torch when they are first named: PyTorch may be
-    absent, and takes seconds to load."""
+    """Imports convgrad.aio and convgrad.torch on first use, because PyTorch may be absent and
+    takes seconds to load."""
     if name in ("aio", "torch"):
         return importlib.import_module(f"convgrad.{name}")
     raise AttributeError(f"module 'convgrad' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`python -m convgrad`: the tool, and with `serve` the server."""
+"""Runs the tool, and with `serve` the server: `python -m convgrad`."""
 
 from convgrad.local.programs import main
 

@@ -1,4 +1,4 @@
-"""The client for asyncio: the same operations and sessions, as coroutines."""
+"""Defines the asyncio client: the same operations and sessions, as coroutines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _runs(
 
 
 class Client(ClientBase):
-    """As convgrad.Client, for one event loop.
+    """The same as convgrad.Client, for one event loop.
 
         async with convgrad.aio.Client("localhost:7070") as client:
             first, second = await asyncio.gather(
@@ -57,7 +57,7 @@ class Client(ClientBase):
         readers: Sequence[str] = (), resume: bool | bytes = False,
         keep_open: bool = False,
     ) -> Opening:
-        """Opens a session, as convgrad.Client.session().
+        """Opens a session, as convgrad.Client.session() does.
 
             async with client.session() as session: ...
             session = await client.session(keep_open=True)
@@ -67,22 +67,22 @@ class Client(ClientBase):
             keep_open=keep_open))
 
     async def attach(self, session: bytes | str) -> Attached:
-        """Attaches to a session to read it, as convgrad.Client.attach().
+        """Attaches to a session to read it, as convgrad.Client.attach() does.
 
             async with await client.attach(session_id) as attached: ...
         """
         return Attached(await asyncio.to_thread(self._session_client().attach, session))
 
     async def sessions(self, *, everybody: bool = False) -> list[OpenSession]:
-        """Lists open sessions, as convgrad.Client.sessions()."""
+        """Returns open sessions, as convgrad.Client.sessions() does."""
         return await asyncio.to_thread(self._session_client().sessions, everybody=everybody)
 
     async def close_session(self, handle: str) -> None:
-        """Ends a session of sessions(), as convgrad.Client.close_session()."""
+        """Ends a session in the list of sessions(), as convgrad.Client.close_session() does."""
         await asyncio.to_thread(self._session_client().close_session, handle)
 
     def _session_client(self) -> client.Client:
-        """Returns the client that sessions use, whose calls wait on threads."""
+        """Returns the blocking client that sessions use on threads."""
         self.check_process()
         with self._lock:
             if self._closed.is_set():
@@ -92,7 +92,7 @@ class Client(ClientBase):
             return self._blocking
 
     async def region(self, nbytes: int) -> Region:
-        """Gets memory that is shared with the server, as convgrad.Client.region().
+        """Returns memory that is shared with the server, as convgrad.Client.region() does.
 
             with await client.region(2**28) as region: ...
         """
@@ -101,7 +101,7 @@ class Client(ClientBase):
         return region
 
     async def run(self, call: Call[R]) -> R:
-        """Sends a prepared call, again where that may help."""
+        """Sends a prepared call, and repeats it if that may help. Returns its result."""
         self.check_process()
         call = self.placed(call)
         deadline = self.deadline_of(call)
@@ -117,12 +117,12 @@ class Client(ClientBase):
                 return result
             except grpc.aio.AioRpcError as rpc:
                 error = error_of(rpc, call)
-                if error.reason:  # the server's own words
+                if error.reason:  # from the server itself
                     slot.has_answered = True
                     self.outages.reached(slot.target)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
-            except BaseException:  # a task that is cancelled
+            except BaseException:  # the task was cancelled
                 if call.loan is not None:
                     call.loan.give_up()
                 raise
@@ -142,7 +142,8 @@ class Client(ClientBase):
         return result(*reply.finish())
 
     async def close(self) -> None:
-        """Ends calls that are under way, then the connections. As convgrad.Client.close()."""
+        """Cancels running calls, then closes the connections, as convgrad.Client.close() does.
+        """
         if not self.is_at_home:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Which bytes of a span are in use."""
+"""Allocates pieces of a span of bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import bisect
 import threading
 from collections import deque
 
-# What a tensor's bytes are aligned to, to be used without a copy (tensor.proto).
+# The alignment at which the server uses a tensor without a copy (tensor.proto).
 _ALIGNMENT = 64
 
 
@@ -16,19 +16,19 @@ def rounded(size: int) -> int:
 
 
 class Arena:
-    """Hands out pieces of a span of bytes: the first that is free and large enough.
+    """Allocates pieces of a span of bytes: the first free range that is large enough.
 
-    Thread-safe; give_back() may be called by a garbage collector anywhere.
+    Thread-safe; a garbage collector may call give_back() at any point.
     """
 
     def __init__(self, size: int) -> None:
-        # The end may cut the last piece's rounding off, where nobody can take it.
+        # A rest smaller than the alignment at the end can't be allocated.
         self._free = [(0, size // _ALIGNMENT * _ALIGNMENT)]
         self._returned: deque[tuple[int, int]] = deque()
         self._lock = threading.Lock()
 
     def take(self, size: int) -> int | None:
-        """Returns where a piece begins, None if none is so large."""
+        """Returns the offset of a new piece; None if no free range is large enough."""
         size = rounded(size)
         with self._lock:
             self._gather()
@@ -39,17 +39,17 @@ class Arena:
         return None
 
     def give_back(self, begin: int, size: int) -> None:
-        """Takes back a piece, `size` rounded. Waits for nothing."""
+        """Frees a piece, `size` rounded. Never blocks."""
         self._returned.append((begin, begin + size))
 
     def largest(self) -> int:
-        """Returns the size of the largest piece that is free."""
+        """Returns the size of the largest free range."""
         with self._lock:
             self._gather()
             return max((end - begin for begin, end in self._free), default=0)
 
     def _gather(self) -> None:
-        """Joins what came back with what is free beside it."""
+        """Merges freed pieces with adjacent free ranges."""
         while self._returned:
             begin, end = self._returned.popleft()
             at = bisect.bisect(self._free, (begin, end))

@@ -1,4 +1,4 @@
-"""A session that another process trains, open here to be read."""
+"""Reads a session that another process or thread trains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CHANGES = ("keep", "add", "tape", "backward", "update", "change")
 
 
 def refuse(name: str, thing: str = "session") -> NoReturn:
-    """Raises the error for what would change an attached session."""
+    """Raises the error for a method that would change an attached session."""
     raise FailedPrecondition(message_of(
         name, f"a {thing} that is attached to be read",
         f"the {thing} of the process that trains, which alone changes it"))
@@ -53,13 +53,13 @@ def _refused(name: str) -> Callable[..., Any]:
 
 
 def _forward(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
-    """Makes a method of an operation, which takes names of kept tensors for arrays."""
+    """Makes a method of an operation that accepts names of kept tensors for arrays."""
 
     @functools.wraps(prepare)
     def method(self: Attached, /, *args: Any, **kwargs: Any) -> R:
         _check_reads(kwargs)
         named = {key: kwargs[key] for key in OPERANDS if key in kwargs}
-        # The trainer may change shapes at any time, so that none are remembered.
+        # The trainer may change shapes at any time, so don't cache them.
         has_names = any(isinstance(one, str) for one in (*args, *named.values()))
         kept = self.tensors() if has_names else {}
         operands = {key: _operand(one, kept) for key, one in named.items()}
@@ -70,19 +70,20 @@ def _forward(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
 
 
 class Attached:
-    """Reads a session that another process, or thread, trains. Client.attach() makes one.
+    """Reads a session that another process or thread trains. Client.attach() makes one.
 
         attached = client.attach(session_id)
         y = attached.conv_forward(x, "w", padding=1).output
         weights = attached.get(["w", "b"])
 
-    Each call sees the session as one committed change left it: the newest one when the server
-    comes to the call. Calls wait for none of the session's changes, and go before calls of the
-    priority `batch`. What would change the session is refused before anything is sent.
+    Each call sees the session as of one committed change, which is the newest one when the
+    server runs the call. Calls don't wait for the session's changes, and the server takes them
+    before calls of the priority `batch`. Methods that would change the session raise
+    FailedPrecondition without sending anything.
 
-    Neither the calls nor the object renew the session's lease, and close() leaves the session
-    alone: it ends when its trainer closes it or is gone for as long as the lease. Calls
-    raise SessionExpired then. Thread-safe.
+    Neither the calls nor this object renew the session's lease, and close() doesn't end the
+    session. The session ends when its trainer closes it, or is gone for as long as the lease.
+    Calls then raise SessionExpired. Thread-safe.
     """
 
     conv_forward = _forward(operations.conv_forward)
@@ -107,33 +108,33 @@ class Attached:
 
     @property
     def client(self) -> Caller:
-        """The client that has attached it."""
+        """The client that attached it."""
         return self._client
 
     @property
     def id(self) -> bytes:
-        """A secret: who has it may use the session."""
+        """The session's id. Keep it secret: who knows it may use the session."""
         return self._id
 
     def get(self, name: str | Iterable[str], **keywords: Any) -> Any:
-        """Returns a kept tensor, or several as one change has left them, as Session.get()."""
+        """Returns a kept tensor, or several as of one change, as Session.get() does."""
         return self._run(_prepared(Session.get, self, name, **keywords))
 
     def tensors(self, *, timeout: float | None = None) -> dict[str, Kept]:
-        """Returns what the session keeps, by name."""
+        """Returns the kept tensors by name."""
         return self._run(_prepared(Session.tensors, self, timeout=timeout))
 
     def run(self, program: str, inputs: Mapping[str, npt.ArrayLike | str],
             **keywords: Any) -> Run:
-        """Runs a program that the session has, forward, as Session.run().
+        """Runs one of the session's programs forward, as Session.run() does.
 
-        Errors: NotFound if the trainer has loaded no program of this name.
+        Errors: NotFound if the trainer hasn't loaded a program of this name.
         """
         _check_reads(keywords)
         return self._run(networks.run(program, inputs, **keywords))
 
     def close(self) -> None:
-        """Ends the attachment, not the session."""
+        """Ends the attachment; the session stays open."""
         self._is_closed = True
 
     def __enter__(self) -> Attached:
@@ -149,7 +150,7 @@ class Attached:
 
 
 def attach(client: Caller, session: bytes | str) -> Attached:
-    """Attaches to the session on whichever of the client's servers has it.
+    """Attaches to the session, on whichever of the client's servers has it.
 
     Errors: see Client.attach().
     """
@@ -179,7 +180,7 @@ def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:
 
 
 def _prepared(method: Callable[..., Any], *args: Any, **keywords: Any) -> Call[Any]:
-    """Returns the call that one of Session's methods would send."""
+    """Returns the call that a method of Session would send."""
     call: Call[Any] = method.prepare(*args, **keywords)[0]  # type: ignore[attr-defined]
     return call
 

@@ -1,4 +1,4 @@
-"""A client's calls: sent, repeated where that may help, awaited."""
+"""Sends a client's calls, repeats them if that may help, and waits for them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ R = TypeVar("R")
 
 
 class Caller(ClientBase):
-    """Sends calls, and waits for them. Thread-safe."""
+    """Sends calls and blocks until they end. Thread-safe."""
 
     _executor: ThreadPoolExecutor | None = None
 
     def submit(self, method: Callable[P, R], /, *args: P.args,
                **kwargs: P.kwargs) -> Future[R]:
-        """Runs one of the client's methods beside others, for several layers at once.
+        """Runs one of the client's methods on another thread and returns its future.
 
             future = client.submit(client.conv_backward, grad_output, input, weight)
         """
@@ -43,14 +43,15 @@ class Caller(ClientBase):
             return self._executor.submit(method, *args, **kwargs)
 
     def start(self, call: Call[Any], seconds: float | None) -> Any:
-        """Returns the grpc.Future of one attempt of a call with one message as its answer.
+        """Starts one attempt of a call that has one message as its answer. Returns its
+        grpc.Future.
 
-        Raises Cancelled after close().
+        Errors: Cancelled after close().
         """
         self.check_process()
         try:
             return self._start(self._pool.pick(call.target), call, seconds)
-        except ValueError:  # of a channel that is closed meanwhile
+        except ValueError:  # the channel was closed meanwhile
             raise Cancelled("the client is closed") from None
 
     def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> Any:
@@ -59,11 +60,11 @@ class Caller(ClientBase):
             message, timeout=seconds, metadata=self._metadata(call))
 
     def run(self, call: Call[R]) -> R:
-        """Sends a prepared call, again where that may help."""
+        """Sends a prepared call, and repeats it if that may help. Returns its result."""
         return self.run_somewhere(call)[1]
 
     def run_somewhere(self, call: Call[R]) -> tuple[str, R]:
-        """As run(); returns also which target has answered."""
+        """Does the same as run(); also returns which target answered."""
         self.check_process()
         call = self.placed(call)
         deadline = self.deadline_of(call)
@@ -87,10 +88,11 @@ class Caller(ClientBase):
                 return slot.target, result
             except grpc.RpcError as rpc:
                 error = error_of(rpc, call)
-                if error.reason:  # the server's own words
+                if error.reason:  # from the server itself
                     slot.has_answered = True
                     self.outages.reached(slot.target)
-                if isinstance(rpc, grpc.Future) and rpc.cancelled():  # a stream, by who has it
+                # another thread cancelled the stream
+                if isinstance(rpc, grpc.Future) and rpc.cancelled():
                     raise error from None
             except grpc.FutureCancelledError:
                 raise Cancelled("the call was cancelled") from None
@@ -115,13 +117,13 @@ class Caller(ClientBase):
             for response in responses:
                 reply.take(response)
         finally:
-            responses.cancel()  # does nothing to one that is over
+            responses.cancel()  # no effect after the end
         return result(*reply.finish())
 
     def close(self) -> None:
-        """Ends calls that are under way (Cancelled), then the connections.
+        """Cancels running calls (Cancelled), then closes the connections.
 
-        Does nothing in a process that was forked since: they are its parent's.
+        Does nothing in a process that was forked since: the connections are its parent's.
         """
         if not self.is_at_home:
             return

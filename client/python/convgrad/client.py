@@ -1,4 +1,4 @@
-"""The client."""
+"""Defines the client with blocking calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 
 def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
-    """Makes a method of an operation: prepared, checked, sent, awaited."""
+    """Makes a method of an operation, which prepares, sends and awaits its call."""
 
     @short_traceback
     @functools.wraps(prepare)
@@ -38,7 +38,7 @@ def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
 
 
 class Client(Caller):
-    """Runs operations on a server, and waits for them. Thread-safe.
+    """Runs operations on a server and blocks until they end. Thread-safe.
 
         with convgrad.Client("localhost:7070") as client:
             gradients = client.conv_backward(grad_output, input, weight, padding=1)
@@ -57,16 +57,19 @@ class Client(Caller):
         readers: Sequence[str] = (), resume: bool | bytes = False,
         keep_open: bool = False,
     ) -> Session:
-        """Opens a session: tensors that stay on the server, see Session.
+        """Opens a session, which keeps tensors on the server; see Session.
 
-        It lives for `lease` seconds without a call; while it is open here it is renewed.
-        It may keep `quota` bytes; 0: as much as the server lets it. Clients named in
-        `readers` may compute forwards with its tensors. At the end of a `with` it is
-        closed and all is dropped, unless `keep_open`: then it stays for its lease.
+        The session ends after `lease` seconds without a call; the client renews the lease while
+        the session is open here. It may keep `quota` bytes; 0: as much as the server allows.
+        Clients named in `readers` may compute forwards with its tensors. The end of a `with`
+        closes the session and drops its tensors; with `keep_open` the session stays open for
+        its lease.
 
-        `resume=True` goes on with the open session of this name, which asks for a client
-        with a token or certificate; `resume=session.id` with that one. Whoever had it is
-        told by SessionTakenOver. SessionExpired is raised if it isn't there.
+        `resume=True` resumes the open session of this name, which requires a client with a
+        token or certificate. `resume=session.id` resumes the session with this id. The previous
+        user's calls raise SessionTakenOver.
+
+        Errors: SessionExpired if the session to resume doesn't exist.
         """
         if resume:
             opened = resume_session(self, name, resume if isinstance(resume, bytes) else b"")
@@ -75,34 +78,36 @@ class Client(Caller):
         return Session(self, opened, keep_open)
 
     def attach(self, session: bytes | str) -> Attached:
-        """Attaches to a session that another process or thread has open, to read it while
-        that one trains, see Attached. `session` is its id, which is the right to do so.
+        """Attaches to a session that another process or thread has open, to read it during
+        training; see Attached. `session` is the session's id, which permits this.
 
-        The server wants this client to be the session's own (same token, or no tokens), or one
-        of its `readers`, who may list tensors and run forwards but not get() tensors.
-        Errors: SessionExpired if the session isn't there; Unimplemented for a name.
+        This client must be the session's own (same token, or no tokens) or one of its
+        `readers`. Readers may list tensors and run forwards, but not get() tensors.
+
+        Errors: SessionExpired if the session doesn't exist; Unimplemented for a name.
         """
         return attach(self, session)
 
     def sessions(self, *, everybody: bool = False) -> list[OpenSession]:
-        """Lists the sessions that this client has open: of its token or certificate, or, where
-        servers know no names, of its host. An admin may ask for everybody's."""
+        """Returns this client's open sessions: those of its token or certificate or, if the
+        server knows no names, of its host. With `everybody`, which requires the role admin,
+        returns all."""
         return list_sessions(self, everybody)
 
     def close_session(self, handle: str) -> None:
-        """Ends a session of sessions(); all that it keeps is dropped.
+        """Ends a session in the list of sessions() and drops everything that it keeps.
 
-        Errors: SessionExpired if there is none, or it is another client's and this one is no
-        admin.
+        Errors: SessionExpired if it doesn't exist, or belongs to another client and this one
+        isn't an admin.
         """
         close_listed(self, handle)
 
     def region(self, nbytes: int) -> Region:
-        """Gets memory that is shared with the server, see Region.
+        """Returns memory that is shared with the server; see Region.
 
         Errors: InvalidArgument for a client of several servers; Unimplemented if the server
-        offers none (--regions_listen); Unavailable where it is on another host;
-        ResourceExhausted if it hasn't so much left (--max_region_bytes).
+        offers no regions (--regions_listen); Unavailable if it is on another host;
+        ResourceExhausted if it has less memory left (--max_region_bytes).
         """
         address = address_of_regions(self)
         region = Region(address, nbytes)

@@ -1,4 +1,4 @@
-"""What the client and the asyncio one share: settings, connections, what an error means."""
+"""Defines the state and error handling that the blocking and the asyncio client share."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _LOG = logging.getLogger("convgrad")
 R = TypeVar("R")
 C = TypeVar("C", bound="ClientBase")
 
-# What a call ends with whose job may still run at the server.
+# Statuses of calls whose job may still be running on the server.
 _UNDECIDED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED,
               grpc.StatusCode.CANCELLED)
-# As the server's --default_deadline.
+# Equal to the server's --default_deadline.
 _DEFAULT_TIMEOUT_SECONDS = 600.0
 
 
 class ClientBase:
-    """Settings and connections."""
+    """Settings and connections of a client."""
 
     _library: Any = grpc
     _living: ClassVar[WeakValueDictionary[str, ClientBase]] = WeakValueDictionary()
@@ -48,14 +48,16 @@ class ClientBase:
         timeout: float | None = _DEFAULT_TIMEOUT_SECONDS,
         retry: RetryPolicy = RetryPolicy(),
     ) -> None:
-        """Connects when first used.
+        """Makes a client, which connects on its first call.
 
-        `target` is "HOST:PORT" or "unix:PATH"; several are used in turn. Each
-        gets `connections` connections. `token` goes along as "Bearer": a string,
-        or what returns a fresh one. `timeout` is that of calls which name none.
-        A connection on which a call waits and nothing has come for `keepalive_seconds`
-        is asked by a ping, and given up if the answer takes as long again (20 s at most).
-        The server takes pings from every 10 s on.
+        `target` is "HOST:PORT" or "unix:PATH"; several are used in turn. The client opens
+        `connections` connections to each. It sends `token` as "Bearer"; a token is a string or
+        a function that returns a fresh one. `timeout` (seconds) applies to calls that name
+        none.
+
+        If a call waits and nothing has arrived for `keepalive_seconds`, the client sends a
+        ping. If no answer arrives within the same time (at most 20 s), it closes the
+        connection. The server accepts a ping every 10 s.
         """
         if isinstance(tls, bool):
             tls_options = Tls() if tls else None
@@ -63,7 +65,7 @@ class ClientBase:
             tls_options = tls
         targets = (target,) if isinstance(target, str) else tuple(target)
         self.handle = uuid.uuid4().hex
-        """Names the client, in this process, where text alone can be passed."""
+        """Identifies the client in this process where only text can be passed."""
         self._living[self.handle] = self
         self._timeout = timeout
         self._retry = retry
@@ -78,20 +80,21 @@ class ClientBase:
 
     @classmethod
     def of_handle(cls, handle: str) -> ClientBase | None:
-        """Returns the client that has it, None if it is gone."""
+        """Returns the client with this handle; None if it no longer exists."""
         return cls._living.get(handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A client in another process has connections of its own, and no secrets."""
+        """Pickles the client without secrets; in another process it opens its own connections.
+        """
         return (_connect_again, (type(self), self._pool.connections.without_secrets(),
                                  self._timeout, self._retry))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ClientBase:
-        """Copies of a model share its client."""
+        """Returns the client itself, so that copies of a model share it."""
         return self
 
     def sibling(self, kind: type[C]) -> C:
-        """Returns another client of the same servers and settings."""
+        """Returns another client with the same servers and settings."""
         return _connect_again(kind, self._pool.connections, self._timeout, self._retry)
 
     @property
@@ -104,12 +107,12 @@ class ClientBase:
 
     @property
     def stays_here(self) -> bool:
-        """Whether its servers are on this host, whose cores they share with this process."""
+        """Whether its servers are on this host and share its cores with this process."""
         return self._pool.connections.stay_here
 
     @property
     def is_at_home(self) -> bool:
-        """Whether this process may use the connections: none that forked off may."""
+        """Whether this process may use the connections; processes forked later may not."""
         return self._pool.home.is_here
 
     @property
@@ -117,26 +120,27 @@ class ClientBase:
         return self._closed.is_set()
 
     def check_process(self) -> None:
-        """Raises FailedPrecondition where not. Precedes locks: a fork may find them taken."""
+        """Raises FailedPrecondition unless `is_at_home`. Call it before taking a lock, because
+        a fork may copy a locked one."""
         self._pool.home.check()
 
     def deadline_of(self, call: Call[Any]) -> float | None:
-        """Returns the time.monotonic() at which the call is too late."""
+        """Returns the call's deadline as a time.monotonic(); None if it has none."""
         timeout = call.options.get("timeout", self._timeout)
         return None if timeout is None else time.monotonic() + timeout
 
     def _share(self, region: Region) -> None:
-        """Has the client's calls leave in the region what lies there."""
+        """Makes the client's calls use tensors in `region` without sending them."""
         with self._lock:
             self._regions.add(region)
 
     def at_close(self, end: Callable[[], None]) -> None:
-        """Has close() call `end`."""
+        """Makes close() call `end`."""
         with self._lock:
             self._at_close.append(end)
 
     def _end_others(self) -> None:
-        """Calls what at_close() was given."""
+        """Calls the functions that were passed to at_close()."""
         with self._lock:
             ends, self._at_close = self._at_close, []
         for end in ends:
@@ -148,7 +152,7 @@ class ClientBase:
             return any(region.range_of(array) is not None for region in self._regions)
 
     def placed(self, call: Call[R]) -> Call[R]:
-        """Returns the call with what lies in the client's regions left there."""
+        """Returns the call with the tensors in the client's regions left there."""
         if call.place is None or not self._regions:
             return call
         with self._lock:
@@ -158,7 +162,7 @@ class ClientBase:
     def _metadata(self, call: Call[Any]) -> tuple[tuple[str, str | bytes], ...]:
         metadata = self._pool.connections.metadata() + call.metadata
         if call.message is not None:
-            # With its size told a call is admitted by that, and not as the largest.
+            # With a known size, the server doesn't reserve memory for the largest message.
             metadata += (("convgrad-request-bytes", str(len(call.message))),)
         if "traceparent" in call.options:
             metadata += (("traceparent", call.options["traceparent"]),)
@@ -167,7 +171,7 @@ class ClientBase:
         return metadata
 
     def _send(self, slot: Slot, call: Call[Any], deadline: float | None) -> Any:
-        """Starts an attempt. Returns the response, or a stream's iterator of them."""
+        """Starts an attempt. Returns the response, or an iterator over a stream's responses."""
         message: Any = call.message
         method = call.method
         if call.frames is not None:
@@ -178,13 +182,13 @@ class ClientBase:
             message, timeout=remaining(deadline), metadata=self._metadata(call))
 
     def answered(self, slot: Slot) -> None:
-        """Notes that a call went well there."""
+        """Records that a call at this slot succeeded."""
         slot.has_answered = True
         self.outages.end(slot.target)
 
     def _after(self, error: ConvgradError, slot: Slot, call: Call[R], attempts: int,
                deadline: float | None) -> tuple[Call[R], float]:
-        """Returns what to send next and in how many seconds, or raises `error`."""
+        """Returns the call to send next and the delay in seconds, or raises `error`."""
         if needs_stream(error, call):
             return replace(call, message=None), 0.0
         if call.loan is not None and error.code in _UNDECIDED:
@@ -204,7 +208,8 @@ class ClientBase:
 
     def note_repeat(self, what: str, target: str, error: ConvgradError, attempts: int,
                     delay: float, deadline: float | None, *, has_answered: bool = True) -> None:
-        """Logs that `what` goes again in `delay` seconds, and warns once of an outage."""
+        """Logs that `what` will be repeated in `delay` seconds, and warns once about an outage.
+        """
         _LOG.info("%s at %s: %s: %s; attempt %d of %d, the next one in %.2f s", what, target,
                   error.code.name, error.message, attempts, self._retry.max_attempts, delay)
         left = self._retry.seconds_left(error, attempts)
@@ -214,7 +219,7 @@ class ClientBase:
 
     def _explain(self, error: ConvgradError, slot: Slot, attempts: int,
                  deadline: float | None) -> None:
-        """Raises Unavailable, for good, where a key or certificate is to blame."""
+        """Raises Unavailable, without a repeat, if a key or certificate is the cause."""
         seconds = float("inf") if deadline is None else deadline - time.monotonic()
         cause = self._pool.explain(slot, seconds) if seconds > 0 else None
         if cause is not None:
@@ -231,13 +236,13 @@ def _connect_again(cls: type[C], connections: Connections,
 
 
 def remaining(deadline: float | None) -> float | None:
-    """Returns seconds for an attempt. Raises DeadlineExceeded if none are left."""
+    """Returns the seconds left for an attempt. Raises DeadlineExceeded if none are left."""
     if deadline is None:
         return None
     seconds = deadline - time.monotonic()
     if seconds > 0:
         return seconds
-    # gRPC may let a call win against a deadline that is now.
+    # gRPC may complete a call even if its deadline is now.
     raise DeadlineExceeded("the deadline was over before the call was sent")
 
 
@@ -249,15 +254,15 @@ def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
 
 
 def is_unexplained(error: ConvgradError, slot: Slot) -> bool:
-    """Returns whether keys and certificates may be why there never was an answer."""
+    """Returns whether keys or certificates may be the reason that the server never answered."""
     return (error.code == grpc.StatusCode.UNAVAILABLE and not error.reason
             and not slot.has_answered)
 
 
 def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
-    """Returns whether a server says that its messages are too small (error.proto).
+    """Returns whether the server refused because its messages are too small (error.proto).
 
-    A stream can't check itself.
+    Returns False for a self-check, which streams don't support.
     """
     return (error.reason == "LIMIT_EXCEEDED" and error.field in ("request", "response")
             and call.message is not None and call.stream is not None

@@ -1,4 +1,4 @@
-"""Arrays of the caller's own that results are received into."""
+"""Validates the caller's arrays that receive results."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from convgrad.v1 import tensor_pb2
 
 @dataclass(frozen=True)
 class Destinations:
-    """Where results go, by name. What is named nowhere is returned in a new array."""
+    """Destinations of results, by name. A result without one is returned in a new array."""
 
     kept: Mapping[str, str] = field(default_factory=dict)
-    """Under which names a session keeps them."""
+    """Names under which the session keeps results."""
     out: Mapping[str, Array] = field(default_factory=dict)
     places: Mapping[str, tensor_pb2.Tensor.Region] = field(default_factory=dict)
-    """Of arrays of `out` that lie in a region, where the server writes them."""
+    """Regions of arrays in `out` that lie in one; the server writes these results there."""
 
     def array(self, which: str, wanted: Descriptor) -> Array:
-        """Returns the array that a result is to be received into."""
+        """Returns the array that receives a result."""
         return self.out[which] if which in self.out else (
             np.empty(wanted.shape(), DTYPES[wanted.dtype]))
 
 
 def destinations_of(operation: Operation, kept: Mapping[str, str], out: Mapping[str, Array],
                     payloads: Mapping[str, memoryview]) -> Destinations:
-    """Returns where the operation's results go; `payloads` are its operands' bytes.
+    """Returns the destinations of the operation's results. `payloads` are its operands' bytes.
 
-    Raises InvalidArgument for an array that a result can't be received into.
+    Errors: InvalidArgument for an array that can't receive its result.
     """
     if not out:
         return Destinations(kept)
@@ -46,7 +46,7 @@ def destinations_of(operation: Operation, kept: Mapping[str, str], out: Mapping[
                           "one that the call returns")
         _check(f"out.{name}", array, wanted[name])
         for other, memory in taken.items():
-            # Both are contiguous, so that their bounds say it all.
+            # Exact, because both are contiguous.
             if np.may_share_memory(array, memory):
                 raise invalid("DUPLICATE", f"out.{name}", f"memory of {other}",
                               "memory of no operand and of no other result")

@@ -1,4 +1,4 @@
-"""Exceptions: one class for each status code, with what the error names."""
+"""Defines the exceptions: one class per status code, with the details of the error."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ Metadata = Iterable[tuple[str, "str | bytes"]]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# As NoSuchSession in server/sessions/session.cc says it.
+# Parses the message of NoSuchSession in server/sessions/session.cc.
 _START = re.compile(r"before its start at (\d+-\d+-\d+ \d+:\d+:\d+) UTC")
 
-# Names of modules whose frames tell a user nothing.
+# Modules whose frames don't help a user.
 _OWN = re.compile(r"(convgrad|concurrent\.futures)(\.|$)")
 
 
 class ConvgradError(Exception):
-    """A call that failed, at the server, on the way or before it was sent.
+    """A call that failed at the server, in transit or before it was sent.
 
-    `reason` is one of ErrorDetail's (proto/convgrad/v1/error.proto); it,
-    `field`, `found` and `expected` are empty where nobody said.
+    `reason` is one of ErrorDetail's (proto/convgrad/v1/error.proto). `reason`, `field`, `found`
+    and `expected` are empty if the error has no detail.
     """
 
     code: grpc.StatusCode
@@ -44,9 +44,9 @@ class ConvgradError(Exception):
     attempts = 0
     """How often the call was sent."""
     request_id = b""
-    """Of the call, as the server saw it."""
+    """The call's request id, as sent to the server."""
     pushback_seconds: float | None = None
-    """When a server that is full wants to be asked again."""
+    """Seconds after which a full server wants a retry."""
 
     def __init__(self, message: str, *, detail: error_pb2.ErrorDetail | None = None,
                  code: grpc.StatusCode | None = None) -> None:
@@ -104,7 +104,7 @@ class Cancelled(ConvgradError):
 
 
 class Unavailable(ConvgradError, ConnectionError):
-    """No server could be reached, or it is going away."""
+    """No server could be reached, or it is shutting down."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
@@ -114,17 +114,17 @@ class AlreadyExists(ConvgradError):
 
 
 class EpochEnded(ConvgradError):
-    """A session's call that came behind a change which failed, and had no effect.
+    """A call of a session behind a change that failed; the call had no effect.
 
-    Calls that were submitted after the error came begin anew.
+    Calls that were submitted after this error start again.
     """
 
     code = grpc.StatusCode.ABORTED
 
 
 class ReplyLost(ConvgradError):
-    """A change that is committed, whose reply the server no longer keeps: nobody
-    acknowledged it for ten minutes. It mustn't be made again."""
+    """A committed change whose reply the server no longer keeps, because the client didn't
+    acknowledge it for ten minutes. Don't repeat the change."""
 
     code = grpc.StatusCode.DATA_LOSS
 
@@ -139,15 +139,15 @@ _CLASSES = {cls.code: cls for cls in ConvgradError.__subclasses__()}
 
 
 class SessionExpired(NotFound):
-    """The session has expired or was closed, or it is another client's: nothing is kept."""
+    """The session has expired, was closed or belongs to another client."""
 
 
 class SessionTakenOver(FailedPrecondition):
-    """Somebody else has resumed the session; it is theirs now."""
+    """Another client has resumed the session and owns it now."""
 
 
 def invalid(reason: str, field: str, found: object, expected: object) -> InvalidArgument:
-    """Returns the error in the server's words."""
+    """Returns the error with the message that the server would give."""
     return InvalidArgument(**_words(reason, field, found, expected))
 
 
@@ -164,9 +164,9 @@ def bad_reply(field: str, found: object, expected: object) -> Internal:
 
 
 def unreachable(error: ConvgradError, target: str, has_answered: bool) -> ConvgradError:
-    """Returns the error that names the server that didn't answer, in place of gRPC's words.
+    """Returns an error that names the server that didn't answer, instead of gRPC's message.
 
-    Returns `error` itself if a server has said why. `has_answered` says whether the target
+    Returns `error` itself if the server sent a reason. `has_answered` says whether the target
     has ever answered.
     """
     if not isinstance(error, Unavailable) or error.reason or error.field:
@@ -183,11 +183,11 @@ def unreachable(error: ConvgradError, target: str, has_answered: bool) -> Convgr
 
 def lost_with_server(error: SessionExpired, target: str, since: float,
                      number: int) -> SessionExpired:
-    """Returns the error that says that the server was started again, if it was so after
-    `since`, a time.time(). Otherwise returns `error`.
+    """Returns an error that says that the server was restarted, if that was after `since` (a
+    time.time()). Otherwise returns `error`.
 
-    Compares the clocks of both machines, which may differ. `number` is that of the session's
-    last change.
+    Compares the clocks of two machines, which may differ. `number` is the number of the
+    session's last change.
     """
     start = _START.search(error.expected)
     if start is None:
@@ -206,10 +206,10 @@ def lost_with_server(error: SessionExpired, target: str, since: float,
 
 
 def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
-    """Makes a function whose ConvgradErrors have tracebacks without frames of this package.
+    """Wraps a function so that tracebacks of its ConvgradErrors omit this package's frames.
 
-    Frames of other code stay, such as those of a user's forward(). An Internal keeps all
-    frames, because it may be a fault of the package. Cause and context stay as they are.
+    Frames of other code stay, such as those of a user's forward(). Internal errors keep all
+    frames, because they may be faults of the package. Cause and context don't change.
     """
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -218,7 +218,7 @@ def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
         except ConvgradError as error:
             if error.code == grpc.StatusCode.INTERNAL:
                 raise
-            # Without `from`, which would hide the exception that the caller handles.
+            # Without `from`, which would hide the exception that the caller is handling.
             raise error.with_traceback(  # noqa: B904
                 _without_own_frames(error.__traceback__))
 
@@ -226,8 +226,8 @@ def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _without_own_frames(first: TracebackType | None) -> TracebackType | None:
-    """Returns a copy of the traceback without frames of convgrad, and of concurrent.futures,
-    by which convgrad waits."""
+    """Returns a copy of the traceback without frames of convgrad and of concurrent.futures,
+    which convgrad uses to wait."""
     kept = []
     while first is not None:
         if not _OWN.match(first.tb_frame.f_globals.get("__name__", "")):
@@ -241,7 +241,7 @@ def _without_own_frames(first: TracebackType | None) -> TracebackType | None:
 
 @contextlib.contextmanager
 def parsing_response() -> Iterator[None]:
-    """Raises Internal where what the block parses is no message."""
+    """Raises Internal if the block fails to parse a message."""
     try:
         yield
     except Exception as error:  # ValueError, or protobuf's DecodeError
@@ -249,7 +249,7 @@ def parsing_response() -> Iterator[None]:
 
 
 def _words(reason: str, field: str, found: object, expected: object) -> dict[str, Any]:
-    """Returns the message and the detail that says the same."""
+    """Returns the message and the equivalent detail."""
     found, expected = str(found), str(expected)
     return {"message": message_of(field, found, expected),
             "detail": error_pb2.ErrorDetail(reason=reason, field=field, found=found,
@@ -257,7 +257,7 @@ def _words(reason: str, field: str, found: object, expected: object) -> dict[str
 
 
 def message_of(field: str, found: str, expected: str) -> str:
-    """As MakeError in backends/core/status.cc."""
+    """Formats a message as MakeError in backends/core/status.cc does."""
     message = field
     if found:
         message += (": " if message else "") + f"found {found}"
@@ -295,5 +295,5 @@ def _parse_detail(value: bytes) -> error_pb2.ErrorDetail | None:
 
 def _parse_pushback(value: str | bytes) -> float | None:
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-    # gRFC A6: what isn't a number of milliseconds means "don't".
+    # gRFC A6: a value that isn't a number of milliseconds means "don't retry".
     return int(text) / 1000 if text.isdigit() else None

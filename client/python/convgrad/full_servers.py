@@ -1,4 +1,4 @@
-"""Says which sessions take the room that a change of a session didn't get."""
+"""Names the sessions that use up a server's memory in the error of a refused change."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from convgrad.sessions.events import EventThread
 from convgrad.v1 import session_pb2
 
 _LIST_SECONDS = 5.0
-# As many as the server names in a refusal of OpenSession.
+# The same number as in the server's refusal of OpenSession.
 _MOST_NAMED = 5
 
 
 def when_named(client: Caller, target: str, thread: EventThread, error: ConvgradError | None,
                then: Callable[[], None]) -> None:
-    """Has `thread` call `then`, once `error` names the sessions that fill the server.
+    """Makes `thread` call `then` after adding the names of the largest sessions to `error`.
 
-    Calls `then` at once if the error has another reason. Doesn't wait.
+    Calls `then` at once if the error has another reason. Never blocks.
     """
     if not isinstance(error, ResourceExhausted) or not (
             error.field == "kept bytes" or error.found.endswith(" in all of its sessions")):
@@ -45,7 +45,7 @@ def when_named(client: Caller, target: str, thread: EventThread, error: Convgrad
 
 
 def _described(sessions: Sequence[Any]) -> str:
-    """Returns the largest of the sessions, to be added to a message."""
+    """Returns the text about the largest sessions, to append to a message."""
     largest = sorted(filter(lambda one: one.kept_bytes, sessions),
                      key=lambda one: -one.kept_bytes)
     if not largest:

@@ -1,4 +1,4 @@
-"""Tensors that a session keeps: how calls name them and get them."""
+"""Names, encodes and decodes tensors that a session keeps."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from convgrad.layouts import KEPT_DTYPES, Array, Descriptor, Dims
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import Payload, receive
 
-# As kMaxNamedTensors in proto/codec/session_codec.h.
+# Equal to kMaxNamedTensors in proto/codec/session_codec.h.
 MAX_TENSORS = 4096
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A tensor on the server, in place of an array."""
+    """A tensor on the server, to pass instead of an array."""
 
     name: str
     descriptor: Descriptor
     version: int = 0
-    """The number of the change that wrote it; 0: not known."""
+    """Number of the change that wrote it; 0: unknown."""
     kept_bytes: int = 0
-    """What it counts in the session's quota; 0: not known."""
+    """Bytes that it counts in the session's quota; 0: unknown."""
 
     @property
     def shape(self) -> Dims:
-        """That of an array of its layout."""
+        """The shape of an array with its layout."""
         return self.descriptor.shape()
 
     @property
@@ -44,7 +44,7 @@ Operand = Array | Kept
 
 
 def operand_of(tensor: npt.ArrayLike | Kept) -> Operand:
-    """Raises InvalidArgument for a name, which means a tensor to sessions alone."""
+    """Returns an operand. Raises InvalidArgument for a name, which only sessions accept."""
     if isinstance(tensor, str):
         raise invalid("MISSING", "session", f"the name '{tensor}' in a call of none",
                       "an array, or the call of a session")
@@ -52,7 +52,7 @@ def operand_of(tensor: npt.ArrayLike | Kept) -> Operand:
 
 
 def describe(descriptor: Descriptor, tensor: tensor_pb2.Tensor) -> None:
-    """Writes what the tensor is; where its bytes are is left to the caller."""
+    """Writes the descriptor to `tensor`, without a source."""
     tensor.dtype = layouts.wire_dtype(descriptor.dtype)
     tensor.layout = layouts.wire_layout(descriptor.layout, "layout")
     tensor.c0 = descriptor.c0
@@ -60,7 +60,7 @@ def describe(descriptor: Descriptor, tensor: tensor_pb2.Tensor) -> None:
 
 
 def descriptor_of(tensor: tensor_pb2.Tensor) -> Descriptor:
-    """Reads it again."""
+    """Returns the descriptor in `tensor`."""
     dtype = tensor_pb2.DataType.Name(tensor.dtype).removeprefix("DATA_TYPE_").lower()
     layout = tensor_pb2.Layout.Name(tensor.layout).removeprefix("LAYOUT_")
     if dtype not in KEPT_DTYPES:
@@ -70,13 +70,13 @@ def descriptor_of(tensor: tensor_pb2.Tensor) -> Descriptor:
 
 
 def empty_array(descriptor: Descriptor) -> Array:
-    """Returns an array for a tensor's bytes."""
+    """Returns an uninitialized array for a tensor's bytes."""
     return np.empty(descriptor.shape(), KEPT_DTYPES[descriptor.dtype])
 
 
 def array_of(name: str, tensor: tensor_pb2.Tensor,
              payloads: Sequence[memoryview | Payload]) -> Array:
-    """Returns a tensor of a reply, in memory of its own."""
+    """Returns a tensor of a reply as a new array."""
     descriptor = descriptor_of(tensor)
     index = tensor.inline.payload_index
     if not tensor.HasField("inline") or not 0 <= index < len(payloads):
@@ -90,7 +90,7 @@ def array_of(name: str, tensor: tensor_pb2.Tensor,
 
 
 def listed_tensors(response: bytes) -> dict[str, Kept]:
-    """Returns what a ListTensorsResponse says, by name."""
+    """Returns the tensors in a ListTensorsResponse by name."""
     return {info.name: Kept(info.name, descriptor_of(info.tensor), info.version,
                             info.kept_bytes)
             for info in session_pb2.ListTensorsResponse.FromString(response).tensors}

@@ -1,4 +1,4 @@
-"""Element types and memory layouts of arrays, as the wire names them."""
+"""Defines element types and memory layouts of arrays, with the wire's names."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "f16": np.dtype(np.float16),
 }
-# Sessions keep these and programs take them as inputs: images and class indices beside floats.
+# Sessions keep the additional types, and programs take them as inputs: images and class
+# indices.
 KEPT_DTYPES = DTYPES | {"u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16),
                         "i64": np.dtype(np.int64)}
 ACTIVATION_LAYOUTS = ("NCX", "NXC", "NDC1HWC0")
 WEIGHT_LAYOUTS = ("OIX", "OXI", "XIO", "FRACTAL_Z_3D")
-# The names that say their axes, by the one that leaves their number open: NHWC is NXC.
+# Maps names that spell the axes to the general ones, e.g. NHWC to NXC.
 _ALIASES = {name.replace("X", axes): name for name in ("NCX", "NXC", "OIX", "OXI", "XIO")
             for axes in ("W", "HW", "DHW")}
 _BLOCKED = ("NDC1HWC0", "FRACTAL_Z_3D")
@@ -40,7 +41,7 @@ def text_of(dims: Sequence[int]) -> str:
 
 
 def fits(value: int) -> bool:
-    """Returns whether 63 bits and a sign hold `value`."""
+    """Returns whether `value` fits 64 bits with a sign."""
     return -2**63 <= value < 2**63
 
 
@@ -53,7 +54,7 @@ def name_of_dtype(dtype: npt.DTypeLike, field: str,
     with contextlib.suppress(TypeError):
         found = np.dtype(dtype)
         for name, one in known.items():
-            # Big-endian arrays are another dtype: the wire is little-endian.
+            # A big-endian dtype isn't equal, because the wire is little-endian.
             if found == one:
                 return name
     names = [str(one) for one in known.values()]
@@ -65,7 +66,7 @@ def wire_dtype(name: str) -> Any:
 
 
 def layout_named(name: str) -> str:
-    """Returns the contract's name of a layout, what is none as it is."""
+    """Returns the contract's name of a layout; an unknown name is returned unchanged."""
     return _ALIASES.get(name, name)
 
 
@@ -87,7 +88,7 @@ def default_c0(dtype: str) -> int:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What a tensor is. `dims` are logical, whatever the layout."""
+    """Describes a tensor. `dims` are logical and don't depend on the layout."""
 
     dtype: str
     layout: str
@@ -100,13 +101,13 @@ class Descriptor:
         return f"{self.dtype}:{self.layout}{block}{text_of(self.dims)}"
 
     def shape(self) -> Dims:
-        """Returns the shape of a packed array of this kind."""
+        """Returns the shape of a packed array with this descriptor."""
         if is_blocked(self.layout):
             return self._blocked_shape()
         return tuple(self.dims[axis] for axis in memory_order(self.layout, len(self.dims)))
 
     def byte_size(self) -> int | None:
-        """Returns the packed size, None where 63 bits don't hold it."""
+        """Returns the packed size in bytes; None beyond 63 bits."""
         elements = math.prod(self.dims)
         if not fits(elements):
             return None
@@ -145,7 +146,7 @@ def memory_order(layout: str, rank: int) -> Dims:
 
 
 def logical_dims(shape: Dims, layout: str) -> Dims:
-    """Returns the logical dims of an array of a row-major layout."""
+    """Returns the logical dims of an array with a row-major layout."""
     if len(shape) < 2:
         return shape
     dims = [0] * len(shape)
@@ -155,10 +156,10 @@ def logical_dims(shape: Dims, layout: str) -> Dims:
 
 
 def pack(array: Array, layout: str) -> tuple[Array, str]:
-    """Returns the array packed as the wire has it, and in which layout.
+    """Returns the array packed as on the wire, and its layout.
 
-    Nothing is copied where the memory is in the order of some layout of the
-    same role, e.g. an NCX array whose strides are channels-last.
+    Copies nothing if the memory has the order of another layout of the same role, e.g. an NCX
+    array with channels-last strides.
     """
     if array.flags.c_contiguous or is_blocked(layout) or array.ndim < 3:
         return np.ascontiguousarray(array), layout

@@ -1,6 +1,6 @@
-"""A session's calls on programs: load, run, backward, update.
+"""Prepares a session's calls on programs: load, run, backward, update.
 
-Each returns the call that a Session sends, as operations.py does for convolutions.
+Each function returns the call that a Session sends, as operations.py does for convolutions.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _ALGORITHMS = tuple(name.removeprefix(_ALGORITHM).lower()
 
 @dataclass(frozen=True)
 class Backward:
-    """A backward from a program's own loss, as part of a run."""
+    """Requests a backward pass from a program's own loss as part of a run."""
 
     input_gradients: Sequence[str] = ()
-    """Inputs whose gradients come back."""
+    """Inputs whose gradients are returned."""
     leave_parameters: bool = False
-    """Leaves the session's parameter gradients alone."""
+    """If true, the session's parameter gradients don't change."""
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters by name, and how an optimizer steps them: PyTorch's settings."""
+    """Parameters by name, and the settings of their optimizer, with PyTorch's names."""
 
     parameters: Sequence[str]
     learning_rate: float
@@ -63,16 +63,18 @@ class Update:
     algorithm: str
     groups: Sequence[ParameterGroup]
     gradient_scale: float = 1.0
-    """Gradients are multiplied by it first."""
+    """Multiplies the gradients first."""
     clip_norm: float = 0.0
-    """Then their common norm is brought down to this, as clip_grad_norm_ does; 0: it isn't."""
+    """Then scales them down to this common norm, as clip_grad_norm_ does; 0: no clipping."""
     skip_nonfinite: bool = False
-    """A gradient that isn't finite has the step skipped, and gradients dropped."""
+    """If true, a gradient that isn't finite makes the server skip the step and drop the
+    gradients."""
     keep_gradients: bool = False
-    """The next backward adds to them; otherwise they are dropped."""
+    """If true, the next backward pass adds to the gradients; otherwise they are dropped."""
 
     def message(self) -> network_pb2.UpdateParametersRequest:
-        """Raises InvalidArgument for what the wire can't say."""
+        """Returns the message. Raises InvalidArgument for values that the wire can't express.
+        """
         if self.algorithm not in _ALGORITHMS:
             raise invalid("INVALID_ENUM", "update.algorithm", self.algorithm,
                           ", ".join(_ALGORITHMS))
@@ -87,34 +89,34 @@ class Update:
 
 
 class Updated(NamedTuple):
-    """What an update says."""
+    """The result of an update."""
 
     skipped: bool
     gradient_norm: float
-    """Where clip_norm or skip_nonfinite needs it; otherwise 0."""
+    """0 unless clip_norm or skip_nonfinite needs it."""
 
 
 class Run(NamedTuple):
-    """What a run or a backward gives."""
+    """The result of a run or a backward pass."""
 
     values: dict[str, Array]
-    """By name: values of the program; gradients of inputs as "INPUT#gradient"."""
+    """By name: values of the program, and gradients of inputs as "INPUT#gradient"."""
     report: network_pb2.RunReport
     updated: Updated | None = None
-    """Of a run with an update."""
+    """Only for a run with an update."""
 
 
 def gradient_name(name: str) -> str:
-    """Returns under which name a session keeps a parameter's gradient, or a run returns an
-    input's."""
+    """Returns the name of a parameter's gradient in a session, or of an input's gradient in a
+    run's result."""
     return f"{name}#gradient"
 
 
 def load_program(name: str, program: Program, *, timeout: float | None = None) -> Call[None]:
-    """Keeps a program under a name; the same one again is no error.
+    """Keeps a program under a name. Loading the same program again is no error.
 
-    Errors: InvalidArgument naming step, operand or attribute; FailedPrecondition if the
-    name is another program's.
+    Errors: InvalidArgument naming step, operand or attribute; FailedPrecondition if the name
+    belongs to another program.
     """
     request = network_pb2.LoadProgramRequest(name=name, program=program.message)
     return _change("LoadProgram", request.SerializeToString(), _nothing, timeout)
@@ -132,19 +134,19 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         backward: Backward | None = None, update: Update | None = None,
         change: bool = False, fuse: bool = True, recompute: bool = False,
         report_groups: bool = False, timeout: float | None = None) -> Call[Run]:
-    """Runs a loaded program on inputs: arrays, or names of kept tensors.
+    """Runs a loaded program on inputs, which are arrays or names of kept tensors.
 
-    Returns the values named in `fetched`, by default the program's outputs. Under the name
-    `tape` the session keeps what backward() needs. With `backward` gradients of the
-    program's first output, a scalar, are computed in the same call, and with `update` the
-    parameters are stepped by them: a whole step of training, all or nothing. Each of them
-    changes the session; `change=True` says so of another run, whose batch_norm or dropout
-    is training (Program.is_training).
+    Returns the values named in `fetched`, by default the program's outputs. With `tape` the
+    session keeps the values that backward() needs, under this name. With `backward` the call
+    also computes gradients of the program's first output, a scalar. With `update` it also steps
+    the parameters, so that one call is a whole training step, all or nothing. Each of these
+    changes the session. Set `change=True` for other runs that do, because a batch_norm or
+    dropout is training (Program.is_training).
 
-    The server computes some steps together, which neither rounds nor writes the values
-    between them: `report_groups=True` has them listed in the report, and `fuse=False`, with
-    bits of its own, makes every value one that can be fetched. `recompute=True` has a
-    backward compute values again that it would keep: less memory, more time, the same bits.
+    The server fuses some steps and neither rounds nor writes the values between them.
+    `report_groups=True` lists fused steps in the report. `fuse=False` makes every value
+    fetchable; its results have different bits. `recompute=True` recomputes values in the
+    backward pass instead of keeping them: less memory, more time, the same bits.
     """
     request = network_pb2.RunProgramRequest(
         program=program, fetched=fetched, tape=tape, recompute=recompute,
@@ -170,10 +172,11 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
 def backward(tape: str, output_gradients: Mapping[str, npt.ArrayLike], *,
              input_gradients: Sequence[str] = (), leave_parameters: bool = False,
              retain: bool = False, timeout: float | None = None) -> Call[Run]:
-    """Computes gradients from a run's tape and gradients of its outputs, float32.
+    """Computes gradients from a run's tape and float32 gradients of its outputs.
 
-    Adds those of trainable parameters to the session's, unless `leave_parameters`, and
-    returns those of `input_gradients`. Ends the tape, unless `retain`.
+    Adds the gradients of trainable parameters to the session's, unless `leave_parameters`, and
+    returns those of `input_gradients`. Drops the tape, unless `retain`.
+
     Errors: FailedPrecondition if parameters have changed since the run.
     """
     request = network_pb2.BackwardProgramRequest(
@@ -189,7 +192,7 @@ def backward(tape: str, output_gradients: Mapping[str, npt.ArrayLike], *,
 
 
 def update(update: Update, *, timeout: float | None = None) -> Call[Updated]:
-    """Steps the parameters by the gradients that the session has of them."""
+    """Steps the parameters by the session's gradients."""
     return _change("UpdateParameters", update.message().SerializeToString(), _decode_update,
                    timeout)
 
@@ -205,7 +208,7 @@ def _nothing(_: bytes) -> None:
 
 def _add_tensors(messages: Any, tensors: Mapping[str, npt.ArrayLike | str],
                  field: str) -> list[memoryview]:
-    """Describes the tensors, and returns the payloads of those that are arrays."""
+    """Adds the tensors to the messages and returns the payloads of the arrays."""
     payloads: list[memoryview] = []
     for name, tensor in tensors.items():
         message = messages.add(name=name).tensor

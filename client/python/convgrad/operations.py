@@ -1,11 +1,11 @@
-"""The operations, as calls that a client runs.
+"""Prepares the operations as calls that a client runs.
 
-Arrays may have any strides; they are copied only where their memory is in no
-layout's order. An array's shape is that of its layout: (N, H, W, C) for NXC.
-`*_shape` are logical dims whatever the layout: (N, C, H, W), (O, C/groups, kh, kw).
-The number of spatial axes follows from the dims.
+Shapes: an array's shape is that of its layout, e.g. (N, H, W, C) for NXC. `*_shape` are logical
+dims, which don't depend on the layout: (N, C, H, W), (O, C/groups, kh, kw). They determine the
+number of spatial axes.
 
-The server refuses what breaks a rule: InvalidArgument names field, found and expected.
+Arrays may have any strides; a call copies them only if their memory has the order of no layout.
+The server validates requests: InvalidArgument names field, found and expected.
 """
 
 from __future__ import annotations
@@ -41,7 +41,19 @@ def conv_forward(
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     **options: Unpack[Options],
 ) -> Call[Forward]:
-    """Returns activation(conv(input, weight) + bias + residual)."""
+    """Returns activation(conv(input, weight) + bias + residual), and the server's report.
+
+    Shapes in the layout NCX: input (N, C, spatial...), weight (O, C/groups, kernel...), bias
+    (), (1), (O) or the output's rank, residual as the output. There are 0 to 3 spatial axes.
+
+    `stride`, `padding` and `dilation` are a number for all axes, or one number per axis.
+    `padding` may also be "valid", "same", "same_lower", or pairs (before, after). `activation`
+    is None or "relu". Tensors in blocked layouts need `input_shape` and `weight_shape`.
+    `options` are the keywords of convgrad.options.Options.
+
+    Errors: InvalidArgument names field, found and expected; Unimplemented for a valid operation
+    that the server doesn't support.
+    """
     window = Window(stride, padding, dilation, groups, activation=activation)
     return _forward(window, _arrays(input=input, weight=weight, bias=bias, residual=residual),
                     {"input": input_shape, "weight": weight_shape}, options)
@@ -55,11 +67,15 @@ def conv_backward(
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     bias_shape: Dims | None = None, **options: Unpack[Options],
 ) -> Call[Gradients]:
-    """Returns the gradients asked for, of ALL_GRADIENTS and grad_residual.
+    """Returns the requested gradients, and the server's report. Others are None.
 
-    grad_input needs weight, and input or input_shape; grad_weight needs input,
-    and weight or weight_shape. With a fused ReLU `output` is needed, too. What
-    isn't needed isn't sent. A single gradient's name stands for itself.
+    `gradients` are names in ALL_GRADIENTS, or "grad_residual"; or a single name. grad_input
+    requires weight, and input or input_shape. grad_weight requires input, and weight or
+    weight_shape. A fused ReLU also requires `output`, the forward's. The client doesn't send
+    tensors that the gradients don't need.
+
+    Shapes: each gradient has the shape of its tensor; grad_bias has `bias_shape`, by default
+    (O). Other keywords and errors are those of conv_forward.
     """
     window = Window(stride, padding, dilation, groups, activation=activation)
     arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
@@ -75,9 +91,9 @@ def conv_transpose_forward(
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     **options: Unpack[Options],
 ) -> Call[Forward]:
-    """As conv_forward, transposed: weight is (C, O/groups, kernel...).
+    """Does the same as conv_forward, transposed: weight is (C, O/groups, kernel...).
 
-    output_padding is 0, or what output_size (spatial extents) implies.
+    output_padding defaults to 0, or to the value implied by output_size (spatial extents).
     """
     window = Window(stride, padding, dilation, groups, output_padding, output_size,
                     transposed=True, activation=activation)
@@ -94,7 +110,7 @@ def conv_transpose_backward(
     weight_shape: Dims | None = None, bias_shape: Dims | None = None,
     **options: Unpack[Options],
 ) -> Call[Gradients]:
-    """As conv_backward, transposed; output_padding follows from grad_output."""
+    """Does the same as conv_backward, transposed; grad_output determines output_padding."""
     arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
     layouts_of = RequestBuilder(Window(), options)
     grad_output_dims = layouts_of.dims_of("grad_output", _get(arrays, "grad_output"), None)
@@ -110,7 +126,11 @@ def linear_forward(
     residual: Tensor | None = None, activation: str | None = None,
     **options: Unpack[Options],
 ) -> Call[Forward]:
-    """Returns activation(input @ weight.T + bias + residual): (N, C), (O, C)."""
+    """Returns activation(input @ weight.T + bias + residual), and the server's report.
+
+    Shapes: input (N, C), weight (O, C), output (N, O). Keywords and errors are those of
+    conv_forward.
+    """
     arrays = _arrays(input=input, weight=weight, bias=bias, residual=residual)
     _check_flat("input", _get(arrays, "input").shape)
     return _forward(Window(activation=activation), arrays, {}, options)
@@ -123,7 +143,7 @@ def linear_backward(
     input_shape: Dims | None = None, weight_shape: Dims | None = None,
     bias_shape: Dims | None = None, **options: Unpack[Options],
 ) -> Call[Gradients]:
-    """As conv_backward, of linear_forward."""
+    """Does the same as conv_backward for linear_forward."""
     arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
     _check_flat("grad_output", _get(arrays, "grad_output").shape)
     return _backward(Window(activation=activation), arrays, (gradients, bias_shape),
@@ -132,7 +152,7 @@ def linear_backward(
 
 def capabilities(*, timeout: float | None = None) -> Call[
         capabilities_pb2.GetCapabilitiesResponse]:
-    """Returns what the server can do on its machine, and its limits."""
+    """Returns what the server can compute on its machine, and its limits."""
     return Call("GetCapabilities", b"",
                 capabilities_pb2.GetCapabilitiesResponse.FromString,
                 options=timeout_of(timeout))
@@ -144,7 +164,7 @@ def _arrays(**tensors: Tensor | None) -> dict[str, Operand]:
 
 
 def _get(arrays: Mapping[str, Operand], name: str) -> Operand:
-    """Returns an array that the operation can't do without."""
+    """Returns an operand that the operation requires."""
     if name not in arrays:
         raise invalid("MISSING", f"operation.operands.{name}", "nothing",
                       "a tensor, which the results asked for need")
@@ -184,7 +204,7 @@ def _backward(window: Window, arrays: dict[str, Operand],
         channels = grad_output[1]
     builder.set_problem(input_dims, weight_dims, channels)
     names = (results[0],) if isinstance(results[0], str) else results[0]
-    # A set has no order; results come in this one, the same in each process.
+    # Sorted, because a set's order differs between processes.
     wanted = sorted(set(names))
     needed = {_NEEDS[name] for name in wanted if name in _NEEDS} | {"grad_output"}
     if window.activation is not None:

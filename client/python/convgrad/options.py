@@ -1,4 +1,4 @@
-"""Keywords that every operation takes, and the message that tells a server of them."""
+"""Defines the keywords that every operation takes, and encodes them as a message."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ class Options(TypedDict, total=False):
     """Keywords that every operation takes."""
 
     layout: str
-    """Of activations: NCX (default), NXC or NDC1HWC0. NHWC and the like are NXC, too."""
+    """Layout of activations: NCX (default), NXC or NDC1HWC0. Names such as NHWC mean NXC."""
     weight_layout: str
-    """Of weight and grad_weight: OIX (default), OXI, XIO or FRACTAL_Z_3D."""
+    """Layout of weight and grad_weight: OIX (default), OXI, XIO or FRACTAL_Z_3D."""
     layouts: Mapping[str, str]
-    """Of single tensors, by name; before the two above."""
+    """Layouts of single tensors, by name; they override the two above."""
     c0: int
     """Channel block of NDC1HWC0 and FRACTAL_Z_3D: 8 or 16."""
     dtypes: Mapping[str, npt.DTypeLike]
-    """Of results, by name. Default: the server's, f32 for grad_weight, grad_bias."""
+    """Dtypes of results, by name. Default: the server's, f32 for grad_weight and grad_bias."""
     scales: Mapping[str, float]
-    """Factors of results, by name, applied before the one rounding."""
+    """Factors of results, by name, applied before the single rounding."""
     backend: str
     """auto (default), or the name of one of the server's backends."""
     deterministic: bool
     self_check: bool
     count_nonfinite: bool
     out: Mapping[str, npt.NDArray[Any]]
-    """Of results, by name: arrays that they are received into, and that are returned.
-    Writable, C-contiguous, of the result's dtype and shape, overlapping no operand and no
-    other result. What they hold if the call fails is undefined."""
+    """Arrays that receive results and are returned, by the result's name. Each must be
+    writable, C-contiguous, of the result's dtype and shape, and overlap no operand and no other
+    result. Their contents are undefined if the call fails."""
     slice_items: int
-    """Send it as a stream, in slices of so many items of the batch; 0: the contract's
-    formula. Default: as a message, unless that can't hold it."""
+    """Sends a stream with this many batch items per slice; 0: the contract's formula. Default:
+    one message, unless the payload is too large."""
     timeout: float | None
-    """Seconds for the call, all its attempts and the waits between them."""
+    """Seconds for the call, including all attempts and the waits between them."""
     traceparent: str
-    """W3C's trace context of the span that the call belongs to."""
+    """W3C trace context of the span that the call belongs to."""
     keep: Mapping[str, str]
-    """Of a session's calls: names for results that stay on the server."""
+    """Names under which a session keeps results; only for a session's calls."""
     add: Mapping[str, str]
-    """Of a session's calls: names of kept tensors that results are added to, in f32; 0 if
-    there is none of that name."""
+    """Names of kept tensors to which results are added, in f32; a missing one counts as 0. Only
+    for a session's calls."""
     priority: str
     """batch (default) or interactive, which the server takes first."""
 
 
 def wire_options(options: Options) -> service_pb2.Options:
-    """Returns the message. Raises InvalidArgument for a backend or priority that isn't one."""
+    """Returns the message. Raises InvalidArgument for an unknown backend or priority."""
     backend = options.get("backend", "auto")
     if backend not in _BACKENDS:
         raise invalid("INVALID_ENUM", "options.backend", backend, ", ".join(_BACKENDS))
@@ -74,5 +74,5 @@ def wire_options(options: Options) -> service_pb2.Options:
 
 
 def timeout_of(seconds: float | None) -> Options:
-    """Returns the options of a call that has no others; None: the client's timeout."""
+    """Returns the options of a call with only a timeout; None: the client's timeout."""
     return Options() if seconds is None else Options(timeout=seconds)

@@ -1,4 +1,4 @@
-"""Warns once where calls wait for a server that is away or full."""
+"""Warns once if calls wait for a server that is unreachable or full."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from convgrad.errors import ConvgradError, unreachable
 
 _LOG = logging.getLogger("convgrad")
 
-# A wait that is shorter isn't worth a warning.
+# Shorter waits aren't worth a warning.
 _SILENT_SECONDS = 2.0
-# A first attempt that fails so soon after another failure belongs to the same outage.
+# A first attempt that fails within this time after another failure belongs to its outage.
 _GAP_SECONDS = 5.0
 
 
@@ -23,14 +23,14 @@ _GAP_SECONDS = 5.0
 class _Outage:
     since: float
     until: float
-    """When the next attempt is due, and some seconds more."""
+    """Time of the next attempt, plus _GAP_SECONDS."""
     is_said: bool = False
 
 
 class Outages:
-    """Knows which servers don't answer, and which are full. Thread-safe.
+    """Tracks which servers are unreachable and which are full. Thread-safe.
 
-    Each outage is one warning of the `convgrad` logger, after two seconds.
+    Logs one warning per outage to the logger `convgrad`, after two seconds.
     """
 
     def __init__(self) -> None:
@@ -39,9 +39,9 @@ class Outages:
 
     def note(self, target: str, error: ConvgradError, attempts: int, delay: float,
              left: float, *, has_answered: bool) -> None:
-        """Notes that an attempt at `target` failed.
+        """Records that an attempt at `target` failed.
 
-        The next attempt comes in `delay` seconds; the call is given up in about `left` seconds.
+        The next attempt comes in `delay` seconds; the caller gives up in about `left` seconds.
         `has_answered` says whether the target has ever answered.
         """
         is_full = error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -61,20 +61,20 @@ class Outages:
         _LOG.warning("%s", words)
 
     def end(self, target: str) -> None:
-        """Notes that the target has answered a call: it is neither away nor full."""
+        """Records that a call at the target succeeded: it is neither unreachable nor full."""
         if self._open:
             with self._lock:
                 for is_full in (False, True):
                     self._open.pop((target, is_full), None)
 
     def reached(self, target: str) -> None:
-        """Notes that the target has answered, if only by a refusal."""
+        """Records that the target has answered, possibly with an error."""
         if self._open:
             with self._lock:
                 self._open.pop((target, False), None)
 
     def is_away(self, target: str) -> bool:
-        """Returns whether the target has just failed to answer, and hasn't answered since."""
+        """Returns whether the last attempt at the target failed recently without an answer."""
         with self._lock:
             outage = self._open.get((target, False))
         return outage is not None and time.monotonic() < outage.until

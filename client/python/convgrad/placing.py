@@ -1,4 +1,4 @@
-"""An operation's request, its tensors in the message or in regions."""
+"""Encodes an operation's request, with its tensors in the message or in regions."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Places = Mapping[str, tensor_pb2.Tensor.Region]
 
 @dataclass(frozen=True)
 class Loan:
-    """The arrays that a call has in regions."""
+    """The arrays of a call that lie in regions."""
 
     parts: tuple[tuple[Region, object], ...]
 
     def give_up(self) -> None:
-        """Keeps them from further use: the server may be at work on them still."""
+        """Reserves the arrays for good, because the server may still be using them."""
         for region, array in self.parts:
             region.hold([array])
 
 
 def find_places(arrays: Mapping[str, npt.NDArray[Any]],
                 regions: Iterable[Region]) -> tuple[Places, Loan]:
-    """Returns where those arrays lie that are in one of the regions, by field.
+    """Returns the places of the arrays that lie in one of the regions, by field.
 
     Errors: NotFound for memory of a region that isn't open.
     """
@@ -53,27 +53,27 @@ def find_places(arrays: Mapping[str, npt.NDArray[Any]],
 
 @dataclass(frozen=True)
 class Request:
-    """A validated operation, and all that its message is made of."""
+    """A validated operation with everything that its message contains."""
 
     operation: Operation
     message: operation_pb2.ConvOperation
     """Its operands are inline or kept."""
     options: service_pb2.Options
     payloads: Mapping[str, memoryview]
-    """By operand; in the order of the message's indices."""
+    """By operand, in the order of the message's indices."""
     destinations: Destinations
 
     def by_value(self) -> LentMessage:
-        """Returns the message that has all operands' bytes."""
+        """Returns the message with all operands' bytes."""
         return self._lent(self.message, list(self.payloads.values()))
 
     def decoder(self, result: Callable[..., R]) -> Callable[[Response], R]:
-        """Returns what makes a result of a response."""
+        """Returns a function that makes a result of a response."""
         return lambda response: result(*decode(self.operation, response, self.destinations))
 
     def placed(self, regions: Iterable[Region]) -> tuple[LentMessage, Request, Loan] | None:
-        """Returns the message with what lies in one of the regions left there, and the
-        request that its response answers; None if nothing does.
+        """Returns the message in which tensors in a region are left there, and the request that
+        its response answers; None if there are no such tensors.
 
         Errors: NotFound for memory of a region that isn't open.
         """
@@ -97,8 +97,8 @@ class Request:
 
     def _with_operands(self, found: Places,
                        ) -> tuple[operation_pb2.ConvOperation, list[memoryview]]:
-        """Returns a copy of the message that names operands' places, and the other
-        operands' bytes."""
+        """Returns a copy of the message with the operands' places, and the other operands'
+        bytes."""
         message = operation_pb2.ConvOperation()
         message.CopyFrom(self.message)
         payloads: list[memoryview] = []

@@ -1,7 +1,7 @@
-"""A convolution's keywords as the message has them, and its tensors' names and shapes.
+"""Encodes a convolution's keywords, and computes its tensors' names and shapes.
 
-The server checks requests. This module follows its rules for requests that are right, and
-returns some shape for others: the server refuses those.
+The server checks requests. For valid requests this module follows the server's rules. For
+others it returns arbitrary shapes, and the server refuses the request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Padding = str | int | Sequence[int] | Sequence[Sequence[int]]
 
 OPERANDS = ("input", "weight", "bias", "residual", "grad_output", "output")
 RESULTS = ("output", "grad_input", "grad_weight", "grad_bias", "grad_residual")
-# Operands whose dtype is the request's one dtype.
+# Operands whose dtype must be the request's dtype.
 _PRIMARY = ("input", "weight", "grad_output")
 _NAMED_PADDING = {
     "valid": operation_pb2.PADDING_VALID,
@@ -33,7 +33,7 @@ _NAMED_PADDING = {
 
 @dataclass(frozen=True)
 class Window:
-    """A convolution's keywords, as PyTorch names them."""
+    """A convolution's keywords with PyTorch's names."""
 
     stride: Ints = 1
     padding: Padding = 0
@@ -89,11 +89,11 @@ class Window:
 
 @dataclass(frozen=True)
 class Operation:
-    """What a request computes. Results are in the order asked for."""
+    """The computation of a request. Results have the requested order."""
 
     forward: bool
     output: Dims
-    """The dims of the convolution's output, in a backward those of its gradient."""
+    """Dims of the convolution's output; in a backward operation, of its gradient."""
     operands: Mapping[str, Descriptor]
     results: Sequence[tuple[str, Descriptor]]
 
@@ -145,14 +145,14 @@ def _output_extent(problem: operation_pb2.ConvProblem, axis: int) -> int:
 
 
 def out_channels_of(weight_dims: Dims, window: Window) -> int:
-    """Returns O as a weight's dims have it, 0 where they are missing."""
+    """Returns O from a weight's dims; 0 if they are incomplete."""
     if len(weight_dims) < 2:
         return 0
     return weight_dims[1] * window.groups if window.transposed else weight_dims[0]
 
 
 def _int(value: object, name: str) -> int:
-    # A bool is an int to Python, and a mistake here.
+    # A bool is an int in Python, but a mistake here.
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         if fits(int(value)):
             return int(value)

@@ -1,7 +1,7 @@
-"""Programs: whole networks as lists of steps, for sessions to load and run.
+"""Builds programs: whole networks as lists of steps that sessions load and run.
 
-proto/convgrad/v1/network.proto has the message, proto/networks.md lists the operators
-with their operands and attributes, which are PyTorch's.
+proto/convgrad/v1/network.proto defines the message. proto/networks.md lists the operators with
+their operands and attributes, which are PyTorch's.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _PARAMETER_DTYPES = {name: layouts.KEPT_DTYPES[name] for name in ("f32", "i64")}
 
 
 RANDOMNESS = "#randomness"
-"""The session's tensor that decides a dropout's masks: int64 [2], a seed and the number of runs
-that have used it."""
+"""Name of the session's tensor that determines dropout masks: int64 [2], a seed and the number
+of runs that have used it."""
 
 
 class Program:
@@ -34,7 +34,7 @@ class Program:
         y = program.step("linear", x, w, None)
         program.output(y)
 
-    The server checks the whole when it is loaded. Owned by one thread.
+    The server checks the program when it is loaded. Owned by one thread.
     """
 
     def __init__(self) -> None:
@@ -47,20 +47,20 @@ class Program:
 
     @property
     def is_training(self) -> bool:
-        """Whether a run changes its session even without a tape: statistics of a
-        batch_norm, or the count of runs that a dropout's mask follows from."""
+        """Whether a run changes its session even without a tape, because it updates statistics
+        of a batch_norm or counts a run for dropout."""
         return any(attribute.name == "training" and attribute.flag
                    for step in self._message.steps for attribute in step.attributes)
 
     @property
     def draws_masks(self) -> bool:
-        """Whether a run draws masks of a dropout, from what the session keeps as RANDOMNESS."""
+        """Whether a run draws dropout masks from the session's RANDOMNESS."""
         return any(step.operator == "dropout" and attribute.name == "training"
                    and attribute.flag
                    for step in self._message.steps for attribute in step.attributes)
 
     def digest(self) -> str:
-        """Returns hexadecimal digits that stand for the program's content."""
+        """Returns a hexadecimal hash of the program's content."""
         return hashlib.sha256(self._message.SerializeToString(deterministic=True)).hexdigest()
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ class Program:
         return "".join(f"{line}\n" for line in lines)
 
     def input(self, name: str, *, is_index: bool = False) -> str:
-        """Declares what a run is given; `is_index`: class indices, int64."""
+        """Declares an input of a run; `is_index`: class indices, int64."""
         self._message.inputs.add(name=self._new_name(name), is_index=is_index)
         return name
 
@@ -94,10 +94,10 @@ class Program:
 
     def step(self, operator: str, *operands: str | None, name: str = "",
              attributes: Mapping[str, Attribute] | None = None) -> str:
-        """Adds a step, and returns the name of the value that it makes.
+        """Adds a step and returns the name of its value.
 
-        None stands for an operand that is left out. The value is called `name`, with a
-        number behind it if that is taken.
+        None stands for an omitted operand. The value's name is `name`, with a number appended
+        if it is taken.
         """
         result = self._free_name(name or operator)
         step = self._message.steps.add(
@@ -108,11 +108,11 @@ class Program:
         return result
 
     def output(self, *names: str) -> None:
-        """Adds to the values that a run returns and a backward starts from."""
+        """Adds values to the outputs, which a run returns and from which a backward starts."""
         self._message.outputs.extend(names)
 
     def prune(self) -> None:
-        """Removes what no output needs, which the server would refuse."""
+        """Removes everything that no output needs, because the server would refuse it."""
         needed = set(self._message.outputs)
         for step in reversed(self._message.steps):
             if step.result in needed:
@@ -148,7 +148,7 @@ def _text_of(attribute: network_pb2.Program.Attribute) -> str:
 
 
 def _set_attribute(attribute: network_pb2.Program.Attribute, value: Attribute) -> None:
-    """Raises InvalidArgument for a value of no attribute's type."""
+    """Raises InvalidArgument for a value of an unsupported type."""
     if isinstance(value, (bool, np.bool_)):
         attribute.flag = bool(value)
     elif isinstance(value, (int, np.integer)):

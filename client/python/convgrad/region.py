@@ -1,6 +1,6 @@
-"""Memory shared with a server on this host: arrays that lie there aren't sent.
+"""Shares memory with a server on this host; arrays in it aren't sent.
 
-The side socket's protocol is in proto/region_handshake.h.
+proto/region_handshake.h defines the side socket's protocol.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from convgrad.v1 import tensor_pb2
 _MAGIC = int.from_bytes(b"CGREGIO1", "little")
 _REQUEST = struct.Struct("<Qq")  # magic, bytes
 _REPLY = struct.Struct("<QII16s224s")  # magic, status, reserved, id, message
-# Zeros are made at gigabytes per second.
+# The server zeroes gigabytes per second.
 _REPLY_SECONDS = 60.0
-# fcntl's, which Python names from 3.9 on, and not on every system.
+# Constants of fcntl, which Python names from 3.9 on, and not on every system.
 _F_GET_SEALS = 1034
 _F_SEAL_SHRINK = 2
 
@@ -52,18 +52,19 @@ class Region:
             x[...] = images
             client.conv_forward(x, w, out={"output": y})
 
-    Operands that lie in it aren't sent, and results come into arrays of it that `out`
-    names by themselves. Other arrays of the same calls are sent as ever.
+    The client doesn't send operands that lie in the region. The server writes results directly
+    to arrays of the region that are named in `out`. Other arrays of the same calls are sent as
+    usual.
 
-    Its contents end with it: at close(), or when the server does. Arrays are zeros then,
-    and calls that name them raise NotFound.
+    The contents are lost when the region ends: at close(), or with the server. Its arrays then
+    contain zeros, and calls that name them raise NotFound.
     """
 
     def __init__(self, address: str, nbytes: int) -> None:
-        """Gets `nbytes` zeros from the side socket at `address`, "unix:PATH".
+        """Requests `nbytes` zeroed bytes from the side socket at `address`, "unix:PATH".
 
-        Errors: InvalidArgument for a number or address that is none; Unavailable if
-        nobody listens there; the server's own, ResourceExhausted for one.
+        Errors: InvalidArgument for an invalid number or address; Unavailable if no server
+        listens there; the server's, e.g. ResourceExhausted.
         """
         if not 64 <= nbytes < 2**63:
             raise invalid("OUT_OF_RANGE", "region.nbytes", nbytes, "at least 64")
@@ -89,10 +90,11 @@ class Region:
 
     @property
     def is_open(self) -> bool:
-        """Whether its contents are there, here and at the server."""
+        """Whether the region exists, here and on the server."""
         with self._lock, contextlib.suppress(OSError):
             try:
-                # The server sends nothing more; what comes is its end.
+                # The server sends nothing more; readable data means that it closed the
+                # connection.
                 self._connection.recv(1, socket.MSG_PEEK)
             except BlockingIOError:
                 return True
@@ -100,11 +102,12 @@ class Region:
 
     def empty(self, shape: int | Iterable[int],
               dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-        """Returns an array in the region, its contents undefined, aligned to 64 bytes.
+        """Returns an uninitialized array in the region, aligned to 64 bytes.
 
-        `dtype` is that of a tensor, by NumPy's or the contract's name ("bf16"). The bytes
-        are free again once no array and no tensor refers to them; torch.from_numpy shares
-        them. Errors: ResourceExhausted if there aren't so many left in one piece.
+        `dtype` is a tensor's, by NumPy's or the contract's name ("bf16"). The bytes become free
+        once no array and no tensor refers to them; torch.from_numpy shares them.
+
+        Errors: ResourceExhausted if no free range is large enough.
         """
         known = layouts.KEPT_DTYPES
         wanted = known[layouts.name_of_dtype(dtype, "dtype", known)]
@@ -121,8 +124,8 @@ class Region:
         return np.asarray(_Block(self, at, size)).view(wanted).reshape(dims)
 
     def range_of(self, array: npt.NDArray[Any]) -> tensor_pb2.Tensor.Region | None:
-        """Returns where a C-contiguous array lies in the region, None if it doesn't, or
-        not wholly."""
+        """Returns the place of a C-contiguous array; None unless all of it lies in the region.
+        """
         begin = _address_of(array) - self._begin
         if array.nbytes == 0 or begin < 0 or begin + array.nbytes > self.nbytes:
             return None
@@ -131,17 +134,18 @@ class Region:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it can still be handed out: hold() was given nothing."""
+        """Whether the whole region can still be allocated, i.e. hold() was never called with
+        arrays."""
         with self._lock:
             return not self._held
 
     def hold(self, arrays: Iterable[object]) -> None:
-        """Never gives these bytes out again: a call that was given up may still use them."""
+        """Never frees these bytes, because a call that was given up may still use them."""
         with self._lock:
             self._held.extend(arrays)
 
     def close(self) -> None:
-        """Ends the region. Its arrays keep their memory, whose contents are gone."""
+        """Ends the region. Its arrays keep their memory but lose the contents."""
         with self._lock:
             self._connection.close()
             self._held.clear()
@@ -154,7 +158,7 @@ class Region:
 
 
 class _Block:
-    """Bytes of a region. Is given back once no array refers to it."""
+    """A piece of a region; freed once no array refers to it."""
 
     def __init__(self, region: Region, at: int, size: int) -> None:
         self._region, self._at, self._size = region, at, size
@@ -167,7 +171,7 @@ class _Block:
 
 
 def ended(field: str) -> NotFound:
-    """Returns the error of an array in a region that isn't open."""
+    """Returns the error for an array in a region that isn't open."""
     return NotFound(message_of(
         field, "an array of a region that was closed, or whose server has ended",
         "one of an open region, what this one held is gone"))
@@ -183,7 +187,7 @@ def _handshake(connection: socket.socket, address: str, nbytes: int) -> tuple[by
     connection.settimeout(_REPLY_SECONDS)
     try:
         connection.connect(address.removeprefix("unix:"))
-        with contextlib.suppress(BrokenPipeError):  # of a server that refuses unasked
+        with contextlib.suppress(BrokenPipeError):  # the server refused already
             connection.sendall(_REQUEST.pack(_MAGIC, nbytes))
         reply, files = _receive_reply(connection)
     except OSError as error:
@@ -215,12 +219,12 @@ def _memory_of(reply: bytes, files: list[int], nbytes: int) -> tuple[bytes, mmap
         code = next((c for c in grpc.StatusCode if c.value[0] == status),
                     grpc.StatusCode.UNKNOWN)
         raise from_rpc(code, text.partition(b"\0")[0].decode("utf-8", "replace"), None)
-    # Memory that nobody can cut off under us.
+    # The seal guarantees that the server can't shrink the memory.
     if (len(files) != 1 or os.fstat(files[0]).st_size != nbytes
             or not fcntl.fcntl(files[0], _F_GET_SEALS) & _F_SEAL_SHRINK):
         raise Internal("region: found memory of another size, or not sealed")
     try:
-        # mmap.MAP_POPULATE came with Python 3.10; every page is there already.
+        # mmap.MAP_POPULATE exists since Python 3.10; all pages exist already.
         return name, mmap.mmap(files[0], nbytes, mmap.MAP_SHARED | mmap.MAP_POPULATE)
     except OSError as error:
         if error.errno != errno.ENOMEM:

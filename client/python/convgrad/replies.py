@@ -1,4 +1,4 @@
-"""From a response's bytes to arrays."""
+"""Decodes a response's bytes to arrays."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from convgrad.wire import Payload, Response, receive, split_message
 
 
 class Forward(NamedTuple):
-    """What a forward gives."""
+    """The result of a forward call."""
 
     output: Any
-    """An array; None where a session keeps it."""
+    """An array; None if a session keeps it."""
     report: service_pb2.Report
 
 
 class Gradients(NamedTuple):
-    """What a backward gives: None for what wasn't asked for, and what a session keeps."""
+    """The result of a backward call; None for gradients that weren't requested or that a
+    session keeps."""
 
     grad_input: Array | None
     grad_weight: Array | None
@@ -45,9 +46,9 @@ def gradients_of(arrays: Arrays, report: service_pb2.Report) -> Gradients:
 
 def decode(operation: Operation, response: Response,
            destinations: Destinations) -> tuple[Arrays, service_pb2.Report]:
-    """Returns what a message holds, without the results that a session keeps.
+    """Returns the arrays in a response, without the results that a session keeps.
 
-    Raises Internal if it doesn't fit the operation.
+    Errors: Internal if it doesn't fit the operation.
     """
     kind = (service_pb2.ConvForwardResponse if operation.forward
             else service_pb2.ConvBackwardResponse)
@@ -74,7 +75,7 @@ def decode(operation: Operation, response: Response,
 
 
 def check_tensor(which: str, named: service_pb2.NamedTensor, wanted: Descriptor) -> None:
-    """Raises Internal unless it is the result that was wanted."""
+    """Raises Internal unless `named` is the requested result."""
     if named.which != wire_result(which):
         raise bad_reply("results", named.which, which)
     tensor = named.tensor
@@ -90,7 +91,7 @@ def check_tensor(which: str, named: service_pb2.NamedTensor, wanted: Descriptor)
 
 def _payload(which: str, tensor: tensor_pb2.Tensor, wanted: Descriptor,
              payloads: Sequence[memoryview | Payload]) -> memoryview | Payload:
-    """Returns the result's bytes. Raises Internal unless they are as many as it has."""
+    """Returns the result's bytes. Raises Internal if their number is wrong."""
     index = tensor.inline.payload_index
     if not tensor.HasField("inline") or not 0 <= index < len(payloads):
         raise bad_reply(which, "no payload", "its bytes inline")

@@ -1,4 +1,4 @@
-"""From arrays and keywords to a request's message."""
+"""Encodes arrays and keywords as a request's message."""
 
 from __future__ import annotations
 
@@ -36,41 +36,41 @@ from convgrad.wire import Message
 
 R = TypeVar("R")
 
-# gRPC counts a message's bytes in 31 bits, and a head comes beside the payload.
+# gRPC counts a message's bytes in 31 bits, and the head needs room beside the payload.
 MAX_PAYLOAD_BYTES = 2**31 - 1 - 2 * 2**20
 
 @dataclass(frozen=True)
 class Call(Generic[R]):
-    """A call ready to be sent, as often as it takes."""
+    """A prepared call, which can be sent several times."""
 
     method: str
     message: Message | None
-    """None: it goes as a stream."""
+    """None: the call is a stream."""
     decode: Callable[[Any], R]
     """Makes the result of a Response."""
     request_id: bytes = b""
     options: Options = field(default_factory=Options)
     stream: Streamed | None = None
-    """The same as a stream, for servers whose messages are too small."""
+    """The same call as a stream, for servers whose messages are too small."""
     result: Callable[..., R] | None = None
-    """Makes the result of what the stream's reply has gathered."""
+    """Makes the result of the stream's gathered reply."""
     frames: Callable[[], Iterator[bytes]] | None = None
-    """Yields the messages of a call that has several, and one as its answer."""
+    """Yields the messages of a call with several messages and one answer."""
     results: dict[str, Descriptor] = field(default_factory=dict)
-    """What the call computes."""
+    """Descriptors of the results."""
     kept_results: dict[str, str] = field(default_factory=dict)
-    """Which results a session keeps, and as what. Such a call is a change of it."""
+    """Results that a session keeps, with their names there. Such a call is a change."""
     is_change: bool = False
-    """Whether the call changes its session even so."""
+    """Whether the call is a change for another reason."""
     metadata: tuple[tuple[str, str | bytes], ...] = ()
     on_start: Callable[[Any], None] | None = None
-    """Is given each attempt's grpc.Future, to cancel it by."""
+    """Receives each attempt's grpc.Future, which cancels the attempt."""
     target: str | None = None
-    """The server that the call has to go to, where not all will do."""
+    """The only server that the call may go to; None: any server."""
     place: Callable[[Call[R], Iterable[Region]], Call[R]] | None = None
-    """Makes of a call by value one that leaves in the client's regions what lies there."""
+    """Converts a call by value to one that leaves tensors in the client's regions there."""
     loan: Loan | None = None
-    """What such a call has there."""
+    """The arrays that such a call has in regions."""
 
 
 class RequestBuilder:
@@ -96,7 +96,7 @@ class RequestBuilder:
         return layouts.layout_named(self._options.get("layouts", {}).get(name, layout))
 
     def dims_of(self, name: str, array: Operand | None, shape: Ints | None) -> Dims:
-        """Returns the logical dims of a tensor: as named, or its array's, or ()."""
+        """Returns the logical dims of a tensor: from `shape`, or its array's, or ()."""
         if shape is not None:
             return ints(shape, f"{name}_shape")
         if isinstance(array, Kept):
@@ -113,7 +113,7 @@ class RequestBuilder:
                       "output": dims_of_output(problem)}
 
     def add_operand(self, name: str, array: Operand) -> None:
-        """Requires: set_problem, where the array's layout is blocked."""
+        """Requires: set_problem() first if the array's layout is blocked."""
         path = f"operation.operands.{name}"
         tensor = getattr(self._message.operands, name)
         if isinstance(array, Kept):
@@ -171,7 +171,7 @@ class RequestBuilder:
                                   ", ".join(names))
 
     def _keep_result(self, name: str, request: operation_pb2.ResultRequest) -> None:
-        """Has the session keep the result, where the call says so."""
+        """Makes the session keep the result if the call requests it."""
         kept, added = self._options.get("keep", {}), self._options.get("add", {})
         if name in kept and name in added:
             raise invalid("DUPLICATE", f"add.{name}", f"'{added[name]}'",
@@ -184,7 +184,7 @@ class RequestBuilder:
             request.store = operation_pb2.ResultRequest.STORE_ADD
 
     def _described(self, name: str, request: operation_pb2.ResultRequest) -> Descriptor:
-        """Returns what the server makes of a result's request."""
+        """Returns the descriptor of the result that the server will return."""
         problem, one = self._message.problem, operand_dtype(self._operands)
         dtype = "f32" if request.store or name in ("grad_weight", "grad_bias") else one
         if name in self._options.get("dtypes", {}):
@@ -209,7 +209,8 @@ class RequestBuilder:
     def call(self, forward: bool,
              result: Callable[[Arrays, service_pb2.Report], R]) -> Call[R]:
         """Returns the call; `result` makes its result of arrays."""
-        # The server refuses what doesn't fit, in its own words, without the tensors' bytes.
+        # If they don't fit, send no payloads: the server refuses the request with its own
+        # message.
         payloads = self._payloads if self._fits() else {}
         operation = Operation(forward, self._dims["output"], self._operands,
                               self._results)
@@ -250,7 +251,7 @@ class RequestBuilder:
         return self._dims.get(name, self._dims["output"])
 
     def _blocked_dims(self, name: str, array: Array, dtype: str) -> Dims:
-        """Returns the dims that the problem gives a packed array."""
+        """Returns the dims of a packed array, as the problem determines them."""
         dims, groups = self._dims_in_problem(name), max(self._message.problem.groups, 1)
         c0 = self._c0(dtype)
         if c0 not in (8, 16):

@@ -1,4 +1,4 @@
-"""How a client gets a region of its own server, and finds out that it is."""
+"""Gets a region from the client's own server and checks that it is that server's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from convgrad.region import Region
 
 
 def address_of_regions(client: Caller) -> str:
-    """Returns where the client's one server says that regions are had."""
+    """Returns the address of the side socket of the client's single server."""
     if len(client.targets) != 1:
         raise invalid("OUT_OF_RANGE", "region", f"a client of {len(client.targets)} servers",
                       "one, with which memory is shared")
@@ -23,10 +23,10 @@ def address_of_regions(client: Caller) -> str:
 
 
 def check_region(client: Caller, region: Region, address: str) -> None:
-    """Has the client's server write to the region, whose side socket is at `address`.
+    """Makes the client's server write to the region, whose side socket is at `address`.
 
-    Two hosts may have side sockets of the same name. Errors: Unavailable if the server
-    doesn't know the region.
+    This is necessary because side sockets on two hosts may have the same name. Errors:
+    Unavailable if the server doesn't know the region.
     """
     ones = np.ones((1, 1), np.float32)
     try:

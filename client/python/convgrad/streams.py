@@ -1,6 +1,6 @@
-"""Operations of any size, as streams of frames: slices of the batch.
+"""Runs operations of any size as streams of frames, in slices of the batch.
 
-What is sent when follows from the header alone (StreamHeader and OperandFrame in
+The header alone determines what is sent when (StreamHeader and OperandFrame in
 proto/convgrad/v1/service.proto; proto/stream_slices.cc does the same).
 """
 
@@ -25,23 +25,23 @@ _SLICE_BYTES = 16 << 20
 
 
 class Reply(Protocol):
-    """Gathers the messages that a stream brings."""
+    """Gathers the messages of a stream's answer."""
 
     def take(self, response: bytes) -> None:
-        """Raises Internal for what doesn't belong to the call."""
+        """Adds a message. Raises Internal for one that doesn't belong to the call."""
 
     def finish(self) -> tuple[Any, ...]:
-        """Returns what came, once nothing is missing."""
+        """Returns the answer. Raises Internal if something is missing."""
 
 
 class Streamed(Protocol):
-    """A call as a stream, to be sent as often as it takes."""
+    """A call as a stream, which can be sent several times."""
 
     def requests(self) -> Iterator[bytes]:
         """Yields the messages."""
 
     def reply(self) -> Reply:
-        """Returns what gathers the answer of one attempt."""
+        """Returns an object that gathers the answer of one attempt."""
 
 
 def _item_bytes(tensor: Descriptor) -> int:
@@ -50,14 +50,14 @@ def _item_bytes(tensor: Descriptor) -> int:
 
 @dataclass(frozen=True)
 class Stream:
-    """An operation to be sent as a stream, as often as it takes."""
+    """An operation as a stream, which can be sent several times."""
 
     operation: Operation
     message: operation_pb2.ConvOperation
     options: service_pb2.Options
     payloads: dict[str, memoryview]
     slice_items: int
-    """Items of the batch in a slice; 0: the contract's formula."""
+    """Items of the batch per slice; 0: the contract's formula."""
     destinations: Destinations = Destinations()
 
     def __post_init__(self) -> None:
@@ -66,11 +66,12 @@ class Stream:
                           "an integer of at least 0")
 
     def reply(self) -> StreamReply:
-        """Returns what gathers the answer of one attempt."""
+        """Returns an object that gathers the answer of one attempt."""
         return StreamReply(self.operation, self.destinations)
 
     def requests(self) -> Iterator[bytes]:
-        """Yields the header, then frames: whole operands first, then slice by slice."""
+        """Yields the header, then frames: uncut operands first, then the others slice by slice.
+        """
         items = self._items()
         yield service_pb2.ConvStreamRequest(header=service_pb2.StreamHeader(
             operation=self._streamed(), options=self.options,
@@ -125,7 +126,7 @@ class Stream:
 
 
 class StreamReply:
-    """Gathers what a stream answers. Owned by one attempt."""
+    """Gathers the answer of a stream. Owned by one attempt."""
 
     def __init__(self, operation: Operation,
                  destinations: Destinations = Destinations()) -> None:
@@ -136,12 +137,12 @@ class StreamReply:
 
     @cached_property
     def _arrays(self) -> dict[str, Array]:
-        """The results' arrays, allocated when the server has taken the request."""
+        """The results' arrays, allocated when the server has accepted the request."""
         return {name: self._destinations.array(name, tensor)
                 for name, tensor in self._operation.results}
 
     def take(self, response: bytes) -> None:
-        """Raises Internal for what doesn't belong to this operation."""
+        """Adds a message. Raises Internal for one that doesn't belong to this operation."""
         with parsing_response():
             head, payloads = split_bytes(response)
             message = service_pb2.ConvStreamResponse.FromString(head)
@@ -155,7 +156,7 @@ class StreamReply:
             raise bad_reply("part", "nothing", "frame or end")
 
     def finish(self) -> tuple[dict[str, Array], service_pb2.Report]:
-        """Returns the results, all of whose bytes came."""
+        """Returns the complete results. Raises Internal if bytes are missing."""
         if self._end is None:
             raise bad_reply("message", "no end", "one at the end")
         if len(self._end.results) != len(self._operation.results):

@@ -1,9 +1,8 @@
-"""Messages as a head, protobuf's part, and payloads beside it.
+"""Encodes and decodes messages as a protobuf head with separate payloads.
 
-`payloads` is the highest-numbered field of every request and response. Writing
-and finding it here costs one copy into the message and none out of it; through
-protobuf's objects it would be three and two. The native module needs none: it sends
-the parts from where they are.
+`payloads` is the highest-numbered field of every request and response. Writing and finding it
+here costs one copy into the message and none out of it; protobuf's objects would cost three and
+two. The native module needs no copy, because it sends the parts in place.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-# The payload of a stream's frame, at most.
+# Maximum payload of a stream's frame.
 FRAME_BYTES = 4 << 20
 
 # Field 536870911, wire type 2 (length-delimited), as a varint.
@@ -49,7 +48,7 @@ Message = bytes | LentMessage
 
 
 class Payload(Protocol):
-    """What the native module has received: bytes to be copied out once."""
+    """Bytes that the native module has received; they can be copied out once."""
 
     @property
     def nbytes(self) -> int: ...
@@ -61,7 +60,7 @@ Response = bytes | tuple[bytes, "list[Payload]"]
 
 
 def parts_of(message: Message) -> list[bytes | memoryview]:
-    """Returns the message's bytes, one part after the other."""
+    """Returns the message's bytes as consecutive parts."""
     if isinstance(message, bytes):
         return [message]
     parts: list[bytes | memoryview] = [message.head]
@@ -71,19 +70,19 @@ def parts_of(message: Message) -> list[bytes | memoryview]:
 
 
 def joined(message: Message) -> bytes:
-    """Returns the message in one piece: a copy, unless it is one."""
+    """Returns the message in one piece; a copy unless it already is."""
     return message if isinstance(message, bytes) else b"".join(parts_of(message))
 
 
 def join_message(head: bytes, payloads: Sequence[memoryview]) -> bytes:
-    """Returns the message. The payloads are contiguous views of bytes."""
+    """Returns the message. The payloads must be contiguous views of bytes."""
     return joined(LentMessage(head, payloads))
 
 
 def receive(payload: memoryview | Payload, array: npt.NDArray[Any]) -> None:
-    """Copies a payload's bytes into a C-contiguous array.
+    """Copies a payload's bytes to a C-contiguous array.
 
-    Requires: the payload has as many bytes. It may be used once.
+    Requires: equal sizes, and a payload that wasn't received before.
     """
     target = array.reshape(-1).view(np.uint8)
     if isinstance(payload, memoryview):
@@ -93,15 +92,15 @@ def receive(payload: memoryview | Payload, array: npt.NDArray[Any]) -> None:
 
 
 def split_message(message: Response) -> tuple[bytes, Sequence[memoryview | Payload]]:
-    """Returns the head and the payloads, views where the message is in one piece.
+    """Returns the head and the payloads; views if the message is in one piece.
 
-    Raises ValueError for bytes that are no message.
+    Errors: ValueError for malformed bytes.
     """
     return message if isinstance(message, tuple) else split_bytes(message)
 
 
 def split_bytes(message: bytes) -> tuple[bytes, list[memoryview]]:
-    """As split_message, for a message in one piece."""
+    """Does the same as split_message for a message in one piece."""
     view = memoryview(message)
     head: list[memoryview] = []
     payloads: list[memoryview] = []
@@ -114,7 +113,7 @@ def split_bytes(message: bytes) -> tuple[bytes, list[memoryview]]:
 
 
 def _fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
-    """Yields tag, start of the field, of its body, and its end."""
+    """Yields each field's tag, start, start of its body, and end."""
     at = 0
     while at < len(view):
         start = at

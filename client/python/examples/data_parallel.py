@@ -39,7 +39,7 @@ def digest(model: nn.Module) -> str:
 
 
 def train(rank: int, meeting: str, targets: list[str], steps: int) -> None:
-    # Both compute alike, so that one digest speaks for both.
+    # Both compute identically, so one digest is enough.
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank,
                             world_size=PROCESSES)

@@ -16,8 +16,8 @@ import os
 import time
 from dataclasses import dataclass, field
 
-# torch's idle threads would otherwise spin on the cores that a server on the same
-# machine computes on: a step then takes four times as long.
+# Without this, torch's idle threads would spin on the cores of a server on the same machine,
+# and a step would take four times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
@@ -37,7 +37,7 @@ EXPECTED_ACCURACY = 0.97  # after EPOCHS
 
 @dataclass
 class Run:
-    """One training: its settings, then what came of it."""
+    """One training: its settings and its results."""
 
     name: str
     seed: int
@@ -69,14 +69,14 @@ def load() -> tuple[torch.Tensor, ...]:
 
 
 def precision(run: Run) -> contextlib.AbstractContextManager[object]:
-    """bf16 where it is computed; weights, their gradients and the loss stay float32."""
+    """Computes in bf16; weights, their gradients and the loss stay float32."""
     if run.bf16:
         return torch.autocast("cpu", dtype=torch.bfloat16)
     return contextlib.nullcontext()
 
 
 class ConvolutionClock:
-    """Measures what a client's calls take."""
+    """Measures the time of a client's calls."""
 
     def __init__(self, client: convgrad.Client, run: Run) -> None:
         self._client, self._run = client, run

@@ -13,7 +13,7 @@ import convgrad
 
 
 def learn(client: convgrad.Client, steps: int) -> float:
-    """Returns the largest difference to the filter that was to be found."""
+    """Returns the largest difference to the wanted filter."""
     rng = np.random.default_rng(0)
     wanted = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
     weight = np.zeros_like(wanted)

@@ -74,7 +74,7 @@ def worst_share(layer: Layer, found: Tensors, conv: Callable[..., torch.Tensor],
 
 
 def milliseconds(run: Callable[[], object], repeat: int) -> float:
-    """Returns the fastest of some runs, after one that isn't counted."""
+    """Returns the fastest of some runs, after one warm-up run."""
     run()
     times = []
     for _ in range(repeat):
@@ -86,7 +86,8 @@ def milliseconds(run: Callable[[], object], repeat: int) -> float:
 
 def measure(layer: Layer, dtype: torch.dtype, arguments: argparse.Namespace,
             client: convgrad.Client) -> tuple[float, float, float]:
-    """Returns milliseconds locally and through the server, and the worst share."""
+    """Returns milliseconds locally and through the server, and the largest share of the bound.
+    """
     window = (layer.stride, layer.kernel // 2)
 
     def local(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ EXPECTED = 0.97  # after STEPS
 
 
 class Twice(nn.Sequential):
-    """Two convolutions with what follows them."""
+    """Two convolutions, each with batch_norm and ReLU."""
 
     def __init__(self, channels: int, out: int) -> None:
         super().__init__(

@@ -28,9 +28,9 @@ import convgrad
 import convgrad.torch
 
 CLASSES = 10
-# As many of the last steps make the loss that is told, or fewer of few.
+# Number of last steps whose mean loss is reported; fewer if there are fewer steps.
 LAST = 20
-# Beyond this share of PyTorch's loss rounding explains no difference.
+# Maximum ratio to PyTorch's loss that rounding can explain.
 TOLERANCE = 1.25
 
 
@@ -103,7 +103,7 @@ def generate(steps: int, batch: int, size: int) -> list[tuple[torch.Tensor, torc
 def train(run: Run, net: Callable[[torch.Tensor], torch.Tensor],
           optimizer: torch.optim.Optimizer,
           batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """The same lines for both."""
+    """Trains locally or remotely with the same code."""
     start = time.perf_counter()
     for images, labels in batches:
         optimizer.zero_grad()
@@ -117,7 +117,7 @@ def train(run: Run, net: Callable[[torch.Tensor], torch.Tensor],
 def train_ahead(run: Run, net: convgrad.torch.RemoteNetwork,
                 optimizer: convgrad.torch.optim.SGD,
                 batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """With the loss on the server, which never waits for the trainer."""
+    """Trains with the loss on the server, without waiting for it."""
     start = time.perf_counter()
     futures = []
     for images, labels in batches:

@@ -5,7 +5,7 @@
 namespace convgrad {
 namespace {
 
-// Below this a copy is cheaper than the bookkeeping of a loan.
+// Up to this size a copy is cheaper than the bookkeeping of a loan.
 constexpr size_t kCopiedBytes = 4096;
 
 grpc::Slice SliceOver(std::string_view bytes,
@@ -59,7 +59,8 @@ void RpcCall::End(grpc::Status status) {
   status_ = std::move(status);
   if (on_over_) on_over_();
   is_over_ = true;
-  // Under the lock: who waits may destroy the call as soon as it has that.
+  // Under the lock, because a waiter may destroy the call as soon as it holds
+  // the lock.
   ended_.NotifyAll();
 }
 

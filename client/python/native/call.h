@@ -1,4 +1,5 @@
-// One unary call of bytes. gRPC reads the request from the caller's memory.
+// `RpcCall` makes one unary call of bytes. gRPC reads the request from the
+// caller's memory.
 #pragma once
 
 #include <chrono>
@@ -24,37 +25,38 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 struct CallRequest {
   std::string method;
-  // The message's bytes, one part after the other. The memory has to stay as
-  // long as it is lent (RpcCall::IsLent), and its contents until the call is
+  // The message's bytes in consecutive parts. The memory must stay valid while
+  // it is lent (RpcCall::IsLent), and its contents unchanged until the call is
   // over.
   std::vector<std::string_view> parts;
-  // Keys and values that HTTP/2 allows.
+  // Keys and values must be valid in HTTP/2.
   Metadata metadata;
   std::optional<std::chrono::duration<double>> timeout;
-  // Is called once when the call is over, on a thread of gRPC's. May be null.
+  // Called once, at the end of the call, on one of gRPC's threads. May be null.
   std::function<void()> on_over;
 };
 
-// Thread-safe, unless it says otherwise. A call is over when its status has
-// come.
+// Thread-safe unless a function says otherwise. A call is over when its status
+// has arrived.
 class RpcCall {
  public:
-  // The last reference has to go when the call is over, and on no thread of
-  // gRPC's: it may be the channel's, too, whose end waits for those threads.
+  // Starts a call. Release the last reference after the call is over and not on
+  // one of gRPC's threads: it may also be the channel's last, whose destruction
+  // waits for those threads.
   static std::shared_ptr<RpcCall> Start(BytesStub* stub, CallRequest request);
 
-  // Waits until the call is over or the time has passed, and returns whether it
-  // is over.
+  // Waits until the call is over, at most `at_most`. Returns whether it is
+  // over.
   bool Wait(absl::Duration at_most) ABSL_LOCKS_EXCLUDED(mutex_);
   bool IsOver() { return Wait(absl::ZeroDuration()); }
   void Cancel() ABSL_LOCKS_EXCLUDED(context_mutex_);
 
-  // What follows requires IsOver().
+  // The functions below require IsOver().
 
-  // Lets go of gRPC's call, which may hold the request until then.
+  // Destroys gRPC's call, which may hold the request until then.
   void Finish() ABSL_LOCKS_EXCLUDED(context_mutex_);
-  // Whether gRPC still holds the request's memory. After an error it may for as
-  // long as a connection stands still, and doesn't care what is in it.
+  // Returns whether gRPC still holds the request's memory. After an error it
+  // may hold it as long as a connection stalls, but doesn't use the contents.
   bool IsLent() const { return !loan_.expired(); }
   const grpc::Status& status() const { return status_; }
   // Requires: Finish() was called.
@@ -66,7 +68,7 @@ class RpcCall {
       : on_over_(std::move(on_over)) {}
 
   grpc::ByteBuffer Lend(const std::vector<std::string_view>& parts);
-  // Nothing touches the call on gRPC's thread after it.
+  // Called on gRPC's thread, which doesn't touch the call afterwards.
   void End(grpc::Status status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::function<void()> on_over_;
@@ -75,7 +77,7 @@ class RpcCall {
   grpc::Status status_;
   Metadata trailing_metadata_;
   Mutex context_mutex_;  // before mutex_
-  // Null once it is finished.
+  // Null after Finish().
   std::unique_ptr<grpc::ClientContext> context_
       ABSL_GUARDED_BY(context_mutex_) = std::make_unique<grpc::ClientContext>();
   Mutex mutex_;

@@ -1,5 +1,5 @@
-// convgrad._native: calls of bytes over gRPC's C++ library, for transport.py.
-// No thread of gRPC's ever asks for the interpreter's lock.
+// Defines convgrad._native, which makes calls of bytes with gRPC's C++ library
+// for transport.py. gRPC's threads never request the interpreter's lock.
 #include <unistd.h>
 
 #include <deque>
@@ -27,11 +27,11 @@ namespace {
 
 namespace nb = nanobind;
 
-// A signal, Ctrl-C for one, is noticed after so long.
+// Maximum delay until a signal, e.g. Ctrl-C, is handled.
 constexpr absl::Duration kSignalInterval = absl::Milliseconds(100);
 
-// Contiguous memory of a Python object, which stays alive. Owned by a thread
-// that has the interpreter's lock.
+// Refers to contiguous memory of a Python object and keeps the object alive.
+// Owned by a thread that holds the interpreter's lock.
 class Buffer {
  public:
   Buffer(nb::handle object, int flags) {
@@ -53,7 +53,7 @@ class Buffer {
   Py_buffer view_ = {};
 };
 
-// Which calls are over, for one Python thread that tells their callers.
+// Queues the calls that are over, for the Python thread that completes futures.
 // Thread-safe.
 class Notices {
  public:
@@ -63,7 +63,7 @@ class Notices {
     added_.NotifyOne();
   }
 
-  // Waits for one.
+  // Blocks until there is a notice.
   int64_t Next() ABSL_LOCKS_EXCLUDED(mutex_) {
     MutexLock lock(&mutex_);
     while (calls_.empty()) added_.Wait(&mutex_);
@@ -87,7 +87,7 @@ std::string TextOf(const nb::bytes& bytes) {
   return {bytes.c_str(), bytes.size()};
 }
 
-// What Python sees of a call: it holds the memory that is lent to gRPC. Owned
+// The Python object of a call; holds the memory that is lent to gRPC. Guarded
 // by the interpreter's lock.
 class Call {
  public:
@@ -96,7 +96,8 @@ class Call {
   Call(Call&&) = default;
   Call& operator=(Call&&) = delete;
 
-  // Memory stays where it is as long as gRPC holds it, even if nobody waits.
+  // Keeps the memory valid as long as gRPC holds it, even without a reference
+  // from Python.
   ~Call() {
     auto& abandoned = Abandoned();
     std::erase_if(abandoned, IsReturned);
@@ -167,7 +168,7 @@ class Call {
 };
 
 using Option = std::pair<std::string, std::variant<int, std::string>>;
-// Certificates of authorities, the client's key and its certificate, in PEM.
+// PEM: certificates of authorities, the client's key and its certificate.
 using Pems = std::tuple<nb::bytes, nb::bytes, nb::bytes>;
 
 std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(
@@ -180,7 +181,7 @@ std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(
   return grpc::SslCredentials(tls);
 }
 
-// A connection. Owned by the interpreter's lock.
+// A connection. Guarded by the interpreter's lock.
 class Channel {
  public:
   Channel(const std::string& target, const std::vector<Option>& options,
@@ -197,7 +198,8 @@ class Channel {
         grpc::CreateCustomChannel(target, CredentialsOf(pems), arguments));
   }
 
-  // gRPC's threads aren't there in a forked process, which would wait for them.
+  // Leaks the channel in a forked process: gRPC's threads don't exist there,
+  // and the destructor would wait for them.
   ~Channel() {
     if (getpid() != process_) new std::shared_ptr<BytesStub>(std::move(stub_));
     const Unlocked unlocked;
@@ -245,7 +247,7 @@ class Channel {
 
  private:
   const pid_t process_ = getpid();
-  std::shared_ptr<BytesStub> stub_;  // null once it is closed
+  std::shared_ptr<BytesStub> stub_;  // null after Close()
   std::vector<std::weak_ptr<RpcCall>> calls_;
 };
 
@@ -267,7 +269,8 @@ int64_t NextOver() {
 
 NB_MODULE(_native, module) {
   module.doc() = "Calls of bytes over gRPC's C++ library.";
-  // Clients that live until the interpreter ends are no leaks worth a line.
+  // Disabled, because clients that exist until the interpreter ends aren't
+  // leaks.
   nb::set_leak_warnings(false);
   nb::class_<ReceivedPayload>(module, "Payload")
       .def_prop_ro("nbytes", &ReceivedPayload::size)

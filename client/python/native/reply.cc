@@ -14,7 +14,8 @@ constexpr uint64_t kVarint = 0;
 constexpr uint64_t kFixed64 = 1;
 constexpr uint64_t kLengthDelimited = 2;
 constexpr uint64_t kFixed32 = 5;
-// Field `payloads` of every response (proto/convgrad/v1/service.proto).
+// Tag of the field `payloads` in every response
+// (proto/convgrad/v1/service.proto).
 constexpr uint64_t kPayloadTag = uint64_t{536870911} << 3 | kLengthDelimited;
 
 void AppendVarint(uint64_t value, std::string* text) {
@@ -30,7 +31,7 @@ bool TakeBytes(uint64_t size, SliceReader* reader, std::string* text) {
   return true;
 }
 
-// Reads a field of the head, behind its tag, and appends it.
+// Reads a head field's body after its tag and appends it to `*head`.
 bool TakeHeadField(uint64_t wire_type, SliceReader* reader, std::string* head) {
   if (wire_type == kFixed64) return TakeBytes(sizeof(uint64_t), reader, head);
   if (wire_type == kFixed32) return TakeBytes(sizeof(uint32_t), reader, head);
@@ -86,7 +87,7 @@ void ReceivedPayload::MoveTo(std::byte* destination) {
 }
 
 Reply SplitReply(grpc::ByteBuffer* message) {
-  // Outlives the references below (see ReceivedSlices).
+  // Must outlive the references below (see ReceivedSlices).
   grpc::ByteBuffer received;
   received.Swap(message);
   std::vector<grpc::Slice> slices;

@@ -1,5 +1,5 @@
-// A response as gRPC received it, taken apart into protobuf's part and
-// payloads.
+// `SplitReply` splits a response that gRPC received into its protobuf head and
+// its payloads.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ class ReceivedPayload {
       : pieces_(std::move(pieces)), size_(size) {}
 
   size_t size() const { return size_; }
-  // Copies all size() bytes to `destination` and lets go of the slices while it
-  // does so. The payload is empty afterwards.
+  // Copies all size() bytes to `destination` and frees the slices meanwhile.
+  // The payload is empty afterwards.
   void MoveTo(std::byte* destination);
 
  private:
@@ -28,13 +28,13 @@ class ReceivedPayload {
 };
 
 struct Reply {
-  // Every field but `payloads`, as the message has them.
+  // Every field except `payloads`, in the message's order.
   std::string head;
   std::vector<ReceivedPayload> payloads;
 };
 
-// Takes the message apart and empties `*message`. Bytes that are no protobuf
-// message are all in the head, which nobody will be able to parse.
+// Splits the message and empties `*message`. If it isn't a protobuf message,
+// the head has all its bytes, and parsing it will fail.
 Reply SplitReply(grpc::ByteBuffer* message);
 
 }  // namespace convgrad

@@ -11,12 +11,12 @@ namespace {
 
 double Megabytes(double bytes) { return bytes / 1e6; }
 
-// Returns milliseconds, "-" where nothing was observed.
+// Returns milliseconds, "-" for NaN.
 std::string Milliseconds(double seconds) {
   return std::isnan(seconds) ? "-" : absl::StrFormat("%.3f", seconds * 1e3);
 }
 
-// Returns nothing where no network has run.
+// Returns "" if no network has run.
 std::string StepsText(const std::vector<StepActivity>& steps) {
   std::string text;
   for (const StepActivity& step : steps) {

@@ -1,4 +1,4 @@
-// Prints what `convgrad top` shows.
+// Formats the output of `convgrad top`.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace convgrad {
 
 // Returns lines of totals, then tables of methods, operations and steps of
-// networks. Leaves out rows whose rate is 0.
+// networks. Omits rows whose rate is 0.
 std::string TextOf(const ServerActivity& activity);
 
 }  // namespace convgrad

@@ -17,7 +17,8 @@
 namespace convgrad {
 namespace {
 
-// Splits off a label's quoted value; nullopt if it has no end.
+// Removes a label's quoted value from `*text` and returns it; nullopt if the
+// closing quote is missing.
 std::optional<std::string> TakeQuoted(absl::string_view* text) {
   if (!absl::ConsumePrefix(text, "\"")) return std::nullopt;
   std::string value;
@@ -36,7 +37,7 @@ std::optional<std::string> TakeQuoted(absl::string_view* text) {
   return std::nullopt;
 }
 
-// Splits off {name="value",...}; nullopt if it is none.
+// Removes {name="value",...} from `*text` and returns it; nullopt if malformed.
 std::optional<Labels> TakeLabels(absl::string_view* text) {
   Labels labels;
   if (!absl::ConsumePrefix(text, "{")) return labels;
@@ -55,8 +56,8 @@ std::optional<Labels> TakeLabels(absl::string_view* text) {
 
 bool ParseValue(absl::string_view text, double* value) {
   text = absl::StripAsciiWhitespace(text);
-  text = text.substr(0, text.find(' '));  // a time may follow
-  return absl::SimpleAtod(text, value);   // knows +Inf and NaN
+  text = text.substr(0, text.find(' '));  // a timestamp may follow
+  return absl::SimpleAtod(text, value);   // accepts +Inf and NaN
 }
 
 absl::Status NoMetrics(const std::string& address, absl::string_view found) {
@@ -98,7 +99,7 @@ const std::vector<MetricsText::Sample>& MetricsText::Family(
 double MetricsText::Sum(const std::string& name, const Labels& labels) const {
   double sum = 0;
   for (const Sample& sample : Family(name)) {
-    // Both are ordered.
+    // std::includes needs both sorted, as a std::map is.
     if (std::includes(sample.labels.begin(), sample.labels.end(),
                       labels.begin(), labels.end())) {
       sum += sample.value;
@@ -118,7 +119,7 @@ absl::StatusOr<MetricsText> FetchMetrics(const std::string& address,
                         absl::StrCat("\"", address, "\""), "HOST:PORT");
   }
   std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[') {  // of IPv6
+  if (host.size() > 2 && host.front() == '[') {  // an IPv6 address
     host = host.substr(1, host.size() - 2);
   }
   httplib::Client client(host, port);

@@ -1,4 +1,5 @@
-// Metrics as Prometheus' text format has them, and where they come from.
+// `MetricsText` holds metrics parsed from Prometheus' text format; FetchMetrics
+// gets them from a server.
 // Format: https://prometheus.io/docs/instrumenting/exposition_formats/ 0.0.4.
 #pragma once
 
@@ -17,14 +18,14 @@ using Labels = std::map<std::string, std::string>;
 // The samples of one scrape. Value type.
 class MetricsText {
  public:
-  // Errors: kInvalidArgument naming a line that is none of the format.
+  // Errors: kInvalidArgument naming a malformed line.
   static absl::StatusOr<MetricsText> Parse(absl::string_view text);
 
   struct Sample {
     Labels labels;
     double value;
   };
-  // Returns the family's samples, none if it isn't there.
+  // Returns the family's samples; none if the family is missing.
   const std::vector<Sample>& Family(const std::string& name) const;
 
   // Returns the sum over the family's samples that have all of `labels`.
@@ -36,7 +37,7 @@ class MetricsText {
 
 // Gets http://`address`/metrics.
 // Errors: kInvalidArgument for an address that isn't HOST:PORT; kUnavailable if
-// nobody answers within `timeout`, or not with metrics.
+// no server answers within `timeout`, or not with metrics.
 absl::StatusOr<MetricsText> FetchMetrics(const std::string& address,
                                          absl::Duration timeout);
 

@@ -22,7 +22,8 @@ class Difference {
         after_(after),
         seconds_(absl::ToDoubleSeconds(elapsed)) {}
 
-  // Returns what a counter grew by. One that shrank began anew.
+  // Returns a counter's increase. A counter that decreased was restarted from
+  // 0.
   double Growth(const std::string& counter, const Labels& labels) const {
     const double now = after_.Sum(counter, labels);
     const double then = before_.Sum(counter, labels);
@@ -32,12 +33,12 @@ class Difference {
     return Growth(counter, labels) / seconds_;
   }
 
-  // Returns the histogram's quantile as Prometheus' histogram_quantile has it:
-  // linear within a bucket. NaN without observations.
+  // Returns the histogram's quantile by the formula of Prometheus'
+  // histogram_quantile: linear within a bucket. NaN without observations.
   double Quantile(const std::string& histogram, Labels labels,
                   double quantile) const {
     const std::string buckets = histogram + "_bucket";
-    std::map<double, std::string> bounds;  // ordered; texts as they are
+    std::map<double, std::string> bounds;  // sorted; texts as in the sample
     for (const auto& sample : after_.Family(buckets)) {
       const auto le = sample.labels.find("le");
       double bound;
@@ -70,7 +71,7 @@ class Difference {
   const double seconds_;
 };
 
-// Returns the label's values among samples of the counter that aren't 0.
+// Returns the values of `labels` among the counter's nonzero samples.
 std::set<Labels> KindsOf(const MetricsText& metrics, const std::string& counter,
                          const std::vector<std::string>& labels) {
   std::set<Labels> kinds;

@@ -1,5 +1,5 @@
-// What a server did between two looks at its metrics
-// (server/telemetry/README.md).
+// `ServerActivity` summarizes what a server did between two scrapes of its
+// metrics (server/telemetry/README.md).
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace convgrad {
 
-// Of one method. Units: calls a second; seconds, NaN if there was no call.
+// One method's calls. Units: calls/s; seconds, NaN if there was no call.
 struct MethodActivity {
   std::string method;
   double rate = 0, error_rate = 0;
   double p50 = 0, p99 = 0;
 };
 
-// Of operations of one kind. Units: as above.
+// Operations of one kind. Units: as above.
 struct OperationActivity {
   std::string op, backend, dtype;
   double rate = 0;
@@ -26,30 +26,30 @@ struct OperationActivity {
   double compute_p50 = 0, compute_p99 = 0;
 };
 
-// Of steps of networks of one kind.
+// Steps of networks of one kind.
 struct StepActivity {
   std::string step, backend;
-  double busy = 0;  // seconds of computing a second
+  double busy = 0;  // seconds of computing per second
 };
 
 struct ServerActivity {
   absl::Duration elapsed;
-  // Now.
+  // Values at the second scrape.
   double queued = 0, running = 0, waiting_for_memory = 0;
   double memory_bytes = 0, memory_capacity_bytes = 0;
   double sessions = 0, kept_tensors = 0, kept_programs = 0, kept_tapes = 0;
   double kept_tape_bytes = 0, kept_bytes = 0, kept_capacity_bytes = 0;
   double plans = 0, plan_bytes = 0;
-  // Share of operations whose plan was there; NaN if there was none.
+  // Share of operations whose plan was in the cache; NaN if there was none.
   double plan_hits = 0;
   double rejection_rate = 0;
-  double received_rate = 0, sent_rate = 0;    // bytes a second
-  std::vector<MethodActivity> methods;        // of those that were called ever
-  std::vector<OperationActivity> operations;  // likewise
-  std::vector<StepActivity> steps;            // likewise, the busiest first
+  double received_rate = 0, sent_rate = 0;    // bytes/s
+  std::vector<MethodActivity> methods;        // those ever called
+  std::vector<OperationActivity> operations;  // those ever run
+  std::vector<StepActivity> steps;            // those ever run, busiest first
 };
 
-// Requires: elapsed > 0. A server that was restarted in between counts from 0.
+// Requires: elapsed > 0. Counts from 0 if the server was restarted in between.
 ServerActivity ActivityBetween(const MetricsText& before,
                                const MetricsText& after,
                                absl::Duration elapsed);

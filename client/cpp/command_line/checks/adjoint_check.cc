@@ -8,11 +8,12 @@
 namespace convgrad {
 namespace {
 
-// The contract's slack of an adjoint comparison, beside the results' roundoff.
+// Relative tolerance of an adjoint comparison in the contract, in addition to
+// the results' roundoff.
 constexpr double kSlack = 1e-6;
-// Standard deviations, and some, that independent roundings may add up to.
+// Largest sum of independent roundings, in standard deviations.
 constexpr double kDeviations = 10;
-// Products that the scale may cost before it is estimated.
+// Limit on the products for the scale; beyond it the scale is estimated.
 constexpr int64_t kMaxProducts = 20'000'000;
 
 // Splits a row-major index into one per axis.
@@ -31,8 +32,8 @@ int64_t Flatten(const Dims& index, const Dims& dims) {
   return flat;
 }
 
-// Returns the input position that output position `out` sees through tap `tap`,
-// nullopt if it is padding.
+// Returns the input position that output position `out` reads through tap
+// `tap`; nullopt for padding.
 std::optional<int64_t> InputPosition(const SpatialAxis& axis, bool transposed,
                                      int64_t out, int64_t tap) {
   int64_t in;
@@ -47,7 +48,7 @@ std::optional<int64_t> InputPosition(const SpatialAxis& axis, bool transposed,
   return in;
 }
 
-// The forward on absolute values, one output at a time.
+// Computes the forward pass on absolute values, one output at a time.
 class AbsoluteForward {
  public:
   AbsoluteForward(const ConvProblem& problem, const std::vector<double>& input,
@@ -86,7 +87,7 @@ class AbsoluteForward {
     return true;
   }
 
-  // Sums over the group's channels at one tap.
+  // Returns the sum over the group's channels at one tap.
   double AtTap(int64_t channel, int64_t tap, Dims* input) const {
     const int64_t taps = *CheckedProduct(kernel_);
     const int64_t inputs = problem_.in_channels / problem_.groups;
@@ -151,7 +152,7 @@ double AdjointScale(const ConvProblem& problem, const AdjointValues& values) {
       1);
   const int64_t samples =
       std::clamp<int64_t>(kMaxProducts / per_output, 1, outputs);
-  // Odd steps don't fall in with extents that are powers of two.
+  // An odd step doesn't resonate with extents that are powers of two.
   const int64_t step = (outputs + samples - 1) / samples | 1;
   double sum = 0;
   int64_t count = 0;
@@ -179,7 +180,7 @@ AdjointCheck CheckAdjoint(const ConvProblem& problem,
   for (double a : numbers) {
     for (double b : numbers) {
       const double difference = std::abs(a - b);
-      // A NaN stays, whatever follows.
+      // Once NaN, the difference stays NaN.
       if (!(difference <= check.difference) && !std::isnan(check.difference)) {
         check.difference = difference;
       }

@@ -12,11 +12,12 @@
 namespace convgrad {
 namespace {
 
-// Sums of absolute products below 2^24 are exact in f32; operands are at most
-// 4, and bias and residual are two more terms.
+// Limit below which sums are exact: sums of absolute products below 2^24 are
+// exact in f32. Operands are at most 4; bias and residual are two more terms.
 constexpr double kExactProducts = (1 << 24) / 16.0 - 2;
 
-// Every gradient of the problem, in the default dtypes, unscaled.
+// Returns settings for every gradient of the problem, in the default dtypes and
+// unscaled.
 Settings OwnSettings(Settings settings, const ConvProblem& problem) {
   settings.operands.clear();
   settings.files.fill("");
@@ -27,7 +28,7 @@ Settings OwnSettings(Settings settings, const ConvProblem& problem) {
   return settings;
 }
 
-// The call that another is compared with.
+// Returns settings for the call on the reference backend.
 Settings ReferenceSettings(Settings settings) {
   settings.backend = "reference";
   settings.self_check = settings.count_nonfinite = false;
@@ -44,7 +45,7 @@ Values ValuesOf(const OperationReply& reply) {
   return values;
 }
 
-// One operation, on integers or on real numbers.
+// One operation on integers or on real numbers.
 struct Experiment {
   ConvOperation operation;
   LocalTensors tensors;
@@ -90,8 +91,9 @@ ConvOperation WithF32Results(ConvOperation operation) {
   return operation;
 }
 
-// Returns, for each result, the root of the same operation on squares, before
-// any ReLU: squares in f32, but for the output, whose sign is the mask.
+// Returns, for each result, the root of the same operation on squares before
+// any ReLU. The squares are in f32, except for the output, whose sign is the
+// mask.
 absl::StatusOr<Values> RootsOfSquares(const Experiment& experiment) {
   Experiment squared{WithF32Results(experiment.operation),
                      {},
@@ -148,9 +150,9 @@ absl::Status CompareIntegers(Settings settings, Client* client,
   return absl::OkStatus();
 }
 
-// The reference's results come rounded to f32, which takes up to an eighth of
-// what is allowed of an f32 result, and nothing of others: stricter than the
-// contract, never laxer.
+// The reference's results are rounded to f32. This uses up to an eighth of the
+// tolerance of an f32 result and none of others, so the check is stricter than
+// the contract, never weaker.
 absl::Status CompareReals(Settings settings, Client* client,
                           Comparison* comparison) {
   settings.integers = false;

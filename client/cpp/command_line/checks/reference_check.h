@@ -1,5 +1,5 @@
-// A server's results against those of its reference backend, measured as in
-// proto/correctness.md, "Single results".
+// Compares a server's results with those of its reference backend, by the
+// criteria of proto/correctness.md, "Single results".
 #pragma once
 
 #include <string>
@@ -14,11 +14,11 @@ namespace convgrad {
 struct ComparedResult {
   ResultRequest request;
   int64_t elements = 0;
-  // On small integers, where every sum is exact: elements whose bits differ; -1
-  // where sums would be too long for that.
+  // Number of elements whose bits differ on small integers, for which every sum
+  // is exact; -1 if the sums are too long for that.
   int64_t differing = 0;
-  // On independent normal numbers: the largest error, as a share of what the
-  // element-wise criterion allows.
+  // Largest error on independent normal numbers, as a share of the element-wise
+  // tolerance.
   double worst = 0;
 
   bool ok() const { return differing <= 0 && worst <= 1; }
@@ -27,12 +27,14 @@ struct ComparedResult {
 struct Comparison {
   ConvOperation operation;
   std::vector<ComparedResult> results;
-  std::string refusal;  // the server can't compute this; results are empty
+  // The server's reason why it can't compute this; `results` is empty then.
+  std::string refusal;
 };
 
-// Runs the problem with every gradient that it has, on random operands, by the
-// settings' backend, layouts and path, and by the reference.
-// Errors: those of calls, but UNIMPLEMENTED, which is the comparison's refusal.
+// Runs the problem with all of its gradients on random operands, with the
+// settings' backend, layouts and transport, and on the reference.
+// Errors: those of calls, except UNIMPLEMENTED, which becomes the comparison's
+// refusal.
 absl::StatusOr<Comparison> CompareWithReference(Direction direction,
                                                 const ConvProblem& problem,
                                                 const Settings& settings,

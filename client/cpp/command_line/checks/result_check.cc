@@ -21,7 +21,7 @@ const OperationResult* Find(const OperationReply& reply, Result which) {
   return nullptr;
 }
 
-// Returns the result's values as they would be with a scale of 1.
+// Returns the result's values divided by the result's scale.
 std::vector<double> UnscaledValuesOf(const FinishedCall& call,
                                      const OperationResult& result) {
   std::vector<double> values = ValuesOf(result);
@@ -30,7 +30,7 @@ std::vector<double> UnscaledValuesOf(const FinishedCall& call,
   return values;
 }
 
-// The convolution alone: no bias, residual or ReLU.
+// Returns the problem without bias, residual and ReLU.
 ConvProblem Plain(ConvProblem problem) {
   problem.bias.reset();
   problem.residual = false;
@@ -38,13 +38,13 @@ ConvProblem Plain(ConvProblem problem) {
   return problem;
 }
 
-// Returns the settings for a call that only serves a check.
+// Returns the settings of a call that only serves a check.
 Settings CheckSettings(Settings settings, std::vector<Result> gradients) {
   settings.result_dtypes.fill(DataType::kF32);
   settings.result_layouts.fill(std::nullopt);
   settings.scales.fill(std::nullopt);
   settings.gradients = std::move(gradients);
-  // Asked for of the operation, not of the one that checks it.
+  // Requested for the checked operation only, not for the check itself.
   settings.self_check = settings.count_nonfinite = false;
   return settings;
 }
@@ -57,7 +57,7 @@ double LargestRoundoff(const OperationReply& reply) {
   return largest;
 }
 
-// True if no tensor came from a file.
+// Returns true if no tensor came from a file.
 bool AllRandom(const Settings& settings) {
   return settings.operands.empty() &&
          std::all_of(settings.files.begin(), settings.files.end(),
@@ -124,7 +124,7 @@ absl::StatusOr<ResultCheck> CheckBackward(const FinishedCall& call,
   return check;
 }
 
-// Returns, for each output, what bias and residual added before the ReLU.
+// Returns what bias and residual added to each output before the ReLU.
 std::vector<double> AddedValues(const FinishedCall& call) {
   const ConvProblem& problem = call.operation.problem;
   const Dims dims = OutputDims(problem);
@@ -145,7 +145,7 @@ std::vector<double> AddedValues(const FinishedCall& call) {
   return added;
 }
 
-// Sends a random grad_output through the convolution's adjoints.
+// Checks the output with the gradients of a random grad_output.
 absl::StatusOr<ResultCheck> CheckForward(const FinishedCall& call,
                                          const Settings& own, Client* client) {
   const ConvProblem plain = Plain(call.operation.problem);

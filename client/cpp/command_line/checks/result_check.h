@@ -1,4 +1,4 @@
-// Checks of one call's results, by the calls that its adjoints take.
+// Checks one call's results by further calls that compute its adjoints.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// The sum of all of grad_bias is the sum of all of g.
+// Compares the sum of grad_bias with the sum of g; both must be equal.
 struct BiasSumCheck {
   double found = 0;
   double expected = 0;
@@ -18,7 +18,7 @@ struct BiasSumCheck {
   bool ok() const;
 };
 
-// Of them those that the results allow.
+// The checks that the results allow.
 struct ResultCheck {
   std::optional<BiasSumCheck> grad_bias;
   std::optional<AdjointCheck> adjoint;
@@ -26,14 +26,15 @@ struct ResultCheck {
   bool ok() const;
 };
 
-// What was called, and what came.
+// A call and its reply.
 struct FinishedCall {
   const ConvOperation& operation;
-  const LocalTensors& tensors;  // all that the direction can have
+  const LocalTensors& tensors;  // every operand of the direction
   const OperationReply& reply;
 };
 
-// Errors: those of the calls.
+// Checks the results of `call`.
+// Errors: those of the further calls.
 absl::StatusOr<ResultCheck> CheckResults(const FinishedCall& call,
                                          const Settings& settings,
                                          Client* client);

@@ -19,7 +19,7 @@ namespace convgrad {
 namespace {
 
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
-// The data starts at a multiple of this.
+// The format aligns the data to this many bytes.
 constexpr size_t kDataAlignment = 64;
 
 absl::Status BadNpy(absl::string_view name, absl::string_view found,
@@ -35,7 +35,8 @@ uint32_t LittleEndian(absl::string_view bytes) {
   return value;
 }
 
-// Splits off the header, a Python dict literal, and leaves the data.
+// Removes the header, a Python dict literal, from `*bytes` and returns it.
+// Leaves the data.
 absl::StatusOr<absl::string_view> TakeHeader(absl::string_view* bytes,
                                              const std::string& name) {
   if (!absl::ConsumePrefix(bytes, kMagic) || bytes->size() < 2) {
@@ -58,7 +59,7 @@ absl::StatusOr<absl::string_view> TakeHeader(absl::string_view* bytes,
   return header;
 }
 
-// Returns what follows 'key': in the header.
+// Returns the text after 'key': in the header.
 absl::StatusOr<absl::string_view> ValueOf(absl::string_view header,
                                           absl::string_view key,
                                           const std::string& name) {
@@ -159,8 +160,8 @@ std::string SerializeNpy(const NpyArray& array) {
   std::string header = absl::StrCat(
       "{'descr': '", DescrOf(array.dtype),
       "', 'fortran_order': False, 'shape': ", PythonTuple(array.shape), ", }");
-  // Magic, two version bytes, two bytes of length; the header ends in a
-  // newline.
+  // Bytes before the header: magic, two of version, two of length. The header
+  // ends in a newline.
   constexpr size_t kPreamble = 10;
   while ((kPreamble + header.size() + 1) % kDataAlignment != 0) header += ' ';
   header += '\n';

@@ -12,7 +12,7 @@
 namespace convgrad {
 namespace {
 
-// An archive that nobody closed is left as it was.
+// Discards changes to an archive that wasn't closed explicitly.
 using Archive = std::unique_ptr<zip_t, decltype(&zip_discard)>;
 using Member = std::unique_ptr<zip_file_t, decltype(&zip_fclose)>;
 
@@ -71,7 +71,7 @@ absl::StatusOr<NpyArray> ReadNpz(const std::string& path,
   if (!member) return BadMember(path, name);
   std::string bytes(found.size, '\0');
   const zip_int64_t read = zip_fread(member.get(), bytes.data(), bytes.size());
-  // The checksum is compared where the end is met.
+  // libzip compares the checksum when it reads the end.
   char beyond;
   if (read != static_cast<zip_int64_t>(bytes.size()) ||
       zip_fread(member.get(), &beyond, 1) != 0) {
@@ -86,7 +86,7 @@ absl::Status WriteNpz(
   Archive archive(zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr),
                   &zip_discard);
   if (!archive) return CannotWrite(path, nullptr);
-  // The archive reads them when it is closed.
+  // Must outlive zip_close, which reads the buffers.
   std::vector<std::string> files;
   files.reserve(arrays.size());
   for (const auto& [name, array] : arrays) {
@@ -103,7 +103,7 @@ absl::Status WriteNpz(
     zip_set_file_compression(archive.get(), index, ZIP_CM_STORE, 0);
   }
   if (zip_close(archive.get()) != 0) return CannotWrite(path, archive.get());
-  static_cast<void>(archive.release());  // zip_close took it
+  static_cast<void>(archive.release());  // zip_close freed it
   return absl::OkStatus();
 }
 

@@ -14,7 +14,7 @@
 namespace convgrad {
 namespace {
 
-// Returns the gradients wanted, the default if the settings name none.
+// Returns the settings' gradients, or the default if they name none.
 std::vector<Result> GradientsFor(const ConvProblem& problem,
                                  const Settings& settings) {
   if (!settings.gradients.empty()) return settings.gradients;
@@ -54,8 +54,8 @@ ResultRequest RequestFor(Result which, const ConvProblem& problem,
   return request;
 }
 
-// Refuses tensors that no message can carry, before they are made: a slip of
-// the keyboard, most likely. A stream could carry them.
+// Refuses tensors too large for a message before it allocates them, because
+// they are most likely a typing error. A stream could carry them.
 absl::Status CheckSizes(const ConvOperation& operation) {
   for (Operand operand : kAllOperands) {
     const auto& tensor = operation.operand(operand);

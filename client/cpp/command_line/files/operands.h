@@ -1,4 +1,4 @@
-// The tensors of one run of the tool: from files or at random.
+// Makes the tensors of one run of the tool, from files or at random.
 #pragma once
 
 #include <array>
@@ -15,18 +15,19 @@
 
 namespace convgrad {
 
-// A tensor's description, bytes, and its values as doubles in logical order.
+// A tensor's descriptor and bytes.
 struct LocalTensor {
   TensorDescriptor descriptor;
   AlignedBuffer data;
 
+  // Returns the elements as doubles in logical order.
   std::vector<double> Values() const;
 };
 
 // Indexed by Operand.
 using LocalTensors = std::array<std::optional<LocalTensor>, kOperandCount>;
 
-// Returns the operation that the settings ask for. It has every operand that
+// Returns the operation that the settings describe. It has every operand that
 // its direction can have, so that results can be checked; see CallFor.
 // Errors: kInvalidArgument.
 absl::StatusOr<ConvOperation> MakeOperation(Direction direction,
@@ -48,23 +49,23 @@ absl::StatusOr<LocalTensor> TensorOf(const TensorDescriptor& descriptor,
 absl::StatusOr<LocalTensor> RandomTensor(const TensorDescriptor& descriptor,
                                          const Settings& settings, int salt);
 
-// Returns the call of `operation` on those of `tensors` that it needs.
-// `tensors` must outlive it.
+// Returns a call of `operation` with the `tensors` that it needs. `tensors`
+// must outlive it.
 OperationCall CallFor(const ConvOperation& operation,
                       const LocalTensors& tensors, const Settings& settings);
 
-// Returns `call` with its tensors where the settings want them.
+// Returns `call`, with its tensors in a shared region if the settings name one.
 // Errors: as PlaceInRegion.
 absl::StatusOr<PlacedCall> Place(OperationCall call, const Settings& settings);
 
 // Returns a result's values in logical order.
 std::vector<double> ValuesOf(const OperationResult& result);
 
-// Runs `call` as the settings say, on a stream or not.
+// Runs `call` in one message or as a stream, as the settings say.
 absl::StatusOr<OperationReply> Send(const OperationCall& call,
                                     const Settings& settings, Client* client);
 
-// Returns a descriptor of `dims` with the settings' layout for activations, or
+// Return a descriptor of `dims` with the settings' layout for activations or
 // for weights.
 TensorDescriptor ActivationOf(const Dims& dims, DataType dtype,
                               const Settings& settings);

@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<double>> ValuesOf(const NpyArray& array,
   return values;
 }
 
-// Returns the same elements, row-major.
+// Returns the result's elements as a row-major array.
 NpyArray ArrayOf(const OperationResult& result) {
   NpyArray array;
   array.dtype = result.descriptor.dtype;

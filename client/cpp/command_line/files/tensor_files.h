@@ -1,4 +1,5 @@
-// Tensors in .npy and .npz files, by the names that the contract has for them.
+// Reads operands from .npy and .npz files and writes results, under the names
+// in the contract.
 #pragma once
 
 #include <optional>
@@ -12,17 +13,17 @@
 namespace convgrad {
 
 // Returns the operand's values, row-major in logical order, from its own file
-// or the one for all; nullopt where neither has it.
-// Errors: kInvalidArgument for an array of other dims, naming both; as ReadNpy
-// and ReadNpz.
+// or from the file for all operands; nullopt if neither has it.
+// Errors: kInvalidArgument for an array with other dims, naming both; as
+// ReadNpy and ReadNpz.
 absl::StatusOr<std::optional<std::vector<double>>> ReadOperand(
     Operand operand, const Dims& dims, const Settings& settings);
 
-// Refuses a file for all operands with names that no operand has: a slip of the
-// keyboard would go unseen.
+// Returns an error if the file for all operands contains a name that no operand
+// has, because the tool would otherwise silently ignore a misspelt name.
 absl::Status CheckOperandNames(const Settings& settings);
 
-// Writes the results to `out`, as Settings have it, and returns the paths.
+// Writes the results to `out` (see Settings::out) and returns the paths.
 absl::StatusOr<std::vector<std::string>> WriteResults(
     const OperationReply& reply, const std::string& out);
 

@@ -20,9 +20,9 @@ absl::Status UsageError(absl::string_view message,
       absl::StrCat(message, "; see convgrad ", command, "--help"));
 }
 
-// Moves the command to the front of the arguments. If the first one is none,
-// the last word that is one counts, because an option's value before it may
-// look like a command (--direction forward bench).
+// Moves the command to the front of the arguments. If the first argument isn't
+// a command, uses the last word that is one, because an option's value before
+// it may look like a command (--direction forward bench).
 absl::Status PutCommandFirst(const CLI::App& app,
                              std::vector<std::string>* arguments) {
   const auto is_command = [&](const std::string& word) {
@@ -47,9 +47,9 @@ absl::Status PutCommandFirst(const CLI::App& app,
       absl::StrCat("unknown command \"", arguments->front(), "\""));
 }
 
-// CLI11 2.1 takes the argument that follows "--option=" as the option's value,
-// so an empty value becomes an argument of its own. Returns the arguments last
-// one first, as CLI11 wants them.
+// Splits "--option=" with an empty value into two arguments, because CLI11 2.1
+// would take the following argument as the value. Returns the arguments in
+// reverse order, as CLI11 expects them.
 std::vector<std::string> ForParse(const std::vector<std::string>& arguments) {
   std::vector<std::string> words;
   for (const std::string& argument : arguments) {
@@ -84,7 +84,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(
     line.answer = app.help();
   } catch (const CLI::CallForVersion& answer) {
     line.answer = answer.what();
-  } catch (const std::exception& error) {  // CLI11's, and std::stoll's
+  } catch (const std::exception& error) {  // from CLI11 or std::stoll
     const bool has_command = !absl::StartsWith(arguments.front(), "-");
     return UsageError(error.what(),
                       has_command ? absl::StrCat(arguments.front(), " ") : "");

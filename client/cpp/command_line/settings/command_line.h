@@ -11,12 +11,12 @@ namespace convgrad {
 
 struct CommandLine {
   Settings settings;
-  // The text that --help asks for; empty without it.
+  // The text that --help prints; empty without --help.
   std::string answer;
 };
 
-// Reads the arguments that follow the program's name. Options may come before
-// the command, too; "help" stands for --help.
+// Parses the arguments after the program's name. Options may also come before
+// the command; "help" stands for --help.
 // Errors: kInvalidArgument naming the option or argument.
 absl::StatusOr<CommandLine> ReadCommandLine(std::vector<std::string> arguments);
 

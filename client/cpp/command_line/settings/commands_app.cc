@@ -33,14 +33,14 @@ std::string TextOf(const Value& /*value*/) {
   return "";
 }
 
-// The results of a parse, and the app that parses.
+// The app that parses, and the destinations of its results.
 struct Target {
   Settings* settings;
   absl::Status* refusal;
   CLI::App* app;
 };
 
-// A command with one argument, or none, and its options.
+// Adds a command with at most one argument, and its options.
 class Command {
  public:
   Command(const Target& target, const std::string& name, const char* help,
@@ -57,7 +57,8 @@ class Command {
     if (argument == "PROBLEM") command_->footer(kProblemHelp);
   }
 
-  // A parse sets `*value`; the value before it is the option's default.
+  // Adds an option whose value goes to `*value`; the initial value is the
+  // default.
   template <typename Value>
   void Add(const OptionEntry& option, Value* value, const char* help) {
     const auto set = [=, refusal = refusal_](const CLI::results_t& texts) {
@@ -162,7 +163,7 @@ void AddTensors(Settings* s, Command* command) {
   }
 }
 
-// The commands that compute.
+// Adds the commands that compute.
 void AddCalls(const Target& target) {
   Settings* const s = target.settings;
   for (const auto& [name, help] :

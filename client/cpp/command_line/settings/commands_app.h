@@ -7,8 +7,8 @@
 
 namespace convgrad {
 
-// Adds the commands to `app`. A parse sets `*settings`, and `*refusal` if a
-// value is refused. Both outlive `app`.
+// Adds the commands to `app`. A parse writes to `*settings`, and to `*refusal`
+// if it refuses a value. Both must outlive `app`.
 void AddCommands(Settings* settings, absl::Status* refusal, CLI::App* app);
 
 }  // namespace convgrad

@@ -52,7 +52,7 @@ _arguments -S $options '1:command:(($commands))' '*:argument:->argument' && retu
 [[ $state == argument && $words[2] == program ]] && _files
 )";
 
-// The commands with their options.
+// Holds the commands with their options.
 struct Commands {
   Commands() { AddCommands(&settings, &refusal, &app); }
 
@@ -74,14 +74,14 @@ bool IsSwitch(const CLI::Option& option) {
   return option.get_expected_max() == 0;
 }
 
-// Returns the words that the option takes, "" if it takes something else.
+// Returns the words that the option accepts, "" for other values.
 std::string WordsOf(const CLI::Option& option) {
   const std::string kind = option.get_type_name();
   if (!absl::StrContains(kind, "|")) return "";
   return absl::StrReplaceAll(kind, {{"|", " "}});
 }
 
-// Returns `text` for a specification of _arguments within single quotes.
+// Returns `text` quoted for a specification of _arguments in single quotes.
 std::string ZshQuoted(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"'", "'\\''"},
                                     {":", "\\:"},

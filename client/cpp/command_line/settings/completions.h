@@ -1,12 +1,12 @@
-// Scripts that have shells complete the tool's command line.
+// Generates shell scripts that complete the tool's command line.
 #pragma once
 
 #include <string>
 
 namespace convgrad {
 
-// bash: for `source` or a folder of completions. zsh: a file _convgrad on
-// fpath.
+// Return scripts for bash (for `source` or a folder of completions) and for zsh
+// (a file _convgrad on fpath).
 std::string BashCompletion();
 std::string ZshCompletion();
 

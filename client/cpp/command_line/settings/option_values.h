@@ -1,4 +1,4 @@
-// Reads the values of the tool's options.
+// Parses the values of the tool's options.
 #pragma once
 
 #include <array>
@@ -19,18 +19,19 @@ namespace convgrad {
 
 struct OptionEntry {
   std::string name;  // with its dashes
-  // What may be written, for help and completions: words with | between them,
-  // or a noun such as FILE.
+  // Accepted values, for help and completions: words separated by |, or a noun
+  // such as FILE.
   std::string kind;
-  int64_t least = 0;  // of a number
+  // Smallest accepted number.
+  int64_t least = 0;
 };
 
 // Returns kInvalidArgument naming the option.
 absl::Status RefuseValue(const OptionEntry& option, absl::string_view found,
                          absl::string_view expected);
 
-// Each sets `*value` to what `text` says. A text whose kind has words is one of
-// them, and a time is more than 0.
+// Parse `text` into `*value`. If the option's kind lists words, `text` must be
+// one of them. A time must be more than 0.
 // Errors: kInvalidArgument naming the option, found and expected.
 absl::Status ReadValue(const OptionEntry& option, absl::string_view text,
                        std::string* value);
@@ -55,7 +56,7 @@ absl::Status ReadValue(const OptionEntry& option, absl::string_view text,
   return ReadValue(option, text, &value->emplace());
 }
 
-// Several with commas between them.
+// Parses several values separated by commas.
 template <typename Value>
 absl::Status ReadValue(const OptionEntry& option, absl::string_view text,
                        std::vector<Value>* values) {
@@ -66,7 +67,7 @@ absl::Status ReadValue(const OptionEntry& option, absl::string_view text,
   return absl::OkStatus();
 }
 
-// One value for every result, or RESULT=VALUE,...
+// Parses one value for every result, or RESULT=VALUE,...
 template <typename Value>
 absl::Status ReadValue(const OptionEntry& option, absl::string_view text,
                        std::array<std::optional<Value>, kResultCount>* values) {

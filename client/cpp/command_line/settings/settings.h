@@ -1,4 +1,4 @@
-// `Settings` holds the values of the command line after their checks.
+// `Settings` holds the checked values of the command line.
 #pragma once
 
 #include <array>
@@ -15,11 +15,12 @@ namespace convgrad {
 
 struct Settings {
   std::string command;
-  // Its problems, file or shell.
+  // The command's arguments: problems, a file or a shell.
   std::vector<std::string> arguments;
   bool json = false;
 
-  std::string token_file;  // whose token `client` has; "": none
+  // File from which `client` got its token; "": none.
+  std::string token_file;
   ClientOptions client = {.server = "127.0.0.1:7070"};
   absl::Duration timeout = absl::Seconds(60);
   std::string region;  // side socket, "unix:PATH"; "" for no shared memory
@@ -28,36 +29,36 @@ struct Settings {
   std::string priority = "batch";
   bool self_check = false;
   bool count_nonfinite = false;
-  int64_t slice_items = 0;  // of a stream; -1: the default's, 0: no stream
+  int64_t slice_items = 0;  // of a stream; -1: default, 0: no stream
 
-  // Absent: f32, of check each in turn.
+  // Absent: f32; for the command check, each dtype in turn.
   std::optional<DataType> dtype;
   Layout layout = Layout::kNCX;
   std::optional<Layout> given_weight_layout;
-  // Indexed by Result; absent for the wire's default.
+  // Indexed by Result; absent: the wire's default.
   std::array<std::optional<DataType>, kResultCount> result_dtypes;
-  // Likewise; absent for the operands' layout, and for 1.
+  // Indexed by Result; absent: the operands' layout, and scale 1.
   std::array<std::optional<Layout>, kResultCount> result_layouts;
   std::array<std::optional<float>, kResultCount> scales;
-  // Empty for the default: input and weight, and bias if the problem has one.
+  // Empty: the gradients of input and weight, and of a bias if there is one.
   std::vector<Result> gradients;
 
   int64_t seed = 1;
   bool integers = false;
   std::string operands;  // .npz file; "" for none
-  // Indexed by Operand: .npy or .npz file; "" for what `operands` has, else
+  // Indexed by Operand: .npy or .npz file; "": the array in `operands`, else
   // random values.
   std::array<std::string, kOperandCount> files;
-  std::string out;  // prefix, or .npz file; "" writes nothing
+  std::string out;  // prefix or .npz file; "": write nothing
   bool check = true;
 
   Direction bench_direction = Direction::kBackward;
   int64_t repeat = 20;
   int64_t warmup = 3;
 
-  std::string metrics = "127.0.0.1:9464";  // of top, HOST:PORT
+  std::string metrics = "127.0.0.1:9464";  // for top, HOST:PORT
   absl::Duration interval = absl::Seconds(2);
-  int64_t count = 0;  // of tables; 0: no end
+  int64_t count = 0;  // of tables; 0: no limit
 
   std::string program_inputs;  // dims, e.g. "x=16x3x224x224,t=16"
 

@@ -1,1 +1,1 @@
-"""Connections to servers: channels, transports, TLS, and when calls are repeated."""
+"""Connects to servers: channels, transports, TLS, and retries."""

@@ -1,4 +1,4 @@
-"""Connections to one server or several, and how they are secured."""
+"""Pools the connections to one or several servers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from convgrad.wire import joined
 
 _PACKAGE = "/convgrad.v1."
 _SERVICE = "ConvGrad/"
-# A server that was unavailable isn't asked again so soon where others are there.
+# Time for which calls avoid a server that was unavailable, if there are others.
 _DOWN_SECONDS = 1.0
 _THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
-# Without a port gRPC would take 443.
+# The port is required, because gRPC would use 443 by default.
 _HOST_AND_PORT = re.compile(
     r"(dns:(//[^/]*/)?)?(?P<host>[^][:/]+|\[[^][]+\]):(?P<port>\d{1,5})")
 _OTHER_SCHEMES = ("unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:")
@@ -36,7 +36,7 @@ def _secrets_left_out() -> str:
 
 @dataclass(frozen=True)
 class Connections:
-    """Where to connect, and how."""
+    """Targets and settings of connections."""
 
     targets: tuple[str, ...]
     tls: Tls | None = None
@@ -45,9 +45,9 @@ class Connections:
     keepalive_seconds: float = 20.0
 
     def without_secrets(self) -> Connections:
-        """Returns what a pickle may hold: functions and paths, no tokens and no keys.
+        """Returns what a pickle may contain: functions and paths, no tokens and no keys.
 
-        Where one had to be left out, whoever uses these is told so (Unauthenticated).
+        If a secret had to be left out, using the result raises Unauthenticated.
         """
         if self.tls is not None and isinstance(self.tls.key, bytes):
             tls = replace(self.tls, certificate=None, key=None)
@@ -58,7 +58,7 @@ class Connections:
 
     @property
     def stay_here(self) -> bool:
-        """Whether all servers are on this host, as far as their addresses say."""
+        """Whether the addresses of all servers are on this host."""
         return all(target.startswith(_THIS_HOST) for target in self.targets)
 
     def check(self) -> None:
@@ -79,22 +79,22 @@ class Connections:
         options: list[tuple[str, Any]] = [
             ("grpc.max_send_message_length", -1),
             ("grpc.max_receive_message_length", -1),
-            # An http_proxy of the environment would also catch servers on loopback.
+            # An http_proxy in the environment would also apply to servers on loopback.
             ("grpc.enable_http_proxy", 0),
             ("grpc.enable_retries", 0),
             # A name with several addresses stands for replicas.
             ("grpc.lb_policy_name", "round_robin"),
-            # Each channel a connection of its own.
+            # Gives each channel its own connection.
             ("grpc.use_local_subchannel_pool", 1),
-            # Retries decide when to try again; gRPC's own wait grows to 2 minutes.
+            # Retries decide when to try again; gRPC's own backoff would grow to 2 minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
-            # gRPC's default of 30 s leaves clients of a rolling restart with addresses at
-            # which nobody listens any more.
+            # With gRPC's default of 30 s, clients of a rolling restart would keep addresses
+            # without a server.
             ("grpc.dns_min_time_between_resolutions_ms", 1000),
             ("grpc.keepalive_time_ms", int(self.keepalive_seconds * 1000)),
             ("grpc.keepalive_timeout_ms", int(min(self.keepalive_seconds, 20.0) * 1000)),
-            # A call may wait for longer than two pings take, and sends nothing then.
+            # A call that waits longer than two pings take sends no data meanwhile.
             ("grpc.http2.max_pings_without_data", 0),
         ]
         if self.tls is not None and self.tls.server_name is not None:
@@ -121,8 +121,8 @@ def _check_target(target: str) -> None:
 
 @dataclass
 class Slot:
-    """A connection of the pool, made when first used, and a second one for streams where
-    the first is the native module's."""
+    """A connection of the pool, made on first use. If the first channel is the native module's,
+    it has a second channel for streams."""
 
     target: str
     unary_channel: Any = None
@@ -133,7 +133,7 @@ class Slot:
 
 
 class ChannelPool:
-    """Hands out channels in turn, those that were just unavailable last. Thread-safe.
+    """Hands out channels in turn; those that were just unavailable come last. Thread-safe.
 
     `library` is grpc or grpc.aio.
     """
@@ -155,7 +155,8 @@ class ChannelPool:
         self._lock = threading.Lock()
 
     def pick(self, target: str | None = None) -> Slot:
-        """Returns a channel, of `target` if that is named. Raises Cancelled after close()."""
+        """Returns the next channel, or the next one of `target`. Raises Cancelled after
+        close()."""
         with self._lock:
             if self._closed:
                 raise Cancelled("the client is closed")
@@ -167,11 +168,13 @@ class ChannelPool:
             return slot
 
     def method(self, slot: Slot, name: str) -> Any:
-        """Returns what calls the method: a Message to a Response (wire.py), or streams of
-        bytes where the name ends in Stream, with one answer where something is put.
-        Raises Cancelled after close().
+        """Returns a function that calls the method.
 
-        `name` is of the service ConvGrad unless it says which: "ConvGradSessions/...".
+        It takes a Message and returns a Response (wire.py). If the name ends in Stream, it
+        takes and returns streams of bytes; if tensors are put, it returns one answer. `name` is
+        a method of the service ConvGrad unless it names the service: "ConvGradSessions/...".
+
+        Errors: Cancelled after close().
         """
         with self._lock:
             if self._closed:
@@ -187,9 +190,10 @@ class ChannelPool:
             return slot.methods[name]
 
     def explain(self, slot: Slot, seconds: float) -> Unavailable | None:
-        """Returns which key or certificate keeps a channel from working, if one does.
+        """Returns the key or certificate problem that prevents a connection; None if there is
+        none.
 
-        Waits for a second at most.
+        Blocks for at most a second.
         """
         found = _HOST_AND_PORT.fullmatch(slot.target)
         if found is None:
@@ -200,7 +204,7 @@ class ChannelPool:
         slot.down_until = time.monotonic() + _DOWN_SECONDS
 
     def close(self) -> Sequence[Any]:
-        """Returns the channels, for the caller to close; none are handed out again."""
+        """Closes the pool and returns its channels, which the caller must close."""
         with self._lock:
             self._closed = True
             channels = [channel for slot in self._slots

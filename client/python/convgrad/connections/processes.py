@@ -1,4 +1,5 @@
-"""Which process connections belong to: a fork has the memory of gRPC, but not its threads."""
+"""Checks that only the process that connected uses connections: a fork copies gRPC's memory,
+but not its threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""When a failed call is sent again.
+"""Decides whether and when a failed call is repeated.
 
-gRPC never retries a request beyond 256 KiB, whatever its service config says.
-Every operation is a pure function of its request, so a repeat does no harm.
+gRPC itself never repeats a request larger than 256 KiB, whatever its service config says. A
+repeat is safe because every operation is a pure function of its request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import grpc
 
 from convgrad.errors import ConvgradError
 
-# What a call ends with whose server stops or can't be reached.
+# Statuses of calls whose server stops or can't be reached.
 IS_GOING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 
@@ -21,7 +21,7 @@ IS_GOING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 class RetryPolicy:
     """Exponential backoff with jitter, within the call's timeout.
 
-    The defaults outlast a restart of some 30 s. `max_attempts` 1 is no retry.
+    The defaults outlast a server restart of about 30 s. `max_attempts=1` disables repeats.
     """
 
     max_attempts: int = 20
@@ -29,12 +29,13 @@ class RetryPolicy:
     multiplier: float = 2.0
     max_seconds: float = 2.0
     jitter: float = 0.25
-    """Waits are lengthened by up to this share, so that clients don't come together."""
+    """Each wait is lengthened by a random share of up to this, so that clients don't retry
+    together."""
 
     def delay(self, error: ConvgradError, attempts: int) -> float | None:
-        """Returns seconds until the next attempt, None if there is to be none.
+        """Returns the seconds until the next attempt; None if there is none.
 
-        A server that stops ends calls with CANCELLED that arrive before the client has read
+        A stopping server ends calls with CANCELLED that arrive before the client has read
         GOAWAY (gRPC 1.51). Requires: the caller didn't cancel the call.
         """
         if attempts >= self.max_attempts:
@@ -49,11 +50,12 @@ class RetryPolicy:
         return backoff * (1 + random.uniform(0, self.jitter))
 
     def backoff(self, attempts: int) -> float:
-        """Returns the seconds to wait after so many attempts, without jitter."""
+        """Returns the seconds to wait after `attempts` attempts, without jitter."""
         grown = self.initial_seconds * self.multiplier ** min(attempts - 1, 32)
         return min(grown, self.max_seconds)
 
     def seconds_left(self, error: ConvgradError, attempts: int) -> float:
-        """Returns about how long a call that fails with `error` is still sent again."""
+        """Returns about how many seconds a call that fails with `error` will still be repeated.
+        """
         least = error.pushback_seconds or 0.0
         return sum(max(self.backoff(n), least) for n in range(attempts, self.max_attempts))

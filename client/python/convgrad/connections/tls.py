@@ -1,5 +1,5 @@
-"""Keys and certificates: checked before they are used, and named where they are why
-no connection comes about."""
+"""Checks keys and certificates before use, and finds out which of them prevents a connection.
+"""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from convgrad.errors import Unavailable, invalid, unavailable
 
 File = str | Path | bytes
 
-# For a handshake on a connection that is made to learn why another one wasn't.
+# Timeout of a handshake that finds out why another connection failed.
 _PROBE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Tls:
-    """TLS, mutual where certificate and key are given. Paths of PEM files, or bytes."""
+    """TLS settings; mutual TLS if certificate and key are set. Paths of PEM files, or bytes."""
 
     ca: File | None = None
-    """Who signed the server's certificate; None: whom gRPC trusts by default."""
+    """Authorities that may have signed the server's certificate; None: gRPC's default."""
     certificate: File | None = None
     key: File | None = field(default=None, repr=False)
     server_name: str | None = None
-    """Expected in the server's certificate instead of the target's host."""
+    """Name expected in the server's certificate; None: the target's host."""
 
     def credentials(self) -> grpc.ChannelCredentials:
         return grpc.ssl_channel_credentials(
             _read(self.ca), _read(self.key), _read(self.certificate))
 
     def pems(self) -> tuple[bytes, bytes, bytes] | None:
-        """Returns the same as PEM, with b"" for what isn't given: authorities, key and
-        certificate. None where gRPC for Python has to say whom to trust."""
+        """Returns authorities, key and certificate as PEM, b"" for missing ones. Returns None
+        if grpcio has to provide the default authorities."""
         if self.ca is None:
             return None
         return _read(self.ca) or b"", _read(self.key) or b"", _read(self.certificate) or b""
 
     def context(self) -> ssl.SSLContext:
-        """Returns the same for Python's own sockets.
+        """Returns the settings for Python's own sockets.
 
-        Raises InvalidArgument naming a file that isn't what it should be.
+        Errors: InvalidArgument naming a file that isn't the expected PEM file.
         """
         if (self.certificate is None) != (self.key is None):
             missing, given = (("key", "certificate") if self.key is None
@@ -64,18 +64,18 @@ class Tls:
 
 
 class TlsProbe:
-    """Finds out why a connection with these settings doesn't come about. Thread-safe."""
+    """Finds out why a connection with these settings fails. Thread-safe."""
 
     def __init__(self, tls: Tls | None) -> None:
-        """Raises as Tls.context()."""
+        """Errors: as Tls.context()."""
         self._tls = tls
         self._context = tls.context() if tls else _trusting_context()
         self._context.set_alpn_protocols(["h2"])
 
     def explain(self, address: tuple[str, int], seconds: float) -> Unavailable | None:
-        """Returns what is wrong with keys and certificates, None where it isn't them.
+        """Returns the problem with keys and certificates; None if they aren't the cause.
 
-        Connects once more, for a second at most.
+        Connects once more, for at most a second.
         """
         tls, where = self._tls, "{}:{}".format(*address)
         name = tls.server_name if tls and tls.server_name else address[0]
@@ -95,15 +95,15 @@ class TlsProbe:
                 return unavailable("OUT_OF_RANGE", "tls", f"plaintext at {where}",
                                    "a server that speaks TLS, or a client without tls")
             return _refused(tls, where) if tls and "ALERT" in (error.reason or "") else None
-        except OSError:  # nobody is there, or nobody answers
+        except OSError:  # no server, or no answer
             return None
 
 
 def _is_closed(connection: ssl.SSLSocket) -> bool:
-    """Returns whether a server ends the connection after its part of the handshake.
+    """Returns whether the server closes the connection after its part of the handshake.
 
-    So it does where it doesn't take the client's certificate, or wants one. Otherwise it
-    begins to speak HTTP/2.
+    It does so if it requires a client certificate or refuses the client's. Otherwise it begins
+    to speak HTTP/2.
     """
     try:
         return not connection.recv(1)
@@ -120,7 +120,7 @@ def _refused(tls: Tls, where: str) -> Unavailable:
 
 def _client_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # What gRPC takes isn't refused here.
+    # Accept every cipher that gRPC accepts.
     context.set_ciphers("DEFAULT:@SECLEVEL=0")
     return context
 
@@ -163,7 +163,7 @@ def _load_pair(context: ssl.SSLContext, certificate: File, key: File) -> None:
 
 @contextlib.contextmanager
 def _in_memory(file: File) -> Iterator[str]:
-    """Yields the path of a file that no disk has: OpenSSL reads pairs from files only."""
+    """Yields the path of an in-memory file, because OpenSSL reads pairs only from files."""
     descriptor = os.memfd_create("pem")
     try:
         os.write(descriptor, _read(file) or b"")

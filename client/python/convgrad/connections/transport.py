@@ -1,8 +1,8 @@
-"""Unary calls of bytes: over the native module, or over grpcio where it isn't there.
+"""Makes unary calls with the native module, or with grpcio if the module is missing.
 
-What is made here looks like grpcio's channels and futures, as far as the clients use
-those. The native module reads a request from the arrays themselves, and a response is
-copied once, into its arrays.
+The classes here have the interface of grpcio's channels and futures, as far as the clients use
+it. The native module sends a request from the arrays without a copy, and copies a response
+once, to its arrays.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VARIABLE = "CONVGRAD_TRANSPORT"
 
 
 def _import_native() -> Any:
-    """Returns the native module, None where it isn't there or isn't wanted."""
+    """Returns the native module; None if it is missing or disabled."""
     wanted = os.environ.get(_VARIABLE, "")
     if wanted not in ("", "native", "python"):
         raise ImportError(f"{_VARIABLE}: found {wanted!r}, expected native or python")
@@ -44,7 +44,7 @@ def _import_native() -> Any:
 
 _native = _import_native()
 NATIVE = _native is not None
-# Of gRPC's threads and epoll set, which all channels of the module share.
+# Owner of gRPC's threads and epoll set, which all channels of the module share.
 _home = Home()
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
@@ -53,11 +53,11 @@ Pems = tuple[bytes, bytes, bytes]
 
 
 class ClosedChannel(ValueError):
-    """What a call on a channel that is closed raises, as grpcio's do."""
+    """Raised by a call on a closed channel, like grpcio's error."""
 
 
 class NativeError(grpc.RpcError):  # type: ignore[misc]
-    """What a call of the native module ended with, as grpcio says it."""
+    """The error with which a call of the native module ended, with grpcio's interface."""
 
     def __init__(self, call: Any) -> None:
         super().__init__(call.details)
@@ -75,7 +75,7 @@ class NativeError(grpc.RpcError):  # type: ignore[misc]
 
 
 def _response_of(call: Any) -> Response:
-    """Returns the response of a call that is over, or raises NativeError."""
+    """Returns the response of a finished call, or raises NativeError."""
     if call.code != 0:
         raise NativeError(call)
     head, payloads = call.take_reply()
@@ -83,13 +83,13 @@ def _response_of(call: Any) -> Response:
 
 
 class NativeFuture:
-    """A call under way, as a grpc.Future. Thread-safe."""
+    """A running call with the interface of grpc.Future. Thread-safe."""
 
     def __init__(self) -> None:
         self._call: Any = None
         self._begun = threading.Event()
         self._is_cancelled = False
-        # Says that the call is over, no more.
+        # Set at the end of the call; carries no result.
         self._over: Future[None] = Future()
 
     def begin(self, call: Any) -> None:
@@ -99,7 +99,7 @@ class NativeFuture:
             call.cancel()
 
     def end(self) -> None:
-        self._begun.wait()  # a call may be over before it is known here
+        self._begun.wait()  # the call may end before begin()
         self._call.wait()
         self._over.set_result(None)
 
@@ -128,12 +128,12 @@ class NativeFuture:
         return NativeError(self._call).trailing_metadata()
 
     def add_done_callback(self, callback: Callable[[NativeFuture], None]) -> None:
-        """The callback runs on the thread of all native futures, and mustn't wait."""
+        """Calls `callback` at the end, on the thread of all futures. It must not block."""
         self._over.add_done_callback(lambda _: callback(self))
 
 
 class _Completions:
-    """The thread that tells futures that they are over. Thread-safe."""
+    """Runs the thread that completes futures. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,7 +142,7 @@ class _Completions:
         self._thread: threading.Thread | None = None
 
     def add(self, future: NativeFuture) -> int:
-        """Returns the notice that ends the future."""
+        """Returns the notice number that completes the future."""
         with self._lock:
             notice = next(self._numbers)
             self._futures[notice] = future
@@ -161,7 +161,7 @@ class _Completions:
             self._end(notice)
 
     def _end(self, notice: int) -> None:
-        # Not in _run(), whose variables would keep the last call until the next one ends.
+        # A separate function: _run()'s variables would keep the last call alive.
         with self._lock:
             future = self._futures.pop(notice, None)
         if future is not None:
@@ -175,13 +175,13 @@ class _Completions:
 
 
 _completions = _Completions()
-# A thread that asks for the interpreter's lock at its end would be killed inside the native
-# module. Registered before the handlers of whoever calls, which may wait for calls.
+# Stops the thread: at exit the interpreter kills threads that request its lock, here inside the
+# native module. Registered before the handlers of callers, which may wait for calls.
 atexit.register(_completions.stop)
 
 
 class NativeMethod:
-    """One method of a native channel, as grpcio's multi-callables."""
+    """A method of a native channel, with the interface of grpcio's multi-callables."""
 
     def __init__(self, channel: Any, path: str) -> None:
         self._channel = channel
@@ -189,7 +189,7 @@ class NativeMethod:
 
     def __call__(self, message: Message, timeout: float | None = None,
                  metadata: Metadata = ()) -> Response:
-        """Requires: the message's arrays don't change until this returns."""
+        """Returns the response. Requires: the message's arrays don't change until then."""
         call = self._start(message, timeout, metadata, 0)
         try:
             call.wait()
@@ -200,7 +200,7 @@ class NativeMethod:
 
     def future(self, message: Message, timeout: float | None = None,
                metadata: Metadata = ()) -> NativeFuture:
-        """Requires: the message's arrays don't change until the future is over."""
+        """Returns a future. Requires: the message's arrays don't change until it is done."""
         future = NativeFuture()
         notice = _completions.add(future)
         try:
@@ -220,7 +220,7 @@ class NativeMethod:
 
 
 class NativeChannel:
-    """A connection whose unary calls are the native module's."""
+    """A connection whose unary calls use the native module."""
 
     def __init__(self, target: str, options: Sequence[tuple[str, int | str]],
                  pems: Pems | None) -> None:
@@ -228,7 +228,7 @@ class NativeChannel:
         self._channel = _native.Channel(target, list(options), pems)
 
     def unary_unary(self, path: str, request_serializer: object = None) -> Any:
-        """A message is sent in parts, whatever makes one piece of it for grpcio."""
+        """Ignores `request_serializer`, because the native module sends a message in parts."""
         return NativeMethod(self._channel, path)
 
     def close(self) -> Any:
@@ -236,7 +236,7 @@ class NativeChannel:
 
 
 def _checked(metadata: Metadata) -> list[tuple[str, bytes]]:
-    """Returns the pairs as bytes. gRPC's C++ library ends the process for invalid ones."""
+    """Returns the pairs as bytes. Raises ValueError where gRPC's C++ library would abort."""
     pairs = []
     for key, value in metadata:
         text = value if isinstance(value, bytes) else value.encode()
@@ -248,14 +248,14 @@ def _checked(metadata: Metadata) -> list[tuple[str, bytes]]:
 
 
 class AioNativeMethod:
-    """As NativeMethod, for asyncio."""
+    """The same as NativeMethod, for asyncio."""
 
     def __init__(self, method: NativeMethod) -> None:
         self._method = method
 
     async def __call__(self, message: Message, timeout: float | None = None,
                        metadata: Metadata = ()) -> Response:
-        """Raises grpc.aio's errors, as its own calls do."""
+        """Returns the response. Raises grpc.aio's errors, as its own calls do."""
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
         try:
@@ -264,7 +264,7 @@ class AioNativeMethod:
             raise grpc.aio.UsageError(str(error)) from None
 
         def tell(_: object) -> None:
-            with contextlib.suppress(RuntimeError):  # of a loop that has been closed
+            with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(over.set)
 
         call.add_done_callback(tell)
@@ -282,7 +282,7 @@ class AioNativeMethod:
 
 
 class AioNativeChannel(NativeChannel):
-    """As NativeChannel, for asyncio."""
+    """The same as NativeChannel, for asyncio."""
 
     def unary_unary(self, path: str, request_serializer: object = None) -> Any:
         return AioNativeMethod(super().unary_unary(path))
@@ -292,8 +292,8 @@ class AioNativeChannel(NativeChannel):
 
 
 def native_channel(library: Any) -> type[NativeChannel] | None:
-    """Returns what to make channels of in place of the library's, grpc or grpc.aio; None
-    without the native module."""
+    """Returns the class of channels to use instead of the library's, which is grpc or grpc.aio;
+    None without the native module."""
     if not NATIVE:
         return None
     return AioNativeChannel if library is grpc.aio else NativeChannel

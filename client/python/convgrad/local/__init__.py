@@ -1,1 +1,1 @@
-"""A server of this process's own."""
+"""Starts a server that belongs to this process."""

@@ -1,4 +1,4 @@
-"""What this process may use of its host: memory, cores."""
+"""Measures the memory and cores that this process may use on its host."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _ROOT = Path("/")
 
 
 def memory_left(root: Path = _ROOT) -> int:
-    """Returns the bytes that can still be had: the host's, or the least that a cgroup of
-    this process leaves, its file cache counted as free."""
+    """Returns the available bytes: the minimum of the host's and of each cgroup of this
+    process, with file caches counted as free."""
     left = [_host_left(root)]
     for folder, used, limit, cache in _cgroups(root):
         most = number_in(folder / limit)
@@ -23,14 +23,14 @@ def memory_left(root: Path = _ROOT) -> int:
 
 
 def number_in(path: Path) -> int | None:
-    """Returns the file's number, None if there is none ("max", no file)."""
+    """Returns the number in the file; None if the file is missing or contains none ("max")."""
     text = _text(path).strip()
     return int(text) if text.isdigit() else None
 
 
 def usable_cores() -> set[int]:
-    """Returns the cores of all threads of this process together: OpenMP may have bound the
-    calling one to a single core."""
+    """Returns the cores of all threads of this process together, because OpenMP may have bound
+    the calling thread to a single core."""
     cores: set[int] = set()
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # one that has just ended
@@ -40,7 +40,7 @@ def usable_cores() -> set[int]:
 
 @contextlib.contextmanager
 def on_cores(cores: set[int]) -> Iterator[None]:
-    """Has the calling thread, and processes that it starts meanwhile, run on the cores."""
+    """Runs the calling thread, and processes that it starts meanwhile, on the cores."""
     before = os.sched_getaffinity(0)
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, cores)
@@ -59,8 +59,8 @@ def _host_left(root: Path) -> int:
 
 
 def _cgroups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Yields this process's cgroups and those above them, with the names of their files of
-    bytes used and allowed, and of the field of memory.stat that can be freed."""
+    """Yields this process's cgroups and their parents, each with the names of its files for
+    used and allowed bytes, and of the reclaimable field in memory.stat."""
     version1 = ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file")
     version2 = ("memory.current", "memory.max", "inactive_file")
     mounted = root / "sys/fs/cgroup"

@@ -1,7 +1,7 @@
-"""A convgrad-server that is this process's child, and what it leaves: nothing.
+"""Runs a convgrad-server as a child of this process, and cleans up after it.
 
-Its sockets are in a folder that it locks, and removes when it ends. A folder whose server
-was killed is removed by the next start. The kernel keeps the log, unless it has a path.
+The server's sockets are in a folder that it locks and removes when it ends. If the server was
+killed, the next start removes the folder. The log is in kernel memory unless it has a path.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from convgrad.errors import FailedPrecondition, message_of
 from convgrad.local.machine import memory_left, number_in, on_cores, usable_cores
 from convgrad.local.programs import server_program
 
-# Of sockaddr_un.sun_path, with the 0 that ends it.
+# Size of sockaddr_un.sun_path without the terminating 0.
 _MOST_PATH_BYTES = 107
 _PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
 _ANSWER_SECONDS = 5.0
 _TAIL_LINES = 5
-# Of the memory that is left: the rest is this process's, for batches and the like.
+# Share of the available memory for the server; the rest is for this process.
 _MEMORY_SHARE = 0.75
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a server is started with; None leaves it to the machine."""
+    """Settings of a server; None selects the machine's default."""
 
     threads: int | None = None
     memory_bytes: int | None = None
@@ -46,12 +46,12 @@ class Settings:
 
 
 class LocalProcess:
-    """The child. `address` is where calls are taken; gone when this process is."""
+    """The child process. `address` accepts calls until this process ends."""
 
     def __init__(self, settings: Settings) -> None:
-        """Returns when it takes calls.
+        """Starts the server and returns once it accepts calls.
 
-        Errors: FailedPrecondition in one line, with what the server said last.
+        Errors: FailedPrecondition in one line, with the end of the server's log.
         """
         program = server_program()
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,7 +76,8 @@ class LocalProcess:
 
     @property
     def end(self) -> str | None:
-        """Returns how the server has ended, None while it runs. Only its owner knows."""
+        """Returns how the server has ended; None while it runs, or in a process other than its
+        owner."""
         if self._process is None or os.getpid() != self.owner:
             return None
         status = self._process.poll()
@@ -92,11 +93,11 @@ class LocalProcess:
         return text.decode("utf-8", "replace")
 
     def tail(self) -> str:
-        """Returns the last lines of the log as one."""
+        """Returns the last lines of the log as one line."""
         return " | ".join(self.log().splitlines()[-_TAIL_LINES:]) or "nothing"
 
     def stop(self) -> None:
-        """Ends the server, and waits for it."""
+        """Ends the server and waits for its end."""
         if self._process is None or os.getpid() != self.owner:
             return
         self._process.terminate()
@@ -114,7 +115,7 @@ class LocalProcess:
                     [program, *_arguments(self.settings, folder)], stdin=subprocess.DEVNULL,
                     stdout=self._log, stderr=self._log, env=_environment(), cwd="/",
                     pass_fds=[lock],
-                    # Ctrl-C at a terminal is meant for this process.
+                    # Ctrl-C at a terminal must not reach the server.
                     start_new_session=True)
         except OSError as error:
             raise FailedPrecondition(message_of(
@@ -122,7 +123,7 @@ class LocalProcess:
                 "a program that this machine runs")) from None
 
     def _abandon(self) -> None:
-        """Leaves nothing of a server that hasn't come up."""
+        """Kills a server that failed to start and removes its files."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -141,12 +142,12 @@ class LocalProcess:
 
 
 def listens(path: str) -> bool:
-    """Returns whether a server of this user takes calls at the path."""
+    """Returns whether a server of this user accepts calls at the path."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_ANSWER_SECONDS)
         try:
             probe.connect(path)
-            # gRPC speaks first, once it serves.
+            # gRPC sends the first bytes once it serves.
             return bool(probe.recv(1)) and os.stat(path).st_uid == os.getuid()
         except OSError:
             return False
@@ -158,9 +159,9 @@ def _arguments(settings: Settings, folder: str) -> list[str]:
         f"--listen=unix:{folder}/calls", "--metrics_listen=", "--drain_timeout=10s",
         f"--exit_with_parent={os.getpid()}", f"--remove_at_end={folder}",
         f"--memory_budget_bytes={memory}",
-        # Its one client is this process.
+        # Its only client is this process.
         "--max_client_sessions=0", "--max_client_share=1"]
-    if number_in(Path("/proc/sys/vm/overcommit_memory")) != 2:  # where there are no regions
+    if number_in(Path("/proc/sys/vm/overcommit_memory")) != 2:  # regions don't work there
         arguments.append(f"--regions_listen=unix:{folder}/regions")
     if settings.threads is not None:
         arguments += ["--workers=1", f"--threads_per_worker={settings.threads}"]
@@ -168,7 +169,7 @@ def _arguments(settings: Settings, folder: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Returns this process's, without what says how its own OpenMP threads behave."""
+    """Returns this process's environment without its settings of OpenMP."""
     return {name: value for name, value in os.environ.items()
             if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
 
@@ -187,8 +188,8 @@ def _open_log(path: str | None) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def _socket_folder() -> Iterator[tuple[str, int]]:
-    """Makes a folder for sockets, of this user's alone, and locks it for as long as the
-    block, or a process that has the descriptor, lasts. Removes it where the block fails."""
+    """Makes a folder for sockets that only this user can access. Locks it while the block, or a
+    process with the descriptor, runs. Removes it if the block fails."""
     tried = []
     for parent in _parents():
         try:
@@ -210,8 +211,8 @@ def _socket_folder() -> Iterator[tuple[str, int]]:
 
 
 def _parents() -> Iterator[str]:
-    """Yields where a folder may be made, the best first."""
-    with contextlib.suppress(OSError):  # no folder at all can be written
+    """Yields the folders in which to make it, the best first."""
+    with contextlib.suppress(OSError):  # no writable folder
         yield tempfile.gettempdir()
     yield from ("/tmp", "/dev/shm")
     yield os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
@@ -219,7 +220,7 @@ def _parents() -> Iterator[str]:
 
 def _make_folder(parent: str) -> tuple[str, int]:
     prefix = f"convgrad-{os.getuid()}-"
-    # As mkdtemp's names are, and the longer socket's.
+    # Length with mkdtemp's suffix and the longer socket's name.
     longest = len(f"{parent}/{prefix}12345678/regions")
     if not _PLAIN.fullmatch(parent):
         raise OSError("special characters")
@@ -234,7 +235,7 @@ def _make_folder(parent: str) -> tuple[str, int]:
 
 
 def _locked(folder: str) -> int | None:
-    """Locks the folder. Returns the descriptor, None if somebody else has it or it is gone."""
+    """Locks the folder and returns its descriptor; None if it is locked or removed."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

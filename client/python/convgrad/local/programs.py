@@ -1,4 +1,4 @@
-"""Where convgrad's programs are, and `python -m convgrad`, which runs them."""
+"""Finds convgrad's programs and runs them for `python -m convgrad`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _REMEDY = 'what pip install "convgrad[server]" installs'
 
 
 def server_program() -> Path:
-    """Returns convgrad-server: the one that CONVGRAD_SERVER names, else that of the
-    distribution convgrad-server, else the first in PATH.
+    """Returns the path of convgrad-server: the value of CONVGRAD_SERVER, else the program in
+    the distribution convgrad-server, else the first one in PATH.
 
     Errors: FailedPrecondition if there is none.
     """
@@ -52,7 +52,7 @@ def _program(name: str) -> Path:
 
 
 def _bundled(name: str) -> Path | None:
-    """Returns the program in the distribution convgrad-server, None where it has none."""
+    """Returns the program in the distribution convgrad-server; None if it has none."""
     package = importlib.util.find_spec("convgrad_server")
     for folder in package.submodule_search_locations or () if package else ():
         program = Path(folder) / "bin" / name
@@ -62,7 +62,8 @@ def _bundled(name: str) -> Path | None:
 
 
 def main() -> None:
-    """Becomes the tool `convgrad` with this process's arguments; `serve` is the server."""
+    """Replaces this process by the tool `convgrad` with the same arguments, or, after `serve`,
+    by the server."""
     if sys.argv[1:2] == ["serve"]:
         _become(server_program, sys.argv[2:])
     _become(tool_program, sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A server of this process's own, which needs no setting up."""
+"""Provides a server that belongs to this process and needs no setup."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from convgrad.connections.retries import IS_GOING, RetryPolicy
 from convgrad.errors import ConvgradError, FailedPrecondition, invalid, message_of
 from convgrad.local.process import LocalProcess, Settings, listens
 
-# Tells processes that this one starts where its server is: they share its cores and memory.
+# Passes the server's address to processes that this one starts on the same machine.
 _INHERITED = "CONVGRAD_LOCAL_SERVER"
 
 
 class LocalServer:
-    """A convgrad-server on this machine that ends with this process, however it ends.
+    """A convgrad-server on this machine that ends together with this process.
 
         with convgrad.LocalServer() as server, server.client() as client:
             net = convgrad.torch.remote(model, client)
 
-    A process has one, however often it is asked for: each LocalServer is a handle, and with
-    the last one that is closed, or is garbage, the server ends. Processes that this one starts
-    by spawn or fork use the same one. Thread-safe.
+    A process has at most one such server. Each LocalServer is a handle of it; the server ends
+    when the last handle is closed or garbage collected. Processes that this one starts by spawn
+    or fork use the same server. Thread-safe.
     """
 
     def __init__(self, *, threads: int | None = None, memory_bytes: int | None = None,
                  log: str | os.PathLike[str] | None = None,
                  flags: Sequence[str] = ()) -> None:
-        """Starts the server if there is none, and returns when it takes calls.
+        """Starts the server if there is none, and returns once it accepts calls.
 
         `threads` compute one operation (default: one for each core that this process may use,
-        within its cgroup's quota). `memory_bytes` bounds the server's memory (default: three
-        quarters of what the host and the cgroup have left). `log` is a file to append to;
-        without, `log_path` can be read while this process is there. `flags` are more
-        of convgrad-server's.
+        within its cgroup's quota). `memory_bytes` limits the server's memory (default: three
+        quarters of the memory that the host and the cgroup have left). `log` is a file to
+        append to; without it, `log_path` is readable while this process runs. `flags` are
+        further flags of convgrad-server.
 
-        Errors: FailedPrecondition if there is no program, or it doesn't start, or the server
-        that runs was asked for with other settings.
+        Errors: FailedPrecondition if the program is missing or fails to start, or if the
+        running server has other settings.
         """
         if threads is not None and threads < 1:
             raise invalid("OUT_OF_RANGE", "threads", threads, "at least 1")
@@ -54,12 +54,12 @@ class LocalServer:
 
     @property
     def address(self) -> str:
-        """What a Client connects to: "unix:PATH"."""
+        """The address for a Client: "unix:PATH"."""
         return self._found.address
 
     @property
     def pid(self) -> int | None:
-        """The server's process, None if it is another process's child."""
+        """The server's process id; None if it is another process's child."""
         return self._found.process.pid if self._found.process else None
 
     @property
@@ -71,25 +71,25 @@ class LocalServer:
         return self._release.alive and self._found.is_there()
 
     def log(self) -> str:
-        """Returns what the server has said so far."""
+        """Returns the server's log so far."""
         return self._found.process.log() if self._found.process else ""
 
     def client(self, **keywords: Any) -> Client:
-        """Returns a client of this server, which is told at once when the server has ended.
+        """Returns a client of this server, whose calls fail at once when the server has ended.
 
         Takes Client's keywords.
         """
         keywords.setdefault("retry", _UntilItsEnd(address=self.address))
         client = Client(self.address, **keywords)
-        client.at_close(self._outlast)  # refers to this handle
+        client.at_close(self._outlast)  # keeps this handle
         return client
 
     def close(self) -> None:
-        """Ends the server if this is its last handle here. Close clients before."""
+        """Closes this handle; the last one ends the server. Close clients first."""
         self._release()
 
     def _outlast(self) -> None:
-        """Called at the end of each client, which until then keeps this handle."""
+        """Does nothing; until its client's end, the reference to it keeps this handle."""
 
     def __enter__(self) -> LocalServer:
         return self
@@ -99,7 +99,7 @@ class LocalServer:
 
 
 def default_client() -> Client:
-    """Returns the client of this process's server that is used where none is named.
+    """Returns the client of this process's server for calls that name no client.
 
     Errors: as LocalServer().
     """
@@ -108,7 +108,7 @@ def default_client() -> Client:
 
 @dataclass(eq=False)
 class _Found:
-    """A server that was found or started. `process` is None for another process's child."""
+    """A running server. `process` is None if it is another process's child."""
 
     address: str
     process: LocalProcess | None
@@ -124,13 +124,13 @@ class _Found:
 
 
 class _Shared:
-    """What the process's handles have in common. Thread-safe."""
+    """State shared by the process's handles. Thread-safe."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._found: _Found | None = None
         self._default: tuple[LocalServer, Client, int] | None = None
-        # How servers of this process have ended, by address.
+        # How this process's servers have ended, by address.
         self._ends: dict[str, str] = {}
 
     def take(self, wanted: Settings) -> _Found:
@@ -146,7 +146,7 @@ class _Shared:
             return found
 
     def give(self, found: _Found) -> None:
-        """Takes a handle back."""
+        """Releases a handle."""
         with self.lock:
             found.handles -= 1
             process = found.process
@@ -170,21 +170,22 @@ class _Shared:
             return client
 
     def end_of(self, address: str) -> str | None:
-        """Returns how the server of this process at the address has ended, None if it hasn't,
-        or isn't known here."""
+        """Returns how this process's server at the address has ended; None if it hasn't, or is
+        unknown."""
         found = self._found
         if found is not None and found.address == address:
             return found.end()
         return self._ends.get(address)
 
     def settle_after_fork(self) -> None:
-        """In the child: another thread of the parent's may have had the lock."""
+        """Replaces the lock in a forked child, because another thread of the parent may hold
+        it."""
         self.lock = threading.RLock()
 
 
 @dataclass(frozen=True)
 class _UntilItsEnd(RetryPolicy):
-    """Sends nothing again to a server that has ended for good."""
+    """Doesn't repeat calls to a server that has ended for good."""
 
     address: str = ""
 
@@ -204,7 +205,7 @@ def _started(wanted: Settings) -> _Found:
 
 
 def _inherited(wanted: Settings) -> _Found | None:
-    """Returns the server of the process that started this one, if that will do."""
+    """Returns the server of the process that started this one, if it fits `wanted`."""
     address = os.environ.get(_INHERITED, "")
     if wanted != Settings() or not address.startswith("unix:"):
         return None
@@ -213,7 +214,7 @@ def _inherited(wanted: Settings) -> _Found | None:
 
 
 def _check_same(wanted: Settings, found: _Found) -> None:
-    """Errors: FailedPrecondition naming the setting that the server hasn't."""
+    """Errors: FailedPrecondition naming the setting in which the server differs."""
     has = found.process.settings if found.process else Settings()
     for name in ("threads", "memory_bytes", "log", "flags"):
         one, other = getattr(wanted, name), getattr(has, name)

@@ -1,1 +1,1 @@
-"""Sessions: tensors that stay on the server, and the order of changes."""
+"""Keeps tensors on the server and sends changes in order."""

@@ -1,4 +1,4 @@
-"""Sessions for asyncio: convgrad.Session, awaited."""
+"""Defines sessions for asyncio, with convgrad.Session's methods as coroutines."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def _awaited(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
 
 
 class Session:
-    """As convgrad.Session, for one event loop. aio.Client.session() opens one.
+    """The same as convgrad.Session, for one event loop. aio.Client.session() opens one.
 
         async with client.session() as session:
             await session.put("w", w, layout="OIX")
             first, second = await asyncio.gather(
                 session.conv_forward(x, "w", keep={"output": "y"}), session.get("w"))
 
-    Calls see what began before them: of what gather() is given, what comes before them.
-    A change whose task is cancelled may happen all the same.
+    A call sees the calls that began before it; gather() begins its arguments in order. A change
+    whose task is cancelled may still take effect.
     """
 
     conv_forward = _awaited(sessions.Session.conv_forward)
@@ -60,18 +60,18 @@ class Session:
 
     def __init__(self, session: sessions.Session) -> None:
         self._session = session
-        # One thread packs arrays and numbers changes, so that they stay in order. It ends
-        # when nobody has the session any more.
+        # One thread packs arrays and numbers changes, so that they stay in order. It ends when
+        # the session is garbage collected.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="convgrad-aio")
 
     @property
     def id(self) -> bytes:
-        """A secret: who has it may use the session."""
+        """The session's id. Keep it secret: who knows it may use the session."""
         return self._session.id
 
     @property
     def number(self) -> int:
-        """Of the last change of which it is known, with all before it, that it took effect."""
+        """Number of the last change up to which all are known to have taken effect."""
         return self._session.number
 
     @property
@@ -81,13 +81,13 @@ class Session:
 
     @property
     def quota_bytes(self) -> int:
-        """What the session may keep."""
+        """Limit on the bytes that the session keeps."""
         return self._session.quota_bytes
 
     async def close(self) -> None:
-        """Drops everything, once it is known what became of each change under way.
+        """Closes the session and drops everything, after the outcomes of all changes are known.
 
-        So it does with `keep_open`, too.
+        Ignores `keep_open`.
         """
         if self._session.is_at_home:
             await self._in_turn(self._session.close)
@@ -104,8 +104,8 @@ class Session:
 
 
 def _on_thread(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
-    """Makes a coroutine function of one of attached.Attached's methods, which may run beside
-    others."""
+    """Makes a coroutine function of one of attached.Attached's methods; several may run at
+    once."""
 
     @functools.wraps(method)
     async def awaited(self: Attached, /, *args: Any, **kwargs: Any) -> R:
@@ -115,7 +115,7 @@ def _on_thread(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]
 
 
 class Attached:
-    """As convgrad.Attached, awaited. aio.Client.attach() makes one.
+    """The same as convgrad.Attached, as coroutines. aio.Client.attach() makes one.
 
         attached = await client.attach(session_id)
         first, second = await asyncio.gather(attached.get("w"), attached.get("b"))
@@ -143,11 +143,11 @@ class Attached:
 
     @property
     def id(self) -> bytes:
-        """A secret: who has it may use the session."""
+        """The session's id. Keep it secret: who knows it may use the session."""
         return self._attached.id
 
     async def close(self) -> None:
-        """Ends the attachment, not the session."""
+        """Ends the attachment; the session stays open."""
         self._attached.close()
 
     async def __aenter__(self) -> Attached:
@@ -158,7 +158,7 @@ class Attached:
 
 
 class Opening:
-    """A session that is being opened: to be awaited, or for `async with`."""
+    """A session that is being opened; use `await` or `async with`."""
 
     def __init__(self, open_session: Callable[[], sessions.Session]) -> None:
         self._open = open_session

@@ -1,4 +1,4 @@
-"""One change and one read of a session, attempt by attempt."""
+"""Makes the attempts of one change and of one read of a session."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from convgrad.v1 import session_pb2
 from convgrad.wire import Response
 
 _NUMBER_TRAILER = "convgrad-session-number"
-# Of an attempt that only finds out what became of a change.
+# Timeout of an attempt that only finds out the outcome of a change.
 _VOID_SECONDS = 10.0
-# In place of a change that its caller has given up: it fails at the server, where that
-# was neither begun nor committed, and ends the epoch of what waits behind it.
+# Replaces a change that its caller has given up. If the server has neither begun nor committed
+# that change, this one fails there and ends the epoch of the changes behind it.
 _VOID: Call[None] = Call(
     "ConvGradSessions/DropTensors",
     session_pb2.DropTensorsRequest(names=[""]).SerializeToString(), lambda _: None)
@@ -37,18 +37,18 @@ class Opened:
 
 @dataclass(eq=False)
 class Change:
-    """A change under way. Owned by the session's thread once it was sent."""
+    """A change in flight. Owned by the session's thread after submission."""
 
     call: Call[Any]
     sequence: int
     deadline: float | None
     instead: Instead | None
-    """Returns what to send where the server has refused the call, None if nothing."""
+    """Returns the call to send instead if the server has refused this one; None: nothing."""
     future: Future[Any] = field(default_factory=Future)
     call_id: bytes = field(default_factory=lambda: os.urandom(16))
     attempts: int = 0
     error: ConvgradError | None = None
-    """What the server refused it with."""
+    """The server's refusal."""
     is_over: bool = False
     """Its epoch has ended, and it isn't committed."""
     is_void: bool = False
@@ -57,7 +57,7 @@ class Change:
 
     def attempt(self, opened: Opened, epoch: int,
                 acknowledged: int) -> tuple[Call[Any], float | None]:
-        """Returns what to send, and how many seconds it may take."""
+        """Returns the call to send and its timeout in seconds."""
         self.attempts += 1
         seconds: float | None = _VOID_SECONDS
         if not self.is_void:
@@ -74,27 +74,27 @@ class Change:
     def succeed(self, response: Response) -> None:
         try:
             result = self.call.decode(response)
-        except Exception as error:  # a reply that isn't one
+        except Exception as error:  # a malformed reply
             return self.fail(error)
-        with contextlib.suppress(InvalidStateError):  # who closed the session was quicker
+        with contextlib.suppress(InvalidStateError):  # the session was closed meanwhile
             self.future.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        """Tells the caller, unless that has happened."""
+        """Fails the caller's future, unless it is done."""
         with contextlib.suppress(InvalidStateError):
             self.future.set_exception(error)
 
     def give_up(self, error: ConvgradError) -> None:
-        """Tells the caller. What is sent from now on has no effect."""
+        """Fails the caller's future. Later attempts of the change have no effect."""
         self.fail(error)
-        # The message isn't sent again: its memory is the caller's.
+        # Drops the message, because its memory belongs to the caller again.
         self.call = replace(self.call, message=None, frames=None, place=None)
         self.instead = None
         self.is_void, self.void_since = True, time.monotonic()
         self.call_id = os.urandom(16)
 
     def begin_again(self) -> None:
-        """Makes it a change of the next epoch."""
+        """Moves it to the next epoch."""
         self.is_over, self.error, self.call_id = False, None, os.urandom(16)
 
     def is_late_in(self, seconds: float) -> bool:
@@ -103,7 +103,7 @@ class Change:
 
 @dataclass(eq=False)
 class Read:
-    """A read under way. begin() and lose() may come from two threads."""
+    """A read in flight. begin() and lose() may run on two threads."""
 
     after: int
     is_lost: bool = False
@@ -111,7 +111,7 @@ class Read:
     rpc: Any = None
 
     def begin(self, rpc: Any) -> None:
-        """Says what to cancel where the read is lost."""
+        """Sets the call to cancel if the read is lost."""
         self.rpc = rpc
         if self.is_lost:
             rpc.cancel()
@@ -123,7 +123,7 @@ class Read:
 
 
 def number_of(rpc: Any) -> int | None:
-    """Returns the session's number, which is there if the server has decided."""
+    """Returns the session's number; None if the server hasn't decided."""
     for key, value in rpc.trailing_metadata() or ():
         if key == _NUMBER_TRAILER and str(value).isdigit():
             return int(value)

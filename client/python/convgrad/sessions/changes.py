@@ -1,7 +1,7 @@
-"""A session's changes on their way: in order, each exactly once.
+"""Sends a session's changes, in order and each exactly once.
 
-proto/convgrad/v1/session.proto has the protocol. Here one thread for each session hears
-what became of each attempt and decides what follows.
+proto/convgrad/v1/session.proto defines the protocol. One thread per session receives the
+outcome of each attempt and decides what follows.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from convgrad.wire import Response, joined
 
 
 class Changes:
-    """Gives changes their numbers and sends them, again where it isn't known what became
-    of them. Thread-safe."""
+    """Numbers changes, sends them, and repeats those with an unknown outcome. Thread-safe."""
 
     def __init__(self, client: Caller, opened: Opened) -> None:
         self._client = client
@@ -49,14 +48,14 @@ class Changes:
         self._pending: dict[int, Change] = {}
         self._reads: set[Read] = set()
         self._failures = 0
-        self._has_ended = False  # the epoch, at the server
+        self._has_ended = False  # the server has ended the epoch
         self._broken: ConvgradError | None = None
         self.thread = EventThread("convgrad-session")
         self._when_named = functools.partial(when_named, client, opened.target, self.thread)
 
     @property
     def number(self) -> int:
-        """Of the last change whose reply has come, with those of all before it."""
+        """Number of the last change up to which all replies have arrived."""
         with self._condition:
             return self._acknowledged()
 
@@ -66,23 +65,22 @@ class Changes:
 
     @property
     def error(self) -> ConvgradError | None:
-        """The error that the session has ended with."""
+        """The error that ended the session; None while it is usable."""
         return self._broken
 
     @property
     def failures(self) -> int:
-        """How many epochs have ended with a failure that a caller was told."""
+        """Number of epochs that ended with a failure reported to a caller."""
         return self._failures
 
     def submit(self, call: Call[Any], instead: Instead | None = None) -> Future[Any]:
-        """Sends a change behind those submitted before. Waits while the window is full.
+        """Sends a change behind those submitted before. Blocks while the window is full.
 
-        The message is copied: it may be sent again after the caller has gone on.
+        Copies the message, because a repeat may follow after the caller has gone on.
 
-        `instead` returns what to send where the server has refused the call with an
-        error, None to leave it at that.
-        Errors: those of the call, in the future; that of a session that has ended, and
-        DeadlineExceeded if there is no room in time, here.
+        `instead` returns the call to send if the server has refused this one; None: no other.
+        Errors: in the future those of the call; here that of an ended session, and
+        DeadlineExceeded if there is no room in time.
         """
         deadline = self._client.deadline_of(call)
         if call.message is not None:
@@ -97,7 +95,7 @@ class Changes:
         return change.future
 
     def begin_read(self) -> Read:
-        """Returns the read that sees all changes submitted so far. end_read() follows."""
+        """Returns a read that sees all changes submitted so far. end_read() must follow."""
         with self._condition:
             self.check_broken()
             read = Read(self._next - 1)
@@ -109,7 +107,8 @@ class Changes:
             self._reads.discard(read)
 
     def flush(self) -> None:
-        """Waits until all changes so far have ended; 2 s for those that were given up."""
+        """Blocks until all changes so far have ended; at most 2 s for those that were given up.
+        """
         with self._condition:
             changes = list(self._pending.values())
         concurrent.futures.wait([change.future for change in changes])
@@ -117,8 +116,8 @@ class Changes:
             self._condition.wait_for(lambda: self._broken or not self._pending, 2)
 
     def stop(self, why: ConvgradError) -> None:
-        """Ends what is under way with `why`, and whatever is submitted after that."""
-        if not self._client.is_at_home:  # a fork, whose lock may be taken for ever
+        """Fails the changes in flight, and all later calls, with `why`."""
+        if not self._client.is_at_home:  # in a fork, the lock may be held forever
             return
         with self._condition:
             if self._broken is not None:
@@ -128,7 +127,7 @@ class Changes:
                                        self._acknowledged())
             self._broken = why
             changes = list(self._pending.values())
-            # Their messages go. None of them is acknowledged by that.
+            # Drops their messages; this must not acknowledge any of them.
             self._next = self._acknowledged() + 1
             self._pending.clear()
             self._condition.notify_all()
@@ -140,7 +139,7 @@ class Changes:
         return min(self._pending, default=self._next) - 1
 
     def check_broken(self) -> None:
-        """Raises what the session has ended with."""
+        """Raises the error that ended the session."""
         if self._broken is not None:
             raise copy.copy(self._broken)
 
@@ -155,7 +154,7 @@ class Changes:
                                    f"{len(self._pending)} others")
         self.check_broken()
 
-    # What follows runs on the session's thread, but for the first attempt of a change.
+    # The methods below run on the session's thread, except the first attempt of a change.
 
     def _send(self, change: Change) -> None:
         with self._condition:
@@ -176,7 +175,7 @@ class Changes:
             self._client.outages.end(self._opened.target)
             return self._commit(change, rpc.result())
         error, outcome = outcome_of(change, rpc)
-        if error.reason:  # the server's own words
+        if error.reason:  # from the server itself
             self._client.outages.reached(self._opened.target)
         if outcome is Outcome.SESSION_ENDED:
             self.stop(error)
@@ -195,7 +194,7 @@ class Changes:
             self._give_up(change, error)
 
     def _repeat(self, change: Change, error: ConvgradError) -> None:
-        """Sends the same again, unless the caller doesn't wait any more."""
+        """Sends the same call again, unless the caller no longer waits."""
         delay = max(self._client.retry.backoff(change.attempts),
                     error.pushback_seconds or 0)
         if change.is_void:
@@ -210,10 +209,10 @@ class Changes:
         self.thread.later(delay, functools.partial(self._send, change))
 
     def _give_up(self, change: Change, error: ConvgradError, *, is_late: bool = False) -> None:
-        """Tells the caller, and sees to it that the server and what waits behind know.
+        """Fails the caller's future and then settles the change at the server.
 
-        `error` is that of the last attempt. If `is_late`, the caller gets a DeadlineExceeded
-        that contains it.
+        `error` is the last attempt's. If `is_late`, the caller gets a DeadlineExceeded that
+        contains it.
         """
         if change.is_void:
             return self.stop(error)
@@ -245,7 +244,7 @@ class Changes:
         self._recover_if_settled()
 
     def _recover_if_settled(self) -> None:
-        """Goes on in the next epoch once it is known what became of all of the last one."""
+        """Begins the next epoch once the outcome of every change of the last one is known."""
         with self._condition:
             changes = [self._pending[i] for i in sorted(self._pending)]
             if not self._has_ended or not all(change.is_over for change in changes):
@@ -264,10 +263,11 @@ class Changes:
             self._condition.notify_all()
 
     def _delay_after(self, change: Change) -> float | None:
-        """Returns when the change that ended its epoch may go again, None if it may not."""
+        """Returns the delay after which the change that ended its epoch is repeated; None:
+        never."""
         if change.is_void:
             return None
-        if change.error is None:  # the server's reason was lost on the way
+        if change.error is None:  # the reply with the reason was lost
             delay: float | None = self._client.retry.backoff(change.attempts)
         else:
             other = change.instead(change.error) if change.instead else None
@@ -282,7 +282,7 @@ class Changes:
         return delay
 
     def _fail(self, changes: list[Change]) -> None:
-        """Tells the callers that the first of the changes failed, and the others with it."""
+        """Fails the first of the changes with its error, and the others with EpochEnded."""
         first = changes[0]
         with self._condition:
             self._pending.clear()

@@ -1,4 +1,4 @@
-"""A thread that does one thing after the other, some of them later."""
+"""Runs a thread that handles events one after the other, at given times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Event = Callable[[], None]
 
 
 class EventThread:
-    """A daemon thread. Thread-safe."""
+    """A daemon thread that calls events. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._events: queue.SimpleQueue[tuple[float, Event] | None] = queue.SimpleQueue()
@@ -26,19 +26,19 @@ class EventThread:
         self._thread.start()
 
     def later(self, seconds: float, event: Event) -> None:
-        """Has the thread do it in so many seconds, unless it was stopped."""
-        # What nobody would do isn't kept: it may refer to a user's objects.
+        """Calls `event` on the thread in `seconds`, unless the thread was stopped."""
+        # Don't keep an event that won't run, because it may refer to a user's objects.
         if self._is_stopped:
             return
         self._events.put((time.monotonic() + seconds, event))
 
     def stop(self) -> None:
-        """Ends the thread when it has done what it does now."""
+        """Ends the thread after the current event."""
         self._is_stopped = True
         self._events.put(None)
 
     def _drop(self) -> None:
-        """Drops what came while the thread was stopped."""
+        """Drops events that arrived while the thread was being stopped."""
         with contextlib.suppress(queue.Empty):
             while True:
                 self._events.get_nowait()
@@ -61,5 +61,5 @@ class EventThread:
                 event()
             except Exception:
                 _LOG.exception("a session's thread goes on")
-            # What it refers to isn't kept until the next event comes.
+            # Don't keep the event's objects until the next event.
             del event, added

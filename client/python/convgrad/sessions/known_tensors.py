@@ -1,4 +1,4 @@
-"""What a session's client knows of the tensors that it keeps."""
+"""Caches the descriptors of tensors that a session keeps."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from convgrad.sessions.changes import Changes
 
 
 class KnownTensors:
-    """Descriptors by name, as they were submitted or listed. Thread-safe.
+    """Descriptors by name, as submitted or listed. Thread-safe.
 
-    All are forgotten where a change fails: what was submitted may not have come about.
+    A failed change clears the cache, because submitted tensors may not exist.
     """
 
     def __init__(self, changes: Changes) -> None:
@@ -27,7 +27,7 @@ class KnownTensors:
             self._descriptors.update(tensors)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Forgets these, or all if there are none."""
+        """Removes these names, or all names if there are none."""
         with self._lock:
             for name in list(names) or list(self._descriptors):
                 self._descriptors.pop(name, None)

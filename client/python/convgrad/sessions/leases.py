@@ -1,4 +1,4 @@
-"""How a session begins, stays and ends."""
+"""Opens, resumes, renews, lists and closes sessions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from convgrad.v1 import session_pb2
 
 _SERVICE = "ConvGradSessions/"
 _RENEWALS_PER_LEASE = 3
-# What lies between client and server forgets connections that are silent for minutes. A
-# call goes all the way, where a ping would end at a proxy.
+# Firewalls and NATs forget connections that are silent for minutes. A call reaches the server,
+# whereas a ping would end at a proxy.
 _LONGEST_SILENCE_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
 _BRIEF_SECONDS = 2.0
@@ -38,36 +38,36 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class OpenSession:
-    """A session that a server has, as Client.sessions() lists it."""
+    """A session on a server, as Client.sessions() returns it."""
 
     handle: str
-    """Stands for it in Client.close_session(), and is no right to use it."""
+    """Identifies it in Client.close_session(); gives no right to use it."""
     name: str
     client: str
-    """Whose it is."""
+    """Name of the client that owns it."""
     number: int
-    """Of changes that it has committed."""
+    """Number of its last committed change."""
     tensors: int
     kept_bytes: int
-    """As quotas count them, beside `reply_bytes`."""
+    """Bytes that count in quotas, beside `reply_bytes`."""
     reply_bytes: int
     quota_bytes: int
     lease_seconds: float
     remaining_seconds: float
-    """Until it ends, if nobody calls; 0 while a call uses it."""
+    """Seconds until it ends without a call; 0 while a call uses it."""
     target: str
-    """The server that has it."""
+    """Address of its server."""
 
 
 def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
-    """Returns a call of the service that opens and ends sessions."""
+    """Returns a call of the service ConvGradSessions."""
     return Call(_SERVICE + method, request.SerializeToString(),
                 session_pb2.SessionResponse.FromString, **settings)
 
 
 def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: int,
                  readers: Sequence[str]) -> Opened:
-    """Opens a session on whichever server the client comes to."""
+    """Opens a session on the next server of the client."""
     request = session_pb2.OpenSessionRequest(
         open_id=os.urandom(16), name=name, lease_seconds=lease_seconds,
         quota_bytes=quota_bytes, readers=readers)
@@ -75,10 +75,11 @@ def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: i
 
 
 def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
-    """Returns the answer of whichever of the client's servers has a session.
+    """Returns the answer of the client's server that has a session.
 
-    Each of several is asked briefly first, so that one that is away delays no other. Raises
-    SessionExpired if none has it, Unavailable if that isn't known.
+    Asks several servers with a short timeout first, so that an unreachable one delays no other.
+
+    Errors: SessionExpired if none has it; Unavailable if that is unknown.
     """
     rounds = [Options()]
     targets = list(client.targets)
@@ -102,14 +103,14 @@ def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
 
 
 def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
-    """Resumes a session on whichever of the client's servers has it."""
+    """Resumes a session on the client's server that has it."""
     request = session_pb2.ResumeSessionRequest(session_id=session_id, name=name)
     return ask_each(client, lambda target, options: Opened(*client.run_somewhere(
         call_of("ResumeSession", request, target=target, options=options))))
 
 
 def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
-    """Has the session's thread renew it until that stops."""
+    """Makes the session's thread renew the lease until it is stopped."""
     request = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
     call = call_of("RenewSession", request, target=opened.target)
     seconds = min(opened.answer.lease_seconds / _RENEWALS_PER_LEASE, _LONGEST_SILENCE_SECONDS)
@@ -131,7 +132,7 @@ def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
 
 
 def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
-    """Asks each of the client's servers."""
+    """Returns the sessions on all of the client's servers."""
     message = session_pb2.ListSessionsRequest(everybody=everybody).SerializeToString()
     found = []
     for target in client.targets:
@@ -145,18 +146,18 @@ def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
 
 
 def close_listed(client: Caller, handle: str) -> None:
-    """Closes the session on whichever of the client's servers has it."""
+    """Closes the session on the client's server that has it."""
     request = session_pb2.CloseSessionRequest(handle=handle)
     ask_each(client, lambda target, options: client.run(
         call_of("CloseSession", request, target=target, options=options)))
 
 
 def close_session(client: Caller, opened: Opened, epoch: int) -> None:
-    """Closes the session, unless somebody else has resumed it meanwhile.
+    """Closes the session, unless another client has resumed it meanwhile.
 
-    One that can't be reached ends with its lease.
+    A session on an unreachable server ends with its lease.
     """
-    # A server that has just failed to answer is asked briefly.
+    # A short timeout for a server that has just failed to answer.
     seconds = _BRIEF_SECONDS if client.outages.is_away(opened.target) else _CLOSE_SECONDS
     request: Any = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
     settings: dict[str, Any] = dict(

@@ -1,4 +1,4 @@
-"""Methods of a session, each made of a function that prepares its call."""
+"""Makes a session's methods from functions that prepare calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
 
 
 def operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
-    """Makes a method of an operation. It takes names of kept tensors in place of arrays."""
+    """Makes a method of an operation that accepts names of kept tensors for arrays."""
 
     @functools.wraps(prepare)
     def named(self: Owner, /, *args: Any, **kwargs: Any) -> Prepared[R]:
@@ -60,7 +60,7 @@ def operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
 
 
 def plain(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
-    """Makes a method of a call that needs nothing of the session."""
+    """Makes a method of a call that doesn't depend on the session."""
 
     @functools.wraps(prepare)
     def alone(self: Owner, /, *args: Any, **kwargs: Any) -> Prepared[R]:

@@ -17,9 +17,9 @@ from convgrad.errors import (
 )
 from convgrad.sessions.attempts import Change, number_of
 
-# The server also answers so for a change that waited for its turn. The epoch goes on.
+# The server also returns these for a change that waited for its turn; the epoch continues.
 _GONE = (grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
-# gRPC itself reports these for a call whose answer it doesn't have.
+# gRPC itself reports these for a call without an answer.
 _UNKNOWN = (*_GONE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL,
             grpc.StatusCode.UNKNOWN)
 
@@ -29,17 +29,17 @@ class Outcome(enum.Enum):
 
     SESSION_ENDED = enum.auto()
     REPLY_LOST = enum.auto()
-    """The change is committed. The server doesn't have its reply any more."""
+    """The change is committed, but the server no longer has its reply."""
     EPOCH_ENDED = enum.auto()
-    """A change before this one has failed."""
+    """An earlier change has failed."""
     COMMITTED = enum.auto()
     """The change was committed before its caller gave it up."""
     REFUSED = enum.auto()
-    """The server has refused the change, and with it those behind it."""
+    """The server has refused the change and those behind it."""
     UNKNOWN = enum.auto()
-    """The change may have been committed, or may be next. The same call is sent again."""
+    """The change may be committed or may be next, so the same call is repeated."""
     FAILED_BEFORE = enum.auto()
-    """The call was refused before the server looked at the session."""
+    """The server refused the call before it looked at the session."""
 
 
 def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
@@ -63,7 +63,7 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
 
 
 def _out_of_order(change: Change, error: ConvgradError, number: int | None) -> Outcome:
-    """`number` is that of the session's last committed change."""
+    """Classifies OUT_OF_ORDER. `number` is that of the session's last committed change."""
     if change.is_void and number is not None and number >= change.sequence:
         return Outcome.COMMITTED
     if change.is_void or error.code == grpc.StatusCode.ABORTED:
@@ -73,7 +73,7 @@ def _out_of_order(change: Change, error: ConvgradError, number: int | None) -> O
 
 def late_error(error: ConvgradError) -> DeadlineExceeded:
     """Returns the error of a change whose last attempt failed with `error`."""
-    # gRPC's own words for an attempt that the deadline ended say no more.
+    # gRPC's message for an attempt that the deadline ended adds nothing.
     is_silent = error.code == grpc.StatusCode.DEADLINE_EXCEEDED and not error.field
     late = DeadlineExceeded("the deadline was over before it was known what became of the "
                             "change" + ("" if is_silent else

@@ -1,4 +1,4 @@
-"""One read of a session: behind the changes that it is to see, again if they aren't there."""
+"""Runs a read of a session behind the changes that it must see."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ R = TypeVar("R")
 
 def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
              read: Read) -> R:
-    """Sends the call and waits for it; `read` is what changes.begin_read() gave.
+    """Sends the call and waits for its result. `read` is from changes.begin_read().
 
-    Errors: EpochEnded if a change has failed that the call was to see.
+    Errors: EpochEnded if a change has failed that the call had to see.
     """
     metadata: tuple[tuple[str, str | bytes], ...] = (
         ("convgrad-session-bin", opened.answer.session_id),

@@ -1,4 +1,4 @@
-"""Sessions: tensors that stay on the server, each change of them exactly once."""
+"""Defines the session: tensors on the server, whose changes take effect exactly once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from convgrad.v1 import session_pb2
 R = TypeVar("R")
 
 _SERVICE = "ConvGradSessions/"
-# What every server's messages hold: not asked for.
+# Every server's messages hold this much, so the client needn't ask.
 _UNASKED_BYTES = 64 << 10
 
 
@@ -56,10 +56,11 @@ class Session:
             session.conv_backward(dy, x, "w", padding=1, add={"grad_weight": "gw"})
             gw = session.get("gw")
 
-    Calls see what was submitted before them, from whichever thread. What changes the
-    session does so exactly once: the client repeats a change whose answer it didn't get.
-    Each method may raise SessionExpired and SessionTakenOver; the session is of no use
-    then. EpochEnded says that a change submitted before has failed.
+    A call sees the changes that any thread submitted before it. A change takes effect exactly
+    once: the client repeats a change whose answer it didn't receive.
+
+    Errors: each method may raise SessionExpired and SessionTakenOver; the session is then
+    unusable. EpochEnded: a change submitted before has failed.
     """
 
     conv_forward = operation(operations.conv_forward)
@@ -83,23 +84,23 @@ class Session:
         self._known = KnownTensors(self._changes)
         self._max_message_bytes: int | None = None
         renew_regularly(client, opened, self._changes)
-        # Who forgets to close it has it expire.
+        # A session that nobody closes expires after its lease.
         self._stop = weakref.finalize(self, self._changes.stop,
                                       Cancelled("the session is closed"))
 
     @property
     def client(self) -> Caller:
-        """The client that has opened it."""
+        """The client that opened it."""
         return self._client
 
     @property
     def id(self) -> bytes:
-        """A secret: who has it may use the session."""
+        """The session's id. Keep it secret: who knows it may use the session."""
         return self._opened.answer.session_id
 
     @property
     def number(self) -> int:
-        """Of the last change of which it is known, with all before it, that it took effect."""
+        """Number of the last change up to which all are known to have taken effect."""
         return self._changes.number
 
     @property
@@ -109,21 +110,21 @@ class Session:
 
     @property
     def failures(self) -> int:
-        """How often a change has failed, with those behind it."""
+        """How often a change has failed, together with those behind it."""
         return self._changes.failures
 
     @property
     def quota_bytes(self) -> int:
-        """What the session may keep."""
+        """Limit on the bytes that the session keeps."""
         return self._opened.answer.quota_bytes
 
     def submit(self, method: Callable[..., R], /, *args: Any, **kwargs: Any) -> Future[R]:
-        """Starts one of the session's methods, and returns before it is done.
+        """Starts one of the session's methods and returns its future.
 
             futures = [session.submit(session.put, name, array) for name, array in ...]
 
-        What changes the session does so in the order of these calls. Waits only while 64
-        changes are under way. A future's callbacks mustn't wait for the session.
+        Changes take effect in the order of these calls. Blocks only while 64 changes are in
+        flight. A future's callbacks must not wait for the session.
         """
         prepare = getattr(method, "prepare", None)
         if prepare is None or getattr(method, "__self__", None) is not self:
@@ -140,11 +141,13 @@ class Session:
             array: npt.ArrayLike | None = None, *, layout: str = "NCX",
             layouts: Mapping[str, str] | None = None, dedupe: bool = False,
             timeout: float | None = None) -> Prepared[None]:
-        """Keeps an array under a name, or a mapping of them: all or none.
+        """Keeps an array under a name, or all arrays of a mapping, all or none.
 
-        A weight's `layout` is OIX, OXI or XIO; `layouts` has those of single names. With
-        `dedupe` the server is asked first which of the bytes it has, in any session of
-        this client, and those aren't sent. What one message can't hold goes as a stream.
+        A weight's `layout` is OIX, OXI or XIO; `layouts` overrides it by name. With `dedupe`
+        the client first asks which of the bytes the server has in any of this client's
+        sessions, and doesn't send those. If one message can't hold the arrays, the client sends
+        a stream.
+
         Errors: ResourceExhausted if the session's quota or the server's memory is full.
         """
         arrays = name if isinstance(name, Mapping) else {name: array}
@@ -167,10 +170,10 @@ class Session:
     def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
             layout: str | None = None, first_item: int = 0, items: int = 0,
             timeout: float | None = None) -> Prepared[Any]:
-        """Returns a kept tensor; default: in the dtype and layout that it is kept in.
+        """Returns a kept tensor, by default with the dtype and layout in which it is kept.
 
-        Of several names a dict of arrays, all of them as one change has left them.
-        `items` of the batch, from `first_item` on, where not all are wanted; 0: the rest.
+        For several names returns a dict of arrays, all as of one change. `items` selects that
+        many items of the batch, from `first_item` on; 0: the rest.
         """
         request = session_pb2.GetTensorsRequest()
         for one in (name,) if isinstance(name, str) else name:
@@ -185,7 +188,7 @@ class Session:
 
     @method
     def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
-        """Gives the names and their memory back, all or none. Without names: everything."""
+        """Drops these tensors, all or none; without names, all tensors."""
         request = session_pb2.DropTensorsRequest(names=names, all=not names)
         self._known.forget(names)
         return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
@@ -193,24 +196,24 @@ class Session:
 
     @method
     def tensors(self, *, timeout: float | None = None) -> Prepared[dict[str, Kept]]:
-        """Returns what the session keeps, by name."""
+        """Returns the kept tensors by name."""
         return Call(_SERVICE + "ListTensors", b"", listed_tensors,
                     options=timeout_of(timeout)), None
 
     @property
     def is_at_home(self) -> bool:
-        """Whether this process may use the session: none that forked off since may."""
+        """Whether this process may use the session; processes forked later may not."""
         return self._client.is_at_home
 
     def check_process(self) -> None:
-        """Raises FailedPrecondition where not."""
+        """Raises FailedPrecondition unless `is_at_home`."""
         self._client.check_process()
 
     def close(self) -> None:
-        """Drops everything, once it is known what became of each change under way.
+        """Closes the session and drops everything, after the outcomes of all changes are known.
 
-        So it does with `keep_open`, too. Does nothing in a process that was forked since:
-        the session is its parent's.
+        Ignores `keep_open`. Does nothing in a process that was forked since, because the
+        session is its parent's.
         """
         self._close(keep_open=False)
 
@@ -225,21 +228,21 @@ class Session:
             return
         if awaits_changes:
             self._changes.flush()
-        # After any other error the server may still have it.
+        # After any other error the server may still have the session.
         has_ended = isinstance(self._changes.error, (SessionExpired, SessionTakenOver))
         self._stop()
         if not has_ended and not keep_open:
             close_session(self._client, self._opened, self._changes.epoch)
 
     def _perform(self, call: Call[R], instead: Instead | None) -> R:
-        """Sends a read or a change, and waits until its outcome is known."""
+        """Sends a read or a change and blocks until its outcome is known."""
         if not is_change(call):
             return self._read(call, self._changes.begin_read())
         call = self._client.placed(call)
         try:
             result: R = self._changes.submit(call, instead).result()
         except BaseException:
-            if call.loan is not None:  # an attempt may still be at work there
+            if call.loan is not None:  # an attempt may still use it
                 call.loan.give_up()
             raise
         return result
@@ -248,7 +251,7 @@ class Session:
         return run_read(self._client, self._opened, self._changes, call, read)
 
     def _have(self, digests: Iterable[bytes]) -> frozenset[bytes]:
-        """Returns those whose bytes the server has."""
+        """Returns the digests whose bytes the server has."""
         asked = list(dict.fromkeys(digests))
         request = session_pb2.HaveTensorsRequest(digests=asked)
         answer = self._client.run(Call(
@@ -257,7 +260,7 @@ class Session:
         return frozenset(digest for digest, have in zip(asked, answer.have) if have)
 
     def _message_limit(self, size: int) -> int:
-        """Returns how many bytes a request of `size` may have as one message."""
+        """Returns how many bytes a request of `size` may have in one message."""
         if size <= _UNASKED_BYTES:
             return _UNASKED_BYTES + size
         if self._max_message_bytes is None:

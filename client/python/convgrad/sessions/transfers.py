@@ -1,4 +1,4 @@
-"""How tensors come into a session and out of it: in one message, or by stream."""
+"""Transfers tensors to a session and back, in one message or as a stream."""
 
 from __future__ import annotations
 
@@ -33,23 +33,24 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Put:
-    """A tensor to be kept, packed."""
+    """A tensor to keep, packed."""
 
     name: str
     descriptor: Descriptor
     payload: memoryview
     place: tensor_pb2.Tensor.Region | None = None
-    """Where the payload lies in a region, which it is read from."""
+    """Place of the payload in a region, from which the server reads it."""
 
     def digest(self) -> bytes:
-        """As NamedPut.digest in proto/convgrad/v1/session.proto."""
+        """Returns NamedPut.digest as proto/convgrad/v1/session.proto defines it."""
         digest = hashlib.sha256(f"{self.descriptor}\n".encode())
         digest.update(self.payload)
         return digest.digest()
 
 
 def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
-    """Raises InvalidArgument for a dtype or layout that sessions don't keep."""
+    """Returns the tensor. Raises InvalidArgument for a dtype or layout that sessions don't
+    keep."""
     found = np.asarray(array)
     dtype = layouts.name_of_dtype(found.dtype, f"tensors.{name}.dtype", KEPT_DTYPES)
     layout = layouts.layout_named(layout)
@@ -65,21 +66,20 @@ def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
 
 @dataclass(frozen=True)
 class PutRequest:
-    """Tensors to be put, ready to be sent as often as it takes."""
+    """Tensors to put, which can be sent several times."""
 
     puts: Sequence[Put]
     digests: Mapping[str, bytes]
-    """By name; of tensors that are put with one."""
+    """By name, for tensors put with a digest."""
     known: frozenset[bytes] = frozenset()
-    """Those of whose bytes the server has been asked and has them."""
+    """Digests whose bytes the server has."""
 
     def size(self) -> int:
         """Returns the payload bytes that are sent."""
         return sum(put.payload.nbytes for put in self.puts if self._is_sent(put))
 
     def placed(self, regions: Iterable[Region]) -> tuple[PutRequest, Loan] | None:
-        """Returns the request with what lies in one of the regions left there; None if
-        nothing does.
+        """Returns the request with tensors in a region left there; None if there are none.
 
         Errors: NotFound for memory of a region that isn't open.
         """
@@ -91,7 +91,7 @@ class PutRequest:
         return replace(self, puts=puts), loan
 
     def message(self) -> LentMessage:
-        """Returns PutTensorsRequest, which lends the tensors' bytes."""
+        """Returns a PutTensorsRequest that refers to the tensors' bytes."""
         payloads: list[memoryview] = []
 
         def add(tensor: tensor_pb2.Tensor, put: Put) -> None:
@@ -135,8 +135,7 @@ class PutRequest:
 
 
 def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
-    """Returns the call with the request as a message of at most `limit` bytes, or in
-    frames."""
+    """Returns the call with the request as a message of at most `limit` bytes, or in frames."""
     def place(by_value: Call[None], regions: Iterable[Region]) -> Call[None]:
         placed = request.placed(regions)
         if placed is None:
@@ -153,7 +152,7 @@ def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
 
 def all_bytes(error: ConvgradError, call: Call[None], request: PutRequest,
               limit: int) -> Call[None] | None:
-    """Returns the put with all bytes if some had gone that the server had when asked."""
+    """Returns the put with all bytes if the server no longer has some that it had before."""
     if not isinstance(error, NotFound) or not error.field.endswith(".digest"):
         return None
     return sent(call, request, limit)
@@ -161,7 +160,7 @@ def all_bytes(error: ConvgradError, call: Call[None], request: PutRequest,
 
 @dataclass(frozen=True)
 class GetStream:
-    """A GetTensorsRequest whose answer comes in frames."""
+    """A GetTensorsRequest whose answer arrives in frames."""
 
     request: bytes
 
@@ -170,12 +169,12 @@ class GetStream:
         yield self.request
 
     def reply(self) -> GetReply:
-        """Returns what gathers the answer of one attempt."""
+        """Returns an object that gathers the answer of one attempt."""
         return GetReply()
 
 
 class GetReply:
-    """Gathers what GetTensorsStream answers. Owned by one attempt."""
+    """Gathers the answer of GetTensorsStream. Owned by one attempt."""
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] | None = None
@@ -183,7 +182,7 @@ class GetReply:
         self._next = (0, 0)
 
     def take(self, response: bytes) -> None:
-        """Raises Internal for what doesn't follow what came before."""
+        """Adds a message. Raises Internal for one that doesn't follow the earlier ones."""
         with parsing_response():
             head, payloads = split_bytes(response)
             message = session_pb2.GetTensorsStreamResponse.FromString(head)
@@ -195,7 +194,7 @@ class GetReply:
             raise bad_reply("part", "another", "a header, then frames")
 
     def finish(self) -> tuple[dict[str, Array]]:
-        """Returns the arrays, all of whose bytes came."""
+        """Returns the complete arrays. Raises Internal if bytes are missing."""
         if self._arrays is None or self._next[0] < len(self._order):
             raise bad_reply("message", "the end", "frames of all tensors")
         return (self._arrays,)
@@ -227,14 +226,14 @@ class GetReply:
 
 def get_call(method: str, request: session_pb2.GetTensorsRequest, options: Options,
              result: Callable[[dict[str, Array]], R]) -> Call[R]:
-    """Returns a call whose answer is a message, or a stream if that is too small."""
+    """Returns a call whose answer is a message, or a stream if a message is too small."""
     message = request.SerializeToString()
     return Call(method, message, lambda response: result(_got_tensors(response)),
                 options=options, stream=GetStream(message), result=result)
 
 
 def _got_tensors(response: Response) -> dict[str, Array]:
-    """Returns the arrays of a GetTensorsResponse, in memory of their own."""
+    """Returns the arrays of a GetTensorsResponse as new arrays."""
     head, payloads = split_message(response)
     return {info.name: array_of(info.name, info.tensor, payloads)
             for info in session_pb2.GetTensorsResponse.FromString(head).tensors}

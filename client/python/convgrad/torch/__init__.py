@@ -1,12 +1,12 @@
-"""PyTorch's convolutions, with gradients from a convgrad server.
+"""Computes PyTorch's convolutions and their gradients, or whole networks, on a convgrad server.
 
     client = convgrad.Client("localhost:7070")
     print(convgrad.torch.offload(model, client))  # in place; then train as ever
     layer = convgrad.torch.Conv2d(3, 64, 3, client=client)
     net = convgrad.torch.remote(model, client)  # whole: parameters and optimizer, too
 
-Derivatives of any order are the server's. A ReLU is never fused: torch's gradient at NaN
-is another one.
+The server computes derivatives of any order. A ReLU is never fused, because torch's gradient at
+NaN differs.
 """
 
 from convgrad.torch import numpy_check, optim

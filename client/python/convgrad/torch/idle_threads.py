@@ -1,9 +1,9 @@
-"""PyTorch's idle threads, kept off the cores that a server on this machine computes on.
+"""Keeps PyTorch's idle threads off the cores on which a server on this machine computes.
 
-After each loop of PyTorch's the threads of GNU's OpenMP turn for some 3 ms, waiting for
-the next one, and Intel's for 200 ms: an OMP_WAIT_POLICY that is set too late has no effect.
-GNU's turn for some us only where there are more of them than cores; so a thread that
-sleeps for ever has a team of its own here, which makes them that many. Intel's can be told.
+After each loop of PyTorch, GNU's OpenMP threads spin for about 3 ms until the next one, Intel's
+for 200 ms. Setting OMP_WAIT_POLICY after the library's start has no effect. GNU's threads spin
+for only some us if there are more threads than cores; therefore a thread that sleeps forever
+gets its own team here. Intel's library has a function to set the time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
 def quieten_for(client: ClientBase) -> None:
-    """Has the OpenMP threads of this process sleep soon after each loop from now on, if the
-    client's server is on this host, unless the environment says how they wait. Warns where
-    it can't."""
+    """Makes this process's OpenMP threads sleep soon after each loop, if the client's server is
+    on this host. Does nothing if environment variables define how they wait. Warns on failure.
+    """
     if client.stays_here and not any(name in os.environ for name in _SETTINGS):
         _quieten(os.getpid())
 
@@ -44,7 +44,7 @@ def _quieten(_pid: int) -> None:
 
 
 def _loaded() -> list[str]:
-    """Returns the paths of the OpenMP libraries that the process has."""
+    """Returns the paths of the process's OpenMP libraries."""
     names = ("libgomp", "libiomp", "libomp")
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         paths = {line.rstrip("\n").partition("/")[2] for line in maps}
@@ -52,11 +52,12 @@ def _loaded() -> list[str]:
 
 
 def _crowd(library: ctypes.CDLL) -> None:
-    """Gives GNU's OpenMP one thread more than there are cores; they never run again."""
+    """Gives GNU's OpenMP one thread more than there are cores. The additional team never runs
+    again."""
     run, cores = library.GOMP_parallel, library.omp_get_num_procs()
     run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     run.restype = None
-    # What each of them does once: a function that takes and changes nothing.
+    # The function that each thread calls once; it has no arguments and changes nothing.
     nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
     is_done = threading.Event()
 

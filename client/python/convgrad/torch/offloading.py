@@ -1,4 +1,4 @@
-"""A model's convolutions handed to a server, and back."""
+"""Offloads a model's convolutions to a server, and restores them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LINEAR: dict[Kind, Kind] = {nn.Linear: modules.Linear}
 
 @dataclass(frozen=True, repr=False)
 class Offloaded:
-    """What offload did with a model's layers, by their names in model.named_modules()."""
+    """The result of offload(): layers by their names in model.named_modules()."""
 
     taken: tuple[str, ...]
     left: dict[str, str]
-    """Why each one is still computed by torch."""
+    """Reason why torch still computes a layer, by its name."""
 
     def __repr__(self) -> str:
         lines = [f"Offloaded {len(self.taken)} layers: {', '.join(map(_shown, self.taken))}"]
@@ -46,15 +46,15 @@ class Offloaded:
 
 def offload(model: nn.Module, client: Client | None = None, *, forward: str = "remote",
             linear: bool = False) -> Offloaded:
-    """Has the model's convolutions, and its linear layers if asked, done by the server.
+    """Makes the server compute the model's convolutions and, if `linear`, its linear layers.
 
-    Without a client it is this process's own server, see convgrad.LocalServer.
+    Without a client it uses this process's own server; see convgrad.LocalServer.
 
-    Modules stay the objects that they are, with their parameters, parametrizations and
-    hooks. Those that were offloaded before get the new client. Layers that can't be taken
-    are named in what is returned, with the reason; restore() undoes the rest.
+    Modules stay the same objects, with their parameters, parametrizations and hooks. Layers
+    that were offloaded before get the new client. The result names layers that can't be
+    offloaded, with the reason. restore() undoes offload().
 
-    Errors: InvalidArgument for a client that is none, before anything is changed.
+    Errors: InvalidArgument for an invalid client, before anything is changed.
     """
     check_forward(forward)
     if client is None:
@@ -82,9 +82,9 @@ def offload(model: nn.Module, client: Client | None = None, *, forward: str = "r
 
 
 def restore(model: nn.Module) -> tuple[str, ...]:
-    """Has layers computed by torch again, whatever had them offloaded; returns their names.
+    """Makes torch compute offloaded layers again; returns their names.
 
-    Classes of one's own that derive from convgrad.torch's stay what they are.
+    Doesn't change user classes derived from convgrad.torch's.
     """
     restored = []
     for name, module in model.named_modules():
@@ -100,7 +100,7 @@ def _shown(name: str) -> str:
 
 
 def _reason_to_leave(module: nn.Module, swaps: dict[Kind, Kind]) -> str | None:
-    """Returns why a layer that is a convolution, or asked for, can't be taken."""
+    """Returns why a layer that should be offloaded can't be; None for other layers."""
     theirs = next((kind for kind in swaps if isinstance(module, kind)), None)
     kind = _own_kind(module)
     if theirs is None or kind is theirs or isinstance(module, swaps[theirs]):
@@ -113,18 +113,19 @@ def _reason_to_leave(module: nn.Module, swaps: dict[Kind, Kind]) -> str | None:
 
 
 def _own_kind(module: nn.Module) -> Kind:
-    """Returns the module's class, without the one that torch puts before it for properties."""
+    """Returns the module's class without the subclass that torch inserts for parametrizations.
+    """
     kind = type(module)
     return kind.__base__ if parametrize.is_parametrized(module) else kind  # type: ignore
 
 
 def _swap(module: nn.Module, swaps: dict[Kind, Kind]) -> bool:
-    """Gives the module the class that is to replace its own. Returns whether there is one."""
+    """Replaces the module's class. Returns whether `swaps` has a replacement."""
     kind, wanted = type(module), swaps.get(_own_kind(module))
     if wanted is None:
         return False
     if parametrize.is_parametrized(module):
-        # As parametrize._inject_new_class made it, over the other class.
+        # Built like parametrize._inject_new_class does, on the other class.
         body: dict[str, Any] = {name: value for name, value in vars(kind).items()
                                 if name not in ("__dict__", "__weakref__")}
         wanted = type(f"Parametrized{wanted.__name__}", (wanted,), body)

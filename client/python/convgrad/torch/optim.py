@@ -1,7 +1,7 @@
-"""torch.optim's SGD, Adam and AdamW for parameters that are on a server.
+"""Provides torch.optim's SGD, Adam and AdamW for parameters on a server.
 
-They are torch's Optimizers as far as schedulers look at them, and step there: step() is sent
-and not waited for.
+For schedulers they are torch's Optimizers. They step on the server: step() sends the step and
+doesn't wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
 
 
 class _Groups(list[dict[str, Any]]):
-    """An optimizer's groups. They refuse a GradScaler, which would look for tensors there."""
+    """An optimizer's groups. Refuses a GradScaler, which would look for tensors in them."""
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         caller = sys._getframe(1).f_globals.get("__name__", "")
@@ -41,22 +41,22 @@ class _Groups(list[dict[str, Any]]):
 
 
 class RemoteOptimizer(torch.optim.Optimizer):
-    """What the optimizers have in common.
+    """Base class of the optimizers.
 
-    `clip_grad_norm` brings the norm of all gradients down to it before each step, as
-    torch.nn.utils.clip_grad_norm_ does; 0: it doesn't. `gradient_scale` multiplies them
+    `clip_grad_norm` limits the norm of all gradients before each step, as
+    torch.nn.utils.clip_grad_norm_ does; 0: no limit. `gradient_scale` multiplies the gradients
     before that. With `skip_nonfinite` a step whose gradients aren't finite only drops them.
 
-    What the server keeps for its parameters (momentum, moments, step counts) begins anew;
-    `resume=True` goes on with what the session has, as after resuming it. An optimizer made
-    earlier over one of the parameters steps no more.
+    The server's state for the parameters (momentum, moments, step counts) starts again;
+    `resume=True` keeps the session's state, e.g. after resuming it. An earlier optimizer over
+    one of the parameters can't step any more.
 
-    `foreach`, `fused` and `capturable`, which say how torch computes, change nothing.
+    `foreach`, `fused` and `capturable`, which say how torch computes, have no effect.
     """
 
     _algorithm: str
     _state: tuple[str, ...]
-    """What the server keeps for each parameter, as torch's state calls it."""
+    """Names of the server's state of each parameter, as in torch's state."""
 
     def __init__(self, params: Parameters, defaults: dict[str, Any], *,
                  clip_grad_norm: float = 0.0, gradient_scale: float = 1.0,
@@ -77,7 +77,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         super().__init__(params, defaults)  # type: ignore[arg-type]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Takes parameters of one remote network, each of them in one group."""
+        """Adds parameters of one remote network, each of them in one group."""
         if not self.param_groups:  # torch's constructor has set it
             self.param_groups = _Groups()
         params = param_group["params"]
@@ -105,9 +105,9 @@ class RemoteOptimizer(torch.optim.Optimizer):
         self.param_groups.append(group)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Steps all parameters that have a gradient, once the server comes to it.
+        """Steps all parameters that have a gradient; doesn't wait for the server.
 
-        Gradients stay until zero_grad(), as torch's do.
+        Gradients stay until zero_grad(), as in torch.
         """
         loss = None
         if closure is not None:
@@ -122,13 +122,14 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     @short_traceback
     def submit_step(self) -> Future[Updated]:
-        """As step(); the future says whether it was skipped, and the gradients' norm."""
+        """Does the same as step(); the future's result has the gradients' norm and whether the
+        step was skipped."""
         return self.network.submit_update(self.update())
 
     def update(self, *, keep_gradients: bool = True) -> Update:
-        """Returns the step as a session takes it.
+        """Returns the step for the session.
 
-        Errors: FailedPrecondition if another optimizer has taken over.
+        Errors: FailedPrecondition if a later optimizer owns the parameters.
         """
         self._check_owner()
         for group in self.param_groups:
@@ -142,8 +143,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
             skip_nonfinite=self.skip_nonfinite, keep_gradients=keep_gradients)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops the gradients: a parameter without one isn't stepped. `set_to_none=False` has
-        zeros in their place, by which it is."""
+        """Drops the gradients, so that the parameters aren't stepped. `set_to_none=False` sets
+        them to zeros instead; zeros are stepped."""
         self.network.zero_grad(
             set_to_none, [name for group in self.param_groups for name in _names(group)])
 
@@ -153,7 +154,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         return network
 
     def state_dict(self) -> dict[str, Any]:
-        """Fetches what torch's optimizer of the same name would have."""
+        """Fetches the state that torch's optimizer of the same name would have."""
         self._check_owner()
         handles = [p for group in self.param_groups for p in group["params"]]
         kept = self.network.session.tensors()
@@ -170,8 +171,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes a state_dict of this optimizer, or of torch's of the same name, whole: what
-        it lacks begins anew."""
+        """Loads a state_dict of this optimizer or of torch's of the same name. Missing state
+        starts again."""
         self._check_owner()
         groups = state_dict["param_groups"]
         found = [len(group["params"]) for group in groups]
@@ -203,7 +204,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
     def _check_group(self, group: dict[str, Any], field: str) -> None:
-        """Raises Unimplemented for settings of torch's that would be lost."""
+        """Raises Unimplemented for torch's settings that would have no effect."""
         if group.get("amsgrad"):
             raise unimplemented(f"{field}.amsgrad", group["amsgrad"], "False")
         decouples = group.get("decoupled_weight_decay")
@@ -227,18 +228,18 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
 
 def _names(group: dict[str, Any]) -> list[str]:
-    """A parameter that the network has another one in place of has no gradient any more."""
+    """Excludes parameters that the network has replaced, which no longer have a gradient."""
     return [parameter.name for parameter in group["params"] if parameter.is_current]
 
 
 def _check_range(name: str, value: Any, below: float) -> None:
-    """As torch's optimizers do. NaN is out of every range."""
+    """Applies the check of torch's optimizers. NaN is out of every range."""
     if not 0 <= value < below:
         raise invalid("OUT_OF_RANGE", name, value, f"a number from 0 on, below {below}")
 
 
 class SGD(RemoteOptimizer):
-    """As torch.optim.SGD."""
+    """The same as torch.optim.SGD."""
 
     _algorithm = "sgd"
     _state = ("momentum_buffer",)
@@ -260,7 +261,7 @@ class SGD(RemoteOptimizer):
 
 
 class Adam(RemoteOptimizer):
-    """As torch.optim.Adam."""
+    """The same as torch.optim.Adam."""
 
     _algorithm = "adam"
     _state = ("step", "exp_avg", "exp_avg_sq")
@@ -279,7 +280,7 @@ class Adam(RemoteOptimizer):
 
 
 class AdamW(Adam):
-    """As torch.optim.AdamW."""
+    """The same as torch.optim.AdamW."""
 
     _algorithm = "adamw"
 

@@ -1,4 +1,4 @@
-"""Between torch's tensors and NumPy's arrays, without copies where memory allows."""
+"""Converts between torch's tensors and NumPy's arrays, without copies if possible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
 
 
 def check_dtype(name: str, tensor: torch.Tensor) -> None:
-    """Raises InvalidArgument naming the tensor, float64 for one."""
+    """Raises InvalidArgument naming the tensor if its dtype is unsupported, e.g. float64."""
     if tensor.dtype not in DTYPES:
         raise invalid("DTYPE_MISMATCH", f"operation.operands.{name}.dtype",
                       str(tensor.dtype).removeprefix("torch."),
@@ -23,9 +23,9 @@ def check_dtype(name: str, tensor: torch.Tensor) -> None:
 
 
 def to_array(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """Returns a view of the tensor's memory, strides kept; a copy from other devices."""
+    """Returns a view of the tensor's memory with its strides; a copy from other devices."""
     tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:  # which NumPy doesn't know
+    if tensor.dtype == torch.bfloat16:  # unknown to NumPy
         array: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
         return array.view(ml_dtypes.bfloat16)
     array = tensor.numpy()
@@ -42,7 +42,7 @@ def to_tensor(array: npt.NDArray[Any], like: torch.Tensor) -> torch.Tensor:
 
 
 def is_channels_last(tensor: torch.Tensor) -> bool:
-    """Returns whether torch would answer such an input with channels last."""
+    """Returns whether torch's output for this input would be channels-last."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     return tensor.dim() in formats and not tensor.is_contiguous() and (
         tensor.is_contiguous(memory_format=formats[tensor.dim()]))

@@ -136,7 +136,7 @@ there = main()
     assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
 
 
-# As README.md promises. A process that is killed leaves its session to the lease.
+# A process that is killed leaves its session to the lease.
 @pytest.mark.parametrize("end", [
     "1 / 0", "sys.exit(1)", "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"])
 def test_a_training_that_is_broken_off(server, client, end):

@@ -14,7 +14,7 @@ from torch import nn
 
 from convgrad.torch import optim
 
-README = pathlib.Path(__file__).parents[4] / "client" / "python" / "README.md"
+PAGE = pathlib.Path(__file__).parents[4] / "client/python/networks.md"
 
 
 class Row(NamedTuple):
@@ -104,8 +104,8 @@ def test_calls_that_lead_to_an_activation(row):
         assert len(found) == (2 if name.endswith("_") else 1), name
 
 
-def test_the_readme_names_the_modules():
-    text = README.read_text()
+def test_the_page_names_the_modules():
+    text = PAGE.read_text()
     for row in ROWS:
         for module in row.modules:
             name = re.sub(r"[123]d$", "", module.__name__)

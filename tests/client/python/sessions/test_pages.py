@@ -1,4 +1,4 @@
-"""The code in client/python/sessions.md, run as it is written, against a server."""
+"""The Python in client/python's pages, run as it is written, against a server."""
 
 import pathlib
 import re
@@ -7,41 +7,42 @@ import pytest
 
 import convgrad
 
-PAGE = pathlib.Path(__file__).parents[4] / "client/python/sessions.md"
+ROOT = pathlib.Path(__file__).parents[4]
+SESSIONS = ROOT / "client/python/sessions.md"
 ADDRESS = "localhost:7070"
 
 
-def blocks():
-    """Yields (line, code) of each block of Python; all the page's fences are such."""
-    text = PAGE.read_text()
-    found = list(re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
-    assert text.count("```") == 2 * len(found)
-    for one in found:
-        yield text.count("\n", 0, one.start()) + 1, one[1]
-
-
-@pytest.fixture
-def ran(server):
+def run(page, server):
     """Runs each block behind the others, in one namespace as a reader would."""
+    text = page.read_text()
+    assert ADDRESS in text
     names = {}
-    for line, code in blocks():
-        code = "\n" * line + code.replace(ADDRESS, server.address)
-        exec(compile(code, str(PAGE), "exec"), names)
+    for block in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        line = text.count("\n", 0, block.start()) + 1
+        code = "\n" * line + block[1].replace(ADDRESS, server.address)
+        exec(compile(code, str(page), "exec"), names)
     return names
 
 
-def test_each_block_runs_and_nothing_is_left(ran, client, capsys):
+@pytest.mark.remote
+def test_the_tutorial_runs(server):
+    ran = run(ROOT / "client/python/tutorial.md", server)
+    assert ran["classes"].shape == (16,)
+
+
+@pytest.mark.remote
+def test_sessions_run_and_leave_nothing(server, client):
+    ran = run(SESSIONS, server)
     assert ran["classes"].shape == (4, 16, 16)
     assert ran["weights"].keys() == ran["make_model"]().state_dict().keys()
-    assert ADDRESS in PAGE.read_text()
     with pytest.raises(convgrad.SessionExpired):
         client.attach(ran["session_id"])
 
 
-def test_names_that_the_page_tells_exist():
-    for name in re.findall(r"`client\.(\w+)\(", PAGE.read_text()):
+def test_names_that_sessions_tells_exist():
+    for name in re.findall(r"`client\.(\w+)\(", SESSIONS.read_text()):
         assert hasattr(convgrad.Client, name), name
-    for name in re.findall(r"`(\w+)`", PAGE.read_text()):
+    for name in re.findall(r"`(\w+)`", SESSIONS.read_text()):
         known = (convgrad, convgrad.Attached, convgrad.Client, convgrad.Session)
         assert name in WORDS or any(hasattr(one, name) for one in known), name
 

@@ -1,1 +1,1 @@
-"""Single layers, each of whose calls a server computes."""
+"""Computes single layers on a server."""

@@ -1,7 +1,7 @@
-"""How torch.func.vmap maps the operators: each becomes one call, or two.
+"""Defines how torch.func.vmap maps the operators: each becomes one or two calls.
 
-Where only activations are mapped they are more of the batch. Where weights are, each of
-the mapped ones has channel groups of its own.
+Mapped activations extend the batch. If weights are mapped, each of them gets its own channel
+groups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Dim = int | None
 
 
 def map_convolution(convolution: Callable[..., Tensor]) -> Callable[..., Any]:
-    """Returns the rule, which calls what it is given."""
+    """Returns the vmap rule of `convolution`."""
 
     def rule(info: Any, dims: tuple[Dim, ...], input: Tensor, weight: Tensor,
              bias: Tensor | None, dtype: torch.dtype, *settings: Any) -> tuple[Tensor, Dim]:
@@ -37,7 +37,8 @@ def map_convolution(convolution: Callable[..., Tensor]) -> Callable[..., Any]:
 
 
 def map_backward(convolution_backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Likewise. What needs no mapped weight is taken as more of the batch."""
+    """Returns the vmap rule of `convolution_backward`. Gradients that need no mapped weight use
+    the batch."""
 
     def rule(info: Any, dims: tuple[Dim, ...], grad_output: Tensor, input: Tensor,
              weight: Tensor, dtype: torch.dtype, wants_input: bool, wants_weight: bool,
@@ -71,7 +72,7 @@ def _grouped(settings: tuple[Any, ...], size: int) -> Layer:
 
 
 def _first(tensor: Tensor, dim: Dim, size: int) -> Tensor:
-    """Returns the tensor with the mapped axis, made where it has none, in front."""
+    """Returns the tensor with the mapped axis first, expanded if it has none."""
     return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
@@ -88,6 +89,6 @@ def _into_first(tensor: Tensor, dim: Dim, size: int) -> Tensor:
 
 
 def _split(tensor: Tensor, axis: int, size: int) -> Tensor:
-    """Returns the tensor with the mapped axis made of the outer part of another."""
+    """Returns the tensor with the mapped axis split off the outer part of `axis`."""
     shape = tensor.shape
     return tensor.reshape(*shape[:axis], size, shape[axis] // size, *shape[axis + 1:])

@@ -1,7 +1,7 @@
-"""torch.nn.functional's convolutions, with gradients from a server.
+"""Provides torch.nn.functional's convolutions, with gradients from a server.
 
-Each takes the client and `forward`, "remote" or "local": where outputs are
-computed. Gradients are always the server's.
+Each takes the client and `forward`, "remote" or "local", which says where outputs are computed.
+The server always computes the gradients.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from convgrad.torch.tensors import DTYPES, check_dtype
 
 Tensor = torch.Tensor
 
-# torch.fx takes a call of it as it is, instead of following it.
+# Makes torch.fx record a call of it instead of tracing into it.
 torch.fx.wrap("apply")
 
 
 def autocast_dtype(input: Tensor) -> torch.dtype | None:
-    """Returns what autocast asks for on the input's device, None where it is off."""
-    if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4; torch.compile knows no others
+    """Returns autocast's dtype on the input's device; None if autocast is off."""
+    if hasattr(torch, "get_autocast_dtype"):  # PyTorch 2.4; torch.compile supports only these
         modern: Any = torch
         device = "cuda" if input.is_cuda else "cpu"
         return modern.get_autocast_dtype(device) if modern.is_autocast_enabled(device) else None
@@ -35,7 +35,7 @@ def autocast_dtype(input: Tensor) -> torch.dtype | None:
 
 
 def apply(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Runs the layer; also without its batch axis, as torch's functions do."""
+    """Runs the layer, with or without a batch axis, as torch's functions do."""
     for name, tensor in (("input", input), ("weight", weight), ("bias", bias)):
         if tensor is not None:
             check_dtype(name, tensor)
@@ -95,5 +95,5 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = map(_transposed, (1, 2, 3
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, *, client: Client,
            forward: str = "remote") -> Tensor:
-    """As torch.nn.functional.linear."""
+    """Does the same as torch.nn.functional.linear."""
     return apply(make_layer(client, forward, 0), input, weight, bias)

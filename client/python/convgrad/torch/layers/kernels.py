@@ -1,8 +1,8 @@
-"""What PyTorch's operators compute: by a server, or as shapes alone.
+"""Computes PyTorch's operators on a server, or only their shapes.
 
-Each takes tensors as they are and `dtype`, what they are computed in. So each gradient
-is rounded once, to the dtype of its own tensor: float32 master weights under autocast
-get float32 gradients. `settings` are a Layer's fields, its pads worked out.
+Each function takes tensors of any dtype, and `dtype`, in which to compute. Each gradient is
+rounded once, to the dtype of its own tensor: float32 master weights under autocast get float32
+gradients. `settings` are a Layer's fields with numeric pads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOCAL: dict[tuple[int, bool], Any] = {
 
 def run_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype,
                 *settings: Any) -> Tensor:
-    """Returns the output, in `dtype`, channels last where the input is."""
+    """Returns the output in `dtype`, channels-last if the input is."""
     layer = Layer(*settings)
     last = is_channels_last(input)
     bias = None if bias is None else bias.to(dtype)
@@ -47,10 +47,10 @@ def run_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch
 def run_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torch.dtype,
                  wants_input: bool, wants_weight: bool, wants_bias: bool,
                  *settings: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of input, weight and bias, without elements where not wanted.
+    """Returns the gradients of input, weight and bias; without elements if not requested.
 
-    Those of input and weight have their tensor's dtype if that is `dtype`, otherwise
-    float32, as the bias's has always. Only what they need is sent.
+    Those of input and weight have their tensor's dtype if that is `dtype`, otherwise float32;
+    the bias's is always float32. Sends only the operands that the gradients need.
     """
     layer = Layer(*settings)
     last = is_channels_last(input)
@@ -88,12 +88,12 @@ def fake_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: tor
 
 
 def _gradient_dtype(tensor: Tensor, computed: torch.dtype) -> torch.dtype:
-    # Autograd rounds what comes in f32 for a tensor of a third dtype.
+    # For a tensor of a third dtype, autograd rounds the float32 gradient.
     return computed if tensor.dtype == computed else torch.float32
 
 
 def _empty(input: Tensor, shape: Any, dtype: torch.dtype) -> Tensor:
-    """Returns a tensor with the strides that a result in the order of `input` has."""
+    """Returns a tensor with the strides of a result in the memory order of `input`."""
     if not is_channels_last(input):
         return input.new_empty(shape, dtype=dtype)
     return _logical(input.new_empty([shape[0], *shape[2:], shape[1]], dtype=dtype), True)
@@ -129,7 +129,7 @@ def _run_locally(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | Non
     window: dict[str, Any] = dict(stride=layer.stride, padding=begin,
                                   dilation=layer.dilation, groups=layer.groups)
     if begin != end:
-        window["padding"] = "same"  # nothing else is uneven
+        window["padding"] = "same"  # no other padding is uneven
     if layer.transposed:
         window["output_padding"] = layer.output_padding
     output: Tensor = _LOCAL[layer.rank, layer.transposed](input, weight, bias, **window)

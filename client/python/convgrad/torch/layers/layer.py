@@ -1,4 +1,4 @@
-"""All of an operation but its tensors, as values that PyTorch's operators can carry."""
+"""Describes an operation without its tensors, in values that PyTorch's operators can carry."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from convgrad.errors import InvalidArgument, invalid
 
 Ints = int | Sequence[int]
 
-# What has a Client's methods without being one, by its handle.
+# Objects with a Client's methods that aren't Clients, by handle.
 _STAND_INS: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
 class Layer(NamedTuple):
-    """`stride` and the like have an entry for each spatial axis; a linear layer has none.
+    """`stride` and similar fields have one entry per spatial axis; a linear layer has none.
 
-    Every field is a string, a number or a tuple of them: PyTorch's compiler, its export
-    and torch.fx put these into graphs. `padding` is "same" or "valid" until
-    settings_of(), then the pads before the input on each axis, then those behind it.
+    Every field is a string, a number or a tuple of these, because PyTorch's compiler, its
+    export and torch.fx store them in graphs. `padding` is "same" or "valid" before
+    settings_of(); after it, the pads before the input on each axis, then those behind it.
     """
 
     client: str
@@ -41,7 +41,8 @@ class Layer(NamedTuple):
         return len(self.stride)
 
     def pads(self) -> list[tuple[int, int]]:
-        """Returns what is before and behind the input on each axis. Requires: settings_of."""
+        """Returns the pads before and behind the input on each axis. Requires: settings_of().
+        """
         assert not isinstance(self.padding, str)
         return list(zip(self.padding[:self.rank], self.padding[self.rank:]))
 
@@ -60,9 +61,9 @@ class Layer(NamedTuple):
 
 
 def settings_of(layer: Layer, kernel: Sequence[int]) -> tuple[Any, ...]:
-    """Returns the fields, named padding worked out as torch does it.
+    """Returns the fields, with named padding converted to pads by torch's rule.
 
-    A function, since torch.compile before PyTorch 2.5 follows no methods of tuples.
+    A function, because torch.compile before PyTorch 2.5 doesn't trace methods of tuples.
     """
     padding = layer.padding
     if isinstance(padding, str):
@@ -74,7 +75,7 @@ def settings_of(layer: Layer, kernel: Sequence[int]) -> tuple[Any, ...]:
 
 
 def check_forward(forward: str) -> None:
-    """Raises InvalidArgument unless it says who computes forwards."""
+    """Raises InvalidArgument unless `forward` is "remote" or "local"."""
     if forward not in ("remote", "local"):
         raise invalid("INVALID_ENUM", "forward", forward, "remote or local")
 
@@ -82,14 +83,14 @@ def check_forward(forward: str) -> None:
 def make_layer(client: object, forward: str, rank: int, *, stride: Ints = 1,
                padding: str | Ints = 0, dilation: Ints = 1, output_padding: Ints = 0,
                groups: int = 1, transposed: bool = False) -> Layer:
-    """Returns the layer of torch.nn.functional's keywords; `rank` 0 is linear.
+    """Returns the layer for torch.nn.functional's keywords; `rank` 0 is linear.
 
-    Raises InvalidArgument naming what isn't right.
+    Errors: InvalidArgument naming the invalid keyword.
     """
     check_forward(forward)
     strides = _each("stride", stride, rank)
     if padding == "same" and any(s != 1 for s in strides):
-        # As torch, where the server would do it TensorFlow's way.
+        # torch's rule; the server would apply TensorFlow's.
         raise invalid("OUT_OF_RANGE", "operation.problem.stride", stride,
                       "1 where padding is 'same'")
     if isinstance(padding, str):
@@ -105,7 +106,8 @@ def make_layer(client: object, forward: str, rank: int, *, stride: Ints = 1,
 
 
 def handle_of(client: object) -> str:
-    """Returns what client_of() takes. Raises InvalidArgument for what is no Client."""
+    """Returns the handle for client_of(). Raises InvalidArgument for an object that is no
+    client."""
     if isinstance(client, Client):
         return client.handle
     kind = type(client)
@@ -120,7 +122,8 @@ def handle_of(client: object) -> str:
 
 
 def client_of(handle: str) -> Any:
-    """Returns the client. Raises InvalidArgument where it is gone, or another process's."""
+    """Returns the client. Raises InvalidArgument if it no longer exists or is another
+    process's."""
     client = Client.of_handle(handle) or _STAND_INS.get(handle)
     if client is None:
         raise _no_client(f"the handle '{handle}' of one that is gone or another process's")
@@ -132,7 +135,7 @@ def _no_client(found: str) -> InvalidArgument:
 
 
 def _each(name: str, values: Ints, rank: int) -> tuple[int, ...]:
-    """Returns an entry for each axis."""
+    """Returns one entry per axis."""
     field = f"operation.problem.{name}"
     try:
         given = tuple(map(operator.index, values if isinstance(values, Sequence) else [values]))

@@ -1,5 +1,5 @@
-"""torch.nn's convolutions, with gradients from a server: same constructor, same
-state_dict, and the keywords `client` and `forward`."""
+"""Provides torch.nn's convolutions, with gradients from a server. They have the same
+constructor and state_dict, and the keywords `client` and `forward`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from convgrad.torch.layers.layer import Layer, handle_of, make_layer
 
 Tensor = torch.Tensor
 
-# As in functional.py; torch.fx looks into each module's own names.
+# As in functional.py; torch.fx looks up names in each module.
 torch.fx.wrap("apply")
 
 
 class _Remote:
-    """Where a module's work is done. `client` may be set later, too."""
+    """Says where a module computes. `client` may also be set later."""
 
     client: Client | None = None
     forward_on: str = "remote"
@@ -73,31 +73,31 @@ class _ConvTranspose(_Remote):
 
 
 class Conv1d(_Convolution, nn.Conv1d):
-    """As torch.nn.Conv1d."""
+    """The same as torch.nn.Conv1d."""
 
 
 class Conv2d(_Convolution, nn.Conv2d):
-    """As torch.nn.Conv2d."""
+    """The same as torch.nn.Conv2d."""
 
 
 class Conv3d(_Convolution, nn.Conv3d):
-    """As torch.nn.Conv3d."""
+    """The same as torch.nn.Conv3d."""
 
 
 class ConvTranspose1d(_ConvTranspose, nn.ConvTranspose1d):
-    """As torch.nn.ConvTranspose1d."""
+    """The same as torch.nn.ConvTranspose1d."""
 
 
 class ConvTranspose2d(_ConvTranspose, nn.ConvTranspose2d):
-    """As torch.nn.ConvTranspose2d."""
+    """The same as torch.nn.ConvTranspose2d."""
 
 
 class ConvTranspose3d(_ConvTranspose, nn.ConvTranspose3d):
-    """As torch.nn.ConvTranspose3d."""
+    """The same as torch.nn.ConvTranspose3d."""
 
 
 class Linear(_Remote, nn.Linear):
-    """As torch.nn.Linear."""
+    """The same as torch.nn.Linear."""
 
     def forward(self, input: Tensor) -> Tensor:
         return apply(self._layer(0), input, self.weight, self.bias)

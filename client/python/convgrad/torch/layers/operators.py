@@ -1,11 +1,11 @@
-"""The two operators, convolution and its backward, and their derivatives.
+"""Defines the two operators, convolution and its backward, and their derivatives.
 
-Both are linear in each of their tensors, and a convolution's gradients are convolutions:
-each is derived by calling both again, to any order, backward and forward.
+Both are linear in each of their tensors, and a convolution's gradients are convolutions.
+Therefore derivatives of any order, backward and forward, call these two operators.
 
-autograd and torch.func know them as an autograd.Function. From PyTorch 2.4 on what that
-calls are torch.library's custom operators, which torch.compile and torch.export take as
-they are.
+For autograd and torch.func each operator is an autograd.Function. From PyTorch 2.4 on this
+function calls a custom operator of torch.library, which torch.compile and torch.export don't
+trace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from convgrad.torch.layers import batching, kernels
 from convgrad.torch.layers.layer import Layer, client_of
 
-_TORCH: Any = torch  # whose types are of PyTorch 1.13 where they are checked
+_TORCH: Any = torch  # untyped, because the types checked are PyTorch 1.13's
 # From PyTorch 2.4 on.
 _HAS_OPERATORS = hasattr(_TORCH.library, "custom_op")
 
@@ -35,13 +35,13 @@ _BACKWARD_SCHEMA = (
 
 
 def convolution(*inputs: Any) -> Tensor:
-    """Returns the output: kernels.run_forward, differentiable."""
+    """Returns the output of kernels.run_forward; differentiable."""
     output: Tensor = _call(_Convolution, _convolution_operator, inputs)
     return output
 
 
 def convolution_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients: kernels.run_backward, differentiable."""
+    """Returns the gradients of kernels.run_backward; differentiable."""
     gradients: tuple[Tensor, Tensor, Tensor] = _call(_Backward, _backward_operator, inputs)
     return gradients
 
@@ -51,9 +51,9 @@ def _keep(ctx: Any, tensors: tuple[Tensor, ...], dtype: torch.dtype, layer: Laye
     ctx.save_for_forward(*tensors)
     ctx.set_materialize_grads(False)
     ctx.dtype = dtype
-    # Sums of outputs are the service's, wherever the outputs themselves are computed.
+    # The server computes derivatives even if outputs are computed locally.
     ctx.layer = layer._replace(forward="remote")
-    ctx.client = client_of(layer.client)  # which must live as long as the graph
+    ctx.client = client_of(layer.client)  # must exist as long as the graph
 
 
 def _keep_convolution(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -80,7 +80,7 @@ def _tangent_of_output(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
 
 def _change_of_output(ctx: Any, input: Tensor, weight: Tensor, to_input: Tensor | None,
                       to_weight: Tensor | None, to_bias: Tensor | None) -> Tensor | None:
-    """Returns what adding `to_*` to the operands, a bias too, adds to the output."""
+    """Returns the change of the output if `to_*` are added to the operands."""
     settings, changes = (ctx.dtype, *ctx.layer), []
     if to_input is not None:
         changes.append(convolution(to_input, weight, to_bias, *settings))
@@ -99,7 +99,7 @@ def _keep_backward(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
 
 
 def _gradients_of_gradients(ctx: Any, *cotangents: Tensor | None) -> Tensors:
-    """`cotangents` are those of the gradients of input, weight and bias."""
+    """`cotangents` belong to the gradients of input, weight and bias."""
     grad_output, input, weight = ctx.saved_tensors
     to_input, to_weight, to_bias = (
         c if wanted else None for c, wanted in zip(cotangents, ctx.wanted))
@@ -116,7 +116,7 @@ def _gradients_of_gradients(ctx: Any, *cotangents: Tensor | None) -> Tensors:
 
 def _run_backward(ctx: Any, grad_output: Tensor, input: Tensor | None, weight: Tensor | None,
                   wanted: tuple[bool, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns gradients. An operand that isn't there has the shape of the one kept."""
+    """Returns gradients. A missing operand is replaced by the saved one, for its shape."""
     _, kept_input, kept_weight = ctx.saved_tensors
     return convolution_backward(
         grad_output, kept_input if input is None else input,
@@ -158,7 +158,8 @@ def _make_function(operator: Callable[..., Any], keep: Any, **methods: Any) -> A
 
 
 def _make_operator(name: str, schema: str, kernel: Any, fake: Any, **derivatives: Any) -> Any:
-    """Returns what PyTorch's graphs have, where it can be told of operators."""
+    """Returns the custom operator for PyTorch's graphs, or `kernel` if PyTorch supports none.
+    """
     if not _HAS_OPERATORS:
         return kernel
     operator = _TORCH.library.custom_op(f"convgrad::{name}", kernel, mutates_args=(),
@@ -185,7 +186,7 @@ _Backward = _make_function(_backward_operator, **_BACKWARD_DERIVATIVES)
 
 
 def _call(function: Any, operator: Any, inputs: tuple[Any, ...]) -> Any:
-    # The compiler needs no more than the operator, and takes what is known of it.
+    # The compiler needs only the operator, and uses its registered derivatives.
     if _HAS_OPERATORS and _TORCH.compiler.is_compiling():
         return operator(*inputs)
     return function.apply(*inputs)

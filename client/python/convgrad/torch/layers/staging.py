@@ -1,7 +1,7 @@
-"""Layers' tensors by way of memory that is shared with a server on this host.
+"""Passes layers' tensors through memory shared with a server on this host.
 
-A call's operands are copied into a region of the client's and its results out of it, which
-takes less time than to send them. Where there is no such memory everything is sent.
+Copying a call's operands to a region of the client and its results out of it takes less time
+than sending them. Without shared memory everything is sent.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from convgrad.torch.tensors import to_tensor
 
 Array = npt.NDArray[Any]
 
-# Smaller calls gain less than what it takes to work their results' shapes out first.
+# Smaller calls gain less than it costs to compute their results' shapes first.
 _LEAST_BYTES = 2**20
 _LEAST_REGION_BYTES = 2**26
-# A server that had no memory to share is asked again after this time.
+# Time after which to ask a server again that had no memory to share.
 _REFUSED_SECONDS = 60.0
 
 _CPU = torch.empty(0)
@@ -38,8 +38,8 @@ _lock = threading.Lock()
 
 
 def method_of(client: Any, name: str) -> Callable[..., Any]:
-    """Returns a function that does what the client's method `name` does, with the call's
-    tensors in shared memory where the client's server offers that."""
+    """Returns a function that does the same as the client's method `name`, with the call's
+    tensors in shared memory if the client's server offers it."""
     method: Callable[..., Any] = getattr(client, name)
     if not isinstance(client, Client) or len(client.targets) != 1:
         return method
@@ -52,7 +52,7 @@ def method_of(client: Any, name: str) -> Callable[..., Any]:
 
 
 class _Stage:
-    """The region through which one client's calls go. Thread-safe."""
+    """The region through which one client's calls pass. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,14 +61,14 @@ class _Stage:
         self._refused_until = 0.0
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         with self._lock:
             if self._region is not None:
                 self._region.close()
 
     def run(self, client: Client, method: Callable[..., Any], prepare: Callable[..., Any],
             *operands: Any, **keywords: Any) -> Any:
-        """Returns what the method does of the operands."""
+        """Returns the method's result for the operands."""
         size = sum(one.nbytes for one in operands if isinstance(one, np.ndarray))
         if size >= _LEAST_BYTES:
             results = prepare(*operands, **keywords).results
@@ -83,31 +83,31 @@ class _Stage:
     def _run_in(self, region: Region, client: Client, method: Callable[..., Any],
                 results: Mapping[str, Any], operands: tuple[Any, ...],
                 keywords: dict[str, Any]) -> Any:
-        """As run(); returns None where the region is full, or ends meanwhile."""
+        """Does the same as run(); returns None if the region is full or ends meanwhile."""
         try:
             inside = [_copied(one, region) if isinstance(one, np.ndarray)
                       and not client.shares(one) else one for one in operands]
             out = {name: region.empty(result.shape(), result.dtype)
                    for name, result in results.items()}
-        except ResourceExhausted:  # by calls of other threads
+        except ResourceExhausted:  # filled by calls of other threads
             return None
         try:
             found = method(*inside, **keywords, out=out)
         except BaseException as error:
             has_ended = not region.is_open
             if not region.is_whole:
-                # A call that was given up leaves memory that can't be used again: the next
-                # one gets a new region. What other threads have in this one is sent.
+                # The memory of a call that was given up can't be used again, so the next call
+                # gets a new region. Other threads' tensors in this one are sent.
                 region.close()
             if isinstance(error, NotFound) and has_ended:
                 return None
             raise
         copies = {name: _fresh(array) for name, array in out.items()}
-        # What was copied is the result if the region was there until then.
+        # The copies are valid only if the region still exists now.
         return found._replace(**copies) if region.is_open else None
 
     def _region_of(self, client: Client, size: int) -> Region | None:
-        """Returns a region that such a call fits in, None where the server offers none."""
+        """Returns a region that has room for the call; None if the server offers none."""
         with self._lock:
             region = self._region
             if region is not None and region.nbytes > size and region.is_open:
@@ -124,7 +124,7 @@ class _Stage:
 
 
 def _copied(array: Array, region: Region) -> Array:
-    """Returns a copy in the region, its axes in the same order in memory."""
+    """Returns a copy in the region with the same order of axes in memory."""
     order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     copy = region.empty([array.shape[axis] for axis in order], array.dtype)
     copy = copy.transpose(np.argsort(order))
@@ -139,5 +139,5 @@ def _fresh(array: Array) -> Array:
 
 
 def _copy(target: Array, source: Array) -> None:
-    """Copies an array; torch does so with all its threads."""
+    """Copies an array with torch, which uses all its threads."""
     to_tensor(target, _CPU).copy_(to_tensor(source, _CPU))
