@@ -5,7 +5,6 @@ import torch
 from server_process import BINARY
 from small_networks import NETWORKS, SHAPE, images, make
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 import convgrad
 from convgrad.torch import explain
@@ -68,6 +67,7 @@ def test_one_refusal_of_a_forward():
 
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_sizes(tool, kind):
+    from torch.utils.flop_counter import FlopCounterMode  # from PyTorch 2.1 on
     model, x = make(kind), images()
     found = explain(model, x)
     assert found.is_taken and found.inputs == {"x": SHAPE}
