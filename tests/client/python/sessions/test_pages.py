@@ -24,11 +24,13 @@ def run(page, server):
     return names
 
 
+@pytest.mark.remote
 def test_the_tutorial_runs(server):
     ran = run(ROOT / "client/python/tutorial.md", server)
     assert ran["classes"].shape == (16,)
 
 
+@pytest.mark.remote
 def test_sessions_run_and_leave_nothing(server, client):
     ran = run(SESSIONS, server)
     assert ran["classes"].shape == (4, 16, 16)
