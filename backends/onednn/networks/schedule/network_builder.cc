@@ -8,12 +8,6 @@
 namespace convgrad::onednn {
 namespace {
 
-TensorDescriptor RowMajorF32(const Dims& dims) {
-  TensorDescriptor descriptor;
-  descriptor.dims = dims;
-  return descriptor;
-}
-
 int64_t BytesOf(const ProgramParameter& parameter) {
   return *ByteSize(ParameterDescriptor(parameter));
 }
@@ -36,58 +30,13 @@ NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
   for (const ProgramStep& step : program().steps) {
     for (const std::string& operand : step.operands) ++uses_[operand];
   }
-  PlaceResults();
+  results_ = PlaceResults(operation, everything, &schedule_);
 }
 
 size_t NetworkBuilder::FirstParameterOperand() const {
   return part_ == ProgramPart::kBackward
              ? 1 + operation_.request().output_gradients.size()
              : program().inputs.size();
-}
-
-BufferId NetworkBuilder::ResultBuffer(bool exists, int64_t bytes,
-                                      size_t* next) {
-  const BufferId buffer =
-      exists ? schedule_.AddBuffer({bytes, Area::kResult, (*next)++})
-             : schedule_.AddBuffer(bytes);
-  if (exists || everything_) wanted_.push_back(buffer);
-  return buffer;
-}
-
-// In the order of the table in program_operation.h.
-void NetworkBuilder::PlaceResults() {
-  const ProgramRequest& request = operation_.request();
-  const bool has_forward = part_ != ProgramPart::kBackward;
-  const bool has_gradients =
-      part_ == ProgramPart::kBackward || part_ == ProgramPart::kTrain;
-  size_t next = 0;
-  for (const std::string& name : request.fetched) {
-    if (!has_forward) continue;
-    const int64_t bytes = *ByteSize(RowMajorF32(shapes().dims.at(name)));
-    fetched_.push_back(ResultBuffer(true, bytes, &next));
-  }
-  for (const size_t index : UpdatedStatistics(program())) {
-    const ProgramParameter& parameter = program().parameters[index];
-    statistics_[parameter.name] =
-        ResultBuffer(has_forward, BytesOf(parameter), &next);
-  }
-  if (part_ == ProgramPart::kForward) return;
-  // Buffers for all of them, so that a forward's buffers have the same numbers
-  // whatever is wanted of the backward.
-  for (size_t i = 0; i < program().inputs.size(); ++i) {
-    const bool is_wanted = has_gradients && request.input_gradients[i];
-    const BufferId result = ResultBuffer(
-        is_wanted, *ByteSize(RowMajorF32(request.inputs[i].dims)), &next);
-    if (program().inputs[i].is_index || !(is_wanted || everything_)) continue;
-    input_gradient_results_[program().inputs[i].name] = result;
-  }
-  for (const ProgramParameter& parameter : program().parameters) {
-    const bool is_wanted =
-        has_gradients && request.parameter_gradients && parameter.trainable;
-    const BufferId result = ResultBuffer(is_wanted, BytesOf(parameter), &next);
-    if (!parameter.trainable || !(is_wanted || everything_)) continue;
-    parameter_gradient_results_[parameter.name] = result;
-  }
 }
 
 NetworkTensor NetworkBuilder::Like(const std::string& name) const {
@@ -163,7 +112,7 @@ BufferId NetworkBuilder::Randomness() {
 }
 
 BufferId NetworkBuilder::NewStatistic(const std::string& name) {
-  return parameters_[name] = statistics_.at(name);
+  return parameters_[name] = results_.statistics.at(name);
 }
 
 BufferId NetworkBuilder::NewGradient(const std::string& value) {
@@ -177,9 +126,9 @@ void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer) {
 }
 
 BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
-  const auto result = parameter_gradient_results_.find(name);
+  const auto result = results_.parameter_gradients.find(name);
   const bool is_result =
-      result != parameter_gradient_results_.end() && uses_.at(name) == 1;
+      result != results_.parameter_gradients.end() && uses_.at(name) == 1;
   const BufferId buffer =
       is_result ? result->second
                 : schedule_.AddBuffer(BytesOf(*FindParameter(program(), name)));
@@ -231,8 +180,8 @@ std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
 
 void NetworkBuilder::FetchValues() {
   const std::vector<std::string>& names = operation_.request().fetched;
-  for (size_t i = 0; i < fetched_.size(); ++i) {
-    AddExport(Value(names[i]), fetched_[i],
+  for (size_t i = 0; i < results_.fetched.size(); ++i) {
+    AddExport(Value(names[i]), results_.fetched[i],
               RowMajorF32(shapes().dims.at(names[i])), &schedule_);
   }
 }
@@ -285,7 +234,7 @@ void NetworkBuilder::EndBackward() {
                      std::memset(context.At(buffer), 0, bytes);
                    }});
   };
-  for (const auto& [name, result] : input_gradient_results_) {
+  for (const auto& [name, result] : results_.input_gradients) {
     NetworkTensor gradient = Like(name);
     gradient.buffer = GradientOf(name);
     if (gradient.buffer == kNoBuffer) {
@@ -294,7 +243,7 @@ void NetworkBuilder::EndBackward() {
       AddExport(gradient, result, RowMajorF32(gradient.dims), &schedule_);
     }
   }
-  for (const auto& [name, result] : parameter_gradient_results_) {
+  for (const auto& [name, result] : results_.parameter_gradients) {
     const std::vector<BufferId>& addends = parameter_gradients_[name];
     if (addends.empty()) {
       zero(result);
@@ -308,14 +257,14 @@ void NetworkBuilder::EndBackward() {
 
 std::vector<bool> NetworkBuilder::Wanted() const {
   std::vector<bool> wanted(schedule_.buffers().size());
-  for (const BufferId buffer : wanted_) wanted[buffer] = true;
+  for (const BufferId buffer : results_.wanted) wanted[buffer] = true;
   return wanted;
 }
 
 std::vector<bool> NetworkBuilder::LastingParameters() const {
   std::vector<bool> is_lasting(schedule_.buffers().size());
   for (const auto& [name, buffer] : parameters_) {
-    is_lasting[buffer] = !statistics_.contains(name);
+    is_lasting[buffer] = !results_.statistics.contains(name);
   }
   return is_lasting;
 }

@@ -11,6 +11,7 @@
 #include "backends/core/program/program_operation.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
+#include "backends/onednn/networks/schedule/network_results.h"
 
 namespace convgrad::onednn {
 
@@ -76,7 +77,7 @@ class NetworkBuilder {
   // By value: what RangeOf has found, see network_ranges.h.
   std::map<std::string, BufferId>& ranges() { return ranges_; }
   // Where the fetched values go, f32 and row-major.
-  const std::vector<BufferId>& fetched() const { return fetched_; }
+  const std::vector<BufferId>& fetched() const { return results_.fetched; }
 
   // Returns where a step puts the statistic's new value.
   BufferId NewStatistic(const std::string& name);
@@ -112,10 +113,6 @@ class NetworkBuilder {
   size_t FirstParameterOperand() const;
   // Past the last one if `name` is no input.
   size_t InputIndex(const std::string& name) const;
-  // Returns the buffer of the result at `*next`, which moves on; one of our own
-  // that counts as wanted where the operation has no such result.
-  BufferId ResultBuffer(bool exists, int64_t bytes, size_t* next);
-  void PlaceResults();
   void SumInto(BufferId sum, const std::vector<BufferId>& addends,
                const ChannelBlocks& blocks);
   void SeedGradient(const std::string& output, BufferId gradient);
@@ -135,12 +132,7 @@ class NetworkBuilder {
   std::map<std::string, BufferId> ranges_;
   bool may_repeat_ = false;
   std::vector<BufferId> repeats_if_;
-  // Where results go.
-  std::vector<BufferId> fetched_;
-  std::map<std::string, BufferId> statistics_;
-  std::map<std::string, BufferId> input_gradient_results_;
-  std::map<std::string, BufferId> parameter_gradient_results_;
-  std::vector<BufferId> wanted_;
+  NetworkResults results_;
 };
 
 }  // namespace convgrad::onednn

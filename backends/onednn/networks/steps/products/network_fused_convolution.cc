@@ -5,6 +5,7 @@
 // weights would be rounded to other numbers than those of the step.
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "backends/core/convolution/lowering.h"
 #include "backends/core/program/operators/convolution.h"
@@ -15,10 +16,10 @@
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/schedule/network_guard.h"
 #include "backends/onednn/networks/schedule/network_ranges.h"
-#include "backends/onednn/networks/steps/network_conv_descs.h"
-#include "backends/onednn/networks/steps/network_conv_dtype.h"
-#include "backends/onednn/networks/steps/network_folded_norm.h"
-#include "backends/onednn/networks/steps/network_steps.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/products/network_folded_norm.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -28,9 +29,10 @@ using dnnl::memory;
 class FusedConvolution final : public NetworkGroup {
  public:
   FusedConvolution(const convgrad::Program& program,
-                   const ProgramShapes& shapes, const GroupSteps& steps)
+                   const ProgramShapes& shapes, const GroupSteps& steps,
+                   std::unique_ptr<NetworkGroup> others)
       : program_(program),
-        shapes_(shapes),
+        others_(std::move(others)),
         steps_(steps),
         convolution_(program.steps[steps.convolution]),
         problem_(ProblemOf(convolution_, shapes)) {
@@ -55,9 +57,7 @@ class FusedConvolution final : public NetworkGroup {
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(MakeConvolution(convolution_)->Forward(builder));
-    GroupSteps others = steps_;
-    others.convolution = GroupSteps::kNone;
-    return MakeGroup(program_, shapes_, others)->Forward(builder);
+    return others_->Forward(builder);
   }
 
   absl::Status Backward(NetworkBuilder* /*builder*/) override {
@@ -264,7 +264,8 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   const convgrad::Program& program_;
-  const ProgramShapes& shapes_;
+  // The other steps, for where the library has no good way.
+  const std::unique_ptr<NetworkGroup> others_;
   const GroupSteps steps_;
   const ProgramStep& convolution_;
   const ConvProblem problem_;
@@ -277,8 +278,9 @@ class FusedConvolution final : public NetworkGroup {
 
 std::unique_ptr<NetworkGroup> MakeFusedConvolution(
     const convgrad::Program& program, const ProgramShapes& shapes,
-    const GroupSteps& steps) {
-  return std::make_unique<FusedConvolution>(program, shapes, steps);
+    const GroupSteps& steps, std::unique_ptr<NetworkGroup> others) {
+  return std::make_unique<FusedConvolution>(program, shapes, steps,
+                                            std::move(others));
 }
 
 }  // namespace convgrad::onednn

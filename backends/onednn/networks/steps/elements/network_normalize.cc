@@ -4,7 +4,7 @@
 
 #include "backends/kernels/operators/channel_scale.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/steps/network_steps.h"
+#include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
 namespace {

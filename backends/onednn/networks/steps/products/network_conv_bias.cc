@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/steps/network_conv_bias.h"
+#include "backends/onednn/networks/steps/products/network_conv_bias.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_elements.h"
-#include "backends/onednn/networks/steps/network_steps.h"
+#include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
 namespace {

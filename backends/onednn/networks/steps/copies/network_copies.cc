@@ -5,7 +5,7 @@
 
 #include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/steps/network_steps.h"
+#include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/steps/network_small_norm.h"
+#include "backends/onednn/networks/steps/norms/network_small_norm.h"
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// cross_entropy. The forward computes the gradient, too, while the softmax is
-// at hand; the backward multiplies it by the loss's own gradient.
+#include "backends/onednn/networks/steps/losses/network_cross_entropy.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,52 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "backends/core/status.h"
-#include "backends/kernels/copies/element_convert.h"
-#include "backends/kernels/operators/softmax.h"
-#include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_elements.h"
-#include "backends/onednn/networks/steps/network_steps.h"
 
 namespace convgrad::onednn {
 namespace {
 
-// Positions whose losses are added up by one part.
-constexpr int64_t kChunk = 256;
-
-struct CrossEntropyShape {
-  ChannelBlocks logits;
-  double label_smoothing;
-  int64_t ignore_index;
-  bool is_mean;
-  // What the mean divides by; 0: the weights of the targets.
-  double denominator;
-
-  int64_t positions() const { return logits.batch * logits.spatial; }
-  int64_t chunks() const { return (positions() + kChunk - 1) / kChunk; }
-  // Where a position's first channel is, and from there that of block `b`.
-  int64_t Offset(int64_t position) const {
-    const int64_t n = position / logits.spatial;
-    const int64_t s = position % logits.spatial;
-    return (n * logits.block_count() * logits.spatial + s) * logits.block;
-  }
-  int64_t BlockOffset(int64_t b) const {
-    return b * logits.spatial * logits.block;
-  }
-  // Elements of a row of channels for Exponentiate.
-  int64_t row_size() const {
-    constexpr int64_t kLanes = kSoftmaxLanes;
-    return (logits.padded_channels() + kLanes - 1) / kLanes * kLanes;
-  }
-};
-
-struct CrossEntropyBuffers {
-  BufferId logits, target, weight;
-  BufferId chunks;  // a double each
-  BufferId rows;    // by chunk, row_size() doubles
-  BufferId smooth;  // a double for each channel
-  BufferId loss;
-  BufferId gradient = kNoBuffer;  // like the logits, in f32
-};
+constexpr int64_t kChunk = kCrossEntropyChunk;
 
 // One run.
 class CrossEntropy {
@@ -159,6 +119,8 @@ class CrossEntropy {
   double smooth_weight_sum_ = 0;
 };
 
+}  // namespace
+
 void RunCrossEntropy(const CrossEntropyShape& shape,
                      const CrossEntropyBuffers& buffers,
                      const RunContext& context) {
@@ -191,8 +153,6 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
   *context.Write<float>(buffers.loss) = static_cast<float>(total / divisor);
 }
 
-// Checks what the run reads again: RunBuffers has it that indices don't change.
-// Errors: kInvalidArgument naming the first target that is no class.
 absl::Status CheckTargets(const ProgramStep& step,
                           const CrossEntropyShape& shape,
                           const int64_t* targets) {
@@ -206,96 +166,6 @@ absl::Status CheckTargets(const ProgramStep& step,
                      shape.ignore_index));
   }
   return absl::OkStatus();
-}
-
-class CrossEntropyGroup final : public NetworkGroup {
- public:
-  explicit CrossEntropyGroup(const ProgramStep& step) : step_(step) {}
-
-  absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor logits = builder->Value(step_.operands[0]);
-    shape_ = {logits.blocks, FloatAttribute(step_, "label_smoothing"),
-              IntAttribute(step_, "ignore_index"),
-              WordAttribute(step_, "reduction") == "mean",
-              FloatAttribute(step_, "denominator")};
-    Schedule& schedule = builder->schedule();
-    const auto doubles = [&](int64_t count) {
-      return schedule.AddBuffer(count * int64_t{sizeof(double)});
-    };
-    CrossEntropyBuffers buffers = {
-        .logits = logits.buffer,
-        .target = builder->InputBuffer(step_.operands[1]),
-        .weight = builder->Parameter(OperandAt(step_, 2)),
-        .chunks = doubles(shape_.chunks()),
-        .rows = doubles(shape_.chunks() * shape_.row_size()),
-        .smooth = doubles(logits.blocks.padded_channels()),
-        .loss = builder->AddValue(step_.result).buffer};
-    Step step = {
-        .kind = "loss",
-        .reads = {buffers.logits, buffers.target},
-        .writes = {buffers.chunks, buffers.rows, buffers.smooth, buffers.loss}};
-    if (buffers.weight != kNoBuffer) step.reads.push_back(buffers.weight);
-    if (builder->has_backward()) {
-      gradient_ =
-          schedule.AddBuffer(logits.blocks.size() * int64_t{sizeof(float)});
-      buffers.gradient = gradient_;
-      step.writes.push_back(gradient_);
-    }
-    step.function = [=, shape = shape_](const RunContext& context) {
-      RunCrossEntropy(shape, buffers, context);
-    };
-    // A copy, for a plan may outlive its program.
-    step.check = [=, shape = shape_,
-                  program_step = step_](const RunContext& context) {
-      return CheckTargets(program_step, shape,
-                          context.Read<int64_t>(buffers.target));
-    };
-    schedule.Add(std::move(step));
-    return absl::OkStatus();
-  }
-
-  absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    const BufferId dx = builder->NewGradient(step_.operands[0]);
-    builder->schedule().Add(
-        {.kind = "loss",
-         .reads = {dy, gradient_},
-         .writes = {dx},
-         .function = [=, gradient = gradient_,
-                      shape = shape_](const RunContext& context) {
-           const float factor = *context.Read<float>(dy);
-           const auto* from = context.Read<float>(gradient);
-           const ChannelBlocks& logits = shape.logits;
-           context.ForParts(shape.chunks(), [&](int64_t chunk) {
-             const int64_t channels = logits.padded_channels();
-             const int64_t begin = chunk * kChunk * channels;
-             const int64_t end =
-                 std::min(shape.positions(), (chunk + 1) * kChunk) * channels;
-             float scaled[kChunk];
-             for (int64_t at = begin; at < end; at += kChunk) {
-               const int64_t count = std::min(kChunk, end - at);
-               std::transform(from + at, from + at + count, scaled,
-                              [&](float value) { return factor * value; });
-               ConvertRun(DataType::kF32, scaled, logits.dtype,
-                          context.At(dx) + at * ByteSizeOf(logits.dtype),
-                          count);
-             }
-           });
-         }});
-    return absl::OkStatus();
-  }
-
- private:
-  const ProgramStep& step_;
-  CrossEntropyShape shape_;
-  BufferId gradient_ = kNoBuffer;
-};
-
-}  // namespace
-
-std::vector<NetworkOperator> NetworkCrossEntropy() {
-  return {{Operator::kCrossEntropy, &MakeOfStep<CrossEntropyGroup>}};
 }
 
 }  // namespace convgrad::onednn

@@ -12,7 +12,7 @@
 #include "backends/core/status.h"
 #include "backends/kernels/operators/pooling.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/steps/network_steps.h"
+#include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -1,10 +1,10 @@
-#include "backends/onednn/networks/steps/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
 
 #include <algorithm>
 
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
-#include "backends/onednn/networks/steps/network_conv_descs.h"
+#include "backends/onednn/networks/steps/products/network_conv_descs.h"
 
 namespace convgrad::onednn {
 namespace {

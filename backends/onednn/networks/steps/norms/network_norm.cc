@@ -5,9 +5,9 @@
 
 #include "backends/kernels/operators/batch_norm.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/steps/network_small_norm.h"
-#include "backends/onednn/networks/steps/network_statistics.h"
-#include "backends/onednn/networks/steps/network_steps.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/norms/network_small_norm.h"
+#include "backends/onednn/networks/steps/norms/network_statistics.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -17,7 +17,7 @@ struct NormBuffers {
   BufferId x, y;
   BufferId addend = kNoBuffer;
   BufferId gamma, beta;
-  BufferId mean, variance;  // doubles, padded_channels() each
+  NormStatistics statistics;
   Activation activation = Activation::kNone;
 };
 
@@ -33,8 +33,8 @@ struct NormShape {
             .gamma = context.Read<float>(buffers.gamma),
             .beta = context.Read<float>(buffers.beta),
             .epsilon = epsilon,
-            .mean = context.Read<double>(buffers.mean),
-            .variance = context.Read<double>(buffers.variance),
+            .mean = context.Read<double>(buffers.statistics.mean),
+            .variance = context.Read<double>(buffers.statistics.variance),
             .training = training,
             .scratch = context.Write<double>(scratch)};
   }
@@ -63,14 +63,7 @@ class Norm final : public NetworkGroup {
     buffers_.beta = builder->Parameter(OperandAt(step_, 2));
     if (!addend_.empty()) buffers_.addend = builder->Value(addend_).buffer;
     buffers_.y = builder->AddValue(result_).buffer;
-    const int64_t doubles = x.blocks.padded_channels() * sizeof(double);
-    buffers_.mean = builder->schedule().AddBuffer(doubles);
-    buffers_.variance = builder->schedule().AddBuffer(doubles);
-    if (shape_.training) {
-      AddStatistics(builder);
-    } else {
-      AddRunningStatistics(builder);
-    }
+    buffers_.statistics = AddStatistics(step_, x, builder);
     AddNormalize(builder);
     return absl::OkStatus();
   }
@@ -120,75 +113,10 @@ class Norm final : public NetworkGroup {
                                          int64_t{sizeof(double)});
   }
 
-  void AddStatistics(NetworkBuilder* builder) {
-    const BufferId scratch = AddScratch(builder);
-    builder->schedule().Add(
-        {.kind = "batch_norm statistics",
-         .reads = {buffers_.x},
-         .writes = {buffers_.mean, buffers_.variance, scratch},
-         .function = [=, shape = shape_,
-                      buffers = buffers_](const RunContext& context) {
-           BatchNormStatistics(
-               shape.blocks, context.At(buffers.x),
-               context.Write<double>(scratch),
-               [&](int64_t count, auto part) { context.ForParts(count, part); },
-               {context.Write<double>(buffers.mean),
-                context.Write<double>(buffers.variance)});
-         }});
-    AddUpdate(builder);
-  }
-
-  void AddUpdate(NetworkBuilder* builder) {
-    RunningStatistics running = {
-        .mean = builder->Parameter(OperandAt(step_, 3)),
-        .variance = builder->Parameter(OperandAt(step_, 4)),
-        .count = builder->Parameter(OperandAt(step_, 5)),
-        .momentum = FloatAttribute(step_, "momentum"),
-        .is_cumulative = WordAttribute(step_, "momentum") == "none"};
-    Step step = {.kind = "batch_norm statistics",
-                 .reads = {buffers_.mean, buffers_.variance}};
-    const auto place = [&](size_t operand, BufferId old) {
-      if (old == kNoBuffer) return kNoBuffer;
-      step.reads.push_back(old);
-      const BufferId updated = builder->NewStatistic(OperandAt(step_, operand));
-      step.writes.push_back(updated);
-      return updated;
-    };
-    running.new_mean = place(3, running.mean);
-    running.new_variance = place(4, running.variance);
-    running.new_count = place(5, running.count);
-    step.function = [=, shape = shape_,
-                     buffers = buffers_](const RunContext& context) {
-      UpdateStatistics(context, shape.blocks, {buffers.mean, buffers.variance},
-                       running);
-    };
-    builder->schedule().Add(std::move(step));
-  }
-
-  // The kernels take doubles of all padded channels.
-  void AddRunningStatistics(NetworkBuilder* builder) const {
-    const BufferId mean = builder->Parameter(OperandAt(step_, 3));
-    const BufferId variance = builder->Parameter(OperandAt(step_, 4));
-    builder->schedule().Add(
-        {.kind = "batch_norm statistics",
-         .reads = {mean, variance},
-         .writes = {buffers_.mean, buffers_.variance},
-         .function = [=, shape = shape_,
-                      buffers = buffers_](const RunContext& context) {
-           const auto widen = [&](BufferId from, BufferId to) {
-             for (int64_t c = 0; c < shape.blocks.padded_channels(); ++c) {
-               context.Write<double>(to)[c] =
-                   c < shape.blocks.channels ? context.Read<float>(from)[c] : 0;
-             }
-           };
-           widen(mean, buffers.mean);
-           widen(variance, buffers.variance);
-         }});
-  }
-
   // What every call of a kernel reads.
   std::vector<BufferId> Reads(std::initializer_list<BufferId> more) const {
-    std::vector<BufferId> reads = {buffers_.mean, buffers_.variance};
+    std::vector<BufferId> reads = {buffers_.statistics.mean,
+                                   buffers_.statistics.variance};
     for (const BufferId buffer : {buffers_.gamma, buffers_.beta}) {
       if (buffer != kNoBuffer) reads.push_back(buffer);
     }

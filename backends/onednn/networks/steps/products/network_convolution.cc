@@ -12,10 +12,10 @@
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/steps/network_conv_bias.h"
-#include "backends/onednn/networks/steps/network_conv_descs.h"
-#include "backends/onednn/networks/steps/network_conv_dtype.h"
-#include "backends/onednn/networks/steps/network_steps.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/products/network_conv_bias.h"
+#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -1,0 +1,72 @@
+// One row of oneDNN's table of operators. Each kind of group has a source file
+// in one of the rooms below, which also has the rows of its operators.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backends/core/checked_math.h"
+#include "backends/core/program/program.h"
+#include "backends/core/program/program_shapes.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+
+namespace convgrad::onednn {
+
+// One operator.
+struct NetworkOperator {
+  Operator op;
+  // Returns the group of these steps, of which the first has this operator.
+  std::unique_ptr<NetworkGroup> (*make)(const convgrad::Program& program,
+                                        const ProgramShapes& shapes,
+                                        const GroupSteps& steps);
+  // Checks whether the group can be made. Null: it always can.
+  // Errors: kUnimplemented.
+  absl::Status (*check)(const ProgramStep& step, const ProgramShapes& shapes,
+                        const std::string& path) = nullptr;
+  // Returns at least the bytes of the tables that the group makes for a step.
+  // Null: it makes none.
+  int64_t (*table_bytes)(const ProgramStep& step, const ProgramShapes& shapes,
+                         bool has_backward) = nullptr;
+};
+
+// The rows of the table, a source file each.
+std::vector<NetworkOperator> NetworkConvolutions();
+std::vector<NetworkOperator> NetworkLinear();
+std::vector<NetworkOperator> NetworkNorms();
+std::vector<NetworkOperator> NetworkActivations();
+std::vector<NetworkOperator> NetworkArithmetic();
+std::vector<NetworkOperator> NetworkPoolings();
+std::vector<NetworkOperator> NetworkCopies();
+std::vector<NetworkOperator> NetworkNormalize();
+std::vector<NetworkOperator> NetworkDropout();
+std::vector<NetworkOperator> NetworkMse();
+std::vector<NetworkOperator> NetworkCrossEntropy();
+
+// Makes a group of one step, which is all that it needs to know.
+template <typename Group>
+std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
+                                         const ProgramShapes& /*shapes*/,
+                                         const GroupSteps& steps) {
+  return std::make_unique<Group>(program.steps[steps.first]);
+}
+
+// Makes the group of a convolution by itself, and of one with the steps that
+// are fused with it. `others` is the group of these without the convolution.
+std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step);
+std::unique_ptr<NetworkGroup> MakeFusedConvolution(
+    const convgrad::Program& program, const ProgramShapes& shapes,
+    const GroupSteps& steps, std::unique_ptr<NetworkGroup> others);
+// Makes the group of an add of equal shapes, with or without a relu.
+std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,
+                                      const GroupSteps& steps);
+
+// Returns at least the bytes of three constants for each channel of `x`.
+inline int64_t ChannelTableBytes(const Dims& x) {
+  constexpr int64_t kMostPadding = 15;
+  return SaturatingMul(3 * int64_t{sizeof(float)},
+                       SaturatingAdd(x[1], kMostPadding));
+}
+
+}  // namespace convgrad::onednn
