@@ -44,12 +44,18 @@ class ResNet18(nn.Sequential):
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 print("imported", time.monotonic() - start)
-net = convgrad.torch.remote(ResNet18())
-optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=0.1)
+model = ResNet18()
+if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6):
+    net, optim = convgrad.torch.remote(model), convgrad.torch.optim
+else:  # layers alone
+    print(convgrad.torch.offload(model))
+    net, optim = model, torch.optim
+optimizer = optim.SGD(net.parameters(), lr=0.1)
 loss = nn.functional.cross_entropy(net(torch.randn(16, 3, 224, 224)), torch.arange(16) % 10)
 loss.backward()
 optimizer.step()
-net.wait()
+if net is not model:
+    net.wait()
 assert 0 < loss.item() < 100
 print("stepped", time.monotonic() - start)
 print("torch", torch.__version__, "native", convgrad.native)

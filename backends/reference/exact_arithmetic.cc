@@ -1,4 +1,5 @@
 // add and mul.
+#include "backends/core/program/operators/products.h"
 #include "backends/reference/exact_operators.h"
 
 namespace convgrad {
@@ -6,16 +7,10 @@ namespace {
 
 // Returns for each element of a broadcast's result the element of b.
 std::vector<int64_t> BroadcastIndices(const StepData& data) {
-  const ChannelView a(data.dims(0)), b(data.dims(1));
   std::vector<int64_t> indices;
-  for (int64_t i = 0; i < CountOf(data.dims(0)); ++i) {
-    const int64_t n = i / (a.channels * a.positions);
-    const int64_t c = a.ChannelOf(i);
-    const int64_t at =
-        (b.batch == 1 ? 0 : n) * b.channels + (b.channels == 1 ? 0 : c);
-    const bool is_full = data.dims(0) == data.dims(1);
-    indices.push_back(is_full ? i : at);
-  }
+  ForEachIndex(data.result_dims(),
+               BroadcastStrides(data.dims(1), data.result_dims()), 0,
+               [&](int64_t, int64_t at) { indices.push_back(at); });
   return indices;
 }
 

@@ -21,33 +21,8 @@ import time
 import torch
 import torchvision
 
+from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import Loss, import_model
-
-
-def text_of(program):
-    """The text form of backends/core/program/program.h."""
-
-    def value(attribute):
-        kind = attribute.WhichOneof("value")
-        found = getattr(attribute, kind)
-        if kind == "flag":
-            return "true" if found else "false"
-        if kind in ("integers", "numbers"):
-            return "[" + ", ".join(str(entry) for entry in found.values) + "]"
-        return str(found)
-
-    lines = [f"input {entry.name}{' index' if entry.is_index else ''}"
-             for entry in program.inputs]
-    for entry in program.parameters:
-        dims = ", ".join(map(str, entry.dims))
-        is_integer = entry.name.endswith("num_batches_tracked")
-        lines.append(f"parameter {entry.name} [{dims}]{' i64' if is_integer else ''}"
-                     f"{' fixed' if entry.fixed else ''}")
-    for step in program.steps:
-        arguments = [operand or "none" for operand in step.operands]
-        arguments += sorted(f"{entry.name}={value(entry)}" for entry in step.attributes)
-        lines.append(f"{step.result} = {step.operator}({', '.join(arguments)})")
-    return "\n".join(lines + [f"output {name}" for name in program.outputs]) + "\n"
 
 
 class Ours:
@@ -110,8 +85,9 @@ def prepare(options, name, folder):
     x = torch.randn(options.batch, 3, options.size, options.size)
     target = torch.randint(0, 1000, (options.batch,))
     loss = Loss("cross_entropy") if options.part == "train" else None
-    program = import_model(model, ("x",), {}, loss).program.message
-    (folder / "program").write_text(text_of(program))
+    imported = import_model(model, shapes_of({"x": x}), {}, loss)
+    (folder / "program").write_text(str(imported.program))
+    program = imported.program.message
     values = dict(model.state_dict())
     operands = {"target": target}
     entries = [*program.inputs, *program.parameters]

@@ -78,6 +78,7 @@ def mebibytes(folder):
     return sum(path.lstat().st_size for path in folder.rglob("*")) / 2**20
 
 
+@pytest.mark.remote
 def test_from_the_wheels_to_the_first_step_without_a_server(environment, capsys):
     """The server comes out of its wheel; so do the programs of the command line."""
     python, variables = environment

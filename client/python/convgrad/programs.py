@@ -63,6 +63,20 @@ class Program:
         """Returns hexadecimal digits that stand for the program's content."""
         return hashlib.sha256(self._message.SerializeToString(deterministic=True)).hexdigest()
 
+    def __str__(self) -> str:
+        """Returns the text that the tool's `convgrad program` and the C++ library read."""
+        message = self._message
+        lines = [f"input {entry.name}{' index' * entry.is_index}" for entry in message.inputs]
+        lines += [f"parameter {entry.name} {list(entry.dims)}"
+                  f"{' i64' * (entry.dtype == tensor_pb2.DATA_TYPE_I64)}"
+                  f"{' fixed' * entry.fixed}" for entry in message.parameters]
+        for step in message.steps:
+            arguments = [operand or "none" for operand in step.operands]
+            arguments += [f"{entry.name}={_text_of(entry)}" for entry in step.attributes]
+            lines.append(f"{step.result} = {step.operator}({', '.join(arguments)})")
+        lines += [f"output {name}" for name in message.outputs]
+        return "".join(f"{line}\n" for line in lines)
+
     def input(self, name: str, *, is_index: bool = False) -> str:
         """Declares what a run is given; `is_index`: class indices, int64."""
         self._message.inputs.add(name=self._new_name(name), is_index=is_index)
@@ -123,6 +137,14 @@ class Program:
             number += 1
             found = f"{name}_{number}"
         return found
+
+
+def _text_of(attribute: network_pb2.Program.Attribute) -> str:
+    kind = attribute.WhichOneof("value")
+    value = getattr(attribute, kind)
+    if kind == "flag":
+        return str(value).lower()
+    return str(list(value.values) if kind in ("integers", "numbers") else value)
 
 
 def _set_attribute(attribute: network_pb2.Program.Attribute, value: Attribute) -> None:

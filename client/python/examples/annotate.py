@@ -14,15 +14,16 @@ from segment_shapes import CLASSES, UNet, draw, generate
 import convgrad.torch
 
 
-def train(target, session_id, pipe):
+def train(target, session_id, images, pipe):
     """Trains a new session, or goes on with one, until it receives None; leaves it open."""
     with convgrad.Client(target) as client, client.session(
             lease=60, keep_open=True, resume=session_id or False) as session:
         net = convgrad.torch.remote(UNet(), session, put=not session_id)
         adam = convgrad.torch.optim.Adam(net.parameters(), lr=3e-3, resume=bool(session_id))
-        pipe.send((session.id, f"begins at change {session.number}, {digest(net)}"))
+        begins = f"begins at change {session.number}, {digest(net)}"
+        net.prepare(images)  # from now on other processes may predict
+        pipe.send((session.id, begins))
         batch, step = pipe.recv(), 0
-        net.prepare(batch[0])  # from now on other processes may predict
         while batch:
             loss, step = net.train_step(*batch, optimizer=adam, ignore_index=-100), step + 1
             if step % 10 == 0:
@@ -54,10 +55,13 @@ def main():
     with convgrad.Client(target) as client:
         for _ in range(2):  # trainers
             pipe, *other = multiprocessing.Pipe()  # of which only the trainer keeps the other
-            kind(target=train, args=(target, session_id, other.pop()), daemon=True).start()
+            given = target, session_id, images, other.pop()
+            kind(target=train, args=given, daemon=True).start()
+            del given
             session_id, news = pipe.recv()
             print(news)
             predictor = convgrad.torch.remote(UNet(), client.attach(session_id))
+            predictor(images)  # the first call exports the model, which takes a second
             for _ in range(options.rounds):
                 for i, c in np.ndindex(len(truth), len(CLASSES)):
                     places = (truth[i] == c).nonzero()  # two more are labelled

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "client/python/native/call.h"
 #include "client/python/native/reply.h"
+#include "client/python/native/unlocked.h"
 #include "grpcpp/create_channel.h"
 #include "nanobind/nanobind.h"
 #include "nanobind/stl/optional.h"
@@ -107,7 +108,7 @@ class Call {
   void Wait() {
     for (;;) {
       {
-        const nb::gil_scoped_release unlocked;
+        const Unlocked unlocked;
         if (rpc_->Wait(kSignalInterval)) break;
       }
       if (PyErr_CheckSignals() != 0) nb::raise_python_error();
@@ -117,7 +118,7 @@ class Call {
   }
 
   void Cancel() {
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     rpc_->Cancel();
   }
 
@@ -140,7 +141,7 @@ class Call {
   std::pair<nb::bytes, std::vector<ReceivedPayload>> TakeReply() {
     Reply reply;
     {
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       reply = SplitReply(rpc_->reply());
     }
     return {nb::bytes(reply.head.data(), reply.head.size()),
@@ -199,7 +200,7 @@ class Channel {
   // gRPC's threads aren't there in a forked process, which would wait for them.
   ~Channel() {
     if (getpid() != process_) new std::shared_ptr<BytesStub>(std::move(stub_));
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     stub_.reset();
   }
 
@@ -224,7 +225,7 @@ class Channel {
     {
       // Another thread may close the channel meanwhile.
       const auto stub = stub_;
-      const nb::gil_scoped_release unlocked;
+      const Unlocked unlocked;
       rpc = RpcCall::Start(stub.get(), std::move(request));
     }
     std::erase_if(calls_, [](const auto& call) { return call.expired(); });
@@ -236,7 +237,7 @@ class Channel {
   void Close() {
     const auto calls = std::exchange(calls_, {});
     const auto stub = std::exchange(stub_, nullptr);
-    const nb::gil_scoped_release unlocked;
+    const Unlocked unlocked;
     for (const auto& call : calls) {
       if (const auto living = call.lock()) living->Cancel();
     }
@@ -253,12 +254,12 @@ void MoveTo(ReceivedPayload& payload, nb::handle destination) {
   if (buffer.bytes().size() != payload.size()) {
     throw nb::value_error("a buffer of another size");
   }
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   payload.MoveTo(buffer.data());
 }
 
 int64_t NextOver() {
-  const nb::gil_scoped_release unlocked;
+  const Unlocked unlocked;
   return AllNotices().Next();
 }
 

@@ -130,6 +130,40 @@ CASES = [
      lambda v: F.mse_loss(v["x"], v["z"])),
     ("mse_sum", "x=2x3 z=2x3", "", "y = mse(x, z, reduction=sum)",
      lambda v: F.mse_loss(v["x"], v["z"], reduction="sum")),
+    ("linear_of_tokens", "x=2x3x5", "w=4x5 b=4", "y = linear(x, w, b)",
+     lambda v: F.linear(v["x"], v["w"], v["b"])),
+    ("layer_norm", "x=2x3x5", "w=5 b=5", "y = layer_norm(x, w, b)",
+     lambda v: F.layer_norm(v["x"], (5,), v["w"], v["b"])),
+    ("layer_norm_of_two_axes", "x=2x3x5", "w=3x5",
+     "y = layer_norm(x, w, none, axes=2, eps=0.125)",
+     lambda v: F.layer_norm(v["x"], (3, 5), v["w"], None, 0.125)),
+    ("rms_norm", "x=2x3x5", "w=5", "y = rms_norm(x, w, eps=0.125)",
+     lambda v: v["x"] / ((v["x"] ** 2).mean(-1, True) + 0.125).sqrt()
+     * v["w"]),
+    ("softmax", "x=2x3x5", "", "y = softmax(x)",
+     lambda v: F.softmax(v["x"], -1)),
+    ("log_softmax", "x=2x3x5", "", "y = log_softmax(x, axis=1)",
+     lambda v: F.log_softmax(v["x"], 1)),
+    ("views", "x=2x3x5x4", "p=4",
+     "a = permute(x, dims=[0, 3, 1, 2])\nb = reshape(a, shape=[-1, 6, 10])\n"
+     "c = slice(b, axis=1, end=6, start=1, step=2)\nd = select(c, axis=1, index=2)\n"
+     "e = reshape(d, shape=[-1, 1, 10])\nf = expand(e, none, shape=[-1, 2, -1])\n"
+     "g = concat(f, c, axis=1)\nh = read(p, shape=[1, 1, 1, -1])\n"
+     "i = mul(x, h)\nj = reshape(i, shape=[-1, 6, 10])\nk = concat(j, j, axis=1)\n"
+     "y = concat(g, k, axis=1)",
+     lambda v: views(v["x"], v["p"])),
+    ("broadcasts", "x=2x3x4 z=1x3x4 m=2x1x4", "",
+     "a = add(x, z)\ny = mul(a, m)",
+     lambda v: (v["x"] + v["z"]) * v["m"]),
+    ("matmul", "x=2x1x3x4 z=1x2x4x5", "", "y = matmul(x, z)",
+     lambda v: v["x"] @ v["z"]),
+    ("attention", "x=2x3x4 k=2x5x4 z=2x5x3 m=1x3x5", "",
+     "y = attention(x, k, z, m, scale=0.75)",
+     lambda v: F.softmax(v["x"] @ v["k"].mT * 0.75 + v["m"], -1) @ v["z"]),
+    ("attention_causal", "x=2x3x4 z=2x3x4", "",
+     "y = attention(x, z, z, causal=true)",
+     lambda v: F.softmax(v["x"] @ v["z"].mT / 2 + torch.full(
+         (3, 3), -torch.inf).triu(1), -1) @ v["z"]),
     ("residual_block", "x=2x4x5x5", "w=4x4x3x3 " + NORM,
      "a = conv(x, w, padding=1)\n"
      "b = batch_norm(a, gamma, beta, mean, var, training=true)\n"
@@ -138,6 +172,14 @@ CASES = [
          F.conv2d(v["x"], v["w"], padding=1), v["mean"], v["var"], v["gamma"],
          v["beta"], True) + v["x"]), v["w"], padding=1)),
 ]
+
+
+def views(x, p):
+    b = x.permute(0, 3, 1, 2).reshape(-1, 6, 10)
+    c = b[:, 1:6:2]
+    f = c[:, 2].reshape(-1, 1, 10).expand(-1, 2, -1)
+    j = (x * p).reshape(-1, 6, 10)
+    return torch.cat([f, c, j, j], 1)
 
 
 def filled(name, dims):

@@ -26,7 +26,7 @@ spread of PyTorch's.
 tells each error over the worst of PyTorch's in those four settings. Gradients that are zero
 in theory, of a bias before a batch_norm, are left out.
 
-Needs PyTorch and torchvision (`deploy/dependencies full`); `deploy/dependencies peers`
+Needs PyTorch and torchvision (`deploy/dependencies test`); `deploy/dependencies peers`
 installs the other runners for PYTHONPATH=.cache/peers.
 """
 

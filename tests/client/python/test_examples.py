@@ -67,6 +67,7 @@ def test_helps_begin_with_whole_sentences(name):
     assert usage.startswith("usage: ") and description.endswith(".")
 
 
+@pytest.mark.remote
 @pytest.mark.parametrize("loss", ["server", "local"])
 def test_train_remote(server, tmp_path, loss):
     picture = tmp_path / "loss.png"
@@ -82,6 +83,7 @@ def test_train_remote(server, tmp_path, loss):
     assert run.returncode == 1
 
 
+@pytest.mark.remote
 def test_segment_shapes(server, tmp_path):
     picture = tmp_path / "shapes.png"
     run = start("segment_shapes.py", "--target", server.address, "--steps", "30",
@@ -95,6 +97,7 @@ def test_segment_shapes(server, tmp_path):
     assert run.returncode == 1
 
 
+@pytest.mark.remote
 @pytest.mark.parametrize("how", [[], ["--thread"]])
 def test_annotate(tmp_path, how):
     server, picture = ServerProcess(), tmp_path / "annotated.png"
@@ -116,6 +119,7 @@ def test_annotate(tmp_path, how):
     server.kill()
 
 
+@pytest.mark.remote
 def test_pictures_say_what_they_lack(server, tmp_path, monkeypatch):
     (tmp_path / "matplotlib.py").write_text("raise ImportError('as if it were not there')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

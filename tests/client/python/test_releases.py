@@ -10,6 +10,8 @@ import pytest
 import server_process
 from releases.calls import calls
 
+pytestmark = pytest.mark.remote  # some of the calls are
+
 RELEASES = pathlib.Path(__file__).parent / "releases"
 WHEELS = sorted(RELEASES.glob("convgrad-*-py3-none-any.whl"))
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -118,8 +119,9 @@ class Builder {
   void AddStep() {
     const size_t parameters = program_.parameters.size();
     const std::string x = PickValue();
-    const bool is_added =
-        DimsOf(x).size() == 2 && Chance(50) ? AddLinear(x) : AddAnyStep(x);
+    const bool is_added = DimsOf(x).size() > 5 || Chance(25) ? AddTokenStep(x)
+                          : DimsOf(x).size() == 2 && Chance(50) ? AddLinear(x)
+                                                                : AddAnyStep(x);
     if (is_added) return;
     // Takes back the parameters of what didn't fit.
     for (size_t i = parameters; i < program_.parameters.size(); ++i) {
@@ -175,6 +177,91 @@ class Builder {
     }
   }
 
+  // A step that takes values of any rank and works along the last axes.
+  bool AddTokenStep(const std::string& x) {
+    const Dims dims = DimsOf(x);
+    const auto rank = static_cast<int64_t>(dims.size());
+    const int64_t axis = Between(0, rank - 1);
+    switch (Between(0, 9)) {
+      case 0:
+        return AddLinear(x);
+      case 1:
+        return AddRowNorm(x);
+      case 2:
+        return Append(Chance(50) ? Operator::kSoftmax : Operator::kLogSoftmax,
+                      {x}, {{"axis", axis - (Chance(50) ? rank : 0)}});
+      case 3: {
+        std::vector<int64_t> order(dims.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), random_);
+        return Append(Operator::kPermute, {x}, {{"dims", order}});
+      }
+      case 4: {
+        std::vector<int64_t> shape(dims.begin(), dims.end());
+        shape.insert(shape.begin() + axis, 1);
+        if (Chance(50)) shape = {-1, dims.back()};
+        return Append(Operator::kReshape, {x}, {{"shape", shape}});
+      }
+      case 5:
+        return Append(Operator::kSlice, {x},
+                      {{"axis", axis},
+                       {"start", Between(0, dims[axis] - 1)},
+                       {"end", dims[axis]},
+                       {"step", Between(1, 2)}});
+      case 6:
+        return Append(Operator::kSelect, {x},
+                      {{"axis", axis}, {"index", Between(0, dims[axis] - 1)}});
+      case 7:
+        return Append(Operator::kConcat, {x, x}, {{"axis", axis}});
+      case 8:
+        return AddRepeated(x);
+      default:
+        return AddProductOf(x);
+    }
+  }
+
+  bool AddRowNorm(const std::string& x) {
+    const Dims dims = DimsOf(x);
+    const int64_t axes = Between(1, 2);
+    const Dims normalized(dims.end() - axes, dims.end());
+    std::vector<std::string> operands = {x};
+    if (Chance(80)) operands.push_back(AddParameter(normalized, !Chance(10)));
+    const bool is_centred = Chance(70);
+    if (is_centred && operands.size() == 2) {
+      operands.push_back(AddParameter(normalized, true));
+    }
+    return Append(is_centred ? Operator::kLayerNorm : Operator::kRmsNorm,
+                  operands, {{"axes", axes}, {"eps", 0.01}});
+  }
+
+  // x plus or times a parameter that is repeated along some axes.
+  bool AddRepeated(const std::string& x) {
+    Dims dims = DimsOf(x);
+    for (int64_t& extent : dims) {
+      if (Chance(50)) extent = 1;
+    }
+    const size_t steps = program_.steps.size();
+    if (!Append(Operator::kRead, {AddParameter(dims, true)}, {}) ||
+        !Append(Chance(50) ? Operator::kAdd : Operator::kMul,
+                {x, std::string(values_.back())}, {})) {
+      return program_.steps.size() > steps;
+    }
+    return true;
+  }
+
+  // x times its transpose, or the attention of x to itself.
+  bool AddProductOf(const std::string& x) {
+    if (Chance(50)) {
+      return Append(Operator::kAttention, {x, x, x}, {{"causal", Chance(50)}});
+    }
+    std::vector<int64_t> order(DimsOf(x).size());
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order[order.size() - 1], order[order.size() - 2]);
+    return Append(Operator::kPermute, {x}, {{"dims", order}}) &&
+           (Append(Operator::kMatmul, {x, std::string(values_.back())}, {}) ||
+            true);
+  }
+
   bool AddFunction(const OperatorSpec& spec, const std::string& x) {
     Attributes attributes;
     for (const AttributeSpec& attribute : spec.attributes) {
@@ -187,7 +274,8 @@ class Builder {
 
   bool AddLinear(const std::string& x) {
     const int64_t columns = Between(1, 8);
-    std::vector<std::string> operands = {x, AddWeight({columns, DimsOf(x)[1]})};
+    std::vector<std::string> operands = {
+        x, AddWeight({columns, DimsOf(x).back()})};
     if (Chance(50)) operands.push_back(AddWeight({columns}));
     return Append(Operator::kLinear, operands, {});
   }
@@ -302,7 +390,7 @@ class Builder {
   void AddLoss() {
     const std::string x = values_.back();
     const Dims dims = DimsOf(x);
-    if (x == "x" || dims[1] < 2) return;
+    if (x == "x" || dims[1] < 2 || dims.size() > 5) return;
     if (Chance(30)) {
       AddInput("z", dims, false);
       values_.pop_back();

@@ -19,6 +19,7 @@
 namespace convgrad {
 
 struct ProgramStep;
+struct StepView;
 class StepDims;
 
 // Names an operator; its OperatorSpec says what it is. Formulas: PyTorch's.
@@ -40,9 +41,21 @@ enum class Operator {
   kMul,
   kConcat,
   kFlatten,
+  kReshape,
+  kPermute,
+  kSlice,
+  kSelect,
+  kExpand,
+  kRead,
   kUpsample,
   kNormalize,
   kDropout,
+  kLayerNorm,
+  kRmsNorm,
+  kSoftmax,
+  kLogSoftmax,
+  kMatmul,
+  kAttention,
   kCrossEntropy,
   kMse,
 };
@@ -108,6 +121,17 @@ struct OperandSpec {
   }
 };
 
+// Ranks of values.
+inline constexpr size_t kMinValueRank = 2;
+inline constexpr size_t kMaxValueRank = 6;
+
+// Where an operator has the features of its values.
+enum class FeatureAxis {
+  kSecond,  // (N, C, spatial...): images
+  kLast,    // (N, ..., C): tokens
+  kAny,     // it computes each element by itself
+};
+
 // One operator. Each function is pure.
 struct OperatorSpec {
   Operator op = Operator::kRelu;
@@ -120,6 +144,9 @@ struct OperatorSpec {
   bool is_loss = false;
   // True if a training step draws random numbers.
   bool is_random = false;
+  FeatureAxis features = FeatureAxis::kSecond;
+  // The largest rank that its values may have.
+  size_t max_rank = 5;
 
   // Returns the result's dims. Null: the first operand's.
   // Errors: kInvalidArgument; the field begins with ".".
@@ -130,6 +157,9 @@ struct OperatorSpec {
   // Returns the multiply-adds of the forward. Null: all pairs of taps, or the
   // elements of the result or the first operand, the larger number.
   int64_t (*macs)(const StepDims& step) = nullptr;
+  // Returns where the elements of the result are in the operand. Null: the
+  // operator computes them.
+  StepView (*view)(const StepDims& step) = nullptr;
   // Checks the rules that tie attributes to each other. Each attribute is valid
   // by itself. Null: there are no such rules.
   absl::Status (*check_attributes)(const ProgramStep& step,

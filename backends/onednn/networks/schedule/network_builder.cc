@@ -21,6 +21,7 @@ NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
       options_(options),
       part_(operation.request().part),
       everything_(everything),
+      forms_(FormsOf(operation.program(), operation.shapes())),
       schedule_(std::move(schedule)) {
   size_t next = FirstParameterOperand();
   for (const ProgramParameter& parameter : program().parameters) {
@@ -42,7 +43,12 @@ size_t NetworkBuilder::FirstParameterOperand() const {
 NetworkTensor NetworkBuilder::Like(const std::string& name) const {
   const Dims& dims = shapes().dims.at(name);
   const DataType dtype = dims.empty() ? DataType::kF32 : this->dtype();
-  return {dims, BlocksOf(dims, dtype, options_.block), kNoBuffer};
+  return TensorLike(dims, dtype, forms_.at(name), options_.block);
+}
+
+NetworkTensor NetworkBuilder::Like(const std::string& name, Form form) const {
+  const NetworkTensor own = Like(name);
+  return TensorLike(own.dims, own.blocks.dtype, form, options_.block);
 }
 
 NetworkTensor NetworkBuilder::AddValue(const std::string& name) {
@@ -56,7 +62,16 @@ NetworkTensor NetworkBuilder::AddValue(const std::string& name,
   return values_[name] = tensor;
 }
 
-NetworkTensor NetworkBuilder::Value(const std::string& name) {
+NetworkTensor NetworkBuilder::Value(const std::string& name, Form form) {
+  const NetworkTensor own = OwnValue(name);
+  const auto [place, is_new] = values_in_form_.try_emplace({name, form});
+  if (is_new) {
+    place->second = InForm(own, form, options_.block, &schedule_);
+  }
+  return place->second;
+}
+
+NetworkTensor NetworkBuilder::OwnValue(const std::string& name) {
   const auto found = values_.find(name);
   if (found != values_.end()) return found->second;
   const TensorDescriptor& descriptor = *InputDescriptor(name);
@@ -115,14 +130,26 @@ BufferId NetworkBuilder::NewStatistic(const std::string& name) {
   return parameters_[name] = results_.statistics.at(name);
 }
 
-BufferId NetworkBuilder::NewGradient(const std::string& value) {
-  const BufferId buffer = schedule_.AddBuffer(Like(value).blocks.bytes());
-  AddGradient(value, buffer);
+BufferId NetworkBuilder::NewGradient(const std::string& value, Form form) {
+  const BufferId buffer = schedule_.AddBuffer(Like(value, form).blocks.bytes());
+  AddGradient(value, buffer, form);
   return buffer;
 }
 
-void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer) {
-  gradients_[value].push_back(buffer);
+void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer,
+                                 Form form) {
+  NetworkTensor gradient = Like(value, form);
+  gradient.buffer = buffer;
+  gradients_[value].push_back(gradient);
+}
+
+std::vector<BufferId> NetworkBuilder::OwnGradients(const std::string& value) {
+  std::vector<BufferId> own;
+  for (NetworkTensor& gradient : gradients_[value]) {
+    gradient = InForm(gradient, forms_.at(value), options_.block, &schedule_);
+    own.push_back(gradient.buffer);
+  }
+  return own;
 }
 
 BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
@@ -160,20 +187,19 @@ void NetworkBuilder::SumInto(BufferId sum, const std::vector<BufferId>& addends,
 }
 
 BufferId NetworkBuilder::GradientOf(const std::string& value) {
-  std::vector<BufferId>& addends = gradients_[value];
+  const std::vector<BufferId> addends = OwnGradients(value);
   if (addends.empty()) return kNoBuffer;
-  if (addends.size() > 1) {
-    const ChannelBlocks blocks = Like(value).blocks;
-    const BufferId sum = schedule_.AddBuffer(blocks.bytes());
-    SumInto(sum, addends, blocks);
-    addends = {sum};
-  }
-  return addends[0];
+  if (addends.size() == 1) return addends[0];
+  NetworkTensor sum = Like(value);
+  sum.buffer = schedule_.AddBuffer(sum.blocks.bytes());
+  SumInto(sum.buffer, addends, sum.blocks);
+  gradients_[value] = {sum};
+  return sum.buffer;
 }
 
 std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
     const std::string& value) {
-  const std::vector<BufferId>& addends = gradients_[value];
+  const std::vector<BufferId> addends = OwnGradients(value);
   if (addends.size() == 2) return {addends[0], addends[1]};
   return {GradientOf(value), kNoBuffer};
 }
@@ -181,7 +207,7 @@ std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
 void NetworkBuilder::FetchValues() {
   const std::vector<std::string>& names = operation_.request().fetched;
   for (size_t i = 0; i < results_.fetched.size(); ++i) {
-    AddExport(Value(names[i]), results_.fetched[i],
+    AddExport(OwnValue(names[i]), results_.fetched[i],
               RowMajorF32(shapes().dims.at(names[i])), &schedule_);
   }
 }
@@ -195,7 +221,7 @@ void NetworkBuilder::SeedGradient(const std::string& output,
     AddImport(gradient, descriptor, tensor, &schedule_);
     gradient = tensor.buffer;
   }
-  AddGradient(output, gradient);
+  AddGradient(output, gradient, tensor.form);
 }
 
 void NetworkBuilder::BeginBackward() {
@@ -215,7 +241,7 @@ void NetworkBuilder::BeginBackward() {
                    .function = [one](const RunContext& context) {
                      *context.Write<float>(one) = 1;
                    }});
-    AddGradient(program().outputs[0], one);
+    AddGradient(program().outputs[0], one, Form::kRows);
     return;
   }
   const auto& names = operation_.request().output_gradients;

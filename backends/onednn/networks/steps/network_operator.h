@@ -39,6 +39,11 @@ std::vector<NetworkOperator> NetworkActivations();
 std::vector<NetworkOperator> NetworkArithmetic();
 std::vector<NetworkOperator> NetworkPoolings();
 std::vector<NetworkOperator> NetworkCopies();
+std::vector<NetworkOperator> NetworkViews();
+std::vector<NetworkOperator> NetworkRowNorms();
+std::vector<NetworkOperator> NetworkSoftmax();
+std::vector<NetworkOperator> NetworkMatmul();
+std::vector<NetworkOperator> NetworkAttention();
 std::vector<NetworkOperator> NetworkNormalize();
 std::vector<NetworkOperator> NetworkDropout();
 std::vector<NetworkOperator> NetworkMse();
@@ -66,7 +71,7 @@ std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,
 inline int64_t ChannelTableBytes(const Dims& x) {
   constexpr int64_t kMostPadding = 15;
   return SaturatingMul(3 * int64_t{sizeof(float)},
-                       SaturatingAdd(x[1], kMostPadding));
+                       SaturatingAdd(std::max(x[1], x.back()), kMostPadding));
 }
 
 }  // namespace convgrad::onednn

@@ -9,8 +9,9 @@ const NetworkOperator& NetworkOperatorOf(Operator op) {
       *new std::vector<NetworkOperator>(OperatorTable<NetworkOperator>(
           {NetworkConvolutions(), NetworkLinear(), NetworkNorms(),
            NetworkActivations(), NetworkArithmetic(), NetworkPoolings(),
-           NetworkCopies(), NetworkNormalize(), NetworkDropout(), NetworkMse(),
-           NetworkCrossEntropy()}));
+           NetworkCopies(), NetworkViews(), NetworkRowNorms(), NetworkSoftmax(),
+           NetworkMatmul(), NetworkAttention(), NetworkNormalize(),
+           NetworkDropout(), NetworkMse(), NetworkCrossEntropy()}));
   return table[static_cast<size_t>(op)];
 }
 

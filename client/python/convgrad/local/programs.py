@@ -31,6 +31,14 @@ def server_program() -> Path:
     return _program(_SERVER)
 
 
+def tool_program() -> Path:
+    """Returns the tool `convgrad`, as server_program() returns the server.
+
+    Errors: FailedPrecondition if there is none.
+    """
+    return _program(_TOOL)
+
+
 def _program(name: str) -> Path:
     bundled = _bundled(name)
     if bundled is not None:
@@ -57,7 +65,7 @@ def main() -> None:
     """Becomes the tool `convgrad` with this process's arguments; `serve` is the server."""
     if sys.argv[1:2] == ["serve"]:
         _become(server_program, sys.argv[2:])
-    _become(lambda: _program(_TOOL), sys.argv[1:])
+    _become(tool_program, sys.argv[1:])
 
 
 def _become(find: Callable[[], Path], arguments: list[str]) -> None:

@@ -29,15 +29,16 @@ from convgrad.torch.layers.modules import (
     Linear,
 )
 from convgrad.torch.networks.attached import AttachedNetwork
+from convgrad.torch.networks.explaining import Explanation, explain
 from convgrad.torch.networks.network import RemoteNetwork, remote
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.offloading import Offloaded, offload, restore
 
 __all__ = [
     "AttachedNetwork", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
-    "ConvTranspose3d", "Linear", "Offloaded", "RemoteNetwork", "RemoteParameter", "conv1d",
-    "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "linear", "offload", "optim", "remote", "restore",
+    "ConvTranspose3d", "Explanation", "Linear", "Offloaded", "RemoteNetwork", "RemoteParameter",
+    "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "explain", "linear", "offload", "optim", "remote", "restore",
 ]
 
 numpy_check.check()

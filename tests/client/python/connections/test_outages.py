@@ -68,6 +68,7 @@ def check_restart(error, address, number):
     assert frames_of(error) == 1
 
 
+@pytest.mark.remote
 def test_a_network_whose_server_was_started_again(own_server, restarts, warnings, capfd):
     client = convgrad.Client(own_server.address)
     net = remote(nn.Linear(4, 2), client)
@@ -107,6 +108,7 @@ def test_a_session_that_has_ended_otherwise(own_server):
             session.put("w", W)
 
 
+@pytest.mark.remote
 def test_a_server_that_never_comes_back(own_server, warnings, capfd):
     with convgrad.Client(own_server.address, retry=SHORT) as client:
         net = remote(nn.Linear(4, 2), client)
@@ -124,7 +126,7 @@ def test_a_server_that_never_comes_back(own_server, warnings, capfd):
 @pytest.mark.parametrize("call", [
     lambda client: client.conv_forward(X, W),
     lambda client: client.session(),
-    lambda client: remote(nn.Linear(4, 2), client),
+    pytest.param(lambda client: remote(nn.Linear(4, 2), client), marks=pytest.mark.remote),
     lambda client: convgrad.torch.Conv2d(1, 1, 2, client=client)(torch.ones(1, 1, 3, 3)),
 ], ids=["call", "session", "remote", "layer"])
 def test_nobody_listens(call, warnings, capfd):

@@ -123,6 +123,23 @@ print("there")
 
 
 @native_only
+def test_an_interpreter_ends_while_daemon_threads_call(server):
+    found = python(f"""
+import threading, time, numpy as np, convgrad
+client = convgrad.Client({server.address!r})
+x, w = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
+def call():
+    while True:
+        client.conv_forward(x, w)
+for i in range(8):
+    threading.Thread(target=call, daemon=True).start()
+time.sleep(0.5)
+print("there")
+""")
+    assert (found.returncode, found.stdout) == (0, "there\n"), found.stderr
+
+
+@native_only
 def test_futures_end_in_any_order():
     def answer(request, context):
         time.sleep(0.01 * (len(request) % 3))

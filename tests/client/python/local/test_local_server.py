@@ -325,8 +325,8 @@ def test_a_socket_of_another_user_isnt_inherited(run, folder):
                    CONVGRAD_LOCAL_SERVER=f"unix:{folder}/calls") == ["False"]
 
 
+@pytest.mark.remote
 def test_a_network_trains_where_no_client_is_named(run):
-    """As PyTorch does: the same losses, with no server set up."""
     (line,) = run(f"""
 import json, sys
 sys.path.insert(0, {str(pathlib.Path(__file__).parents[1])!r})

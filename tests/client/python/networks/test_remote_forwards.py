@@ -1,6 +1,7 @@
 """What a forward may do in Python and in place, and which of it is refused by name."""
 
 import copy
+import inspect
 import pickle
 import random
 import threading
@@ -209,6 +210,26 @@ def test_modules_of_other_threads_while_a_forward_is_followed():
     torch.testing.assert_close(results, [expected], rtol=0, atol=0)
 
 
+def test_modules_of_other_threads_before_a_forward_begins(monkeypatch):
+    """torch.export's tracer is there by then; for a module that is used twice it would replace
+    what other threads' modules give for their submodules."""
+    plain, other, results = inspect.signature, make("Vgg"), []
+
+    def look():
+        results.append(other.features is other._modules["features"])
+
+    def signature(*args, **kwargs):
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        return plain(*args, **kwargs)
+
+    monkeypatch.setattr(inspect, "signature", signature)
+    relu = nn.ReLU()
+    import_(nn.Sequential(relu, relu), ("input",))
+    assert len(results) > 1 and all(results)
+
+
 def test_copies_and_pickles(make_remote):
     net = make_remote(OfIntegers())
     optimizer = optim.SGD(net.parameters(), lr=0.1)
@@ -220,7 +241,6 @@ def test_copies_and_pickles(make_remote):
             copy.deepcopy(one)
 
 
-@pytest.mark.skipif(not hasattr(torch, "compile"), reason="PyTorch 1")
 def test_compiling(make_remote):
     net = make_remote(make("Vgg"))
     for compiled in (torch.compile(net), torch.compile(lambda x: net(x) * 2)):

@@ -4,18 +4,38 @@ import copy
 import inspect
 import pathlib
 import re
+from typing import NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 from test_remote_import import Module, import_, steps_of
 from torch import nn
 
 from convgrad.torch import optim
-from convgrad.torch.networks.operator_table import ROWS
 
 README = pathlib.Path(__file__).parents[4] / "client" / "python" / "README.md"
-ACTIVATIONS = [row for row in ROWS
-               if row.modules and row.modules[0].__module__ == "torch.nn.modules.activation"]
+
+
+class Row(NamedTuple):
+    """What leads to one operator."""
+
+    modules: tuple
+    functions: tuple = ()
+    in_place: tuple = ()
+
+
+ACTIVATIONS = (
+    Row((nn.ReLU,), (F.relu, torch.relu, "relu", "relu_"), (F.relu_, torch.relu_)),
+    Row((nn.ReLU6,), (F.relu6,)),
+    Row((nn.LeakyReLU,), (F.leaky_relu,), (F.leaky_relu_,)),
+    Row((nn.Sigmoid,), (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"), (torch.sigmoid_,)),
+    Row((nn.SiLU,), (F.silu,)),
+    Row((nn.Tanh,), (F.tanh, torch.tanh, "tanh", "tanh_"), (torch.tanh_,)),
+)
+ROWS = (*ACTIVATIONS, *(Row((module,)) for module in (
+    nn.Linear, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.Flatten,
+    nn.Upsample, nn.Dropout)))
 
 
 def ids_of(row):
@@ -69,7 +89,8 @@ def test_calls_that_lead_to_an_activation(row):
     calls = [*row.functions, *row.in_place]
     for function in calls:
         steps.append(steps_of(import_(Module(
-            lambda self, x, function=function: call(function, self.f(x)), f=nn.Linear(2, 2)))))
+            lambda self, x, function=function: call(function, self.f(x)),
+            f=nn.Linear(2, 2)), shape=(2, 2))))
     assert len({tuple(step[1] for step in found) for found in steps}) == 1
     # What changes its operand changes it for all that see it.
     for function in calls:
@@ -79,7 +100,7 @@ def test_calls_that_lead_to_an_activation(row):
             return y
 
         name = function if isinstance(function, str) else function.__name__
-        found = steps_of(import_(Module(forward, f=nn.Linear(2, 2))))
+        found = steps_of(import_(Module(forward, f=nn.Linear(2, 2)), shape=(2, 2)))
         assert len(found) == (2 if name.endswith("_") else 1), name
 
 

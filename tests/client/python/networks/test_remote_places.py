@@ -2,7 +2,6 @@
 
 import inspect
 import pathlib
-import re
 import traceback
 
 import pytest
@@ -33,27 +32,27 @@ def net(make_remote):
 
 
 def message_of(call, *args, **keywords):
-    with pytest.raises(convgrad.InvalidArgument) as caught:
+    with pytest.raises(convgrad.InvalidArgument, match="shapes that it takes") as caught:
         call(*args, **keywords)
-    assert re.match(r"steps\[\d\] \(", caught.value.field)
     return str(caught.value)
 
 
 def test_a_function_and_a_module(net):
     at_cat = message_of(net, torch.ones(2, 3, 8, 8))
-    assert at_cat.endswith(f"; the step comes from model.1 (Block), {LINE}")
+    assert "model.1 (Block): found Sizes of tensors" in at_cat
+    assert at_cat.endswith(f"; see {LINE}")
     at_conv = message_of(net, torch.ones(2, 5, 8, 8))
-    assert at_conv.endswith(f"; the step comes from model.1.one (Conv2d), {LINE}")
+    assert "model.1.one (Conv2d): found Given groups=1" in at_conv
+    assert at_conv.endswith(f"; see {LINE}")
     with torch.no_grad():
         assert message_of(net, torch.ones(2, 3, 8, 8)) == at_cat
 
 
 def test_a_module_of_torchs_containers(make_remote):
     net = make_remote(nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 2)))
-    assert message_of(net, torch.ones(2, 4)).endswith("; the step comes from model.1 (Linear)")
+    assert "model.1 (Linear): found " in message_of(net, torch.ones(2, 4))
     net = make_remote(nn.Linear(4, 4))
-    text = message_of(net, torch.ones(2, 5))
-    assert text.endswith("; the step comes from the model (Linear)")
+    assert "the model (Linear): found " in message_of(net, torch.ones(2, 5))
 
 
 def test_steps_of_training(net):
@@ -61,7 +60,7 @@ def test_steps_of_training(net):
     x, y = torch.ones(2, 3, 8, 8), torch.tensor([0, 1])
     for call in (net.forward_backward,
                  lambda *args: net.submit_train_step(*args, optimizer=sgd).result()):
-        assert message_of(call, x, y).endswith(f"model.1 (Block), {LINE}")
+        assert message_of(call, x, y).endswith(f"; see {LINE}")
     # A shape that fits, after all that was refused.
     small = torch.ones(2, 3, 3, 3)
     assert net.train_step(small, y, optimizer=sgd) > 0
@@ -69,7 +68,9 @@ def test_steps_of_training(net):
 
 def test_the_loss_comes_from_no_module(make_remote):
     net = make_remote(nn.Flatten())
-    text = message_of(net.forward_backward, torch.ones(2, 3), torch.ones(3, dtype=torch.int64))
+    with pytest.raises(convgrad.InvalidArgument, match=r"steps\[1\] \(loss") as caught:
+        net.forward_backward(torch.ones(2, 3), torch.ones(3, dtype=torch.int64))
+    text = str(caught.value)
     assert "the step comes from" not in text
 
 
@@ -84,7 +85,7 @@ class Summing(Block):
 
 def test_a_call_that_programs_have_not(make_remote):
     net = make_remote(nn.Sequential(nn.ReLU(), Summing()))
-    with pytest.raises(convgrad.Unimplemented, match="found Tensor.cumsum") as caught:
+    with pytest.raises(convgrad.Unimplemented, match="found aten.cumsum") as caught:
         net(torch.ones(2, 3, 8, 8))
     line = inspect.getsourcelines(summed)[1] + 1
     assert "model.1 (Summing)" in str(caught.value)

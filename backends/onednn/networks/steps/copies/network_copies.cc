@@ -1,4 +1,4 @@
-// What only moves elements: concat and flatten.
+// concat.
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,82 +10,42 @@
 namespace convgrad::onednn {
 namespace {
 
-// Whose bytes are the same before and after where each image has one position
-// and no padding.
-class Flatten final : public NetworkGroup {
- public:
-  explicit Flatten(const ProgramStep& step) : step_(step) {}
-
-  absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor x = builder->Value(step_.operands[0]);
-    rows_ = {x.blocks.dtype, Layout::kNCX, x.dims, 0, 1};
-    keeps_bytes_ = LiesAlike(rows_, x) ||
-                   (x.blocks.spatial == 1 &&
-                    x.blocks.padded_channels() == x.blocks.channels);
-    if (keeps_bytes_) {
-      builder->AddValue(step_.result, x.buffer);
-    } else {
-      AddExport(x, builder->AddValue(step_.result).buffer, rows_,
-                &builder->schedule());
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    if (keeps_bytes_) {
-      builder->AddGradient(step_.operands[0], dy);
-      return absl::OkStatus();
-    }
-    NetworkTensor dx = builder->Like(step_.operands[0]);
-    dx.buffer = builder->NewGradient(step_.operands[0]);
-    AddImport(dy, rows_, dx, &builder->schedule());
-    return absl::OkStatus();
-  }
-
- private:
-  const ProgramStep& step_;
-  TensorDescriptor rows_;
-  bool keeps_bytes_ = false;
-};
-
-// Some channels of a tensor.
-struct ChannelSlice {
+// A part of a tensor along one axis.
+struct AxisSlice {
   PhysicalLayout layout;
   int64_t byte_offset = 0;
 };
 
-// Returns `channels` channels from `first` on. Up to the tensor's last channel
-// they have its padding, too.
-ChannelSlice SliceOf(const NetworkTensor& tensor, int64_t first,
-                     int64_t channels) {
-  ChannelSlice slice = {PhysicalLayoutOf(tensor), 0};
-  PhysicalAxis& axis = slice.layout.axes[1];
-  axis.extent = channels;
+// Returns `extent` indices of the axis from `first` on. Up to the last channel
+// of an image they have its padding, too.
+AxisSlice SliceOf(const NetworkTensor& tensor, size_t index, int64_t first,
+                  int64_t extent) {
+  AxisSlice slice = {PhysicalLayoutOf(tensor), 0};
+  PhysicalAxis& axis = slice.layout.axes[index];
+  axis.extent = extent;
   if (axis.block == 0) {
     slice.byte_offset = first * axis.stride * ByteSizeOf(tensor.blocks.dtype);
     return slice;
   }
   axis.first = first;
-  const bool is_last = first + channels == tensor.blocks.channels;
-  axis.padded = is_last ? tensor.blocks.padded_channels() - first : channels;
+  const bool is_last = first + extent == tensor.blocks.channels;
+  axis.padded = is_last ? tensor.blocks.padded_channels() - first : extent;
   return slice;
 }
 
 class Concat final : public NetworkGroup {
  public:
-  explicit Concat(const ProgramStep& step) : step_(step) {}
+  Concat(const ProgramStep& step, size_t axis) : step_(step), axis_(axis) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const NetworkTensor y = builder->AddValue(step_.result);
     int64_t first = 0;
     for (const std::string& operand : step_.operands) {
-      const NetworkTensor x = builder->Value(operand);
-      const int64_t channels = x.blocks.channels;
-      AddSliceCopy({x, SliceOf(x, 0, channels)},
-                   {y, SliceOf(y, first, channels)}, builder);
-      first += channels;
+      const NetworkTensor x = builder->Value(operand, y.form);
+      const int64_t extent = x.dims[axis_];
+      AddSliceCopy({x, SliceOf(x, axis_, 0, extent)},
+                   {y, SliceOf(y, axis_, first, extent)}, builder);
+      first += extent;
     }
     return absl::OkStatus();
   }
@@ -96,18 +56,18 @@ class Concat final : public NetworkGroup {
     if (dy.buffer == kNoBuffer) return absl::OkStatus();
     int64_t first = 0;
     for (const std::string& operand : step_.operands) {
-      NetworkTensor dx = builder->Like(operand);
-      dx.buffer = builder->NewGradient(operand);
-      const int64_t channels = dx.blocks.channels;
-      AddSliceCopy({dy, SliceOf(dy, first, channels)},
-                   {dx, SliceOf(dx, 0, channels)}, builder);
-      first += channels;
+      NetworkTensor dx = builder->Like(operand, dy.form);
+      dx.buffer = builder->NewGradient(operand, dy.form);
+      const int64_t extent = dx.dims[axis_];
+      AddSliceCopy({dy, SliceOf(dy, axis_, first, extent)},
+                   {dx, SliceOf(dx, axis_, 0, extent)}, builder);
+      first += extent;
     }
     return absl::OkStatus();
   }
 
  private:
-  using Side = std::pair<const NetworkTensor&, ChannelSlice>;
+  using Side = std::pair<const NetworkTensor&, AxisSlice>;
 
   static void AddSliceCopy(const Side& from, const Side& to,
                            NetworkBuilder* builder) {
@@ -130,13 +90,20 @@ class Concat final : public NetworkGroup {
   }
 
   const ProgramStep& step_;
+  const size_t axis_;
 };
+
+std::unique_ptr<NetworkGroup> MakeConcat(const convgrad::Program& program,
+                                         const ProgramShapes& shapes,
+                                         const GroupSteps& steps) {
+  const ProgramStep& step = program.steps[steps.first];
+  return std::make_unique<Concat>(step, *StepDims(step, shapes).Axis("axis"));
+}
 
 }  // namespace
 
 std::vector<NetworkOperator> NetworkCopies() {
-  return {{Operator::kConcat, &MakeOfStep<Concat>},
-          {Operator::kFlatten, &MakeOfStep<Flatten>}};
+  return {{Operator::kConcat, &MakeConcat}};
 }
 
 }  // namespace convgrad::onednn

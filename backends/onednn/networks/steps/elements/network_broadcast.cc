@@ -8,6 +8,7 @@
 #include "backends/kernels/operators/channel_scale.h"
 #include "backends/kernels/operators/pointwise.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/elements/network_repeated.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
@@ -27,17 +28,19 @@ class Product final : public NetworkGroup {
   explicit Product(const ProgramStep& step) : step_(step) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    a_ = builder->Value(step_.operands[0]).buffer;
-    b_ = builder->Value(step_.operands[1]).buffer;
-    AddProduct(a_, b_, builder->AddValue(step_.result).buffer, builder);
+    const NetworkTensor y = builder->AddValue(step_.result);
+    a_ = builder->Value(step_.operands[0], y.form).buffer;
+    b_ = builder->Value(step_.operands[1], y.form).buffer;
+    AddProduct(a_, b_, y.buffer, builder);
     return absl::OkStatus();
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result);
     if (dy == kNoBuffer) return absl::OkStatus();
-    AddProduct(dy, b_, builder->NewGradient(step_.operands[0]), builder);
-    AddProduct(dy, a_, builder->NewGradient(step_.operands[1]), builder);
+    const Form form = builder->Like(step_.result).form;
+    AddProduct(dy, b_, builder->NewGradient(step_.operands[0], form), builder);
+    AddProduct(dy, a_, builder->NewGradient(step_.operands[1], form), builder);
     return absl::OkStatus();
   }
 
@@ -67,9 +70,10 @@ class Broadcast final : public NetworkGroup {
       : step_(step), is_product_(step.op == Operator::kMul) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor a = builder->Value(step_.operands[0]);
-    const NetworkTensor b = builder->Value(step_.operands[1]);
     const NetworkTensor y = builder->AddValue(step_.result);
+    form_ = y.form;
+    const NetworkTensor a = builder->Value(step_.operands[0], form_);
+    const NetworkTensor b = builder->Value(step_.operands[1], form_);
     blocks_ = a.blocks;
     b_blocks_ = b.blocks;
     a_ = a.buffer;
@@ -87,11 +91,11 @@ class Broadcast final : public NetworkGroup {
     const BufferId dy = builder->GradientOf(step_.result);
     if (dy == kNoBuffer) return absl::OkStatus();
     if (is_product_) {
-      AddScale(dy, builder->NewGradient(step_.operands[0]), builder);
+      AddScale(dy, builder->NewGradient(step_.operands[0], form_), builder);
     } else {
-      builder->AddGradient(step_.operands[0], dy);
+      builder->AddGradient(step_.operands[0], dy, form_);
     }
-    AddSums(dy, builder->NewGradient(step_.operands[1]), builder);
+    AddSums(dy, builder->NewGradient(step_.operands[1], form_), builder);
     return absl::OkStatus();
   }
 
@@ -195,10 +199,40 @@ class Broadcast final : public NetworkGroup {
 
   const ProgramStep& step_;
   const bool is_product_;
+  Form form_ = Form::kImage;
   ChannelBlocks blocks_, b_blocks_;
   BufferId a_ = kNoBuffer;
   BufferId numbers_ = kNoBuffer;  // b, by image and padded channel
   std::shared_ptr<const std::vector<float>> zeros_, constants_;
+};
+
+// Of two operands with different dims: the way follows from the form.
+class AnyBroadcast final : public NetworkGroup {
+ public:
+  explicit AnyBroadcast(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor y = builder->Like(step_.result);
+    const ChannelBlocks b = builder->Like(step_.operands[1], y.form).blocks;
+    const bool is_by_channel =
+        b.spatial == 1 &&
+        (b.batch == 1 || (b.batch == y.blocks.batch &&
+                          (y.form == Form::kImage || y.dims.size() == 2))) &&
+        (b.channels == 1 || b.channels == y.blocks.channels);
+    if (is_by_channel) {
+      group_ = std::make_unique<Broadcast>(step_);
+    } else {
+      group_ = MakeRepeated(step_);
+    }
+    return group_->Forward(builder);
+  }
+  absl::Status Backward(NetworkBuilder* builder) override {
+    return group_->Backward(builder);
+  }
+
+ private:
+  const ProgramStep& step_;
+  std::unique_ptr<NetworkGroup> group_;
 };
 
 std::unique_ptr<NetworkGroup> MakeSum(const convgrad::Program& program,
@@ -207,7 +241,7 @@ std::unique_ptr<NetworkGroup> MakeSum(const convgrad::Program& program,
   if (HasEqualShapes(program.steps[steps.first], shapes)) {
     return MakeAdd(program, steps);
   }
-  return MakeOfStep<Broadcast>(program, shapes, steps);
+  return MakeOfStep<AnyBroadcast>(program, shapes, steps);
 }
 
 std::unique_ptr<NetworkGroup> MakeProduct(const convgrad::Program& program,
@@ -215,7 +249,7 @@ std::unique_ptr<NetworkGroup> MakeProduct(const convgrad::Program& program,
                                           const GroupSteps& steps) {
   return HasEqualShapes(program.steps[steps.first], shapes)
              ? MakeOfStep<Product>(program, shapes, steps)
-             : MakeOfStep<Broadcast>(program, shapes, steps);
+             : MakeOfStep<AnyBroadcast>(program, shapes, steps);
 }
 
 int64_t TableBytes(const ProgramStep& step, const ProgramShapes& shapes,

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "backends/core/program/philox.h"
+#include "backends/kernels/operators/elements.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/steps/network_elements.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
@@ -12,27 +12,27 @@ namespace {
 
 struct DropoutShape {
   ChannelBlocks blocks;
-  int64_t step;  // index in the program
+  int64_t items;  // extent of the first axis
+  int64_t step;   // index in the program
   double p;
   bool by_row;
 
   // Logical elements that have a random word each, and how many words of them
   // make a part.
   int64_t elements() const {
-    return by_row ? blocks.batch
-                  : blocks.batch * blocks.channels * blocks.spatial;
+    return by_row ? items : blocks.batch * blocks.channels * blocks.spatial;
   }
 };
 
 constexpr int64_t kGroupsPerPart = 4096;
 
-// Writes the mask of a logical element, of a whole image where it is by row.
+// Writes the mask of a logical element, of a whole item where it is by row.
 void WriteMask(const DropoutShape& shape, int64_t element, uint8_t kept,
                uint8_t* mask) {
   const ChannelBlocks& blocks = shape.blocks;
   if (shape.by_row) {
-    const int64_t image = blocks.padded_channels() * blocks.spatial;
-    std::fill_n(mask + element * image, image, kept);
+    const int64_t item = blocks.size() / shape.items;
+    std::fill_n(mask + element * item, item, kept);
     return;
   }
   const int64_t s = element % blocks.spatial;
@@ -87,12 +87,14 @@ class Dropout final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor x = builder->Value(step_.operands[0]);
+    form_ = builder->Like(step_.result).form;
+    const NetworkTensor x = builder->Value(step_.operands[0], form_);
     if (!BoolAttribute(step_, "training")) {
       builder->AddValue(step_.result, x.buffer);
       return absl::OkStatus();
     }
     shape_.blocks = x.blocks;
+    shape_.items = x.dims[0];
     mask_ = builder->schedule().AddBuffer(x.blocks.size());
     const BufferId randomness = builder->Randomness();
     builder->schedule().Add(
@@ -114,9 +116,9 @@ class Dropout final : public NetworkGroup {
     const BufferId dy = builder->GradientOf(step_.result);
     if (dy == kNoBuffer) return absl::OkStatus();
     if (mask_ == kNoBuffer) {
-      builder->AddGradient(step_.operands[0], dy);
+      builder->AddGradient(step_.operands[0], dy, form_);
     } else {
-      AddProduct(dy, builder->NewGradient(step_.operands[0]), builder);
+      AddProduct(dy, builder->NewGradient(step_.operands[0], form_), builder);
     }
     return absl::OkStatus();
   }
@@ -136,6 +138,7 @@ class Dropout final : public NetworkGroup {
 
   const ProgramStep& step_;
   DropoutShape shape_;
+  Form form_ = Form::kImage;
   BufferId mask_ = kNoBuffer;
 };
 

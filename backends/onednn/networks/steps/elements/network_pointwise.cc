@@ -31,8 +31,8 @@ class ActivationGroup final : public NetworkGroup {
             static_cast<float>(FloatAttribute(step, "negative_slope"))} {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor x = builder->Value(step_.operands[0]);
     const NetworkTensor y = builder->AddValue(step_.result);
+    const NetworkTensor x = builder->Value(step_.operands[0], y.form);
     saved_ = SavesResult(op_.activation) ? y.buffer : x.buffer;
     builder->schedule().Add(
         {.kind = "activation forward",
@@ -50,8 +50,9 @@ class ActivationGroup final : public NetworkGroup {
   absl::Status Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result);
     if (dy == kNoBuffer) return absl::OkStatus();
-    AddActivateGradient(builder->Like(step_.result).blocks, op_, dy, saved_,
-                        builder->NewGradient(step_.operands[0]),
+    const NetworkTensor like = builder->Like(step_.result);
+    AddActivateGradient(like.blocks, op_, dy, saved_,
+                        builder->NewGradient(step_.operands[0], like.form),
                         &builder->schedule());
     return absl::OkStatus();
   }
@@ -72,10 +73,10 @@ class AddGroup final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor a = builder->Value(step_.operands[0]);
-    const NetworkTensor b = builder->Value(step_.operands[1]);
     const NetworkTensor y = builder->AddValue(result_);
-    y_ = y.buffer;
+    const NetworkTensor a = builder->Value(step_.operands[0], y.form);
+    const NetworkTensor b = builder->Value(step_.operands[1], y.form);
+    y_ = y;
     builder->schedule().Add(
         {.kind = "add",
          .reads = {a.buffer, b.buffer},
@@ -95,13 +96,14 @@ class AddGroup final : public NetworkGroup {
     BufferId dy = builder->GradientOf(result_);
     if (dy == kNoBuffer) return absl::OkStatus();
     if (op_.activation != Activation::kNone) {
-      const ChannelBlocks blocks = builder->Like(result_).blocks;
+      const ChannelBlocks& blocks = y_.blocks;
       const BufferId masked = builder->schedule().AddBuffer(blocks.bytes());
-      AddActivateGradient(blocks, op_, dy, y_, masked, &builder->schedule());
+      AddActivateGradient(blocks, op_, dy, y_.buffer, masked,
+                          &builder->schedule());
       dy = masked;
     }
     for (const std::string& operand : step_.operands) {
-      builder->AddGradient(operand, dy);
+      builder->AddGradient(operand, dy, y_.form);
     }
     return absl::OkStatus();
   }
@@ -110,7 +112,7 @@ class AddGroup final : public NetworkGroup {
   const ProgramStep& step_;
   const std::string result_;
   Pointwise op_;
-  BufferId y_ = kNoBuffer;
+  NetworkTensor y_;
 };
 
 template <Activation kActivation>

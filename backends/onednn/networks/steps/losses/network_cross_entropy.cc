@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "backends/core/status.h"
-#include "backends/onednn/networks/steps/network_elements.h"
+#include "backends/kernels/operators/elements.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -1,8 +1,8 @@
 // mse: the mean or sum of squared distances.
 #include <algorithm>
 
+#include "backends/kernels/operators/elements.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/steps/network_elements.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "backends/onednn/networks/steps/network_elements.h"
+#include "backends/kernels/operators/elements.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -38,7 +38,7 @@ class Convolution final : public NetworkGroup {
     computes_in_ = ConvolutionDtype(
         problem_, is_mirrored_,
         {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight},
-        builder->Like(x_), builder->Like(step_.result), *builder);
+        builder->Like(x_, Form::kImage), builder->Like(step_.result), *builder);
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
     const NetworkTensor computed =
@@ -69,7 +69,7 @@ class Convolution final : public NetworkGroup {
     RETURN_IF_ERROR(
         AddPass({Pass::kBackwardWeight, "conv backward weight", kNoBuffer},
                 {Input(builder), dw, dy}, builder));
-    NetworkTensor dx = builder->Like(x_);
+    NetworkTensor dx = builder->Like(x_, Form::kImage);
     dx.buffer = builder->NewGradient(x_);
     const NetworkTensor computed =
         ComputedIn(computes_in_, dx, &builder->schedule());

@@ -49,9 +49,9 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const DataType native =
-        ConvolutionDtype(problem_, false, {Pass::kForward}, builder->Like(x()),
-                         builder->Like(convolution_.result), *builder);
+    const DataType native = ConvolutionDtype(
+        problem_, false, {Pass::kForward}, builder->Like(x(), Form::kImage),
+        builder->Like(convolution_.result), *builder);
     if (AddFused(native, builder)) return absl::OkStatus();
     if (native != DataType::kF32 && AddFused(DataType::kF32, builder)) {
       return absl::OkStatus();

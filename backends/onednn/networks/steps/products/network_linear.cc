@@ -23,7 +23,7 @@ class Linear final : public NetworkGroup {
         bias_(OperandAt(step, 2)) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor x = builder->Value(x_);
+    const NetworkTensor x = builder->Value(x_, Form::kRows);
     const NetworkTensor y = builder->AddValue(step_.result);
     input_ = x;
     x_desc_ = DescOf(InF32(x));
@@ -131,8 +131,8 @@ class Linear final : public NetworkGroup {
                                builder);
     step.Read(DNNL_ARG_DIFF_DST, dy);
     step.Read(DNNL_ARG_WEIGHTS, Weight(builder));
-    NetworkTensor dx = builder->Like(x_);
-    dx.buffer = builder->NewGradient(x_);
+    NetworkTensor dx = builder->Like(x_, Form::kRows);
+    dx.buffer = builder->NewGradient(x_, Form::kRows);
     Write(DNNL_ARG_DIFF_SRC, dx, &step, builder);
   }
 

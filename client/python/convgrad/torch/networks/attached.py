@@ -12,6 +12,7 @@ from torch import nn
 
 from convgrad.attached import Attached, refuse
 from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, message_of
+from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import filled
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.refusals import refuse as refuse_model
@@ -72,7 +73,7 @@ class AttachedNetwork(RemoteModule):
                 raise FailedPrecondition(message_of(
                     name, "an input that requires a gradient, for an attached network",
                     "torch.no_grad(), or the network of the process that trains"))
-        variant = self._variant(tuple(inputs), constants)
+        variant = self._variant(shapes_of(inputs), constants)
         used = {name: inputs[name] for name in variant.imported.inputs}
         try:
             run = self.session.run(variant.name, arrays_of(used),
@@ -122,7 +123,7 @@ class AttachedNetwork(RemoteModule):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _variant(self, inputs: tuple[str, ...], constants: Mapping[str, Any]) -> Variant:
+    def _variant(self, inputs: Mapping[str, Shape], constants: Mapping[str, Any]) -> Variant:
         """Returns the program for what the model is set to now."""
         with self._lock:
             self._is_other |= self._settings.look()
@@ -131,7 +132,7 @@ class AttachedNetwork(RemoteModule):
                                    "convgrad.torch.remote(model, attached) of the new model")
             if any(module.training for module in self.model.modules()):
                 refuse("train", "network")
-            key = (inputs, tuple(constants.items()), self._settings.key)
+            key = (tuple(inputs.items()), tuple(constants.items()), self._settings.key)
             if key not in self._variants:
                 self._variants[key] = predicting(self.model, inputs, constants)
             return self._variants[key]

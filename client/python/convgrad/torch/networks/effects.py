@@ -7,19 +7,20 @@ import random
 import sys
 import threading
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-import torch.fx
 from torch import nn
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.settings import Same, frozen
 
-# torch.fx replaces functions of torch's while it follows a forward; so does no_functions().
+# torch.export replaces functions of torch's while it follows a forward; so does no_functions().
 _FOLLOWING = threading.RLock()
+# How often a forward is followed again that may draw random numbers.
+_TRIES = 10
 
 
 @contextlib.contextmanager
@@ -44,9 +45,10 @@ def no_functions() -> Iterator[None]:
     with _FOLLOWING:
         kind: Any = torch.autograd.Function
         own = kind.__dict__.get("apply")
+        own_thread = threading.get_ident()
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-            if any(isinstance(one, torch.fx.Proxy) for one in (*args, *kwargs.values())):
+            if threading.get_ident() == own_thread:
                 raise _function(cls.__qualname__)
             plain = super(kind, cls).apply if own is None else own.__get__(None, cls)
             return plain(*args, **kwargs)
@@ -90,8 +92,7 @@ def _function(name: str) -> Unimplemented:
 
 
 def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
-    """Returns the modules' attributes, and versions of tensors, which a change in place
-    counts up."""
+    """Returns the modules' attributes. What changes a tensor in place is in the graph."""
     found = {}
     for path, module in model.named_modules():
         for name, value in vars(module).items():
@@ -99,12 +100,26 @@ def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
                 found[path, name] = frozen(value)
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is not None:
-                found[path, name] = Same(tensor), tensor._version
+                found[path, name] = Same(tensor)
     return found
 
 
 def chance() -> tuple[Any, ...]:
-    """Returns the state of the random generators that a forward may ask."""
+    """Returns the state of the random generators that a forward may ask; torch's own are
+    followed as calls."""
     numpy: Any = sys.modules.get("numpy.random")
-    return (random.getstate(), bytes(torch.get_rng_state().numpy()),
-            repr(numpy.get_state(legacy=False)) if numpy else None)
+    return random.getstate(), repr(numpy.get_state(legacy=False)) if numpy else None
+
+
+def draws_numbers(before: tuple[Any, ...], again: Callable[[], object]) -> bool:
+    """Returns whether a forward has drawn random numbers since chance() was `before`.
+
+    Another thread may have drawn them: `again`, which follows the forward again, then draws
+    some each time, or doesn't.
+    """
+    for _ in range(_TRIES):
+        if chance() == before:
+            return False
+        before = chance()
+        again()
+    return chance() != before

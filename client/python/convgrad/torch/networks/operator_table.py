@@ -1,148 +1,105 @@
-"""Which function of steps.py each of PyTorch's modules, functions and methods leads to."""
+"""Which function of steps.py each of ATen's operators leads to."""
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
-import torch.fx
-import torch.nn.functional as F
-from torch import nn
 
-from convgrad.torch.networks import steps
-from convgrad.torch.networks.steps import Importer, Value
+from convgrad.torch.networks import steps, tokens, views
 
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
 Function = Callable[..., Any]
 
-
-def _without_module(step: Function) -> Function:
-    return lambda to, m, x: step(to, x)
-
-
-def _convolution_module(to: Importer, m: Any, x: Value) -> Value:
-    if m.padding_mode != "zeros":
-        raise to.refuse(f"padding_mode={m.padding_mode}", "zeros")
-    return steps.conv(
-        to, x, to.parameter(m.weight), to.parameter(m.bias),  # type: ignore[arg-type]
-        m.stride, m.padding, m.dilation, m.groups)
-
-
-def _transposed_module(to: Importer, m: Any, x: Value, output_size: Any = None) -> Value:
-    if output_size is not None:
-        raise to.refuse("output_size", "output_padding")
-    return steps.conv_transpose(
-        to, x, to.parameter(m.weight), to.parameter(m.bias),  # type: ignore[arg-type]
-        m.stride, m.padding, m.output_padding, m.groups, m.dilation)
-
-
-def _batch_norm_module(to: Importer, m: Any, x: Value) -> Value:
-    training = m.training or m.running_mean is None and m.running_var is None
-    mean, var, batches = None, None, None
-    # Statistics that track_running_stats=False has left behind are for evaluation alone.
-    if not m.training or m.track_running_stats:
-        mean, var = m.running_mean, m.running_var
-        batches = m.num_batches_tracked if training else None
-    return steps.batch_norm(to, x, to.parameter(mean), to.parameter(var),
-                            to.parameter(m.weight), to.parameter(m.bias), training,
-                            m.momentum, m.eps, to.parameter(batches))
-
-
-def _upsample_module(to: Importer, m: Any, x: Value) -> Value:
-    return steps.upsample(to, x, m.size, m.scale_factor, m.mode, m.align_corners,
-                          m.recompute_scale_factor)
-
-
-class Row(NamedTuple):
-    """What leads to one function of steps.py."""
-
-    step: Function
-    """Takes the importer and the arguments of each of the functions."""
-    functions: tuple[Any, ...] = ()
-    """Torch's functions, and the names of its tensors' methods."""
-    modules: tuple[type[nn.Module], ...] = ()
-    module_step: Function | None = None
-    """Takes the importer, one of the modules and its inputs. None: step does, without the
-    module."""
-    in_place: tuple[Any, ...] = ()
-    """Further functions, which change their first operand. So do methods in "_"."""
+_OPERATORS: dict[str, Function] = {
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), steps.conv),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+                    steps.conv_transpose),
+    **dict.fromkeys(("max_pool1d", "max_pool2d", "max_pool3d"), steps.max_pool),
+    **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), steps.avg_pool),
+    **dict.fromkeys(("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"),
+                    steps.adaptive_avg_pool),
+    **{name: steps.pointwise(name) for name in ("relu", "relu6", "sigmoid", "silu", "tanh")},
+    **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
+                    steps.upsample_nearest),
+    **dict.fromkeys(("cat", "concat"), views.concat),
+    **dict.fromkeys(("flatten", "unflatten", "view", "_unsafe_view", "reshape", "squeeze",
+                     "unsqueeze"), views.view),
+    **dict.fromkeys(("split", "split_with_sizes"), views.split),
+    **dict.fromkeys(("transpose", "swapaxes"), views.transpose),
+    **dict.fromkeys(("t", "numpy_T"), views.transposed),
+    **dict.fromkeys(("matmul", "mm", "bmm"), tokens.matmul),
+    **{name: tokens.softmax(name) for name in ("softmax", "log_softmax")},
+    "permute": views.permute, "slice": views.slice_of, "select": views.select,
+    "unbind": views.unbind, "chunk": views.chunk, "stack": views.stack,
+    "expand": views.expand, "roll": views.roll, "pixel_shuffle": views.pixel_shuffle,
+    "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
+    "group_norm": tokens.group_norm, "scaled_dot_product_attention": tokens.attention,
+    "square": tokens.square, "pow": tokens.square,
+    **dict.fromkeys(("alias", "contiguous"), steps.contiguous),
+    **dict.fromkeys(("empty", "new_empty", "empty_like"), steps.empty),
+    "upsample_bilinear2d": steps.upsample_bilinear, "linear": steps.linear,
+    "batch_norm": steps.batch_norm, "leaky_relu": steps.leaky_relu,
+    "hardtanh": steps.hardtanh, "dropout": steps.dropout, "mean": steps.mean,
+    "add": steps.add, "mul": steps.mul, "div": steps.div, "bernoulli": steps.bernoulli,
+    "clone": steps.copied, "to": steps.converted,
+}
+# By overload, where others take other arguments.
+_OVERLOADS: dict[str, tuple[str, ...]] = {
+    "to": ("dtype",), "softmax": ("int",), "log_softmax": ("int",), "select": ("int",),
+    "split": ("Tensor", "sizes"), "unbind": ("int",), "pow": ("Tensor_Scalar",),
+    "pow_": ("Scalar",), "transpose": ("int",), "squeeze": ("default", "dim", "dims"),
+    "unflatten": ("int",), "mean": ("dim", "default"), "upsample_nearest1d": ("vec",),
+    "upsample_nearest2d": ("vec",), "upsample_nearest3d": ("vec",),
+    "upsample_bilinear2d": ("vec",), "bernoulli": ("p",), "bernoulli_": ("float",),
+    "div": ("Tensor", "Scalar"), "div_": ("Tensor", "Scalar"),
+}
 
 
-ROWS = (
-    Row(steps.conv, (F.conv1d, F.conv2d, F.conv3d), (nn.Conv1d, nn.Conv2d, nn.Conv3d),
-        _convolution_module),
-    Row(steps.conv_transpose, (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d),
-        (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d), _transposed_module),
-    Row(steps.linear, (F.linear,), (nn.Linear,), lambda to, m, x: steps.linear(
-        to, x, to.parameter(m.weight), to.parameter(m.bias))),
-    Row(steps.batch_norm, (F.batch_norm,), (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
-        _batch_norm_module),
-    Row(steps.max_pool, (F.max_pool1d, F.max_pool2d, F.max_pool3d, torch.max_pool1d,
-                         torch.max_pool2d, torch.max_pool3d),
-        (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), lambda to, m, x: steps.max_pool(
-            to, x, m.kernel_size, m.stride, m.padding, m.dilation, m.ceil_mode,
-            m.return_indices)),
-    Row(steps.avg_pool, (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d),
-        (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d), lambda to, m, x: steps.avg_pool(
-            to, x, m.kernel_size, m.stride, m.padding, m.ceil_mode, m.count_include_pad,
-            getattr(m, "divisor_override", None))),
-    Row(steps.adaptive_avg_pool,
-        (F.adaptive_avg_pool1d, F.adaptive_avg_pool2d, F.adaptive_avg_pool3d),
-        (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
-        lambda to, m, x: steps.adaptive_avg_pool(to, x, m.output_size)),
-    Row(steps.element_function("relu"), (F.relu, torch.relu, "relu", "relu_"), (nn.ReLU,),
-        in_place=(F.relu_, torch.relu_)),
-    Row(steps.element_function("relu6"), (F.relu6,), (nn.ReLU6,)),
-    Row(steps.leaky_relu, (F.leaky_relu,), (nn.LeakyReLU,),
-        lambda to, m, x: steps.leaky_relu(to, x, m.negative_slope), in_place=(F.leaky_relu_,)),
-    Row(steps.element_method("sigmoid"), (F.sigmoid, torch.sigmoid, "sigmoid", "sigmoid_"),
-        (nn.Sigmoid,), in_place=(torch.sigmoid_,)),
-    Row(steps.element_function("silu"), (F.silu,), (nn.SiLU,)),
-    Row(steps.element_method("tanh"), (F.tanh, torch.tanh, "tanh", "tanh_"), (nn.Tanh,),
-        in_place=(torch.tanh_,)),
-    Row(steps.add, (operator.add, torch.add, "add", "add_"), in_place=(operator.iadd,)),
-    Row(steps.mul, (operator.mul, torch.mul, "mul", "mul_"), in_place=(operator.imul,)),
-    Row(steps.concat, (torch.cat, getattr(torch, "concat", torch.cat))),
-    Row(steps.flatten, (torch.flatten, "flatten"), (nn.Flatten,),
-        lambda to, m, x: steps.flatten(to, x, m.start_dim, m.end_dim)),
-    Row(steps.view, ("view", "reshape", torch.reshape)),
-    Row(steps.upsample, (F.interpolate, F.upsample), (nn.Upsample,), _upsample_module),
-    Row(steps.dropout, (F.dropout,), (nn.Dropout,),
-        lambda to, m, x: steps.dropout(to, x, m.p, m.training)),
-    # What adds no step.
-    Row(steps.same, modules=(nn.Identity,)),
-    Row(steps.copied, ("clone", torch.clone)),
-    Row(steps.contiguous, ("contiguous",)),
-    Row(steps.size, ("size",)),
-    Row(steps.attribute, (getattr,)),
-    Row(steps.item, (operator.getitem,)),
-)
-
-_FUNCTIONS: dict[Any, Function] = {
-    function: row.step for row in ROWS for function in (*row.functions, *row.in_place)}
-_MODULES: dict[type[nn.Module], Function] = {
-    module: row.module_step or _without_module(row.step)
-    for row in ROWS for module in row.modules}
-_IN_PLACE = tuple(function for row in ROWS for function in row.in_place)
+def name_of(target: Any) -> str:
+    """Returns the operator's name without its overload, as "aten.relu_"."""
+    packet = getattr(target, "overloadpacket", None)
+    if packet is None:
+        return str(getattr(target, "__name__", target))
+    return f"{target.namespace}.{packet.__name__}"
 
 
-def of_module(module: nn.Module) -> Function | None:
-    """Returns what takes the importer, the module and its inputs; None if nothing does."""
-    return _MODULES.get(type(module))
+def is_random(target: Any) -> bool:
+    return _TORCH.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
-def of_function(target: Any) -> Function | None:
-    """Returns what takes the importer and the arguments of a function, or of the tensor's
-    method of this name."""
-    if isinstance(target, type) and issubclass(target, tuple):  # a namedtuple's class
-        return lambda to, *args, **kwargs: target(*args, **kwargs)
-    return _FUNCTIONS.get(target)
+def acts(target: Any) -> bool:
+    """Returns whether the operator changes something, whatever becomes of its result."""
+    return is_in_place(target) or is_random(target) or name_of(target) in (
+        "aten.batch_norm", "wrap_with_autocast")
 
 
-def is_in_place(node: torch.fx.Node, args: Sequence[Any]) -> bool:
-    """Returns whether the call changes its first operand, which `inplace` may ask for, too."""
-    if node.op == "call_module":
-        return bool(getattr(args[0], "inplace", False))
-    return node.target in _IN_PLACE or (
-        isinstance(node.target, str) and node.target.endswith("_"))
+def of_operator(target: Any) -> Function | None:
+    """Returns what takes the importer and the operator's arguments; None if nothing does."""
+    name = name_of(target)
+    if not name.startswith("aten."):
+        return None
+    name = name.removeprefix("aten.")
+    overloads = _OVERLOADS.get(name)
+    if overloads is not None and target._overloadname not in overloads:
+        return None
+    return _OPERATORS.get(name.removesuffix("_"))
+
+
+def arguments_of(target: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Returns all arguments in the schema's order, but those about memory and devices."""
+    found = []
+    for i, argument in enumerate(target._schema.arguments):
+        if argument.name in ("layout", "device", "pin_memory", "memory_format"):
+            continue
+        found.append(args[i] if i < len(args) else kwargs.get(
+            argument.name, argument.default_value))
+    return found
+
+
+def is_in_place(target: Any) -> bool:
+    """Returns whether the operator changes its first operand."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and schema.is_mutable

@@ -2,9 +2,79 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from torch import nn
 
-from convgrad.errors import Unimplemented, unimplemented
+from convgrad.errors import ConvgradError, Unimplemented, message_of, unimplemented
+
+
+class Refusal(NamedTuple):
+    """One kind of what a server can't compute of a model."""
+
+    times: int
+    """How often the model has it."""
+    found: str
+    """The operator, or what else it is."""
+    expected: str
+    module: str
+    """The path and the class of the first module that has it."""
+    line: str
+    """File and line of its forward, "" if no line is known."""
+
+
+class Refused(Unimplemented):
+    """Names all that a server can't compute of a model."""
+
+    refusals: tuple[Refusal, ...] = ()
+
+
+def refusals_of(error: ConvgradError) -> tuple[Refusal, ...]:
+    """Returns what the error says of a model."""
+    if isinstance(error, Refused):
+        return error.refusals
+    return (_refusal_of([error]),)
+
+
+def _refusal_of(errors: Sequence[ConvgradError]) -> Refusal:
+    first = errors[0]
+    line = first.message.rpartition("; see ")[2] if "; see " in first.message else ""
+    return Refusal(len(errors), first.found or first.message, first.expected,
+                   first.field.removeprefix("model."), line)
+
+
+class Refusals:
+    """Collects what a server can't compute of a model, for one error in the end."""
+
+    def __init__(self) -> None:
+        self._errors: dict[tuple[str, ...], list[Unimplemented]] = {}
+
+    def add(self, error: Unimplemented) -> None:
+        # Without shapes and names of tensors.
+        kind = re.split(r" of \(|, ", error.found)[0]
+        self._errors.setdefault((kind, error.expected), []).append(error)
+
+    def check(self) -> None:
+        """Raises what was added, if anything: each kind once, with count and first place."""
+        kinds = sorted(self._errors.values(), key=len, reverse=True)
+        if not kinds:
+            return
+        first, found = kinds[0][0], tuple(map(_refusal_of, kinds))
+        if len(kinds) == 1:
+            error = Refused(first.message)
+            error.field, error.found, error.expected = first.field, first.found, first.expected
+            if found[0].times > 1:
+                error.message += f"; {found[0].times} times in all"
+        else:
+            said = "all of this:\n  " + ";\n  ".join(
+                f"{it.times} x {it.found}, first in {it.module}"
+                f"{it.line and f' at {it.line}'}, expected {it.expected}" for it in found)
+            error = Refused(message_of("model", said, ""))
+            error.field, error.found = "model", said
+        error.reason, error.refusals = first.reason, found
+        raise error
 
 
 def named(module: nn.Module, path: str) -> str:

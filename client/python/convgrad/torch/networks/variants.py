@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from convgrad.errors import ConvgradError
+from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Imported, Loss, import_model
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.settings import Settings
@@ -53,14 +55,14 @@ class Variant:
         return set().union(*(by_name[name] for name in outputs))
 
 
-def predicting(model: nn.Module, inputs: Iterable[str],
+def predicting(model: nn.Module, inputs: Mapping[str, Shape],
                constants: Mapping[str, Any]) -> Variant:
     """Returns the program of a model's eval mode, with no parameter trained. Processes that
     have the same model get the same program under the same name, whatever each of them
     trains."""
     quiet = without_values(model).eval().requires_grad_(False)
     check_model(quiet)
-    imported = import_model(quiet, tuple(inputs), constants)
+    imported = import_model(quiet, inputs, constants)
     return Variant(_name_of(imported), imported)
 
 
@@ -78,15 +80,15 @@ class Variants:
         self._variants: dict[Any, Variant] = {}
         self._loaded: set[str] = set()
 
-    def find(self, inputs: Iterable[str], constants: Mapping[str, Any],
+    def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
-        """Returns the program for what the model was set to at the last look; `inputs` are
-        the names of the forward's tensors."""
-        names = tuple(inputs)
-        key = (names, tuple(constants.items()), loss, self._settings.key)
+        """Returns the program for what the model was set to at the last look, and for any
+        batch of tensors of such shapes."""
+        shapes = shapes_of(inputs)
+        key = (tuple(shapes.items()), tuple(constants.items()), loss, self._settings.key)
         if key not in self._variants:
             check_model(self._model)
-            imported = import_model(self._model, names, constants, loss)
+            imported = import_model(self._model, shapes, constants, loss)
             name = _name_of(imported)
             variant = Variant(name, imported)
             if name not in self._loaded:

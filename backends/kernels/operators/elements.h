@@ -9,7 +9,7 @@
 
 #include "backends/core/data_type.h"
 
-namespace convgrad::onednn {
+namespace convgrad {
 
 // Return, and write rounded to nearest even, element `i` of a tensor of f32 or
 // bf16. NaN stays NaN.
@@ -34,4 +34,4 @@ inline void StoreElement(DataType dtype, float value, std::byte* tensor,
       std::isnan(value) ? kQuietNan : static_cast<uint16_t>(rounded >> 16);
 }
 
-}  // namespace convgrad::onednn
+}  // namespace convgrad

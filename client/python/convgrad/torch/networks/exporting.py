@@ -1,0 +1,264 @@
+"""A model's forward as the graph that torch.export gives of it, in its training IR."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.fx
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from convgrad.errors import ConvgradError, invalid, unimplemented
+from convgrad.torch.networks.effects import (
+    chance,
+    draws_numbers,
+    no_functions,
+    unchanged,
+)
+from convgrad.torch.networks.graphs import MODEL
+from convgrad.torch.networks.refusals import named, refuse
+from convgrad.torch.networks.watching import Watch, for_this_thread, line_of_error
+
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
+NEEDED = (2, 6)
+DROPOUT = "torch.nn.Dropout, whose numbers are drawn in each call"
+# First extents of the example inputs: one for each group of inputs with equal batches.
+_BATCHES = (5, 7, 11, 13, 17, 19, 23, 29)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Stands for one of a program's outputs where a forward returns it."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An input's shape: its batch is any, or 1 if the other inputs' isn't."""
+
+    group: int
+    """Equal for inputs of equal batches; -1 for a first extent of 1."""
+    rest: tuple[int, ...] | None
+    """None: a scalar."""
+
+
+def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Shape]:
+    """Returns the shapes, equal for inputs that differ in their batch alone."""
+    batches = [tensor.shape[0] for tensor in tensors.values() if tensor.dim()]
+    known: dict[int, int] = {}
+    found = {}
+    for name, tensor in tensors.items():
+        if not tensor.dim():
+            found[name] = Shape(-1, None)
+            continue
+        batch = tensor.shape[0]
+        is_one = batch == 1 and len(set(batches)) > 1
+        group = -1 if is_one else known.setdefault(batch, len(known))
+        found[name] = Shape(group, tuple(tensor.shape[1:]))
+    return found
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A forward's graph, and what its placeholders and results are."""
+
+    nodes: Sequence[torch.fx.Node]
+    root: nn.Module
+    """What holds the graphs of regions, as those of autocast."""
+    tensors: Mapping[str, str]
+    """By placeholder, the parameter or buffer."""
+    constants: Mapping[str, str]
+    """By placeholder, a tensor of the forward's that is neither."""
+    inputs: Mapping[str, str]
+    """By placeholder, the input."""
+    outputs: Any
+    """What the forward returns, with Output for each tensor."""
+
+
+def check_version() -> None:
+    """Raises Unimplemented for a PyTorch that can't export what is needed."""
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if version < NEEDED:
+        raise unimplemented("remote", f"PyTorch {torch.__version__}",
+                            "PyTorch 2.6 or newer, whose torch.export takes models apart")
+
+
+def export(model: nn.Module, inputs: Mapping[str, Shape],
+           constants: Mapping[str, Any]) -> Exported:
+    """Returns the graph of the model's forward, in the modes that its modules are in.
+
+    `constants` are arguments of the forward that aren't tensors, by name.
+    Errors: Unimplemented or InvalidArgument naming the module whose forward can't be followed.
+    """
+    check_version()
+    copied = _copy_without_values(model)
+    watch = Watch(copied)
+    wrapper = _Wrapper(copied, tuple(inputs), constants, watch)
+    examples = tuple(_example(shape) for shape in inputs.values())
+    auto = _TORCH.export.Dim.AUTO
+    dims = tuple({0: auto} if shape.group >= 0 else None for shape in inputs.values())
+    with no_functions(), for_this_thread(), torch.enable_grad(), \
+            torch.autocast("cpu", enabled=False), \
+            torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is):
+        before = chance()
+        try:
+            program = _TORCH.export.export(wrapper, examples, strict=False,
+                                          dynamic_shapes={"tensors": dims})
+        except ConvgradError:
+            raise
+        except Exception as error:  # of torch.export, and whatever a forward does
+            raise _failed(copied, watch, error) from error
+        exported = _exported(program, inputs, watch.returned)
+        if draws_numbers(before, lambda: _rerun(wrapper, examples)):
+            raise refuse("forward", "random numbers of Python or NumPy", DROPOUT)
+    watch.check_batches()
+    return exported
+
+
+def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
+    """Saves a tensor in place of hooks from around the network, as a checkpoint's."""
+    return tensor
+
+
+def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any) -> Exported:
+    signature = program.graph_signature
+    tensors = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    given = iter(inputs)
+    start = len(MODEL) + 1
+    return Exported(
+        list(program.graph.nodes), program.graph_module,
+        {name: target[start:] for name, target in tensors.items()},
+        {spec.arg.name: str(spec.target or "a constant").removeprefix(f"{MODEL}.")
+         for spec in signature.input_specs if spec.kind.name == "CONSTANT_TENSOR"},
+        {spec.arg.name: next(given)
+         for spec in signature.input_specs if spec.kind.name == "USER_INPUT"},
+        outputs)
+
+
+class _Wrapper(nn.Module):
+    """Takes the inputs as one tuple, and returns the results' tensors as one.
+
+    The watch is told what the model's forward returns, since torch.export restores attributes.
+    """
+
+    def __init__(self, model: nn.Module, names: Sequence[str], constants: Mapping[str, Any],
+                 watch: Watch) -> None:
+        super().__init__()
+        self.model = model
+        self._names, self._constants, self._watch = names, constants, watch
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = {**dict(zip(self._names, tensors)), **self._constants}
+        signature = inspect.signature(self.model.forward)
+        in_order = {name: given[name] for name in signature.parameters if name in given}
+        bound = inspect.BoundArguments(signature, in_order)
+        batches = [tensor.shape[0] for tensor in tensors if tensor.dim()]
+        with self._watch.following(batches, _Wrapper.forward.__code__), unchanged(self.model):
+            returned = self.model(*bound.args, **bound.kwargs)
+        found: list[torch.Tensor] = []
+        self._watch.returned = _with_outputs(returned, found)
+        return tuple(found)
+
+
+def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:
+    """Returns the structure with Output for each tensor, and collects the tensors."""
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+        return Output(len(found) - 1)
+    if isinstance(value, (_TORCH.SymInt, _TORCH.SymFloat, _TORCH.SymBool)):
+        raise refuse("forward", "a size that depends on the batch among what it returns",
+                     "tensors")
+    if isinstance(value, dict):
+        return {key: _with_outputs(one, found) for key, one in value.items()}
+    if not isinstance(value, (tuple, list)):
+        attributes = getattr(value, "__dict__", {}).values()
+        if any(isinstance(one, torch.Tensor) for one in attributes):
+            raise refuse("forward", f"a {type(value).__name__} among what it returns",
+                         "tensors, and tuples, lists and dicts of them")
+        return value
+    items = [_with_outputs(one, found) for one in value]
+    if isinstance(value, list):
+        return items
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+
+
+def _example(shape: Shape) -> torch.Tensor:
+    """Returns a tensor whose values nobody reads."""
+    if shape.rest is None:
+        return torch.empty(())
+    batch = 1 if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
+    return torch.empty(batch, *shape.rest)
+
+
+def _copy_without_values(model: nn.Module) -> nn.Module:
+    """Returns a copy of the model with memory that isn't written: no values are copied."""
+    memo: dict[int, Any] = {}
+    with _TORCH.inference_mode(False):
+        for parameter in model.parameters():
+            memo[id(parameter)] = nn.Parameter(torch.empty(parameter.shape),
+                                               parameter.requires_grad)
+        for buffer in model.buffers():
+            memo[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype)
+        copied = copy.deepcopy(model, memo)
+    for module in copied.modules():
+        if isinstance(module, _BatchNorm) and type(module).forward is _BatchNorm.forward:
+            vars(module)["forward"] = _BatchNormForward(module)
+    return copied
+
+
+class _BatchNormForward:
+    """BatchNorm's forward, also for momentum=None, whose factor torch computes from a
+    buffer's value: then NaN stands for it. Refuses no batch for its size."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        m = self._module
+        m._check_input_dim(input)
+        # Statistics that track_running_stats=False has left behind are for evaluation alone.
+        uses = not m.training or m.track_running_stats
+        counts = m.training and m.track_running_stats and m.num_batches_tracked is not None
+        if counts:
+            m.num_batches_tracked.add_(1)
+        momentum = m.momentum
+        if momentum is None:
+            momentum = math.nan if counts else 0.0
+        return torch.batch_norm(
+            input, m.weight, m.bias, m.running_mean if uses else None,
+            m.running_var if uses else None,
+            m.training or m.running_mean is None and m.running_var is None,
+            momentum, m.eps, False)
+
+
+def _rerun(wrapper: nn.Module, examples: Sequence[torch.Tensor]) -> None:
+    """Calls the forward without computing."""
+    from torch._subclasses import fake_tensor
+    fakes: Any = fake_tensor
+    with fakes.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        wrapper(*(mode.from_tensor(example) for example in examples))
+
+
+def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
+    """Returns the error that names the module whose forward has raised, and its line."""
+    where = named(model.get_submodule(watch.path), watch.path)
+    # torch.export calls a batch s77.
+    said = re.sub(r"\bs\d+\b", "N", (str(error) or repr(error)).strip().splitlines()[0])
+    if type(error) is RuntimeError and watch.in_operator:
+        found: ConvgradError = invalid("SHAPE_MISMATCH", f"model.{where}", said,
+                                       "inputs of shapes that it takes, with any batch")
+    else:
+        found = refuse(where, said, "a forward whose control flow doesn't depend on data")
+    line = line_of_error(error)
+    if line:
+        found.message += f"; see {line}"
+    return found

@@ -1,0 +1,85 @@
+"""Questions to the nodes of an exported graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from torch import nn
+from torch.fx.node import map_aggregate
+
+from convgrad.torch.networks import operator_table
+from convgrad.torch.networks.refusals import named
+from convgrad.torch.networks.watching import INSIDE, LINE
+
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
+MODEL = "model"
+"""The model's name in the exported module."""
+_FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
+
+
+def module_path(node: torch.fx.Node) -> str:
+    """Returns the path of the module whose forward has made the call."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]).partition("@")[0] if stack else ""
+    return path[len(MODEL) + 1:] if path.startswith(f"{MODEL}.") else ""
+
+
+def line_of(node: torch.fx.Node) -> str:
+    """Returns file and line of the user's code that has made the call, "" if none has."""
+    noted = (node.meta.get("custom") or {}).get(LINE)
+    if noted is not None:
+        return str(noted)
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return next((f"{file}:{line}" for file, line in reversed(frames)
+                 if not file.startswith(INSIDE)), "")
+
+
+def place_of(model: nn.Module, node: torch.fx.Node) -> str:
+    """Returns module, file and line of the forward that has made the call."""
+    path = module_path(node)
+    module = f"model.{named(model.get_submodule(path), path)}" if path else named(model, "")
+    line = line_of(node)
+    return f"{module}, {line}" if line else module
+
+
+def needed(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Returns the nodes of tensors that the results depend on, or that change something."""
+    found: set[torch.fx.Node] = set()
+    for node in reversed(nodes):
+        acts = node.op == "output" or operator_table.acts(node.target)
+        if acts or node in found:
+            found.add(node)
+            found.update(filter(_is_of_tensors, node.all_input_nodes))
+    return found
+
+
+def _is_of_tensors(node: torch.fx.Node) -> bool:
+    """Returns whether it is no number that follows from shapes."""
+    return node.op == "get_attr" or isinstance(
+        node.meta.get("val"), (torch.Tensor, tuple, list))
+
+
+def holds(kind: type, arguments: Any) -> bool:
+    found = []
+
+    def look(argument: Any) -> Any:
+        found.append(isinstance(argument, kind))
+        return argument
+
+    map_aggregate(arguments, look)
+    return any(found)
+
+
+def plain(value: Any) -> Any:
+    """Returns a number, or for one that depends on the batch its expression."""
+    if not isinstance(value, (_TORCH.SymInt, _TORCH.SymFloat)):
+        return value
+    expression = value.node.expr
+    if not expression.is_number:
+        return expression
+    return int(expression) if isinstance(value, _TORCH.SymInt) else float(expression)

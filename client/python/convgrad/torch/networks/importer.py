@@ -1,0 +1,297 @@
+"""Follows the calls of a model's graph, in their order.
+
+A tensor is the program's value that it holds, and the memory that torch would keep it in:
+what changes memory in place gives all tensors in it another value.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.fx
+from torch.fx.node import map_aggregate
+
+from convgrad.errors import Unimplemented
+from convgrad.programs import Attribute, Program
+from convgrad.torch.networks import operator_table
+from convgrad.torch.networks.exporting import DROPOUT, Exported, Shape
+from convgrad.torch.networks.graphs import (
+    holds,
+    line_of,
+    module_path,
+    needed,
+    place_of,
+    plain,
+)
+from convgrad.torch.networks.refusals import Refusals, named, refuse
+from convgrad.torch.networks.steps import Noise, Value, text_of
+from convgrad.torch.networks.views import as_value
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A view of memory that was changed in place by way of another one."""
+
+    name: str
+
+
+class Unknown:
+    """The result of a call that programs don't have."""
+
+
+class Importer:
+    """Follows a graph's calls and makes a program of them. Owned by one thread."""
+
+    def __init__(self, model: Any, inputs: Mapping[str, Shape],
+                 exported: Exported) -> None:
+        self._model = model
+        self._exported = exported
+        self._memory = itertools.count()
+        self._branches = itertools.count(1)
+        self._env: dict[torch.fx.Node, Any] = {}
+        self._node: Any = None
+        self._counts: dict[str, tuple[Value, Unimplemented]] = {}
+        self._refusals = Refusals()
+        self.counted: list[str] = []
+        """Steps that update running statistics."""
+        self.program = Program()
+        self.places: dict[str, str] = {}
+        self._values = {
+            name: Value(self.program.input(name), next(self._memory), kind="an input")
+            for name in inputs}
+        # By the tensor's id; a tied parameter has the first of its names.
+        by_tensor = {
+            id(tensor): self._declare(name, tensor)
+            for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        self._parameters = {
+            name: by_tensor[id(tensor)] for name, tensor in (
+                *model.named_parameters(remove_duplicate=False),
+                *model.named_buffers(remove_duplicate=False))}
+
+    def _declare(self, name: str, tensor: torch.Tensor) -> Value:
+        self.program.parameter(
+            name, tuple(tensor.shape), fixed=not tensor.requires_grad,
+            dtype="i64" if tensor.dtype == torch.int64 else "f32")
+        return Value(name, next(self._memory), kind="a parameter")
+
+    def follow(self) -> list[Value]:
+        """Returns the tensors that the forward returns.
+
+        Errors: Unimplemented naming all calls that programs don't have.
+        """
+        results = self._run(self._exported.nodes)
+        for _, error in self._counts.values():
+            self._refusals.add(error)
+        self._refusals.check()
+        return results
+
+    def _run(self, nodes: Sequence[torch.fx.Node]) -> list[Any]:
+        wanted = needed(nodes)
+        for node in nodes:
+            self._node = node
+            if node.op == "output":
+                return [self._output(argument) for argument in node.args[0]]  # type: ignore
+            if node not in wanted or node in self._env:
+                continue
+            try:
+                self._env[node] = self._evaluate(node)
+            except Unimplemented as error:
+                self._refusals.add(error)
+                self._env[node] = Unknown()
+        raise AssertionError("a graph without output")
+
+    def _output(self, argument: Any) -> Any:
+        try:
+            return self._look_up(argument)
+        except Unimplemented as error:
+            self._refusals.add(error)
+            return Unknown()
+
+    def _look_up(self, arguments: Any) -> Any:
+        def find(argument: Any) -> Any:
+            if not isinstance(argument, torch.fx.Node):
+                return plain(argument)
+            found = self._env[argument] if argument in self._env else plain(
+                argument.meta["val"])
+            if isinstance(found, Stale):
+                raise self.refuse(f"a view of a tensor changed in place since, {found.name}",
+                                  "no use of it after that")
+            return found
+
+        return map_aggregate(arguments, find)
+
+    def _evaluate(self, node: torch.fx.Node) -> Any:
+        if node.op == "placeholder":
+            return self._placeholder(node.name)
+        if node.op == "get_attr":
+            return getattr(self._exported.root, str(node.target))
+        target: Any = node.target
+        args, kwargs = self._look_up(node.args), self._look_up(node.kwargs)
+        name = operator_table.name_of(target)
+        if name == "wrap_with_autocast":  # of the dtype that is autocast's outside, too
+            return self._inline(args[4], args[5:])
+        if name == "getitem" and isinstance(args[0], list):
+            return args[0][args[1]]
+        changed = args[0] if args and operator_table.is_in_place(target) else None
+        if isinstance(changed, Value) and changed.kind == "a parameter" and name != "aten.add_":
+            raise self.changed(changed)
+        function = operator_table.of_operator(target)
+        is_unknown = holds(Unknown, (args, kwargs))
+        if function is None:
+            if is_unknown and name == "getitem":
+                return Unknown()
+            if operator_table.is_random(target) and not holds(Value, (args, kwargs)):
+                raise self.refuse(f"{name}, random numbers", DROPOUT)
+            raise self.refuse(name, "an operator that programs have")
+        if is_unknown:
+            self.take_count()
+            return Unknown()
+        given = operator_table.arguments_of(target, args, kwargs)
+        result = function(self, *given)
+        if isinstance(result, Value):
+            result = replace(result, shape=self.shape)
+            if operator_table.is_in_place(target):
+                return self._overwrite(given[0], result)
+        return result
+
+    def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:
+        outer, nodes = self._node, list(module.graph.nodes)
+        places = [node for node in nodes if node.op == "placeholder"]
+        self._env.update(zip(places, args))
+        results = self._run(nodes)
+        self._node = outer
+        return results
+
+    def _placeholder(self, name: str) -> Any:
+        given = self._exported.inputs.get(name)
+        if given is not None:
+            return replace(self._values[given], shape=self.shape)
+        path = self._exported.constants.get(name)
+        if path is not None:
+            return _Constant(path)
+        return replace(self._parameters[self._exported.tensors[name]], shape=self.shape)
+
+    def _overwrite(self, old: Value, new: Value) -> Value:
+        """Gives all tensors that are `old` the value `new`, and returns it in old's memory."""
+        if new.name == old.name:
+            return old
+        new = replace(new, memory=old.memory, branch=old.branch)
+        for node, value in self._env.items():
+            if not isinstance(value, Value) or value.memory != old.memory:
+                continue
+            is_same = (value.name, value.branch) == (old.name, old.branch)
+            self._env[node] = new if is_same else Stale(value.name)
+        return new
+
+    def changed(self, parameter: Value) -> Unimplemented:
+        return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
+                           "a forward that changes running statistics of BatchNorm alone")
+
+    # What operator_table's functions use.
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        value = self._node.meta["val"]
+        return tuple(map(plain, value.shape))
+
+    def refuse(self, found: object, expected: str) -> Unimplemented:
+        """Returns the error that names the module under way, and the line of its forward."""
+        path = module_path(self._node)
+        error = refuse(named(self._model.get_submodule(path), path), found, expected)
+        line = line_of(self._node)
+        if line:
+            error.message += f"; see {line}"
+        return error
+
+    def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
+            view_of: Value | None = None, **attributes: Attribute | None) -> Value:
+        """Adds a step of these operands, then parameters. Attributes that are None are left
+        out."""
+        for operand in operands:
+            self._check_operand(operator, operand)
+        for i, parameter in enumerate(parameters, len(operands)):
+            self._check_operand(operator, parameter, parameter_at=i)
+        name = self.program.step(
+            operator, *(operand and operand.name for operand in (*operands, *parameters)),
+            name=self._step_name(),
+            attributes={key: value for key, value in attributes.items() if value is not None})
+        self.places[name] = place_of(self._model, self._node)
+        if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
+            self.counted.append(name)
+        return Value(name, next(self._memory) if view_of is None else view_of.memory)
+
+    def like(self, extent: Any) -> Value:
+        """Returns a value whose first axis has this extent, which depends on the batch."""
+        for value in self._env.values():
+            if isinstance(value, Value) and value.kind != "a parameter" and value.shape[
+                    :1] == (extent,):
+                return value
+        raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
+
+    def with_rank(self, value: Any, rank: int) -> Any:
+        """Returns a parameter as a value, and a value with leading axes of 1 up to `rank`."""
+        return as_value(self, value, rank)
+
+    def _step_name(self) -> str:
+        """Returns the path of a layer of torch's, otherwise the operator's name."""
+        path = module_path(self._node)
+        kind = type(self._model.get_submodule(path))
+        is_layer = path and kind.__module__.startswith("torch.nn.")
+        name = re.sub(r"\W", "_", path) if is_layer else operator_table.name_of(
+            self._node.target).rpartition(".")[2].strip("_")
+        return f"_{name}" if name[0].isdigit() else name
+
+    def copy(self, value: Value) -> Value:
+        """Returns the same value in memory of its own."""
+        return replace(value, memory=next(self._memory))
+
+    def branch(self, value: Value) -> Value:
+        """Returns the same value, in the same memory or in a copy."""
+        return replace(value, branch=next(self._branches))
+
+    def count_batch(self, batches: Value) -> Value:
+        """Notes that 1 was added to a num_batches_tracked, which a batch_norm then does."""
+        in_place = operator_table.is_in_place(self._node.target)
+        if not in_place or self._node.meta["val"].dtype != torch.int64:
+            raise self.changed(batches) if in_place else self.refuse(
+                f"add with a parameter, {batches.name}", "results of other operators")
+        path = module_path(self._node)
+        if path in self._counts:
+            raise self.changed(batches)
+        self._counts[path] = batches, self.changed(batches)
+        return batches
+
+    def take_count(self) -> Value | None:
+        """Returns what count_batch() has noted in the module under way, if anything."""
+        return self._counts.pop(module_path(self._node), (None, None))[0]
+
+    def _check_operand(self, operator: str, operand: Any,
+                       parameter_at: int | None = None) -> None:
+        if operand is None:
+            return
+        if isinstance(operand, _Constant):
+            raise self.refuse(f"{operand.path}, a tensor that is neither parameter nor buffer",
+                              "a parameter or a buffer")
+        if not isinstance(operand, Value):
+            raise self.refuse(f"{operator} with {_said(operand)}", "tensors alone")
+        if (parameter_at is not None) != (operand.kind == "a parameter"):
+            raise self.refuse(f"{operator} with {operand.kind}, {operand.name}",
+                              "inputs and results of other operators" if parameter_at is None
+                              else f"a parameter as operand {parameter_at}")
+
+
+@dataclass(frozen=True)
+class _Constant:
+    """A tensor of the forward's that is neither an input nor the model's."""
+
+    path: str
+
+
+def _said(operand: Any) -> str:
+    return f"random numbers of {text_of(operand.shape)}" if isinstance(
+        operand, Noise) else repr(operand)
