@@ -33,11 +33,29 @@ enum class Operator {
   kRelu,
   kRelu6,
   kLeakyRelu,
+  kElu,
   kSigmoid,
   kSilu,
   kTanh,
+  kGelu,
+  kMish,
+  kSoftplus,
+  kHardsigmoid,
+  kHardswish,
+  kHardtanh,
+  kClamp,
+  kNeg,
+  kAbs,
+  kExp,
+  kSqrt,
+  kRsqrt,
+  kReciprocal,
   kAdd,
+  kSub,
   kMul,
+  kDiv,
+  kMaximum,
+  kMinimum,
   kConcat,
   kFlatten,
   kUpsample,
@@ -51,7 +69,7 @@ inline constexpr Operator kLastOperator = Operator::kMse;
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.
 inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
-    "gelu", "hardsigmoid", "hardswish"};
+    "layer_norm", "matmul", "softmax"};
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 
@@ -90,6 +108,10 @@ enum class OperandKind {
   kCount,
 };
 
+// The numbers that an operator is for. It takes any; but tests and the start's
+// proof give it these, of which it makes numbers of use.
+enum class OperandRange { kAny, kPositive, kWithinOne };
+
 // One operand of an operator.
 struct OperandSpec {
   absl::string_view name = {};
@@ -98,6 +120,7 @@ struct OperandSpec {
   // Ranks that a parameter may have, both included.
   size_t least_rank = 1;
   size_t most_rank = 1;
+  OperandRange range = OperandRange::kAny;
 
   bool is_parameter() const {
     return kind != OperandKind::kValue && kind != OperandKind::kIndex;
@@ -120,6 +143,8 @@ struct OperatorSpec {
   bool is_loss = false;
   // True if a training step draws random numbers.
   bool is_random = false;
+  // True if the derivative jumps somewhere.
+  bool has_kink = false;
 
   // Returns the result's dims. Null: the first operand's.
   // Errors: kInvalidArgument; the field begins with ".".
