@@ -45,6 +45,7 @@ SEES = {
     "backends/reference/": (CORE,),
     "backends/kernels/copies/": (CONTRACT,),
     "backends/kernels/operators/": (CONTRACT, KERNELS + "copies/"),
+    "backends/kernels/operators/windows/": (CONTRACT, KERNELS + "operators/*"),
     "backends/kernels/convolutions/":
         (CONTRACT, CORE + "convolution/", KERNELS + "copies/"),
     "backends/proof/": (CORE, KERNELS),
@@ -234,6 +235,7 @@ def self_test():
         "backends/kernels/copies/a.cc": ["backends/kernels/operators/a.h",
                                          "backends/core/convolution/a.h"],
         "backends/kernels/operators/a.cc": ["backends/core/program/a.h",
+                                            "backends/kernels/operators/windows/a.h",
                                             "backends/kernels/convolutions/a.h"],
         "backends/reference/a.cc": ["backends/onednn/onednn_backend.h",
                                     "backends/registry.h", "omp.h"],

@@ -75,12 +75,53 @@ CASES = [
      lambda v: torch.cat([F.relu(v["x"]), F.relu6(v["x"]),
                           F.leaky_relu(v["x"], 0.2), torch.sigmoid(v["x"]),
                           F.silu(v["x"])], 1)),
+    ("smooth_activations", "x=2x8x4", "",
+     "s = mul(x, other=6.0)\na = gelu(s)\nb = gelu(s, approximate=tanh)\n"
+     "c = mish(s)\nd = softplus(s, beta=2.0, threshold=8)\n"
+     "e = elu(s, alpha=0.75)\nf = tanh(s)\ny = concat(a, b, c, d, e, f)",
+     lambda v: torch.cat([F.gelu(6 * v["x"]),
+                          F.gelu(6 * v["x"], approximate="tanh"),
+                          F.mish(6 * v["x"]), F.softplus(6 * v["x"], 2, 8),
+                          F.elu(6 * v["x"], 0.75), torch.tanh(6 * v["x"])],
+                         1)),
+    # PyTorch's own hardsigmoid has a gradient of f32(1/6), in float64, too.
+    ("hard_activations", "x=2x8x8", "",
+     "s = mul(x, other=4)\na = hardsigmoid(s)\nb = hardswish(s)\n"
+     "c = hardtanh(s)\nd = clamp(s, max=2, min=-3)\ne = clamp(s, min=-2)\n"
+     "f = abs(s)\ny = concat(a, b, c, d, e, f)",
+     lambda v: torch.cat([F.relu6(4 * v["x"] + 3) / 6, F.hardswish(4 * v["x"]),
+                          F.hardtanh(4 * v["x"]), (4 * v["x"]).clamp(-3, 2),
+                          (4 * v["x"]).clamp(min=-2), (4 * v["x"]).abs()], 1)),
+    ("roots", "x=2x8x4", "",
+     "p = add(x, other=1.25)\na = neg(x)\nb = exp(a)\nc = sqrt(p)\n"
+     "d = rsqrt(p)\ne = reciprocal(p)\ny = concat(b, c, d, e)",
+     lambda v: torch.cat([(-v["x"]).exp(), (v["x"] + 1.25).sqrt(),
+                          (v["x"] + 1.25).rsqrt(),
+                          (v["x"] + 1.25).reciprocal()], 1)),
     ("relu6_top", "x=2x8x4", "w=8x8x1",
      "a = conv(x, w, padding=same)\nb = mul(a, a)\ny = relu6(b)",
      lambda v: F.relu6(F.conv1d(v["x"], v["w"], padding="same") ** 2)),
     ("add_and_mul", "x=2x3x2x2 s=2x3x1x1 n=2x1x1x1", "",
      "a = mul(x, s)\nb = add(a, n)\nc = add(b, x)\ny = mul(c, c)",
      lambda v: (v["x"] * v["s"] + v["n"] + v["x"]) ** 2),
+    ("sub_and_div", "x=2x3x2x2 s=2x3x1x1 var=1x3x1x1 z=2x3x2x2", "",
+     "a = sub(x, s)\nb = div(a, var)\nc = sub(b, z)\nd = div(c, other=3)\n"
+     "y = div(d, var)",
+     lambda v: ((v["x"] - v["s"]) / v["var"] - v["z"]) / 3 / v["var"]),
+    ("div_by_values", "x=2x3x2 var=2x3x2", "", "y = div(x, var)",
+     lambda v: v["x"] / v["var"]),
+    ("maximum_and_minimum", "x=2x3x2x2 z=2x3x2x2 s=2x1x1x1", "",
+     "a = maximum(x, z)\nb = minimum(x, z)\nc = maximum(x, s)\n"
+     "d = minimum(x, s)\ny = concat(a, b, c, d)",
+     lambda v: torch.cat([torch.maximum(v["x"], v["z"]),
+                          torch.minimum(v["x"], v["z"]),
+                          torch.maximum(v["x"], v["s"]),
+                          torch.minimum(v["x"], v["s"])], 1)),
+    ("maximum_of_equals", "x=2x3x2", "",
+     "a = mul(x, other=-1)\nb = neg(x)\nc = maximum(a, b)\n"
+     "y = minimum(c, a)",
+     lambda v: torch.minimum(torch.maximum(v["x"] * -1, -v["x"]),
+                             v["x"] * -1)),
     ("concat_and_flatten", "x=2x3x2 z=2x1x2", "",
      "a = concat(x, z, x)\ny = flatten(a)",
      lambda v: torch.flatten(torch.cat([v["x"], v["z"], v["x"]], 1), 1)),

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "backends/core/program/program_shapes.h"
 #include "backends/reference/program_step_data.h"
 
@@ -16,14 +18,23 @@ namespace {
 
 constexpr int64_t kMaxElements = 3000;
 
-// Returns the operators that compute each element of one value by itself.
-std::vector<const OperatorSpec*> ElementFunctions() {
-  std::vector<const OperatorSpec*> functions;
+std::vector<const OperatorSpec*> OperatorsThat(
+    bool (*fit)(const OperatorSpec& spec)) {
+  std::vector<const OperatorSpec*> specs;
   for (const OperatorSpec& spec : Operators()) {
-    const bool is_shaped = spec.infer != nullptr || spec.operands.size() != 1;
-    if (!is_shaped && !spec.is_random) functions.push_back(&spec);
+    if (fit(spec)) specs.push_back(&spec);
   }
-  return functions;
+  return specs;
+}
+
+// Whether an operator computes each element of one value by itself.
+bool IsFunction(const OperatorSpec& spec) {
+  return spec.infer == nullptr && spec.operands.size() == 1 && !spec.is_random;
+}
+
+// Whether an operator takes two values of one shape.
+bool IsJoin(const OperatorSpec& spec) {
+  return spec.operands.size() == 2 && spec.operands[0].name == "a";
 }
 
 class Builder {
@@ -132,11 +143,13 @@ class Builder {
 
   bool AddAnyStep(const std::string& x) {
     const size_t axes = DimsOf(x).size() - 2;
-    const std::vector<const OperatorSpec*> functions = ElementFunctions();
+    const auto functions = OperatorsThat(&IsFunction);
     const auto count = static_cast<int64_t>(functions.size());
     const int64_t drawn = Between(axes == 0 ? 8 : 0, 16 + count);
     if (drawn > 10 && drawn <= 10 + count) {
-      return AddFunction(*functions[drawn - 11], x);
+      const auto& function = *functions[drawn - 11];
+      return Append(function.op, {InRange(function.operands[0], x)},
+                    SomeAttributes(function));
     }
     switch (drawn <= 10 ? drawn : drawn - count) {
       case 0:
@@ -159,14 +172,12 @@ class Builder {
       case 10:
         return AddNorm(x);
       case 11:
-        return AddJoin(Operator::kAdd, x);
       case 12:
-        return AddJoin(Operator::kMul, x);
+        return AddJoin(x);
       case 13:
         return AddConcat(x);
       case 14:
-        return axes > 0 && Chance(50) ? AddSqueeze(x)
-                                      : Append(Operator::kFlatten, {x}, {});
+        return Append(Operator::kFlatten, {x}, {});
       case 15:
         return Append(Operator::kNormalize, {x},
                       {{"mean", 0.25}, {"std", std::vector<double>{0.5}}});
@@ -262,14 +273,37 @@ class Builder {
             true);
   }
 
-  bool AddFunction(const OperatorSpec& spec, const std::string& x) {
+  // Numbers and words, others than the defaults.
+  Attributes SomeAttributes(const OperatorSpec& spec) {
     Attributes attributes;
     for (const AttributeSpec& attribute : spec.attributes) {
-      if (attribute.kind == AttributeKind::kFloat) {
-        attributes[std::string(attribute.name)] = 0.25;
+      const std::string name(attribute.name);
+      if (attribute.kind == AttributeKind::kWord) {
+        const std::vector<std::string> words =
+            absl::StrSplit(attribute.words, '|');
+        attributes[name] = words[Between(0, std::ssize(words) - 1)];
+      } else if (attribute.kind == AttributeKind::kFloat) {
+        double number = attributes.empty() ? -0.5 : 0.75;
+        if (absl::SimpleAtod(attribute.default_text, &number)) number *= 0.75;
+        attributes[name] = number;
       }
     }
-    return Append(spec.op, {x}, attributes);
+    return attributes;
+  }
+
+  // Returns `x`, or what is made of it for an operand that isn't for any
+  // number.
+  std::string InRange(const OperandSpec& operand, const std::string& x) {
+    switch (operand.range) {
+      case OperandRange::kWithinOne:
+        return Append(Operator::kTanh, {x}, {}) ? values_.back() : x;
+      case OperandRange::kPositive:
+        Append(Operator::kAbs, {x}, {});
+        Append(Operator::kAdd, {std::string(values_.back())}, {{"other", 0.5}});
+        return values_.back();
+      default:
+        return x;
+    }
   }
 
   bool AddLinear(const std::string& x) {
@@ -357,13 +391,33 @@ class Builder {
     return Append(Operator::kBatchNorm, operands, attributes);
   }
 
-  // With another value of these dims, itself, or a second input.
-  bool AddJoin(Operator op, const std::string& x) {
-    std::vector<std::string> others = {x};
-    for (const std::string& value : values_) {
-      if (value != x && DimsOf(value) == DimsOf(x)) others.push_back(value);
+  // With a constant, another value of these dims, or what has a number for each
+  // channel, or image and channel.
+  bool AddJoin(const std::string& x) {
+    const auto joins = OperatorsThat(&IsJoin);
+    const OperatorSpec& join = *joins[Between(0, std::ssize(joins) - 1)];
+    const OperandSpec& b = join.operands[1];
+    if (b.optional && Chance(25)) {
+      return Append(join.op, {x}, {{"other", OneOf({-3, 2}) * 0.75}});
     }
-    return Append(op, {x, others[Between(0, others.size() - 1)]}, {});
+    if (Chance(25)) {
+      if (!AddMeans(x)) return false;
+      return Append(join.op, {x, InRange(b, values_.back())}, {});
+    }
+    std::vector<std::string> others;
+    for (const std::string& value : values_) {
+      const bool is_other = value != x || !join.has_kink;
+      if (is_other && DimsOf(value) == DimsOf(x)) others.push_back(value);
+    }
+    if (others.empty()) return false;
+    const std::string other = others[Between(0, std::ssize(others) - 1)];
+    return Append(join.op, {x, InRange(b, other)}, {});
+  }
+
+  // A number for each image and channel of x.
+  bool AddMeans(const std::string& x) {
+    return DimsOf(x).size() > 2 && Append(Operator::kAdaptiveAvgPool, {x},
+                                          {{"output_size", int64_t{1}}});
   }
 
   bool AddConcat(const std::string& x) {
@@ -375,16 +429,6 @@ class Builder {
     }
     if (operands.size() == 1) operands.push_back(x);
     return Append(Operator::kConcat, operands, {});
-  }
-
-  // x times a gate per sample and channel.
-  bool AddSqueeze(const std::string& x) {
-    if (!Append(Operator::kAdaptiveAvgPool, {x},
-                {{"output_size", int64_t{1}}})) {
-      return false;
-    }
-    Append(Operator::kSigmoid, {std::string(values_.back())}, {});
-    return Append(Operator::kMul, {x, std::string(values_.back())}, {});
   }
 
   void AddLoss() {

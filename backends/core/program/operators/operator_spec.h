@@ -34,11 +34,29 @@ enum class Operator {
   kRelu,
   kRelu6,
   kLeakyRelu,
+  kElu,
   kSigmoid,
   kSilu,
   kTanh,
+  kGelu,
+  kMish,
+  kSoftplus,
+  kHardsigmoid,
+  kHardswish,
+  kHardtanh,
+  kClamp,
+  kNeg,
+  kAbs,
+  kExp,
+  kSqrt,
+  kRsqrt,
+  kReciprocal,
   kAdd,
+  kSub,
   kMul,
+  kDiv,
+  kMaximum,
+  kMinimum,
   kConcat,
   kFlatten,
   kReshape,
@@ -64,7 +82,7 @@ inline constexpr Operator kLastOperator = Operator::kMse;
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.
 inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
-    "gelu", "hardsigmoid", "hardswish"};
+    "group_norm", "pad", "sum"};
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 
@@ -103,6 +121,10 @@ enum class OperandKind {
   kCount,
 };
 
+// The numbers that an operator is for. It takes any; but tests and the start's
+// proof give it these, of which it makes numbers of use.
+enum class OperandRange { kAny, kPositive, kWithinOne };
+
 // One operand of an operator.
 struct OperandSpec {
   absl::string_view name = {};
@@ -111,6 +133,7 @@ struct OperandSpec {
   // Ranks that a parameter may have, both included.
   size_t least_rank = 1;
   size_t most_rank = 1;
+  OperandRange range = OperandRange::kAny;
 
   bool is_parameter() const {
     return kind != OperandKind::kValue && kind != OperandKind::kIndex;
@@ -147,6 +170,8 @@ struct OperatorSpec {
   FeatureAxis features = FeatureAxis::kSecond;
   // The largest rank that its values may have.
   size_t max_rank = 5;
+  // True if the derivative jumps somewhere.
+  bool has_kink = false;
 
   // Returns the result's dims. Null: the first operand's.
   // Errors: kInvalidArgument; the field begins with ".".

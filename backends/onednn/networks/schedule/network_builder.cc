@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backends/kernels/operators/pointwise.h"
+#include "backends/kernels/operators/combine.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -172,17 +172,18 @@ void NetworkBuilder::SumInto(BufferId sum, const std::vector<BufferId>& addends,
   for (size_t i = 1; i < addends.size(); ++i) {
     const BufferId first = i == 1 ? addends[0] : sum;
     const BufferId second = addends[i];
-    schedule_.Add(
-        {.kind = "gradient sum",
-         .reads = {first, second},
-         .writes = {sum},
-         .function = [=](const RunContext& context) {
-           Add(blocks, {},
-               {context.At(first), context.At(second), context.At(sum)},
-               [&](int64_t count, auto part) {
-                 context.ForParts(count, part);
-               });
-         }});
+    schedule_.Add({.kind = "gradient sum",
+                   .reads = {first, second},
+                   .writes = {sum},
+                   .function = [=](const RunContext& context) {
+                     Combine(blocks, Combination::kAdd,
+                             {.a = context.At(first),
+                              .b = context.At(second),
+                              .y = context.At(sum)},
+                             [&](int64_t count, auto part) {
+                               context.ForParts(count, part);
+                             });
+                   }});
   }
 }
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "backends/core/checked_math.h"
 #include "backends/core/program/program.h"
 #include "backends/core/program/program_shapes.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
@@ -63,15 +62,5 @@ std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeFusedConvolution(
     const convgrad::Program& program, const ProgramShapes& shapes,
     const GroupSteps& steps, std::unique_ptr<NetworkGroup> others);
-// Makes the group of an add of equal shapes, with or without a relu.
-std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,
-                                      const GroupSteps& steps);
-
-// Returns at least the bytes of three constants for each channel of `x`.
-inline int64_t ChannelTableBytes(const Dims& x) {
-  constexpr int64_t kMostPadding = 15;
-  return SaturatingMul(3 * int64_t{sizeof(float)},
-                       SaturatingAdd(std::max(x[1], x.back()), kMostPadding));
-}
 
 }  // namespace convgrad::onednn

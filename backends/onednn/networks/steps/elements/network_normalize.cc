@@ -2,6 +2,7 @@
 #include <memory>
 #include <vector>
 
+#include "backends/core/checked_math.h"
 #include "backends/kernels/operators/channel_scale.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
@@ -74,7 +75,10 @@ class Normalize final : public NetworkGroup {
 
 int64_t TableBytes(const ProgramStep& step, const ProgramShapes& shapes,
                    bool /*has_backward*/) {
-  return ChannelTableBytes(shapes.dims.at(step.operands[0]));
+  constexpr int64_t kMostPadding = 15;
+  const int64_t channels = shapes.dims.at(step.operands[0])[1];
+  return SaturatingMul(3 * int64_t{sizeof(float)},
+                       SaturatingAdd(channels, kMostPadding));
 }
 
 }  // namespace

@@ -1,15 +1,20 @@
-// add and mul where the second operand is repeated along any axes.
+// An operand that is repeated along any axes.
 #pragma once
 
-#include <memory>
+#include <string>
 
-#include "backends/core/program/program.h"
-#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/schedule/network_builder.h"
 
 namespace convgrad::onednn {
 
-// Returns the group of an add or a mul that repeats the second operand to the
-// dims of the first one, and then computes element by element.
-std::unique_ptr<NetworkGroup> MakeRepeated(const ProgramStep& step);
+// Appends what repeats the value to the dims and the form of `like`, and
+// returns the result.
+BufferId AddRepeated(const std::string& value, const NetworkTensor& like,
+                     NetworkBuilder* builder);
+
+// Appends what sums the gradient of the repeated value to the gradient of the
+// value.
+void AddSumsOfRepeated(const NetworkTensor& gradient, const std::string& value,
+                       NetworkBuilder* builder);
 
 }  // namespace convgrad::onednn

@@ -10,7 +10,7 @@
 #include "backends/core/program/operators/pooling.h"
 #include "backends/core/program/operators/upsample.h"
 #include "backends/core/status.h"
-#include "backends/kernels/operators/pooling.h"
+#include "backends/kernels/operators/windows/pooling.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 

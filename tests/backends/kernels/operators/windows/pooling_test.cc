@@ -1,6 +1,6 @@
 // Pooling and upsampling against plain loops in double, with every instruction
 // set.
-#include "backends/kernels/operators/pooling.h"
+#include "backends/kernels/operators/windows/pooling.h"
 
 #include <algorithm>
 #include <array>

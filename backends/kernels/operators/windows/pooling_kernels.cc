@@ -2,10 +2,11 @@
 #include <limits>
 
 #include "backends/kernels/operators/channel_rows.h"
-#include "backends/kernels/operators/pooling.h"
+#include "backends/kernels/operators/windows/pooling.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/kernels/operators/pooling_kernels.cc"
+#define HWY_TARGET_INCLUDE \
+  "backends/kernels/operators/windows/pooling_kernels.cc"
 #include <hwy/foreach_target.h>
 
 #include "backends/kernels/operators/channel_vectors-inl.h"

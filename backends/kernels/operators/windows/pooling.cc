@@ -1,4 +1,4 @@
-#include "backends/kernels/operators/pooling.h"
+#include "backends/kernels/operators/windows/pooling.h"
 
 #include <algorithm>
 #include <cmath>
