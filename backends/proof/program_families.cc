@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
 #include "backends/proof/proof_data.h"
@@ -22,8 +23,8 @@ struct Row {
 
 constexpr char kInputX[] = "input x\n";
 
-// Of the operators that need more than one operand of any shape. 19 and 35
-// channels: whole vectors of 16 and a rest.
+// Of the operators that need more than values of one shape. 19 and 35 channels:
+// whole vectors of 16 and a rest.
 const std::vector<Row>& Rows() {
   static const auto* const kRows = new std::vector<Row>{
       {"conv",
@@ -69,14 +70,6 @@ const std::vector<Row>& Rows() {
        {{2, 19, 7, 9}},
        {2, 19, 3, 4},
        "y = adaptive_avg_pool(x, output_size=[3, 4])\n"},
-      {"leaky_relu",
-       {{2, 19, 3, 5}},
-       {2, 19, 3, 5},
-       "y = leaky_relu(x, negative_slope=0.125)\n"},
-      {"add",
-       {{2, 19, 3, 5}, {2, 19, 3, 5}},
-       {2, 19, 3, 5},
-       "input z\ny = add(x, z)\n"},
       {"mul",
        {{2, 19, 3, 5}, {2, 19, 1, 1}},
        {2, 19, 3, 5},
@@ -86,6 +79,40 @@ const std::vector<Row>& Rows() {
        {2, 35, 3, 5},
        "input z\ny = concat(x, z)\n"},
       {"flatten", {{2, 19, 3, 5}}, {2, 285}, "y = flatten(x)\n"},
+      {"reshape",
+       {{2, 6, 19}},
+       {2, 3, 38},
+       "y = reshape(x, shape=[2, 3, -1])\n"},
+      {"permute", {{2, 6, 19}}, {2, 19, 6}, "y = permute(x, dims=[0, 2, 1])\n"},
+      {"slice",
+       {{2, 6, 19}},
+       {2, 3, 19},
+       "y = slice(x, axis=1, end=6, step=2)\n"},
+      {"select", {{2, 6, 19}}, {2, 19}, "y = select(x, axis=1, index=5)\n"},
+      {"expand",
+       {{2, 1, 19}},
+       {2, 4, 19},
+       "y = expand(x, none, shape=[-1, 4, -1])\n"},
+      {"read",
+       {{2, 6, 19}},
+       {2, 6, 19},
+       "parameter p [19]\nr = read(p, shape=[1, 1, -1])\ny = mul(x, r)\n"},
+      {"layer_norm",
+       {{2, 6, 37}},
+       {2, 6, 37},
+       "parameter w [37]\nparameter b [37]\ny = layer_norm(x, w, b)\n"},
+      {"rms_norm",
+       {{2, 6, 37}},
+       {2, 6, 37},
+       "parameter w [37]\ny = rms_norm(x, w)\n"},
+      {"matmul",
+       {{2, 3, 7, 19}, {2, 3, 19, 6}},
+       {2, 3, 7, 6},
+       "input z\ny = matmul(x, z)\n"},
+      {"attention",
+       {{2, 3, 70, 16}, {2, 3, 19, 16}},
+       {2, 3, 70, 16},
+       "input z\ny = attention(x, z, z)\n"},
       {"upsample nearest",
        {{2, 19, 3, 5}},
        {2, 19, 6, 10},
@@ -111,12 +138,35 @@ const std::vector<Row>& Rows() {
   return *kRows;
 }
 
-// Of an operator that no other row has.
+// Of an operator that no other row has: of values of one shape, with numbers
+// that have no default.
 Row PlainRow(const OperatorSpec& spec) {
-  return {std::string(spec.name),
-          {{2, 19, 3, 5}},
-          {2, 19, 3, 5},
-          absl::StrCat("y = ", spec.name, "(x)\n")};
+  const Dims dims = {2, 19, 3, 5};
+  Row row = {std::string(spec.name), {}, dims, ""};
+  std::vector<std::string> arguments;
+  for (const OperandSpec& operand : spec.operands) {
+    const bool is_first = row.inputs.empty();
+    const absl::string_view value = is_first ? "x" : "z";
+    if (!is_first) absl::StrAppend(&row.text, "input z\n");
+    row.inputs.push_back(dims);
+    const bool is_any = operand.range == OperandRange::kAny;
+    arguments.emplace_back(is_any ? value : "r");
+    if (is_any) continue;
+    absl::StrAppend(&row.text, operand.range == OperandRange::kWithinOne
+                                   ? absl::StrCat("r = tanh(", value, ")\n")
+                                   : absl::StrCat("q = abs(", value, ")\n",
+                                                  "r = add(q, other=0.5)\n"));
+  }
+  for (const AttributeSpec& attribute : spec.attributes) {
+    const bool has_default = !attribute.default_text.empty();
+    if (has_default || row.inputs.size() > 1) continue;
+    const bool is_first = arguments.size() == 1;
+    arguments.push_back(
+        absl::StrCat(attribute.name, is_first ? "=-0.5" : "=0.5"));
+  }
+  absl::StrAppend(&row.text, "y = ", spec.name, "(",
+                  absl::StrJoin(arguments, ", "), ")\n");
+  return row;
 }
 
 ProgramRequest RequestOf(const Row& row, DataType compute_dtype) {
@@ -199,8 +249,11 @@ std::vector<ProgramFamily> ProgramFamilies() {
   const auto add = [&](const Row& row) {
     for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
       const auto operation = *ProgramOperation::Make(RequestOf(row, dtype));
-      families.push_back(
-          {row.name, operation->program().steps[0].op, operation});
+      const auto& steps = operation->program().steps;
+      const auto step =
+          std::find_if(steps.begin(), steps.end(),
+                       [](const ProgramStep& s) { return s.result == "y"; });
+      families.push_back({row.name, step->op, operation});
     }
   };
   for (const Row& row : Rows()) add(row);

@@ -1,57 +1,104 @@
-// add and mul.
+// Arithmetic of two operands, of which the second one may be broadcast or a
+// constant.
+#include <cmath>
+
+#include "backends/core/program/operators/products.h"
 #include "backends/reference/exact_operators.h"
 
 namespace convgrad {
 namespace {
 
+// The operands' elements of one element of the result, and its gradient.
+struct Pair {
+  double a, b;
+  double gradient = 0;
+};
+
 // Returns for each element of a broadcast's result the element of b.
 std::vector<int64_t> BroadcastIndices(const StepData& data) {
-  const ChannelView a(data.dims(0)), b(data.dims(1));
   std::vector<int64_t> indices;
-  for (int64_t i = 0; i < CountOf(data.dims(0)); ++i) {
-    const int64_t n = i / (a.channels * a.positions);
-    const int64_t c = a.ChannelOf(i);
-    const int64_t at =
-        (b.batch == 1 ? 0 : n) * b.channels + (b.channels == 1 ? 0 : c);
-    const bool is_full = data.dims(0) == data.dims(1);
-    indices.push_back(is_full ? i : at);
-  }
+  ForEachIndex(data.result_dims(),
+               BroadcastStrides(data.dims(1), data.result_dims()), 0,
+               [&](int64_t, int64_t at) { indices.push_back(at); });
   return indices;
 }
 
-Values BroadcastForward(const StepData& data) {
-  const std::vector<int64_t> indices = BroadcastIndices(data);
-  const bool is_sum = data.step->op == Operator::kAdd;
+template <double (*kFunction)(const Pair& at)>
+Values Forward(const StepData& data) {
   Values y;
+  if (!data.Has(1)) {
+    const double other = FloatAttribute(*data.step, "other");
+    for (const double a : data.operands[0]) y.push_back(kFunction({a, other}));
+    return y;
+  }
+  const std::vector<int64_t> indices = BroadcastIndices(data);
   for (size_t i = 0; i < indices.size(); ++i) {
-    const double a = data.operands[0][i];
-    const double b = data.operands[1][indices[i]];
-    y.push_back(is_sum ? a + b : a * b);
+    y.push_back(kFunction({data.operands[0][i], data.operands[1][indices[i]]}));
   }
   return y;
 }
 
-StepGradients BroadcastBackward(const StepData& data,
-                                absl::Span<const double> gradient) {
+template <double (*kOfA)(const Pair& at), double (*kOfB)(const Pair& at)>
+StepGradients Backward(const StepData& data,
+                       absl::Span<const double> gradient) {
+  StepGradients gradients(data.operands.size());
+  if (!data.Has(1)) {
+    const double other = FloatAttribute(*data.step, "other");
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      gradients[0].push_back(kOfA({data.operands[0][i], other, gradient[i]}));
+    }
+    return gradients;
+  }
   const std::vector<int64_t> indices = BroadcastIndices(data);
-  const bool is_sum = data.step->op == Operator::kAdd;
-  StepGradients gradients(2);
   gradients[0].resize(data.operands[0].size());
   gradients[1].resize(data.operands[1].size());
   for (size_t i = 0; i < indices.size(); ++i) {
-    const double a = data.operands[0][i];
-    const double b = data.operands[1][indices[i]];
-    gradients[0][i] = is_sum ? gradient[i] : gradient[i] * b;
-    gradients[1][indices[i]] += is_sum ? gradient[i] : gradient[i] * a;
+    const Pair at = {data.operands[0][i], data.operands[1][indices[i]],
+                     gradient[i]};
+    gradients[0][i] = kOfA(at);
+    gradients[1][indices[i]] += kOfB(at);
   }
   return gradients;
+}
+
+double Pass(const Pair& at) { return at.gradient; }
+double Negated(const Pair& at) { return -at.gradient; }
+
+double Sum(const Pair& at) { return at.a + at.b; }
+double Difference(const Pair& at) { return at.a - at.b; }
+
+double Product(const Pair& at) { return at.a * at.b; }
+double TimesA(const Pair& at) { return at.gradient * at.a; }
+double TimesB(const Pair& at) { return at.gradient * at.b; }
+
+double Quotient(const Pair& at) { return at.a / at.b; }
+double OverB(const Pair& at) { return at.gradient / at.b; }
+double OfDivisor(const Pair& at) { return -at.gradient * (at.a / at.b / at.b); }
+
+// Equal operands share a gradient.
+double Shared(const Pair& at) {
+  return at.a == at.b ? at.gradient / 2 : at.gradient;
+}
+double IfNotLess(const Pair& at) { return at.a < at.b ? 0 : Shared(at); }
+double IfNotGreater(const Pair& at) { return at.a > at.b ? 0 : Shared(at); }
+double Maximum(const Pair& at) {
+  return at.a > at.b || std::isnan(at.a) ? at.a : at.b;
+}
+double Minimum(const Pair& at) {
+  return at.a < at.b || std::isnan(at.a) ? at.a : at.b;
 }
 
 }  // namespace
 
 std::vector<ExactOperator> ExactArithmetic() {
-  return {{Operator::kAdd, &BroadcastForward, &BroadcastBackward},
-          {Operator::kMul, &BroadcastForward, &BroadcastBackward}};
+  return {{Operator::kAdd, &Forward<Sum>, &Backward<Pass, Pass>},
+          {Operator::kSub, &Forward<Difference>, &Backward<Pass, Negated>},
+          {Operator::kMul, &Forward<Product>, &Backward<TimesB, TimesA>},
+          {Operator::kDiv, &Forward<Quotient>, &Backward<OverB, OfDivisor>},
+          {Operator::kMaximum, &Forward<Maximum>,
+           &Backward<IfNotLess, IfNotGreater>},
+          {Operator::kMinimum, &Forward<Minimum>,
+           &Backward<IfNotGreater, IfNotLess>}};
 }
 
 }  // namespace convgrad

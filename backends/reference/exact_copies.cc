@@ -5,12 +5,17 @@ namespace convgrad {
 namespace {
 
 // Calls visit(operand, begin, end) for each run of a concat's result that lies
-// in one operand, `begin` and `end` being offsets in that operand.
+// in one operand, `begin` and `end` being offsets in that operand. A flatten is
+// one run.
 template <typename Visit>
 void ForEachRun(const StepData& data, const Visit& visit) {
-  for (int64_t n = 0; n < data.result_dims()[0]; ++n) {
+  const bool is_concat = data.step->op == Operator::kConcat;
+  const size_t axis = is_concat ? AxisOf(data) : 0;
+  int64_t outer = 1;
+  for (size_t i = 0; i < axis; ++i) outer *= data.result_dims()[i];
+  for (int64_t n = 0; n < outer; ++n) {
     for (size_t i = 0; i < data.operands.size(); ++i) {
-      const int64_t row = CountOf(data.dims(i)) / data.dims(i)[0];
+      const int64_t row = CountOf(data.dims(i)) / outer;
       visit(i, n * row, (n + 1) * row);
     }
   }

@@ -33,6 +33,9 @@ std::vector<ExactOperator> ExactPoolings();
 std::vector<ExactOperator> ExactActivations();
 std::vector<ExactOperator> ExactArithmetic();
 std::vector<ExactOperator> ExactCopies();
+std::vector<ExactOperator> ExactViews();
+std::vector<ExactOperator> ExactTokens();
+std::vector<ExactOperator> ExactProducts();
 std::vector<ExactOperator> ExactDropout();
 std::vector<ExactOperator> ExactLosses();
 

@@ -58,6 +58,11 @@ struct StepData {
   const Dims& result_dims() const { return shapes->dims.at(step->result); }
 };
 
+// Returns the axis of the first operand that the attribute `axis` names.
+inline size_t AxisOf(const StepData& data) {
+  return *StepDims(*data.step, *data.shapes).Axis("axis");
+}
+
 // By position of the operand; empty where it isn't wanted.
 using StepGradients = std::vector<Values>;
 
@@ -65,6 +70,22 @@ inline int64_t CountOf(const Dims& dims) {
   int64_t count = 1;
   for (const int64_t extent : dims) count *= extent;
   return count;
+}
+
+// Calls visit(i, at) with each index of a row-major tensor of dims `dims` and
+// the offset, `first` and the sum of its index times the stride of each axis.
+template <typename Visit>
+void ForEachIndex(const Dims& dims, const Dims& strides, int64_t first,
+                  const Visit& visit) {
+  const int64_t count = CountOf(dims);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t at = first;
+    for (int64_t rest = i, axis = std::ssize(dims); axis-- > 0;) {
+      at += rest % dims[axis] * strides[axis];
+      rest /= dims[axis];
+    }
+    visit(i, at);
+  }
 }
 
 // A tensor as batch, channels and positions.

@@ -19,9 +19,10 @@
 #include "backends/kernels/copies/reorder.h"
 #include "backends/kernels/operators/batch_norm.h"
 #include "backends/kernels/operators/channel_layout.h"
+#include "backends/kernels/operators/combine.h"
 #include "backends/kernels/operators/image_normalize.h"
 #include "backends/kernels/operators/pointwise.h"
-#include "backends/kernels/operators/pooling.h"
+#include "backends/kernels/operators/windows/pooling.h"
 #include "benchmark/benchmark.h"
 
 namespace convgrad {
@@ -191,14 +192,17 @@ Work NormReluThenStatistics(Tensors& t) {
 
 Work AddRelu(Tensors& t) {
   return {3 * t.blocks.bytes(), [&] {
-            Add(t.blocks, {Activation::kRelu},
-                {t.a.data(), t.b.data(), t.y.data()}, OneThread);
+            Combine(t.blocks, Combination::kAddRelu,
+                    {.a = t.a.data(), .b = t.b.data(), .y = t.y.data()},
+                    OneThread);
           }};
 }
 
 Work Accumulate(Tensors& t) {
   return {3 * t.blocks.bytes(), [&] {
-            Add(t.blocks, {}, {t.a.data(), t.b.data(), t.a.data()}, OneThread);
+            Combine(t.blocks, Combination::kAdd,
+                    {.a = t.a.data(), .b = t.b.data(), .y = t.a.data()},
+                    OneThread);
           }};
 }
 

@@ -18,6 +18,8 @@ CONTRACT = "backends/core/*"
 KERNELS = "backends/kernels/"
 ONEDNN = "backends/onednn/"
 PLANNING = (ONEDNN + "execution/", ONEDNN + "library/")
+STEPS = ONEDNN + "networks/steps/"
+STEP = (CORE, KERNELS, ONEDNN + "networks/schedule/", STEPS + "*") + PLANNING
 PROOF = "backends/proof/"
 REGISTRY = "backends/registry."
 BACKENDS = "backends/"
@@ -43,6 +45,8 @@ SEES = {
     "backends/reference/": (CORE,),
     "backends/kernels/copies/": (CONTRACT,),
     "backends/kernels/operators/": (CONTRACT, KERNELS + "copies/"),
+    "backends/kernels/tokens/": (CONTRACT, KERNELS + "operators/"),
+    "backends/kernels/operators/windows/": (CONTRACT, KERNELS + "operators/*"),
     "backends/kernels/convolutions/":
         (CONTRACT, CORE + "convolution/", KERNELS + "copies/"),
     "backends/proof/": (CORE, KERNELS),
@@ -55,8 +59,13 @@ SEES = {
     "backends/onednn/networks/":
         (CORE, KERNELS, ONEDNN + "networks/") + PLANNING,
     "backends/onednn/networks/schedule/": (CORE, KERNELS) + PLANNING,
-    "backends/onednn/networks/steps/":
-        (CORE, KERNELS, ONEDNN + "networks/schedule/") + PLANNING,
+    STEPS: STEP + (STEPS,),
+    STEPS + "copies/": STEP,
+    STEPS + "elements/": STEP,
+    STEPS + "losses/": STEP,
+    STEPS + "norms/": STEP,
+    STEPS + "products/": STEP,
+    STEPS + "windows/": STEP,
     "backends/cuda/": (CORE, KERNELS, "backends/cuda/"),
     "backends/cuda/device/": (CONTRACT,),
     "backends/registry.": (BACKENDS,),
@@ -227,6 +236,7 @@ def self_test():
         "backends/kernels/copies/a.cc": ["backends/kernels/operators/a.h",
                                          "backends/core/convolution/a.h"],
         "backends/kernels/operators/a.cc": ["backends/core/program/a.h",
+                                            "backends/kernels/operators/windows/a.h",
                                             "backends/kernels/convolutions/a.h"],
         "backends/reference/a.cc": ["backends/onednn/onednn_backend.h",
                                     "backends/registry.h", "omp.h"],
@@ -243,6 +253,8 @@ def self_test():
         "backends/onednn/networks/schedule/a.cc":
             ["backends/onednn/networks/steps/a.h"],
         "backends/onednn/networks/steps/a.cc": ["backends/onednn/networks/a.h"],
+        "backends/onednn/networks/steps/norms/a.cc":
+            ["backends/onednn/networks/steps/products/a.h"],
         "backends/cuda/device/a.cc": ["backends/cuda/cuda_graph.h"],
         "backends/proof/a.cc": ["backends/reference/reference_backend.h"],
         "backends/registry.cc": ["proto/codec/codec.h"],
@@ -293,6 +305,8 @@ def self_test():
         "backends/onednn/networks/a.cc":
             ["backends/onednn/networks/steps/a.h",
              "backends/onednn/library/a.h"],
+        "backends/onednn/networks/steps/norms/a.cc":
+            ["backends/onednn/networks/steps/a.h"],
         "backends/some_new_backend/a.cc": ["backends/some_new_backend/a.h",
                                            "backends/some_new_backend/b/a.h",
                                            "backends/kernels/copies/a.h"],

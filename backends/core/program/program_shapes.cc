@@ -10,8 +10,8 @@
 namespace convgrad {
 namespace {
 
-constexpr size_t kMinRank = 2;
-constexpr size_t kMaxRank = 5;
+// Of inputs.
+constexpr size_t kMaxInputRank = 5;
 
 absl::Status CheckExtents(const Dims& dims, const std::string& field,
                           size_t least, size_t most) {
@@ -55,7 +55,21 @@ int64_t MacsOf(const StepDims& step) {
                   CheckedProduct(step.At(0)).value_or(0));
 }
 
+absl::Status CheckRanks(const StepDims& step) {
+  const OperatorSpec& spec = SpecOf(step.step().op);
+  for (size_t i = 0; i < step.step().operands.size(); ++i) {
+    const OperandSpec& operand = OperandSpecAt(spec, i);
+    const bool is_bounded = step.Has(i) && !operand.is_parameter();
+    if (!is_bounded || step.At(i).size() <= spec.max_rank) continue;
+    return BadShape(
+        absl::StrCat(".", operand.name), step.At(i),
+        absl::StrCat("rank ", kMinValueRank, " to ", spec.max_rank));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Dims> Infer(const StepDims& step) {
+  RETURN_IF_ERROR(CheckRanks(step));
   const auto infer = SpecOf(step.step().op).infer;
   if (infer != nullptr) return infer(step);
   return step.At(0);
@@ -75,8 +89,8 @@ absl::StatusOr<ProgramShapes> InferShapes(const Program& program,
   for (size_t i = 0; i < inputs.size(); ++i) {
     const ProgramInput& input = program.inputs[i];
     const std::string field = absl::StrCat("inputs.", input.name, ".dims");
-    const size_t least = input.is_index ? 1 : kMinRank;
-    const size_t most = input.is_index ? kMaxRank - 1 : kMaxRank;
+    const size_t least = input.is_index ? 1 : kMinValueRank;
+    const size_t most = kMaxInputRank - (input.is_index ? 1 : 0);
     RETURN_IF_ERROR(CheckExtents(inputs[i], field, least, most));
     ASSIGN_OR_RETURN(bytes, AddBytes(bytes, inputs[i], field));
     shapes.dims.emplace(input.name, inputs[i]);

@@ -1,5 +1,5 @@
-// Element-wise operators between activations of one shape and layout, and their
-// gradients. NaN goes through all of them.
+// Functions of each element of an activation, and their gradients. NaN goes
+// through all of them.
 //
 // Thread-safe. Buffers need no alignment; a result may be written in place of
 // an operand.
@@ -11,19 +11,39 @@
 
 namespace convgrad {
 
+// The functions, by PyTorch's names and formulas; alpha and beta are numbers of
+// Pointwise.
 enum class Activation {
   kNone,
   kRelu,
   kRelu6,
-  kLeakyRelu,
+  kLeakyRelu,  // alpha: the slope
   kSigmoid,
   kSilu,
-  kTanh
+  kTanh,
+  kElu,  // alpha
+  kGelu,
+  kGeluTanh,
+  kHardsigmoid,
+  kHardswish,
+  kHardtanh,  // and clamp: from alpha to beta
+  kMish,
+  kSoftplus,  // alpha: PyTorch's beta; beta: the threshold
+  kAbs,
+  kExp,
+  kSqrt,
+  kRsqrt,
+  kReciprocal,
+  kNeg,
+  kShift,     // x + alpha
+  kScale,     // x * alpha
+  kQuotient,  // x / alpha
 };
 
 struct Pointwise {
   Activation activation = Activation::kNone;
-  float negative_slope = 0.01f;  // of kLeakyRelu
+  float alpha = 0;
+  float beta = 0;
 };
 
 // y = act(x).
@@ -31,27 +51,16 @@ void Activate(const ChannelBlocks& blocks, Pointwise op, const void* x, void* y,
               RunParts run);
 
 // dx = dy * act'(x), as PyTorch has it where act has no derivative. `saved` is
-// what SavesResult says: the forward's result, or its operand.
+// the forward's result if SavesResult, else its operand.
 struct ActivateGradient {
   const void* dy;
   const void* saved;
   void* dx;
 };
-bool SavesResult(Activation activation);
 void RunActivateGradient(const ChannelBlocks& blocks, Pointwise op,
                          const ActivateGradient& tensors, RunParts run);
-
-// y = act(a + b), rounded once; with kNone and y == a, an accumulation.
-struct Operands {
-  const void* a;
-  const void* b;
-  void* y;
-};
-void Add(const ChannelBlocks& blocks, Pointwise op, const Operands& tensors,
-         RunParts run);
-
-// y = a * b.
-void Multiply(const ChannelBlocks& blocks, const Operands& tensors,
-              RunParts run);
+bool SavesResult(Activation activation);
+// Returns whether the gradient doesn't depend on the values of `saved`.
+bool IsLinear(Activation activation);
 
 }  // namespace convgrad

@@ -135,7 +135,9 @@ bool IsLinear(const ProgramStep& step) {
                                   Operator::kUpsample,
                                   Operator::kNormalize,
                                   Operator::kDropout,
-                                  Operator::kAdd};
+                                  Operator::kAdd,
+                                  Operator::kSub,
+                                  Operator::kNeg};
   const bool is_eval =
       step.op == Operator::kBatchNorm && !BoolAttribute(step, "training");
   return is_eval || absl::c_linear_search(kLinear, step.op);

@@ -75,12 +75,53 @@ CASES = [
      lambda v: torch.cat([F.relu(v["x"]), F.relu6(v["x"]),
                           F.leaky_relu(v["x"], 0.2), torch.sigmoid(v["x"]),
                           F.silu(v["x"])], 1)),
+    ("smooth_activations", "x=2x8x4", "",
+     "s = mul(x, other=6.0)\na = gelu(s)\nb = gelu(s, approximate=tanh)\n"
+     "c = mish(s)\nd = softplus(s, beta=2.0, threshold=8)\n"
+     "e = elu(s, alpha=0.75)\nf = tanh(s)\ny = concat(a, b, c, d, e, f)",
+     lambda v: torch.cat([F.gelu(6 * v["x"]),
+                          F.gelu(6 * v["x"], approximate="tanh"),
+                          F.mish(6 * v["x"]), F.softplus(6 * v["x"], 2, 8),
+                          F.elu(6 * v["x"], 0.75), torch.tanh(6 * v["x"])],
+                         1)),
+    # PyTorch's own hardsigmoid has a gradient of f32(1/6), in float64, too.
+    ("hard_activations", "x=2x8x8", "",
+     "s = mul(x, other=4)\na = hardsigmoid(s)\nb = hardswish(s)\n"
+     "c = hardtanh(s)\nd = clamp(s, max=2, min=-3)\ne = clamp(s, min=-2)\n"
+     "f = abs(s)\ny = concat(a, b, c, d, e, f)",
+     lambda v: torch.cat([F.relu6(4 * v["x"] + 3) / 6, F.hardswish(4 * v["x"]),
+                          F.hardtanh(4 * v["x"]), (4 * v["x"]).clamp(-3, 2),
+                          (4 * v["x"]).clamp(min=-2), (4 * v["x"]).abs()], 1)),
+    ("roots", "x=2x8x4", "",
+     "p = add(x, other=1.25)\na = neg(x)\nb = exp(a)\nc = sqrt(p)\n"
+     "d = rsqrt(p)\ne = reciprocal(p)\ny = concat(b, c, d, e)",
+     lambda v: torch.cat([(-v["x"]).exp(), (v["x"] + 1.25).sqrt(),
+                          (v["x"] + 1.25).rsqrt(),
+                          (v["x"] + 1.25).reciprocal()], 1)),
     ("relu6_top", "x=2x8x4", "w=8x8x1",
      "a = conv(x, w, padding=same)\nb = mul(a, a)\ny = relu6(b)",
      lambda v: F.relu6(F.conv1d(v["x"], v["w"], padding="same") ** 2)),
     ("add_and_mul", "x=2x3x2x2 s=2x3x1x1 n=2x1x1x1", "",
      "a = mul(x, s)\nb = add(a, n)\nc = add(b, x)\ny = mul(c, c)",
      lambda v: (v["x"] * v["s"] + v["n"] + v["x"]) ** 2),
+    ("sub_and_div", "x=2x3x2x2 s=2x3x1x1 var=1x3x1x1 z=2x3x2x2", "",
+     "a = sub(x, s)\nb = div(a, var)\nc = sub(b, z)\nd = div(c, other=3)\n"
+     "y = div(d, var)",
+     lambda v: ((v["x"] - v["s"]) / v["var"] - v["z"]) / 3 / v["var"]),
+    ("div_by_values", "x=2x3x2 var=2x3x2", "", "y = div(x, var)",
+     lambda v: v["x"] / v["var"]),
+    ("maximum_and_minimum", "x=2x3x2x2 z=2x3x2x2 s=2x1x1x1", "",
+     "a = maximum(x, z)\nb = minimum(x, z)\nc = maximum(x, s)\n"
+     "d = minimum(x, s)\ny = concat(a, b, c, d)",
+     lambda v: torch.cat([torch.maximum(v["x"], v["z"]),
+                          torch.minimum(v["x"], v["z"]),
+                          torch.maximum(v["x"], v["s"]),
+                          torch.minimum(v["x"], v["s"])], 1)),
+    ("maximum_of_equals", "x=2x3x2", "",
+     "a = mul(x, other=-1)\nb = neg(x)\nc = maximum(a, b)\n"
+     "y = minimum(c, a)",
+     lambda v: torch.minimum(torch.maximum(v["x"] * -1, -v["x"]),
+                             v["x"] * -1)),
     ("concat_and_flatten", "x=2x3x2 z=2x1x2", "",
      "a = concat(x, z, x)\ny = flatten(a)",
      lambda v: torch.flatten(torch.cat([v["x"], v["z"], v["x"]], 1), 1)),
@@ -130,6 +171,40 @@ CASES = [
      lambda v: F.mse_loss(v["x"], v["z"])),
     ("mse_sum", "x=2x3 z=2x3", "", "y = mse(x, z, reduction=sum)",
      lambda v: F.mse_loss(v["x"], v["z"], reduction="sum")),
+    ("linear_of_tokens", "x=2x3x5", "w=4x5 b=4", "y = linear(x, w, b)",
+     lambda v: F.linear(v["x"], v["w"], v["b"])),
+    ("layer_norm", "x=2x3x5", "w=5 b=5", "y = layer_norm(x, w, b)",
+     lambda v: F.layer_norm(v["x"], (5,), v["w"], v["b"])),
+    ("layer_norm_of_two_axes", "x=2x3x5", "w=3x5",
+     "y = layer_norm(x, w, none, axes=2, eps=0.125)",
+     lambda v: F.layer_norm(v["x"], (3, 5), v["w"], None, 0.125)),
+    ("rms_norm", "x=2x3x5", "w=5", "y = rms_norm(x, w, eps=0.125)",
+     lambda v: v["x"] / ((v["x"] ** 2).mean(-1, True) + 0.125).sqrt()
+     * v["w"]),
+    ("softmax", "x=2x3x5", "", "y = softmax(x)",
+     lambda v: F.softmax(v["x"], -1)),
+    ("log_softmax", "x=2x3x5", "", "y = log_softmax(x, axis=1)",
+     lambda v: F.log_softmax(v["x"], 1)),
+    ("views", "x=2x3x5x4", "p=4",
+     "a = permute(x, dims=[0, 3, 1, 2])\nb = reshape(a, shape=[-1, 6, 10])\n"
+     "c = slice(b, axis=1, end=6, start=1, step=2)\nd = select(c, axis=1, index=2)\n"
+     "e = reshape(d, shape=[-1, 1, 10])\nf = expand(e, none, shape=[-1, 2, -1])\n"
+     "g = concat(f, c, axis=1)\nh = read(p, shape=[1, 1, 1, -1])\n"
+     "i = mul(x, h)\nj = reshape(i, shape=[-1, 6, 10])\nk = concat(j, j, axis=1)\n"
+     "y = concat(g, k, axis=1)",
+     lambda v: views(v["x"], v["p"])),
+    ("broadcasts", "x=2x3x4 z=1x3x4 m=2x1x4", "",
+     "a = add(x, z)\ny = mul(a, m)",
+     lambda v: (v["x"] + v["z"]) * v["m"]),
+    ("matmul", "x=2x1x3x4 z=1x2x4x5", "", "y = matmul(x, z)",
+     lambda v: v["x"] @ v["z"]),
+    ("attention", "x=2x3x4 k=2x5x4 z=2x5x3 m=1x3x5", "",
+     "y = attention(x, k, z, m, scale=0.75)",
+     lambda v: F.softmax(v["x"] @ v["k"].mT * 0.75 + v["m"], -1) @ v["z"]),
+    ("attention_causal", "x=2x3x4 z=2x3x4", "",
+     "y = attention(x, z, z, causal=true)",
+     lambda v: F.softmax(v["x"] @ v["z"].mT / 2 + torch.full(
+         (3, 3), -torch.inf).triu(1), -1) @ v["z"]),
     ("residual_block", "x=2x4x5x5", "w=4x4x3x3 " + NORM,
      "a = conv(x, w, padding=1)\n"
      "b = batch_norm(a, gamma, beta, mean, var, training=true)\n"
@@ -138,6 +213,14 @@ CASES = [
          F.conv2d(v["x"], v["w"], padding=1), v["mean"], v["var"], v["gamma"],
          v["beta"], True) + v["x"]), v["w"], padding=1)),
 ]
+
+
+def views(x, p):
+    b = x.permute(0, 3, 1, 2).reshape(-1, 6, 10)
+    c = b[:, 1:6:2]
+    f = c[:, 2].reshape(-1, 1, 10).expand(-1, 2, -1)
+    j = (x * p).reshape(-1, 6, 10)
+    return torch.cat([f, c, j, j], 1)
 
 
 def filled(name, dims):

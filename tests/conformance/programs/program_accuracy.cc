@@ -111,9 +111,14 @@ testing::AssertionResult AreAccurate(
   return testing::AssertionSuccess();
 }
 
-bool HasKink(Operator op) {
-  return op == Operator::kRelu || op == Operator::kRelu6 ||
-         op == Operator::kLeakyRelu || op == Operator::kMaxPool;
+// Whether slopes differ by what a kink makes: the least is hardsigmoid's sixth.
+// Between kinks hardswish changes, too.
+bool Differ(const Values& a, const Values& b) {
+  constexpr double kLeast = 0.16;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::fabs(a[i] - b[i]) > kLeast) return true;
+  }
+  return false;
 }
 
 // Moves each number by up to `margin` times their root mean square, equal ones
@@ -150,7 +155,7 @@ bool IsNearKink(const ProgramOperation& operation, const ProgramData& data) {
       kMargin * UnitRoundoff(operation.request().compute_dtype);
   const NamedValues values = Evaluate(operation, data, WriteAsItIs).values;
   for (const ProgramStep& step : operation.program().steps) {
-    if (!HasKink(step.op)) continue;
+    if (!SpecOf(step.op).has_kink) continue;
     const Values ones(values.at(step.result).size(), 1);
     const auto slopes = [&](const Values& x) {
       StepData at{.step = &step,
@@ -160,11 +165,14 @@ bool IsNearKink(const ProgramOperation& operation, const ProgramData& data) {
                   .operands = {x},
                   .result = values.at(step.result),
                   .wanted = {true}};
+      if (!OperandAt(step, 1).empty()) {
+        at.operands.push_back(values.at(step.operands[1]));
+      }
       return ExactOf(step.op).backward(at, ones)[0];
     };
     const Values& x = values.at(step.operands[0]);
-    if (slopes(x) != slopes(Moved(x, margin)) ||
-        slopes(x) != slopes(Moved(x, -margin))) {
+    if (Differ(slopes(x), slopes(Moved(x, margin))) ||
+        Differ(slopes(x), slopes(Moved(x, -margin)))) {
       return true;
     }
   }

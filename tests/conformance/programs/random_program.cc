@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "backends/core/program/program_shapes.h"
 #include "backends/reference/program_step_data.h"
 
@@ -15,14 +18,23 @@ namespace {
 
 constexpr int64_t kMaxElements = 3000;
 
-// Returns the operators that compute each element of one value by itself.
-std::vector<const OperatorSpec*> ElementFunctions() {
-  std::vector<const OperatorSpec*> functions;
+std::vector<const OperatorSpec*> OperatorsThat(
+    bool (*fit)(const OperatorSpec& spec)) {
+  std::vector<const OperatorSpec*> specs;
   for (const OperatorSpec& spec : Operators()) {
-    const bool is_shaped = spec.infer != nullptr || spec.operands.size() != 1;
-    if (!is_shaped && !spec.is_random) functions.push_back(&spec);
+    if (fit(spec)) specs.push_back(&spec);
   }
-  return functions;
+  return specs;
+}
+
+// Whether an operator computes each element of one value by itself.
+bool IsFunction(const OperatorSpec& spec) {
+  return spec.infer == nullptr && spec.operands.size() == 1 && !spec.is_random;
+}
+
+// Whether an operator takes two values of one shape.
+bool IsJoin(const OperatorSpec& spec) {
+  return spec.operands.size() == 2 && spec.operands[0].name == "a";
 }
 
 class Builder {
@@ -118,8 +130,9 @@ class Builder {
   void AddStep() {
     const size_t parameters = program_.parameters.size();
     const std::string x = PickValue();
-    const bool is_added =
-        DimsOf(x).size() == 2 && Chance(50) ? AddLinear(x) : AddAnyStep(x);
+    const bool is_added = DimsOf(x).size() > 5 || Chance(25) ? AddTokenStep(x)
+                          : DimsOf(x).size() == 2 && Chance(50) ? AddLinear(x)
+                                                                : AddAnyStep(x);
     if (is_added) return;
     // Takes back the parameters of what didn't fit.
     for (size_t i = parameters; i < program_.parameters.size(); ++i) {
@@ -130,11 +143,13 @@ class Builder {
 
   bool AddAnyStep(const std::string& x) {
     const size_t axes = DimsOf(x).size() - 2;
-    const std::vector<const OperatorSpec*> functions = ElementFunctions();
+    const auto functions = OperatorsThat(&IsFunction);
     const auto count = static_cast<int64_t>(functions.size());
     const int64_t drawn = Between(axes == 0 ? 8 : 0, 16 + count);
     if (drawn > 10 && drawn <= 10 + count) {
-      return AddFunction(*functions[drawn - 11], x);
+      const auto& function = *functions[drawn - 11];
+      return Append(function.op, {InRange(function.operands[0], x)},
+                    SomeAttributes(function));
     }
     switch (drawn <= 10 ? drawn : drawn - count) {
       case 0:
@@ -157,14 +172,12 @@ class Builder {
       case 10:
         return AddNorm(x);
       case 11:
-        return AddJoin(Operator::kAdd, x);
       case 12:
-        return AddJoin(Operator::kMul, x);
+        return AddJoin(x);
       case 13:
         return AddConcat(x);
       case 14:
-        return axes > 0 && Chance(50) ? AddSqueeze(x)
-                                      : Append(Operator::kFlatten, {x}, {});
+        return Append(Operator::kFlatten, {x}, {});
       case 15:
         return Append(Operator::kNormalize, {x},
                       {{"mean", 0.25}, {"std", std::vector<double>{0.5}}});
@@ -175,19 +188,128 @@ class Builder {
     }
   }
 
-  bool AddFunction(const OperatorSpec& spec, const std::string& x) {
+  // A step that takes values of any rank and works along the last axes.
+  bool AddTokenStep(const std::string& x) {
+    const Dims dims = DimsOf(x);
+    const auto rank = static_cast<int64_t>(dims.size());
+    const int64_t axis = Between(0, rank - 1);
+    switch (Between(0, 9)) {
+      case 0:
+        return AddLinear(x);
+      case 1:
+        return AddRowNorm(x);
+      case 2:
+        return Append(Chance(50) ? Operator::kSoftmax : Operator::kLogSoftmax,
+                      {x}, {{"axis", axis - (Chance(50) ? rank : 0)}});
+      case 3: {
+        std::vector<int64_t> order(dims.size());
+        std::iota(order.begin(), order.end(), 0);
+        std::shuffle(order.begin(), order.end(), random_);
+        return Append(Operator::kPermute, {x}, {{"dims", order}});
+      }
+      case 4: {
+        std::vector<int64_t> shape(dims.begin(), dims.end());
+        shape.insert(shape.begin() + axis, 1);
+        if (Chance(50)) shape = {-1, dims.back()};
+        return Append(Operator::kReshape, {x}, {{"shape", shape}});
+      }
+      case 5:
+        return Append(Operator::kSlice, {x},
+                      {{"axis", axis},
+                       {"start", Between(0, dims[axis] - 1)},
+                       {"end", dims[axis]},
+                       {"step", Between(1, 2)}});
+      case 6:
+        return Append(Operator::kSelect, {x},
+                      {{"axis", axis}, {"index", Between(0, dims[axis] - 1)}});
+      case 7:
+        return Append(Operator::kConcat, {x, x}, {{"axis", axis}});
+      case 8:
+        return AddRepeated(x);
+      default:
+        return AddProductOf(x);
+    }
+  }
+
+  bool AddRowNorm(const std::string& x) {
+    const Dims dims = DimsOf(x);
+    const int64_t axes = Between(1, 2);
+    const Dims normalized(dims.end() - axes, dims.end());
+    std::vector<std::string> operands = {x};
+    if (Chance(80)) operands.push_back(AddParameter(normalized, !Chance(10)));
+    const bool is_centred = Chance(70);
+    if (is_centred && operands.size() == 2) {
+      operands.push_back(AddParameter(normalized, true));
+    }
+    return Append(is_centred ? Operator::kLayerNorm : Operator::kRmsNorm,
+                  operands, {{"axes", axes}, {"eps", 0.01}});
+  }
+
+  // x plus or times a parameter that is repeated along some axes.
+  bool AddRepeated(const std::string& x) {
+    Dims dims = DimsOf(x);
+    for (int64_t& extent : dims) {
+      if (Chance(50)) extent = 1;
+    }
+    const size_t steps = program_.steps.size();
+    if (!Append(Operator::kRead, {AddParameter(dims, true)}, {}) ||
+        !Append(Chance(50) ? Operator::kAdd : Operator::kMul,
+                {x, std::string(values_.back())}, {})) {
+      return program_.steps.size() > steps;
+    }
+    return true;
+  }
+
+  // x times its transpose, or the attention of x to itself.
+  bool AddProductOf(const std::string& x) {
+    if (Chance(50)) {
+      return Append(Operator::kAttention, {x, x, x}, {{"causal", Chance(50)}});
+    }
+    std::vector<int64_t> order(DimsOf(x).size());
+    std::iota(order.begin(), order.end(), 0);
+    std::swap(order[order.size() - 1], order[order.size() - 2]);
+    return Append(Operator::kPermute, {x}, {{"dims", order}}) &&
+           (Append(Operator::kMatmul, {x, std::string(values_.back())}, {}) ||
+            true);
+  }
+
+  // Numbers and words, others than the defaults.
+  Attributes SomeAttributes(const OperatorSpec& spec) {
     Attributes attributes;
     for (const AttributeSpec& attribute : spec.attributes) {
-      if (attribute.kind == AttributeKind::kFloat) {
-        attributes[std::string(attribute.name)] = 0.25;
+      const std::string name(attribute.name);
+      if (attribute.kind == AttributeKind::kWord) {
+        const std::vector<std::string> words =
+            absl::StrSplit(attribute.words, '|');
+        attributes[name] = words[Between(0, std::ssize(words) - 1)];
+      } else if (attribute.kind == AttributeKind::kFloat) {
+        double number = attributes.empty() ? -0.5 : 0.75;
+        if (absl::SimpleAtod(attribute.default_text, &number)) number *= 0.75;
+        attributes[name] = number;
       }
     }
-    return Append(spec.op, {x}, attributes);
+    return attributes;
+  }
+
+  // Returns `x`, or what is made of it for an operand that isn't for any
+  // number.
+  std::string InRange(const OperandSpec& operand, const std::string& x) {
+    switch (operand.range) {
+      case OperandRange::kWithinOne:
+        return Append(Operator::kTanh, {x}, {}) ? values_.back() : x;
+      case OperandRange::kPositive:
+        Append(Operator::kAbs, {x}, {});
+        Append(Operator::kAdd, {std::string(values_.back())}, {{"other", 0.5}});
+        return values_.back();
+      default:
+        return x;
+    }
   }
 
   bool AddLinear(const std::string& x) {
     const int64_t columns = Between(1, 8);
-    std::vector<std::string> operands = {x, AddWeight({columns, DimsOf(x)[1]})};
+    std::vector<std::string> operands = {
+        x, AddWeight({columns, DimsOf(x).back()})};
     if (Chance(50)) operands.push_back(AddWeight({columns}));
     return Append(Operator::kLinear, operands, {});
   }
@@ -269,13 +391,33 @@ class Builder {
     return Append(Operator::kBatchNorm, operands, attributes);
   }
 
-  // With another value of these dims, itself, or a second input.
-  bool AddJoin(Operator op, const std::string& x) {
-    std::vector<std::string> others = {x};
-    for (const std::string& value : values_) {
-      if (value != x && DimsOf(value) == DimsOf(x)) others.push_back(value);
+  // With a constant, another value of these dims, or what has a number for each
+  // channel, or image and channel.
+  bool AddJoin(const std::string& x) {
+    const auto joins = OperatorsThat(&IsJoin);
+    const OperatorSpec& join = *joins[Between(0, std::ssize(joins) - 1)];
+    const OperandSpec& b = join.operands[1];
+    if (b.optional && Chance(25)) {
+      return Append(join.op, {x}, {{"other", OneOf({-3, 2}) * 0.75}});
     }
-    return Append(op, {x, others[Between(0, others.size() - 1)]}, {});
+    if (Chance(25)) {
+      if (!AddMeans(x)) return false;
+      return Append(join.op, {x, InRange(b, values_.back())}, {});
+    }
+    std::vector<std::string> others;
+    for (const std::string& value : values_) {
+      const bool is_other = value != x || !join.has_kink;
+      if (is_other && DimsOf(value) == DimsOf(x)) others.push_back(value);
+    }
+    if (others.empty()) return false;
+    const std::string other = others[Between(0, std::ssize(others) - 1)];
+    return Append(join.op, {x, InRange(b, other)}, {});
+  }
+
+  // A number for each image and channel of x.
+  bool AddMeans(const std::string& x) {
+    return DimsOf(x).size() > 2 && Append(Operator::kAdaptiveAvgPool, {x},
+                                          {{"output_size", int64_t{1}}});
   }
 
   bool AddConcat(const std::string& x) {
@@ -289,20 +431,10 @@ class Builder {
     return Append(Operator::kConcat, operands, {});
   }
 
-  // x times a gate per sample and channel.
-  bool AddSqueeze(const std::string& x) {
-    if (!Append(Operator::kAdaptiveAvgPool, {x},
-                {{"output_size", int64_t{1}}})) {
-      return false;
-    }
-    Append(Operator::kSigmoid, {std::string(values_.back())}, {});
-    return Append(Operator::kMul, {x, std::string(values_.back())}, {});
-  }
-
   void AddLoss() {
     const std::string x = values_.back();
     const Dims dims = DimsOf(x);
-    if (x == "x" || dims[1] < 2) return;
+    if (x == "x" || dims[1] < 2 || dims.size() > 5) return;
     if (Chance(30)) {
       AddInput("z", dims, false);
       values_.pop_back();

@@ -1,19 +1,88 @@
 // Functions of each element by itself. NaN goes through all of them.
+#include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
+#include "backends/core/program/operators/program_step.h"
+#include "backends/core/status.h"
 
 namespace convgrad {
+namespace {
+
+AttributeSpec Number(absl::string_view name, absl::string_view default_text) {
+  return {.name = name,
+          .kind = AttributeKind::kFloat,
+          .default_text = default_text};
+}
+
+absl::Status CheckLimits(const ProgramStep& step, const std::string& path) {
+  if (HasAttribute(step, "min") || HasAttribute(step, "max")) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kMissing, path, "neither min nor max",
+                      "at least one of them");
+}
+
+absl::Status CheckOrder(const ProgramStep& step, const std::string& path) {
+  const StepNumbers limits = NumbersOf(step);
+  if (limits.first <= limits.second) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, path + ".max_val",
+                      absl::StrCat(limits.second),
+                      absl::StrCat("at least min_val, ", limits.first));
+}
+
+std::vector<OperandSpec> Operand(OperandRange range) {
+  return {{.name = "x", .range = range}};
+}
+
+}  // namespace
 
 std::vector<OperatorSpec> ActivationOperators() {
-  return {{.op = Operator::kRelu, .name = "relu"},
-          {.op = Operator::kRelu6, .name = "relu6"},
-          {.op = Operator::kLeakyRelu,
-           .name = "leaky_relu",
-           .attributes = {{.name = "negative_slope",
-                           .kind = AttributeKind::kFloat,
-                           .default_text = "0.01"}}},
-          {.op = Operator::kSigmoid, .name = "sigmoid"},
-          {.op = Operator::kSilu, .name = "silu"},
-          {.op = Operator::kTanh, .name = "tanh"}};
+  const std::vector<OperandSpec> positive = Operand(OperandRange::kPositive);
+  return OfAnyRank(
+      {{.op = Operator::kRelu, .name = "relu", .has_kink = true},
+       {.op = Operator::kRelu6, .name = "relu6", .has_kink = true},
+       {.op = Operator::kLeakyRelu,
+        .name = "leaky_relu",
+        .attributes = {Number("negative_slope", "0.01")},
+        .has_kink = true},
+       {.op = Operator::kElu,
+        .name = "elu",
+        .attributes = {Number("alpha", "1.0")},
+        .has_kink = true},
+       {.op = Operator::kSigmoid, .name = "sigmoid"},
+       {.op = Operator::kSilu, .name = "silu"},
+       {.op = Operator::kTanh, .name = "tanh"},
+       {.op = Operator::kGelu,
+        .name = "gelu",
+        .attributes = {{.name = "approximate",
+                        .kind = AttributeKind::kWord,
+                        .default_text = "none",
+                        .words = "none|tanh"}}},
+       {.op = Operator::kMish, .name = "mish"},
+       {.op = Operator::kSoftplus,
+        .name = "softplus",
+        .attributes = {Number("beta", "1.0"), Number("threshold", "20.0")}},
+       {.op = Operator::kHardsigmoid, .name = "hardsigmoid", .has_kink = true},
+       {.op = Operator::kHardswish, .name = "hardswish", .has_kink = true},
+       {.op = Operator::kHardtanh,
+        .name = "hardtanh",
+        .attributes = {Number("min_val", "-1.0"), Number("max_val", "1.0")},
+        .has_kink = true,
+        .check_attributes = &CheckOrder},
+       {.op = Operator::kClamp,
+        .name = "clamp",
+        .attributes = {Number("min", ""), Number("max", "")},
+        .has_kink = true,
+        .check_attributes = &CheckLimits},
+       {.op = Operator::kNeg, .name = "neg"},
+       {.op = Operator::kAbs, .name = "abs", .has_kink = true},
+       {.op = Operator::kExp,
+        .name = "exp",
+        .operands = Operand(OperandRange::kWithinOne)},
+       {.op = Operator::kSqrt, .name = "sqrt", .operands = positive},
+       {.op = Operator::kRsqrt, .name = "rsqrt", .operands = positive},
+       {.op = Operator::kReciprocal,
+        .name = "reciprocal",
+        .operands = positive}});
 }
 
 }  // namespace convgrad

@@ -1,39 +1,63 @@
-// add and mul.
+// Arithmetic of two operands, or of one and a constant.
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
+#include "backends/core/status.h"
 
 namespace convgrad {
 namespace {
 
-// Equal shapes, or b is broadcast: (N or 1, C or 1, 1...).
+// b is broadcast to a.
 absl::StatusOr<Dims> Broadcast(const StepDims& step) {
   const Dims& a = step.At(0);
+  if (!step.Has(1)) return a;
   const Dims& b = step.At(1);
   if (a == b) return a;
   bool fits = a.size() == b.size();
   for (size_t i = 0; fits && i < a.size(); ++i) {
-    fits = b[i] == 1 || (i < 2 && b[i] == a[i]);
+    fits = b[i] == 1 || b[i] == a[i];
   }
   if (fits) return a;
-  return BadShape(".b", b,
-                  absl::StrCat(ToText(a),
-                               ", or batch and channels of it or 1, "
-                               "and spatial extents of 1"));
+  return BadShape(".b", b, absl::StrCat(ToText(a), ", or 1 along any axis"));
+}
+
+absl::Status CheckOther(const ProgramStep& step, const std::string& path) {
+  const bool has_b = !OperandAt(step, 1).empty();
+  const bool has_other = HasAttribute(step, "other");
+  if (has_b != has_other) return absl::OkStatus();
+  return InvalidField(Reason::kMissing, path, has_b ? "b and other" : "neither",
+                      "either b or other");
+}
+
+// `other` is a constant in the place of b.
+OperatorSpec WithConstant(Operator op, absl::string_view name,
+                          OperandRange range_of_b = OperandRange::kAny) {
+  return {.op = op,
+          .name = name,
+          .operands = {{.name = "a"},
+                       {.name = "b", .optional = true, .range = range_of_b}},
+          .attributes = {{.name = "other", .kind = AttributeKind::kFloat}},
+          .infer = &Broadcast,
+          .check_operands = &CheckOther};
+}
+
+OperatorSpec Extreme(Operator op, absl::string_view name) {
+  return {.op = op,
+          .name = name,
+          .operands = {{.name = "a"}, {.name = "b"}},
+          .has_kink = true,
+          .infer = &Broadcast};
 }
 
 }  // namespace
 
 std::vector<OperatorSpec> ArithmeticOperators() {
-  const std::vector<OperandSpec> both = {{.name = "a"}, {.name = "b"}};
-  return {{.op = Operator::kAdd,
-           .name = "add",
-           .operands = both,
-           .infer = &Broadcast},
-          {.op = Operator::kMul,
-           .name = "mul",
-           .operands = both,
-           .infer = &Broadcast}};
+  return OfAnyRank(
+      {WithConstant(Operator::kAdd, "add"), WithConstant(Operator::kSub, "sub"),
+       WithConstant(Operator::kMul, "mul"),
+       WithConstant(Operator::kDiv, "div", OperandRange::kPositive),
+       Extreme(Operator::kMaximum, "maximum"),
+       Extreme(Operator::kMinimum, "minimum")});
 }
 
 }  // namespace convgrad

@@ -48,17 +48,20 @@ absl::StatusOr<std::pair<ConvProblem, ShapeHints>> UnresolvedOf(
   const ProgramStep& step = dims.step();
   const Dims& x = dims.At(0);
   const Dims& weight = dims.At(1);
-  if (weight.size() != x.size()) {
+  const bool is_linear = step.op == Operator::kLinear;
+  if (!is_linear && weight.size() != x.size()) {
     return BadShape(".x", x,
                     absl::StrCat("the weight's rank, ", weight.size()));
   }
   std::pair<ConvProblem, ShapeHints> result;
   ConvProblem& problem = result.first;
   problem.transposed = step.op == Operator::kConvTranspose;
-  problem.batch = x[0];
-  problem.in_channels = x[1];
-  problem.groups =
-      step.op == Operator::kLinear ? 1 : IntAttribute(step, "groups");
+  // A linear has a row for each index of the leading axes.
+  problem.batch =
+      is_linear ? *CheckedProduct(absl::MakeConstSpan(x).first(x.size() - 1))
+                : x[0];
+  problem.in_channels = is_linear ? x.back() : x[1];
+  problem.groups = is_linear ? 1 : IntAttribute(step, "groups");
   const auto out_channels =
       problem.transposed ? CheckedMul(weight[1], problem.groups) : weight[0];
   if (!out_channels) {
@@ -67,7 +70,7 @@ absl::StatusOr<std::pair<ConvProblem, ShapeHints>> UnresolvedOf(
   }
   problem.out_channels = *out_channels;
   if (dims.Has(2)) problem.bias = dims.At(2);
-  if (step.op == Operator::kLinear) return result;
+  if (is_linear) return result;
   RETURN_IF_ERROR(SetAxes(dims, &problem, &result.second));
   return result;
 }
@@ -82,7 +85,10 @@ absl::StatusOr<Dims> Convolution(const StepDims& step) {
   if (step.Has(2) && step.At(2) != PerChannelBiasDims(*problem)) {
     return BadShape(".bias", step.At(2), ToText(PerChannelBiasDims(*problem)));
   }
-  return OutputDims(*problem);
+  if (step.step().op != Operator::kLinear) return OutputDims(*problem);
+  Dims dims = step.At(0);
+  dims.back() = problem->out_channels;
+  return dims;
 }
 
 int64_t Macs(const StepDims& step) {
@@ -104,6 +110,8 @@ OperatorSpec SpecWith(Operator op, absl::string_view name,
                         .kind = OperandKind::kParameter,
                         .optional = true}},
           .attributes = std::move(attributes),
+          .features = is_linear ? FeatureAxis::kLast : FeatureAxis::kSecond,
+          .max_rank = is_linear ? kMaxValueRank : size_t{5},
           .infer = &Convolution,
           .macs = &Macs};
 }

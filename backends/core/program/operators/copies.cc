@@ -3,25 +3,27 @@
 #include "backends/core/checked_math.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
+#include "backends/core/status.h"
 
 namespace convgrad {
 namespace {
 
-// Along the channels.
+// Along `axis`.
 absl::StatusOr<Dims> Concat(const StepDims& step) {
   Dims dims = step.At(0);
+  ASSIGN_OR_RETURN(const size_t axis, step.Axis("axis"));
   for (size_t i = 1; i < step.step().operands.size(); ++i) {
     Dims expected = step.At(i);
-    if (expected.size() == dims.size()) expected[1] = dims[1];
+    if (expected.size() == dims.size()) expected[axis] = dims[axis];
     if (expected != dims) {
-      return BadShape(
-          absl::StrCat(".operands[", i, "]"), step.At(i),
-          absl::StrCat(ToText(step.At(0)), " but for the channels"));
+      return BadShape(absl::StrCat(".operands[", i, "]"), step.At(i),
+                      absl::StrCat(ToText(step.At(0)), " but for axis ", axis));
     }
-    const auto channels = CheckedAdd(dims[1], step.At(i)[1]);
-    if (!channels)
+    const auto extent = CheckedAdd(dims[axis], step.At(i)[axis]);
+    if (!extent) {
       return BadShape(".operands", step.At(i), "sizes below 2^63 bytes");
-    dims[1] = *channels;
+    }
+    dims[axis] = *extent;
   }
   return dims;
 }
@@ -40,10 +42,17 @@ std::vector<OperatorSpec> CopyOperators() {
   return {{.op = Operator::kConcat,
            .name = "concat",
            .operands = {{.name = "first"}, {.name = "next"}},
+           .attributes = {{.name = "axis",
+                           .kind = AttributeKind::kInt,
+                           .default_text = "1"}},
            .variadic = true,
+           .features = FeatureAxis::kAny,
+           .max_rank = kMaxValueRank,
            .infer = &Concat},
           {.op = Operator::kFlatten,
            .name = "flatten",
+           .features = FeatureAxis::kAny,
+           .max_rank = kMaxValueRank,
            .infer = &Flatten,
            .macs = [](const StepDims&) { return int64_t{0}; }}};
 }

@@ -19,6 +19,7 @@
 namespace convgrad {
 
 struct ProgramStep;
+struct StepView;
 class StepDims;
 
 // Names an operator; its OperatorSpec says what it is. Formulas: PyTorch's.
@@ -33,16 +34,46 @@ enum class Operator {
   kRelu,
   kRelu6,
   kLeakyRelu,
+  kElu,
   kSigmoid,
   kSilu,
   kTanh,
+  kGelu,
+  kMish,
+  kSoftplus,
+  kHardsigmoid,
+  kHardswish,
+  kHardtanh,
+  kClamp,
+  kNeg,
+  kAbs,
+  kExp,
+  kSqrt,
+  kRsqrt,
+  kReciprocal,
   kAdd,
+  kSub,
   kMul,
+  kDiv,
+  kMaximum,
+  kMinimum,
   kConcat,
   kFlatten,
+  kReshape,
+  kPermute,
+  kSlice,
+  kSelect,
+  kExpand,
+  kRead,
   kUpsample,
   kNormalize,
   kDropout,
+  kLayerNorm,
+  kRmsNorm,
+  kSoftmax,
+  kLogSoftmax,
+  kMatmul,
+  kAttention,
   kCrossEntropy,
   kMse,
 };
@@ -51,7 +82,7 @@ inline constexpr Operator kLastOperator = Operator::kMse;
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.
 inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
-    "gelu", "hardsigmoid", "hardswish"};
+    "group_norm", "pad", "sum"};
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 
@@ -90,6 +121,10 @@ enum class OperandKind {
   kCount,
 };
 
+// The numbers that an operator is for. It takes any; but tests and the start's
+// proof give it these, of which it makes numbers of use.
+enum class OperandRange { kAny, kPositive, kWithinOne };
+
 // One operand of an operator.
 struct OperandSpec {
   absl::string_view name = {};
@@ -98,6 +133,7 @@ struct OperandSpec {
   // Ranks that a parameter may have, both included.
   size_t least_rank = 1;
   size_t most_rank = 1;
+  OperandRange range = OperandRange::kAny;
 
   bool is_parameter() const {
     return kind != OperandKind::kValue && kind != OperandKind::kIndex;
@@ -106,6 +142,17 @@ struct OperandSpec {
   bool is_updated() const {
     return kind == OperandKind::kStatistic || kind == OperandKind::kCount;
   }
+};
+
+// Ranks of values.
+inline constexpr size_t kMinValueRank = 2;
+inline constexpr size_t kMaxValueRank = 6;
+
+// Where an operator has the features of its values.
+enum class FeatureAxis {
+  kSecond,  // (N, C, spatial...): images
+  kLast,    // (N, ..., C): tokens
+  kAny,     // it computes each element by itself
 };
 
 // One operator. Each function is pure.
@@ -120,6 +167,11 @@ struct OperatorSpec {
   bool is_loss = false;
   // True if a training step draws random numbers.
   bool is_random = false;
+  FeatureAxis features = FeatureAxis::kSecond;
+  // The largest rank that its values may have.
+  size_t max_rank = 5;
+  // True if the derivative jumps somewhere.
+  bool has_kink = false;
 
   // Returns the result's dims. Null: the first operand's.
   // Errors: kInvalidArgument; the field begins with ".".
@@ -130,6 +182,9 @@ struct OperatorSpec {
   // Returns the multiply-adds of the forward. Null: all pairs of taps, or the
   // elements of the result or the first operand, the larger number.
   int64_t (*macs)(const StepDims& step) = nullptr;
+  // Returns where the elements of the result are in the operand. Null: the
+  // operator computes them.
+  StepView (*view)(const StepDims& step) = nullptr;
   // Checks the rules that tie attributes to each other. Each attribute is valid
   // by itself. Null: there are no such rules.
   absl::Status (*check_attributes)(const ProgramStep& step,

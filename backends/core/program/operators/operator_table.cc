@@ -22,7 +22,8 @@ const std::vector<OperatorSpec>& Operators() {
       *new std::vector<OperatorSpec>(OperatorTable<OperatorSpec>(
           {ConvolutionOperators(), BatchNormOperators(), PoolingOperators(),
            UpsampleOperators(), ActivationOperators(), ArithmeticOperators(),
-           CopyOperators(), NormalizeOperators(), DropoutOperators(),
+           CopyOperators(), ViewOperators(), TokenOperators(),
+           ProductOperators(), NormalizeOperators(), DropoutOperators(),
            LossOperators()}));
   return table;
 }
@@ -43,6 +44,14 @@ std::optional<Operator> ParseOperator(absl::string_view name) {
 bool IsLaterOperator(absl::string_view name) {
   return std::find(kLaterOperators.begin(), kLaterOperators.end(), name) !=
          kLaterOperators.end();
+}
+
+std::vector<OperatorSpec> OfAnyRank(std::vector<OperatorSpec> specs) {
+  for (OperatorSpec& spec : specs) {
+    spec.features = FeatureAxis::kAny;
+    spec.max_rank = kMaxValueRank;
+  }
+  return specs;
 }
 
 AttributeSpec Extents(absl::string_view name, absl::string_view default_text,

@@ -51,9 +51,15 @@ std::vector<OperatorSpec> UpsampleOperators();
 std::vector<OperatorSpec> ActivationOperators();
 std::vector<OperatorSpec> ArithmeticOperators();
 std::vector<OperatorSpec> CopyOperators();
+std::vector<OperatorSpec> ViewOperators();
+std::vector<OperatorSpec> TokenOperators();
+std::vector<OperatorSpec> ProductOperators();
 std::vector<OperatorSpec> NormalizeOperators();
 std::vector<OperatorSpec> DropoutOperators();
 std::vector<OperatorSpec> LossOperators();
+
+// Returns the rows for values of any rank, wherever they have their features.
+std::vector<OperatorSpec> OfAnyRank(std::vector<OperatorSpec> specs);
 
 // Attributes that several families have. One integer for each spatial axis, or
 // one for all of them:

@@ -117,6 +117,7 @@ std::vector<OperatorSpec> PoolingOperators() {
        .attributes = {RequiredExtents("kernel_size"), Extents("stride", "", 1),
                       Extents("padding", "0", 0), Extents("dilation", "1", 1),
                       Flag("ceil_mode", "false")},
+       .has_kink = true,
        .infer = &Pool,
        .taps = &Taps},
       {.op = Operator::kAvgPool,

@@ -1,6 +1,8 @@
 #include "backends/core/program/operators/program_step.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <optional>
 
 #include "backends/core/program/operators/attribute_text.h"
@@ -69,6 +71,20 @@ std::vector<double> FloatsAttribute(const ProgramStep& step,
     return {FloatAttribute(step, name)};
   }
   return {};
+}
+
+StepNumbers NumbersOf(const ProgramStep& step) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  std::array<double, 2> numbers = {-kInf, kInf};
+  size_t next = 0;
+  for (const AttributeSpec& spec : SpecOf(step.op).attributes) {
+    if (spec.kind != AttributeKind::kFloat || next == numbers.size()) continue;
+    const bool is_there =
+        HasAttribute(step, spec.name) || !spec.default_text.empty();
+    if (is_there) numbers[next] = FloatAttribute(step, spec.name);
+    ++next;
+  }
+  return {numbers[0], numbers[1]};
 }
 
 bool HasAttribute(const ProgramStep& step, absl::string_view name) {

@@ -52,6 +52,12 @@ std::vector<int64_t> IntsAttribute(const ProgramStep& step,
 // One number is a list of one. Empty as above.
 std::vector<double> FloatsAttribute(const ProgramStep& step,
                                     absl::string_view name);
+// The values of an operator's first two attributes of kind kFloat. Where they
+// aren't given and have no default, -Inf and Inf, which limit nothing.
+struct StepNumbers {
+  double first, second;
+};
+StepNumbers NumbersOf(const ProgramStep& step);
 // Returns whether the step gives the attribute.
 bool HasAttribute(const ProgramStep& step, absl::string_view name);
 // Returns whether the operator has an attribute `training` and the step sets

@@ -52,6 +52,9 @@ class StepDims {
   size_t axes() const { return At(0).size() - 2; }
 
   absl::Status CheckSpatial() const;
+  // Returns the first operand's axis that the attribute names, a negative one
+  // from the last axis.
+  absl::StatusOr<size_t> Axis(absl::string_view name) const;
   // Checks that the parameter at `position`, if any, has one number a channel.
   absl::Status CheckPerChannel(size_t position) const;
   // Returns the attribute with one number for each spatial axis.

@@ -3,16 +3,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backends/kernels/operators/pointwise.h"
+#include "backends/kernels/operators/combine.h"
 
 namespace convgrad::onednn {
 namespace {
-
-TensorDescriptor RowMajorF32(const Dims& dims) {
-  TensorDescriptor descriptor;
-  descriptor.dims = dims;
-  return descriptor;
-}
 
 int64_t BytesOf(const ProgramParameter& parameter) {
   return *ByteSize(ParameterDescriptor(parameter));
@@ -27,6 +21,7 @@ NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
       options_(options),
       part_(operation.request().part),
       everything_(everything),
+      forms_(FormsOf(operation.program(), operation.shapes())),
       schedule_(std::move(schedule)) {
   size_t next = FirstParameterOperand();
   for (const ProgramParameter& parameter : program().parameters) {
@@ -36,7 +31,7 @@ NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
   for (const ProgramStep& step : program().steps) {
     for (const std::string& operand : step.operands) ++uses_[operand];
   }
-  PlaceResults();
+  results_ = PlaceResults(operation, everything, &schedule_);
 }
 
 size_t NetworkBuilder::FirstParameterOperand() const {
@@ -45,55 +40,15 @@ size_t NetworkBuilder::FirstParameterOperand() const {
              : program().inputs.size();
 }
 
-BufferId NetworkBuilder::ResultBuffer(bool exists, int64_t bytes,
-                                      size_t* next) {
-  const BufferId buffer =
-      exists ? schedule_.AddBuffer({bytes, Area::kResult, (*next)++})
-             : schedule_.AddBuffer(bytes);
-  if (exists || everything_) wanted_.push_back(buffer);
-  return buffer;
-}
-
-// In the order of the table in program_operation.h.
-void NetworkBuilder::PlaceResults() {
-  const ProgramRequest& request = operation_.request();
-  const bool has_forward = part_ != ProgramPart::kBackward;
-  const bool has_gradients =
-      part_ == ProgramPart::kBackward || part_ == ProgramPart::kTrain;
-  size_t next = 0;
-  for (const std::string& name : request.fetched) {
-    if (!has_forward) continue;
-    const int64_t bytes = *ByteSize(RowMajorF32(shapes().dims.at(name)));
-    fetched_.push_back(ResultBuffer(true, bytes, &next));
-  }
-  for (const size_t index : UpdatedStatistics(program())) {
-    const ProgramParameter& parameter = program().parameters[index];
-    statistics_[parameter.name] =
-        ResultBuffer(has_forward, BytesOf(parameter), &next);
-  }
-  if (part_ == ProgramPart::kForward) return;
-  // Buffers for all of them, so that a forward's buffers have the same numbers
-  // whatever is wanted of the backward.
-  for (size_t i = 0; i < program().inputs.size(); ++i) {
-    const bool is_wanted = has_gradients && request.input_gradients[i];
-    const BufferId result = ResultBuffer(
-        is_wanted, *ByteSize(RowMajorF32(request.inputs[i].dims)), &next);
-    if (program().inputs[i].is_index || !(is_wanted || everything_)) continue;
-    input_gradient_results_[program().inputs[i].name] = result;
-  }
-  for (const ProgramParameter& parameter : program().parameters) {
-    const bool is_wanted =
-        has_gradients && request.parameter_gradients && parameter.trainable;
-    const BufferId result = ResultBuffer(is_wanted, BytesOf(parameter), &next);
-    if (!parameter.trainable || !(is_wanted || everything_)) continue;
-    parameter_gradient_results_[parameter.name] = result;
-  }
-}
-
 NetworkTensor NetworkBuilder::Like(const std::string& name) const {
   const Dims& dims = shapes().dims.at(name);
   const DataType dtype = dims.empty() ? DataType::kF32 : this->dtype();
-  return {dims, BlocksOf(dims, dtype, options_.block), kNoBuffer};
+  return TensorLike(dims, dtype, forms_.at(name), options_.block);
+}
+
+NetworkTensor NetworkBuilder::Like(const std::string& name, Form form) const {
+  const NetworkTensor own = Like(name);
+  return TensorLike(own.dims, own.blocks.dtype, form, options_.block);
 }
 
 NetworkTensor NetworkBuilder::AddValue(const std::string& name) {
@@ -107,7 +62,16 @@ NetworkTensor NetworkBuilder::AddValue(const std::string& name,
   return values_[name] = tensor;
 }
 
-NetworkTensor NetworkBuilder::Value(const std::string& name) {
+NetworkTensor NetworkBuilder::Value(const std::string& name, Form form) {
+  const NetworkTensor own = OwnValue(name);
+  const auto [place, is_new] = values_in_form_.try_emplace({name, form});
+  if (is_new) {
+    place->second = InForm(own, form, options_.block, &schedule_);
+  }
+  return place->second;
+}
+
+NetworkTensor NetworkBuilder::OwnValue(const std::string& name) {
   const auto found = values_.find(name);
   if (found != values_.end()) return found->second;
   const TensorDescriptor& descriptor = *InputDescriptor(name);
@@ -163,23 +127,35 @@ BufferId NetworkBuilder::Randomness() {
 }
 
 BufferId NetworkBuilder::NewStatistic(const std::string& name) {
-  return parameters_[name] = statistics_.at(name);
+  return parameters_[name] = results_.statistics.at(name);
 }
 
-BufferId NetworkBuilder::NewGradient(const std::string& value) {
-  const BufferId buffer = schedule_.AddBuffer(Like(value).blocks.bytes());
-  AddGradient(value, buffer);
+BufferId NetworkBuilder::NewGradient(const std::string& value, Form form) {
+  const BufferId buffer = schedule_.AddBuffer(Like(value, form).blocks.bytes());
+  AddGradient(value, buffer, form);
   return buffer;
 }
 
-void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer) {
-  gradients_[value].push_back(buffer);
+void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer,
+                                 Form form) {
+  NetworkTensor gradient = Like(value, form);
+  gradient.buffer = buffer;
+  gradients_[value].push_back(gradient);
+}
+
+std::vector<BufferId> NetworkBuilder::OwnGradients(const std::string& value) {
+  std::vector<BufferId> own;
+  for (NetworkTensor& gradient : gradients_[value]) {
+    gradient = InForm(gradient, forms_.at(value), options_.block, &schedule_);
+    own.push_back(gradient.buffer);
+  }
+  return own;
 }
 
 BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
-  const auto result = parameter_gradient_results_.find(name);
+  const auto result = results_.parameter_gradients.find(name);
   const bool is_result =
-      result != parameter_gradient_results_.end() && uses_.at(name) == 1;
+      result != results_.parameter_gradients.end() && uses_.at(name) == 1;
   const BufferId buffer =
       is_result ? result->second
                 : schedule_.AddBuffer(BytesOf(*FindParameter(program(), name)));
@@ -196,43 +172,43 @@ void NetworkBuilder::SumInto(BufferId sum, const std::vector<BufferId>& addends,
   for (size_t i = 1; i < addends.size(); ++i) {
     const BufferId first = i == 1 ? addends[0] : sum;
     const BufferId second = addends[i];
-    schedule_.Add(
-        {.kind = "gradient sum",
-         .reads = {first, second},
-         .writes = {sum},
-         .function = [=](const RunContext& context) {
-           Add(blocks, {},
-               {context.At(first), context.At(second), context.At(sum)},
-               [&](int64_t count, auto part) {
-                 context.ForParts(count, part);
-               });
-         }});
+    schedule_.Add({.kind = "gradient sum",
+                   .reads = {first, second},
+                   .writes = {sum},
+                   .function = [=](const RunContext& context) {
+                     Combine(blocks, Combination::kAdd,
+                             {.a = context.At(first),
+                              .b = context.At(second),
+                              .y = context.At(sum)},
+                             [&](int64_t count, auto part) {
+                               context.ForParts(count, part);
+                             });
+                   }});
   }
 }
 
 BufferId NetworkBuilder::GradientOf(const std::string& value) {
-  std::vector<BufferId>& addends = gradients_[value];
+  const std::vector<BufferId> addends = OwnGradients(value);
   if (addends.empty()) return kNoBuffer;
-  if (addends.size() > 1) {
-    const ChannelBlocks blocks = Like(value).blocks;
-    const BufferId sum = schedule_.AddBuffer(blocks.bytes());
-    SumInto(sum, addends, blocks);
-    addends = {sum};
-  }
-  return addends[0];
+  if (addends.size() == 1) return addends[0];
+  NetworkTensor sum = Like(value);
+  sum.buffer = schedule_.AddBuffer(sum.blocks.bytes());
+  SumInto(sum.buffer, addends, sum.blocks);
+  gradients_[value] = {sum};
+  return sum.buffer;
 }
 
 std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
     const std::string& value) {
-  const std::vector<BufferId>& addends = gradients_[value];
+  const std::vector<BufferId> addends = OwnGradients(value);
   if (addends.size() == 2) return {addends[0], addends[1]};
   return {GradientOf(value), kNoBuffer};
 }
 
 void NetworkBuilder::FetchValues() {
   const std::vector<std::string>& names = operation_.request().fetched;
-  for (size_t i = 0; i < fetched_.size(); ++i) {
-    AddExport(Value(names[i]), fetched_[i],
+  for (size_t i = 0; i < results_.fetched.size(); ++i) {
+    AddExport(OwnValue(names[i]), results_.fetched[i],
               RowMajorF32(shapes().dims.at(names[i])), &schedule_);
   }
 }
@@ -246,7 +222,7 @@ void NetworkBuilder::SeedGradient(const std::string& output,
     AddImport(gradient, descriptor, tensor, &schedule_);
     gradient = tensor.buffer;
   }
-  AddGradient(output, gradient);
+  AddGradient(output, gradient, tensor.form);
 }
 
 void NetworkBuilder::BeginBackward() {
@@ -266,7 +242,7 @@ void NetworkBuilder::BeginBackward() {
                    .function = [one](const RunContext& context) {
                      *context.Write<float>(one) = 1;
                    }});
-    AddGradient(program().outputs[0], one);
+    AddGradient(program().outputs[0], one, Form::kRows);
     return;
   }
   const auto& names = operation_.request().output_gradients;
@@ -285,7 +261,7 @@ void NetworkBuilder::EndBackward() {
                      std::memset(context.At(buffer), 0, bytes);
                    }});
   };
-  for (const auto& [name, result] : input_gradient_results_) {
+  for (const auto& [name, result] : results_.input_gradients) {
     NetworkTensor gradient = Like(name);
     gradient.buffer = GradientOf(name);
     if (gradient.buffer == kNoBuffer) {
@@ -294,7 +270,7 @@ void NetworkBuilder::EndBackward() {
       AddExport(gradient, result, RowMajorF32(gradient.dims), &schedule_);
     }
   }
-  for (const auto& [name, result] : parameter_gradient_results_) {
+  for (const auto& [name, result] : results_.parameter_gradients) {
     const std::vector<BufferId>& addends = parameter_gradients_[name];
     if (addends.empty()) {
       zero(result);
@@ -308,14 +284,14 @@ void NetworkBuilder::EndBackward() {
 
 std::vector<bool> NetworkBuilder::Wanted() const {
   std::vector<bool> wanted(schedule_.buffers().size());
-  for (const BufferId buffer : wanted_) wanted[buffer] = true;
+  for (const BufferId buffer : results_.wanted) wanted[buffer] = true;
   return wanted;
 }
 
 std::vector<bool> NetworkBuilder::LastingParameters() const {
   std::vector<bool> is_lasting(schedule_.buffers().size());
   for (const auto& [name, buffer] : parameters_) {
-    is_lasting[buffer] = !statistics_.contains(name);
+    is_lasting[buffer] = !results_.statistics.contains(name);
   }
   return is_lasting;
 }

@@ -11,6 +11,7 @@
 #include "backends/core/program/program_operation.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
+#include "backends/onednn/networks/schedule/network_results.h"
 
 namespace convgrad::onednn {
 
@@ -47,13 +48,15 @@ class NetworkBuilder {
   DataType dtype() const { return operation_.request().compute_dtype; }
 
   // Returns an activation that is there already. An input is brought to the
-  // plan's layout, once.
-  NetworkTensor Value(const std::string& name);
+  // plan's layout, once, and a value to another form.
+  NetworkTensor Value(const std::string& name, Form form = Form::kImage);
   // Adds the value that a step makes, with memory for it, or in `buffer`.
   NetworkTensor AddValue(const std::string& name);
   NetworkTensor AddValue(const std::string& name, BufferId buffer);
-  // Returns a tensor like the value `name`, without memory.
+  // Returns a tensor like the value `name`, without memory: in the form that
+  // the value is made in, or in `form`.
   NetworkTensor Like(const std::string& name) const;
+  NetworkTensor Like(const std::string& name, Form form) const;
 
   // Returns the input's descriptor as the caller has it, null if `name` is no
   // input; and its bytes, readable in the backward, too.
@@ -76,21 +79,22 @@ class NetworkBuilder {
   // By value: what RangeOf has found, see network_ranges.h.
   std::map<std::string, BufferId>& ranges() { return ranges_; }
   // Where the fetched values go, f32 and row-major.
-  const std::vector<BufferId>& fetched() const { return fetched_; }
+  const std::vector<BufferId>& fetched() const { return results_.fetched; }
 
   // Returns where a step puts the statistic's new value.
   BufferId NewStatistic(const std::string& name);
 
-  // Return where a step shall write a gradient: of a value, like that value;
-  // of a parameter, all elements in f32, row-major. All gradients of one value
+  // Return where a step shall write a gradient: of a value, in `form`; of a
+  // parameter, all elements in f32, row-major. All gradients of one value
   // are added. Requires for a parameter: not "".
-  BufferId NewGradient(const std::string& value);
+  BufferId NewGradient(const std::string& value, Form form = Form::kImage);
   BufferId NewParameterGradient(const std::string& name);
   // Adds a buffer that has been written as the value's gradient. Nobody writes
   // it again.
-  void AddGradient(const std::string& value, BufferId buffer);
-  // Returns the value's whole gradient; kNoBuffer if none has reached it.
-  // Requires: all steps that use the value have added theirs.
+  void AddGradient(const std::string& value, BufferId buffer,
+                   Form form = Form::kImage);
+  // Returns the value's whole gradient, like the value; kNoBuffer if none has
+  // reached it. Requires: all steps that use the value have added theirs.
   BufferId GradientOf(const std::string& value);
   // As GradientOf, but may leave the last addition to the caller: the gradient
   // is the sum of both buffers, unless the second one is kNoBuffer.
@@ -112,10 +116,9 @@ class NetworkBuilder {
   size_t FirstParameterOperand() const;
   // Past the last one if `name` is no input.
   size_t InputIndex(const std::string& name) const;
-  // Returns the buffer of the result at `*next`, which moves on; one of our own
-  // that counts as wanted where the operation has no such result.
-  BufferId ResultBuffer(bool exists, int64_t bytes, size_t* next);
-  void PlaceResults();
+  NetworkTensor OwnValue(const std::string& name);
+  // Returns the value's gradients, each like the value.
+  std::vector<BufferId> OwnGradients(const std::string& value);
   void SumInto(BufferId sum, const std::vector<BufferId>& addends,
                const ChannelBlocks& blocks);
   void SeedGradient(const std::string& output, BufferId gradient);
@@ -124,23 +127,22 @@ class NetworkBuilder {
   const NetworkOptions options_;
   const ProgramPart part_;
   const bool everything_;
+  // Of each value.
+  const std::map<std::string, Form> forms_;
   Schedule schedule_;
+  // As their steps made them.
   std::map<std::string, NetworkTensor> values_;
+  std::map<std::pair<std::string, Form>, NetworkTensor> values_in_form_;
   std::map<std::string, BufferId> inputs_;
   std::map<std::string, BufferId> parameters_;
-  std::map<std::string, std::vector<BufferId>> gradients_;
+  std::map<std::string, std::vector<NetworkTensor>> gradients_;
   std::map<std::string, std::vector<BufferId>> parameter_gradients_;
   // Steps that use a parameter.
   std::map<std::string, int> uses_;
   std::map<std::string, BufferId> ranges_;
   bool may_repeat_ = false;
   std::vector<BufferId> repeats_if_;
-  // Where results go.
-  std::vector<BufferId> fetched_;
-  std::map<std::string, BufferId> statistics_;
-  std::map<std::string, BufferId> input_gradient_results_;
-  std::map<std::string, BufferId> parameter_gradient_results_;
-  std::vector<BufferId> wanted_;
+  NetworkResults results_;
 };
 
 }  // namespace convgrad::onednn

@@ -114,7 +114,8 @@ void JoinConvolutions(const convgrad::Program& program,
 }  // namespace
 
 bool HasEqualShapes(const ProgramStep& step, const ProgramShapes& shapes) {
-  return shapes.dims.at(step.operands[0]) == shapes.dims.at(step.operands[1]);
+  const std::string& b = OperandAt(step, 1);
+  return !b.empty() && shapes.dims.at(step.operands[0]) == shapes.dims.at(b);
 }
 
 std::vector<size_t> GroupSteps::members() const {

@@ -71,7 +71,7 @@ std::vector<std::string> HiddenValues(const convgrad::Program& program,
                                       const ProgramShapes& shapes,
                                       Fusion fusion);
 
-// Returns whether both operands of an add or mul have the same dims.
+// Returns whether a step has two operands, and these have the same dims.
 bool HasEqualShapes(const ProgramStep& step, const ProgramShapes& shapes);
 
 }  // namespace convgrad::onednn

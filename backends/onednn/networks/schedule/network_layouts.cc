@@ -44,29 +44,58 @@ void AddImportOfBytes(BufferId from, const TensorDescriptor& descriptor,
        }});
 }
 
+// Returns `tensor` if it is an image or of rank 2, else an image in its place.
+NetworkTensor ImageLike(const NetworkTensor& tensor, Schedule* schedule) {
+  NetworkTensor image =
+      TensorLike(tensor.dims, tensor.blocks.dtype, Form::kImage, kChannelsLast);
+  if (image.form == tensor.form) return tensor;
+  image.buffer = schedule->AddBuffer(image.blocks.bytes());
+  return image;
+}
+
+// Returns whether an image and rows of the same dims have the same bytes.
+bool LiesInRows(const NetworkTensor& a, const NetworkTensor& b) {
+  const ChannelBlocks& image = a.form == Form::kImage ? a.blocks : b.blocks;
+  return image.padded_channels() == image.channels &&
+         (image.spatial == 1 ||
+          (image.block == image.channels && image.channels == 1));
+}
+
 bool IsScalar(const NetworkTensor& tensor) { return tensor.dims.empty(); }
 
 }  // namespace
 
-ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, int64_t block) {
-  ChannelBlocks blocks;
+NetworkTensor TensorLike(const Dims& dims, DataType dtype, Form form,
+                         int64_t block) {
+  NetworkTensor tensor = {dims, dims.size() <= 2 ? Form::kRows : form, {}};
+  ChannelBlocks& blocks = tensor.blocks;
   blocks.dtype = dtype;
-  blocks.batch = dims.empty() ? 1 : dims[0];
-  blocks.channels = dims.size() < 2 ? 1 : dims[1];
   blocks.spatial = 1;
+  if (tensor.form == Form::kRows) {
+    blocks.batch = 1;
+    for (size_t i = 0; i + 1 < dims.size(); ++i) blocks.batch *= dims[i];
+    if (dims.size() == 1) blocks.batch = dims[0];
+    blocks.channels = dims.size() < 2 ? 1 : dims.back();
+    blocks.block = blocks.channels;
+    return tensor;
+  }
+  blocks.batch = dims[0];
+  blocks.channels = dims[1];
   for (size_t i = 2; i < dims.size(); ++i) blocks.spatial *= dims[i];
-  const bool is_blocked = dims.size() > 2 && block != kChannelsLast &&
-                          blocks.channels > kFewChannels;
+  const bool is_blocked =
+      block != kChannelsLast && blocks.channels > kFewChannels;
   blocks.block = is_blocked ? block : blocks.channels;
-  return blocks;
+  return tensor;
 }
 
 dnnl::memory::desc DescOf(const NetworkTensor& tensor) {
-  const dnnl::memory::dims dims(tensor.dims.begin(), tensor.dims.end());
   const ChannelBlocks& blocks = tensor.blocks;
-  if (dims.size() == 2) {
-    return {dims, TypeOf(blocks.dtype), dnnl::memory::format_tag::ab};
+  if (tensor.form == Form::kRows) {
+    return {{blocks.batch, blocks.channels},
+            TypeOf(blocks.dtype),
+            dnnl::memory::format_tag::ab};
   }
+  const dnnl::memory::dims dims(tensor.dims.begin(), tensor.dims.end());
   // One block lies as channels last do. The library has fast convolutions for
   // it only if it is called what its neighbours are.
   const bool is_block = blocks.block == 8 || blocks.block == 16;
@@ -79,14 +108,16 @@ PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor) {
   if (blocks.block != blocks.channels) {
     return ChannelBlocked(tensor.dims, blocks.block);
   }
-  return convgrad::PhysicalLayoutOf(
-      {blocks.dtype, Layout::kNXC, tensor.dims, 0, 1});
+  const Layout layout =
+      tensor.form == Form::kRows ? Layout::kNCX : Layout::kNXC;
+  return convgrad::PhysicalLayoutOf({blocks.dtype, layout, tensor.dims, 0, 1});
 }
 
 bool LiesAlike(const TensorDescriptor& descriptor,
                const NetworkTensor& tensor) {
   if (descriptor.dtype != tensor.blocks.dtype) return false;
   if (tensor.dims.size() <= 2) return true;
+  if (tensor.form == Form::kRows) return descriptor.layout == Layout::kNCX;
   const bool is_whole = tensor.blocks.block == tensor.blocks.channels;
   return is_whole &&
          (descriptor.layout == Layout::kNXC || tensor.blocks.spatial == 1 ||
@@ -114,7 +145,9 @@ void AddImport(BufferId from, const TensorDescriptor& descriptor,
     return;
   }
   if (descriptor.dtype == DataType::kU8) {
-    AddImportOfBytes(from, descriptor, to, schedule);
+    const NetworkTensor image = ImageLike(to, schedule);
+    AddImportOfBytes(from, descriptor, image, schedule);
+    AddConversion(image, to, schedule);
     return;
   }
   AddReorder(
@@ -133,6 +166,19 @@ void AddExport(const NetworkTensor& from, BufferId to,
       Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
                     convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype),
       from.buffer, to, schedule);
+}
+
+NetworkTensor InForm(const NetworkTensor& tensor, Form form, int64_t block,
+                     Schedule* schedule) {
+  NetworkTensor other =
+      TensorLike(tensor.dims, tensor.blocks.dtype, form, block);
+  if (other.form == tensor.form || LiesInRows(tensor, other)) {
+    other.buffer = tensor.buffer;
+    return other;
+  }
+  other.buffer = schedule->AddBuffer(other.blocks.bytes());
+  AddConversion(tensor, other, schedule);
+  return other;
 }
 
 NetworkTensor ComputedIn(DataType dtype, NetworkTensor result,

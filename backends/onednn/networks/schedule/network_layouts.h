@@ -8,6 +8,7 @@
 #include "backends/core/tensor_descriptor.h"
 #include "backends/kernels/operators/channel_blocks.h"
 #include "backends/onednn/execution/onednn_schedule.h"
+#include "backends/onednn/networks/schedule/network_forms.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 namespace convgrad::onednn {
@@ -19,17 +20,19 @@ inline constexpr int64_t kChannelsLast = 0;
 // padding: images, and what becomes of them before the first convolution.
 inline constexpr int64_t kFewChannels = 4;
 
-// An activation as a plan has it. Of rank 2 it is rows of channels; a scalar is
-// one channel.
+// An activation as a plan has it. Rows are images of one position, whose
+// channels are the elements of the last axis; a scalar is one channel.
 struct NetworkTensor {
   Dims dims;
+  Form form = Form::kImage;
   ChannelBlocks blocks;
   BufferId buffer = kNoBuffer;
 };
 
-// Returns how an activation of these dims lies. `block` is 8, 16 or
+// Returns an activation of these dims without memory. `block` is 8, 16 or
 // kChannelsLast.
-ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, int64_t block);
+NetworkTensor TensorLike(const Dims& dims, DataType dtype, Form form,
+                         int64_t block);
 
 // Returns the same for the library, and for our Reorder. Requires: rank >= 2.
 dnnl::memory::desc DescOf(const NetworkTensor& tensor);
@@ -43,6 +46,10 @@ void AddExport(const NetworkTensor& from, BufferId to,
                const TensorDescriptor& descriptor, Schedule* schedule);
 // Whether the bytes are the same in both.
 bool LiesAlike(const TensorDescriptor& descriptor, const NetworkTensor& tensor);
+
+// Returns the tensor if it has that form, else a copy that a step makes of it.
+NetworkTensor InForm(const NetworkTensor& tensor, Form form, int64_t block,
+                     Schedule* schedule);
 
 // Returns the tensor if it has that dtype, else one that a step makes of it in
 // the same layout.

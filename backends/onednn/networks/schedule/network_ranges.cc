@@ -190,7 +190,8 @@ BufferId ResultRange(const ProgramStep& step, NetworkBuilder* builder) {
     case Operator::kRelu6:
       return AddConstant(6, builder);
     case Operator::kAdd:
-      return CombinedRange(step, true, builder);
+      return HasAttribute(step, "other") ? kNoBuffer
+                                         : CombinedRange(step, true, builder);
     case Operator::kConcat:
       return CombinedRange(step, false, builder);
     case Operator::kAvgPool:

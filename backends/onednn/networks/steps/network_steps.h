@@ -1,68 +1,13 @@
-// Makes the groups of a network. Each kind of group has a source file of its
-// own, which also has the rows of its operators.
+// Finds the row of an operator and makes the groups of a network.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "backends/core/program/program.h"
-#include "backends/core/program/program_shapes.h"
-#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
 
-// One operator.
-struct NetworkOperator {
-  Operator op;
-  // Returns the group of these steps, of which the first has this operator.
-  std::unique_ptr<NetworkGroup> (*make)(const convgrad::Program& program,
-                                        const ProgramShapes& shapes,
-                                        const GroupSteps& steps);
-  // Checks whether the group can be made. Null: it always can.
-  // Errors: kUnimplemented.
-  absl::Status (*check)(const ProgramStep& step, const ProgramShapes& shapes,
-                        const std::string& path) = nullptr;
-  // Returns at least the bytes of the tables that the group makes for a step.
-  // Null: it makes none.
-  int64_t (*table_bytes)(const ProgramStep& step, const ProgramShapes& shapes,
-                         bool has_backward) = nullptr;
-};
-
 const NetworkOperator& NetworkOperatorOf(Operator op);
-
-// The rows of the table, a source file each.
-std::vector<NetworkOperator> NetworkConvolutions();
-std::vector<NetworkOperator> NetworkLinear();
-std::vector<NetworkOperator> NetworkNorms();
-std::vector<NetworkOperator> NetworkActivations();
-std::vector<NetworkOperator> NetworkArithmetic();
-std::vector<NetworkOperator> NetworkPoolings();
-std::vector<NetworkOperator> NetworkCopies();
-std::vector<NetworkOperator> NetworkNormalize();
-std::vector<NetworkOperator> NetworkDropout();
-std::vector<NetworkOperator> NetworkMse();
-std::vector<NetworkOperator> NetworkCrossEntropy();
-
-// Makes a group of one step, which is all that it needs to know.
-template <typename Group>
-std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
-                                         const ProgramShapes& /*shapes*/,
-                                         const GroupSteps& steps) {
-  return std::make_unique<Group>(program.steps[steps.first]);
-}
-
-std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step);
-// A convolution with the other steps.
-std::unique_ptr<NetworkGroup> MakeFusedConvolution(
-    const convgrad::Program& program, const ProgramShapes& shapes,
-    const GroupSteps& steps);
-// An add of equal shapes with or without a relu.
-std::unique_ptr<NetworkGroup> MakeAdd(const convgrad::Program& program,
-                                      const GroupSteps& steps);
-// Returns at least the bytes of three constants for each channel of `x`.
-int64_t ChannelTableBytes(const Dims& x);
 
 // Returns the group of these steps. Requires: CheckNetwork is OK.
 std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,

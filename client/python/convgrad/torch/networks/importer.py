@@ -30,6 +30,7 @@ from convgrad.torch.networks.graphs import (
 )
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.steps import Noise, Value, text_of
+from convgrad.torch.networks.views import as_value
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,18 @@ class Importer:
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
             self.counted.append(name)
         return Value(name, next(self._memory) if view_of is None else view_of.memory)
+
+    def like(self, extent: Any) -> Value:
+        """Returns a value whose first axis has this extent, which depends on the batch."""
+        for value in self._env.values():
+            if isinstance(value, Value) and value.kind != "a parameter" and value.shape[
+                    :1] == (extent,):
+                return value
+        raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
+
+    def with_rank(self, value: Any, rank: int) -> Any:
+        """Returns a parameter as a value, and a value with leading axes of 1 up to `rank`."""
+        return as_value(self, value, rank)
 
     def _step_name(self) -> str:
         """Returns the path of a layer of torch's, otherwise the operator's name."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks import steps
+from convgrad.torch.networks import steps, tokens, views
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
 _TORCH: Any = torch
@@ -24,9 +24,20 @@ _OPERATORS: dict[str, Function] = {
     **{name: steps.pointwise(name) for name in ("relu", "relu6", "sigmoid", "silu", "tanh")},
     **dict.fromkeys(("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"),
                     steps.upsample_nearest),
-    **dict.fromkeys(("cat", "concat"), steps.concat),
-    **dict.fromkeys(("flatten", "view", "reshape", "squeeze", "unsqueeze"), steps.view),
-    **dict.fromkeys(("slice", "expand"), steps.part),
+    **dict.fromkeys(("cat", "concat"), views.concat),
+    **dict.fromkeys(("flatten", "unflatten", "view", "_unsafe_view", "reshape", "squeeze",
+                     "unsqueeze"), views.view),
+    **dict.fromkeys(("split", "split_with_sizes"), views.split),
+    **dict.fromkeys(("transpose", "swapaxes"), views.transpose),
+    **dict.fromkeys(("t", "numpy_T"), views.transposed),
+    **dict.fromkeys(("matmul", "mm", "bmm"), tokens.matmul),
+    **{name: tokens.softmax(name) for name in ("softmax", "log_softmax")},
+    "permute": views.permute, "slice": views.slice_of, "select": views.select,
+    "unbind": views.unbind, "chunk": views.chunk, "stack": views.stack,
+    "expand": views.expand, "roll": views.roll, "pixel_shuffle": views.pixel_shuffle,
+    "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
+    "group_norm": tokens.group_norm, "scaled_dot_product_attention": tokens.attention,
+    "square": tokens.square, "pow": tokens.square,
     **dict.fromkeys(("alias", "contiguous"), steps.contiguous),
     **dict.fromkeys(("empty", "new_empty", "empty_like"), steps.empty),
     "upsample_bilinear2d": steps.upsample_bilinear, "linear": steps.linear,
@@ -37,7 +48,10 @@ _OPERATORS: dict[str, Function] = {
 }
 # By overload, where others take other arguments.
 _OVERLOADS: dict[str, tuple[str, ...]] = {
-    "to": ("dtype",), "mean": ("dim", "default"), "upsample_nearest1d": ("vec",),
+    "to": ("dtype",), "softmax": ("int",), "log_softmax": ("int",), "select": ("int",),
+    "split": ("Tensor", "sizes"), "unbind": ("int",), "pow": ("Tensor_Scalar",),
+    "pow_": ("Scalar",), "transpose": ("int",), "squeeze": ("default", "dim", "dims"),
+    "unflatten": ("int",), "mean": ("dim", "default"), "upsample_nearest1d": ("vec",),
     "upsample_nearest2d": ("vec",), "upsample_nearest3d": ("vec",),
     "upsample_bilinear2d": ("vec",), "bernoulli": ("p",), "bernoulli_": ("float",),
     "div": ("Tensor", "Scalar"), "div_": ("Tensor", "Scalar"),

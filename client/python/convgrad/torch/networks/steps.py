@@ -55,6 +55,12 @@ class Importer(Protocol):
         """Adds a step of these operands, then parameters. Attributes that are None are left
         out."""
 
+    def like(self, extent: Any) -> Value:
+        """Returns a value whose first axis has this extent, which depends on the batch."""
+
+    def with_rank(self, value: Any, rank: int) -> Any:
+        """Returns a parameter as a value, and a value with leading axes of 1 up to `rank`."""
+
     def copy(self, value: Value) -> Value:
         """Returns the same value in memory of its own."""
 
@@ -83,8 +89,6 @@ def conv_transpose(to: Importer, x: Value, weight: Value, bias: Value | None, st
 
 
 def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
-    if len(x.shape) != 2:
-        raise to.refuse(f"linear of {text_of(x.shape)}", "two axes: batch and features")
     return to.add("linear", x, parameters=(weight, bias))
 
 
@@ -153,14 +157,14 @@ def add(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
         return to.count_batch(x)
     if alpha != 1:
         raise to.refuse(f"add with alpha={alpha}", "alpha=1")
-    return _broadcast(to, "add", x, y)
+    return broadcast(to, "add", x, y)
 
 
 def mul(to: Importer, x: Any, y: Any) -> Value:
     if isinstance(x, Noise):
         x, y = y, x
     if not isinstance(y, Noise) or not isinstance(x, Value):
-        return _broadcast(to, "mul", x, y)
+        return broadcast(to, "mul", x, y)
     of_rows = (*x.shape[:1], *[1] * (len(x.shape) - 1))
     if y.keep is None or y.keep != y.divisor or y.shape != of_rows:
         raise to.refuse(f"mul with random numbers of {text_of(y.shape)}",
@@ -184,32 +188,6 @@ def div(to: Importer, x: Any, y: Any, *_: Any) -> Noise:
         raise to.refuse("div", "an operator that programs have")
     x.divisor *= y
     return x
-
-
-def concat(to: Importer, tensors: Sequence[Value], dim: int = 0) -> Value:
-    if dim not in (1, 1 - len(to.shape)):
-        raise to.refuse(f"concat along axis {dim}", "axis 1, the channels")
-    if len(tensors) == 1:
-        return to.copy(tensors[0])
-    return to.add("concat", *tensors)
-
-
-def view(to: Importer, x: Value, *_: Any) -> Value:
-    """Of views those that keep the batch and flatten the rest, or change nothing."""
-    if to.shape == x.shape and x.kind != "an input":
-        return x
-    flat = (*x.shape[:1], math.prod(x.shape[1:]))
-    if to.shape == flat and x.shape:
-        return to.add("flatten", x, view_of=x)
-    raise to.refuse(f"a view of {text_of(x.shape)} as {text_of(to.shape)}",
-                    "flatten(1), or view(x.size(0), -1)")
-
-
-def part(to: Importer, x: Value, *_: Any) -> Value:
-    """Of slices and the like those that take all."""
-    if to.shape == x.shape:
-        return x
-    raise to.refuse(f"a part of {text_of(x.shape)}", "all of it")
 
 
 def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
@@ -248,18 +226,16 @@ def text_of(shape: Sequence[Any]) -> str:
     return f"({', '.join(str(n) if isinstance(n, int) else 'N' for n in shape)})"
 
 
-def _broadcast(to: Importer, name: str, x: Any, y: Any) -> Value:
+def broadcast(to: Importer, name: str, x: Any, y: Any) -> Value:
     """The second operand is the one that is repeated over the other's elements."""
     if isinstance(x, Value) and isinstance(y, Value):
         if x.shape != to.shape and y.shape == to.shape:
             x, y = y, x
-        pairs = list(zip(x.shape, y.shape))
-        fits = x.shape == to.shape and len(x.shape) == len(y.shape) and all(
-            b == 1 or i < 2 and a == b for i, (a, b) in enumerate(pairs))
-        if x.shape != y.shape and not fits and "a parameter" not in (x.kind, y.kind):
+        if x.shape != to.shape:
             raise to.refuse(f"{name} of {text_of(x.shape)} and {text_of(y.shape)}",
-                            "equal shapes, or one number for each channel")
-    return to.add(name, x, y)
+                            "one operand that has the result's shape")
+        y = to.with_rank(y, len(x.shape))
+    return to.add(name, to.with_rank(x, 0), y)
 
 
 def _ints(value: Any) -> Any:

@@ -1,0 +1,81 @@
+// layer_norm, rms_norm, softmax and log_softmax: they compute with rows of
+// elements, mostly those of the last axis.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/program/operators/operator_table.h"
+#include "backends/core/program/operators/step_dims.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+// The parameters have the dims of the last `axes` axes.
+absl::StatusOr<Dims> Norm(const StepDims& step) {
+  const Dims& x = step.At(0);
+  const int64_t axes = IntAttribute(step.step(), "axes");
+  if (axes > static_cast<int64_t>(x.size())) {
+    return InvalidField(Reason::kOutOfRange, ".axes", absl::StrCat(axes),
+                        absl::StrCat("at most the rank of ", ToText(x)));
+  }
+  const Dims normalized(x.end() - axes, x.end());
+  for (size_t i = 1; i < step.step().operands.size(); ++i) {
+    if (!step.Has(i) || step.At(i) == normalized) continue;
+    const auto& name = SpecOf(step.step().op).operands[i].name;
+    return BadShape(absl::StrCat(".", name), step.At(i), ToText(normalized));
+  }
+  return x;
+}
+
+absl::StatusOr<Dims> Softmax(const StepDims& step) {
+  RETURN_IF_ERROR(step.Axis("axis").status());
+  return step.At(0);
+}
+
+OperatorSpec NormSpec(Operator op, absl::string_view name,
+                      std::vector<OperandSpec> operands) {
+  return {.op = op,
+          .name = name,
+          .operands = std::move(operands),
+          .attributes = {{.name = "axes",
+                          .kind = AttributeKind::kInt,
+                          .default_text = "1",
+                          .minimum = 1},
+                         {.name = "eps",
+                          .kind = AttributeKind::kFloat,
+                          .default_text = "1e-05",
+                          .minimum = 0}},
+          .features = FeatureAxis::kLast,
+          .max_rank = kMaxValueRank,
+          .infer = &Norm};
+}
+
+OperatorSpec SoftmaxSpec(Operator op, absl::string_view name) {
+  return {.op = op,
+          .name = name,
+          .attributes = {{.name = "axis",
+                          .kind = AttributeKind::kInt,
+                          .default_text = "-1"}},
+          .features = FeatureAxis::kLast,
+          .max_rank = kMaxValueRank,
+          .infer = &Softmax};
+}
+
+}  // namespace
+
+std::vector<OperatorSpec> TokenOperators() {
+  const OperandSpec x = {.name = "x"};
+  OperandSpec weight = {.name = "weight",
+                        .kind = OperandKind::kParameter,
+                        .optional = true,
+                        .most_rank = kMaxValueRank};
+  OperandSpec bias = weight;
+  bias.name = "bias";
+  return {NormSpec(Operator::kLayerNorm, "layer_norm", {x, weight, bias}),
+          NormSpec(Operator::kRmsNorm, "rms_norm", {x, weight}),
+          SoftmaxSpec(Operator::kSoftmax, "softmax"),
+          SoftmaxSpec(Operator::kLogSoftmax, "log_softmax")};
+}
+
+}  // namespace convgrad

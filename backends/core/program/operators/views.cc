@@ -1,0 +1,226 @@
+// reshape, permute, slice, select, expand and read.
+#include "backends/core/program/operators/views.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
+#include "backends/core/program/operators/operator_table.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+namespace {
+
+std::vector<int64_t> Numbers(const StepDims& step, absl::string_view name) {
+  return IntsAttribute(step.step(), name, 1);
+}
+
+// One size, -1, may follow from the others.
+absl::StatusOr<Dims> Reshape(const StepDims& step) {
+  const auto shape = Numbers(step, "shape");
+  Dims dims(shape.begin(), shape.end());
+  const auto count = CheckedProduct(step.At(0));
+  int64_t known = 1;
+  for (const int64_t extent : dims) {
+    if (extent > 0) known = SaturatingMul(known, extent);
+  }
+  const auto open = std::find(dims.begin(), dims.end(), -1);
+  const bool fits = std::count(dims.begin(), dims.end(), -1) <= 1 &&
+                    std::count(dims.begin(), dims.end(), 0) == 0 && count &&
+                    (open == dims.end() ? known == *count
+                                        : *count % known == 0 && *count > 0);
+  if (!fits || dims.size() < kMinValueRank || dims.size() > kMaxValueRank) {
+    return BadShape(
+        ".shape", dims,
+        absl::StrCat("2 to 6 extents of as many elements as ",
+                     ToText(step.At(0)), " has, one of them -1 at most"));
+  }
+  if (open != dims.end()) *open = *count / known;
+  return dims;
+}
+
+// dims[i] is the operand's axis that becomes axis i.
+absl::StatusOr<Dims> Permute(const StepDims& step) {
+  const auto order = Numbers(step, "dims");
+  std::vector<int64_t> sorted = order;
+  std::sort(sorted.begin(), sorted.end());
+  bool fits = sorted.size() == step.At(0).size();
+  for (size_t i = 0; fits && i < sorted.size(); ++i) {
+    fits = sorted[i] == static_cast<int64_t>(i);
+  }
+  if (!fits) {
+    return BadShape(".dims", Dims(order.begin(), order.end()),
+                    absl::StrCat("each axis of ", ToText(step.At(0)), " once"));
+  }
+  Dims dims;
+  for (const int64_t axis : order) dims.push_back(step.At(0)[axis]);
+  return dims;
+}
+
+absl::StatusOr<Dims> Slice(const StepDims& step) {
+  ASSIGN_OR_RETURN(const size_t axis, step.Axis("axis"));
+  const int64_t start = IntAttribute(step.step(), "start");
+  const int64_t end = IntAttribute(step.step(), "end");
+  if (start >= end || end > step.At(0)[axis]) {
+    return InvalidField(Reason::kOutOfRange, ".end", absl::StrCat(end),
+                        absl::StrCat("more than start, ", start,
+                                     ", and at most ", step.At(0)[axis]));
+  }
+  Dims dims = step.At(0);
+  dims[axis] = CeilDiv(end - start, IntAttribute(step.step(), "step"));
+  return dims;
+}
+
+absl::StatusOr<Dims> Select(const StepDims& step) {
+  ASSIGN_OR_RETURN(const size_t axis, step.Axis("axis"));
+  const int64_t index = IntAttribute(step.step(), "index");
+  if (index >= step.At(0)[axis]) {
+    return InvalidField(Reason::kOutOfRange, ".index", absl::StrCat(index),
+                        absl::StrCat("less than ", step.At(0)[axis]));
+  }
+  Dims dims = step.At(0);
+  dims.erase(dims.begin() + static_cast<int64_t>(axis));
+  if (dims.size() >= kMinValueRank) return dims;
+  return BadShape(".x", step.At(0), "rank 3 at least");
+}
+
+// Axes of extent 1 grow: the first one to as many items as `like` has, each to
+// its extent in `shape`.
+absl::StatusOr<Dims> Expand(const StepDims& step) {
+  Dims dims = step.At(0);
+  std::vector<int64_t> shape(dims.size(), -1);
+  if (HasAttribute(step.step(), "shape")) shape = Numbers(step, "shape");
+  if (shape.size() != dims.size()) {
+    return BadShape(".shape", Dims(shape.begin(), shape.end()),
+                    absl::StrCat("a number for each axis of ", ToText(dims)));
+  }
+  if (step.Has(1)) shape[0] = step.At(1)[0];
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (shape[i] == -1 || shape[i] == dims[i]) continue;
+    if (dims[i] != 1 || shape[i] < 1) {
+      return BadShape(
+          i == 0 && step.Has(1) ? ".like" : ".shape",
+          Dims(shape.begin(), shape.end()),
+          absl::StrCat(ToText(dims), " or -1, or anything where that is 1"));
+    }
+    dims[i] = shape[i];
+  }
+  return dims;
+}
+
+// A parameter as a value.
+absl::StatusOr<Dims> Read(const StepDims& step) {
+  if (HasAttribute(step.step(), "shape")) return Reshape(step);
+  if (step.At(0).size() >= kMinValueRank) return step.At(0);
+  return BadShape(".x", step.At(0), "rank 2 at least, or a shape");
+}
+
+// In the operand's order.
+StepView WholeView(const StepDims& step) {
+  return {0, RowMajorStrides(step.result())};
+}
+
+StepView PermuteView(const StepDims& step) {
+  const Dims rows = RowMajorStrides(step.At(0));
+  StepView view;
+  for (const int64_t axis : Numbers(step, "dims")) {
+    view.strides.push_back(rows[axis]);
+  }
+  return view;
+}
+
+StepView SliceView(const StepDims& step) {
+  const size_t axis = *step.Axis("axis");
+  StepView view = {0, RowMajorStrides(step.At(0))};
+  view.offset = IntAttribute(step.step(), "start") * view.strides[axis];
+  view.strides[axis] *= IntAttribute(step.step(), "step");
+  return view;
+}
+
+StepView SelectView(const StepDims& step) {
+  const size_t axis = *step.Axis("axis");
+  StepView view = {0, RowMajorStrides(step.At(0))};
+  view.offset = IntAttribute(step.step(), "index") * view.strides[axis];
+  view.strides.erase(view.strides.begin() + static_cast<int64_t>(axis));
+  return view;
+}
+
+StepView ExpandView(const StepDims& step) {
+  StepView view = {0, RowMajorStrides(step.At(0))};
+  for (size_t i = 0; i < view.strides.size(); ++i) {
+    if (step.At(0)[i] == 1) view.strides[i] = 0;
+  }
+  return view;
+}
+
+int64_t NoMacs(const StepDims& /*step*/) { return 0; }
+
+AttributeSpec Int(absl::string_view name, absl::string_view default_text,
+                  double minimum) {
+  return {.name = name,
+          .kind = AttributeKind::kInt,
+          .default_text = default_text,
+          .required = default_text.empty(),
+          .minimum = minimum};
+}
+
+AttributeSpec Ints(absl::string_view name, bool required, double minimum) {
+  return {.name = name,
+          .kind = AttributeKind::kInts,
+          .required = required,
+          .minimum = minimum};
+}
+
+OperatorSpec View(Operator op, absl::string_view name,
+                  std::vector<AttributeSpec> attributes,
+                  absl::StatusOr<Dims> (*infer)(const StepDims&),
+                  StepView (*view)(const StepDims&)) {
+  return {.op = op,
+          .name = name,
+          .attributes = std::move(attributes),
+          .features = FeatureAxis::kLast,
+          .max_rank = kMaxValueRank,
+          .infer = infer,
+          .macs = &NoMacs,
+          .view = view};
+}
+
+}  // namespace
+
+std::vector<OperatorSpec> ViewOperators() {
+  const AttributeSpec axis = {
+      .name = "axis", .kind = AttributeKind::kInt, .required = true};
+  OperatorSpec expand = View(Operator::kExpand, "expand",
+                             {Ints("shape", false, -1)}, &Expand, &ExpandView);
+  expand.operands.push_back({.name = "like", .optional = true});
+  OperatorSpec read = View(Operator::kRead, "read", {Ints("shape", false, -1)},
+                           &Read, &WholeView);
+  read.operands = {
+      {.name = "x", .kind = OperandKind::kWeight, .most_rank = kMaxValueRank}};
+  return {
+      View(Operator::kReshape, "reshape", {Ints("shape", true, -1)}, &Reshape,
+           &WholeView),
+      View(Operator::kPermute, "permute", {Ints("dims", true, 0)}, &Permute,
+           &PermuteView),
+      View(Operator::kSlice, "slice",
+           {axis, Int("start", "0", 0), Int("end", "", 1), Int("step", "1", 1)},
+           &Slice, &SliceView),
+      View(Operator::kSelect, "select", {axis, Int("index", "", 0)}, &Select,
+           &SelectView),
+      expand,
+      read};
+}
+
+Dims RowMajorStrides(const Dims& dims) {
+  Dims strides(dims.size());
+  int64_t stride = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= dims[i];
+  }
+  return strides;
+}
+
+}  // namespace convgrad

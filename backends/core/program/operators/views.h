@@ -1,0 +1,19 @@
+// Operators whose result has elements of the operand in another order or
+// number: reshape, permute, slice, select, expand and read.
+#pragma once
+
+#include "backends/core/program/operators/step_dims.h"
+
+namespace convgrad {
+
+// Element i of the result is element offset + sum of i[axis] * strides[axis] of
+// the operand, which is row-major. Units: elements.
+struct StepView {
+  int64_t offset = 0;
+  Dims strides;  // by axis of the result; 0 where the operand is repeated
+};
+
+// Returns the strides of a row-major tensor. Units: elements.
+Dims RowMajorStrides(const Dims& dims);
+
+}  // namespace convgrad

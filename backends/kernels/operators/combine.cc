@@ -1,0 +1,190 @@
+#include "backends/kernels/operators/combine.h"
+
+#include <algorithm>
+
+#include "backends/kernels/operators/element_runs.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/kernels/operators/combine.cc"
+#include <hwy/foreach_target.h>
+
+#include "backends/kernels/operators/channel_vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Returns dy, half of it where a and b are equal.
+HWY_INLINE auto Shared(auto d, auto dy, auto a, auto b) {
+  return hn::IfThenElse(hn::Eq(a, b), hn::Mul(dy, hn::Set(d, 0.5f)), dy);
+}
+
+template <Combination kCombination>
+HWY_INLINE auto Combined2(auto d, auto a, auto b) {
+  if constexpr (kCombination == Combination::kAdd) return hn::Add(a, b);
+  if constexpr (kCombination == Combination::kAddRelu) {
+    return Rectify<Activation::kRelu>(d, hn::Add(a, b));
+  }
+  if constexpr (kCombination == Combination::kSub) return hn::Sub(a, b);
+  if constexpr (kCombination == Combination::kMul) return hn::Mul(a, b);
+  if constexpr (kCombination == Combination::kDiv) return hn::Div(a, b);
+  // NaN of b isn't below anything, and replaces a.
+  if constexpr (kCombination == Combination::kMaximum) {
+    const auto takes_a = hn::Or(hn::Gt(a, b), hn::IsNaN(a));
+    return hn::IfThenElse(takes_a, a, b);
+  }
+  if constexpr (kCombination == Combination::kMinimum) {
+    const auto takes_a = hn::Or(hn::Lt(a, b), hn::IsNaN(a));
+    return hn::IfThenElse(takes_a, a, b);
+  }
+}
+
+template <Combination kCombination>
+HWY_INLINE auto Combined3(auto d, auto dy, auto a, auto b) {
+  if constexpr (kCombination == Combination::kDivisorGradient) {
+    return hn::Neg(hn::Mul(dy, hn::Div(hn::Div(a, b), b)));
+  }
+  if constexpr (kCombination == Combination::kNotLessGradient) {
+    return hn::IfThenZeroElse(hn::Lt(a, b), Shared(d, dy, a, b));
+  }
+  if constexpr (kCombination == Combination::kNotGreaterGradient) {
+    return hn::IfThenZeroElse(hn::Gt(a, b), Shared(d, dy, a, b));
+  }
+}
+
+template <Combination kCombination>
+struct Op {
+  static constexpr bool kIsGradient =
+      kCombination >= Combination::kDivisorGradient;
+  // Returns the combination of the elements at `i`.
+  template <class T>
+  static HWY_INLINE auto At(auto d, const T* dy, const T* a, auto b, size_t i) {
+    const auto left = LoadElements(d, a + i);
+    if constexpr (kIsGradient) {
+      return Combined3<kCombination>(d, LoadElements(d, dy + i), left, b);
+    } else {
+      return Combined2<kCombination>(d, left, b);
+    }
+  }
+};
+
+// Rows of elements, one behind the other.
+template <class T>
+struct Rows {
+  const T* dy;
+  const T* a;
+  const T* b;
+  T* y;
+  size_t count;
+  size_t pitch;
+};
+
+template <bool kStream, class Op, class T>
+void CombineElements(const Rows<T>& rows) {
+  ForVectors(rows.count * rows.pitch, [&](auto d, size_t i) HWY_ATTR {
+    const auto value =
+        Op::At(d, rows.dy, rows.a, LoadElements(d, rows.b + i), i);
+    StoreElements<kStream>(d, value, rows.y + i);
+  });
+}
+
+template <bool kStream, class Op, class T>
+void CombineNumbers(const Rows<T>& rows, const float* numbers) {
+  ForVectors(rows.pitch, [&](auto d, size_t c) HWY_ATTR {
+    const auto b = hn::LoadU(d, numbers + c);
+    for (size_t at = c; at < rows.count * rows.pitch; at += rows.pitch) {
+      StoreElements<kStream>(d, Op::At(d, rows.dy, rows.a, b, at), rows.y + at);
+    }
+  });
+}
+
+template <bool kStream, class Op, class T>
+void CombineRows(const Rows<T>& rows, const float* numbers) {
+  if (numbers == nullptr) return CombineElements<kStream, Op>(rows);
+  CombineNumbers<kStream, Op>(rows, numbers);
+}
+
+template <class Op, class T>
+void CombineRun(const ChannelBlocks& blocks, const Combined& tensors,
+                const RowRun& run) {
+  const auto from = [&](const void* tensor, int64_t at) {
+    return tensor == nullptr ? nullptr : static_cast<const T*>(tensor) + at;
+  };
+  const float* const numbers = tensors.b != nullptr
+                                   ? nullptr
+                                   : tensors.numbers +
+                                         run.image * tensors.image_stride +
+                                         run.block_index * blocks.block;
+  auto* const y = static_cast<T*>(tensors.y);
+  const bool stream = StreamsResult(blocks) && FillsVectors(y, blocks.block);
+  const int64_t step = numbers == nullptr ? run.rows : RowsOfMap(blocks);
+  for (int64_t row = 0; row < run.rows; row += step) {
+    const int64_t at = run.offset + row * blocks.block;
+    const Rows<T> rows = {from(tensors.dy, at),
+                          from(tensors.a, at),
+                          from(tensors.b, at),
+                          y + at,
+                          static_cast<size_t>(std::min(step, run.rows - row)),
+                          static_cast<size_t>(blocks.block)};
+    if (stream) {
+      CombineRows<true, Op>(rows, numbers);
+    } else {
+      CombineRows<false, Op>(rows, numbers);
+    }
+  }
+  if (stream) hwy::FlushStream();
+}
+
+template <Combination... kCombinations>
+struct List {};
+using Combinations =
+    List<Combination::kAdd, Combination::kAddRelu, Combination::kSub,
+         Combination::kMul, Combination::kDiv, Combination::kMaximum,
+         Combination::kMinimum, Combination::kDivisorGradient,
+         Combination::kNotLessGradient, Combination::kNotGreaterGradient>;
+
+template <class T, Combination... kCombinations>
+void CombineAs(List<kCombinations...>, const ChannelBlocks& blocks,
+               Combination combination, const Combined& tensors,
+               const RowRun& run) {
+  ((kCombinations == combination
+        ? CombineRun<Op<kCombinations>, T>(blocks, tensors, run)
+        : void()),
+   ...);
+}
+
+void CombineAny(Combination combination, const ChannelBlocks& blocks,
+                const Combined& tensors, const RowRun& run) {
+  WithElements(blocks.dtype, [&](auto* element) HWY_ATTR {
+    using T = std::remove_pointer_t<decltype(element)>;
+    CombineAs<T>(Combinations(), blocks, combination, tensors, run);
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convgrad {
+namespace {
+
+HWY_EXPORT(CombineAny);
+
+}  // namespace
+
+void Combine(const ChannelBlocks& blocks, Combination combination,
+             const Combined& tensors, RunParts run) {
+  float zero = 0, of_zeros = 0;
+  const Combined zeros = {.a = &zero, .b = &zero, .y = &of_zeros, .dy = &zero};
+  const auto kernel = [combination](const auto&... arguments) {
+    HWY_DYNAMIC_DISPATCH(CombineAny)(combination, arguments...);
+  };
+  RunOverRows(blocks, kernel, Written<Combined>{tensors, tensors.y},
+              Written<Combined>{zeros, zeros.y}, run);
+}
+
+}  // namespace convgrad
+#endif  // HWY_ONCE

@@ -1,0 +1,54 @@
+// How functions of single elements run over an activation.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "backends/kernels/operators/channel_rows.h"
+
+namespace convgrad {
+
+// Writes zeros to the padding of `y`.
+inline void ClearPadding(const ChannelBlocks& blocks, void* y, RunParts run) {
+  const int64_t size = ByteSizeOf(blocks.dtype);
+  const int64_t padding = blocks.padded_channels() - blocks.channels;
+  run(blocks.batch, [&](int64_t image) {
+    const int64_t end =
+        (image + 1) * blocks.padded_channels() * blocks.spatial * size;
+    char* last = static_cast<char*>(y) + end;
+    for (int64_t row = 0; row < blocks.spatial; ++row) {
+      std::memset(last - row * blocks.block * size - padding * size, 0,
+                  padding * size);
+    }
+  });
+}
+
+// What a kernel reads, and the result that it writes.
+template <class Tensors>
+struct Written {
+  const Tensors& tensors;
+  void* y;
+};
+
+// Calls kernel(blocks, tensors, rows) for all rows. `zeros` point to one
+// element each. Where the kernel makes something else of them than zero, it
+// fills the padding with that: then the padding is cleared.
+template <class Kernel, class Tensors>
+void RunOverRows(const ChannelBlocks& blocks, const Kernel& kernel,
+                 const Written<Tensors>& written, const Written<Tensors>& zeros,
+                 RunParts run) {
+  const MemoryParts parts(blocks);
+  run(parts.count(), [&](int64_t part) {
+    parts.ForEachRun(part, [&](const RowRun& rows) {
+      kernel(blocks, written.tensors, rows);
+    });
+  });
+  if (blocks.padded_channels() == blocks.channels) return;
+  const ChannelBlocks element = {1, 1, 1, 1, DataType::kF32};
+  kernel(element, zeros.tensors,
+         RowRun{.offset = 0, .rows = 1, .image = 0, .block_index = 0});
+  const bool keeps_zero = *static_cast<const float*>(zeros.y) == 0;
+  if (!keeps_zero) ClearPadding(blocks, written.y, run);
+}
+
+}  // namespace convgrad

@@ -1,0 +1,209 @@
+#include "backends/kernels/tokens/row_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "backends/core/checked_math.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/kernels/tokens/row_norm.cc"
+#include <hwy/foreach_target.h>
+
+#include "backends/kernels/tokens/row_vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad {
+namespace HWY_NAMESPACE {
+namespace {
+
+template <class T>
+double MeanOf(const T* x, size_t length) {
+  WideSum sum;
+  ForWide(length,
+          [&](auto d, size_t i) HWY_ATTR { sum.Add(d, LoadWide(d, x + i)); });
+  return sum.total() / static_cast<double>(length);
+}
+
+template <class T>
+double VarianceOf(const T* x, size_t length, double mean) {
+  WideSum sum;
+  ForWide(length, [&](auto d, size_t i) HWY_ATTR {
+    const auto distance = hn::Sub(LoadWide(d, x + i), hn::Set(d, mean));
+    sum.Add(d, hn::Mul(distance, distance));
+  });
+  return sum.total() / static_cast<double>(length);
+}
+
+template <class T>
+void ForwardRow(const RowNorm& norm, const RowNormForward& tensors,
+                int64_t row) {
+  const auto length = static_cast<size_t>(norm.length);
+  const T* x = static_cast<const T*>(tensors.x) + row * norm.length;
+  T* y = static_cast<T*>(tensors.y) + row * norm.length;
+  const double mean = norm.is_centred ? MeanOf(x, length) : 0;
+  const double inverse = 1 / std::sqrt(VarianceOf(x, length, mean) + norm.eps);
+  tensors.moments[2 * row] = static_cast<float>(mean);
+  tensors.moments[2 * row + 1] = static_cast<float>(inverse);
+  ForWide(length, [&](auto d, size_t i) HWY_ATTR {
+    auto value = hn::Mul(hn::Sub(LoadWide(d, x + i), hn::Set(d, mean)),
+                         hn::Set(d, inverse));
+    if (tensors.weight != nullptr) {
+      value = hn::Mul(value, LoadWide(d, tensors.weight + i));
+    }
+    if (tensors.bias != nullptr) {
+      value = hn::Add(value, LoadWide(d, tensors.bias + i));
+    }
+    StoreWide(d, value, y + i);
+  });
+}
+
+void ForwardRows(const RowNorm& norm, const RowNormForward& tensors,
+                 int64_t begin, int64_t end) {
+  WithElements(norm.dtype, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    for (int64_t row = begin; row < end; ++row) {
+      ForwardRow<T>(norm, tensors, row);
+    }
+  });
+}
+
+// One row of a backward.
+template <class T>
+struct GradientRow {
+  const T* dy;
+  const T* x;
+  const float* weight;
+  double mean, inverse;
+  size_t length;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> Normal(D d, size_t i) const {
+    return hn::Mul(hn::Sub(LoadWide(d, x + i), hn::Set(d, mean)),
+                   hn::Set(d, inverse));
+  }
+  // Returns the gradients of the normals.
+  template <class D>
+  HWY_INLINE hn::Vec<D> Weighted(D d, size_t i) const {
+    const auto gradient = LoadWide(d, dy + i);
+    return weight == nullptr ? gradient
+                             : hn::Mul(gradient, LoadWide(d, weight + i));
+  }
+};
+
+template <class T>
+void WriteGradient(const GradientRow<T>& row, bool is_centred, T* dx) {
+  WideSum sums, products;
+  ForWide(row.length, [&](auto d, size_t i) HWY_ATTR {
+    const auto weighted = row.Weighted(d, i);
+    sums.Add(d, weighted);
+    products.Add(d, hn::Mul(weighted, row.Normal(d, i)));
+  });
+  const auto length = static_cast<double>(row.length);
+  const double sum = is_centred ? sums.total() / length : 0;
+  const double product = products.total() / length;
+  ForWide(row.length, [&](auto d, size_t i) HWY_ATTR {
+    const auto mean =
+        hn::MulAdd(row.Normal(d, i), hn::Set(d, product), hn::Set(d, sum));
+    StoreWide(
+        d, hn::Mul(hn::Sub(row.Weighted(d, i), mean), hn::Set(d, row.inverse)),
+        dx + i);
+  });
+}
+
+// Adds the row's terms to the sums of the weight's and the bias's gradients.
+template <class T>
+void AddColumns(const GradientRow<T>& row, double* weight, double* bias) {
+  ForWide(row.length, [&](auto d, size_t i) HWY_ATTR {
+    const auto gradient = LoadWide(d, row.dy + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, bias + i), gradient), d, bias + i);
+    hn::StoreU(hn::MulAdd(gradient, row.Normal(d, i), hn::LoadU(d, weight + i)),
+               d, weight + i);
+  });
+}
+
+void BackwardRows(const RowNorm& norm, const RowNormBackward& tensors,
+                  double* sums, int64_t begin, int64_t end) {
+  WithElements(norm.dtype, [&](auto* element) {
+    using T = std::remove_pointer_t<decltype(element)>;
+    for (int64_t i = begin; i < end; ++i) {
+      const GradientRow<T> row = {
+          static_cast<const T*>(tensors.dy) + i * norm.length,
+          static_cast<const T*>(tensors.x) + i * norm.length,
+          tensors.weight,
+          tensors.moments[2 * i],
+          tensors.moments[2 * i + 1],
+          static_cast<size_t>(norm.length)};
+      if (tensors.dx != nullptr) {
+        WriteGradient(row, norm.is_centred,
+                      static_cast<T*>(tensors.dx) + i * norm.length);
+      }
+      if (sums != nullptr) AddColumns(row, sums, sums + norm.length);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convgrad {
+namespace {
+
+HWY_EXPORT(ForwardRows);
+HWY_EXPORT(BackwardRows);
+
+// Rows of a part: some 64 KiB.
+int64_t RowsPerPart(const RowNorm& norm) {
+  return std::max<int64_t>(16384 / norm.length, 1);
+}
+
+// As many parts of a backward as threads of a large machine, where there are
+// rows enough that each part's sums are few beside them.
+int64_t BackwardParts(const RowNorm& norm) {
+  return std::clamp<int64_t>(norm.rows / 64, 1, 32);
+}
+
+}  // namespace
+
+int64_t RowNorm::scratch() const { return BackwardParts(*this) * 2 * length; }
+
+void NormalizeRows(const RowNorm& norm, const RowNormForward& tensors,
+                   RunParts run) {
+  const int64_t rows = RowsPerPart(norm);
+  run(CeilDiv(norm.rows, rows), [&](int64_t part) {
+    HWY_DYNAMIC_DISPATCH(ForwardRows)
+    (norm, tensors, part * rows, std::min((part + 1) * rows, norm.rows));
+  });
+}
+
+void NormalizeRowsBackward(const RowNorm& norm, const RowNormBackward& tensors,
+                           RunParts run) {
+  const int64_t parts = BackwardParts(norm);
+  const int64_t columns = 2 * norm.length;
+  const bool sums =
+      tensors.weight_gradient != nullptr || tensors.bias_gradient != nullptr;
+  run(parts, [&](int64_t part) {
+    double* own = sums ? tensors.scratch + part * columns : nullptr;
+    if (sums) std::fill_n(own, columns, 0.0);
+    HWY_DYNAMIC_DISPATCH(BackwardRows)
+    (norm, tensors, own, norm.rows * part / parts,
+     norm.rows * (part + 1) / parts);
+  });
+  const auto write = [&](float* to, int64_t first) {
+    for (int64_t i = 0; to != nullptr && i < norm.length; ++i) {
+      double total = 0;
+      for (int64_t part = 0; part < parts; ++part) {
+        total += tensors.scratch[part * columns + first + i];
+      }
+      to[i] = static_cast<float>(total);
+    }
+  };
+  write(tensors.weight_gradient, 0);
+  write(tensors.bias_gradient, norm.length);
+}
+
+}  // namespace convgrad
+#endif  // HWY_ONCE

@@ -1,0 +1,64 @@
+// Vectors of doubles along a row of f32 or bf16 elements, for the files that
+// highway compiles once per kind of CPU. Included by those only, inside of none
+// of their namespaces.
+#if defined(CONVGRAD_ROW_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef CONVGRAD_ROW_VECTORS_INL_H_
+#undef CONVGRAD_ROW_VECTORS_INL_H_
+#else
+#define CONVGRAD_ROW_VECTORS_INL_H_
+#endif
+
+#include "backends/kernels/operators/channel_vectors-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad {
+namespace HWY_NAMESPACE {
+
+// Return vectors of elements as doubles, and store them, rounded once to f32
+// and then to the elements' type.
+template <class D, class T>
+HWY_INLINE hn::Vec<D> LoadWide(D d, const T* p) {
+  return hn::PromoteTo(d, LoadElements(hn::Rebind<float, D>(), p));
+}
+
+template <class D, class T>
+HWY_INLINE void StoreWide(D /*d*/, hn::Vec<D> value, T* p) {
+  const hn::Rebind<float, D> narrow;
+  StoreElements(narrow, hn::DemoteTo(narrow, value), p);
+}
+
+// Calls body(d, i) so that vectors of d's lanes from element i on cover
+// [0, count). The first argument of all but the last calls has the most lanes.
+template <class Body>
+HWY_INLINE void ForWide(size_t count, const Body& body) {
+  const hn::CappedTag<double, 8> wide;
+  const hn::CappedTag<double, 1> single;
+  size_t i = 0;
+  for (; i + hn::Lanes(wide) <= count; i += hn::Lanes(wide)) body(wide, i);
+  for (; i < count; ++i) body(single, i);
+}
+
+// Adds up terms. The order follows from the number of lanes and terms alone.
+class WideSum {
+ public:
+  template <class D>
+  HWY_INLINE void Add(D d, hn::Vec<D> terms) {
+    double lanes[8];
+    hn::StoreU(terms, d, lanes);
+    for (size_t i = 0; i < hn::Lanes(d); ++i) sums_[i] += lanes[i];
+  }
+  double total() const {
+    double total = 0;
+    for (const double sum : sums_) total += sum;
+    return total;
+  }
+
+ private:
+  double sums_[8] = {};
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad
+HWY_AFTER_NAMESPACE();
+
+#endif  // CONVGRAD_ROW_VECTORS_INL_H_

@@ -1,0 +1,75 @@
+#include "backends/onednn/networks/schedule/network_results.h"
+
+namespace convgrad::onednn {
+namespace {
+
+class Placement {
+ public:
+  Placement(bool everything, Schedule* schedule, NetworkResults* results)
+      : everything_(everything), schedule_(schedule), results_(results) {}
+
+  // Returns the buffer of the next result, or one of the plan's own.
+  BufferId Place(bool exists, int64_t bytes) {
+    const BufferId buffer =
+        exists ? schedule_->AddBuffer({bytes, Area::kResult, next_++})
+               : schedule_->AddBuffer(bytes);
+    if (exists || everything_) results_->wanted.push_back(buffer);
+    return buffer;
+  }
+
+ private:
+  const bool everything_;
+  Schedule* const schedule_;
+  NetworkResults* const results_;
+  size_t next_ = 0;
+};
+
+}  // namespace
+
+TensorDescriptor RowMajorF32(const Dims& dims) {
+  TensorDescriptor descriptor;
+  descriptor.dims = dims;
+  return descriptor;
+}
+
+// In the order of the table in program_operation.h.
+NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
+                            Schedule* schedule) {
+  const ProgramRequest& request = operation.request();
+  const convgrad::Program& program = operation.program();
+  const bool has_forward = request.part != ProgramPart::kBackward;
+  const bool has_gradients = request.part == ProgramPart::kBackward ||
+                             request.part == ProgramPart::kTrain;
+  NetworkResults results;
+  Placement placement(everything, schedule, &results);
+  for (const std::string& name : request.fetched) {
+    if (!has_forward) continue;
+    const Dims& dims = operation.shapes().dims.at(name);
+    results.fetched.push_back(
+        placement.Place(true, *ByteSize(RowMajorF32(dims))));
+  }
+  for (const size_t index : UpdatedStatistics(program)) {
+    const ProgramParameter& parameter = program.parameters[index];
+    results.statistics[parameter.name] =
+        placement.Place(has_forward, *ByteSize(ParameterDescriptor(parameter)));
+  }
+  if (request.part == ProgramPart::kForward) return results;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const bool is_wanted = has_gradients && request.input_gradients[i];
+    const BufferId result = placement.Place(
+        is_wanted, *ByteSize(RowMajorF32(request.inputs[i].dims)));
+    if (program.inputs[i].is_index || !(is_wanted || everything)) continue;
+    results.input_gradients[program.inputs[i].name] = result;
+  }
+  for (const ProgramParameter& parameter : program.parameters) {
+    const bool is_wanted =
+        has_gradients && request.parameter_gradients && parameter.trainable;
+    const BufferId result =
+        placement.Place(is_wanted, *ByteSize(ParameterDescriptor(parameter)));
+    if (!parameter.trainable || !(is_wanted || everything)) continue;
+    results.parameter_gradients[parameter.name] = result;
+  }
+  return results;
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,109 @@
+// concat.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/kernels/copies/reorder.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// A part of a tensor along one axis.
+struct AxisSlice {
+  PhysicalLayout layout;
+  int64_t byte_offset = 0;
+};
+
+// Returns `extent` indices of the axis from `first` on. Up to the last channel
+// of an image they have its padding, too.
+AxisSlice SliceOf(const NetworkTensor& tensor, size_t index, int64_t first,
+                  int64_t extent) {
+  AxisSlice slice = {PhysicalLayoutOf(tensor), 0};
+  PhysicalAxis& axis = slice.layout.axes[index];
+  axis.extent = extent;
+  if (axis.block == 0) {
+    slice.byte_offset = first * axis.stride * ByteSizeOf(tensor.blocks.dtype);
+    return slice;
+  }
+  axis.first = first;
+  const bool is_last = first + extent == tensor.blocks.channels;
+  axis.padded = is_last ? tensor.blocks.padded_channels() - first : extent;
+  return slice;
+}
+
+class Concat final : public NetworkGroup {
+ public:
+  Concat(const ProgramStep& step, size_t axis) : step_(step), axis_(axis) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor y = builder->AddValue(step_.result);
+    int64_t first = 0;
+    for (const std::string& operand : step_.operands) {
+      const NetworkTensor x = builder->Value(operand, y.form);
+      const int64_t extent = x.dims[axis_];
+      AddSliceCopy({x, SliceOf(x, axis_, 0, extent)},
+                   {y, SliceOf(y, axis_, first, extent)}, builder);
+      first += extent;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    NetworkTensor dy = builder->Like(step_.result);
+    dy.buffer = builder->GradientOf(step_.result);
+    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    int64_t first = 0;
+    for (const std::string& operand : step_.operands) {
+      NetworkTensor dx = builder->Like(operand, dy.form);
+      dx.buffer = builder->NewGradient(operand, dy.form);
+      const int64_t extent = dx.dims[axis_];
+      AddSliceCopy({dy, SliceOf(dy, axis_, first, extent)},
+                   {dx, SliceOf(dx, axis_, 0, extent)}, builder);
+      first += extent;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  using Side = std::pair<const NetworkTensor&, AxisSlice>;
+
+  static void AddSliceCopy(const Side& from, const Side& to,
+                           NetworkBuilder* builder) {
+    const DataType dtype = from.first.blocks.dtype;
+    const auto reorder = std::make_shared<const Reorder>(
+        Reorder::Make(from.second.layout, dtype, to.second.layout, dtype));
+    const BufferId source = from.first.buffer, target = to.first.buffer;
+    builder->schedule().Add(
+        {.kind = "concat",
+         .reads = {source},
+         .writes = {target},
+         .function = [=, source_offset = from.second.byte_offset,
+                      target_offset =
+                          to.second.byte_offset](const RunContext& context) {
+           context.ForParts(reorder->part_count(), [&](int64_t part) {
+             reorder->Run(context.At(source) + source_offset,
+                          context.At(target) + target_offset, part, part + 1);
+           });
+         }});
+  }
+
+  const ProgramStep& step_;
+  const size_t axis_;
+};
+
+std::unique_ptr<NetworkGroup> MakeConcat(const convgrad::Program& program,
+                                         const ProgramShapes& shapes,
+                                         const GroupSteps& steps) {
+  const ProgramStep& step = program.steps[steps.first];
+  return std::make_unique<Concat>(step, *StepDims(step, shapes).Axis("axis"));
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkCopies() {
+  return {{Operator::kConcat, &MakeConcat}};
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,196 @@
+// Steps whose result has elements of the operand in another order or number.
+// They work on rows.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/core/program/operators/views.h"
+#include "backends/kernels/copies/reorder.h"
+#include "backends/kernels/tokens/broadcast_sums.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+
+namespace convgrad::onednn {
+namespace {
+
+constexpr absl::string_view kKind = "view";
+
+// flatten and reshape: the same rows under other dims.
+class Whole final : public NetworkGroup {
+ public:
+  explicit Whole(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const std::string& x = step_.operands[0];
+    builder->AddValue(step_.result, builder->Value(x, Form::kRows).buffer);
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    builder->AddGradient(step_.operands[0], dy, Form::kRows);
+    return absl::OkStatus();
+  }
+
+ private:
+  const ProgramStep& step_;
+};
+
+// read: a parameter in the activations' dtype.
+class Read final : public NetworkGroup {
+ public:
+  explicit Read(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const BufferId parameter = builder->Parameter(step_.operands[0]);
+    if (builder->dtype() == DataType::kF32) {
+      builder->AddValue(step_.result, parameter);
+    } else {
+      AddConversion(Wide(parameter, *builder), builder->AddValue(step_.result),
+                    &builder->schedule());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    NetworkTensor dy = builder->Like(step_.result);
+    dy.buffer = builder->GradientOf(step_.result);
+    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    AddConversion(
+        dy, Wide(builder->NewParameterGradient(step_.operands[0]), *builder),
+        &builder->schedule());
+    return absl::OkStatus();
+  }
+
+ private:
+  NetworkTensor Wide(BufferId buffer, const NetworkBuilder& builder) const {
+    NetworkTensor tensor = builder.Like(step_.result);
+    tensor.blocks.dtype = DataType::kF32;
+    tensor.buffer = buffer;
+    return tensor;
+  }
+
+  const ProgramStep& step_;
+};
+
+// permute, slice, select and expand: copies.
+class Moved final : public NetworkGroup {
+ public:
+  Moved(const ProgramStep& step, StepView view)
+      : step_(step), view_(std::move(view)) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const BufferId x = builder->Value(step_.operands[0], Form::kRows).buffer;
+    const NetworkTensor y = builder->AddValue(step_.result);
+    AddMove(x, Viewed(y.dims), y.buffer, PhysicalLayoutOf(y), builder);
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    NetworkTensor dy = builder->Like(step_.result);
+    dy.buffer = builder->GradientOf(step_.result);
+    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    const std::string& x = step_.operands[0];
+    NetworkTensor dx = builder->Like(x, Form::kRows);
+    dx.buffer = builder->NewGradient(x, Form::kRows);
+    if (step_.op == Operator::kExpand) {
+      AddSums(dy, dx, builder);
+    } else {
+      AddSpread(dy, dx, builder);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Returns the layout of the elements that the result has within the operand.
+  PhysicalLayout Viewed(const Dims& dims) const {
+    PhysicalLayout layout;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      layout.axes.push_back(
+          {.extent = dims[i], .stride = view_.strides[i], .padded = dims[i]});
+    }
+    return layout;
+  }
+
+  void AddMove(BufferId from, const PhysicalLayout& from_layout, BufferId to,
+               const PhysicalLayout& to_layout, NetworkBuilder* builder) const {
+    const DataType dtype = builder->dtype();
+    const auto reorder = std::make_shared<const Reorder>(
+        Reorder::Make(from_layout, dtype, to_layout, dtype));
+    builder->schedule().Add(
+        {.kind = kKind,
+         .reads = {from},
+         .writes = {to},
+         .function = [=, offset = view_.offset * ByteSizeOf(dtype)](
+                         const RunContext& context) {
+           context.ForParts(reorder->part_count(), [&](int64_t part) {
+             reorder->Run(context.At(from) + offset, context.At(to), part,
+                          part + 1);
+           });
+         }});
+  }
+
+  // Appends what writes dy where the forward read, and 0 where it didn't.
+  void AddSpread(const NetworkTensor& dy, const NetworkTensor& dx,
+                 NetworkBuilder* builder) const {
+    const DataType dtype = builder->dtype();
+    const auto reorder = std::make_shared<const Reorder>(
+        Reorder::Make(PhysicalLayoutOf(dy), dtype, Viewed(dy.dims), dtype));
+    const bool leaves_some = dx.blocks.size() != dy.blocks.size();
+    builder->schedule().Add(
+        {.kind = kKind,
+         .reads = {dy.buffer},
+         .writes = {dx.buffer},
+         .function = [=, offset = view_.offset * ByteSizeOf(dtype)](
+                         const RunContext& context) {
+           std::byte* to = context.At(dx.buffer);
+           if (leaves_some) std::memset(to, 0, dx.blocks.bytes());
+           context.ForParts(reorder->part_count(), [&](int64_t part) {
+             reorder->Run(context.At(dy.buffer), to + offset, part, part + 1);
+           });
+         }});
+  }
+
+  void AddSums(const NetworkTensor& dy, const NetworkTensor& dx,
+               NetworkBuilder* builder) const {
+    builder->schedule().Add({.kind = kKind,
+                             .reads = {dy.buffer},
+                             .writes = {dx.buffer},
+                             .function = [=](const RunContext& context) {
+                               SumBroadcast(dy.dims, context.At(dy.buffer),
+                                            dx.dims, context.At(dx.buffer),
+                                            dy.blocks.dtype,
+                                            [&](int64_t count, auto part) {
+                                              context.ForParts(count, part);
+                                            });
+                             }});
+  }
+
+  const ProgramStep& step_;
+  const StepView view_;
+};
+
+std::unique_ptr<NetworkGroup> MakeMoved(const convgrad::Program& program,
+                                        const ProgramShapes& shapes,
+                                        const GroupSteps& steps) {
+  const ProgramStep& step = program.steps[steps.first];
+  return std::make_unique<Moved>(step,
+                                 SpecOf(step.op).view(StepDims(step, shapes)));
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkViews() {
+  return {{Operator::kFlatten, &MakeOfStep<Whole>},
+          {Operator::kReshape, &MakeOfStep<Whole>},
+          {Operator::kRead, &MakeOfStep<Read>},
+          {Operator::kPermute, &MakeMoved},
+          {Operator::kSlice, &MakeMoved},
+          {Operator::kSelect, &MakeMoved},
+          {Operator::kExpand, &MakeMoved}};
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,113 @@
+#include "backends/onednn/networks/steps/elements/network_activation.h"
+
+#include <string>
+#include <vector>
+
+#include "backends/onednn/networks/steps/network_operator.h"
+
+namespace convgrad::onednn {
+namespace {
+
+class ActivationGroup final : public NetworkGroup {
+ public:
+  ActivationGroup(const ProgramStep& step, Pointwise op)
+      : step_(step), op_(op) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor y = builder->AddValue(step_.result);
+    const NetworkTensor x = builder->Value(step_.operands[0], y.form);
+    saved_ = SavesResult(op_.activation) ? y.buffer : x.buffer;
+    AddActivation(x.blocks, op_, x.buffer, y.buffer, &builder->schedule());
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    const NetworkTensor like = builder->Like(step_.result);
+    if (op_.activation == Activation::kShift) {
+      builder->AddGradient(step_.operands[0], dy, like.form);
+      return absl::OkStatus();
+    }
+    AddActivateGradient(like.blocks, op_, dy,
+                        IsLinear(op_.activation) ? dy : saved_,
+                        builder->NewGradient(step_.operands[0], like.form),
+                        &builder->schedule());
+    return absl::OkStatus();
+  }
+
+ private:
+  const ProgramStep& step_;
+  Pointwise op_;
+  BufferId saved_ = kNoBuffer;
+};
+
+template <Activation kActivation>
+std::unique_ptr<NetworkGroup> MakeFunction(const convgrad::Program& program,
+                                           const ProgramShapes& /*shapes*/,
+                                           const GroupSteps& steps) {
+  const ProgramStep& step = program.steps[steps.first];
+  const StepNumbers numbers = NumbersOf(step);
+  const bool is_tanh = WordAttribute(step, "approximate") == "tanh";
+  return MakeActivation(step, {is_tanh ? Activation::kGeluTanh : kActivation,
+                               static_cast<float>(numbers.first),
+                               static_cast<float>(numbers.second)});
+}
+
+}  // namespace
+
+void AddActivation(const ChannelBlocks& blocks, Pointwise op, BufferId x,
+                   BufferId y, Schedule* schedule) {
+  schedule->Add({.kind = "activation forward",
+                 .reads = {x},
+                 .writes = {y},
+                 .function = [=](const RunContext& context) {
+                   Activate(blocks, op, context.At(x), context.At(y),
+                            [&](int64_t count, auto part) {
+                              context.ForParts(count, part);
+                            });
+                 }});
+}
+
+void AddActivateGradient(const ChannelBlocks& blocks, Pointwise op, BufferId dy,
+                         BufferId saved, BufferId dx, Schedule* schedule) {
+  schedule->Add(
+      {.kind = "activation backward",
+       .reads = {dy, saved},
+       .writes = {dx},
+       .function = [=](const RunContext& context) {
+         RunActivateGradient(
+             blocks, op, {context.At(dy), context.At(saved), context.At(dx)},
+             [&](int64_t count, auto part) { context.ForParts(count, part); });
+       }});
+}
+
+std::unique_ptr<NetworkGroup> MakeActivation(const ProgramStep& step,
+                                             Pointwise op) {
+  return std::make_unique<ActivationGroup>(step, op);
+}
+
+std::vector<NetworkOperator> NetworkActivations() {
+  return {{Operator::kRelu, &MakeFunction<Activation::kRelu>},
+          {Operator::kRelu6, &MakeFunction<Activation::kRelu6>},
+          {Operator::kLeakyRelu, &MakeFunction<Activation::kLeakyRelu>},
+          {Operator::kElu, &MakeFunction<Activation::kElu>},
+          {Operator::kSigmoid, &MakeFunction<Activation::kSigmoid>},
+          {Operator::kSilu, &MakeFunction<Activation::kSilu>},
+          {Operator::kTanh, &MakeFunction<Activation::kTanh>},
+          {Operator::kGelu, &MakeFunction<Activation::kGelu>},
+          {Operator::kMish, &MakeFunction<Activation::kMish>},
+          {Operator::kSoftplus, &MakeFunction<Activation::kSoftplus>},
+          {Operator::kHardsigmoid, &MakeFunction<Activation::kHardsigmoid>},
+          {Operator::kHardswish, &MakeFunction<Activation::kHardswish>},
+          {Operator::kHardtanh, &MakeFunction<Activation::kHardtanh>},
+          {Operator::kClamp, &MakeFunction<Activation::kHardtanh>},
+          {Operator::kNeg, &MakeFunction<Activation::kNeg>},
+          {Operator::kAbs, &MakeFunction<Activation::kAbs>},
+          {Operator::kExp, &MakeFunction<Activation::kExp>},
+          {Operator::kSqrt, &MakeFunction<Activation::kSqrt>},
+          {Operator::kRsqrt, &MakeFunction<Activation::kRsqrt>},
+          {Operator::kReciprocal, &MakeFunction<Activation::kReciprocal>}};
+}
+
+}  // namespace convgrad::onednn

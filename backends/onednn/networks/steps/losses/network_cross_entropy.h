@@ -1,0 +1,66 @@
+// The arithmetic of cross_entropy. The forward computes the gradient, too,
+// while the softmax is at hand.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "backends/core/program/program.h"
+#include "backends/kernels/operators/channel_blocks.h"
+#include "backends/kernels/operators/softmax.h"
+#include "backends/onednn/execution/onednn_schedule.h"
+
+namespace convgrad::onednn {
+
+// Positions whose losses are added up by one part.
+inline constexpr int64_t kCrossEntropyChunk = 256;
+
+struct CrossEntropyShape {
+  ChannelBlocks logits;
+  double label_smoothing;
+  int64_t ignore_index;
+  bool is_mean;
+  // What the mean divides by; 0: the weights of the targets.
+  double denominator;
+
+  int64_t positions() const { return logits.batch * logits.spatial; }
+  int64_t chunks() const {
+    return (positions() + kCrossEntropyChunk - 1) / kCrossEntropyChunk;
+  }
+  // Where a position's first channel is, and from there that of block `b`.
+  int64_t Offset(int64_t position) const {
+    const int64_t n = position / logits.spatial;
+    const int64_t s = position % logits.spatial;
+    return (n * logits.block_count() * logits.spatial + s) * logits.block;
+  }
+  int64_t BlockOffset(int64_t b) const {
+    return b * logits.spatial * logits.block;
+  }
+  // Elements of a row of channels for Exponentiate.
+  int64_t row_size() const {
+    constexpr int64_t kLanes = kSoftmaxLanes;
+    return (logits.padded_channels() + kLanes - 1) / kLanes * kLanes;
+  }
+};
+
+struct CrossEntropyBuffers {
+  BufferId logits, target, weight;
+  BufferId chunks;  // a double each
+  BufferId rows;    // by chunk, row_size() doubles
+  BufferId smooth;  // a double for each channel
+  BufferId loss;
+  BufferId gradient = kNoBuffer;  // like the logits, in f32
+};
+
+// Writes the loss, and the gradient if its buffer is there.
+void RunCrossEntropy(const CrossEntropyShape& shape,
+                     const CrossEntropyBuffers& buffers,
+                     const RunContext& context);
+
+// Checks what the run reads again: RunBuffers has it that indices don't change.
+// Errors: kInvalidArgument naming the first target that is no class.
+absl::Status CheckTargets(const ProgramStep& step,
+                          const CrossEntropyShape& shape,
+                          const int64_t* targets);
+
+}  // namespace convgrad::onednn

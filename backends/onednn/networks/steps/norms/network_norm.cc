@@ -1,0 +1,259 @@
+// batch_norm, with the add and the activation that follow it: two passes over
+// memory forward (statistics, then all the rest), and two backward.
+#include <string>
+#include <tuple>
+
+#include "backends/kernels/operators/batch_norm.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/norms/network_small_norm.h"
+#include "backends/onednn/networks/steps/norms/network_statistics.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// The buffers of one batch_norm.
+struct NormBuffers {
+  BufferId x, y;
+  BufferId addend = kNoBuffer;
+  BufferId gamma, beta;
+  NormStatistics statistics;
+  Activation activation = Activation::kNone;
+};
+
+// What is constant in all runs.
+struct NormShape {
+  ChannelBlocks blocks;
+  double epsilon;
+  bool training;
+
+  BatchNorm At(const RunContext& context, const NormBuffers& buffers,
+               BufferId scratch) const {
+    return {.blocks = blocks,
+            .gamma = context.Read<float>(buffers.gamma),
+            .beta = context.Read<float>(buffers.beta),
+            .epsilon = epsilon,
+            .mean = context.Read<double>(buffers.statistics.mean),
+            .variance = context.Read<double>(buffers.statistics.variance),
+            .training = training,
+            .scratch = context.Write<double>(scratch)};
+  }
+};
+
+class Norm final : public NetworkGroup {
+ public:
+  Norm(const convgrad::Program& program, const GroupSteps& steps)
+      : step_(program.steps[steps.first]),
+        result_(program.steps[steps.last()].result) {
+    if (steps.activation != GroupSteps::kNone) {
+      const bool caps = program.steps[steps.activation].op == Operator::kRelu6;
+      buffers_.activation = caps ? Activation::kRelu6 : Activation::kRelu;
+    }
+    if (steps.add == GroupSteps::kNone) return;
+    const ProgramStep& add = program.steps[steps.add];
+    addend_ = add.operands[add.operands[0] == step_.result ? 1 : 0];
+  }
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor x = builder->Value(step_.operands[0]);
+    shape_ = {x.blocks, FloatAttribute(step_, "eps"),
+              BoolAttribute(step_, "training")};
+    buffers_.x = x.buffer;
+    buffers_.gamma = builder->Parameter(OperandAt(step_, 1));
+    buffers_.beta = builder->Parameter(OperandAt(step_, 2));
+    if (!addend_.empty()) buffers_.addend = builder->Value(addend_).buffer;
+    buffers_.y = builder->AddValue(result_).buffer;
+    buffers_.statistics = AddStatistics(step_, x, builder);
+    AddNormalize(builder);
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    OutputGradient gradient;
+    if (MasksByResult()) {
+      std::tie(gradient.dy, gradient.more) = builder->GradientPairOf(result_);
+    } else {
+      gradient.dy = builder->GradientOf(result_);
+    }
+    if (gradient.dy == kNoBuffer) return absl::OkStatus();
+    if (MasksByResult()) {
+      gradient.masked = builder->NewGradient(addend_);
+    } else if (!addend_.empty()) {
+      builder->AddGradient(addend_, gradient.dy);
+    }
+    const int64_t doubles = shape_.blocks.padded_channels() * sizeof(double);
+    const Sums sums = {builder->schedule().AddBuffer(doubles),
+                       builder->schedule().AddBuffer(doubles)};
+    AddSums(gradient, sums, builder);
+    AddParameterGradients(sums, builder);
+    AddInputGradient(gradient, sums, builder);
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Sums {
+    BufferId dy_xhat, dy;
+  };
+  // Of the result: one or two buffers to be added; and where what the ReLU let
+  // through of it goes, if it has to be written.
+  struct OutputGradient {
+    BufferId dy = kNoBuffer, more = kNoBuffer, masked = kNoBuffer;
+  };
+
+  // With an addend, x doesn't tell what the ReLU let through.
+  bool MasksByResult() const {
+    return !addend_.empty() && buffers_.activation != Activation::kNone;
+  }
+  Activation ActivationOfX() const {
+    return addend_.empty() ? buffers_.activation : Activation::kNone;
+  }
+
+  BufferId AddScratch(NetworkBuilder* builder) const {
+    return builder->schedule().AddBuffer(BatchNormScratch(shape_.blocks) *
+                                         int64_t{sizeof(double)});
+  }
+
+  // What every call of a kernel reads.
+  std::vector<BufferId> Reads(std::initializer_list<BufferId> more) const {
+    std::vector<BufferId> reads = {buffers_.statistics.mean,
+                                   buffers_.statistics.variance};
+    for (const BufferId buffer : {buffers_.gamma, buffers_.beta}) {
+      if (buffer != kNoBuffer) reads.push_back(buffer);
+    }
+    for (const BufferId buffer : more) {
+      if (buffer != kNoBuffer) reads.push_back(buffer);
+    }
+    return reads;
+  }
+
+  void AddNormalize(NetworkBuilder* builder) const {
+    const BufferId scratch = AddScratch(builder);
+    builder->schedule().Add(
+        {.kind = "batch_norm forward",
+         .reads = Reads({buffers_.x, buffers_.addend}),
+         .writes = {buffers_.y, scratch},
+         .function = [=, shape = shape_,
+                      buffers = buffers_](const RunContext& context) {
+           RunForward(shape.At(context, buffers, scratch),
+                      {context.At(buffers.x), context.At(buffers.addend),
+                       buffers.activation, context.At(buffers.y)},
+                      [&](int64_t count, auto part) {
+                        context.ForParts(count, part);
+                      });
+         }});
+  }
+
+  void AddSums(const OutputGradient& gradient, const Sums& sums,
+               NetworkBuilder* builder) const {
+    const BufferId scratch = AddScratch(builder);
+    const BufferId y = MasksByResult() ? buffers_.y : kNoBuffer;
+    Step step = {.kind = "batch_norm backward sums",
+                 .reads = Reads({gradient.dy, gradient.more, buffers_.x, y}),
+                 .writes = {sums.dy_xhat, sums.dy, scratch}};
+    if (gradient.masked != kNoBuffer) step.writes.push_back(gradient.masked);
+    step.function = [=, shape = shape_, buffers = buffers_,
+                     activation = ActivationOfX()](const RunContext& context) {
+      RunGradientSums(
+          shape.At(context, buffers, scratch),
+          {.dy = context.At(gradient.dy),
+           .x = context.At(buffers.x),
+           .activation = activation,
+           .y = context.At(y),
+           .more_dy = context.At(gradient.more),
+           .masked_dy = context.At(gradient.masked)},
+          [&](int64_t count, auto part) { context.ForParts(count, part); },
+          {context.Write<double>(sums.dy_xhat),
+           context.Write<double>(sums.dy)});
+    };
+    builder->schedule().Add(std::move(step));
+  }
+
+  void AddParameterGradients(const Sums& sums, NetworkBuilder* builder) const {
+    const auto add = [&](size_t operand, BufferId sum) {
+      const std::string& name = OperandAt(step_, operand);
+      if (name.empty()) return;
+      const BufferId gradient = builder->NewParameterGradient(name);
+      builder->schedule().Add(
+          {.kind = "batch_norm backward sums",
+           .reads = {sum},
+           .writes = {gradient},
+           .function = [=, channels = shape_.blocks.channels](
+                           const RunContext& context) {
+             for (int64_t c = 0; c < channels; ++c) {
+               context.Write<float>(gradient)[c] =
+                   static_cast<float>(context.Read<double>(sum)[c]);
+             }
+           }});
+    };
+    add(1, sums.dy_xhat);
+    add(2, sums.dy);
+  }
+
+  void AddInputGradient(const OutputGradient& gradient, const Sums& sums,
+                        NetworkBuilder* builder) const {
+    const BufferId dy =
+        gradient.masked != kNoBuffer ? gradient.masked : gradient.dy;
+    const BufferId dx = builder->NewGradient(step_.operands[0]);
+    if (shape_.training && HasFewElements(shape_.blocks)) {
+      AddSmallInputGradient(dy, dx, builder);
+      return;
+    }
+    const BufferId scratch = AddScratch(builder);
+    builder->schedule().Add(
+        {.kind = "batch_norm backward",
+         .reads = Reads({dy, buffers_.x, sums.dy_xhat, sums.dy}),
+         .writes = {scratch, dx},
+         .function = [=, shape = shape_, buffers = buffers_,
+                      activation = ActivationOfX()](const RunContext& context) {
+           RunGradientInput(shape.At(context, buffers, scratch),
+                            {.dy = context.At(dy),
+                             .x = context.At(buffers.x),
+                             .activation = activation,
+                             .dx = context.At(dx)},
+                            {context.Write<double>(sums.dy_xhat),
+                             context.Write<double>(sums.dy)},
+                            [&](int64_t count, auto part) {
+                              context.ForParts(count, part);
+                            });
+         }});
+  }
+
+  void AddSmallInputGradient(BufferId dy, BufferId dx,
+                             NetworkBuilder* builder) const {
+    const bool is_masked = ActivationOfX() != Activation::kNone;
+    const BufferId y = is_masked ? buffers_.y : kNoBuffer;
+    builder->schedule().Add(
+        {.kind = "batch_norm backward",
+         .reads = Reads({dy, buffers_.x, y}),
+         .writes = {dx},
+         .function = [=, shape = shape_, buffers = buffers_,
+                      activation = ActivationOfX()](const RunContext& context) {
+           RunSmallGradientInput(shape.At(context, buffers, kNoBuffer),
+                                 {.dy = context.At(dy),
+                                  .x = context.At(buffers.x),
+                                  .activation = activation,
+                                  .dx = context.At(dx)},
+                                 context.At(y));
+         }});
+  }
+
+  const ProgramStep& step_;
+  const std::string result_;
+  std::string addend_;  // "": none
+  NormShape shape_;
+  NormBuffers buffers_;
+};
+
+std::unique_ptr<NetworkGroup> MakeNorm(const convgrad::Program& program,
+                                       const ProgramShapes& /*shapes*/,
+                                       const GroupSteps& steps) {
+  return std::make_unique<Norm>(program, steps);
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkNorms() {
+  return {{Operator::kBatchNorm, &MakeNorm}};
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,107 @@
+// layer_norm and rms_norm.
+#include <string>
+#include <vector>
+
+#include "backends/kernels/tokens/row_norm.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+
+namespace convgrad::onednn {
+namespace {
+
+class RowNormGroup final : public NetworkGroup {
+ public:
+  explicit RowNormGroup(const ProgramStep& step)
+      : step_(step), weight_(OperandAt(step, 1)), bias_(OperandAt(step, 2)) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor x = builder->Value(step_.operands[0], Form::kRows);
+    const BufferId y = builder->AddValue(step_.result).buffer;
+    SetNorm(x);
+    x_ = x.buffer;
+    moments_ =
+        builder->schedule().AddBuffer(norm_.moments() * int64_t{sizeof(float)});
+    const BufferId weight = builder->Parameter(weight_);
+    const BufferId bias = builder->Parameter(bias_);
+    Step step = {.kind = kKind, .reads = {x_}, .writes = {y, moments_}};
+    for (const BufferId parameter : {weight, bias}) {
+      if (parameter != kNoBuffer) step.reads.push_back(parameter);
+    }
+    step.function = [=, norm = norm_, x = x_,
+                     moments = moments_](const RunContext& context) {
+      NormalizeRows(
+          norm,
+          {context.At(x), context.Read<float>(weight),
+           context.Read<float>(bias), context.At(y),
+           context.Write<float>(moments)},
+          [&](int64_t count, auto part) { context.ForParts(count, part); });
+    };
+    builder->schedule().Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId weight = builder->Parameter(weight_);
+    const BufferId dx = builder->NewGradient(step_.operands[0], Form::kRows);
+    const BufferId dw = NewParameterGradient(weight_, builder);
+    const BufferId db = NewParameterGradient(bias_, builder);
+    const BufferId scratch = builder->schedule().AddBuffer(
+        norm_.scratch() * int64_t{sizeof(double)});
+    Step step = {.kind = kBackwardKind,
+                 .reads = {dy, x_, moments_},
+                 .writes = {dx, scratch}};
+    if (weight != kNoBuffer) step.reads.push_back(weight);
+    for (const BufferId gradient : {dw, db}) {
+      if (gradient != kNoBuffer) step.writes.push_back(gradient);
+    }
+    step.function = [=, norm = norm_, x = x_,
+                     moments = moments_](const RunContext& context) {
+      NormalizeRowsBackward(
+          norm,
+          {context.At(dy), context.At(x), context.Read<float>(weight),
+           context.Read<float>(moments), context.At(dx),
+           context.Write<float>(dw), context.Write<float>(db),
+           context.Write<double>(scratch)},
+          [&](int64_t count, auto part) { context.ForParts(count, part); });
+    };
+    builder->schedule().Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr absl::string_view kKind = "row norm forward";
+  static constexpr absl::string_view kBackwardKind = "row norm backward";
+
+  void SetNorm(const NetworkTensor& x) {
+    const auto axes = static_cast<size_t>(IntAttribute(step_, "axes"));
+    norm_.length = 1;
+    for (size_t i = x.dims.size() - axes; i < x.dims.size(); ++i) {
+      norm_.length *= x.dims[i];
+    }
+    norm_.rows = x.blocks.size() / norm_.length;
+    norm_.dtype = x.blocks.dtype;
+    norm_.is_centred = step_.op == Operator::kLayerNorm;
+    norm_.eps = FloatAttribute(step_, "eps");
+  }
+
+  static BufferId NewParameterGradient(const std::string& name,
+                                       NetworkBuilder* builder) {
+    return name.empty() ? kNoBuffer : builder->NewParameterGradient(name);
+  }
+
+  const ProgramStep& step_;
+  const std::string weight_, bias_;
+  RowNorm norm_;
+  BufferId x_ = kNoBuffer, moments_ = kNoBuffer;
+};
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkRowNorms() {
+  return {{Operator::kLayerNorm, &MakeOfStep<RowNormGroup>},
+          {Operator::kRmsNorm, &MakeOfStep<RowNormGroup>}};
+}
+
+}  // namespace convgrad::onednn

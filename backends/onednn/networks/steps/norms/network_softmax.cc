@@ -1,0 +1,80 @@
+// softmax and log_softmax.
+#include <string>
+#include <vector>
+
+#include "backends/kernels/tokens/row_softmax.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+
+namespace convgrad::onednn {
+namespace {
+
+class Softmax final : public NetworkGroup {
+ public:
+  Softmax(const ProgramStep& step, size_t axis) : step_(step), axis_(axis) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor x = builder->Value(step_.operands[0], Form::kRows);
+    y_ = builder->AddValue(step_.result).buffer;
+    softmax_.length = x.dims[axis_];
+    softmax_.inner = 1;
+    for (size_t i = axis_ + 1; i < x.dims.size(); ++i) {
+      softmax_.inner *= x.dims[i];
+    }
+    softmax_.outer = x.blocks.size() / softmax_.length / softmax_.inner;
+    softmax_.dtype = x.blocks.dtype;
+    softmax_.is_logarithm = step_.op == Operator::kLogSoftmax;
+    builder->schedule().Add({.kind = "softmax forward",
+                             .reads = {x.buffer},
+                             .writes = {y_},
+                             .function = [=, softmax = softmax_,
+                                          y = y_](const RunContext& context) {
+                               SoftmaxRows(softmax, context.At(x.buffer),
+                                           context.At(y),
+                                           [&](int64_t count, auto part) {
+                                             context.ForParts(count, part);
+                                           });
+                             }});
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dx = builder->NewGradient(step_.operands[0], Form::kRows);
+    builder->schedule().Add(
+        {.kind = "softmax backward",
+         .reads = {dy, y_},
+         .writes = {dx},
+         .function = [=, softmax = softmax_,
+                      y = y_](const RunContext& context) {
+           SoftmaxRowsBackward(softmax, context.At(dy), context.At(y),
+                               context.At(dx), [&](int64_t count, auto part) {
+                                 context.ForParts(count, part);
+                               });
+         }});
+    return absl::OkStatus();
+  }
+
+ private:
+  const ProgramStep& step_;
+  const size_t axis_;
+  RowSoftmax softmax_;
+  BufferId y_ = kNoBuffer;
+};
+
+std::unique_ptr<NetworkGroup> MakeSoftmax(const convgrad::Program& program,
+                                          const ProgramShapes& shapes,
+                                          const GroupSteps& steps) {
+  const ProgramStep& step = program.steps[steps.first];
+  return std::make_unique<Softmax>(step, *StepDims(step, shapes).Axis("axis"));
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkSoftmax() {
+  return {{Operator::kSoftmax, &MakeSoftmax},
+          {Operator::kLogSoftmax, &MakeSoftmax}};
+}
+
+}  // namespace convgrad::onednn

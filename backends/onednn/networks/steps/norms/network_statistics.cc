@@ -1,0 +1,135 @@
+#include "backends/onednn/networks/steps/norms/network_statistics.h"
+
+#include <utility>
+
+#include "backends/kernels/operators/batch_norm.h"
+
+namespace convgrad::onednn {
+namespace {
+
+constexpr absl::string_view kKind = "batch_norm statistics";
+
+// Before and after a run; kNoBuffer where there are none.
+struct RunningStatistics {
+  BufferId mean, variance, count;
+  BufferId new_mean = kNoBuffer;
+  BufferId new_variance = kNoBuffer;
+  BufferId new_count = kNoBuffer;
+  double momentum;
+  // Instead of the momentum: all runs count alike.
+  bool is_cumulative;
+};
+
+// Writes the new running statistics: of the unbiased variance; the cumulative
+// average counts this run.
+void UpdateStatistics(const RunContext& context, const ChannelBlocks& blocks,
+                      const NormStatistics& batch,
+                      const RunningStatistics& running) {
+  const int64_t before =
+      running.count == kNoBuffer ? 0 : *context.Read<int64_t>(running.count);
+  if (running.new_count != kNoBuffer) {
+    *context.Write<int64_t>(running.new_count) = before + 1;
+  }
+  const double factor = running.is_cumulative
+                            ? 1 / static_cast<double>(before + 1)
+                            : running.momentum;
+  const auto elements = static_cast<double>(blocks.batch * blocks.spatial);
+  const auto update = [&](BufferId from, BufferId to, BufferId of_batch,
+                          double correction) {
+    if (to == kNoBuffer) return;
+    for (int64_t c = 0; c < blocks.channels; ++c) {
+      const double now = context.Read<double>(of_batch)[c] * correction;
+      const double old = context.Read<float>(from)[c];
+      context.Write<float>(to)[c] =
+          static_cast<float>(old * (1 - factor) + now * factor);
+    }
+  };
+  update(running.mean, running.new_mean, batch.mean, 1);
+  update(running.variance, running.new_variance, batch.variance,
+         elements / (elements - 1));
+}
+
+void AddUpdate(const ProgramStep& program_step, const ChannelBlocks& blocks,
+               const NormStatistics& batch, NetworkBuilder* builder) {
+  RunningStatistics running = {
+      .mean = builder->Parameter(OperandAt(program_step, 3)),
+      .variance = builder->Parameter(OperandAt(program_step, 4)),
+      .count = builder->Parameter(OperandAt(program_step, 5)),
+      .momentum = FloatAttribute(program_step, "momentum"),
+      .is_cumulative = WordAttribute(program_step, "momentum") == "none"};
+  Step step = {.kind = kKind, .reads = {batch.mean, batch.variance}};
+  const auto place = [&](size_t operand, BufferId old) {
+    if (old == kNoBuffer) return kNoBuffer;
+    step.reads.push_back(old);
+    const BufferId updated =
+        builder->NewStatistic(OperandAt(program_step, operand));
+    step.writes.push_back(updated);
+    return updated;
+  };
+  running.new_mean = place(3, running.mean);
+  running.new_variance = place(4, running.variance);
+  running.new_count = place(5, running.count);
+  step.function = [=](const RunContext& context) {
+    UpdateStatistics(context, blocks, batch, running);
+  };
+  builder->schedule().Add(std::move(step));
+}
+
+void AddBatchStatistics(const NetworkTensor& x, const NormStatistics& batch,
+                        NetworkBuilder* builder) {
+  const BufferId scratch = builder->schedule().AddBuffer(
+      BatchNormScratch(x.blocks) * int64_t{sizeof(double)});
+  builder->schedule().Add(
+      {.kind = kKind,
+       .reads = {x.buffer},
+       .writes = {batch.mean, batch.variance, scratch},
+       .function = [=](const RunContext& context) {
+         BatchNormStatistics(
+             x.blocks, context.At(x.buffer), context.Write<double>(scratch),
+             [&](int64_t count, auto part) { context.ForParts(count, part); },
+             {context.Write<double>(batch.mean),
+              context.Write<double>(batch.variance)});
+       }});
+}
+
+// The kernels take doubles of all padded channels.
+void AddRunningStatistics(const ProgramStep& step, const ChannelBlocks& blocks,
+                          const NormStatistics& widened,
+                          NetworkBuilder* builder) {
+  const BufferId mean = builder->Parameter(OperandAt(step, 3));
+  const BufferId variance = builder->Parameter(OperandAt(step, 4));
+  builder->schedule().Add(
+      {.kind = kKind,
+       .reads = {mean, variance},
+       .writes = {widened.mean, widened.variance},
+       .function = [=](const RunContext& context) {
+         const auto widen = [&](BufferId from, BufferId to) {
+           for (int64_t c = 0; c < blocks.padded_channels(); ++c) {
+             context.Write<double>(to)[c] =
+                 c < blocks.channels ? context.Read<float>(from)[c] : 0;
+           }
+         };
+         widen(mean, widened.mean);
+         widen(variance, widened.variance);
+       }});
+}
+
+}  // namespace
+
+NormStatistics AddStatistics(const ProgramStep& step, const NetworkTensor& x,
+                             NetworkBuilder* builder) {
+  const auto doubles =
+      x.blocks.padded_channels() * static_cast<int64_t>(sizeof(double));
+  NormStatistics statistics;
+  statistics.mean = builder->schedule().AddBuffer(doubles);
+  statistics.variance = builder->schedule().AddBuffer(doubles);
+  if (IsTraining(step)) {
+    AddBatchStatistics(x, statistics, builder);
+    AddUpdate(step, x.blocks, statistics, builder);
+  } else {
+    AddRunningStatistics(step, x.blocks, statistics, builder);
+  }
+  return statistics;
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,184 @@
+// attention, in f32 whatever the activations' dtype.
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/core/program/operators/products.h"
+#include "backends/kernels/tokens/broadcast_sums.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/products/network_attention_tiles.h"
+
+namespace convgrad::onednn {
+namespace {
+
+enum Position { kQuery, kKey, kValue, kMask };
+
+class Attention final : public NetworkGroup {
+ public:
+  Attention(const ProgramStep& step, const ProgramShapes& shapes)
+      : step_(step), problem_(AttentionOf(step, shapes)) {
+    scores_ = shapes.dims.at(step.operands[kQuery]);
+    scores_.back() = problem_.keys;
+  }
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    for (const size_t position : {kQuery, kKey, kValue, kMask}) {
+      if (OperandAt(step_, position).empty()) continue;
+      operands_[position] =
+          Converted(builder->Value(step_.operands[position], Form::kRows),
+                    DataType::kF32, &builder->schedule())
+              .buffer;
+    }
+    const NetworkTensor y = builder->AddValue(step_.result);
+    const NetworkTensor computed =
+        ComputedIn(DataType::kF32, y, &builder->schedule());
+    Step step = NewStep("attention forward", 1, builder);
+    step.writes.push_back(computed.buffer);
+    step.function = [=, tiles = TilesFor(*builder), read = Reader(),
+                     scratch = step.writes[0]](const RunContext& context) {
+      tiles.Forward(read(context), context.Write<float>(computed.buffer),
+                    context.Write<float>(scratch));
+    };
+    builder->schedule().Add(std::move(step));
+    AddConversion(computed, y, &builder->schedule());
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    NetworkTensor gradient = builder->Like(step_.result);
+    gradient.buffer = builder->GradientOf(step_.result);
+    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const BufferId dy =
+        Converted(gradient, DataType::kF32, &builder->schedule()).buffer;
+    NetworkTensor results[3], computed[3];
+    for (const size_t position : {kQuery, kKey, kValue}) {
+      results[position] = NewGradient(position, builder);
+      computed[position] =
+          ComputedIn(DataType::kF32, results[position], &builder->schedule());
+    }
+    Step step = NewBackward(dy, builder);
+    for (const NetworkTensor& tensor : computed) {
+      step.writes.push_back(tensor.buffer);
+    }
+    step.function = [=, tiles = TilesFor(*builder), read = Reader(),
+                     to = step.writes](const RunContext& context) {
+      tiles.Backward(read(context), context.Read<float>(dy),
+                     {context.Write<float>(to[1]), context.Write<float>(to[2]),
+                      context.Write<float>(to[3])},
+                     context.Write<float>(to[0]));
+    };
+    builder->schedule().Add(std::move(step));
+    for (const size_t position : {kQuery, kKey, kValue}) {
+      AddConversion(computed[position], results[position],
+                    &builder->schedule());
+    }
+    if (operands_[kMask] != kNoBuffer) AddMaskGradient(dy, builder);
+    return absl::OkStatus();
+  }
+
+ private:
+  // By position of the operand.
+  using Buffers = std::vector<BufferId>;
+
+  AttentionTiles TilesFor(const NetworkBuilder& builder) const {
+    MaskLayout mask;
+    if (operands_[kMask] != kNoBuffer) {
+      mask.leading = {scores_.begin(), scores_.end() - 2};
+      mask.strides = BroadcastStrides(
+          builder.shapes().dims.at(step_.operands[kMask]), scores_);
+    }
+    return AttentionTiles(problem_, std::move(mask), builder.options().threads);
+  }
+
+  std::function<AttentionTensors(const RunContext&)> Reader() const {
+    return [operands = operands_](const RunContext& context) {
+      return AttentionTensors{context.Read<float>(operands[kQuery]),
+                              context.Read<float>(operands[kKey]),
+                              context.Read<float>(operands[kValue]),
+                              context.Read<float>(operands[kMask])};
+    };
+  }
+
+  // Returns a step that reads the operands and writes scratch memory. It counts
+  // for `forwards` times a forward's work.
+  Step NewStep(absl::string_view kind, double forwards,
+               NetworkBuilder* builder) const {
+    Step step = {.kind = kind};
+    for (const BufferId operand : operands_) {
+      if (operand != kNoBuffer) step.reads.push_back(operand);
+    }
+    step.writes = {builder->schedule().AddBuffer(TilesFor(*builder).scratch() *
+                                                 int64_t{sizeof(float)})};
+    step.macs = forwards * static_cast<double>(problem_.batch) *
+                static_cast<double>(problem_.queries * problem_.keys) *
+                static_cast<double>(problem_.features + problem_.out_features);
+    return step;
+  }
+
+  NetworkTensor NewGradient(size_t position, NetworkBuilder* builder) const {
+    const std::string& name = step_.operands[position];
+    NetworkTensor gradient = builder->Like(name, Form::kRows);
+    gradient.buffer = builder->NewGradient(name, Form::kRows);
+    return gradient;
+  }
+
+  Step NewBackward(BufferId dy, NetworkBuilder* builder) const {
+    Step step = NewStep("attention backward", 2.5, builder);
+    step.reads.push_back(dy);
+    return step;
+  }
+
+  // The scores' gradients are made for it, whole: most masks need none.
+  void AddMaskGradient(BufferId dy, NetworkBuilder* builder) const {
+    const NetworkTensor result = NewGradient(kMask, builder);
+    const NetworkTensor computed =
+        ComputedIn(DataType::kF32, result, &builder->schedule());
+    int64_t count = 1;
+    for (const int64_t extent : scores_) count *= extent;
+    const BufferId scores =
+        builder->schedule().AddBuffer(count * int64_t{sizeof(float)});
+    Step step = NewBackward(dy, builder);
+    step.writes.push_back(scores);
+    step.function = [=, tiles = TilesFor(*builder), read = Reader(),
+                     scratch = step.writes[0]](const RunContext& context) {
+      tiles.ScoreGradients(read(context), context.Read<float>(dy),
+                           context.Write<float>(scores),
+                           context.Write<float>(scratch));
+    };
+    builder->schedule().Add(std::move(step));
+    builder->schedule().Add(
+        {.kind = "attention backward",
+         .reads = {scores},
+         .writes = {computed.buffer},
+         .function = [=, dims = scores_](const RunContext& context) {
+           SumBroadcast(dims, context.At(scores), computed.dims,
+                        context.At(computed.buffer), DataType::kF32,
+                        [&](int64_t parts, auto part) {
+                          context.ForParts(parts, part);
+                        });
+         }});
+    AddConversion(computed, result, &builder->schedule());
+  }
+
+  const ProgramStep& step_;
+  const AttentionProblem problem_;
+  Dims scores_;  // (batch..., L, S)
+  // In f32, by position.
+  Buffers operands_ = Buffers(4, kNoBuffer);
+};
+
+std::unique_ptr<NetworkGroup> MakeAttention(const convgrad::Program& program,
+                                            const ProgramShapes& shapes,
+                                            const GroupSteps& steps) {
+  return std::make_unique<Attention>(program.steps[steps.first], shapes);
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkAttention() {
+  return {{Operator::kAttention, &MakeAttention}};
+}
+
+}  // namespace convgrad::onednn

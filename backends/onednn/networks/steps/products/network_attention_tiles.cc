@@ -1,0 +1,293 @@
+#include "backends/onednn/networks/steps/products/network_attention_tiles.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "backends/core/checked_math.h"
+#include "backends/kernels/operators/nonfinite.h"
+#include "backends/kernels/operators/softmax.h"
+#include "backends/onednn/library/onednn_threads.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// Queries of a tile.
+constexpr int64_t kQueries = 64;
+
+// A row-major matrix, or its transpose.
+struct Matrix {
+  const float* data;
+  int64_t pitch;
+  bool is_transposed = false;
+};
+
+// Has the library work on the calling thread alone while it lives: a team is
+// at work already, and how the library cuts a product must not depend on it.
+class OneThread {
+ public:
+  explicit OneThread(int threads) : threads_(threads) { UseThreads(1); }
+  ~OneThread() { UseThreads(threads_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  const int threads_;
+};
+
+// c (rows x columns, with `pitch`) = scale * a * b, or is added to.
+struct Product {
+  int64_t rows, columns, depth;
+  float scale = 1;
+  bool adds = false;
+};
+
+}  // namespace
+
+// A thread of a run.
+struct AttentionTiles::Worker {
+  // Rows of problem_.keys, for the queries of a tile.
+  float* weights;
+  float* slopes;
+  dnnl_status_t status = dnnl_success;
+  std::vector<double> doubles = {};
+
+  void Multiply(const Product& product, const Matrix& a, const Matrix& b,
+                float* c, int64_t pitch) {
+    const dnnl_status_t result = dnnl_sgemm(
+        a.is_transposed ? 'T' : 'N', b.is_transposed ? 'T' : 'N', product.rows,
+        product.columns, product.depth, product.scale, a.data, a.pitch, b.data,
+        b.pitch, product.adds ? 1 : 0, c, pitch);
+    if (result != dnnl_success) status = result;
+  }
+
+  // Replaces the first `count` of a row's scores by their softmax.
+  void Softmax(float* scores, int64_t count) {
+    doubles.assign(
+        CeilDiv(count, int64_t{kSoftmaxLanes}) * int64_t{kSoftmaxLanes},
+        -std::numeric_limits<double>::infinity());
+    std::copy_n(scores, count, doubles.begin());
+    const double sum = Exponentiate(absl::MakeSpan(doubles)).sum;
+    for (int64_t i = 0; i < count; ++i) {
+      scores[i] = static_cast<float>(doubles[i] / sum);
+    }
+  }
+};
+
+AttentionTiles::AttentionTiles(const AttentionProblem& problem, MaskLayout mask,
+                               int threads)
+    : problem_(problem), mask_(std::move(mask)), threads_(threads) {}
+
+int64_t AttentionTiles::TileScores() const {
+  return std::min(kQueries, problem_.queries) * problem_.keys;
+}
+
+// The library's errors are kept until all threads have ended, for nothing may
+// be thrown through the team.
+void AttentionTiles::ForEach(
+    int64_t count, float* scratch,
+    absl::FunctionRef<void(int64_t, Worker*)> body) const {
+  std::atomic<dnnl_status_t> status = dnnl_success;
+  ParallelFor(threads_, count, 1, [&](int thread, int64_t begin, int64_t end) {
+    const OneThread one(threads_);
+    float* own = scratch + thread * 2 * TileScores();
+    Worker worker{own, own + TileScores()};
+    for (int64_t i = begin; i < end; ++i) body(i, &worker);
+    if (worker.status != dnnl_success) status = worker.status;
+  });
+  dnnl::error::wrap_c_api(status, "could not multiply matrices");
+}
+
+int64_t AttentionTiles::tiles() const {
+  return CeilDiv(problem_.queries, kQueries);
+}
+
+AttentionTiles::Tile AttentionTiles::TileAt(int64_t matrix,
+                                            int64_t index) const {
+  Tile tile = {matrix, index * kQueries, 0, problem_.keys};
+  tile.count = std::min(kQueries, problem_.queries - tile.first);
+  tile.keys = Seen(tile, tile.count - 1);
+  return tile;
+}
+
+// A product of a tile also multiplies what a causal query doesn't see, by 0.
+// NaN and Inf would go through that.
+bool AttentionTiles::IsFinite(const AttentionTensors& tensors, const float* dy,
+                              const Tile& tile) const {
+  const int64_t first_key = tile.matrix * problem_.keys;
+  const auto is_finite = [](const float* rows, int64_t first, int64_t count,
+                            int64_t columns) {
+    return CountNonfinite(DataType::kF32, rows + first * columns,
+                          count * columns) == 0;
+  };
+  return is_finite(tensors.query, RowOf(tile), tile.count, problem_.features) &&
+         is_finite(tensors.key, first_key, tile.keys, problem_.features) &&
+         is_finite(tensors.value, first_key, tile.keys,
+                   problem_.out_features) &&
+         (dy == nullptr ||
+          is_finite(dy, RowOf(tile), tile.count, problem_.out_features));
+}
+
+void AttentionTiles::ForTiles(const AttentionTensors& tensors, const float* dy,
+                              const Tile& tile,
+                              absl::FunctionRef<void(const Tile&)> body) const {
+  if (!problem_.causal || IsFinite(tensors, dy, tile)) return body(tile);
+  for (int64_t i = 0; i < tile.count; ++i) {
+    Tile query = {tile.matrix, tile.first + i, 1, 0};
+    query.keys = Seen(query, 0);
+    body(query);
+  }
+}
+
+int64_t AttentionTiles::Seen(const Tile& tile, int64_t query) const {
+  return problem_.causal ? std::min(tile.first + query + 1, problem_.keys)
+                         : problem_.keys;
+}
+
+void AttentionTiles::AddMask(const float* mask, const Tile& tile,
+                             float* scores) const {
+  const size_t rank = mask_.strides.size();
+  int64_t offset = 0;
+  for (int64_t rest = tile.matrix, axis = std::ssize(mask_.leading);
+       axis-- > 0;) {
+    offset += rest % mask_.leading[axis] * mask_.strides[axis];
+    rest /= mask_.leading[axis];
+  }
+  for (int64_t i = 0; i < tile.count; ++i) {
+    const float* row =
+        mask + offset + (tile.first + i) * mask_.strides[rank - 2];
+    for (int64_t j = 0; j < tile.keys; ++j) {
+      scores[i * problem_.keys + j] += row[j * mask_.strides[rank - 1]];
+    }
+  }
+}
+
+void AttentionTiles::Weigh(const AttentionTensors& tensors, const Tile& tile,
+                           Worker* worker) const {
+  const int64_t features = problem_.features;
+  const float* query = tensors.query + RowOf(tile) * features;
+  const float* key = tensors.key + tile.matrix * problem_.keys * features;
+  worker->Multiply({.rows = tile.count,
+                    .columns = tile.keys,
+                    .depth = features,
+                    .scale = static_cast<float>(problem_.scale)},
+                   {query, features}, {key, features, true}, worker->weights,
+                   problem_.keys);
+  if (tensors.mask != nullptr) AddMask(tensors.mask, tile, worker->weights);
+  for (int64_t i = 0; i < tile.count; ++i) {
+    float* row = worker->weights + i * problem_.keys;
+    const int64_t seen = Seen(tile, i);
+    worker->Softmax(row, seen);
+    std::fill(row + seen, row + tile.keys, 0.0F);
+  }
+}
+
+void AttentionTiles::Forward(const AttentionTensors& tensors, float* y,
+                             float* scratch) const {
+  const int64_t keys = problem_.keys, columns = problem_.out_features;
+  ForEach(problem_.batch * tiles(), scratch, [&](int64_t i, Worker* worker) {
+    const Tile whole = TileAt(i / tiles(), i % tiles());
+    ForTiles(tensors, nullptr, whole, [&](const Tile& tile) {
+      Weigh(tensors, tile, worker);
+      worker->Multiply(
+          {.rows = tile.count, .columns = columns, .depth = tile.keys},
+          {worker->weights, keys},
+          {tensors.value + tile.matrix * keys * columns, columns},
+          y + RowOf(tile) * columns, columns);
+    });
+  });
+}
+
+// From the weights' gradients dy * value' to those of the scores.
+void AttentionTiles::Slope(const AttentionTensors& tensors, const float* dy,
+                           const Tile& tile, Worker* worker) const {
+  const int64_t keys = problem_.keys, columns = problem_.out_features;
+  worker->Multiply(
+      {.rows = tile.count, .columns = tile.keys, .depth = columns},
+      {dy + RowOf(tile) * columns, columns},
+      {tensors.value + tile.matrix * keys * columns, columns, true},
+      worker->slopes, keys);
+  for (int64_t i = 0; i < tile.count; ++i) {
+    const float* weight = worker->weights + i * keys;
+    float* slope = worker->slopes + i * keys;
+    double mean = 0;
+    for (int64_t j = 0; j < Seen(tile, i); ++j) {
+      mean += double{weight[j]} * double{slope[j]};
+    }
+    for (int64_t j = 0; j < Seen(tile, i); ++j) {
+      slope[j] = static_cast<float>(weight[j] * (slope[j] - mean));
+    }
+    std::fill(slope + Seen(tile, i), slope + tile.keys, 0.0F);
+  }
+}
+
+void AttentionTiles::AddGradients(const AttentionTensors& tensors,
+                                  const float* dy,
+                                  const AttentionGradients& gradients,
+                                  const Tile& tile, Worker* worker) const {
+  const int64_t keys = problem_.keys, columns = problem_.out_features;
+  const int64_t features = problem_.features, row = RowOf(tile);
+  const int64_t first_key = tile.matrix * keys;
+  const auto scale = static_cast<float>(problem_.scale);
+  worker->Multiply({.rows = tile.keys,
+                    .columns = columns,
+                    .depth = tile.count,
+                    .adds = true},
+                   {worker->weights, keys, true}, {dy + row * columns, columns},
+                   gradients.value + first_key * columns, columns);
+  worker->Multiply({.rows = tile.count,
+                    .columns = features,
+                    .depth = tile.keys,
+                    .scale = scale},
+                   {worker->slopes, keys},
+                   {tensors.key + first_key * features, features},
+                   gradients.query + row * features, features);
+  worker->Multiply({.rows = tile.keys,
+                    .columns = features,
+                    .depth = tile.count,
+                    .scale = scale,
+                    .adds = true},
+                   {worker->slopes, keys, true},
+                   {tensors.query + row * features, features},
+                   gradients.key + first_key * features, features);
+}
+
+void AttentionTiles::Backward(const AttentionTensors& tensors, const float* dy,
+                              const AttentionGradients& gradients,
+                              float* scratch) const {
+  const int64_t keys = problem_.keys * problem_.features;
+  const int64_t values = problem_.keys * problem_.out_features;
+  ForEach(problem_.batch, scratch, [&](int64_t matrix, Worker* worker) {
+    std::fill_n(gradients.key + matrix * keys, keys, 0.0F);
+    std::fill_n(gradients.value + matrix * values, values, 0.0F);
+    for (int64_t i = 0; i < tiles(); ++i) {
+      ForTiles(tensors, dy, TileAt(matrix, i), [&](const Tile& tile) {
+        Weigh(tensors, tile, worker);
+        Slope(tensors, dy, tile, worker);
+        AddGradients(tensors, dy, gradients, tile, worker);
+      });
+    }
+  });
+}
+
+void AttentionTiles::ScoreGradients(const AttentionTensors& tensors,
+                                    const float* dy, float* scores,
+                                    float* scratch) const {
+  const int64_t keys = problem_.keys;
+  ForEach(problem_.batch * tiles(), scratch, [&](int64_t i, Worker* worker) {
+    const Tile whole = TileAt(i / tiles(), i % tiles());
+    ForTiles(tensors, dy, whole, [&](const Tile& tile) {
+      Weigh(tensors, tile, worker);
+      Slope(tensors, dy, tile, worker);
+      for (int64_t j = 0; j < tile.count; ++j) {
+        float* to = scores + (RowOf(tile) + j) * keys;
+        std::copy_n(worker->slopes + j * keys, tile.keys, to);
+        std::fill(to + tile.keys, to + keys, 0.0F);
+      }
+    });
+  });
+}
+
+}  // namespace convgrad::onednn

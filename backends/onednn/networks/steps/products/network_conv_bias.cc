@@ -1,0 +1,58 @@
+#include "backends/onednn/networks/steps/products/network_conv_bias.h"
+
+#include <algorithm>
+
+#include "backends/kernels/operators/batch_norm.h"
+#include "backends/kernels/operators/channel_scale.h"
+
+namespace convgrad::onednn {
+
+void AddBias(BufferId bias, const NetworkTensor& result, Schedule* schedule) {
+  const ChannelBlocks blocks = result.blocks;
+  const BufferId y = result.buffer;
+  const int64_t padded = blocks.padded_channels();
+  // Center, scale and shift.
+  const BufferId numbers =
+      schedule->AddBuffer(3 * padded * int64_t{sizeof(float)});
+  schedule->Add({.kind = "conv forward",
+                 .reads = {bias, y},
+                 .writes = {y, numbers},
+                 .function = [=](const RunContext& context) {
+                   auto* center = context.Write<float>(numbers);
+                   std::fill_n(center, 3 * padded, 0.0f);
+                   std::fill_n(center + padded, blocks.channels, 1.0f);
+                   std::copy_n(context.Read<float>(bias), blocks.channels,
+                               center + 2 * padded);
+                   ScaleChannels(blocks,
+                                 {center, center + padded, center + 2 * padded},
+                                 {.x = context.At(y), .y = context.At(y)},
+                                 [&](int64_t count, auto part) {
+                                   context.ForParts(count, part);
+                                 });
+                 }});
+}
+
+void AddBiasGradient(const NetworkTensor& dy, BufferId gradient,
+                     Schedule* schedule) {
+  const ChannelBlocks blocks = dy.blocks;
+  const int64_t padded = blocks.padded_channels();
+  // Sums, sums of squares that nobody asked for, and the kernel's scratch.
+  const BufferId sums = schedule->AddBuffer(
+      (2 * padded + BatchNormScratch(blocks)) * int64_t{sizeof(double)});
+  schedule->Add(
+      {.kind = "conv backward weight",
+       .reads = {dy.buffer},
+       .writes = {gradient, sums},
+       .function = [=, from = dy.buffer](const RunContext& context) {
+         auto* sum = context.Write<double>(sums);
+         SumChannels(
+             blocks, context.At(from), nullptr, sum + 2 * padded,
+             [&](int64_t count, auto part) { context.ForParts(count, part); },
+             {sum, sum + padded});
+         for (int64_t c = 0; c < blocks.channels; ++c) {
+           context.Write<float>(gradient)[c] = static_cast<float>(sum[c]);
+         }
+       }});
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,64 @@
+#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_types.h"
+
+namespace convgrad::onednn {
+
+dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
+                                       const ConvDescs& descs) {
+  ConvDescs forward = descs;
+  forward.bias = {};
+  forward.weight = {descs.weight.get_dims(), descs.out.get_data_type(),
+                    dnnl::memory::format_tag::any};
+  return MakePassDesc(pass, problem, descs, forward,
+                      [&](absl::string_view implementation) {
+                        return WritesBeyondScratch(problem, implementation);
+                      });
+}
+
+bool IsPlainLoop(const dnnl::primitive_desc_base& pass) {
+  return absl::StartsWith(pass.impl_info_str(), "ref");
+}
+
+dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc) {
+  return {desc.get_dims(), desc.get_data_type(), dnnl::memory::format_tag::any};
+}
+
+dnnl::memory::desc PlainWeightDesc(const ConvProblem& problem) {
+  const dnnl::memory::dims dims = WeightDimsOf(problem);
+  dnnl::memory::dims strides(dims.size(), 1);
+  for (size_t i = dims.size() - 1; i > 0; --i) {
+    strides[i - 1] = strides[i] * dims[i];
+  }
+  return {dims, dnnl::memory::data_type::f32, strides};
+}
+
+std::optional<LibraryTensor> CallersInput(const std::string& name,
+                                          DataType dtype,
+                                          NetworkBuilder* builder) {
+  const TensorDescriptor* input = builder->InputDescriptor(name);
+  const bool lies_well = input != nullptr && input->dtype == dtype &&
+                         input->dims[1] <= kFewChannels;
+  if (!lies_well) return std::nullopt;
+  return LibraryTensor{
+      builder->InputBuffer(name),
+      FormatDesc({input->dims.begin(), input->dims.end()}, dtype,
+                 input->layout == Layout::kNXC ? Format::kNXC : Format::kNCX)};
+}
+
+ConvProblem MirrorOf(ConvProblem problem) {
+  problem.transposed = false;
+  std::swap(problem.in_channels, problem.out_channels);
+  for (SpatialAxis& axis : problem.axes) {
+    std::swap(axis.in, axis.out);
+    axis.output_padding = 0;
+  }
+  problem.bias.reset();
+  return problem;
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,73 @@
+#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+
+#include <algorithm>
+
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// Whether some taps only ever see padding.
+bool HasDeadTaps(const ConvProblem& problem) {
+  const Lowering lowering(problem);
+  return std::any_of(lowering.dead_taps().begin(), lowering.dead_taps().end(),
+                     [](const Dims& taps) { return !taps.empty(); });
+}
+
+bool IsDense(const ConvProblem& problem) {
+  return std::all_of(
+      problem.axes.begin(), problem.axes.end(),
+      [](const SpatialAxis& axis) { return axis.dilation == 1; });
+}
+
+// Also of exactly one block, which DescOf calls what its neighbours are.
+bool IsBlocked(const ChannelBlocks& blocks) {
+  return blocks.block == 8 || blocks.block == 16;
+}
+
+bool IsRightInBf16(const ConvProblem& problem) {
+  const bool is_depthwise = problem.groups == problem.in_channels &&
+                            problem.groups == problem.out_channels;
+  return (problem.groups == 1 || is_depthwise) && problem.axes.size() == 2 &&
+         IsDense(problem) && !HasDeadTaps(problem);
+}
+
+}  // namespace
+
+DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
+                          absl::Span<const Pass> passes, const NetworkTensor& x,
+                          const NetworkTensor& y,
+                          const NetworkBuilder& builder) {
+  const bool is_native = builder.options().native_bf16 &&
+                         builder.dtype() == DataType::kBF16 && !is_mirrored &&
+                         IsBlocked(x.blocks) && IsBlocked(y.blocks) &&
+                         IsRightInBf16(problem);
+  if (!is_native) return DataType::kF32;
+  for (const Pass pass : passes) {
+    const DataType weight =
+        pass == Pass::kBackwardWeight ? DataType::kF32 : DataType::kBF16;
+    const auto found = MakePassDesc(
+        pass, problem,
+        {DescOf(x),
+         {WeightDimsOf(problem), TypeOf(weight), dnnl::memory::format_tag::any},
+         DescOf(y),
+         {}});
+    if (!found || IsPlainLoop(found)) return DataType::kF32;
+  }
+  return DataType::kBF16;
+}
+
+LibraryTensor ConvolutionWeight(const std::string& name,
+                                const ConvProblem& problem, DataType dtype,
+                                NetworkBuilder* builder) {
+  BufferId weight = builder->Parameter(name);
+  if (dtype != builder->dtype()) {
+    weight = RoundedWeights(weight, builder->shapes().dims.at(name),
+                            builder->dtype(), &builder->schedule());
+  }
+  return {weight, PlainWeightDesc(problem)};
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,205 @@
+// A convolution by the library's primitives: forward, backward-data and
+// backward-weight, each in the network's layout where the library has a good
+// way, else in the layout that it asks for, with reorders around it.
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/convolution/lowering.h"
+#include "backends/core/program/operators/convolution.h"
+#include "backends/core/status.h"
+#include "backends/onednn/execution/onednn_library_step.h"
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/products/network_conv_bias.h"
+#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using dnnl::memory;
+
+class Convolution final : public NetworkGroup {
+ public:
+  explicit Convolution(const ProgramStep& step)
+      : step_(step),
+        x_(step.operands[0]),
+        weight_(step.operands[1]),
+        bias_(OperandAt(step, 2)) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    problem_ = ProblemOf(step_, builder->shapes());
+    is_mirrored_ = problem_.transposed;
+    if (is_mirrored_) problem_ = MirrorOf(problem_);
+    weight_desc_ = PlainWeightDesc(problem_);
+    computes_in_ = ConvolutionDtype(
+        problem_, is_mirrored_,
+        {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight},
+        builder->Like(x_, Form::kImage), builder->Like(step_.result), *builder);
+    ReadInput(builder);
+    const NetworkTensor y = builder->AddValue(step_.result);
+    const NetworkTensor computed =
+        ComputedIn(computes_in_, y, &builder->schedule());
+    const Pass pass = is_mirrored_ ? Pass::kBackwardData : Pass::kForward;
+    RETURN_IF_ERROR(AddPass(
+        {pass, "conv forward", builder->Parameter(bias_)},
+        {Input(builder), Weight(builder), TensorOf(computed)}, builder));
+    if (is_mirrored_ && !bias_.empty()) {
+      AddBias(builder->Parameter(bias_), computed, &builder->schedule());
+    }
+    AddConversion(computed, y, &builder->schedule());
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    NetworkTensor gradient = builder->Like(step_.result);
+    gradient.buffer = builder->GradientOf(step_.result);
+    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const LibraryTensor dy =
+        TensorOf(Converted(gradient, computes_in_, &builder->schedule()));
+    if (!bias_.empty()) {
+      AddBiasGradient(gradient, builder->NewParameterGradient(bias_),
+                      &builder->schedule());
+    }
+    const LibraryTensor dw = {builder->NewParameterGradient(weight_),
+                              weight_desc_};
+    RETURN_IF_ERROR(
+        AddPass({Pass::kBackwardWeight, "conv backward weight", kNoBuffer},
+                {Input(builder), dw, dy}, builder));
+    NetworkTensor dx = builder->Like(x_, Form::kImage);
+    dx.buffer = builder->NewGradient(x_);
+    const NetworkTensor computed =
+        ComputedIn(computes_in_, dx, &builder->schedule());
+    const Pass pass = is_mirrored_ ? Pass::kForward : Pass::kBackwardData;
+    RETURN_IF_ERROR(AddPass({pass, "conv backward data", kNoBuffer},
+                            {TensorOf(computed), Weight(builder), dy},
+                            builder));
+    AddConversion(computed, dx, &builder->schedule());
+    return absl::OkStatus();
+  }
+
+ private:
+  struct PassToAdd {
+    Pass pass;
+    absl::string_view kind;
+    // Of a forward, unless it is mirrored.
+    BufferId bias;
+  };
+  // The step's, or their gradients.
+  struct StepTensors {
+    LibraryTensor input, weight, result;
+  };
+
+  LibraryTensor Weight(NetworkBuilder* builder) const {
+    return ConvolutionWeight(weight_, problem_, computes_in_, builder);
+  }
+
+  // Finds the input: where it is the caller's with too few channels for blocks,
+  // as it lies there.
+  void ReadInput(NetworkBuilder* builder) {
+    const DataType dtype = builder->dtype();
+    const std::optional<LibraryTensor> callers =
+        dtype == computes_in_ ? CallersInput(x_, dtype, builder) : std::nullopt;
+    if (callers) {
+      callers_input_ = *callers;
+    } else {
+      input_ = builder->Value(x_);
+    }
+  }
+  // Returns it for a pass.
+  LibraryTensor Input(NetworkBuilder* builder) const {
+    if (callers_input_.location.buffer != kNoBuffer) return callers_input_;
+    return TensorOf(Converted(input_, computes_in_, &builder->schedule()));
+  }
+
+  static LibraryTensor TensorOf(const NetworkTensor& tensor) {
+    return {tensor.buffer, DescOf(tensor)};
+  }
+
+  // Returns the descriptor of a pass's weight: its gradient is always f32.
+  memory::desc WeightOf(Pass pass, DataType dtype) const {
+    if (pass == Pass::kBackwardWeight) dtype = DataType::kF32;
+    return {weight_desc_.get_dims(), TypeOf(dtype), memory::format_tag::any};
+  }
+
+  // Returns how the library computes a pass on activations that lie like these,
+  // or, if it has nothing good for them, as it asks for.
+  // Errors: kUnimplemented if it has no way.
+  absl::StatusOr<dnnl::primitive_desc_base> ChoosePass(Pass pass,
+                                                       ConvDescs descs) const {
+    const dnnl::primitive_desc_base as_they_lie =
+        MakePassDesc(pass, problem_, descs);
+    if (as_they_lie && !IsPlainLoop(as_they_lie)) return as_they_lie;
+    descs.data = WithAnyLayout(descs.data);
+    descs.out = WithAnyLayout(descs.out);
+    dnnl::primitive_desc_base any = MakePassDesc(pass, problem_, descs);
+    if (any) return any;
+    return MakeError(absl::StatusCode::kUnimplemented,
+                     {Reason::kUnsupported, step_.result, ToString(problem_),
+                      "a convolution that oneDNN has"});
+  }
+
+  // Appends a pass of `problem_`, with what brings its operands to the
+  // primitive's layouts and its result back.
+  absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
+                       NetworkBuilder* builder) const {
+    Schedule& schedule = builder->schedule();
+    const LibraryTensor& data = is_mirrored_ ? tensors.result : tensors.input;
+    const LibraryTensor& out = is_mirrored_ ? tensors.input : tensors.result;
+    const bool has_bias = pass.bias != kNoBuffer && !is_mirrored_;
+    ConvDescs descs = {
+        data.desc, WeightOf(pass.pass, computes_in_), out.desc, {}};
+    if (has_bias) {
+      descs.bias = {{problem_.out_channels},
+                    memory::data_type::f32,
+                    memory::format_tag::a};
+    }
+    ASSIGN_OR_RETURN(const dnnl::primitive_desc_base chosen,
+                     ChoosePass(pass.pass, descs));
+    const PassArguments args = ArgumentsOf(pass.pass);
+    LibraryStep step({.kind = pass.kind,
+                      .macs = static_cast<double>(MultiplyAdds(problem_)),
+                      .primitive_desc = chosen},
+                     &schedule);
+    const auto add = [&](Role role, const LibraryTensor& tensor, int arg) {
+      if (role == ResultOf(pass.pass)) {
+        step.Write(arg, tensor);
+      } else {
+        step.Read(arg, tensor);
+      }
+    };
+    add(Role::kData, data, args.data);
+    add(Role::kWeight, tensors.weight, args.weight);
+    add(Role::kOut, out, args.out);
+    if (has_bias) step.Read(args.bias, {pass.bias, descs.bias});
+    step.Finish();
+    return absl::OkStatus();
+  }
+
+  const ProgramStep& step_;
+  const std::string x_, weight_, bias_;
+  bool is_mirrored_ = false;
+  // Ordinary: of the step, or the mirror.
+  ConvProblem problem_;
+  DataType computes_in_ = DataType::kF32;
+  // One of them.
+  NetworkTensor input_;
+  LibraryTensor callers_input_;
+  memory::desc weight_desc_;
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step) {
+  return std::make_unique<Convolution>(step);
+}
+
+std::vector<NetworkOperator> NetworkConvolutions() {
+  return {{Operator::kConv, &MakeOfStep<Convolution>},
+          {Operator::kConvTranspose, &MakeOfStep<Convolution>}};
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,286 @@
+// A convolution with the batch_norm of running statistics, the add and the
+// activation that follow it, at inference. The library does all of that before
+// it writes, but for the batch_norm of a convolution in f32: its scale is part
+// of the weights and its shift is the bias, which costs nothing. In bf16 such
+// weights would be rounded to other numbers than those of the step.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "backends/core/convolution/lowering.h"
+#include "backends/core/program/operators/convolution.h"
+#include "backends/core/status.h"
+#include "backends/onednn/execution/onednn_library_step.h"
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/schedule/network_guard.h"
+#include "backends/onednn/networks/schedule/network_ranges.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/products/network_folded_norm.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using dnnl::memory;
+
+class FusedConvolution final : public NetworkGroup {
+ public:
+  FusedConvolution(const convgrad::Program& program,
+                   const ProgramShapes& shapes, const GroupSteps& steps,
+                   std::unique_ptr<NetworkGroup> others)
+      : program_(program),
+        others_(std::move(others)),
+        steps_(steps),
+        convolution_(program.steps[steps.convolution]),
+        problem_(ProblemOf(convolution_, shapes)) {
+    const ProgramStep& first = program.steps[steps.first];
+    if (first.op == Operator::kBatchNorm) norm_ = &first;
+    const size_t add = first.op == Operator::kAdd ? steps.first : steps.add;
+    if (add != GroupSteps::kNone) addend_ = AddendOf(program.steps[add]);
+    const bool is_activation =
+        first.op == Operator::kRelu || first.op == Operator::kRelu6;
+    const size_t activation = is_activation ? steps.first : steps.activation;
+    if (activation != GroupSteps::kNone) {
+      activation_ = &program.steps[activation];
+    }
+  }
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const DataType native = ConvolutionDtype(
+        problem_, false, {Pass::kForward}, builder->Like(x(), Form::kImage),
+        builder->Like(convolution_.result), *builder);
+    if (AddFused(native, builder)) return absl::OkStatus();
+    if (native != DataType::kF32 && AddFused(DataType::kF32, builder)) {
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(MakeConvolution(convolution_)->Forward(builder));
+    return others_->Forward(builder);
+  }
+
+  absl::Status Backward(NetworkBuilder* /*builder*/) override {
+    return absl::InternalError("a fused convolution has no backward");
+  }
+
+ private:
+  // What the library does to the result before it writes it, and the operands
+  // of that: positions of post-ops.
+  struct Epilogue {
+    dnnl::post_ops post_ops;
+    int scale = -1, shift = -1;
+    int addend = -1;
+    int slope = -1;
+  };
+  // How the library computes it in one dtype.
+  struct Way {
+    DataType dtype;
+    // The result, without memory.
+    NetworkTensor like;
+    // Whether the weight is scaled and the shift is the bias.
+    bool scales_weight = false;
+    bool has_bias = false;
+    // The input as the caller has it, nullopt where it is a value's.
+    std::optional<LibraryTensor> callers = std::nullopt;
+    Epilogue epilogue = {};
+    ConvDescs descs = {};
+    dnnl::primitive_desc_base pass = {};
+  };
+
+  // The operand of an add that isn't the convolution's, or its batch_norm's.
+  std::string AddendOf(const ProgramStep& add) const {
+    const std::string& own =
+        norm_ != nullptr ? norm_->result : convolution_.result;
+    return add.operands[add.operands[0] == own ? 1 : 0];
+  }
+
+  bool is_capped() const {
+    return activation_ != nullptr && activation_->op == Operator::kRelu6;
+  }
+  const std::string& x() const { return convolution_.operands[0]; }
+  // "": none.
+  std::string bias() const { return OperandAt(convolution_, 2); }
+  const std::string& result() const {
+    return program_.steps[steps_.last()].result;
+  }
+
+  // Appends it, computed in `dtype`, if the library has a good way. Returns
+  // whether it did.
+  bool AddFused(DataType dtype, NetworkBuilder* builder) const {
+    const std::optional<Way> way = WayIn(dtype, builder);
+    if (!way) return false;
+    if (is_capped() && !AddRangeCheckOn(activation_->operands[0], builder)) {
+      return false;
+    }
+    Append(*way, builder);
+    builder->SetMayRepeat();
+    return true;
+  }
+
+  // Returns nullopt where the library has plain loops alone.
+  std::optional<Way> WayIn(DataType dtype, NetworkBuilder* builder) const {
+    Way way = {.dtype = dtype,
+               .like = LikeIn(dtype, result(), *builder),
+               .scales_weight = norm_ != nullptr && dtype == DataType::kF32};
+    if (dtype == builder->dtype()) {
+      way.callers = CallersInput(x(), dtype, builder);
+    }
+    way.has_bias = way.scales_weight || (norm_ == nullptr && !bias().empty());
+    way.epilogue = EpilogueOn(way.like, way.scales_weight);
+    way.descs = {
+        way.callers ? way.callers->desc : DescOf(LikeIn(dtype, x(), *builder)),
+        {WeightDimsOf(problem_), TypeOf(dtype), memory::format_tag::any},
+        DescOf(way.like),
+        {},
+        way.epilogue.post_ops};
+    if (way.has_bias) {
+      way.descs.bias = {{problem_.out_channels},
+                        memory::data_type::f32,
+                        memory::format_tag::a};
+    }
+    for (const bool as_it_lies : {true, false}) {
+      if (!as_it_lies) way.descs.data = WithAnyLayout(way.descs.data);
+      way.pass = MakePassDesc(Pass::kForward, problem_, way.descs);
+      if (way.pass && !IsPlainLoop(way.pass)) return way;
+    }
+    return std::nullopt;
+  }
+
+  void Append(const Way& way, NetworkBuilder* builder) const {
+    Schedule& schedule = builder->schedule();
+    LibraryStep step({.kind = "conv forward",
+                      .macs = static_cast<double>(MultiplyAdds(problem_)),
+                      .primitive_desc = way.pass},
+                     &schedule);
+    const PassArguments args = ArgumentsOf(Pass::kForward);
+    step.Read(args.data, way.callers
+                             ? *way.callers
+                             : TensorOf(Converted(builder->Value(x()),
+                                                  way.dtype, &schedule)));
+    FoldedNorm norm;
+    if (norm_ != nullptr) norm = AddFoldedNorm(*norm_, bias(), builder);
+    const LibraryTensor weight = ConvolutionWeight(
+        convolution_.operands[1], problem_, way.dtype, builder);
+    if (way.scales_weight) {
+      step.ReadScaled(
+          args.weight, weight,
+          {norm.scale, problem_.out_channels, problem_.groups > 1 ? 3 : 1});
+    } else {
+      step.Read(args.weight, weight);
+    }
+    if (way.has_bias) {
+      step.Read(args.bias,
+                {way.scales_weight ? norm.shift : builder->Parameter(bias()),
+                 way.descs.bias});
+    }
+    ReadPostOps(way, norm, builder, &step);
+    const NetworkTensor y = builder->AddValue(result());
+    const NetworkTensor computed = ComputedIn(way.dtype, y, &schedule);
+    step.Write(args.out, TensorOf(computed));
+    step.Finish();
+    AddConversion(computed, y, &schedule);
+  }
+
+  static LibraryTensor TensorOf(const NetworkTensor& tensor) {
+    return {tensor.buffer, DescOf(tensor)};
+  }
+  // Returns a tensor like a value, but in `dtype`.
+  static NetworkTensor LikeIn(DataType dtype, const std::string& name,
+                              const NetworkBuilder& builder) {
+    NetworkTensor like = builder.Like(name);
+    like.blocks.dtype = dtype;
+    return like;
+  }
+  // Of what there is one number of for each channel of the result.
+  memory::desc PerChannel() const {
+    memory::dims dims(problem_.axes.size() + 2, 1);
+    dims[1] = problem_.out_channels;
+    memory::dims strides(dims.size(), 1);
+    strides[0] = problem_.out_channels;
+    return {dims, memory::data_type::f32, strides};
+  }
+
+  Epilogue EpilogueOn(const NetworkTensor& result, bool scales_weight) const {
+    Epilogue epilogue;
+    dnnl::post_ops& post_ops = epilogue.post_ops;
+    if (norm_ != nullptr && !scales_weight) {
+      epilogue.scale = post_ops.len();
+      post_ops.append_binary(dnnl::algorithm::binary_mul, PerChannel());
+      epilogue.shift = post_ops.len();
+      post_ops.append_binary(dnnl::algorithm::binary_add, PerChannel());
+    }
+    if (!addend_.empty()) {
+      epilogue.addend = post_ops.len();
+      post_ops.append_binary(dnnl::algorithm::binary_add, DescOf(result));
+    }
+    if (activation_ == nullptr) return epilogue;
+    if (is_capped()) {
+      post_ops.append_eltwise(dnnl::algorithm::eltwise_clip, 0, 6);
+    } else {
+      // In place of a ReLU, which would hide NaN; and + 0, which makes 0 of -0.
+      epilogue.slope = post_ops.len();
+      post_ops.append_prelu(0);
+      post_ops.append_eltwise(dnnl::algorithm::eltwise_linear, 1, 0);
+    }
+    return epilogue;
+  }
+
+  void ReadPostOps(const Way& way, const FoldedNorm& norm,
+                   NetworkBuilder* builder, LibraryStep* step) const {
+    const Epilogue& epilogue = way.epilogue;
+    const auto read = [&](int position, int argument,
+                          const LibraryTensor& tensor) {
+      if (position < 0) return;
+      step->ReadAsItLies(DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | argument,
+                         tensor);
+    };
+    read(epilogue.scale, DNNL_ARG_SRC_1, {norm.scale, PerChannel()});
+    read(epilogue.shift, DNNL_ARG_SRC_1, {norm.shift, PerChannel()});
+    if (epilogue.addend >= 0) {
+      read(epilogue.addend, DNNL_ARG_SRC_1,
+           TensorOf(Converted(builder->Value(addend_), way.dtype,
+                              &builder->schedule())));
+    }
+    if (epilogue.slope < 0) return;
+    const BufferId zero = builder->schedule().AddBuffer(sizeof(float));
+    builder->schedule().Add({.kind = "fusion checks",
+                             .writes = {zero},
+                             .function = [=](const RunContext& context) {
+                               *context.Write<float>(zero) = 0;
+                             }});
+    const memory::dims ones(problem_.axes.size() + 2, 1);
+    read(epilogue.slope, DNNL_ARG_WEIGHTS,
+         {zero, {ones, memory::data_type::f32, ones}});
+  }
+
+  // Returns false if nothing can be known of how large `value` is.
+  static bool AddRangeCheckOn(const std::string& value,
+                              NetworkBuilder* builder) {
+    const BufferId range = RangeOf(value, builder);
+    if (range == kNoBuffer) return false;
+    builder->RepeatIf(AddRangeCheck(range, &builder->schedule()));
+    return true;
+  }
+
+  const convgrad::Program& program_;
+  // The other steps, for where the library has no good way.
+  const std::unique_ptr<NetworkGroup> others_;
+  const GroupSteps steps_;
+  const ProgramStep& convolution_;
+  const ConvProblem problem_;
+  const ProgramStep* norm_ = nullptr;        // null: none
+  std::string addend_;                       // "": none
+  const ProgramStep* activation_ = nullptr;  // null: none
+};
+
+}  // namespace
+
+std::unique_ptr<NetworkGroup> MakeFusedConvolution(
+    const convgrad::Program& program, const ProgramShapes& shapes,
+    const GroupSteps& steps, std::unique_ptr<NetworkGroup> others) {
+  return std::make_unique<FusedConvolution>(program, shapes, steps,
+                                            std::move(others));
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,139 @@
+// matmul by the library, in f32 whatever the activations' dtype.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/kernels/tokens/broadcast_sums.h"
+#include "backends/onednn/execution/onednn_library_step.h"
+#include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using dnnl::memory;
+
+// A stack of matrices in f32, row-major.
+struct Matrices {
+  Dims dims;
+  BufferId buffer = kNoBuffer;
+  bool is_transposed = false;
+
+  memory::desc desc() const {
+    memory::dims extents(dims.begin(), dims.end());
+    memory::dims strides(dims.size());
+    int64_t stride = 1;
+    for (size_t i = dims.size(); i-- > 0;) {
+      strides[i] = stride;
+      stride *= dims[i];
+    }
+    if (is_transposed) {
+      std::swap(extents[dims.size() - 1], extents[dims.size() - 2]);
+      std::swap(strides[dims.size() - 1], strides[dims.size() - 2]);
+    }
+    return {extents, memory::data_type::f32, strides};
+  }
+  Matrices Transposed() const { return {dims, buffer, true}; }
+};
+
+class Matmul final : public NetworkGroup {
+ public:
+  explicit Matmul(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    a_ = Operand(0, builder);
+    b_ = Operand(1, builder);
+    const NetworkTensor y = builder->AddValue(step_.result);
+    macs_ = static_cast<double>(y.blocks.size()) *
+            static_cast<double>(a_.dims.back());
+    const NetworkTensor computed =
+        ComputedIn(DataType::kF32, y, &builder->schedule());
+    AddProduct("matmul forward", a_, b_, {y.dims, computed.buffer}, builder);
+    AddConversion(computed, y, &builder->schedule());
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    NetworkTensor gradient = builder->Like(step_.result);
+    gradient.buffer = builder->GradientOf(step_.result);
+    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const Matrices dy = {
+        gradient.dims,
+        Converted(gradient, DataType::kF32, &builder->schedule()).buffer};
+    AddGradient(0, dy, b_.Transposed(), builder);
+    AddGradient(1, a_.Transposed(), dy, builder);
+    return absl::OkStatus();
+  }
+
+ private:
+  Matrices Operand(size_t position, NetworkBuilder* builder) const {
+    const NetworkTensor value =
+        builder->Value(step_.operands[position], Form::kRows);
+    return {value.dims,
+            Converted(value, DataType::kF32, &builder->schedule()).buffer};
+  }
+
+  void AddProduct(absl::string_view kind, const Matrices& a, const Matrices& b,
+                  const Matrices& y, NetworkBuilder* builder) const {
+    const dnnl::matmul::primitive_desc desc(CpuEngine(), a.desc(), b.desc(),
+                                            y.desc(), StrictAttributes());
+    LibraryStep step({.kind = kind, .macs = macs_, .primitive_desc = desc},
+                     &builder->schedule());
+    step.Read(DNNL_ARG_SRC, {a.buffer, a.desc()});
+    step.Read(DNNL_ARG_WEIGHTS, {b.buffer, b.desc()});
+    step.Write(DNNL_ARG_DST, {y.buffer, y.desc()});
+    step.Finish();
+  }
+
+  // Appends the product that is the gradient of the operand at `position`, and
+  // sums it over the axes along which the operand was repeated.
+  void AddGradient(size_t position, const Matrices& a, const Matrices& b,
+                   NetworkBuilder* builder) const {
+    const std::string& name = step_.operands[position];
+    NetworkTensor result = builder->Like(name, Form::kRows);
+    result.buffer = builder->NewGradient(name, Form::kRows);
+    const NetworkTensor narrow =
+        ComputedIn(DataType::kF32, result, &builder->schedule());
+    const Dims& y = builder->shapes().dims.at(step_.result);
+    Matrices product = {narrow.dims, narrow.buffer};
+    for (size_t i = 0; i + 2 < y.size(); ++i) product.dims[i] = y[i];
+    const bool is_repeated = product.dims != narrow.dims;
+    if (is_repeated) {
+      int64_t count = 1;
+      for (const int64_t extent : product.dims) count *= extent;
+      product.buffer =
+          builder->schedule().AddBuffer(count * int64_t{sizeof(float)});
+    }
+    AddProduct("matmul backward", a, b, product, builder);
+    if (is_repeated) AddSums(product, narrow, builder);
+    AddConversion(narrow, result, &builder->schedule());
+  }
+
+  static void AddSums(const Matrices& from, const NetworkTensor& to,
+                      NetworkBuilder* builder) {
+    builder->schedule().Add({.kind = "matmul backward",
+                             .reads = {from.buffer},
+                             .writes = {to.buffer},
+                             .function = [=](const RunContext& context) {
+                               SumBroadcast(from.dims, context.At(from.buffer),
+                                            to.dims, context.At(to.buffer),
+                                            DataType::kF32,
+                                            [&](int64_t count, auto part) {
+                                              context.ForParts(count, part);
+                                            });
+                             }});
+  }
+
+  const ProgramStep& step_;
+  Matrices a_, b_;
+  double macs_ = 0;
+};
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkMatmul() {
+  return {{Operator::kMatmul, &MakeOfStep<Matmul>}};
+}
+
+}  // namespace convgrad::onednn

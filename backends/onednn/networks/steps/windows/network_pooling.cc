@@ -1,0 +1,203 @@
+// Poolings and upsampling: sums or maxima over windows.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/core/checked_math.h"
+#include "backends/core/program/operators/pooling.h"
+#include "backends/core/program/operators/upsample.h"
+#include "backends/core/status.h"
+#include "backends/kernels/operators/windows/pooling.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+
+namespace convgrad::onednn {
+namespace {
+
+// The inputs that each output of an avg_pool averages along an axis. A divisor
+// that the step gives is the first axis's.
+PositionLists AveragesOf(const ProgramStep& step, const PoolAxis& axis,
+                         bool is_first) {
+  const bool counts_pads = BoolAttribute(step, "count_include_pad");
+  const int64_t divisor = IntAttribute(step, "divisor_override");
+  const auto window_of = [&](int64_t o) {
+    const AxisWindow window = PaddedWindow(axis, o);
+    const int64_t begin = std::max<int64_t>(window.begin, 0);
+    return AxisWindow{begin, std::max(begin, std::min(window.end, axis.in))};
+  };
+  int64_t entries = 0;
+  for (int64_t o = 0; o < axis.out; ++o) {
+    entries += window_of(o).end - window_of(o).begin;
+  }
+  PositionLists lists(axis.in, axis.out, entries);
+  for (int64_t o = 0; o < axis.out; ++o) {
+    const auto [begin, end] = window_of(o);
+    int64_t count = counts_pads ? AveragedElements(axis, o) : end - begin;
+    if (divisor != 0) count = is_first ? divisor : 1;
+    for (int64_t i = begin; i < end; ++i) {
+      lists.Add(i, 1 / static_cast<float>(count));
+    }
+    lists.EndList();
+  }
+  return lists;
+}
+
+PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
+  std::vector<PositionLists> axes;
+  if (step.op == Operator::kAdaptiveAvgPool) {
+    const Dims& in = shapes.dims.at(step.operands[0]);
+    const Dims& out = shapes.dims.at(step.result);
+    for (size_t i = 2; i < in.size(); ++i) {
+      axes.push_back(AdaptiveLists(in[i], out[i]));
+    }
+    return PoolLists::Of(std::move(axes));
+  }
+  if (step.op == Operator::kUpsample) {
+    const bool is_nearest = WordAttribute(step, "mode") == "nearest";
+    for (const UpsampleAxis& axis : UpsampleAxesOf(step, shapes)) {
+      axes.push_back(is_nearest ? NearestLists(axis.in, axis.out, axis.step)
+                                : LinearLists(axis.in, axis.out, axis.step,
+                                              axis.align_corners));
+    }
+    return PoolLists::Of(std::move(axes));
+  }
+  for (const PoolAxis& axis : PoolAxesOf(step, shapes)) {
+    axes.push_back(
+        step.op == Operator::kMaxPool
+            ? WindowLists({axis.in, axis.kernel, axis.stride, axis.dilation,
+                           axis.pad_begin, axis.pad_end, axis.out})
+            : AveragesOf(step, axis, axes.empty()));
+  }
+  return PoolLists::Of(std::move(axes));
+}
+
+// Returns what a plane's pooling adds up, for all planes.
+double MacsOf(const ChannelBlocks& blocks, const PoolLists& lists) {
+  return static_cast<double>(blocks.batch * blocks.padded_channels()) *
+         lists.taps();
+}
+
+class Pooling final : public NetworkGroup {
+ public:
+  explicit Pooling(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor x = builder->Value(step_.operands[0]);
+    const NetworkTensor y = builder->AddValue(step_.result);
+    x_blocks_ = x.blocks;
+    y_blocks_ = y.blocks;
+    lists_ =
+        std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
+    Step step = {.kind = "pooling forward",
+                 .reads = {x.buffer},
+                 .writes = {y.buffer},
+                 .macs = MacsOf(x_blocks_, *lists_),
+                 .table_bytes = lists_->bytes()};
+    if (step_.op == Operator::kMaxPool && builder->has_backward()) {
+      chosen_ = builder->schedule().AddBuffer(y.blocks.size() *
+                                              int64_t{sizeof(int32_t)});
+      step.writes.push_back(chosen_);
+    }
+    step.function = [=, is_max = step_.op == Operator::kMaxPool, lists = lists_,
+                     chosen = chosen_](const RunContext& context) {
+      const auto run = [&](int64_t count, auto part) {
+        context.ForParts(count, part);
+      };
+      const convgrad::Pooling pooling = {x.blocks, lists.get()};
+      if (is_max) {
+        PoolMax(pooling, context.At(x.buffer), context.At(y.buffer),
+                context.Write<int32_t>(chosen), run);
+      } else {
+        PoolWeighted(pooling, context.At(x.buffer), context.At(y.buffer), run);
+      }
+    };
+    builder->schedule().Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dx = builder->NewGradient(step_.operands[0]);
+    const auto transposed =
+        std::make_shared<const PoolLists>(lists_->Transposed());
+    Step step = {.kind = "pooling backward",
+                 .reads = {dy},
+                 .writes = {dx},
+                 .macs = MacsOf(x_blocks_, *lists_),
+                 .table_bytes = transposed->bytes()};
+    if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
+    step.function = [=, chosen = chosen_, x_blocks = x_blocks_,
+                     y_blocks = y_blocks_](const RunContext& context) {
+      const auto run = [&](int64_t count, auto part) {
+        context.ForParts(count, part);
+      };
+      if (chosen != kNoBuffer) {
+        PoolMaxGradient(x_blocks,
+                        {transposed.get(), context.Read<int32_t>(chosen),
+                         context.At(dy), context.At(dx)},
+                        run);
+      } else {
+        PoolWeighted({y_blocks, transposed.get()}, context.At(dy),
+                     context.At(dx), run);
+      }
+    };
+    builder->schedule().Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+ private:
+  const ProgramStep& step_;
+  std::shared_ptr<const PoolLists> lists_;
+  ChannelBlocks x_blocks_, y_blocks_;
+  BufferId chosen_ = kNoBuffer;
+};
+
+// Positions are numbers of 32 bits.
+absl::Status CheckPositions(const ProgramStep& step,
+                            const ProgramShapes& shapes,
+                            const std::string& path) {
+  TensorDescriptor value;
+  for (const std::string& name : {step.operands[0], step.result}) {
+    value.dims = shapes.dims.at(name);
+    const auto spatial = absl::MakeConstSpan(value.dims).subspan(2);
+    const std::optional<int64_t> positions = CheckedProduct(spatial);
+    if (positions && *positions < int64_t{1} << 31) continue;
+    return MakeError(absl::StatusCode::kUnimplemented,
+                     {Reason::kUnsupported, path, ToString(value),
+                      "fewer than 2^31 positions of an image"});
+  }
+  return absl::OkStatus();
+}
+
+int64_t TableBytes(const ProgramStep& step, const ProgramShapes& shapes,
+                   bool has_backward) {
+  const Dims& x = shapes.dims.at(step.operands[0]);
+  const Dims& y = shapes.dims.at(step.result);
+  const StepDims dims(step, shapes);
+  int64_t bytes = 0;
+  for (size_t i = 2; i < x.size(); ++i) {
+    const int64_t entries = SpecOf(step.op).taps(dims, i - 2);
+    bytes = SaturatingAdd(bytes, PositionLists::BytesFor(y[i], entries));
+    if (!has_backward) continue;
+    bytes = SaturatingAdd(bytes, PositionLists::BytesFor(x[i], entries));
+  }
+  return bytes;
+}
+
+NetworkOperator PoolingRow(Operator op) {
+  return {op, &MakeOfStep<Pooling>, &CheckPositions, &TableBytes};
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkPoolings() {
+  return {PoolingRow(Operator::kMaxPool), PoolingRow(Operator::kAvgPool),
+          PoolingRow(Operator::kAdaptiveAvgPool),
+          PoolingRow(Operator::kUpsample)};
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,322 @@
+// Pooling and upsampling against plain loops in double, with every instruction
+// set.
+#include "backends/kernels/operators/windows/pooling.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/backends/kernels/operators/channel_tensors.h"
+#include "tests/backends/kernels/simd_targets.h"
+
+namespace convgrad {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+using Position = std::array<int64_t, 3>;
+
+// Windows on three axes, outermost first.
+using Windows = std::array<PoolWindow, 3>;
+constexpr PoolWindow kOne = {1, 1, 1, 1, 0, 0, 1};
+const Windows kWindows[] = {
+    // As in ResNet.
+    {kOne, PoolWindow{8, 3, 2, 1, 1, 1, 4}, PoolWindow{9, 3, 2, 1, 1, 1, 5}},
+    // ceil_mode: the last window goes beyond the padding.
+    {kOne, PoolWindow{8, 3, 2, 1, 0, 0, 4}, PoolWindow{7, 4, 2, 1, 1, 1, 4}},
+    // Windows that don't touch, and inputs that none sees.
+    {kOne, kOne, PoolWindow{11, 2, 4, 1, 0, 0, 3}},
+    // Dilated, in three dimensions.
+    {PoolWindow{4, 2, 1, 2, 0, 0, 2}, PoolWindow{5, 3, 1, 1, 1, 1, 5},
+     PoolWindow{6, 2, 2, 3, 0, 0, 2}},
+};
+
+int64_t Inputs(const Windows& windows) {
+  return windows[0].in * windows[1].in * windows[2].in;
+}
+int64_t Outputs(const Windows& windows) {
+  return windows[0].out * windows[1].out * windows[2].out;
+}
+Position OutputAt(const Windows& windows, int64_t o) {
+  return {o / windows[2].out / windows[1].out,
+          o / windows[2].out % windows[1].out, o % windows[2].out};
+}
+
+// Calls body(input position) for what an output sees, row by row.
+template <typename Body>
+void ForEachInput(const Windows& windows, int64_t output, const Body& body) {
+  const Position at = OutputAt(windows, output);
+  const auto input = [&](int axis, int64_t tap) {
+    const PoolWindow& w = windows[axis];
+    return at[axis] * w.stride - w.pad_begin + tap * w.dilation;
+  };
+  const auto inside = [&](int axis, int64_t i) {
+    return i >= 0 && i < windows[axis].in;
+  };
+  for (int64_t a = 0; a < windows[0].kernel; ++a) {
+    for (int64_t b = 0; b < windows[1].kernel; ++b) {
+      for (int64_t c = 0; c < windows[2].kernel; ++c) {
+        const Position i = {input(0, a), input(1, b), input(2, c)};
+        if (!inside(0, i[0]) || !inside(1, i[1]) || !inside(2, i[2])) continue;
+        body((i[0] * windows[1].in + i[1]) * windows[2].in + i[2]);
+      }
+    }
+  }
+}
+
+// How many positions PyTorch divides by.
+int64_t Divisor(const Windows& windows, int64_t output, bool include_pad) {
+  int64_t inside = 0, all = 1;
+  ForEachInput(windows, output, [&](int64_t) { ++inside; });
+  for (int axis = 0; axis < 3; ++axis) {
+    const PoolWindow& w = windows[axis];
+    const int64_t begin =
+        OutputAt(windows, output)[axis] * w.stride - w.pad_begin;
+    all *= std::min(begin + w.kernel, w.in + w.pad_end) - begin;
+  }
+  return include_pad ? all : inside;
+}
+
+std::vector<ChannelBlocks> SomeBlocks(int64_t spatial) {
+  std::vector<ChannelBlocks> all;
+  for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+    for (const auto& [batch, channels, block] :
+         {Position{2, 5, 8}, Position{2, 32, 16}, Position{1, 37, 37},
+          Position{2, 64, 64}, Position{0, 16, 16}}) {
+      all.push_back({batch, channels, spatial, block, dtype});
+    }
+  }
+  return all;
+}
+
+ChannelBlocks WithSpatial(ChannelBlocks blocks, int64_t spatial) {
+  blocks.spatial = spatial;
+  return blocks;
+}
+
+PoolLists MaxLists(const Windows& windows) {
+  return PoolLists::Of({WindowLists(windows[0]), WindowLists(windows[1]),
+                        WindowLists(windows[2])});
+}
+
+void ExpectMax(const Windows& windows, const ChannelBlocks& blocks,
+               ChannelTensor x) {
+  const ChannelBlocks results = WithSpatial(blocks, Outputs(windows));
+  const PoolLists lists = MaxLists(windows);
+  ChannelTensor y(results), dy = Random(results, 2), dx(blocks);
+  if (results.size() > 0) dy.Set(0, 0, 0, NAN);
+  std::vector<int32_t> chosen(results.size(), -7);
+  PoolMax({blocks, &lists}, x.data(), y.data(), chosen.data(), InOrder);
+  const PoolLists transposed = lists.Transposed();
+  PoolMaxGradient(blocks, {&transposed, chosen.data(), dy.data(), dx.data()},
+                  InOrder);
+
+  std::vector<double> gradient(blocks.batch * blocks.channels * blocks.spatial);
+  const auto index = [&](int64_t n, int64_t c, int64_t s) {
+    return (n * blocks.channels + c) * blocks.spatial + s;
+  };
+  y.ForEach([&](int64_t n, int64_t c, int64_t o) {
+    double best = -kInf;
+    int64_t best_at = -1;
+    ForEachInput(windows, o, [&](int64_t i) {
+      const double value = x.At(n, c, i);
+      if (best_at >= 0 && !(value > best) && !std::isnan(value)) return;
+      best = value;
+      best_at = i;
+    });
+    ASSERT_THAT(y.At(n, c, o), testing::NanSensitiveDoubleEq(best));
+    gradient[index(n, c, best_at)] += dy.At(n, c, o);
+  });
+  dx.ForEach([&](int64_t n, int64_t c, int64_t i) {
+    const double want = gradient[index(n, c, i)];
+    ASSERT_EQ(std::isnan(dx.At(n, c, i)), std::isnan(want)) << c << " " << i;
+    if (std::isnan(want)) return;
+    // Up to 9 terms of some 4 at most.
+    ASSERT_NEAR(dx.At(n, c, i), want,
+                UnitRoundoff(blocks.dtype) * std::abs(want) + 9 * 36e-8);
+  });
+  y.ExpectZeroPadding();
+  dx.ExpectZeroPadding();
+}
+
+TEST(PoolingTest, MaxAndItsGradient) {
+  ForEachSimdTarget([] {
+    for (const Windows& windows : kWindows) {
+      for (const ChannelBlocks& blocks : SomeBlocks(Inputs(windows))) {
+        SCOPED_TRACE(ToText(blocks));
+        ExpectMax(windows, blocks, Random(blocks, 1));
+        // Many equals: the first one has the gradient.
+        ChannelTensor x = Random(blocks, 1);
+        x.ForEach([&](int64_t n, int64_t c, int64_t s) {
+          x.Set(n, c, s, std::round(x.At(n, c, s)));
+        });
+        ExpectMax(windows, blocks, x);
+        // NaN goes through, -Inf alone is chosen, too.
+        x.ForEach([&](int64_t n, int64_t c, int64_t s) {
+          if (c % 4 == 1 && s % 5 == 2) x.Set(n, c, s, NAN);
+          if (c % 4 == 2) x.Set(n, c, s, -kInf);
+        });
+        ExpectMax(windows, blocks, x);
+      }
+    }
+  });
+}
+
+TEST(PoolingTest, MaxWithoutPositions) {
+  const ChannelBlocks blocks = {1, 16, 72, 16};
+  const PoolLists lists = MaxLists(kWindows[0]);
+  ChannelTensor x = Random(blocks, 1);
+  ChannelTensor y(WithSpatial(blocks, 20)), again(WithSpatial(blocks, 20));
+  std::vector<int32_t> chosen(16 * 20);
+  PoolMax({blocks, &lists}, x.data(), y.data(), chosen.data(), InOrder);
+  PoolMax({blocks, &lists}, x.data(), again.data(), nullptr, OnThreeThreads);
+  EXPECT_EQ(y.bytes(), again.bytes());
+}
+
+TEST(PoolingTest, DilatedWindowThatSeesPaddingAlone) {
+  EXPECT_TRUE(WindowLists({2, 2, 1, 3, 1, 1, 1}).HasEmpty());
+  EXPECT_FALSE(WindowLists({8, 3, 2, 1, 1, 1, 4}).HasEmpty());
+}
+
+// A linear map of an image's positions, row by row of the result.
+using Matrix = std::vector<std::vector<double>>;
+
+// Holds lists and their transposes against the matrix.
+void ExpectWeighted(const PoolLists& lists, const Matrix& matrix) {
+  const int64_t in = std::ssize(matrix[0]), out = std::ssize(matrix);
+  ASSERT_EQ(lists.in(), in);
+  ASSERT_EQ(lists.out(), out);
+  const PoolLists transposed = lists.Transposed();
+  for (const ChannelBlocks& blocks : SomeBlocks(in)) {
+    SCOPED_TRACE(ToText(blocks));
+    const ChannelBlocks results = WithSpatial(blocks, out);
+    ChannelTensor x = Random(blocks, 1), y(results);
+    ChannelTensor dy = Random(results, 2), dx(blocks);
+    PoolWeighted({blocks, &lists}, x.data(), y.data(), InOrder);
+    PoolWeighted({results, &transposed}, dy.data(), dx.data(), InOrder);
+    const auto expect = [&](double got, double want, double terms) {
+      ASSERT_NEAR(got, want,
+                  UnitRoundoff(blocks.dtype) * std::abs(want) +
+                      static_cast<double>(in + out) *
+                          UnitRoundoff(DataType::kF32) * terms);
+    };
+    y.ForEach([&](int64_t n, int64_t c, int64_t o) {
+      double sum = 0, terms = 0;
+      for (int64_t i = 0; i < in; ++i) {
+        sum += matrix[o][i] * x.At(n, c, i);
+        terms += std::abs(matrix[o][i] * x.At(n, c, i));
+      }
+      expect(y.At(n, c, o), sum, terms);
+    });
+    dx.ForEach([&](int64_t n, int64_t c, int64_t i) {
+      double sum = 0, terms = 0;
+      for (int64_t o = 0; o < out; ++o) {
+        sum += matrix[o][i] * dy.At(n, c, o);
+        terms += std::abs(matrix[o][i] * dy.At(n, c, o));
+      }
+      expect(dx.At(n, c, i), sum, terms);
+    });
+    y.ExpectZeroPadding();
+    dx.ExpectZeroPadding();
+  }
+}
+
+TEST(PoolingTest, AverageAndItsGradient) {
+  ForEachSimdTarget([] {
+    for (const Windows& windows : kWindows) {
+      for (bool include_pad : {false, true}) {
+        if (windows[0].dilation > 1 || windows[2].dilation > 1) continue;
+        Matrix matrix(Outputs(windows), std::vector<double>(Inputs(windows)));
+        for (int64_t o = 0; o < Outputs(windows); ++o) {
+          const auto divisor =
+              static_cast<double>(Divisor(windows, o, include_pad));
+          ForEachInput(windows, o,
+                       [&](int64_t i) { matrix[o][i] += 1 / divisor; });
+        }
+        ExpectWeighted(PoolLists::Of({AverageLists(windows[0], include_pad),
+                                      AverageLists(windows[1], include_pad),
+                                      AverageLists(windows[2], include_pad)}),
+                       matrix);
+      }
+    }
+  });
+}
+
+TEST(PoolingTest, AdaptiveAverage) {
+  ForEachSimdTarget([] {
+    // Windows of 7 rows: [0, 3), [2, 5), [4, 7); global in the other axis.
+    Matrix matrix(3, std::vector<double>(7 * 4));
+    for (int64_t o = 0; o < 3; ++o) {
+      for (int64_t i = 0; i < 3 * 4; ++i) {
+        matrix[o][2 * o * 4 + i] = 1.0 / (3 * 4);
+      }
+    }
+    ExpectWeighted(PoolLists::Of({AdaptiveLists(7, 3), AdaptiveLists(4, 1)}),
+                   matrix);
+  });
+}
+
+TEST(PoolingTest, UpsamplesNearest) {
+  ForEachSimdTarget([] {
+    Matrix matrix(7, std::vector<double>(3));
+    // floor(o * 3 / 7)
+    const int64_t picked[] = {0, 0, 0, 1, 1, 2, 2};
+    for (int64_t o = 0; o < 7; ++o) matrix[o][picked[o]] = 1;
+    ExpectWeighted(PoolLists::Of({NearestLists(3, 7, 3.0 / 7)}), matrix);
+  });
+}
+
+TEST(PoolingTest, UpsamplesLinearly) {
+  ForEachSimdTarget([] {
+    // As PyTorch: 3 to 6 positions by half pixels, 3 to 5 with corners aligned.
+    ExpectWeighted(PoolLists::Of({LinearLists(3, 6, 0.5, false)}),
+                   {{1, 0, 0},
+                    {0.75, 0.25, 0},
+                    {0.25, 0.75, 0},
+                    {0, 0.75, 0.25},
+                    {0, 0.25, 0.75},
+                    {0, 0, 1}});
+    ExpectWeighted(
+        PoolLists::Of({LinearLists(3, 5, 0, true)}),
+        {{1, 0, 0}, {0.5, 0.5, 0}, {0, 1, 0}, {0, 0.5, 0.5}, {0, 0, 1}});
+    ExpectWeighted(PoolLists::Of({LinearLists(3, 1, 0, true)}), {{1, 0, 0}});
+  });
+}
+
+// Large enough to bypass the caches, if they are aligned.
+TEST(PoolingTest, LargeResultsHaveTheSameBits) {
+  const PositionLists window = WindowLists({256, 3, 1, 1, 1, 1, 256});
+  const PoolLists lists = PoolLists::Of({window, window});
+  const PoolLists transposed = lists.Transposed();
+  ForEachSimdTarget([&] {
+    for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
+      const ChannelBlocks blocks{2, 32, 65536, 16, dtype};
+      LargeTensor x(blocks, 0), aligned(blocks, 0), other(blocks, 4);
+      const auto expect_same = [&](const auto& run) {
+        run(aligned.data());
+        EXPECT_FALSE(aligned == other);
+        run(other.data());
+        EXPECT_TRUE(aligned == other);
+      };
+      std::vector<int32_t> chosen(blocks.size());
+      expect_same([&](void* y) {
+        PoolMax({blocks, &lists}, x.data(), y, chosen.data(), InOrder);
+      });
+      expect_same([&](void* dx) {
+        PoolMaxGradient(blocks, {&transposed, chosen.data(), x.data(), dx},
+                        InOrder);
+      });
+      expect_same([&](void* y) {
+        PoolWeighted({blocks, &lists}, x.data(), y, InOrder);
+      });
+    }
+  });
+}
+
+}  // namespace
+}  // namespace convgrad
