@@ -30,6 +30,8 @@ enum class Operator {
   kMaxPool,
   kAvgPool,
   kAdaptiveAvgPool,
+  kMean,
+  kSum,
   kRelu,
   kRelu6,
   kLeakyRelu,
