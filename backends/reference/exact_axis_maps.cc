@@ -79,9 +79,11 @@ std::vector<AxisMap> MapsOfStep(const StepData& data) {
     }
     return maps;
   }
-  if (step.op == Operator::kAdaptiveAvgPool) {
+  if (HasAdaptiveWindows(step)) {
     for (size_t i = 2; i < data.dims(0).size(); ++i) {
       maps.push_back(AdaptiveMap(data.dims(0)[i], data.result_dims()[i]));
+      auto& divisors = maps.back().divisors;
+      if (step.op == Operator::kSum) divisors.assign(divisors.size(), 1);
     }
     return maps;
   }

@@ -89,6 +89,8 @@ std::vector<ExactOperator> ExactPoolings() {
   return {{Operator::kMaxPool, &MaxPoolForward, &MaxPoolBackward},
           {Operator::kAvgPool, &SeparableForward, &SeparableBackward},
           {Operator::kAdaptiveAvgPool, &SeparableForward, &SeparableBackward},
+          {Operator::kMean, &SeparableForward, &SeparableBackward},
+          {Operator::kSum, &SeparableForward, &SeparableBackward},
           {Operator::kUpsample, &SeparableForward, &SeparableBackward}};
 }
 

@@ -45,8 +45,8 @@ struct Normal {
 
 // The probability of more than z = |x| is exp(-z^2 / 2) * p(q) / (1 + z) with
 // q = (z - 4) / (z + 4). The polynomial p is a Chebyshev fit on [0, 15], off by
-// less than half a unit of the last place; all of it by less than 3. Beyond 15
-// f32 has nothing left.
+// less than half a unit of the last place; x times this by less than 5 units.
+// Beyond 15 f32 has nothing left.
 template <class D>
 HWY_INLINE Normal<D> NormalAt(D d, hn::Vec<D> x) {
   constexpr float kFit[] = {8.685725333634764e-05f,   7.173253688961267e-04f,

@@ -130,6 +130,8 @@ bool IsLinear(const ProgramStep& step) {
                                   Operator::kLinear,
                                   Operator::kAvgPool,
                                   Operator::kAdaptiveAvgPool,
+                                  Operator::kMean,
+                                  Operator::kSum,
                                   Operator::kConcat,
                                   Operator::kFlatten,
                                   Operator::kUpsample,

@@ -69,6 +69,11 @@ CASES = [
     ("adaptive_avg_pool", "x=1x2x7x5", "",
      "y = adaptive_avg_pool(x, output_size=[3, 4])",
      lambda v: F.adaptive_avg_pool2d(v["x"], (3, 4))),
+    ("mean_and_sum", "x=2x2x3x4", "",
+     "a = mean(x, dim=[2, 3], keepdim=true)\nb = sum(x, dim=3, keepdim=true)\n"
+     "c = mean(b, dim=2, keepdim=true)\ny = concat(a, c)",
+     lambda v: torch.cat([v["x"].mean((2, 3), True),
+                          v["x"].sum(3, True).mean(2, True)], 1)),
     ("activations", "x=2x8x4", "",
      "a = relu(x)\nb = relu6(x)\nc = leaky_relu(x, negative_slope=0.2)\n"
      "d = sigmoid(x)\ne = silu(x)\ny = concat(a, b, c, d, e)",

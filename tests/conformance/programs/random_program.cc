@@ -416,8 +416,10 @@ class Builder {
 
   // A number for each image and channel of x.
   bool AddMeans(const std::string& x) {
-    return DimsOf(x).size() > 2 && Append(Operator::kAdaptiveAvgPool, {x},
-                                          {{"output_size", int64_t{1}}});
+    std::vector<int64_t> axes(DimsOf(x).size() - 2);
+    std::iota(axes.begin(), axes.end(), 2);
+    const Operator op = Chance(50) ? Operator::kMean : Operator::kSum;
+    return !axes.empty() && Append(op, {x}, {{"dim", axes}, {"keepdim", true}});
   }
 
   bool AddConcat(const std::string& x) {

@@ -31,6 +31,8 @@ enum class Operator {
   kMaxPool,
   kAvgPool,
   kAdaptiveAvgPool,
+  kMean,
+  kSum,
   kRelu,
   kRelu6,
   kLeakyRelu,
@@ -82,7 +84,7 @@ inline constexpr Operator kLastOperator = Operator::kMse;
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.
 inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
-    "group_norm", "pad", "sum"};
+    "amax", "group_norm", "pad"};
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 

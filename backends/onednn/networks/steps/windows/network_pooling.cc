@@ -45,13 +45,25 @@ PositionLists AveragesOf(const ProgramStep& step, const PoolAxis& axis,
   return lists;
 }
 
+// As AdaptiveLists, with weights of 1.
+PositionLists SumLists(int64_t in, int64_t out) {
+  PositionLists lists(in, out, in);
+  for (int64_t o = 0; o < out; ++o) {
+    const AxisWindow window = AdaptiveWindow(in, out, o);
+    for (int64_t i = window.begin; i < window.end; ++i) lists.Add(i, 1);
+    lists.EndList();
+  }
+  return lists;
+}
+
 PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
   std::vector<PositionLists> axes;
-  if (step.op == Operator::kAdaptiveAvgPool) {
+  if (HasAdaptiveWindows(step)) {
     const Dims& in = shapes.dims.at(step.operands[0]);
     const Dims& out = shapes.dims.at(step.result);
     for (size_t i = 2; i < in.size(); ++i) {
-      axes.push_back(AdaptiveLists(in[i], out[i]));
+      axes.push_back(step.op == Operator::kSum ? SumLists(in[i], out[i])
+                                               : AdaptiveLists(in[i], out[i]));
     }
     return PoolLists::Of(std::move(axes));
   }
@@ -195,8 +207,11 @@ NetworkOperator PoolingRow(Operator op) {
 }  // namespace
 
 std::vector<NetworkOperator> NetworkPoolings() {
-  return {PoolingRow(Operator::kMaxPool), PoolingRow(Operator::kAvgPool),
+  return {PoolingRow(Operator::kMaxPool),
+          PoolingRow(Operator::kAvgPool),
           PoolingRow(Operator::kAdaptiveAvgPool),
+          PoolingRow(Operator::kMean),
+          PoolingRow(Operator::kSum),
           PoolingRow(Operator::kUpsample)};
 }
 
