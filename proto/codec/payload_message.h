@@ -46,12 +46,10 @@ class PayloadView final : public ScatteredBytes {
   // 0 once it was moved from.
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
 
-  // Copies all size() bytes to `destination`.
-  void CopyTo(void* destination) const;
   void CopyRange(int64_t offset, absl::Span<std::byte> to) const override;
   void Release(int64_t offset) override;
-  // As CopyTo, but lets go of slices while it copies. The view is empty
-  // afterwards.
+  // Copies all size() bytes to `destination` and frees the slices while it
+  // copies. The view is empty afterwards.
   void MoveTo(void* destination);
 
  private:

@@ -243,29 +243,6 @@ TEST_F(SchedulerTest, PassesOnTheErrorsOfABackend) {
   EXPECT_EQ(ending.Await().status, traits.run_status);
 }
 
-TEST_F(SchedulerTest, DrainFinishesWhatIsAccepted) {
-  Start();
-  Ending endings[3];
-  for (Ending& ending : endings) Submit(&ending);
-  EXPECT_TRUE(scheduler_->Drain(absl::InfiniteFuture()));
-  for (Ending& ending : endings) EXPECT_TRUE(ending.Await().status.ok());
-  Ending refused;
-  Submit(&refused);
-  EXPECT_EQ(refused.AwaitCode(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(refused.AwaitReason(), Reason::kDraining);
-}
-
-TEST_F(SchedulerTest, DrainGivesUpInTime) {
-  Start();
-  strings_.HoldRuns();
-  Ending ending;
-  Submit(&ending);
-  strings_.AwaitRuns(1);
-  EXPECT_FALSE(scheduler_->Drain(absl::UnixEpoch()));
-  strings_.Release();
-  EXPECT_TRUE(scheduler_->Drain(absl::InfiniteFuture()));
-}
-
 TEST_F(SchedulerTest, ShutdownEndsEveryQueuedJobOnce) {
   Start();
   strings_.HoldRuns();

@@ -137,7 +137,7 @@ TEST(ChangeOrder, RepliesGoWhenTheyAreAcknowledged) {
   order.Commit("A");
   order.Arrive(2, "b", 1, /*acknowledged=*/1);
   order.Told();
-  EXPECT_EQ(order->replies(), 0);
+  EXPECT_EQ(order->reply_bytes(), 0);
   order.Arrive(1, "a");
   EXPECT_THAT(order.Told(), ElementsAre("a OUT_OF_ORDER"));
 }

@@ -23,7 +23,8 @@ using testing::IsEmpty;
 
 std::string TextOf(const PayloadView& payload) {
   std::string text(payload.size(), '\0');
-  payload.CopyTo(text.data());
+  payload.CopyRange(0, absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()),
+                                      text.size()));
   return text;
 }
 
