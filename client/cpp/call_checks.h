@@ -4,14 +4,21 @@
 // Thread-safe: free functions without state.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/cpp/client.h"
 #include "proto/codec/codec.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad {
+
+// The most payload bytes of a message: gRPC counts a message's bytes in 31
+// bits, and a head comes beside the payload.
+inline constexpr int64_t kMaxPayloadBytes =
+    (int64_t{1} << 31) - 1 - 2 * kMaxHeadBytes;
 
 // Returns 16 random bytes.
 std::string RandomRequestId();

@@ -1,7 +1,6 @@
 #include "client/cpp/client.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -22,12 +21,7 @@
 namespace convgrad {
 namespace {
 
-// The largest payload that any server accepts in a message: gRPC counts a
-// message's bytes in 31 bits, and the head needs room beside the payload.
-constexpr int64_t kLargestUnaryBytes =
-    std::numeric_limits<int32_t>::max() - (int64_t{2} << 20);
-
-// Errors: kInvalidArgument for a call that is possible only in a session.
+// Errors: kInvalidArgument for a call that only a session can make.
 absl::Status CheckNothingKept(const OperationCall& call) {
   const bool has_operand =
       std::any_of(call.kept_operands.begin(), call.kept_operands.end(),
@@ -54,7 +48,7 @@ bool NeedsStream(const ConvOperation& operation, const RegionPlaces& places) {
     if (places.results[i]) continue;
     add(&response_bytes, operation.results[i].descriptor);
   }
-  return std::max(request_bytes, response_bytes) > kLargestUnaryBytes;
+  return std::max(request_bytes, response_bytes) > kMaxPayloadBytes;
 }
 
 // Returns whether the server's messages are too small for the operation
@@ -64,6 +58,26 @@ bool IsMessageTooLarge(const absl::Status& status) {
   return detail && status.code() == absl::StatusCode::kResourceExhausted &&
          detail->reason == Reason::kLimitExceeded &&
          (detail->field == "request" || detail->field == "response");
+}
+
+// Calls a method with a small request, on the next connection.
+template <typename Stub, typename Request, typename Response>
+absl::StatusOr<Response> Ask(Client::ConnectionPool& pool,
+                             std::unique_ptr<Stub> Client::Connection::*stub,
+                             grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                          const Request&,
+                                                          Response*),
+                             const Request& request, absl::Time deadline) {
+  return pool.Run(
+      [&](Client::Connection& connection) -> absl::StatusOr<Response> {
+        grpc::ClientContext context;
+        connection.FillContext(deadline, &context);
+        Response response;
+        const grpc::Status status =
+            ((connection.*stub).get()->*method)(&context, request, &response);
+        RETURN_IF_ERROR(FromRpc(status, context));
+        return response;
+      });
 }
 
 }  // namespace
@@ -93,13 +107,7 @@ absl::StatusOr<OperationReply> Client::Persist(
   if (!retries_) return attempt(call);
   OperationCall repeated = call;
   if (repeated.request_id.empty()) repeated.request_id = RandomRequestId();
-  for (int attempts = 1;; ++attempts) {
-    absl::StatusOr<OperationReply> reply = attempt(repeated);
-    if (reply.ok()) return reply;
-    const auto delay = retries_->DelayAfter(reply.status(), attempts);
-    if (!delay || absl::Now() + *delay >= call.deadline) return reply;
-    absl::SleepFor(*delay);
-  }
+  return retries_->Persist(call.deadline, [&] { return attempt(repeated); });
 }
 
 absl::StatusOr<OperationReply> Client::Run(const OperationCall& call) {
@@ -200,50 +208,25 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
 
 absl::StatusOr<v1::ListSessionsResponse> Client::Sessions(bool everybody,
                                                           absl::Time deadline) {
-  using Response = v1::ListSessionsResponse;
-  return pool_->Run([&](Connection& connection) -> absl::StatusOr<Response> {
-    grpc::ClientContext context;
-    connection.FillContext(deadline, &context);
-    v1::ListSessionsRequest request;
-    request.set_everybody(everybody);
-    Response response;
-    const grpc::Status status =
-        connection.sessions->ListSessions(&context, request, &response);
-    RETURN_IF_ERROR(FromRpc(status, context));
-    return response;
-  });
+  v1::ListSessionsRequest request;
+  request.set_everybody(everybody);
+  return Ask(*pool_, &Connection::sessions,
+             &v1::ConvGradSessions::Stub::ListSessions, request, deadline);
 }
 
 absl::Status Client::CloseSession(const std::string& handle,
                                   absl::Time deadline) {
-  using Response = v1::CloseSessionResponse;
-  return pool_
-      ->Run([&](Connection& connection) -> absl::StatusOr<Response> {
-        grpc::ClientContext context;
-        connection.FillContext(deadline, &context);
-        v1::CloseSessionRequest request;
-        request.set_handle(handle);
-        Response response;
-        const grpc::Status status =
-            connection.sessions->CloseSession(&context, request, &response);
-        RETURN_IF_ERROR(FromRpc(status, context));
-        return response;
-      })
+  v1::CloseSessionRequest request;
+  request.set_handle(handle);
+  return Ask(*pool_, &Connection::sessions,
+             &v1::ConvGradSessions::Stub::CloseSession, request, deadline)
       .status();
 }
 
 absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(
     absl::Time deadline) {
-  using Response = v1::GetCapabilitiesResponse;
-  return pool_->Run([&](Connection& connection) -> absl::StatusOr<Response> {
-    grpc::ClientContext context;
-    connection.FillContext(deadline, &context);
-    Response response;
-    const grpc::Status status = connection.stub->GetCapabilities(
-        &context, v1::GetCapabilitiesRequest(), &response);
-    RETURN_IF_ERROR(FromRpc(status, context));
-    return response;
-  });
+  return Ask(*pool_, &Connection::stub, &v1::ConvGrad::Stub::GetCapabilities,
+             v1::GetCapabilitiesRequest(), deadline);
 }
 
 }  // namespace convgrad

@@ -142,10 +142,6 @@ PayloadView::PayloadView(std::vector<grpc::Slice> pieces)
   }
 }
 
-void PayloadView::CopyTo(void* destination) const {
-  CopyRange(0, absl::MakeSpan(static_cast<std::byte*>(destination), size()));
-}
-
 void PayloadView::CopyRange(int64_t offset, absl::Span<std::byte> to) const {
   auto piece =
       std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin();

@@ -47,12 +47,10 @@ class PayloadView final : public ScatteredBytes {
   // Returns 0 after the view was moved from.
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
 
-  // Copies all size() bytes to `destination`.
-  void CopyTo(void* destination) const;
   void CopyRange(int64_t offset, absl::Span<std::byte> to) const override;
   void Release(int64_t offset) override;
-  // Does the same as CopyTo, but frees slices while it copies. The view is
-  // empty afterwards.
+  // Copies all size() bytes to `destination` and frees the slices while it
+  // copies. The view is empty afterwards.
   void MoveTo(void* destination);
 
  private:

@@ -54,7 +54,7 @@ absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
 }
 
 absl::Status Scheduler::CheckRoomLocked(const ActiveJob& active) const {
-  if (refusing_) return DrainingError();
+  if (stopping_) return DrainingError();
   return PoolFor(*active.job.backend).CheckRoom(active, options_.clock());
 }
 
@@ -84,7 +84,7 @@ absl::Status Scheduler::CheckArrival(Priority priority,
   job.client = client;
   job.deadline = deadline;
   MutexLock lock(&mutex_);
-  if (refusing_) return DrainingError();
+  if (stopping_) return DrainingError();
   // Which pool it is for isn't known yet.
   absl::Status room;
   for (const auto& [key, pool] : pools_) {
@@ -203,20 +203,10 @@ void Scheduler::DropDead() {
   EndUnrun(dead, absl::OkStatus());
 }
 
-bool Scheduler::Drain(absl::Time until) {
-  MutexLock lock(&mutex_);
-  refusing_ = true;
-  while (!IsIdle()) {
-    if (changed_.WaitUntil(&mutex_, until)) break;
-  }
-  return IsIdle();
-}
-
 void Scheduler::Shutdown() {
   std::vector<std::unique_ptr<ActiveJob>> left;
   {
     MutexLock lock(&mutex_);
-    refusing_ = true;
     stopping_ = true;
     left = Remove([](const Job&) { return true; });
     changed_.NotifyAll();
@@ -225,11 +215,6 @@ void Scheduler::Shutdown() {
   MutexLock lock(&join_mutex_);
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
-}
-
-bool Scheduler::IsIdle() const {
-  return std::all_of(pools_.begin(), pools_.end(),
-                     [](const auto& entry) { return entry.second.is_idle(); });
 }
 
 std::vector<std::unique_ptr<ActiveJob>> Scheduler::Remove(

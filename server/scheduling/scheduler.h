@@ -87,10 +87,6 @@ class Scheduler {
   // their memory is freed before a worker takes them. Call it regularly.
   void DropDead();
 
-  // Refuses new jobs and waits until the accepted ones are done, or `until`.
-  // Returns whether all are done.
-  bool Drain(absl::Time until);
-
   // Refuses new jobs, ends the queued ones and those with slices left with
   // kUnavailable, reason DRAINING, and returns when the running slices are
   // done. May be called again.
@@ -120,7 +116,6 @@ class Scheduler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const WorkerPool& PoolFor(const Backend& backend) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes from all queues the jobs that `is_chosen` chooses.
   std::vector<std::unique_ptr<ActiveJob>> Remove(
       const std::function<bool(const Job&)>& is_chosen)
@@ -139,7 +134,6 @@ class Scheduler {
   CondVar changed_;
   // By WorkerPool::KeyOf.
   std::map<const Backend*, WorkerPool> pools_ ABSL_GUARDED_BY(mutex_);
-  bool refusing_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex join_mutex_;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(join_mutex_);

@@ -32,7 +32,6 @@ class WorkerPool {
   JobQueue& queue() { return queue_; }
   const JobQueue& queue() const { return queue_; }
   int running() const { return static_cast<int>(running_.size()); }
-  bool is_idle() const { return queue_.empty() && running_.empty(); }
   // Returns whether all devices are lost.
   bool is_lost() const;
 

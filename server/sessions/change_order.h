@@ -137,9 +137,6 @@ class ChangeOrder {
   // The number of the last committed change; 0 before the first.
   int64_t number() const { return number_; }
   int64_t epoch() const { return epoch_; }
-  bool is_running() const { return running_.has_value(); }
-  // Replies that are kept.
-  int64_t replies() const { return static_cast<int64_t>(replies_.size()); }
   int64_t reply_bytes() const { return reply_bytes_; }
 
  private:

@@ -61,11 +61,6 @@ int64_t KeptSession::epoch() const {
   return order_.epoch();
 }
 
-int64_t KeptSession::replies() const {
-  MutexLock lock(&mutex_);
-  return order_.replies();
-}
-
 std::shared_ptr<const KeptState> KeptSession::state() const {
   MutexLock lock(&mutex_);
   return state_;

@@ -67,7 +67,6 @@ class KeptSession {
   SessionInfo info() const;
   // As ChangeOrder's.
   int64_t epoch() const;
-  int64_t replies() const;
 
   // Returns its tensors as the last committed change left them.
   std::shared_ptr<const KeptState> state() const;

@@ -150,10 +150,10 @@ class IdentityServer : public grpc::CallbackGenericService {
     EXPECT_TRUE(status.ok()) << status.error_message();
     if (!status.ok()) return "";
     Message head;
-    const std::vector<PayloadView> payloads = *SplitMessage(&answer, &head);
+    std::vector<PayloadView> payloads = *SplitMessage(&answer, &head);
     EXPECT_EQ(head.report().implementation(), "memcpy");
     std::string answered(payloads[0].size(), '\0');
-    payloads[0].CopyTo(answered.data());
+    payloads[0].MoveTo(answered.data());
     return answered;
   }
 

@@ -56,7 +56,9 @@ grpc::ByteBuffer Cut(const std::string& bytes, size_t piece) {
 
 std::string BytesOf(const PayloadView& payload) {
   std::string bytes(static_cast<size_t>(payload.size()), '\0');
-  if (!bytes.empty()) payload.CopyTo(bytes.data());
+  payload.CopyRange(
+      0,
+      absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size()));
   return bytes;
 }
 

@@ -329,7 +329,7 @@ def self_test():
                                              "grpcpp/grpcpp.h",
                                              "tests/server/puppet_backend.h",
                                              "server/rpc/calls/a.h"],
-        "tests/client/command_line/files/a_test.cc":
+        "tests/client/cpp/command_line/files/a_test.cc":
             ["client/cpp/command_line/files/npy.h"],
         "tests/conformance/a_test.cc": ["backends/onednn/onednn_backend.h"],
         "tests/end_to_end/a_test.cc": ["server/server.h", "grpcpp/grpcpp.h"],

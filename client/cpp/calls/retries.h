@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace convgrad {
@@ -31,6 +32,20 @@ struct RetryPolicy {
   // Requires: the caller didn't cancel the call.
   std::optional<absl::Duration> DelayAfter(const absl::Status& status,
                                            int attempts) const;
+
+  // Calls `attempt`, which returns a StatusOr, until it succeeds, or another
+  // attempt can't help or would come after the deadline. Returns the last
+  // result. Blocks between the attempts.
+  template <typename Attempt>
+  auto Persist(absl::Time deadline, const Attempt& attempt) const {
+    for (int attempts = 1;; ++attempts) {
+      auto result = attempt();
+      if (result.ok()) return result;
+      const auto delay = DelayAfter(result.status(), attempts);
+      if (!delay || absl::Now() + *delay >= deadline) return result;
+      absl::SleepFor(*delay);
+    }
+  }
 };
 
 }  // namespace convgrad

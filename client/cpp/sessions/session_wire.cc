@@ -14,9 +14,6 @@ namespace {
 
 // Every server's messages hold this much, so the client needn't ask.
 constexpr int64_t kUnaskedBytes = int64_t{64} << 10;
-// gRPC counts a message's bytes in 31 bits, and the head needs room beside the
-// payload.
-constexpr int64_t kMaxPayloadBytes = (int64_t{1} << 31) - 1 - 2 * kMaxHeadBytes;
 
 // Deadline of an attempt that only finds out the outcome of a change.
 constexpr absl::Duration kVoidTime = absl::Seconds(10);
@@ -142,21 +139,12 @@ absl::Status SessionWire::Call(const std::string& method,
                                google::protobuf::Message* response,
                                absl::Time deadline) {
   ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
-  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
-                   Persist(Sender(method, message, deadline), deadline));
-  return SplitReply(&reply, response).status();
-}
-
-absl::StatusOr<grpc::ByteBuffer> SessionWire::Persist(
-    const ChangeSender::Send& send, absl::Time deadline) {
-  for (int attempts = 1;; ++attempts) {
+  const ChangeSender::Send send = Sender(method, message, deadline);
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply, retries_.Persist(deadline, [&] {
     grpc::ClientContext context;
-    absl::StatusOr<grpc::ByteBuffer> reply = send(&context);
-    if (reply.ok()) return reply;
-    const auto delay = retries_.DelayAfter(reply.status(), attempts);
-    if (!delay || absl::Now() + *delay >= deadline) return reply;
-    absl::SleepFor(*delay);
-  }
+    return send(&context);
+  }));
+  return SplitReply(&reply, response).status();
 }
 
 }  // namespace convgrad

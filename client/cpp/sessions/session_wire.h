@@ -73,9 +73,6 @@ class SessionWire {
               const RetryPolicy& retries)
       : pool_(std::move(pool)), retries_(retries) {}
 
-  absl::StatusOr<grpc::ByteBuffer> Persist(const ChangeSender::Send& send,
-                                           absl::Time deadline);
-
   const std::unique_ptr<Client::ConnectionPool> pool_;
   const RetryPolicy retries_;
   // 0: not known yet.

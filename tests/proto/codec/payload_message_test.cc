@@ -21,7 +21,8 @@ grpc::ByteBuffer BufferOf(const std::string& bytes, size_t piece = 1 << 20) {
 
 std::string Text(const PayloadView& payload) {
   std::string text(payload.size(), '\0');
-  payload.CopyTo(text.data());
+  payload.CopyRange(0, absl::MakeSpan(reinterpret_cast<std::byte*>(text.data()),
+                                      text.size()));
   return text;
 }
 

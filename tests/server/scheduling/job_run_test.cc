@@ -226,7 +226,7 @@ TEST_F(JobMemoryTest, PaysForAPlanThatTheCacheDoesNotKeep) {
   EXPECT_EQ(memory.budget.used_bytes(), traits.resident_bytes);
   strings_.Release();
   EXPECT_TRUE(ending.Await().status.ok());
-  EXPECT_TRUE(scheduler.Drain(absl::InfiniteFuture()));
+  scheduler.Shutdown();
   EXPECT_EQ(memory.budget.used_bytes(), 0);
 }
 

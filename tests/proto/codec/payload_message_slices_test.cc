@@ -1,5 +1,3 @@
-#include "proto/received_slices.h"
-
 #include <atomic>
 #include <memory>
 #include <string>
@@ -13,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
+#include "proto/received_slices.h"
 
 namespace convgrad {
 namespace {
