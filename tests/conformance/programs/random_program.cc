@@ -406,7 +406,9 @@ class Builder {
     }
     std::vector<std::string> others;
     for (const std::string& value : values_) {
-      const bool is_other = value != x || !join.has_kink;
+      // x - x is 0, but its two gradients cancel only up to their rounding.
+      const bool takes_itself = !join.has_kink && join.op != Operator::kSub;
+      const bool is_other = value != x || takes_itself;
       if (is_other && DimsOf(value) == DimsOf(x)) others.push_back(value);
     }
     if (others.empty()) return false;
