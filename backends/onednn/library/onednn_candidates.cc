@@ -40,8 +40,8 @@ memory::desc ArgumentDesc(const dnnl::primitive_desc_base& primitive_desc,
   return primitive_desc.query_md(dnnl::query::exec_arg_md, arg);
 }
 
-// Implementations that are wrong for a class of problems (see the gotchas in
-// backends/gotchas.md).
+// The functions below find implementations that are wrong for a class of
+// problems (see backends/gotchas.md).
 
 // oneDNN 3.2.0's bf16 backward-weight in channels last reads out of bounds and
 // gives wrong values if dilated with channels per group that don't fill its
