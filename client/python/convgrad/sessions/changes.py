@@ -116,7 +116,7 @@ class Changes:
         self.settle()
 
     def settle(self) -> None:
-        """Waits, for 2 s at most, until the outcome of each change that was given up is known."""
+        """Waits, for 2 s at most, until the outcome of each given-up change is known."""
         with self._condition:
             self._condition.wait_for(lambda: self._broken or not any(
                 change.future.done() for change in self._pending.values()), 2)
