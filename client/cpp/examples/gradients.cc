@@ -12,11 +12,17 @@ absl::Span<const std::byte> BytesOf(const std::vector<float>& values) {
           values.size() * sizeof(float)};
 }
 
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return 1;
+}
+
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 2) return Fail(absl::InvalidArgumentError("expected HOST:PORT"));
   const auto client = convgrad::Client::Connect({argv[1]});
+  if (!client.ok()) return Fail(client.status());
   const auto problem = convgrad::Parse("conv2d_n1_c1_o1_i3_k2");
-  if (!client.ok() || !problem.ok()) return 1;
+  if (!problem.ok()) return Fail(problem.status());
 
   const std::vector<float> input = {0, 1, 2, 3, 4, 5, 6, 7, 8};  // 1x1x3x3
   const std::vector<float> weight = {0, 1, 2, 3};                // 1x1x2x2
@@ -32,10 +38,7 @@ int main(int argc, char** argv) {
   call.deadline = absl::Now() + absl::Seconds(10);
 
   const auto reply = (*client)->Run(call);
-  if (!reply.ok()) {
-    std::fprintf(stderr, "%s\n", reply.status().ToString().c_str());
-    return 1;
-  }
+  if (!reply.ok()) return Fail(reply.status());
   for (const convgrad::OperationResult& result : reply->results) {
     std::printf("%s:", std::string(convgrad::NameOf(result.which)).c_str());
     const auto* values = reinterpret_cast<const float*>(result.bytes.data());

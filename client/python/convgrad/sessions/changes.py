@@ -112,8 +112,13 @@ class Changes:
         with self._condition:
             changes = list(self._pending.values())
         concurrent.futures.wait([change.future for change in changes])
+        self.settle()
+
+    def settle(self) -> None:
+        """Waits, for 2 s at most, until the outcome of each given-up change is known."""
         with self._condition:
-            self._condition.wait_for(lambda: self._broken or not self._pending, 2)
+            self._condition.wait_for(lambda: self._broken or not any(
+                change.future.done() for change in self._pending.values()), 2)
 
     def stop(self, why: ConvgradError) -> None:
         """Fails the changes in flight, and all later calls, with `why`."""

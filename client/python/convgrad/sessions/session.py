@@ -228,6 +228,8 @@ class Session:
             return
         if awaits_changes:
             self._changes.flush()
+        else:  # the server may have ended the epoch, which must not look like a resume
+            self._changes.settle()
         # After any other error the server may still have the session.
         has_ended = isinstance(self._changes.error, (SessionExpired, SessionTakenOver))
         self._stop()

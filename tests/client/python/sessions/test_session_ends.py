@@ -71,6 +71,13 @@ def test_a_session_is_closed_behind_a_change_that_was_given_up():
     server.kill()
 
 
+def test_a_session_is_closed_behind_an_error_that_leaves_it(client):
+    for _ in range(20):
+        with contextlib.suppress(convgrad.DeadlineExceeded), client.session("left") as session:
+            session.put("x", np.ones((64, 1 << 14), np.float32), timeout=0.005)
+    assert "left" not in {one.name for one in client.sessions()}
+
+
 def test_sessions_are_renewed_and_end():
     server = ServerProcess()
     with convgrad.Client(server.address) as client, client.session(lease=1) as session:

@@ -13,9 +13,9 @@
 namespace convgrad::onednn {
 
 // Returns bf16 where that is wanted and all of `passes` are of a kind that the
-// library is known to be right in (see backends/gotchas.md for
-// those where it isn't), else f32. `problem` is that of the step, or its
-// mirror, on activations that lie like `x` and `y`. Throws dnnl::error.
+// library is known to be right in (see backends/gotchas.md for those where it
+// isn't), else f32. `problem` is that of the step, or its mirror, on
+// activations that lie like `x` and `y`. Throws dnnl::error.
 DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                           absl::Span<const Pass> passes, const NetworkTensor& x,
                           const NetworkTensor& y,
