@@ -30,11 +30,11 @@ def test_calls_of_any_kind_get_through(proxied):
     late = deployed.try_convgrad(face.address, "backward", LARGE, ca,
                                  "--timeout=1ms")
     assert "DEADLINE_EXCEEDED" in late.stderr
-    with pytest.raises(grpc.RpcError) as caught:
-        face.channel.unary_unary("/convgrad.v1.ConvGrad/ConvForward")(
-            b"", timeout=10)
-    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-    assert "convgrad-error-bin" in dict(caught.value.trailing_metadata())
+    for method in ("ConvGrad/ConvForward", "ConvGradNetworks/RunProgram"):
+        with pytest.raises(grpc.RpcError) as caught:
+            face.channel.unary_unary("/convgrad.v1." + method)(b"", timeout=10)
+        assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT, method
+        assert "convgrad-error-bin" in dict(caught.value.trailing_metadata())
 
 
 def test_a_session_stays_at_one_replica(tmp_path):
