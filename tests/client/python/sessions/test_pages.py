@@ -4,10 +4,12 @@ import pathlib
 import re
 
 import pytest
+from server_process import ServerProcess
 
 import convgrad
 
 ROOT = pathlib.Path(__file__).parents[4]
+TUTORIAL = ROOT / "client/python/tutorial.md"
 SESSIONS = ROOT / "client/python/sessions.md"
 ADDRESS = "localhost:7070"
 
@@ -26,8 +28,35 @@ def run(page, server):
 
 @pytest.mark.remote
 def test_the_tutorial_runs(server):
-    ran = run(ROOT / "client/python/tutorial.md", server)
+    ran = run(TUTORIAL, server)
     assert ran["classes"].shape == (16,)
+
+
+@pytest.mark.remote
+def test_the_tutorials_training_goes_on_after_its_server_was_killed(tmp_path):
+    import torch  # pylint: disable=import-outside-toplevel
+
+    server = ServerProcess()
+    ran = run(TUTORIAL, server)
+
+    class Batches:
+        passes = 0
+
+        def __iter__(self):
+            self.passes += 1
+            if self.passes == 3:
+                server.kill()
+                server.restart()
+            yield ran["images"], ran["targets"]
+
+    batches, path = Batches(), str(tmp_path / "training.pt")
+    with convgrad.Client(server.address) as client:
+        ran["train"](path, batches, 4, client)
+    server.kill()
+    assert batches.passes == 5  # the third one twice
+    saved = torch.load(path)
+    assert saved["epochs"] == 4
+    assert {int(state["step"]) for state in saved["optimizer"]["state"].values()} == {4}
 
 
 @pytest.mark.remote
