@@ -10,7 +10,7 @@ tree doesn't have.
 Refused: lines over 100 characters and too many words (tables and code aside), links and
 paths that lead nowhere, flags and metrics that the code doesn't have, code that differs
 from the file it is of (<!-- code: FILE --> above a block); flags and metrics of the code
-that are in no table. The nodes of a picture are places.
+that are in no table; alerts whose row differs from rules.yml. The nodes of a picture are places.
 """
 import fnmatch
 import os
@@ -165,6 +165,17 @@ class Tree:
         for metric in sorted(self.own_metrics - set(METRIC.findall(rows))):
             yield f"{metric} is in no table of a page"
 
+    def alerts_untold(self):
+        """Yields the rows that a page lacks of the alerts in the rules.yml beside it."""
+        for path, text in self.code.items():
+            page = self.pages.get(path.replace("rules.yml", "README.md"), "")
+            for alert in text.split("- alert: ")[1:] if path.endswith("/rules.yml") else ():
+                condition = re.search(r"expr: (.*)", alert)[1].replace("|", "\\|")
+                waits = re.search(r"^ +for: (\w+)", alert, re.MULTILINE)
+                row = f"| {alert.split()[0]} | `{condition}` | {waits[1] if waits else 'at once'} |"
+                if row not in page:
+                    yield f"{path}: the page beside it lacks: {row}"
+
     def clauses(self):
         """Yields the headers whose opening comment begins with a clause without a verb."""
         for path, text in sorted(self.code.items()):
@@ -176,6 +187,7 @@ class Tree:
             for number, fault in self.findings_of(page, text):
                 yield f"{page}:{number}: {fault}" if number else f"{page}: {fault}"
         yield from self.untold()
+        yield from self.alerts_untold()
         if CHECK_HEADERS:
             yield from self.clauses()
 
@@ -226,6 +238,11 @@ def self_test():
     expect(0, tree.untold(), "told")
     expect(7, Tree(files | {"a/b.md": "--listen --out convgrad_calls_total"}).untold(), "untold")
     expect(1, tree.clauses(), "clauses")
+    rules = {"p/rules.yml": "- alert: A\n  expr: a > 1\n  for: 5m\n- alert: B\n  expr: b > 0\n"}
+    rows = {"p/README.md": "| A | `a > 1` | 5m | x |\n| B | `b > 0` | at once | x |\n"}
+    expect(0, Tree(rules | rows).alerts_untold(), "alerts")
+    expect(2, Tree(rules | {"p/README.md": rows["p/README.md"].replace("5m", "6m").replace(
+        "b > 0", "b > 1")}).alerts_untold(), "other alerts")
     return wrong
 
 
