@@ -18,7 +18,7 @@ pytest.importorskip("yaml")
 from cluster import cluster  # noqa: E402
 
 # Headings in the order in which a reader of either kind follows them.
-WITH_CERT_MANAGER = ["Prepare", "Start", "Call", "Monitoring"]
+WITH_CERT_MANAGER = ["Prepare", "Start", "Call", "Sessions", "Monitoring"]
 BY_HAND = ["Prepare", "Without cert-manager", "Start", "Call", "Renew by hand",
            "Clients with certificates"]
 
@@ -126,6 +126,7 @@ def test_both_clients_call_what_cert_manager_made_a_certificate_for(reader):
     said = {heading: reader.follow(heading) for heading in WITH_CERT_MANAGER}
     assert "difference" in said["Call"] and ": ok" in said["Call"]
     assert "9." in reader.python("Call")
+    assert reader.python("Sessions") == "2 replicas, (8, 3, 3, 3)\n"
     assert 89 < (reader.expiration() - time.time()) / 86400 < 90
     state = reader.cluster.state()
     assert state.get("PrometheusRule", "convgrad", "convgrad")
