@@ -70,8 +70,9 @@ constexpr Flag kFlags[] = {
      "calls' memory, at most what regions and one message leave"},
     {"max_client_share",
      &Config::max_client_share,
-     "share of the calls' memory beyond which a client's next call waits for "
-     "its own earlier ones; beside half of that one call may be of any size. 1 "
+     "a client's calls may hold this share of the calls' memory; beyond it, "
+     "the client's next call waits until its earlier calls end. If its other "
+     "calls hold at most half of the share, one call may have any size. 1 "
      "where a proxy makes all clients one",
      {0, 1}},
     {"max_client_bytes", &Config::max_client_bytes,
