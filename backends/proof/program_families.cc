@@ -12,8 +12,9 @@
 namespace convgrad {
 namespace {
 
-// A program whose step `y` has the operator. `target` has the dims of y, which
-// is held against it by a mean squared error; empty: the step is a loss itself.
+// A program with the operator that `name` begins with. `target` has the dims of
+// the value y, which is held against it by a mean squared error; empty: y is a
+// loss.
 struct Row {
   std::string name;
   std::vector<Dims> inputs;
@@ -257,11 +258,8 @@ std::vector<ProgramFamily> ProgramFamilies() {
   const auto add = [&](const Row& row) {
     for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
       const auto operation = *ProgramOperation::Make(RequestOf(row, dtype));
-      const auto& steps = operation->program().steps;
-      const auto step =
-          std::find_if(steps.begin(), steps.end(),
-                       [](const ProgramStep& s) { return s.result == "y"; });
-      families.push_back({row.name, step->op, operation});
+      const std::string op = row.name.substr(0, row.name.find(' '));
+      families.push_back({row.name, *ParseOperator(op), operation});
     }
   };
   for (const Row& row : Rows()) add(row);

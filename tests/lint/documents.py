@@ -186,8 +186,8 @@ class Tree:
         for page, text in sorted(self.pages.items()):
             for number, fault in self.findings_of(page, text):
                 yield f"{page}:{number}: {fault}" if number else f"{page}: {fault}"
-        yield from self.untold()
         yield from self.alerts_untold()
+        yield from self.untold()
         if CHECK_HEADERS:
             yield from self.clauses()
 

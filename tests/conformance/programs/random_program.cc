@@ -193,7 +193,7 @@ class Builder {
     const Dims dims = DimsOf(x);
     const auto rank = static_cast<int64_t>(dims.size());
     const int64_t axis = Between(0, rank - 1);
-    switch (Between(0, 9)) {
+    switch (Between(0, 10)) {
       case 0:
         return AddLinear(x);
       case 1:
@@ -226,6 +226,13 @@ class Builder {
         return Append(Operator::kConcat, {x, x}, {{"axis", axis}});
       case 8:
         return AddRepeated(x);
+      case 9: {
+        std::vector<int64_t> shape;
+        for (const int64_t extent : dims) {
+          shape.push_back(extent == 1 ? Between(1, 3) : -1);
+        }
+        return Append(Operator::kExpand, {x}, {{"shape", shape}});
+      }
       default:
         return AddProductOf(x);
     }
@@ -245,9 +252,11 @@ class Builder {
                   operands, {{"axes", axes}, {"eps", 0.01}});
   }
 
-  // x plus or times a parameter that is repeated along some axes.
+  // x plus or times a parameter that is repeated along some axes. Parameters
+  // have rank 5 at most.
   bool AddRepeated(const std::string& x) {
     Dims dims = DimsOf(x);
+    if (dims.size() > 5) dims.erase(dims.begin());
     for (int64_t& extent : dims) {
       if (Chance(50)) extent = 1;
     }

@@ -1,5 +1,6 @@
 // What a session refuses: one status each that names the field, its memory
 // given back, and others served.
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -186,6 +187,8 @@ TEST_F(SessionRefusals, APutThatStopsHalfWay) {
   const auto lost = StartChange(channel, put, change)->Await();
   EXPECT_EQ(lost.status.error_code(), grpc::UNAVAILABLE);
   EXPECT_EQ(lost.number, -1);
+  ASSERT_TRUE(channel->WaitForConnected(std::chrono::system_clock::now() +
+                                        std::chrono::seconds(20)));
   const auto repeat = StartChange(channel, put, change)->Await();
   EXPECT_EQ(repeat.trailers.reason, "EPOCH_ENDED");
   EXPECT_EQ(repeat.number, 0);

@@ -79,7 +79,7 @@ TEST(ProgramCodecTest, RefusesOperatorsByName) {
   message.mutable_steps(3)->set_operator_("rely");
   ExpectInvalid(DecodeProgram(message).status(), Reason::kNotFound,
                 "program.steps[3].operator");
-  message.mutable_steps(3)->set_operator_("softmax");
+  message.mutable_steps(3)->set_operator_("unfold");
   ExpectError(DecodeProgram(message).status(), absl::StatusCode::kUnimplemented,
               Reason::kUnsupported, "program.steps[3].operator");
 }

@@ -83,8 +83,8 @@ inline constexpr Operator kLastOperator = Operator::kMse;
 
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.
-inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
-    "amax", "group_norm", "pad"};
+inline constexpr std::array<absl::string_view, 6> kLaterOperators = {
+    "amax", "cumsum", "fold", "group_norm", "pad", "unfold"};
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 

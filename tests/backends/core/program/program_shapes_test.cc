@@ -234,16 +234,16 @@ TEST(ProgramShapesTest, CrossEntropyTakesTheLogitsWithoutTheirChannels) {
               HasSubstr("steps[0] (y).target: found [2,3], expected [2,4]"));
 }
 
-TEST(ProgramShapesTest, BroadcastsBatchAndChannels) {
+TEST(ProgramShapesTest, BroadcastsAxesOfOneElement) {
   const Program program =
       *ParseProgram("input a\ninput b\ny = mul(a, b)\noutput y\n");
   const Dims a = {2, 3, 4, 5};
   for (const Dims& b : {a, Dims{2, 3, 1, 1}, Dims{1, 3, 1, 1}, Dims{2, 1, 1, 1},
-                        Dims{1, 1, 1, 1}}) {
+                        Dims{1, 1, 1, 1}, Dims{2, 3, 4, 1}, Dims{1, 3, 4, 5}}) {
     EXPECT_TRUE(InferShapes(program, {a, b}).ok());
   }
   for (const Dims& b :
-       {Dims{2, 3, 4, 1}, Dims{1, 3, 4, 5}, Dims{3, 1, 1}, Dims{2, 2, 1, 1}}) {
+       {Dims{3, 1, 1, 1}, Dims{3, 1, 1}, Dims{2, 2, 1, 1}, Dims{2, 3, 4, 6}}) {
     EXPECT_THAT(InferShapes(program, {a, b}).status().message(),
                 HasSubstr("steps[0] (y).b"));
   }

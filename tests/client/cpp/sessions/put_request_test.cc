@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backends/core/status.h"
+#include "client/cpp/borrowed_slices.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/codec/payload_message.h"
@@ -69,20 +70,20 @@ class PutRequestTest : public testing::Test {
     return answer;
   }
   Sent<v1::PutTensorsRequest> MessageOf(const PutRequest& request) {
-    auto message = request.Message(loan_);
+    auto message = request.Message(borrowed_);
     EXPECT_TRUE(message.ok()) << message.status();
     return Sent<v1::PutTensorsRequest>(*std::move(message));
   }
   std::vector<Sent<v1::PutTensorsStreamRequest>> FramesOf(
       const PutRequest& request) {
     std::vector<Sent<v1::PutTensorsStreamRequest>> frames;
-    const auto next = request.Frames(loan_);
+    const auto next = request.Frames(borrowed_);
     while (auto message = next()) frames.emplace_back(*std::move(message));
     return frames;
   }
 
   std::vector<std::unique_ptr<std::string>> memory_;
-  Loan loan_;
+  BorrowedSlices borrowed_;
 };
 
 TEST_F(PutRequestTest, RefusesOtherBytesThanTheDescriptorSays) {
