@@ -28,7 +28,7 @@ absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
                          const v1::HaveTensorsRequest& request,
                          v1::HaveTensorsResponse* response);
 
-// Answers once no change of an earlier epoch runs.
+// `ResumeSessionCall` answers when no change of an earlier epoch runs.
 class ResumeSessionCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;

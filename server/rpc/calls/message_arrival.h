@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// The state machine of a MessageCall. kRows defines all of it.
+// The state machine of a MessageCall. kRows defines all its transitions.
 namespace arrival {
 
 // The state of the message.
@@ -56,7 +56,7 @@ enum class Next {
   kWithdraw,    // leave those who wait for their turn: the client has gone
 };
 
-// A set of an enum's values.
+// A set of values of an enum.
 template <typename T>
 class OneOf {
  public:
@@ -88,21 +88,22 @@ using enum Next;
 
 inline constexpr OneOf<Turn> kAnyTurn = {kAwaited, kRuns, kRefused};
 
-// Any other event changes nothing.
-// clang-format off
+// Other events change nothing.
 inline constexpr Row kRows[] = {
-    // The message waits for its turn, or for leave to come before it.
+    // The message waits for the turn, or for early admission.
     {{kUnread}, {kAwaited}, {kEarlyAdmission}, kAsking, kAskMemory},
     {{kUnread}, {kRuns}, {kTurn}, kAsking, kAskMemory},
     {{kUnread}, {kRefused}, {kTurn}, kEnded, kProceed},
-    // A call that found no memory before its turn asks again in its turn.
+    // A call that got no memory in early admission asks again when its turn
+    // comes.
     {{kAsking}, kAnyTurn, {kMemory}, kGranted, kRead},
     {{kAsking}, {kAwaited}, {kFailed}, kUnread, kNothing},
     {{kAsking}, {kAwaited}, {kGone}, kUnread, kWithdraw},
     {{kAsking}, {kRuns, kRefused}, {kFailed, kGone}, kUnread, kProceed},
     {{kAsking}, {kRefused}, {kGiveUp}, kAsking, kCancelWait},
-    // Only kComing is given up from outside: in the other states the call is
-    // about to ask gRPC for something, which it mustn't do after its end.
+    // The server gives up only a message in kComing. In the other states the
+    // call is about to ask gRPC for something, and must not do so after its
+    // end.
     {{kGranted}, kAnyTurn, {kReading}, kComing, kNothing},
     {{kGranted, kComing}, kAnyTurn, {kReadFailed}, kProbing, kProbe},
     {{kComing}, {kRefused}, {kStopped}, kEnded, kProceed},
@@ -115,26 +116,28 @@ inline constexpr Row kRows[] = {
 
 }  // namespace arrival
 
-// Holds the states of a call's message and of its turn. Thread-safe: the turn,
-// the grant of memory and gRPC's reads come on different threads.
+// `MessageArrival` holds the states of a call's message and of its turn.
+// Thread-safe, because the turn, the grant of memory and gRPC's reads come on
+// different threads.
 class MessageArrival {
  public:
-  // Returns what the one row that fits says; kNothing if none does.
+  // Applies the first row that matches `event` and returns its `next`; kNothing
+  // if no row matches.
   arrival::Next On(arrival::Event event);
-  // As On, of kTurn: the turn is `decision`.
+  // As On(kTurn). `decision` is the outcome of the wait for the turn.
   arrival::Next TakeTurn(ChangeOrder::Decision decision);
-  // As On: of kCame if `status` is OK, of kGone for kCancelled and
-  // kDeadlineExceeded, of kFailed for other errors.
+  // As On, with kCame if `status` is OK, kGone for kCancelled and
+  // kDeadlineExceeded, and kFailed for other errors.
   arrival::Next End(const absl::Status& status);
-  // As On, of kGiveUp. While gRPC reads for a call that was refused, it asks
-  // `stop_waiting`, with a lock held: the event is kStopped if that returns
-  // true.
+  // As On, with kGiveUp. If gRPC reads for a call that was refused, it calls
+  // `stop_waiting` with a lock held; if that returns true, the event is
+  // kStopped.
   arrival::Next GiveUp(const std::function<bool()>& stop_waiting);
 
-  // Returns whether the call runs and has its memory, so that it waits for
-  // nothing but its client.
+  // Returns whether the call runs and has its memory, so that it waits only for
+  // its client.
   bool has_all_but_message() const;
-  // What the call goes on with. Requires: kProceed was returned.
+  // Returns the decision of the turn. Requires: kProceed was returned.
   ChangeOrder::Decision decision() const;
   absl::Status message_status() const;
 

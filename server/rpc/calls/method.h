@@ -13,7 +13,7 @@ namespace convgrad {
 class Call;
 struct CallServices;
 
-// What a method's calls may do in a session. The metadata of a call says
+// Says what a method's calls may do in a session. The metadata of a call says
 // whether it belongs to a session and whether it changes it.
 enum class SessionRule {
   kNoChange,         // needs no session; a change is refused
