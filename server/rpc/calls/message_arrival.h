@@ -89,6 +89,7 @@ using enum Next;
 inline constexpr OneOf<Turn> kAnyTurn = {kAwaited, kRuns, kRefused};
 
 // Other events change nothing.
+// clang-format off
 inline constexpr Row kRows[] = {
     // The message waits for the turn, or for early admission.
     {{kUnread}, {kAwaited}, {kEarlyAdmission}, kAsking, kAskMemory},
