@@ -1,6 +1,6 @@
-// Converts between the wire's messages and the core's types. All validation of
-// untrusted bytes happens here and in the core functions called here. Decoded
-// values are safe to size, route and plan.
+// These functions convert between the wire's messages and the core's types. All
+// validation of untrusted bytes happens here and in the core functions called
+// here. Decoded values are safe to size, route and plan.
 //
 // Thread-safe: free functions without state.
 #pragma once

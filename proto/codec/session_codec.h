@@ -1,5 +1,5 @@
-// Decodes the messages of kept tensors. All validation of untrusted numbers
-// happens here.
+// These functions decode the messages of kept tensors. All validation of
+// untrusted numbers happens here.
 //
 // Thread-safe: free functions without state.
 #pragma once
