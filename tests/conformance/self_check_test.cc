@@ -1,5 +1,4 @@
-// Tests that the self-check passes correct results of every kind, and fails
-// wrong ones.
+// Tests that the self-check passes correct results and fails wrong ones.
 #include "backends/proof/self_check.h"
 
 #include <algorithm>

@@ -32,7 +32,7 @@ class Perturbation {
   Perturbation(DataType compute_dtype, uint64_t run)
       : compute_(UnitRoundoff(compute_dtype)), run_(run), random_(run) {}
 
-  // Operands are exact, so they change only where they stand for sums.
+  // Operands are exact; their random errors stand for those of sums.
   void Apply(Precision precision, Values* values) {
     const double roundoff = precision == Precision::kCompute
                                 ? compute_
