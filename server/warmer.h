@@ -20,10 +20,10 @@ class Warmer {
   Warmer(const std::vector<RegisteredBackend>* backends, int threads,
          PlanCache* plans);
 
-  // Makes the thread run `proofs`, make the plans of the problems in the file
-  // at `path` (one problem string a line), and then call `ready`, also after a
-  // failure, because calls make the plans that are missing. A null `proofs` and
-  // an empty `path` mean none. Requires: `proofs` outlives this.
+  // Makes the thread run `proofs` and make the plans of the problems in the
+  // file at `path`, one problem string a line. Then the thread calls `ready`,
+  // also after a failure, because calls make the plans that are missing. A null
+  // `proofs` and an empty `path` mean none. Requires: `proofs` outlives this.
   // Errors: kInvalidArgument naming --warmup_file or the line.
   absl::Status Start(const Proofs* proofs, const std::string& path,
                      const std::function<void()>& ready);

@@ -1,6 +1,6 @@
-// This file gives a test program its own temporary folder, so that sockets,
-// tokens and certificates with the same names don't collide when two programs
-// run at once.
+// This file gives a test program its own temporary folder. Sockets, tokens and
+// certificates with the same names then don't collide when two programs run at
+// once.
 #include <cstdlib>
 #include <filesystem>
 #include <string>

@@ -16,10 +16,10 @@
 
 namespace convgrad {
 
-// A tensor with a batch axis is either whole in memory, so that each slice is a
-// window onto it, or has buffers for kSlots slices, which the slices use
-// alternately. Results without a batch axis are sums over the slices
-// (SliceSums).
+// A tensor with a batch axis has one of two forms. If it is whole in memory,
+// each slice is a window onto it. Otherwise it has buffers for kSlots slices,
+// which the slices use alternately. Results without a batch axis are sums over
+// the slices (SliceSums).
 //
 // Thread-compatible.
 class SlicedTensors {

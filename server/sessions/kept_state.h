@@ -109,8 +109,8 @@ KeptState After(const KeptState& state, const KeptWrites& writes);
 KeptState WithoutTapes(const KeptState& state);
 
 // Checks the name of a tensor or a session: 1 to 255 bytes of printable ASCII
-// without / and \, so that the name can be a label, a file name and a part of a
-// log line. `field` names it in errors.
+// without / and \. Such a name can be a label, a file name and a part of a log
+// line. `field` names it in errors.
 // Errors: kInvalidArgument, reason OUT_OF_RANGE or MALFORMED.
 absl::Status CheckName(absl::string_view name, absl::string_view field);
 

@@ -1,6 +1,6 @@
-// This program prints, for each problem, the time of a server or of the backend
-// alone, beside the time of oneDNN called directly for the same operation,
-// layouts, threads and pinning. The runs alternate.
+// This program prints two times for each problem: the time of a server or of
+// the backend alone, and the time of oneDNN called directly. Both use the same
+// operation, layouts, threads and pinning. The runs alternate.
 //
 //   compute_ratio [--server=HOST:PORT] [--dtype=f32,bf16,f16]
 //                 [--layout=NCX,NXC] [--threads=N] [--repeat=21]

@@ -1,8 +1,7 @@
-// This program runs one operation on a program each time that it reads a line,
-// and answers with the milliseconds of the run and of processor time, the
-// latter divided by the number of threads. network_step.py uses it and
-// alternates with PyTorch. On a busy machine only processor time can be
-// compared.
+// This program runs one operation on a program each time that it reads a line.
+// It answers with the milliseconds of the run and of processor time, the latter
+// divided by the number of threads. network_step.py uses it and alternates with
+// PyTorch. On a busy machine only processor time can be compared.
 //
 //   network_step --program=FILE --input=16x3x224x224 --input=16 --data=FOLDER
 //                [--part=train|forward] [--threads=2] [--block=16|8|0]
@@ -10,8 +9,8 @@
 //
 // FOLDER has the operands as operand_0, operand_1... in the order of
 // RunBuffers, as bytes. The line "write" writes result_0... there. "steps"
-// prints the least milliseconds of processor time of each step so far, "kinds"
-// their sums by kind of step, and "end" ends. Bind the threads with
+// prints the least milliseconds of processor time of each step so far. "kinds"
+// prints their sums by kind of step, and "end" ends. Bind the threads with
 // OMP_PROC_BIND=true, because a parallel region takes milliseconds if libgomp
 // has two threads on one core.
 #include <sys/mman.h>

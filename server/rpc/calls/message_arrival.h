@@ -17,43 +17,43 @@ namespace arrival {
 
 // The state of the message.
 enum class State {
-  kUnread,   // nothing is asked for
-  kAsking,   // the budget is asked for the message's memory
-  kGranted,  // the memory is there; gRPC is about to be asked to read
-  kComing,   // gRPC reads
-  kProbing,  // the read failed; gRPC is asked whether the client is there
-  kEnded,    // the message is here, or won't come
+  kUnread,   // The call has asked for nothing.
+  kAsking,   // The call has asked the budget for the message's memory.
+  kGranted,  // The memory is granted; the call is about to start a read.
+  kComing,   // gRPC reads.
+  kProbing,  // The read failed; the call probes whether the client is there.
+  kEnded,    // The message has come, or won't come.
 };
 
 // The state of the call's turn.
 enum class Turn {
   kAwaited,
   kRuns,
-  kRefused,  // or the call repeats another one, whose reply it gets
+  kRefused,  // Or the call repeats another one and gets its reply.
 };
 
 enum class Event {
-  kEarlyAdmission,  // the call may ask for memory and message before its turn
-  kTurn,            // the turn has come, or the call was refused
-  kMemory,          // the memory was granted
-  kReading,         // gRPC was asked to read
-  kReadFailed,      // gRPC has no message; the client may still be there
-  kCame,            // the message is here
-  kFailed,          // there is no message, or no memory for it
-  kGone,            // there is none because the client left or was too late
-  kGiveUp,          // the call checks whether it was refused meanwhile
-  kStopped,         // it was refused, and no longer waits for gRPC's read
+  kEarlyAdmission,  // The call may ask for memory and message before its turn.
+  kTurn,            // The turn has come, or the call was refused.
+  kMemory,          // The budget has granted the memory.
+  kReading,         // The call has started gRPC's read.
+  kReadFailed,      // gRPC has no message; the client may still be there.
+  kCame,            // The message has come.
+  kFailed,          // There is no message, or no memory for it.
+  kGone,            // There is no message, because the client left or was late.
+  kGiveUp,          // The call checks whether it was refused meanwhile.
+  kStopped,         // It was refused, and no longer waits for gRPC's read.
 };
 
 // The next action of the call.
 enum class Next {
   kNothing,
-  kAskMemory,   // ask for the memory of the message
-  kRead,        // have gRPC read, then tell kReading
-  kProbe,       // ask gRPC whether the client is still there
-  kProceed,     // go on: turn and message have both ended
-  kCancelWait,  // leave those who wait for memory
-  kWithdraw,    // leave those who wait for their turn: the client has gone
+  kAskMemory,   // Ask for the memory of the message.
+  kRead,        // Start gRPC's read, then report kReading.
+  kProbe,       // Ask gRPC whether the client is still there.
+  kProceed,     // Continue: turn and message have both ended.
+  kCancelWait,  // Leave the queue for memory.
+  kWithdraw,    // Leave the session's queue: the client has left.
 };
 
 // A set of values of an enum.

@@ -16,7 +16,7 @@ namespace convgrad {
 namespace {
 
 // A change may be admitted before its turn if it takes at most 1/8 of the
-// calls' memory, because a waiting change shouldn't take much from the running
+// calls' memory. A waiting change shouldn't take much memory from the running
 // one.
 constexpr int64_t kEarlyDivisor = 8;
 

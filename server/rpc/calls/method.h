@@ -26,7 +26,7 @@ enum class SessionRule {
 // One row of the server's table of RPCs (methods.h).
 struct Method {
   absl::string_view service;  // of convgrad.v1, such as "ConvGrad"
-  absl::string_view name;     // the label of the method's metrics, too
+  absl::string_view name;     // Also the label of the method's metrics.
   // The role that a caller needs. A change needs at least kTrain.
   Role role;
   SessionRule session;

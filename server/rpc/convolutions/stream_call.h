@@ -36,11 +36,11 @@ class StreamCall final : public Call {
   // A stream enters the states in this order; only Enter changes the state.
   // Each state before kFailing also leads to kFailing: on an error, a message
   // out of place, a client that has left or is idle for too long, or a
-  // deadline. A half-close out of place leads to kClosed, because gRPC 1.51
-  // drops the messages of a client that leaves after its half-close, and
-  // reports the cancellation a little later. If Call::Begin refuses the call,
-  // or the call repeats another one, it goes from kTurn to kEnded. From
-  // kFailing on, an event changes only `in_flight_`.
+  // deadline. A half-close out of place leads to kClosed. gRPC 1.51 drops the
+  // messages of a client that leaves after its half-close, and reports the
+  // cancellation a little later. If Call::Begin refuses the call, or the call
+  // repeats another one, it goes from kTurn to kEnded. From kFailing on, an
+  // event changes only `in_flight_`.
   enum class State {
     //           waits for                  and on             enters
     kTurn,       // its turn, in a session  the decision       kAdmission
@@ -158,8 +158,8 @@ class StreamCall final : public Call {
   // The end of kClosed.
   absl::Time closed_until_;
   // The time up to which the client has done enough. It advances by the time
-  // that the client's bytes take at the least rate, and by the time that the
-  // stream waits for the server, but never beyond now.
+  // that the client's bytes take at the least rate. It also advances while the
+  // stream waits for the server. It is never later than now.
   absl::Time progress_;
   absl::Time last_event_;
   // The time at which a job that found the queue full is submitted again.

@@ -46,8 +46,8 @@ void StreamCall::EnqueueTotals() {
   std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
   if (counts.empty()) return;
   for (const SlicedTensors::ReadyResult& result : ready) {
-    // The sum is counted anew, because its count doesn't follow from the counts
-    // of the addends.
+    // The sum is counted again, because its count doesn't follow from the
+    // counts of the addends.
     const DataType dtype =
         request_.operation->results[result.position].descriptor.dtype;
     counts[result.position] = CountNonfinite(

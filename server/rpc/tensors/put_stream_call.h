@@ -13,9 +13,10 @@
 
 namespace convgrad {
 
-// `PutStreamCall` waits for its turn, for 64 KiB of memory, for the header, for
-// the memory of all tensors and a frame, and then for one frame after the
-// other. It never waits for two of these at once, so it needs no lock.
+// `PutStreamCall` waits for its turn, for 64 KiB of memory and for the header.
+// Then it waits for the memory of all tensors and a frame, and for one frame
+// after the other. It never waits for two of these at once, so it needs no
+// lock.
 class PutStreamCall final : public Call {
  public:
   using Call::Call;

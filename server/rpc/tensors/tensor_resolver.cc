@@ -10,8 +10,8 @@
 namespace convgrad {
 namespace {
 
-// Errors don't contain the region's id, because they may be logged and whoever
-// knows the id may use the region.
+// Errors don't contain the region's id. They may be logged, and every client
+// that knows the id may use the region.
 absl::StatusOr<TensorPlace> PlaceInRegion(const RegionRange& range,
                                           const std::string& path,
                                           const RegionRegistry* regions) {

@@ -1,6 +1,6 @@
-// `Acceptor` accepts TCP connections for gRPC, because gRPC's own listener
-// names neither the peer nor the reason of a failed connection, and never
-// accepts again after accept has failed once (1.51; grpc issue 16058).
+// `Acceptor` accepts TCP connections for gRPC. gRPC's own listener names
+// neither the peer nor the reason of a failed connection. It also never accepts
+// again after one accept has failed (1.51; grpc issue 16058).
 #pragma once
 
 #include <deque>

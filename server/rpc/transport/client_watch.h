@@ -13,7 +13,7 @@ namespace convgrad {
 
 // gRPC reports a message only when it has come or gone as a whole. So a client
 // has a time that depends on the message's size. If the kernel counts the bytes
-// of its connection, the client has only `idle_timeout`, and each `min_rate`
+// of its connection, the client has only `idle_timeout`. Then each `min_rate`
 // bytes that come or go restore one second, up to the full time. Thread-safe.
 class ClientWatch {
  public:

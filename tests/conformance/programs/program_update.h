@@ -13,8 +13,8 @@ namespace convgrad::testing_support {
 // parameters: the first without state, the second with the state of the first.
 // Values and gradients are given by name. Then it runs a step that is skipped,
 // because a gradient isn't finite. Adds a test failure if a result differs from
-// PyTorch's formula in f64 by more than rounding explains, a canary or an
-// operand changed, or a second run has other bytes.
+// PyTorch's formula in f64 by more than rounding explains. Also adds one if a
+// canary or an operand changed, or if a second run has other bytes.
 void CheckUpdate(const Backend& backend, const Program& program,
                  const NamedValues& values, const NamedValues& gradients,
                  uint64_t seed);
