@@ -17,7 +17,7 @@ struct CommandLine {
 
 // Parses the arguments that follow the program's name. The last value of a flag
 // counts. --flagfile=FILE,... stands for the lines of the files, which hold one
-// --flag=value each; a line that begins with # is a comment.
+// --flag=value each; a line that begins with # is a comment. Thread-safe.
 // Errors: kInvalidArgument naming the flag or the file, found and expected.
 absl::StatusOr<CommandLine> ParseFlags(
     const std::vector<std::string>& arguments, const std::string& version);

@@ -1,4 +1,6 @@
 // `Machine` describes the cores and the memory that this process may use.
+//
+// Thread-safe: free functions without state.
 #pragma once
 
 #include <cstdint>

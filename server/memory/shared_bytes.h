@@ -20,7 +20,8 @@ struct ReservedBuffers {
   std::vector<Buffer> buffers;
 };
 
-// The bytes of one result. They stay valid as long as `owner`.
+// The bytes of one result. They stay valid as long as `owner`. Several threads
+// may read them.
 struct SharedBytes {
   const std::byte* data = nullptr;
   int64_t size = 0;

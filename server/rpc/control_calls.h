@@ -8,7 +8,7 @@
 
 namespace convgrad {
 
-// Fills the response (see ControlCall).
+// Fills the response (see ControlCall). Thread-safe.
 absl::Status GetCapabilities(const CallServices& services,
                              const CallPermit& permit,
                              const v1::GetCapabilitiesRequest& request,

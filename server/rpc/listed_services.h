@@ -11,7 +11,7 @@ namespace convgrad {
 
 // Returns one service for each service of convgrad.v1. The generic service
 // handles their calls, because gRPC's stubs would read and parse a message of
-// any size before the gate checks its sender.
+// any size before the gate checks its sender. Thread-safe.
 std::vector<std::unique_ptr<grpc::Service>> MakeListedServices();
 
 }  // namespace convgrad

@@ -1,4 +1,6 @@
 // `FindMethod` finds the row of an RPC in the table of all RPCs.
+//
+// Thread-safe: free functions without state.
 #pragma once
 
 #include "absl/strings/string_view.h"

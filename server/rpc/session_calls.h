@@ -8,7 +8,8 @@
 
 namespace convgrad {
 
-// Each fills the response of its method: see ControlCall.
+// Each function fills the response of its method (see ControlCall).
+// Thread-safe.
 absl::Status OpenSession(const CallServices& services, const CallPermit& permit,
                          const v1::OpenSessionRequest& request,
                          v1::SessionResponse* response);

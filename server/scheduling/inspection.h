@@ -30,9 +30,9 @@ struct Findings {
 };
 
 // Inspects the results of a run of `operation` in `buffers`. Takes scratch from
-// `memory`. Requires: the worker that ran the operation calls this. Errors,
-// only if the self-check is required: kUnimplemented, kResourceExhausted or
-// those of the forward.
+// `memory`. Requires: the worker that ran the operation calls this.
+// Errors: only if the self-check is required: kUnimplemented,
+// kResourceExhausted or those of the forward.
 absl::StatusOr<Findings> Inspect(const InspectionRequest& request,
                                  const Backend& backend,
                                  const Operation& operation,

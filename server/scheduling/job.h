@@ -31,7 +31,8 @@ struct JobOutcome {
   Findings findings;
 };
 
-// The scheduler owns a job from Submit until `done` returns.
+// The scheduler owns a job from Submit until `done` returns. Thread-compatible,
+// except `cancelled`.
 struct Job {
   // The operation; valid, without operands that it doesn't need.
   std::shared_ptr<const Operation> operation;

@@ -15,7 +15,8 @@ namespace convgrad {
 // `MessageCall` waits for its turn, then for the memory of its message, then
 // for the message, and then calls OnMessage once. The server may read the
 // message of a change before its turn (early admission, see ChangeOrder). The
-// rows of arrival::kRows define its states and its actions in each state.
+// rows of arrival::kRows define its states and its actions in each state. Its
+// virtual functions run on any thread, one at a time.
 class MessageCall : public Call {
  public:
   using Call::Call;

@@ -9,6 +9,8 @@
 
 namespace convgrad {
 
+// `ConvCall` decodes and encodes one convolution, on the threads that UnaryCall
+// names.
 template <Direction kDirection>
 class ConvCall final : public UnaryCall {
  public:

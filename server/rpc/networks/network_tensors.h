@@ -1,5 +1,7 @@
 // These functions find the tensors of network calls: the tensors that a message
 // names and the tensors that the session keeps.
+//
+// Thread-compatible: one call owns all arguments.
 #pragma once
 
 #include <map>

@@ -18,8 +18,8 @@ struct TlsFiles {
 };
 
 // Returns credentials for TLS, with client certificates if `files` has a CA for
-// them; for plaintext if `files` has no server certificate. Errors:
-// kInvalidArgument naming the flag of a file that isn't PEM.
+// them; for plaintext if `files` has no server certificate. Thread-safe.
+// Errors: kInvalidArgument naming the flag of a file that isn't PEM.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(
     const TlsFiles& files);
 
