@@ -79,7 +79,8 @@ std::string ShortName(const google::protobuf::EnumDescriptor& type, int number);
 // backends in BackendChoice, in its order.
 std::vector<std::string> BackendNames();
 
-// Returns the core's options. Errors: kInvalidArgument.
+// Returns the core's options.
+// Errors: kInvalidArgument.
 absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message);
 
 // Returns the message for `operation`. Tensors outside `regions` are inline:

@@ -141,7 +141,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Errors: kInvalidArgument if the client asks for no known priority.
   absl::Status ReadPriority();
   // Checks that the call has a session if its method needs one, and is a change
-  // if its method is one. Errors: kInvalidArgument naming "session".
+  // if its method is one.
+  // Errors: kInvalidArgument naming "session".
   absl::Status CheckSession() const;
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;

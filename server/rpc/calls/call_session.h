@@ -38,7 +38,8 @@ class CallSession {
 
   // Finds the session that the metadata names. Does nothing if it names none.
   // `permit` is the call's. `only_computes` admits the session's readers as
-  // well. `table` outlives this. Errors: kInvalidArgument; kNotFound.
+  // well. `table` outlives this.
+  // Errors: kInvalidArgument; kNotFound.
   absl::Status Enter(SessionTable* table, const Metadata& metadata,
                      const CallPermit& permit, bool only_computes);
 
@@ -62,7 +63,8 @@ class CallSession {
   absl::StatusOr<KeptTensor> Find(absl::string_view name, int64_t version,
                                   const std::string& path) const;
   // Checks that the call has a session, and that the field `path` names this
-  // session or none. Errors: kInvalidArgument.
+  // session or none.
+  // Errors: kInvalidArgument.
   absl::Status CheckId(const std::string& session_id,
                        const std::string& path) const;
 

@@ -13,8 +13,8 @@ namespace convgrad {
 // `Lifecycle` is thread-safe.
 class Lifecycle {
  public:
-  // Returns OK while the server takes calls. Errors: kUnavailable, reason
-  // DRAINING, once Drain was called.
+  // Returns OK while the server takes calls.
+  // Errors: kUnavailable, reason DRAINING, once Drain was called.
   absl::Status CheckServing();
 
   // Counts an active call. Leave must follow exactly once.

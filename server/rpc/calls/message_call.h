@@ -31,17 +31,18 @@ class MessageCall : public Call {
   virtual absl::Status CheckArrival() { return absl::OkStatus(); }
 
   // Parses the request except its payloads into `*head`, checks and counts the
-  // bytes, and returns the payloads. Errors: those of SplitMessage,
-  // CheckMessageBytes, CheckCriticalFields and CheckSession; kInvalidArgument
-  // if the payloads are more than the client declared; kResourceExhausted,
-  // reason BUSY, if there is no memory to parse the head.
+  // bytes, and returns the payloads.
+  // Errors: those of SplitMessage, CheckMessageBytes, CheckCriticalFields and
+  // CheckSession; kInvalidArgument if the payloads are more than the client
+  // declared; kResourceExhausted, reason BUSY, if there is no memory to parse
+  // the head.
   absl::StatusOr<std::vector<PayloadView>> Split(
       grpc::ByteBuffer* message, google::protobuf::Message* head);
   // Ends the call with `status`, or answers with `head` if that is OK.
   void Finish(absl::Status status, const google::protobuf::Message& head);
 
-  // Checks a request or response (`what`) of `bytes` bytes. Errors:
-  // kResourceExhausted, reason LIMIT_EXCEEDED.
+  // Checks a request or response (`what`) of `bytes` bytes.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes) const;
 
   void Settle(const absl::Status& status) override;

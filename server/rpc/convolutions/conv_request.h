@@ -20,8 +20,8 @@ struct ConvRequest {
 };
 
 // Chooses the backend of `operation` and records it in `*sample`. `wire_bytes`
-// is the size of the payloads in messages. Thread-safe. Errors: those of
-// Router::Route.
+// is the size of the payloads in messages. Thread-safe.
+// Errors: those of Router::Route.
 absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
                                          ConvOperation operation,
                                          CallOptions options,

@@ -21,9 +21,9 @@ class FrameCoverage {
   explicit FrameCoverage(ByteRange range = {}) : range_(range) {}
 
   // Records a frame's bytes. `tensor` names the tensor in errors. Requires:
-  // `frame` isn't empty and is within the range. Errors: kInvalidArgument,
-  // reason DUPLICATE if some of the bytes came before, LIMIT_EXCEEDED beyond
-  // kMaxPieces.
+  // `frame` isn't empty and is within the range.
+  // Errors: kInvalidArgument, reason DUPLICATE if some of the bytes came
+  // before, LIMIT_EXCEEDED beyond kMaxPieces.
   absl::Status Add(const ByteRange& frame, absl::string_view tensor);
 
   const ByteRange& range() const { return range_; }

@@ -27,8 +27,9 @@ class StreamInput {
   explicit StreamInput(const BatchSlices& slices, const Kept& kept = {});
 
   // Records a frame's bytes and returns the slice that they belong to, or
-  // kNoSlice. Errors: kInvalidArgument if they may not come now (OperandFrame
-  // in service.proto).
+  // kNoSlice.
+  // Errors: kInvalidArgument if they may not come now (OperandFrame in
+  // service.proto).
   absl::StatusOr<int64_t> Accept(const OperandPiece& piece);
 
   // Returns the first slice that lacks bytes; the number of slices if none

@@ -44,7 +44,8 @@ class ProgramCall : public UnaryCall {
   using UnaryCall::UnaryCall;
 
  protected:
-  // Returns the program that the session keeps as `name`. Errors: kNotFound.
+  // Returns the program that the session keeps as `name`.
+  // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
   // Makes the operation and chooses its backend. If `report_fused`, the report

@@ -31,13 +31,13 @@ absl::StatusOr<PlacedTensors> PlaceNamed(const std::vector<NamedTensor>& named,
                                          const std::string& field,
                                          TensorResolver* resolver);
 
-// Returns for each input of the program whether `names` contains it. Errors:
-// kInvalidArgument if a name is not an input or comes twice.
+// Returns for each input of the program whether `names` contains it.
+// Errors: kInvalidArgument if a name is not an input or comes twice.
 absl::StatusOr<std::vector<bool>> InputFlags(
     const Program& program, const std::vector<std::string>& names);
 
-// Returns the kept tensor of `parameter` in this session. Errors: kNotFound;
-// kInvalidArgument if its dtype, dims or layout differ.
+// Returns the kept tensor of `parameter` in this session.
+// Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.
 absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
                                            const ProgramParameter& parameter);
 

@@ -34,7 +34,8 @@ class OptimizerStep {
 
   // Takes memory for the tensors that the step writes, and adds them to the
   // call's writes. Call it once, after the call's gradients are among its
-  // writes. Errors: kInvalidArgument; kNotFound; kResourceExhausted.
+  // writes.
+  // Errors: kInvalidArgument; kNotFound; kResourceExhausted.
   absl::StatusOr<Work> Begin(const DecodedUpdate& update);
   // Returns the response for the summary. A skipped step writes nothing and
   // drops the gradients.

@@ -24,8 +24,9 @@ class KeptResults {
                                     const TensorDescriptor& descriptor);
   // As Write, for a sum: the result is the old version, if there is one, plus
   // the tensor that the operation computes. `path` names the tensor in errors.
-  // Requires: f32. Errors: those of Write; kInvalidArgument if the old version
-  // has other dims or another layout.
+  // Requires: f32.
+  // Errors: those of Write; kInvalidArgument if the old version has other dims
+  // or another layout.
   absl::StatusOr<TensorPlace> Add(const std::string& name,
                                   const TensorDescriptor& descriptor,
                                   const std::string& path);

@@ -25,8 +25,8 @@ v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor);
 // found stay valid as long as this.
 class TensorGet {
  public:
-  // Finds the tensors of `request` in the state that the call reads. Errors:
-  // kInvalidArgument; kNotFound.
+  // Finds the tensors of `request` in the state that the call reads.
+  // Errors: kInvalidArgument; kNotFound.
   static absl::StatusOr<TensorGet> Find(const v1::GetTensorsRequest& request,
                                         const CallSession& session);
 
@@ -48,8 +48,8 @@ class TensorGet {
   // Saturates.
   int64_t CopyCapacity() const;
   // Returns the bytes of tensor `i` in the form that the client wants. `*paid`
-  // pays for a copy. Adds the copied bytes to `*copied_bytes`. Errors:
-  // kResourceExhausted.
+  // pays for a copy. Adds the copied bytes to `*copied_bytes`.
+  // Errors: kResourceExhausted.
   absl::StatusOr<SharedBytes> BytesOf(size_t i,
                                       const std::shared_ptr<CallMemory>& memory,
                                       Reservation* paid,

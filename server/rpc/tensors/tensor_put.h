@@ -40,8 +40,8 @@ class TensorPut {
 
   // Copies the tensors that aren't streamed and checks digests. From then on
   // the server finds the tensors by their digests. Call it when all streamed
-  // bytes have come. It takes as long as reading all bytes. Errors:
-  // kInvalidArgument.
+  // bytes have come. It takes as long as reading all bytes.
+  // Errors: kInvalidArgument.
   absl::Status Finish();
 
  private:

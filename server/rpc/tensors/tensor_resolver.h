@@ -32,15 +32,16 @@ class TensorResolver {
   absl::StatusOr<KeptTensor> Find(const KeptName& name,
                                   const std::string& path) const;
 
-  // Returns the place of a tensor, which `path` names in errors. Errors: those
-  // of Find; kUnimplemented for a region if the server offers none; kNotFound,
-  // reason NOT_FOUND, if no region with this id is registered here now;
-  // kInvalidArgument, reason OUT_OF_RANGE, for bytes beyond the region's end.
+  // Returns the place of a tensor, which `path` names in errors.
+  // Errors: those of Find; kUnimplemented for a region if the server offers
+  // none; kNotFound, reason NOT_FOUND, if no region with this id is registered
+  // here now; kInvalidArgument, reason OUT_OF_RANGE, for bytes beyond the
+  // region's end.
   absl::StatusOr<TensorPlace> Place(const TensorSource& source,
                                     const std::string& path);
 
-  // Sets the fields of kept tensors that a convolution leaves unset. Errors:
-  // those of Find and of CompleteKept.
+  // Sets the fields of kept tensors that a convolution leaves unset.
+  // Errors: those of Find and of CompleteKept.
   absl::Status Complete(v1::ConvOperation* operation) const;
 
   // Returns the places of a convolution's operands, by Operand, and of its

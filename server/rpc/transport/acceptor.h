@@ -35,8 +35,8 @@ class Acceptor {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Binds host:port and returns the port. Connections wait until Start. Errors:
-  // those of ListenAt.
+  // Binds host:port and returns the port. Connections wait until Start.
+  // Errors: those of ListenAt.
   absl::StatusOr<int> Listen(const std::string& address);
 
   // Starts the thread, which calls `take`. Call it once, after the last Listen.

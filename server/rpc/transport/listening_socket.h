@@ -19,8 +19,8 @@ struct ListeningSockets {
 };
 
 // Listens at host:port. Port 0 means any free port; 0.0.0.0 and [::] mean all
-// addresses of this machine, of both families. Thread-safe. Errors:
-// kUnavailable with the system's message.
+// addresses of this machine, of both families. Thread-safe.
+// Errors: kUnavailable with the system's message.
 absl::StatusOr<ListeningSockets> ListenAt(const std::string& address);
 
 // Returns the peer of a connected socket, e.g. "10.0.0.7:41234" or

@@ -31,8 +31,8 @@ struct Principal {
 class TokenTable {
  public:
   // Parses one client a line, "NAME ROLE TOKEN". Ignores empty lines and lines
-  // that begin with #. A name may have several tokens. Errors: kInvalidArgument
-  // naming the line, never its token.
+  // that begin with #. A name may have several tokens.
+  // Errors: kInvalidArgument naming the line, never its token.
   static absl::StatusOr<TokenTable> Parse(absl::string_view text);
 
   // Returns the owner of `token`, in a time that doesn't depend on `token`.
