@@ -14,7 +14,8 @@ namespace convgrad {
 // log, health and metrics. Thread-safe.
 class Proofs {
  public:
-  // Wraps the backends of `*backends` that need a proof. This outlives them.
+  // Starts the self-proof of the backends of `*backends` whose results depend
+  // on the CPU. This outlives them.
   explicit Proofs(std::vector<RegisteredBackend>* backends);
 
   // Returns whether there is nothing to prove.
