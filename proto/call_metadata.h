@@ -1,4 +1,5 @@
-// Names the keys of gRPC metadata that calls and their answers use.
+// These constants are the keys of gRPC metadata that calls and their answers
+// use.
 #pragma once
 
 namespace convgrad {

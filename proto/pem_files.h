@@ -1,6 +1,7 @@
-// Reads and checks PEM files of certificates and private keys. gRPC doesn't
-// check them when it receives them, so an unusable file would appear only as
-// failing connections.
+// These functions read and check PEM files of certificates and private keys.
+// gRPC doesn't check them when it receives them, so an unusable file would
+// appear only as failing connections.
+//
 // Thread-safe: free functions without state.
 #pragma once
 

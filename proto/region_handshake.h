@@ -1,8 +1,8 @@
-// Defines the messages on the side socket that passes shared memory, because
-// gRPC can't carry file descriptors. The client connects, sends one request and
-// receives one reply. A reply of status 0 carries, as SCM_RIGHTS, the
-// descriptor of `byte_length` bytes to map. The region exists as long as the
-// connection: closing the connection, or sending anything more, ends the
+// These structs are the messages on the side socket that passes shared memory,
+// because gRPC can't carry file descriptors. The client connects, sends one
+// request and receives one reply. A reply of status 0 carries, as SCM_RIGHTS,
+// the descriptor of `byte_length` bytes to map. The region exists as long as
+// the connection: closing the connection, or sending anything more, ends the
 // region.
 //
 // Layout: little-endian, fixed size, without padding.

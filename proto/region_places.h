@@ -24,7 +24,7 @@ struct RegionRange {
   friend bool operator==(const RegionRange&, const RegionRange&) = default;
 };
 
-// nullopt: inline, or no such tensor. Value type.
+// The places of all tensors. nullopt: inline, or no such tensor. Value type.
 struct RegionPlaces {
   // Indexed by Operand.
   std::array<std::optional<RegionRange>, kOperandCount> operands;

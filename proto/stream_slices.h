@@ -1,6 +1,6 @@
-// Computes how a stream cuts its operation and its tensors. Both ends compute
-// it from the stream's header (StreamHeader, OperandFrame and ResultFrame in
-// service.proto).
+// These functions compute how a stream cuts its operation and its tensors. Both
+// ends compute it from the stream's header (StreamHeader, OperandFrame and
+// ResultFrame in service.proto).
 //
 // Thread-safe: free functions without state.
 #pragma once

@@ -11,17 +11,17 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `BackgroundThread` is thread-safe.
 class BackgroundThread {
  public:
-  // Runs `tick` every `period`, beside the tasks.
+  // Runs `tick` every `period`, and the posted tasks.
   BackgroundThread(absl::Duration period, std::function<void()> tick);
-  // Runs tasks alone, as many at once as there are `threads`.
+  // Runs only posted tasks, on `threads` threads.
   explicit BackgroundThread(int threads);
-  // Runs the tasks posted so far, and stops.
+  // Runs the tasks posted so far, and blocks until they have ended.
   ~BackgroundThread();
 
-  // Has `task` begin soon, after those posted before.
+  // Runs `task` soon, after the tasks posted before.
   void Post(std::function<void()> task);
   // Returns whether no task waits or runs.
   bool is_idle();

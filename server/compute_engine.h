@@ -1,4 +1,5 @@
-// `ComputeEngine` holds all that a server computes with, without its sockets.
+// `ComputeEngine` holds the parts of a server that compute, without its
+// sockets.
 #pragma once
 
 #include <memory>
@@ -24,23 +25,24 @@ namespace convgrad {
 // The backends, their workers, and the memory and caches that calls share. Its
 // members are thread-safe.
 struct ComputeEngine {
-  // `executor` runs what waited for memory. Requires: WithDefaults.
+  // `executor` runs the callbacks of calls that waited for memory. Requires:
+  // WithDefaults.
   ComputeEngine(const Config& config, const Machine& machine,
                 std::vector<RegisteredBackend> own_backends,
                 MemoryBudget::Executor executor);
 
   // Refuses the calls and jobs whose deadline is over, and frees the buffers
-  // that weren't used since `unused_since`, and the heap's free memory if no
-  // call took a buffer since. For one thread.
+  // that are unused since `unused_since`. Trims the heap if no call took a
+  // buffer since then. Only one thread may call it.
   void DropExpired(absl::Time now, absl::Time unused_since);
 
   // Returns whether jobs run or are queued.
   bool IsAtWork() const;
 
-  // Returns what /metrics shows.
+  // Returns the current gauges of /metrics.
   ServerGauges gauges() const;
 
-  // In the order of construction: a member uses those above it.
+  // A member uses the members above it.
   const std::unique_ptr<Proofs> proofs;
   const std::vector<RegisteredBackend> backends;
   const std::shared_ptr<CallMemory> memory;

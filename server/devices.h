@@ -17,19 +17,21 @@
 
 namespace convgrad {
 
-// Calls `body` for each device of those backends that run here.
+// Calls `body` for each device of the backends that run here. Thread-safe.
 void ForEachDevice(const std::vector<RegisteredBackend>& backends,
                    const std::function<void(const Backend&, int device)>& body);
 
-// Returns null if no backend has something to pin memory for; with several, the
-// first one's.
+// Returns the object that pins memory for the first backend that needs one;
+// null if there is none. Thread-safe.
 std::shared_ptr<MemoryPinner> PinnerOf(
     const std::vector<RegisteredBackend>& backends);
 
+// Returns the gauges of all devices. Thread-safe.
 std::vector<DeviceGauges> GaugesOf(
     const std::vector<RegisteredBackend>& backends, const Scheduler& scheduler);
 
-// Tells the log and health of each device that is lost. Thread-compatible.
+// `DeviceWatch` reports each lost device to the log and to health.
+// Thread-compatible.
 class DeviceWatch {
  public:
   // Returns null if there are no devices. All arguments outlive it.

@@ -20,26 +20,28 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(5);
 
-// What a busy server may take to accept a connection.
+// The time that a busy server may take to accept a connection.
 constexpr absl::Duration kPatience = absl::Seconds(3);
 
-// By then it isn't load any more.
+// A longer silence isn't caused by load.
 constexpr absl::Duration kLostAfter = absl::Minutes(1);
 
-// Returns the size of `*result`, 0 if `path` is too long.
+// Writes a UNIX address to `*result`. Returns its size; 0 if `path` is too
+// long.
 socklen_t UnixAddress(absl::string_view path, bool is_abstract,
                       sockaddr_storage* result) {
   auto* address = reinterpret_cast<sockaddr_un*>(result);
   address->sun_family = AF_UNIX;
   if (path.size() + 1 > sizeof(address->sun_path)) return 0;
-  // The name of an abstract one begins with a zero byte.
+  // The name of an abstract address begins with a zero byte.
   std::memcpy(address->sun_path + (is_abstract ? 1 : 0), path.data(),
               path.size());
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() +
                                 1);
 }
 
-// Returns the size of `*result`, 0 if `address` has no such form.
+// Writes the address host:port to `*result`. Returns its size; 0 if `address`
+// has another form.
 socklen_t HostAddress(absl::string_view address, sockaddr_storage* result) {
   const size_t colon = address.rfind(':');
   if (colon == address.npos) return 0;
@@ -102,7 +104,7 @@ void ListenerWatch::Look(absl::Time now, Listener* listener) {
   if (listener->dial < 0) {
     if (now < listener->dialed_at + kPeriod) return;
     listener->dialed_at = now;
-    listener->dial = Dial(*listener);  // Without one there is no answer.
+    listener->dial = Dial(*listener);  // AnswerOf(-1) is kNoDial.
   }
   Answer answer = AnswerOf(listener->dial);
   if (answer == Answer::kNotYet) {
@@ -135,7 +137,8 @@ int ListenerWatch::Dial(const Listener& listener) {
   const int dial = socket(listener.socket_address.ss_family,
                           SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (dial < 0) return -1;
-  // To take the last descriptor would itself make the listener deaf.
+  // Doesn't take the last descriptor, because the listener could then accept
+  // nothing.
   const int spare = fcntl(dial, F_DUPFD_CLOEXEC, 0);
   const bool dials =
       spare >= 0 &&
@@ -155,7 +158,8 @@ ListenerWatch::Answer ListenerWatch::AnswerOf(int dial) {
   if (errno != EAGAIN) return Answer::kNoDial;
   sockaddr_storage peer;
   socklen_t size = sizeof(peer);
-  // One that isn't connected yet would be broken off by this.
+  // Shuts down only a connected socket, because shutdown would end one that is
+  // connecting.
   if (getpeername(dial, reinterpret_cast<sockaddr*>(&peer), &size) == 0) {
     shutdown(dial, SHUT_WR);
   }

@@ -15,33 +15,35 @@
 
 namespace convgrad {
 
-// Dials each address now and then. Whoever accepts such a connection, with TLS
-// or without, answers or closes it, because it is closed towards the listener
-// right away; one that is only in the kernel's backlog stays silent.
+// `ListenerWatch` connects to each address regularly, and shuts down its side
+// of the connection at once. A server that accepts the connection, with or
+// without TLS, then answers or closes it. A connection that is only in the
+// kernel's backlog stays silent.
 //
-// Never waits: it looks at what has come whenever it is told the time. Owned by
-// one thread.
+// It never blocks: each Tick checks the results of earlier connections. Owned
+// by one thread.
 class ListenerWatch {
  public:
-  // Of `addresses`, each host:port, unix:path or unix-abstract:name, it watches
-  // those that have answered once. `tell` hears each change of the worst.
+  // Watches the addresses (host:port, unix:path or unix-abstract:name) that
+  // have answered once. Calls `tell` at each change of the worst state.
   ListenerWatch(const std::vector<std::string>& addresses,
                 std::function<void(Hearing)> tell);
   ~ListenerWatch();
   ListenerWatch(const ListenerWatch&) = delete;
   ListenerWatch& operator=(const ListenerWatch&) = delete;
 
-  // Starts the dials that are due, and checks those in progress.
+  // Starts the connections that are due, and checks those in progress.
   void Tick(absl::Time now);
 
  private:
-  // Of a dial; kNoDial: there is no descriptor for one, or nobody is there.
+  // The result of a connection. kNoDial: there was no descriptor, or no one
+  // listens.
   enum class Answer { kYes, kSilence, kNoDial, kNotYet };
   struct Listener {
     std::string address;
     sockaddr_storage socket_address = {};
     socklen_t size = 0;
-    int dial = -1;  // A socket; -1: no dial is in progress.
+    int dial = -1;  // A socket; -1: none in progress.
     absl::Time dialed_at = absl::InfinitePast();
     absl::Time silent_since = absl::InfiniteFuture();
     bool has_answered = false;
@@ -50,7 +52,7 @@ class ListenerWatch {
 
   static void Look(absl::Time now, Listener* listener);
   static void Note(Answer answer, absl::Time now, Listener* listener);
-  // Returns the socket; -1 if that isn't possible, with `errno` set.
+  // Returns the connecting socket; -1 on failure, with `errno` set.
   static int Dial(const Listener& listener);
   static Answer AnswerOf(int dial);
 
@@ -59,7 +61,7 @@ class ListenerWatch {
   Hearing worst_ = Hearing::kGood;
 };
 
-// Has a thread of its own tell such a watch the time, each second.
+// Returns a thread that calls Tick of a ListenerWatch each second.
 std::unique_ptr<BackgroundThread> WatchListeners(
     const std::vector<std::string>& addresses,
     std::function<void(Hearing)> tell);

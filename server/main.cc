@@ -1,4 +1,4 @@
-// convgrad-server.
+// This file is the main program of convgrad-server.
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -46,12 +46,13 @@ sigset_t AllSignals() {
   return signals;
 }
 
-// Messages come and go by the hundred megabytes. With glibc's defaults their
-// slices are mapped and unmapped each time, and page faults take longer than
-// everything else (1.2-1.5 GB/s became 0.3-0.5). So freed heap is kept, but no
-// more than idle buffers are, and in few arenas: each keeps its own.
+// Messages have up to hundreds of megabytes. With glibc's defaults their slices
+// are mapped and unmapped each time, and page faults take most of the time
+// (1.2-1.5 GB/s became 0.3-0.5 GB/s). So malloc keeps freed heap, but no more
+// bytes than idle buffers have. It uses few arenas, because each arena keeps
+// its own memory.
 void TuneMalloc(const Config& config) {
-  // The largest value that glibc takes.
+  // The largest value that glibc accepts.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD,
           static_cast<int>(std::clamp<int64_t>(config.buffer_pool_idle_bytes,
@@ -71,11 +72,11 @@ int RunHealthCheck(const Config& config) {
   return status.ok() ? 0 : 1;
 }
 
-// Returns the exit status of a server that was told to stop.
+// Stops the server and returns the exit status of the process.
 int StopGracefully(std::unique_ptr<Server> server) {
   const std::string folder = server->config().remove_at_end;
   spdlog::info("draining");
-  // Who asks twice doesn't want to wait.
+  // A second signal means that the user doesn't want to wait.
   std::thread([] {
     int signal = 0;
     const sigset_t signals = StopSignals();
@@ -84,8 +85,7 @@ int StopGracefully(std::unique_ptr<Server> server) {
     _exit(1);
   }).detach();
   if (!server->Drain()) {
-    // What still runs can't be interrupted, and the process mustn't wait for
-    // it.
+    // Running work can't be interrupted, and the process must not wait for it.
     spdlog::error("work was left after --drain_timeout");
     RemoveSocketFolder(folder);
     _exit(1);
@@ -132,9 +132,9 @@ int Serve(const std::vector<std::string>& arguments, const Config& given) {
   const Config config = WithDefaults(given, ReadMachine());
   TuneMalloc(config);
   TakeGrpcLog();
-  // Never given back: the end of gRPC's last user joins a thread that may wait
-  // in epoll_wait for another 10 s (1.51, its backup poller), which Docker
-  // answers with SIGKILL.
+  // Never undone: when gRPC's last user ends, gRPC joins a thread that may wait
+  // another 10 s in epoll_wait (1.51, its backup poller). Docker would send
+  // SIGKILL meanwhile.
   grpc_init();
   const int64_t descriptors = RaiseDescriptorLimit();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
@@ -173,12 +173,12 @@ int Serve(const std::vector<std::string>& arguments, const Config& given) {
 }  // namespace convgrad
 
 int main(int argc, char** argv) {
-  // First: gRPC starts threads early, and a thread that doesn't block these
-  // would have the process killed without a drain.
+  // Blocks the signals first, because gRPC starts threads early, and a signal
+  // to a thread that doesn't block it would end the process without a drain.
   const sigset_t signals = convgrad::AllSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   convgrad::LimitOpenMpSpinning(argv);
-  // Debian's Abseil looks for deadlocks at every lock, gRPC's too.
+  // Debian's Abseil looks for deadlocks at every lock, including gRPC's.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const absl::StatusOr<convgrad::CommandLine> line =
@@ -192,7 +192,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (line->config.selftest) {
-    // Nothing to drain: a signal ends it.
+    // A signal may end the self-test at once, because it has nothing to drain.
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
     return convgrad::SelfTestInstead(line->config);
   }

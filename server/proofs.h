@@ -10,22 +10,23 @@
 
 namespace convgrad {
 
-// Tells log, health and metrics of what backends compute wrongly here.
-// Thread-safe.
+// `Proofs` reports operations that backends compute wrongly on this machine to
+// log, health and metrics. Thread-safe.
 class Proofs {
  public:
-  // Has those of `*backends` prove themselves that need it. Outlives them.
+  // Starts the self-proof of the backends of `*backends` whose results depend
+  // on the CPU. This outlives them.
   explicit Proofs(std::vector<RegisteredBackend>* backends);
 
-  // Whether there is anything to prove.
+  // Returns whether there is nothing to prove.
   bool empty() const { return proven_.empty(); }
 
-  // Proves every family of operations for teams of `threads` on this thread,
-  // unless `give_up` says otherwise.
+  // Proves every family of operations for `threads` threads, on the calling
+  // thread. Stops when `give_up` returns true.
   void Run(int threads, const std::function<bool()>& give_up) const;
 
-  // Has `readiness` hear of failures, those before included, until null is
-  // given.
+  // Reports failures to `readiness`, including earlier ones, until
+  // Tell(nullptr).
   void Tell(Readiness* readiness);
 
   std::vector<ProofGauges> gauges() const;

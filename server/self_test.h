@@ -1,4 +1,4 @@
-// `RunSelfTest` is what convgrad-server --selftest runs instead of a server.
+// `RunSelfTest` runs the self-test of convgrad-server --selftest.
 #pragma once
 
 #include <ostream>
@@ -8,12 +8,11 @@
 
 namespace convgrad {
 
-// Proves the backends of `config` on the cores and with the threads that a
-// worker would have, and writes to `out` a table with a row for each family of
-// operations and a column for each dtype. Returns whether all is computed right
-// without any remedy.
-// Requires: WithDefaults.
-// Errors: kInvalidArgument for a bad flag.
+// Proves the backends of `config` on the cores and with the threads of a
+// worker. Writes a table to `out`, with a row for each family of operations and
+// a column for each dtype. Returns whether every family is computed correctly
+// without a remedy. Requires: WithDefaults.
+// Errors: kInvalidArgument for an invalid flag.
 absl::StatusOr<bool> RunSelfTest(const Config& config, std::ostream& out);
 
 }  // namespace convgrad

@@ -28,16 +28,17 @@
 namespace convgrad {
 namespace {
 
-// How often deadlines that gRPC doesn't know, and slow clients, are looked at.
+// The period of checks for slow clients and for deadlines that gRPC doesn't
+// know.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// How often connections are looked at that may send more than they should: 40
-// MB come meanwhile at 2 GB/s.
+// The period of checks for connections that send too much. At 2 GB/s, 40 MB
+// come meanwhile.
 constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
-// How often files are looked at that may have changed.
+// The period of checks for changed files.
 constexpr absl::Duration kRefresh = absl::Seconds(1);
 
-// Threads that copy and hash what clients put: while one hashes a large tensor,
-// the other takes small ones.
+// Threads that copy and hash tensors of puts. While one hashes a large tensor,
+// the other serves small ones.
 constexpr int kCopyThreads = 2;
 
 class GrpcServer final : public Server {
@@ -69,25 +70,26 @@ class GrpcServer final : public Server {
   CallServices MakeServices();
   void Tick();
 
-  // In the order of construction: a member uses those above it.
+  // A member uses the members above it.
   const Config config_;
   ComputeEngine engine_;
   SelfCheckSampler self_check_sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
-  // Null: no spans are asked for.
+  // Null: no spans.
   std::unique_ptr<Tracer> tracer_;
   Gate gate_;
   ClientWatch client_watch_;
   ConnectionTraffic traffic_;
   ArrivalWatch arrivals_{&traffic_};
-  // Once calls come, the background thread's, as is the next line.
+  // When calls come, only the background thread uses the two members below.
   TokenFile tokens_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
-  // Serves `engine_` as executor: nothing waits for memory without calls.
+  // The executor of `engine_`. It is declared later, because nothing waits for
+  // memory before calls come.
   BackgroundThread background_;
   BackgroundThread copies_{kCopyThreads};
   BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
-  // Null: none are offered.
+  // Null: no regions.
   std::unique_ptr<RegionListener> region_listener_;
   Lifecycle lifecycle_;
   CallServices services_;
@@ -123,12 +125,13 @@ GrpcServer::~GrpcServer() {
   engine_.proofs->Tell(nullptr);
   readiness_->StartDraining();
   warmer_.Stop();
-  // Their replies are gRPC's, and go before it does.
+  // The sessions' replies are slices of gRPC, so they are freed before gRPC
+  // stops.
   engine_.sessions.EndAll(DrainingError());
-  // Cancels what is left; each call still ends by itself, so that jobs and
-  // waiters are gone when this returns.
+  // Cancels the calls that are left. Each call still ends by itself, so no job
+  // or waiter is left when this returns.
   listeners_.reset();
-  // A stream outlives its call until its alarm has gone off.
+  // A stream exists until its alarm has run, possibly after its call ended.
   lifecycle_.AwaitIdle(absl::InfiniteFuture());
   engine_.scheduler.Shutdown();
 }

@@ -16,36 +16,37 @@ namespace convgrad {
 // Returns the server's version, e.g. "0.1.0".
 std::string Version();
 
-// Thread-safe.
+// `Server` is thread-safe.
 class Server {
  public:
-  // Listens and serves. `config` may leave open what WithDefaults works out.
-  // Errors: kInvalidArgument for a bad or unusable flag.
+  // Starts to listen and serves. WithDefaults computes the values that `config`
+  // leaves unset.
+  // Errors: kInvalidArgument for an invalid or unusable flag.
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       const Config& config,
       std::vector<RegisteredBackend> backends = MakeBackends());
 
-  // Stops at once: running operations finish, everything else is cancelled.
+  // Stops at once: running operations finish, all other calls are cancelled.
   virtual ~Server() = default;
 
-  // Reports NOT_SERVING, waits drain_delay, refuses new calls, and gives the
-  // accepted ones drain_timeout to finish. Returns whether no work is left;
-  // calls that still wait for their clients may be. May be called once.
+  // Reports NOT_SERVING, waits drain_delay, refuses new calls, and gives
+  // accepted calls drain_timeout to finish. Returns whether no work is left;
+  // calls that wait for their clients may be left. May be called once.
   virtual bool Drain() = 0;
 
-  // Takes over what can change while calls come: limits of a client, and files
-  // of tokens.
-  // Errors: kInvalidArgument naming a flag; then nothing was changed.
+  // Applies the settings that can change while the server runs: the limits of a
+  // client, and the content of the token file.
+  // Errors: kInvalidArgument naming a flag; then nothing has changed.
   virtual absl::Status Reload(const Config& config) = 0;
 
-  // The bound addresses, in the order of --listen, port 0 resolved.
+  // The bound addresses, in the order of --listen, with port 0 resolved.
   virtual const std::vector<std::string>& addresses() const = 0;
-  // The bound address of --health_listen, "" without one.
+  // The bound address of --health_listen; "" if there is none.
   virtual const std::string& health_address() const = 0;
-  // The bound port of /metrics, 0 if there is none.
+  // The bound port of /metrics; 0 if there is none.
   virtual int metrics_port() const = 0;
   virtual const Config& config() const = 0;
-  // As /metrics shows them.
+  // The gauges and the text of /metrics.
   virtual ServerGauges gauges() const = 0;
   virtual std::string MetricsText() const = 0;
 };

@@ -10,15 +10,15 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `TokenFile` is thread-safe.
 class TokenFile {
  public:
-  // `gate` outlives it. An empty path is no file.
+  // `gate` outlives this. An empty path means no file.
   TokenFile(std::string path, Gate* gate);
 
-  // Gives the gate the file's tokens, if they have changed.
-  // Errors: kInvalidArgument for a file that is none; the gate keeps what it
-  // has. The same error isn't given twice in a row.
+  // Passes the file's tokens to the gate if they have changed.
+  // Errors: kInvalidArgument for an invalid file; the gate then keeps its
+  // tokens. The same error isn't returned twice in a row.
   absl::Status Refresh();
 
  private:
@@ -27,7 +27,7 @@ class TokenFile {
   const std::string path_;
   Gate* const gate_;
   Mutex mutex_;
-  // What the gate has.
+  // The file's content that the gate has.
   std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };

@@ -13,32 +13,32 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `Warmer` is thread-safe.
 class Warmer {
  public:
-  // Both outlive it. Plans are for teams of `threads`.
+  // Both pointers outlive this. Plans are for `threads` threads.
   Warmer(const std::vector<RegisteredBackend>* backends, int threads,
          PlanCache* plans);
 
-  // Has the thread prove all that `proofs` has, make the plans of the problems
-  // in the file, one problem string a line, and then call `ready`, whatever
-  // came of these: calls make the plans that are missing. Null, "": none.
-  // Requires: it outlives this.
+  // Makes the thread run `proofs` and make the plans of the problems in the
+  // file at `path`, one problem string a line. Then the thread calls `ready`,
+  // also after a failure, because calls make the plans that are missing. A null
+  // `proofs` and an empty `path` mean none. Requires: `proofs` outlives this.
   // Errors: kInvalidArgument naming --warmup_file or the line.
   absl::Status Start(const Proofs* proofs, const std::string& path,
                      const std::function<void()>& ready);
 
-  // Has the thread make the plans of `work` after what came before, and call
-  // `done`, once.
+  // Makes the thread make the plans of `work` after the work posted before, and
+  // call `done` once.
   void Post(std::vector<std::shared_ptr<const Operation>> work,
             std::function<bool()> give_up,
             std::function<void(const absl::StatusOr<WarmupOutcome>&)> done);
 
-  // Gives up all work, soon.
+  // Makes the thread give up its work soon.
   void Stop() { stopping_ = true; }
 
  private:
-  // Has the thread make the plans of the file's problems, then call `ready`.
+  // Makes the thread make the plans of the file's problems, then call `ready`.
   absl::Status PostFile(const std::string& path, std::function<void()> ready);
 
   const std::vector<RegisteredBackend>* const backends_;

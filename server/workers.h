@@ -1,4 +1,4 @@
-// `SchedulerOptions` decides which workers a server has.
+// `SchedulerOptions` decides the workers of a server.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace convgrad {
 
-// Returns the workers on cores that are configured, if a backend computes
-// there, and one for each device, which isn't pinned.
+// Returns the configured workers on cores, if a backend computes there, and one
+// unpinned worker for each device. Thread-safe.
 Scheduler::Options SchedulerOptions(
     const Config& config, const Machine& machine,
     const std::vector<RegisteredBackend>& backends);

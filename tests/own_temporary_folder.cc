@@ -1,5 +1,6 @@
-// Gives a test program a temporary folder of its own, so that sockets, tokens
-// and certificates with the same names don't meet when two of them run at once.
+// This file gives a test program its own temporary folder. Sockets, tokens and
+// certificates with the same names then don't collide when two programs run at
+// once.
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -10,8 +11,8 @@
 namespace convgrad {
 namespace {
 
-// testing::TempDir() is this folder from before the first test until the last
-// ends.
+// testing::TempDir() is this folder from before the first test until after the
+// last one.
 class OwnTemporaryFolder : public testing::Environment {
  public:
   void SetUp() override {

@@ -1,6 +1,6 @@
-// Converts between the wire's messages and the core's types. All validation of
-// untrusted bytes happens here and in the core functions called here. Decoded
-// values are safe to size, route and plan.
+// These functions convert between the wire's messages and the core's types. All
+// validation of untrusted bytes happens here and in the core functions called
+// here. Decoded values are safe to size, route and plan.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -79,7 +79,8 @@ std::string ShortName(const google::protobuf::EnumDescriptor& type, int number);
 // backends in BackendChoice, in its order.
 std::vector<std::string> BackendNames();
 
-// Returns the core's options. Errors: kInvalidArgument.
+// Returns the core's options.
+// Errors: kInvalidArgument.
 absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message);
 
 // Returns the message for `operation`. Tensors outside `regions` are inline:

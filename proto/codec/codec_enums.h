@@ -1,5 +1,7 @@
-// Converts enums between wire and core, and validates a request's enums, which
-// is the first stage of its checks. Internal to the codec.
+// These functions convert enums between wire and core, and validate a request's
+// enums, which is the first stage of its checks. Internal to the codec.
+//
+// Thread-safe: free functions without state.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,7 @@
-// Declares the stages of DecodeOperation, which other requests' decoders use as
-// well. Internal to the codec.
+// These functions are the stages of DecodeOperation, which other requests'
+// decoders use as well. Internal to the codec.
+//
+// Thread-safe: free functions without state.
 #pragma once
 
 #include <string>

@@ -1,4 +1,7 @@
-// Finds and completes the tensors of a request that a session keeps.
+// `KeptReferencesOf` finds the kept tensors of a request, and `CompleteKept`
+// completes them.
+//
+// Thread-safe: free functions without state.
 #pragma once
 
 #include <optional>
@@ -15,7 +18,7 @@ namespace convgrad {
 // The name under which a session keeps a result. Value type.
 struct KeptResult {
   std::string name;
-  bool adds = false;  // to the kept tensor of that name
+  bool adds = false;  // Adds to the kept tensor of that name.
 
   friend bool operator==(const KeptResult&, const KeptResult&) = default;
 };

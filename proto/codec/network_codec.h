@@ -1,5 +1,5 @@
-// Decodes the messages of network calls. All validation of untrusted bytes that
-// needs no session happens here.
+// These functions decode the messages of network calls. All validation of
+// untrusted bytes that needs no session happens here.
 //
 // Thread-safe: free functions without state.
 #pragma once

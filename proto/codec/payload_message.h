@@ -1,7 +1,7 @@
-// Reads and writes requests and responses without protobuf's copies. A message
-// consists of a small head and payloads. Protobuf parses and serializes the
-// head, which has every field but `payloads`. The payloads stay in gRPC's
-// slices. The bytes are those of the stock protobuf message.
+// `SplitMessage` and `JoinMessage` read and write messages without protobuf's
+// copies. A message consists of a small head and payloads. Protobuf parses and
+// serializes the head, which has every field but `payloads`. The payloads stay
+// in gRPC's slices. The bytes are those of the stock protobuf message.
 //
 // Thread-safe: free functions without state. A PayloadView is
 // thread-compatible.
@@ -54,9 +54,9 @@ class PayloadView final : public ScatteredBytes {
   void MoveTo(void* destination);
 
  private:
-  // In order; neither aligned nor of equal length.
+  // The pieces in order. They have any alignment and length.
   ReceivedSlices pieces_;
-  std::vector<int64_t> ends_;  // of each piece, in the payload
+  std::vector<int64_t> ends_;  // The end of each piece in the payload.
 };
 
 // Returns OK if there is memory to parse a head of `bytes`.

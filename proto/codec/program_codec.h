@@ -1,6 +1,6 @@
-// Converts between the wire's message of a program and the core's type. All
-// validation of untrusted programs happens here and in the core functions
-// called here.
+// These functions convert between the wire's message of a program and the
+// core's type. All validation of untrusted programs happens here and in the
+// core functions called here.
 //
 // Thread-safe: free functions without state.
 #pragma once

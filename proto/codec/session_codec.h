@@ -1,5 +1,5 @@
-// Decodes the messages of kept tensors. All validation of untrusted numbers
-// happens here.
+// These functions decode the messages of kept tensors. All validation of
+// untrusted numbers happens here.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -19,7 +19,8 @@ namespace convgrad {
 
 // Limit on the tensors in one call.
 inline constexpr int kMaxNamedTensors = 4096;
-// Checks the number of tensors in the list `field`. Errors: kInvalidArgument.
+// Checks the number of tensors in the list `field`.
+// Errors: kInvalidArgument.
 absl::Status CheckCount(int tensors, absl::string_view field);
 
 // One tensor of a PutTensorsRequest. Value type.
@@ -40,13 +41,15 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
     absl::Span<const int64_t> payload_bytes);
 
-// Does the same for the first message of a stream. Errors: as DecodePuts.
+// Does the same for the first message of a stream.
+// Errors: as DecodePuts.
 absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
     const v1::PutTensorsStreamRequest& message,
     absl::Span<const int64_t> payload_bytes);
 
 // Checks that a later message of the stream has the `expected` frame, with a
-// payload of `bytes`. Errors: kInvalidArgument.
+// payload of `bytes`.
+// Errors: kInvalidArgument.
 absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
                            absl::Span<const int64_t> payload_bytes,
                            const v1::TensorFrame& expected, int64_t bytes);
@@ -61,7 +64,8 @@ struct WantedTensor {
 };
 
 // Returns the decoded request for a tensor that is kept as `kept`. `path` names
-// it in errors. Errors: kInvalidArgument.
+// it in errors.
+// Errors: kInvalidArgument.
 absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& wanted,
                                           const TensorDescriptor& kept,
                                           const std::string& path);

@@ -1,4 +1,5 @@
-// Converts between the messages of a stream and the core's types.
+// These functions convert between the messages of a stream and the core's
+// types.
 //
 // Thread-safe: free functions without state.
 #pragma once

@@ -50,8 +50,8 @@ class NamedPayloads {
   // Errors: kInvalidArgument, reasons OUT_OF_RANGE and BYTE_COUNT_MISMATCH.
   absl::Status Name(int index, const TensorDescriptor& tensor,
                     const std::string& path);
-  // Checks that a tensor names every payload. Errors: kInvalidArgument, reason
-  // MALFORMED.
+  // Checks that a tensor names every payload.
+  // Errors: kInvalidArgument, reason MALFORMED.
   absl::Status CheckAll() const;
 
  private:

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// What the process holds beside calls, buffers and plans: code, stacks, heap,
-// and what gRPC buffers. Measured: 32 MiB idle, 53 MiB with 64 connections.
+// Memory of the process beside calls, buffers and plans: code, stacks, heap,
+// and gRPC's buffers. Measured: 32 MiB idle, 53 MiB with 64 connections.
 constexpr int64_t kProcessBytes = 64 * kMiB;
 
 absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
@@ -38,7 +38,7 @@ absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
                       "host:port or unix:path");
 }
 
-// Returns whether nobody but this host gets to `address`.
+// Returns whether only this host can reach `address`.
 bool IsLocal(absl::string_view address) {
   return absl::StartsWith(address, "unix:") ||
          absl::StartsWith(address, "unix-abstract:") ||
@@ -81,19 +81,20 @@ absl::Status CheckSecurity(const Config& config) {
   return absl::OkStatus();
 }
 
-// For two small calls.
+// Returns the bytes of two small calls.
 int64_t LeastForCalls() { return 2 * AdmissionBytes(64); }
 
-// Returns a budget that leaves two small calls room, whichever of the other
-// parts grow with it: those that no flag sets are 1/4 of it (WithDefaults).
+// Returns a budget that leaves room for two small calls, however the other
+// parts grow with it. The parts that no flag sets are 1/4 of it (WithDefaults).
 int64_t SufficientBudget(const Config& config) {
   const int64_t others = config.memory_budget_bytes - config.CallBudgetBytes();
   return (others + LeastForCalls()) / 3 * 4 + 4;
 }
 
-// Errors: kInvalidArgument naming --memory_budget_bytes if it leaves no room
-// for two small calls or is beyond the memory limit; naming the limit instead
-// if the budget follows from it.
+// Checks that the budget has room for two small calls and is within the memory
+// limit.
+// Errors: kInvalidArgument naming --memory_budget_bytes, or naming the memory
+// limit if the budget was computed from it.
 absl::Status CheckBudget(const Config& config) {
   const MemoryLimit& limit = config.memory_limit;
   const int64_t budget = config.memory_budget_bytes;
@@ -113,7 +114,8 @@ absl::Status CheckBudget(const Config& config) {
   }
   const int64_t most = limit.bytes == 0 ? kUncountableBytes : limit.bytes;
   if (budget <= most) return absl::OkStatus();
-  // The kernel would end the process when calls fill the budget.
+  // Beyond the limit, the kernel would end the process when calls fill the
+  // budget.
   return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes",
                       absl::StrCat(budget),
                       absl::StrCat("at most ", most, ", ", limit.name));
@@ -132,8 +134,8 @@ absl::Status CheckMemory(const Config& config) {
                    config.max_message_bytes, ") takes"));
 }
 
-// Regions stay as long as their clients like: what they leave of the budget
-// must do for any message, or it could wait for ever.
+// Regions exist as long as their clients want. The rest of the budget must have
+// room for any message, because a message could otherwise wait for ever.
 absl::Status CheckRegions(const Config& config) {
   if (config.regions_listen.empty()) return absl::OkStatus();
   if (config.RegionsPath().empty()) {
@@ -223,7 +225,7 @@ Config WithDefaults(Config config, const Machine& machine) {
     config.weight_cache_bytes = config.memory_budget_bytes / 16;
   }
   if (config.max_message_bytes == 0) {
-    // Regions and sessions share what one message leaves.
+    // Regions and sessions share the memory that one message leaves.
     const int64_t share =
         config.CallBudgetBytes() / (config.regions_listen.empty() ? 2 : 4);
     config.max_message_bytes =

@@ -12,15 +12,15 @@
 
 namespace convgrad {
 
-// The memory that a budget has to fit in.
+// The memory limit of the budget.
 struct MemoryLimit {
   int64_t bytes = 0;  // 0: unknown
-  std::string name;   // for an operator
+  std::string name;   // The limit's name in errors.
 };
 
 // Value type. Each field is the flag of that name, which flag_table.cc
-// explains; its value here is the flag's default. WithDefaults works out a 0 or
-// -1 that the flag's help text has a meaning for.
+// explains; its value here is the flag's default. WithDefaults replaces a 0 or
+// -1 that stands for a computed value.
 struct Config {
   std::string listen = "127.0.0.1:7070";
   std::string metrics_listen = "127.0.0.1:9464";
@@ -76,32 +76,33 @@ struct Config {
   bool healthcheck = false;
   bool selftest = false;
 
-  // No flags. Free buffers that are kept beside the calls' share of the budget;
-  // -1: 1/8 of the budget.
+  // Not a flag. The bytes of free buffers that are kept beside the calls' share
+  // of the budget; -1: 1/8 of the budget.
   int64_t buffer_pool_idle_bytes = -1;
-  // WithDefaults takes it from the machine.
+  // Not a flag. WithDefaults reads it from the machine.
   MemoryLimit memory_limit;
 
-  // Returns the path of `regions_listen`, empty if there is none.
+  // Returns the path of `regions_listen`; "" if there is none.
   std::string RegionsPath() const;
 
   // Returns the addresses of `listen`.
   std::vector<std::string> ListenAddresses() const;
 
-  // Returns the bytes that calls may hold at once: the budget without what idle
-  // buffers, plans and the process itself take.
+  // Returns the bytes that calls may hold at once: the budget without idle
+  // buffers, caches and the process itself.
   int64_t CallBudgetBytes() const;
 
-  // Returns the most that sessions may keep: what leaves room for regions and
-  // for one message. Requires: WithDefaults.
+  // Returns the most bytes that sessions may keep, so that regions and one
+  // message have room. Requires: WithDefaults.
   int64_t MostKeptBytes() const;
 
+  // Checks all values. Requires: WithDefaults.
   // Errors: kInvalidArgument naming flag, found and expected.
-  // Requires: WithDefaults.
   absl::Status Validate() const;
 };
 
-// Returns `config` with everything worked out that it leaves open.
+// Returns `config` with computed values for the flags that are unset.
+// Thread-safe.
 Config WithDefaults(Config config, const Machine& machine);
 
 }  // namespace convgrad

@@ -18,8 +18,8 @@
 namespace convgrad {
 namespace {
 
-// CLI11 2.1 takes the argument that follows "--flag=" as the flag's value, so
-// an empty value becomes an argument of its own.
+// Adds an argument. CLI11 2.1 takes the argument that follows "--flag=" as the
+// flag's value, so an empty value becomes an argument of its own.
 void AddArgument(absl::string_view argument, std::vector<std::string>* all) {
   const bool is_empty = argument.find('=') == argument.size() - 1 &&
                         absl::StartsWith(argument, "--");
@@ -28,8 +28,8 @@ void AddArgument(absl::string_view argument, std::vector<std::string>* all) {
   if (is_empty) all->emplace_back();
 }
 
-// Checks the value of `--NAME=VALUE` of a flag that is true or false. CLI11 2.1
-// would read it as a number by its first digits.
+// Checks the value of `--NAME=VALUE` for a flag that is true or false, because
+// CLI11 2.1 would read it as a number by its first digits.
 absl::Status CheckBool(absl::string_view argument) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(argument, absl::MaxSplits('=', 1));
@@ -48,7 +48,8 @@ absl::Status CheckBool(absl::string_view argument) {
   return absl::OkStatus();
 }
 
-// Returns the arguments with the lines of the files in place of --flagfile.
+// Returns the arguments, with each --flagfile replaced by the lines of its
+// files.
 absl::StatusOr<std::vector<std::string>> WithFlagFiles(
     const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
@@ -77,7 +78,8 @@ std::string HelpOf(const Flag& flag) {
   return absl::StrCat(flag.help, " [", absl::StrJoin(facts, "; "), "]");
 }
 
-// Adds the flag to the app, which sets it in `config` or stores why it can't.
+// Adds the flag to the app, which sets its field of `config` or stores the
+// error in `refusal`.
 void AddFlag(const Flag& flag, Config* config, absl::Status* refusal,
              CLI::App* app) {
   const std::string name = absl::StrCat("--", flag.name);
@@ -94,7 +96,7 @@ void AddFlag(const Flag& flag, Config* config, absl::Status* refusal,
   app->add_option(name, set, HelpOf(flag))->take_last()->type_name("VALUE");
 }
 
-// Errors: kInvalidArgument naming the first of the arguments that are no flags.
+// Errors: kInvalidArgument naming the first argument that isn't a flag.
 absl::Status CheckRest(const std::vector<std::string>& rest) {
   if (rest.empty()) return absl::OkStatus();
   const absl::string_view first = rest.front();

@@ -1,4 +1,4 @@
-// `ParseFlags` reads the server's command line.
+// `ParseFlags` parses the server's command line.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace convgrad {
 
 struct CommandLine {
   Config config;
-  // The text that --help or --version asks for; empty without these.
+  // The text for --help or --version; empty without these flags.
   std::string answer;
 };
 
-// Reads the arguments that follow the program's name. The last value of a flag
+// Parses the arguments that follow the program's name. The last value of a flag
 // counts. --flagfile=FILE,... stands for the lines of the files, which hold one
-// --flag=value each; a line that begins with # is a comment.
+// --flag=value each; a line that begins with # is a comment. Thread-safe.
 // Errors: kInvalidArgument naming the flag or the file, found and expected.
 absl::StatusOr<CommandLine> ParseFlags(
     const std::vector<std::string>& arguments, const std::string& version);

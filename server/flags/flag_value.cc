@@ -1,4 +1,4 @@
-// Reads, checks and prints the values of flags.
+// These functions parse, check and print the values of flags.
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -18,10 +18,9 @@ absl::Status Refuse(const Flag& flag, absl::string_view found,
                       expected);
 }
 
-// Returns the power of two that the unit at the end of `*text` stands for, and
-// removes the unit.
+// Removes the unit at the end of `*text` and returns its power of two.
 int ConsumeUnit(absl::string_view* text) {
-  // "B" last: the others end with it.
+  // "B" is last, because the other units end with it.
   for (const auto& [unit, bits] : {std::pair("KiB", 10),
                                    {"MiB", 20},
                                    {"GiB", 30},
@@ -32,7 +31,8 @@ int ConsumeUnit(absl::string_view* text) {
   return 0;
 }
 
-// Each sets `*value` and returns "", or returns what it expects instead.
+// Each function sets `*value` and returns "", or returns the text of the
+// expected form.
 absl::string_view Read(absl::string_view text, bool* value) {
   return absl::SimpleAtob(text, value) ? "" : "true or false";
 }

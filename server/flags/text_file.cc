@@ -13,7 +13,7 @@ absl::StatusOr<std::string> ReadTextFile(absl::string_view flag,
                                          const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  file.peek();  // a directory opens, but doesn't read
+  file.peek();  // A directory opens, but doesn't read.
   std::ostringstream text;
   if (file.good()) text << file.rdbuf();
   if (file.bad() || !file.is_open()) {

@@ -8,6 +8,7 @@
 
 namespace convgrad {
 
+// Returns the content of the file at `path`. Thread-safe.
 // Errors: kInvalidArgument naming `flag` and the file.
 absl::StatusOr<std::string> ReadTextFile(absl::string_view flag,
                                          const std::string& path);

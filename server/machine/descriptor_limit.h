@@ -8,8 +8,8 @@ namespace convgrad {
 
 // Raises the limit of open descriptors as far as the system allows without
 // privileges, and returns it. A listener of gRPC 1.51 never accepts again after
-// the one accept that finds no descriptor free.
-// https://github.com/grpc/grpc/issues/20418
+// one accept has found no free descriptor
+// (https://github.com/grpc/grpc/issues/20418). Affects the whole process.
 int64_t RaiseDescriptorLimit();
 
 }  // namespace convgrad

@@ -28,7 +28,7 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-// Returns the first number of the file, nullopt if there is none ("max", no
+// Returns the first number of the file; nullopt if there is none ("max", no
 // file).
 std::optional<int64_t> ReadNumber(const std::string& path) {
   int64_t number;
@@ -83,7 +83,7 @@ void ReadMemory(const std::string& root, Machine* machine) {
   }
 }
 
-// Returns the cores' worth of time that quotas allow.
+// Returns the CPU time that quotas allow, in cores.
 double CpuQuota(const std::string& root) {
   double cores = std::numeric_limits<double>::infinity();
   for (const std::string& folder : CgroupFolders(root, "")) {

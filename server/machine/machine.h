@@ -1,4 +1,6 @@
 // `Machine` describes the cores and the memory that this process may use.
+//
+// Thread-safe: free functions without state.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +10,12 @@
 namespace convgrad {
 
 struct Machine {
-  // Cores that the process may run on, those of a NUMA node next to each other.
+  // Cores that the process may use, ordered by NUMA node.
   std::vector<int> cores;
   // NUMA nodes that have some of these cores. Range: >= 1.
   int nodes = 1;
-  // Cores' worth of time that it may use: fewer than `cores` under a cgroup
-  // quota. Range: >= 1.
+  // CPU time that the process may use, in cores; fewer than `cores` under a
+  // cgroup quota. Range: >= 1.
   int usable_cores = 1;
   // The smaller of RAM and the cgroup's limit, and its name for an operator.
   int64_t memory_bytes = 0;
@@ -21,12 +23,13 @@ struct Machine {
 };
 
 // Reads affinity, NUMA nodes, RAM and the cgroup (version 1 or 2) of the
-// process. `root` is put before the paths of /proc and /sys.
+// process. `root` is a prefix of the paths of /proc and /sys.
 Machine ReadMachine(const std::string& root = "");
 
 // Returns a set of `threads` cores for each worker if there are enough cores
-// and no quota. Otherwise returns empty sets, because workers that outnumber
-// the cores, or containers that share them, would be pinned to the same cores.
+// and no quota. Otherwise returns empty sets: with more workers than cores, or
+// with containers that share cores, several workers would be pinned to the same
+// cores.
 std::vector<std::vector<int>> CoreSets(const Machine& machine, int workers,
                                        int threads);
 

@@ -8,8 +8,8 @@
 namespace convgrad {
 namespace {
 
-// Some 50 us on today's CPUs: the pauses between the loops of one operation are
-// shorter, what follows an operation is longer.
+// Some 50 us on current CPUs. The pauses between the loops of one operation are
+// shorter, and the pause after an operation is longer.
 constexpr char kSpinCount[] = "5000";
 
 }  // namespace
@@ -20,13 +20,14 @@ void LimitOpenMpSpinning(char** arguments) {
     return;
   }
   setenv("GOMP_SPINCOUNT", kSpinCount, 1);
-  // By its name: /proc/self/exe would become the process's.
+  // Uses the program's path, because /proc/self/exe would become the name of
+  // the process.
   char program[PATH_MAX];
   const ssize_t length =
       readlink("/proc/self/exe", program, sizeof(program) - 1);
   if (length <= 0) return;
   program[length] = '\0';
-  execv(program, arguments);  // comes back only if it can't
+  execv(program, arguments);  // Returns only on failure.
 }
 
 }  // namespace convgrad

@@ -10,8 +10,8 @@
 namespace convgrad {
 namespace {
 
-// How often to look whether the parent is there. PR_SET_PDEATHSIG isn't used:
-// its signal comes when the thread ends that has started this process.
+// The period of the checks for the parent. PR_SET_PDEATHSIG isn't used, because
+// its signal comes when the thread that started this process ends.
 constexpr timespec kPeriod = {0, 200'000'000};
 
 }  // namespace
@@ -23,7 +23,7 @@ int WaitForSignalOrParent(const sigset_t& signals, int parent) {
       if (sigwait(&signals, &signal) == 0) return signal;
       continue;
     }
-    // Who has lost its parent gets another one, whichever that is.
+    // A process whose parent has ended gets another parent.
     if (getppid() != parent) return SIGTERM;
     const int signal = sigtimedwait(&signals, nullptr, &kPeriod);
     if (signal > 0) return signal;

@@ -12,12 +12,13 @@
 namespace convgrad {
 namespace {
 
-// What is copied before the pieces of a message that it came in are let go.
+// The bytes that are copied before the message frees the slices that it has
+// copied.
 constexpr int64_t kRoundBytes = int64_t{8} << 20;
-// A part of a plain copy; enough to be worth a thread's while.
+// The bytes of one part of a plain copy, large enough to be worth a thread.
 constexpr int64_t kPartBytes = 256 << 10;
 
-// Memory of one piece, which `owner` keeps.
+// Memory of one piece. `owner` keeps it.
 class WholeBytes final : public ScatteredBytes {
  public:
   WholeBytes(TensorPlace place, int64_t size)
@@ -34,7 +35,7 @@ class WholeBytes final : public ScatteredBytes {
   const int64_t size_;
 };
 
-// A copy of the bytes as they are.
+// Copies the bytes without a change of layout or dtype.
 class PlainGather final : public OperandGather {
  public:
   explicit PlainGather(int64_t size) : size_(size) {}
@@ -55,7 +56,7 @@ class PlainGather final : public OperandGather {
   const int64_t size_;
 };
 
-// Adds its addend to the result of `size` bytes at `place`.
+// Adds the addend of `place` to its result of `size` bytes.
 void Add(const TensorPlace& place, int64_t size, const Backend& backend,
          int threads) {
   const int64_t count = size / static_cast<int64_t>(sizeof(float));

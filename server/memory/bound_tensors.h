@@ -15,26 +15,26 @@
 
 namespace convgrad {
 
-// Thread-compatible.
+// `BoundTensors` is thread-compatible.
 class BoundTensors {
  public:
   explicit BoundTensors(std::shared_ptr<CallMemory> memory);
 
-  // Stores the places of the tensors that `operation` has and takes memory for
-  // its results. A backend uses memory in place where it can. `reservation`
-  // covers the messages. Bind raises it if operands and results need more, and
-  // leaves it at their size. It must outlive the operands.
-  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if that can never fit the
-  // budget, BUSY if it doesn't now.
+  // Stores the places of the tensors of `operation` and takes memory for its
+  // results. A backend uses memory in place where it can. `reservation` covers
+  // the messages. Bind grows it if operands and results need more, and leaves
+  // it at their size. It must outlive the operands.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if the tensors never fit
+  // the budget, BUSY if they don't fit now.
   absl::Status Bind(const Operation& operation, TensorPlaces places,
                     Reservation* reservation);
 
-  // Copies with `threads` threads the operands that a backend can't use in
-  // place, frees the messages, and returns the buffers of a run, without
+  // Copies the operands that a backend can't use in place, with `threads`
+  // threads, frees the messages, and returns the buffers of a run, without
   // scratch. An operand is copied into the form that `plan` needs if no other
-  // operand shares its bytes and the budget has room; a null `plan` needs none.
-  // A second call returns the same buffers. Requires: a thread that may run
-  // plans, or `threads` == 1.
+  // operand shares its bytes and the budget has room. A null `plan` needs no
+  // form. A second call returns the same buffers. Requires: a thread that may
+  // run plans, or `threads` == 1.
   // Errors: kResourceExhausted, reason BUSY.
   absl::StatusOr<RunBuffers> BringIn(const Plan* plan, const Backend& backend,
                                      int threads);
@@ -45,16 +45,17 @@ class BoundTensors {
 
   // Returns whether no client can write to the operands at these positions.
   bool AreConstant(absl::Span<const size_t> positions) const;
-  // Returns their ids (TensorPlace::constant_id), nothing if one has none.
+  // Returns the ids of these operands (TensorPlace::constant_id); an empty list
+  // if one has no id.
   std::vector<uint64_t> ConstantIds(absl::Span<const size_t> positions) const;
   int64_t copied_bytes() const { return copied_bytes_; }
-  // Bytes of the results that a client gets, by message or in its region.
+  // Bytes of the results that a client receives, by message or in its region.
   int64_t sent_bytes() const { return sent_bytes_; }
-  // Bytes of the results that TakeResults will return. Saturates.
+  // Returns the bytes of the results that TakeResults will return. Saturates.
   int64_t payload_bytes() const;
 
-  // Frees the operands and returns the results that aren't in memory already,
-  // in order. Buffer and budget are freed with the last copy of their owner.
+  // Frees the operands and returns, in order, the results that the response
+  // carries. Buffer and budget are freed with the last copy of their owner.
   // `reservation` is empty afterwards.
   std::vector<SharedBytes> TakeResults(Reservation* reservation);
 
@@ -62,26 +63,26 @@ class BoundTensors {
   void Clear();
 
  private:
-  // Bytes that have to be copied before a run.
+  // Bytes that are copied before a run.
   struct Arrival {
     std::shared_ptr<ScatteredBytes> bytes;
-    std::vector<size_t> operands;  // that read them
+    std::vector<size_t> operands;  // The operands that read them.
     Buffer copy;
   };
   struct BoundResult {
     TensorPlace place;
     int64_t size;
-    Buffer buffer;  // empty where `place` is usable
+    Buffer buffer;  // Empty if `place` is usable.
   };
 
   void KeepOperand(size_t position, const TensorDescriptor& tensor,
                    TensorPlace place);
   void KeepResult(int64_t size, TensorPlace place);
-  // Has `*reservation` cover operands and results, and no more than that.
+  // Makes `*reservation` cover exactly operands and results.
   absl::Status Adjust(Reservation* reservation) const;
   absl::Status Copy(const OperandGather* gather, const Backend& backend,
                     int threads, Arrival* arrival);
-  // Returns `gather`, or null if there is no memory for what it makes.
+  // Returns `gather`, or null if there is no memory for its result.
   const OperandGather* IfAffordable(const OperandGather* gather, int64_t size);
 
   const std::shared_ptr<CallMemory> memory_;
@@ -89,7 +90,7 @@ class BoundTensors {
   std::vector<Arrival> arrivals_;
   std::vector<BoundResult> results_;
   RunBuffers run_buffers_;
-  // By operand; null for those that a run doesn't use where they are.
+  // By operand; null for operands that a run doesn't use in place.
   std::vector<std::shared_ptr<const void>> owners_;
   std::vector<uint64_t> constant_ids_;
   int64_t copied_bytes_ = 0;

@@ -18,14 +18,15 @@ namespace {
 
 constexpr int64_t kAlignment = 64;
 constexpr int64_t kHugePage = int64_t{2} << 20;
-// From here on a buffer is a mapping of its own: it lies on huge pages, and
-// when the pool gives it back the process shrinks at once.
+// Buffers of at least this size are mappings of their own, so that they are on
+// huge pages and the process shrinks when the pool frees them.
 constexpr int64_t kMapFrom = 2 * kHugePage;
-// Smaller ones aren't worth keeping: malloc is as good at them. Bounds the
-// length of the idle list too.
+// The pool keeps no smaller buffers, because malloc serves them as fast. The
+// limit also bounds the length of the idle list.
 constexpr int64_t kKeepFrom = int64_t{64} << 10;
 
-// Returns kHugePage-aligned memory: maps a page too much and cuts the ends off.
+// Returns memory aligned to kHugePage. It maps one page more and unmaps the
+// ends.
 std::byte* MapAligned(int64_t bytes) {
   void* mapping = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -50,7 +51,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(pool_, other.pool_);
   std::swap(block_, other.block_);
   std::swap(size_, other.size_);
-  // What this one held goes back now, not when `other` ends.
+  // Returns this buffer's block now, not when `other` is destroyed.
   Buffer old = std::move(other);
   return *this;
 }
@@ -97,8 +98,7 @@ int64_t BufferPool::CapacityFor(int64_t size) {
   if (size <= 0) return 0;
   const auto power =
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(size)));
-  // Whole memory pages where buffers are mappings: 4 KiB divides these
-  // granules.
+  // Mappings are whole memory pages, because 4 KiB divides their granules.
   const int64_t granule = std::max(kAlignment, power / 8);
   return (size + granule - 1) / granule * granule;
 }
@@ -135,8 +135,8 @@ absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
 }
 
 std::list<BufferPool::IdleBlock> BufferPool::Trim(absl::Time time) {
-  // With the lock held: whoever takes spare bytes later finds what is returned
-  // now.
+  // The lock must be held: a call that takes spare bytes later then finds the
+  // blocks that are returned now.
   const int64_t max_bytes = max_idle_bytes_ + spare_bytes_();
   std::list<IdleBlock> trimmed;
   while (idle_bytes_ > max_bytes ||

@@ -18,8 +18,8 @@ namespace convgrad {
 class BufferPool;
 
 // `Buffer` owns bytes aligned to 64 and returns them to its pool when it is
-// destroyed. Move-only; the contents are undefined at first. Mustn't outlive
-// its pool. Thread-compatible.
+// destroyed. Move-only; the contents are uninitialized. It must not outlive its
+// pool. Thread-compatible.
 class Buffer {
  public:
   Buffer() = default;
@@ -32,7 +32,7 @@ class Buffer {
 
  private:
   friend class BufferPool;
-  // What the system gave.
+  // Memory of the system.
   struct Block {
     std::byte* data = nullptr;
     int64_t capacity = 0;
@@ -51,34 +51,34 @@ class Buffer {
 class BufferPool {
  public:
   // Returns the bytes of the budget that no call holds now. Called with the
-  // pool's lock held; mustn't call the pool.
+  // pool's lock held, so it must not call the pool.
   using SpareBytes = std::function<int64_t()>;
 
-  // Keeps free buffers of at most `max_idle_bytes` and the spare bytes
-  // together, and frees the longest unused ones beyond that. `pinner` pins
-  // buffers that are mappings of their own; it may be null.
+  // Keeps free buffers of at most `max_idle_bytes` plus the spare bytes, and
+  // frees the longest unused ones beyond that. `pinner` pins buffers that are
+  // mappings of their own; it may be null.
   explicit BufferPool(
       int64_t max_idle_bytes, std::shared_ptr<MemoryPinner> pinner = nullptr,
       SpareBytes spare_bytes = [] { return int64_t{0}; });
-  // Requires: no buffer outstanding.
+  // Requires: no buffer is in use.
   ~BufferPool();
 
-  // Returns a buffer of `size` bytes (null data if 0). Budget accounting is the
-  // caller's, by CapacityFor. Requires: size >= 0.
+  // Returns a buffer of `size` bytes (null data if 0). The caller reserves
+  // CapacityFor(size) in the budget. Requires: size >= 0.
   // Errors: kResourceExhausted, reason BUSY, if the system has no memory.
   absl::StatusOr<Buffer> Take(int64_t size);
 
-  // Returns the bytes that Take(size) really takes: rounded up to one of 8
-  // classes per power of two, so at most 1/8 more than `size` above 512 bytes.
+  // Returns the bytes that Take(size) takes: `size` rounded up to one of 8
+  // classes per power of two, which is at most 1/8 more above 512 bytes.
   static int64_t CapacityFor(int64_t size);
 
-  // Frees the buffers that exceed the limit after spare bytes were taken.
+  // Frees the buffers that exceed the limit after a call has taken spare bytes.
   void ReleaseExcess();
 
-  // As ReleaseExcess, and frees buffers that are unused since `time`.
+  // As ReleaseExcess, and also frees buffers that are unused since `time`.
   void ReleaseUnusedSince(absl::Time time);
 
-  // How many buffers have ever been taken.
+  // The number of buffers taken since the start.
   int64_t taken() const;
   int64_t outstanding_bytes() const;
   int outstanding() const;
@@ -92,11 +92,11 @@ class BufferPool {
   };
 
   void Return(const Block& block);
-  // Moves blocks out of `idle_`, from the back: what may not stay, and those
-  // returned before `time`.
+  // Moves blocks out of `idle_`, from the back: blocks beyond the limit, and
+  // blocks returned before `time`.
   std::list<IdleBlock> Trim(absl::Time time)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns a new one; null data if there is no memory.
+  // Returns a new block; null data if there is no memory.
   Block Allocate(int64_t capacity);
   void Free(const Block& block);
   void FreeAll(const std::list<IdleBlock>& blocks);
@@ -105,7 +105,7 @@ class BufferPool {
   const std::shared_ptr<MemoryPinner> pinner_;
   const SpareBytes spare_bytes_;
   mutable Mutex mutex_;
-  // Last returned first.
+  // The last returned block is first.
   std::list<IdleBlock> idle_ ABSL_GUARDED_BY(mutex_);
   int64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t outstanding_bytes_ ABSL_GUARDED_BY(mutex_) = 0;

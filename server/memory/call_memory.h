@@ -12,8 +12,8 @@
 
 namespace convgrad {
 
-// Thread-safe. Shared, because gRPC may free a response's slices, and with them
-// its buffers, after the server object is gone.
+// `CallMemory` is thread-safe. Owners share it, because gRPC may free a
+// response's slices, and their buffers, after the server object is destroyed.
 struct CallMemory {
   CallMemory(int64_t capacity_bytes, int max_waiters, int64_t max_idle_bytes,
              MemoryBudget::Executor executor,

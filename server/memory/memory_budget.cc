@@ -116,7 +116,7 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(const Claim& claim,
     RETURN_IF_ERROR(place);
     waiters.push_back(
         {id, claim.bytes, claim.deadline, std::move(granted), account});
-    // Perhaps all others wait for calls of their own clients.
+    // All other waiters may wait for calls of their own clients.
     grantable = TakeGrantable();
   }
   Grant(std::move(grantable));
@@ -137,7 +137,7 @@ bool MemoryBudget::CancelWait(uint64_t id) {
       cancelled.splice(cancelled.end(), waiters, found);
     }
     if (cancelled.empty()) return false;
-    // It may have been the large one that held up smaller ones.
+    // The cancelled waiter may have been a large one that blocked smaller ones.
     grantable = TakeGrantable();
   }
   Grant(std::move(grantable));
@@ -235,7 +235,7 @@ MemoryBudget::Waiters MemoryBudget::TakeGrantable() {
 
 void MemoryBudget::Grant(Waiters waiters) {
   if (waiters.empty()) return;
-  // Shared because a std::function must be copyable.
+  // Shared, because a std::function must be copyable.
   auto shared = std::make_shared<Waiters>(std::move(waiters));
   executor_([this, shared] {
     taken_();

@@ -25,26 +25,26 @@ struct ClientAccount {
   std::string client;
   int64_t bytes = 0;
   int waiters = 0;
-  // Of the last pass over the queues: the bytes left for calls that wait behind
+  // The bytes left, in pass `look` over the queues, for calls that wait behind
   // a call of the same client.
   uint64_t look = 0;
   int64_t allowance = 0;
 };
 
-// Thread-safe.
+// `MemoryBudget` is thread-safe.
 class MemoryBudget {
  public:
-  // Receives the bytes or kDeadlineExceeded. Called once, with no lock held, by
-  // the executor; by Wait itself if the bytes fit at once.
+  // Receives the bytes or kDeadlineExceeded. The executor calls it once, with
+  // no lock held; Wait calls it if the bytes fit at once.
   using Granted = std::function<void(absl::StatusOr<Reservation>)>;
-  // Runs a task. It uses another thread if the thread that frees bytes mustn't
+  // Runs a task. It uses another thread if the thread that frees bytes must not
   // run a waiter's code.
   using Executor = std::function<void(std::function<void()>)>;
 
-  // Called with no lock held after bytes were taken, and before Granted.
+  // Called with no lock held after bytes were taken, before Granted.
   using Taken = std::function<void()>;
 
-  // What a call asks for. The client "" has no share that limits it.
+  // A request for bytes. The client "" has no share that limits it.
   struct Claim {
     int64_t bytes;
     Priority priority;
@@ -52,13 +52,15 @@ class MemoryBudget {
     std::string client = "";
   };
 
-  // A call passes one that waits for kSmallFactor times as many bytes or more,
-  // until as many bytes have passed that one as it waits for.
+  // A call may pass a waiting call that asks for at least kSmallFactor times as
+  // many bytes. This ends when the calls that passed have as many bytes as the
+  // waiting call asks for.
   static constexpr int64_t kSmallFactor = 16;
 
-  // At most `max_waiters` calls of each priority may wait for room. A client
-  // gets no more than `client_share` of the capacity, 0 to 1, or one call of
-  // any size beside half of that; and half as many of its calls may wait.
+  // At most `max_waiters` calls of each priority may wait, half of them from
+  // one client. A client gets at most `client_share` (0 to 1) of the capacity.
+  // One call of any size is possible if the client's other calls hold at most
+  // half of that share.
   MemoryBudget(
       int64_t capacity_bytes, int max_waiters,
       Executor executor = [](const std::function<void()>& task) { task(); },
@@ -66,19 +68,20 @@ class MemoryBudget {
 
   // Takes `bytes` now, before all waiters, because a call that already holds
   // bytes must be able to finish.
-  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if they could never fit,
-  // BUSY if not now.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if the bytes never fit,
+  // BUSY if they don't fit now.
   absl::StatusOr<Reservation> TryReserve(int64_t bytes);
 
-  // Takes the bytes as soon as they fit and the client may have them, and calls
-  // `granted`. Waiters of one priority are served in order of arrival; small
-  // calls pass, and clients at their share wait. Returns an id for CancelWait.
-  // Errors: kResourceExhausted as TryReserve, BUSY if too many wait already;
-  // `granted` is then never called.
+  // Takes the bytes as soon as they fit and the client's share allows them, and
+  // calls `granted`. Waiters of one priority are served in order of arrival;
+  // small calls pass large ones, and clients at their share wait. Returns an id
+  // for CancelWait.
+  // Errors: kResourceExhausted as TryReserve, and BUSY if too many calls wait.
+  // After an error, `granted` is never called.
   absl::StatusOr<uint64_t> Wait(const Claim& claim, Granted granted);
 
-  // Removes a waiter, whose callback is then never called. Returns false if
-  // that is too late: the callback has run, runs or is about to.
+  // Removes a waiter; its callback is then never called. Returns false if it is
+  // too late: the callback has run, runs or is about to run.
   bool CancelWait(uint64_t id);
 
   // Ends the waiters whose deadline isn't after `now`. Call it regularly.
@@ -95,10 +98,10 @@ class MemoryBudget {
     int64_t bytes;
     absl::Time deadline;
     Granted granted;
-    ClientAccount* account;    // null: of no client
-    int64_t passed_bytes = 0;  // of those that passed it
+    ClientAccount* account;    // Null: the call has no client.
+    int64_t passed_bytes = 0;  // Bytes of the calls that passed it.
 
-    // Returns what one call may have that passes it.
+    // Returns the most bytes of a call that may pass this one.
     int64_t Allowance() const {
       return std::min(bytes / kSmallFactor, bytes - passed_bytes);
     }
@@ -113,37 +116,39 @@ class MemoryBudget {
     return waiters_[0].empty() && waiters_[1].empty();
   }
   void Release(int64_t bytes, ClientAccount* account);
-  // Takes `bytes` out of the account; they stay taken.
+  // Removes `bytes` from the account. They stay taken from the budget.
   void Disown(int64_t bytes, ClientAccount* account);
-  // Takes `more` for the client of `account`, of whose bytes `held` are the
-  // same call's.
+  // Takes `more` bytes for the client of `account`. The same call holds `held`
+  // bytes of the account.
   absl::Status TryGrow(int64_t more, int64_t held, ClientAccount* account);
   bool HasRoom(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the account of `client`, null for "".
+  // Returns the account of `client`; null for "" or if no share limits clients.
   ClientAccount* AccountOf(const std::string& client)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Adds to what is in `account`, if there is one, and forgets an empty one.
+  // Adds to `account`, if it isn't null, and removes an empty account.
   void Book(ClientAccount* account, int64_t bytes, int waiters)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns whether a client may have `bytes` for one call, beside `others`.
+  // Returns whether a client whose other calls hold `others` may have `bytes`
+  // for one call.
   bool MayHave(int64_t others, int64_t bytes) const;
   // Returns whether the waiter waits for calls of its own client.
   bool IsHeldBack(const Waiter& waiter) const;
+  // Checks the number of waiting calls.
   // Errors: kResourceExhausted, reason BUSY.
   absl::Status CheckQueue(const Waiters& waiters,
                           const ClientAccount* account) const;
-  // Moves the waiters that fit now, in order, out of the queues and takes their
+  // Moves the waiters that fit now out of the queues, in order, and takes their
   // bytes.
   Waiters TakeGrantable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Moves the next one. Returns false if there is none.
+  // Moves the next waiter. Returns false if no waiter fits.
   bool TakeNext(Waiters* grantable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns whether the waiter may go now, those before it having been asked
-  // with the same `*allowance`; lowers it if not.
+  // Returns whether the waiter fits now. Lowers `*allowance` if it doesn't.
+  // Requires: the waiters before it were checked with the same `*allowance`.
   bool MayGo(const Waiter& waiter, int64_t* allowance)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the priority that is served next.
   Priority NextPriority() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Has the executor tell `waiters`.
+  // Makes the executor call the callbacks of `waiters`.
   void Grant(Waiters waiters);
   absl::Status CheckFits(int64_t bytes) const;
 
@@ -156,7 +161,7 @@ class MemoryBudget {
   int64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::array<Waiters, kPriorities> waiters_ ABSL_GUARDED_BY(mutex_);
-  // Of clients that have or wait for something.
+  // Accounts of clients that hold bytes or wait.
   std::map<std::string, ClientAccount> accounts_ ABSL_GUARDED_BY(mutex_);
   uint64_t looks_ ABSL_GUARDED_BY(mutex_) = 0;
   PriorityRoundRobin round_robin_ ABSL_GUARDED_BY(mutex_);

@@ -19,7 +19,8 @@ constexpr absl::string_view NameOf(Priority priority) {
 }
 
 // While both priorities wait, kInteractiveWeight interactive dequeues precede
-// each batch dequeue. So interactive is served first, and batch isn't starved.
+// each batch dequeue. So interactive calls are served first, and batch calls
+// still progress.
 //
 // Thread-compatible.
 class PriorityRoundRobin {
@@ -41,7 +42,7 @@ class PriorityRoundRobin {
   }
 
  private:
-  // Interactive dequeues in a row while batch waited.
+  // The number of successive interactive dequeues while batch waited.
   int64_t taken_ = 0;
 };
 

@@ -27,8 +27,8 @@ absl::Status SystemError(absl::string_view call, int64_t byte_length) {
                     absl::StrCat(byte_length, " bytes from the system")});
 }
 
-// Returns a file in memory whose pages are all there and whose size is fixed:
-// without either, an access could end in SIGBUS.
+// Returns a file in memory whose pages are all allocated and whose size is
+// fixed, because otherwise an access could end in SIGBUS.
 absl::StatusOr<FileDescriptor> MakeSealedFile(int64_t byte_length) {
   FileDescriptor file(
       memfd_create("convgrad-region", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -54,8 +54,8 @@ int64_t Region::ReservedBytes(int64_t byte_length) {
 absl::StatusOr<NewRegion> Region::Create(int64_t byte_length,
                                          Reservation reservation) {
   ASSIGN_OR_RETURN(FileDescriptor file, MakeSealedFile(byte_length));
-  // A page of our own behind it: vector code may read a little beyond a tensor,
-  // and where a tensor ends is the client's choice.
+  // Maps one more page behind the region, because vector code may read a little
+  // beyond a tensor and the client chooses where a tensor ends.
   const int64_t pages = ReservedBytes(byte_length);
   void* place = mmap(nullptr, pages + PageBytes(), PROT_READ,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -21,15 +21,14 @@ struct NewRegion {
 
 // The mapping stays readable and writable whatever the client does with its
 // descriptor. The client may change the bytes at any time, so no address may
-// follow from them: indices are copied first (TensorPlace::is_readable_as).
-// server/memory/regions.md lists all reads.
+// depend on them: the server copies indices first
+// (TensorPlace::is_readable_as). server/memory/regions.md lists all reads.
 //
-// Thread-safe. Immutable except for its bytes.
+// Thread-safe: immutable except for its bytes.
 class Region {
  public:
-  // Returns `byte_length` zeros. `reservation`, of at least
-  // ReservedBytes(byte_length), is kept as long as the region. Requires:
-  // 1 <= byte_length < 2^60.
+  // Returns `byte_length` zeros. The region keeps `reservation`, of at least
+  // ReservedBytes(byte_length). Requires: 1 <= byte_length < 2^60.
   // Errors: kResourceExhausted, reason BUSY, if the system has no memory or no
   // descriptor.
   static absl::StatusOr<NewRegion> Create(int64_t byte_length,
@@ -41,7 +40,7 @@ class Region {
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
-  // Returns the bytes of whole memory pages.
+  // Returns `byte_length` rounded up to whole memory pages.
   static int64_t ReservedBytes(int64_t byte_length);
 
   // Aligned to a memory page.

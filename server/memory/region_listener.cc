@@ -28,8 +28,7 @@
 namespace convgrad {
 namespace {
 
-// How long to leave the socket alone when the process has no descriptor left to
-// accept a connection with.
+// The pause after accept found no free descriptor.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 
 absl::Status CannotListen(const std::string& path, absl::string_view why) {
@@ -48,8 +47,8 @@ bool IsSocket(const char* path) {
   return lstat(path, &status) == 0 && S_ISSOCK(status.st_mode);
 }
 
-// Returns whether there is a socket at `address` that nobody listens on. The
-// kernel refuses a connection to a file of any other type as well.
+// Returns whether no process listens on the socket at `address`. The kernel
+// refuses a connection to a file of any other type as well.
 bool IsAbandoned(const sockaddr_un& address) {
   const FileDescriptor probe = NewSocket();
   return IsSocket(address.sun_path) &&
@@ -71,7 +70,7 @@ absl::StatusOr<FileDescriptor> Listen(const std::string& path) {
            sizeof(address)) != 0) {
     return CannotListen(path, std::strerror(errno));
   }
-  // Nobody can connect before listen. Peers are checked, too.
+  // No client can connect before listen. The listener also checks each peer.
   if (chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 ||
       listen(socket.get(), SOMAXCONN) != 0) {
     absl::Status status = CannotListen(path, std::strerror(errno));
@@ -81,8 +80,8 @@ absl::StatusOr<FileDescriptor> Listen(const std::string& path) {
   return socket;
 }
 
-// Sends the reply, with `file` if there is one. It is the first and only one of
-// its connection, so there is room for it.
+// Sends the reply, with `file` if it isn't null. It is the only reply of its
+// connection, so the socket has room for it.
 bool SendReply(int connection, RegionReply reply, const FileDescriptor* file) {
   iovec bytes = {&reply, sizeof(reply)};
   msghdr message = {};
@@ -131,18 +130,18 @@ class PollingListener final : public RegionListener {
  private:
   struct Connection {
     FileDescriptor file;
-    // For the request.
+    // The end of the time for the request.
     absl::Time deadline;
     RegionRequest request;
     size_t received = 0;
-    std::string region_id;  // empty until there is a region
+    std::string region_id;  // Empty before there is a region.
   };
 
   void Run();
-  // Returns when something is to be done.
+  // Waits for events of `polled` or the next deadline.
   void Poll(std::vector<pollfd>* polled) const;
   void Accept();
-  // Return whether the connection stays.
+  // These functions return whether the connection stays open.
   bool Read(Connection* connection);
   bool Answer(Connection* connection);
   absl::Status CheckPeer(int connection) const;
@@ -153,8 +152,9 @@ class PollingListener final : public RegionListener {
   const RegionListenerOptions options_;
   RegionRegistry* const registry_;
   const FileDescriptor socket_;
-  const FileDescriptor stop_;  // an eventfd: readable when it is time to end
-  // From here on the thread's own.
+  // An eventfd; readable when the thread has to end.
+  const FileDescriptor stop_;
+  // Only the thread uses the members below.
   std::list<Connection> connections_;
   absl::Time accept_from_ = absl::InfinitePast();
   std::thread thread_;
@@ -235,8 +235,8 @@ void PollingListener::Accept() {
 
 bool PollingListener::Read(Connection* connection) {
   char* request = reinterpret_cast<char*>(&connection->request);
-  // Once the request is there nothing more may come: then this byte is only to
-  // tell a closed connection from one with something to say.
+  // After the request no byte may come. This byte only tells a closed
+  // connection from one that sends more.
   char excess;
   const bool complete = connection->received == sizeof(RegionRequest);
   const ssize_t got =

@@ -16,23 +16,22 @@
 namespace convgrad {
 
 struct RegionListenerOptions {
-  std::string path;  // of the UNIX socket
-  // Peers of this user, and root, get regions; others are refused.
+  std::string path;  // Of the UNIX socket.
+  // Peers of this user and root get regions; the listener refuses others.
   uid_t owner = 0;
-  // More are refused. Each has at most one region.
+  // The most connections. Each has at most one region.
   int max_connections = 64;
-  // For a connection's whole request.
+  // The time for a connection's whole request.
   absl::Duration request_timeout = absl::Seconds(5);
 };
 
-// Serves proto/region_handshake.h: a connection gets one region, which exists
-// as long as the connection. A thread of its own does all of it, so a large
-// region delays other regions and nothing else.
+// `RegionListener` serves proto/region_handshake.h: a connection gets one
+// region, which exists as long as the connection. One thread of its own does
+// all work, so a large region delays only other regions. Thread-compatible.
 class RegionListener {
  public:
-  // Listens. Replaces a socket that a dead server left at the path, but no file
-  // of another type.
-  // `registry` outlives the listener.
+  // Starts to listen. Replaces a socket that an ended server left at the path,
+  // but no file of another type. `registry` outlives the listener.
   // Errors: kInvalidArgument for a path that can't be listened on;
   // kFailedPrecondition as CheckOvercommit.
   static absl::StatusOr<std::unique_ptr<RegionListener>> Start(
@@ -42,9 +41,10 @@ class RegionListener {
   virtual ~RegionListener() = default;
 };
 
-// Returns an error if `overcommit_memory`, what /proc/sys/vm has of that name,
-// lets the kernel refuse a page that was there before: a client could punch a
-// hole into its region, and the server's next access would be a SIGBUS.
+// Checks `overcommit_memory`, the content of /proc/sys/vm/overcommit_memory.
+// Returns an error if the kernel may refuse a page that existed before: a
+// client could punch a hole into its region, and the server's next access would
+// end in SIGBUS.
 // Errors: kFailedPrecondition.
 absl::Status CheckOvercommit(absl::string_view overcommit_memory);
 

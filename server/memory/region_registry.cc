@@ -13,7 +13,7 @@ namespace {
 
 absl::StatusOr<std::string> RandomId() {
   std::string id(kRegionIdBytes, '\0');
-  // The kernel gives so few bytes all at once, and isn't interrupted.
+  // The kernel returns so few bytes at once, without interruption.
   if (getrandom(id.data(), id.size(), 0) == static_cast<ssize_t>(id.size())) {
     return id;
   }
@@ -47,7 +47,7 @@ absl::StatusOr<RegionRegistry::Registration> RegionRegistry::Create(
     return InvalidField(Reason::kOutOfRange, "region.byte_length",
                         absl::StrCat(byte_length), "at least 1");
   }
-  // In this order: rounding up may overflow.
+  // Compares first, because rounding up may overflow.
   if (byte_length > max_bytes_ ||
       Region::ReservedBytes(byte_length) > max_bytes_) {
     return MakeError(absl::StatusCode::kResourceExhausted,
@@ -59,7 +59,8 @@ absl::StatusOr<RegionRegistry::Registration> RegionRegistry::Create(
   ASSIGN_OR_RETURN(std::string id, RandomId());
   const int64_t bytes = Region::ReservedBytes(byte_length);
   ASSIGN_OR_RETURN(Reservation reservation, Reserve(bytes));
-  // Fills memory with zeros, which takes time: without the lock.
+  // Makes the region without the lock, because filling memory with zeros takes
+  // time.
   absl::StatusOr<NewRegion> made =
       Region::Create(byte_length, std::move(reservation));
   MutexLock lock(&mutex_);
@@ -72,7 +73,7 @@ absl::StatusOr<RegionRegistry::Registration> RegionRegistry::Create(
 }
 
 void RegionRegistry::Remove(const std::string& id) {
-  // Unmapped, perhaps, after the lock is gone.
+  // Declared before the lock, so that the region is unmapped after its release.
   std::shared_ptr<const Region> removed;
   MutexLock lock(&mutex_);
   const auto found = regions_.find(id);

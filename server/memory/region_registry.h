@@ -13,7 +13,7 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `RegionRegistry` is thread-safe.
 class RegionRegistry {
  public:
   struct Registration {
@@ -21,25 +21,25 @@ class RegionRegistry {
     FileDescriptor file;
   };
 
-  // Takes regions' memory from `budget`, which outlives every region, and at
-  // most `max_bytes` of it at once.
+  // Takes the regions' memory from `budget`, at most `max_bytes` at once.
+  // `budget` outlives every region.
   RegionRegistry(MemoryBudget* budget, int64_t max_bytes);
 
-  // Makes a region and registers it under a random id of 128 bits. The id is
-  // all that a client needs to use the region.
+  // Makes a region and registers it under a random id of 128 bits. A client
+  // that knows the id may use the region.
   // Errors: kInvalidArgument if byte_length < 1; kResourceExhausted, reason
-  // LIMIT_EXCEEDED if the bytes can never fit, BUSY if they don't now.
+  // LIMIT_EXCEEDED if the bytes never fit, BUSY if they don't fit now.
   absl::StatusOr<Registration> Create(int64_t byte_length);
 
   // Removes a region from the registry. Calls that have found it keep it. Does
   // nothing if there is no such region.
   void Remove(const std::string& id);
 
-  // Returns null if no open region has this id.
+  // Returns the region with this id; null if there is none.
   std::shared_ptr<const Region> Find(const std::string& id) const;
 
   int64_t max_bytes() const { return max_bytes_; }
-  // Of those registered.
+  // The number and the bytes of the registered regions.
   int64_t regions() const;
   int64_t region_bytes() const;
 
@@ -53,7 +53,7 @@ class RegionRegistry {
   // By id.
   std::map<std::string, std::shared_ptr<const Region>> regions_
       ABSL_GUARDED_BY(mutex_);
-  // Of regions registered or being made.
+  // Bytes of regions that are registered or being made.
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

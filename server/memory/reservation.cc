@@ -17,7 +17,7 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   std::swap(budget_, other.budget_);
   std::swap(bytes_, other.bytes_);
   std::swap(account_, other.account_);
-  // What this one held goes back now, not when `other` ends.
+  // Returns this reservation's bytes now, not when `other` is destroyed.
   Reservation old = std::move(other);
   return *this;
 }

@@ -10,7 +10,7 @@ namespace convgrad {
 class MemoryBudget;
 struct ClientAccount;
 
-// Bytes taken from a budget. The destructor returns them. Move-only; mustn't
+// The destructor returns the bytes to the budget. Move-only; it must not
 // outlive its budget. Thread-compatible.
 class Reservation {
  public:
@@ -23,16 +23,15 @@ class Reservation {
   // Returns all but `bytes` to the budget. Requires: 0 <= bytes <=
   // this->bytes().
   void ShrinkTo(int64_t bytes);
-  // Moves `bytes` of these into a reservation of their own. Requires: as
-  // ShrinkTo.
+  // Moves `bytes` of this reservation into a new one. Requires: as ShrinkTo.
   Reservation Split(int64_t bytes);
   // As Split, for bytes that outlive their call. They no longer count in the
   // client's share.
   Reservation SplitToKeep(int64_t bytes);
-  // Takes `bytes` more now, before all waiters. Requires: these were
-  // taken from a budget.
+  // Takes `bytes` more now, before all waiters. Requires: this was taken from a
+  // budget.
   // Errors: kResourceExhausted, reason BUSY if there is no room now, or if the
-  // client would have more than its share.
+  // client would exceed its share.
   absl::Status TryGrow(int64_t bytes);
 
  private:

@@ -1,5 +1,5 @@
 // `SharedBytes` are the bytes of one result. gRPC sends them and may use them
-// longer than their call exists.
+// after the end of their call.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,17 @@
 
 namespace convgrad {
 
-// Buffers with the reservation that pays for them. Members are destroyed from
-// the last to the first: the buffers are free before their bytes return to the
-// budget.
+// Buffers and the reservation that pays for them. Members are destroyed from
+// the last to the first, so the buffers are freed before their bytes return to
+// the budget.
 struct ReservedBuffers {
   std::shared_ptr<CallMemory> memory;
   Reservation reservation;
   std::vector<Buffer> buffers;
 };
 
-// The bytes of one result. They stay valid as long as `owner`.
+// The bytes of one result. They stay valid as long as `owner`. Several threads
+// may read them.
 struct SharedBytes {
   const std::byte* data = nullptr;
   int64_t size = 0;

@@ -1,6 +1,6 @@
-// `SliceSums` adds up the results of a sliced operation that have no batch
-// axis. It sums them in f32 in the order of the slices; then it scales them,
-// rounds them once, and writes the layout that the request asks for.
+// `SliceSums` adds the results of a sliced operation that have no batch axis.
+// It sums them in f32 in the order of the slices. Then it scales them, rounds
+// them once, and writes the layout that the request asks for.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,19 @@
 
 namespace convgrad {
 
-// Thread-compatible. Empty if every result has a batch.
+// `SliceSums` is thread-compatible. It is empty if every result has a batch
+// axis.
 class SliceSums {
  public:
-  // Returns the bytes that Take takes from the pool; saturates.
+  // Returns the bytes that Take takes from the pool. Saturates.
   static int64_t CapacityFor(const BatchSlices& slices);
 
-  // Takes the buffers. `slices` outlives them. Errors: kResourceExhausted.
+  // Takes the buffers. `slices` outlives them.
+  // Errors: kResourceExhausted.
   absl::Status Take(const BatchSlices& slices, BufferPool* pool);
 
-  // Returns where `slice` writes its addend of the result at `position`; null
-  // for a result that has a batch.
+  // Returns the memory where `slice` writes its addend of the result at
+  // `position`; null for a result with a batch axis.
   void* AddendFor(size_t position, int64_t slice) const;
 
   // Adds the addends of `slice`. Call it once for each slice, in order. The
@@ -30,8 +32,8 @@ class SliceSums {
   void Add(int64_t slice);
 
   struct Total {
-    size_t position;  // in the operation's results
-    Buffer buffer;    // at least as large as the result
+    size_t position;  // In the operation's results.
+    Buffer buffer;    // At least as large as the result.
   };
   // Returns the results. Requires: the last Add.
   std::vector<Total> TakeTotals();
@@ -42,7 +44,8 @@ class SliceSums {
     TensorUse result;
     TensorDescriptor addend;
     Buffer sum;
-    // An addend, and in the end the result: the larger of both.
+    // Holds an addend, and at the end the result. Its size is the larger of
+    // both.
     Buffer spare;
   };
 

@@ -10,15 +10,16 @@
 namespace convgrad {
 namespace {
 
-// Backends expect it (RunBuffers).
+// The alignment that backends require (RunBuffers).
 constexpr int64_t kAlignment = 64;
 
 int64_t Add(int64_t a, int64_t b) { return std::min(kUncountableBytes, a + b); }
 
 bool IsAligned(int64_t size) { return size % kAlignment == 0; }
 
-// Returns what kSlots slices of the tensors take that have a batch, and a copy
-// of one slice of those in memory whose slices aren't aligned.
+// Returns the bytes for the slices of tensors with a batch axis: `slots` slices
+// of a tensor that isn't in memory, and a copy of one slice of a tensor in
+// memory whose slices aren't aligned.
 int64_t SliceCapacity(const BatchSlices& slices, const TensorUses& uses,
                       const std::vector<TensorPlace>& places, int64_t slots) {
   int64_t bytes = 0;

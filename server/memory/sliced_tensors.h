@@ -1,5 +1,5 @@
-// `SlicedTensors` connects the tensors of an operation that is computed in
-// slices of the batch to memory.
+// `SlicedTensors` connects the tensors of an operation that the server computes
+// in slices of the batch to memory.
 #pragma once
 
 #include <array>
@@ -16,53 +16,55 @@
 
 namespace convgrad {
 
-// A tensor with a batch is either whole in memory, so that each slice is a
-// window onto it, or has buffers for kSlots slices, which the slices use
-// alternately. Results without a batch are sums over the slices (SliceSums).
+// A tensor with a batch axis has one of two forms. If it is whole in memory,
+// each slice is a window onto it. Otherwise it has buffers for kSlots slices,
+// which the slices use alternately. Results without a batch axis are sums over
+// the slices (SliceSums).
 //
 // Thread-compatible.
 class SlicedTensors {
  public:
-  // Slices that have buffers at the same time.
+  // The number of slices that have buffers at the same time.
   static constexpr int64_t kSlots = 2;
 
-  // Binds to windows onto `whole`, the buffers of the whole operation. Takes
-  // the bytes of sums, and of aligned copies of unaligned slices, from the
-  // budget. `slices` and `memory` outlive this.
+  // Binds the tensors to windows onto `whole`, the buffers of the whole
+  // operation. Takes the bytes of sums, and of aligned copies of unaligned
+  // slices, from the budget. `slices` and `memory` outlive this.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED or BUSY.
   absl::Status BindWindows(const BatchSlices& slices, const RunBuffers& whole,
                            CallMemory* memory);
 
-  // Binds to places for kSlots slices, and for each operand without a batch.
-  // What `places` says is in memory is usable there, and gets windows. No place
-  // is a message. `reservation` has SlotBytes; what pays for results is split
-  // off. `slices` outlives this. Errors: kResourceExhausted.
+  // Binds the tensors to buffers for kSlots slices, and for each operand
+  // without a batch axis. Tensors that `places` has in memory are usable there
+  // and get windows. No place is a message. `reservation` has SlotBytes; the
+  // bytes of results are split off. `slices` outlives this.
+  // Errors: kResourceExhausted.
   absl::Status BindSlots(const BatchSlices& slices, TensorPlaces places,
                          const std::shared_ptr<CallMemory>& memory,
                          Reservation* reservation);
-  // Returns the bytes that BindSlots takes; saturates.
+  // Returns the bytes that BindSlots takes. Saturates.
   static int64_t SlotBytes(const BatchSlices& slices,
                            const TensorPlaces& places);
 
-  // Returns where the byte at `offset` in the packed operand at `position`
-  // lies. It is one of `slice`, if the operand has a batch.
+  // Returns the address of the byte at `offset` in the packed operand at
+  // `position`. If the operand has a batch axis, the byte belongs to `slice`.
   std::byte* OperandByte(size_t position, int64_t slice, int64_t offset) const;
 
-  // Returns the buffers of `slice`, without scratch. Slices are begun in order;
-  // one that didn't run may be begun again.
+  // Returns the buffers of `slice`, without scratch. Slices begin in order; a
+  // slice that didn't run may begin again.
   RunBuffers Begin(int64_t slice);
-  // To be called once for each slice, when it has run. After the last one the
-  // results are complete: those in memory there, with their addends, the sums
-  // of slots in TakeTotals.
+  // Ends a slice. Call it once for each slice, when it has run. After the last
+  // slice the results are complete: results in memory are there, with their
+  // addends; TakeTotals returns the other sums.
   void End(int64_t slice);
 
-  // One result, or a slice of it, that is ready to leave.
+  // One result, or a slice of it, that is ready to be sent.
   struct ReadyResult {
     size_t position;
-    ByteRange range;  // in the packed tensor
+    ByteRange range;  // In the packed tensor.
     const std::byte* data;
   };
-  // Returns the results of `slice` that lie in slot(slice).
+  // Returns the results of `slice` whose bytes are in slot(slice).
   std::vector<ReadyResult> ReadyResultsOf(int64_t slice) const;
   const std::shared_ptr<ReservedBuffers>& slot(int64_t slice) const {
     return result_slots_[slice % kSlots];
@@ -76,18 +78,18 @@ class SlicedTensors {
   void Clear() { *this = SlicedTensors(); }
 
  private:
-  // Where one tensor lies.
+  // The memory of one tensor.
   struct Binding {
     TensorUse use;
-    // The whole tensor, or nothing.
+    // The whole tensor; unset if only slices have memory.
     TensorPlace place;
-    // Of single slices; used in turn if there are several. Empty if slices are
-    // used where they lie in the whole.
+    // Buffers of single slices, used in turn if there are several. Empty if a
+    // slice is used in place in the whole tensor.
     std::vector<std::byte*> slots;
   };
 
   void SetBindings(const BatchSlices& slices, TensorPlaces places);
-  // Takes a copy of one slice for each tensor in memory whose slices aren't
+  // Takes a buffer for one slice of each tensor in memory whose slices aren't
   // aligned.
   absl::Status BindCopies(BufferPool* pool);
   // Completes the results that are in memory.
@@ -106,7 +108,7 @@ class SlicedTensors {
   std::vector<Buffer> buffers_;
   std::array<std::shared_ptr<ReservedBuffers>, kSlots> result_slots_;
   SliceSums sums_;
-  // After the last slice: those that aren't in memory.
+  // Sums that aren't in memory; set after the last slice.
   std::vector<SliceSums::Total> totals_;
 };
 

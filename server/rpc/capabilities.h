@@ -1,4 +1,5 @@
-// `DescribeServer` makes the answer of GetCapabilities.
+// `DescribeServer` makes the answer of GetCapabilities from the server's
+// settings and backends.
 #pragma once
 
 #include <cstdint>

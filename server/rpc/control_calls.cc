@@ -13,7 +13,7 @@
 namespace convgrad {
 namespace {
 
-// Some make a plan in a minute: nobody means more than this.
+// Some plans take a minute to make, so a longer list can only be a mistake.
 constexpr int kMaxProblems = 1000;
 
 absl::Status NoneOf(absl::string_view field, int found,

@@ -8,13 +8,13 @@
 
 namespace convgrad {
 
-// Fills the response: see ControlCall.
+// Fills the response (see ControlCall). Thread-safe.
 absl::Status GetCapabilities(const CallServices& services,
                              const CallPermit& permit,
                              const v1::GetCapabilitiesRequest& request,
                              v1::GetCapabilitiesResponse* response);
 
-// Answers once the warm-up thread has made the plans.
+// `WarmupCall` answers when the warm-up thread has made the plans.
 class WarmupCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;

@@ -8,14 +8,15 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `ConvGradService` is thread-safe.
 class ConvGradService final : public grpc::CallbackGenericService {
  public:
   // `services` outlives it.
   explicit ConvGradService(const CallServices& services)
       : services_(services) {}
 
-  // Returns the call, started; methods that aren't ours are UNIMPLEMENTED.
+  // Returns the call, started. A call of an unknown method ends with
+  // UNIMPLEMENTED.
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override;
 

@@ -15,7 +15,7 @@ namespace convgrad {
 namespace {
 
 // HealthCheckResponse{status: SERVING}. Debian doesn't package health.proto,
-// and one enum isn't worth a copy of it.
+// and the server needs only this one message.
 constexpr absl::string_view kServing("\x08\x01", 2);
 
 std::string ReachableAddress(absl::string_view address) {

@@ -8,9 +8,11 @@
 
 namespace convgrad {
 
-// Asks grpc.health.v1.Health at `address`, an address of --listen: host:port,
-// where a wildcard host stands for this one, or unix:path.
-// Errors: kUnavailable if it doesn't answer within `timeout` or isn't serving.
+// Calls grpc.health.v1.Health at `address`, which is an address of --listen:
+// host:port, where a wildcard host stands for this machine, or unix:path.
+// Blocks. Thread-safe.
+// Errors: kUnavailable if the server doesn't answer within `timeout` or isn't
+// serving.
 absl::Status CheckHealth(const std::string& address, absl::Duration timeout);
 
 }  // namespace convgrad

@@ -13,7 +13,7 @@ namespace {
 
 using Refusing = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-// Ends its call unread.
+// Ends its call without a read.
 class Refusal final : public Refusing {
  public:
   Refusal() {
@@ -24,8 +24,9 @@ class Refusal final : public Refusing {
   void OnDone() override { delete this; }
 };
 
-// gRPC 1.51 lists a service only if it has a method that isn't generic. This
-// one's is a stream, which gRPC doesn't read by itself, and refuses every call.
+// gRPC 1.51 lists a service only if it has a method that isn't generic. The
+// method of this service refuses every call. It is a stream, because gRPC reads
+// no message of a stream by itself.
 class ListedService final : public grpc::Service {
  public:
   explicit ListedService(const std::string& name)

@@ -1,5 +1,5 @@
-// `MakeListedServices` makes the services that reflection lists. They handle no
-// call themselves.
+// `MakeListedServices` makes the services that reflection lists. These services
+// handle no calls.
 #pragma once
 
 #include <memory>
@@ -9,9 +9,9 @@
 
 namespace convgrad {
 
-// Returns a service for each of convgrad.v1's. The generic service handles
-// their calls, because gRPC's stubs would read and parse a message of any size
-// before the gate checks its sender.
+// Returns one service for each service of convgrad.v1. The generic service
+// handles their calls, because gRPC's stubs would read and parse a message of
+// any size before the gate checks its sender. Thread-safe.
 std::vector<std::unique_ptr<grpc::Service>> MakeListedServices();
 
 }  // namespace convgrad

@@ -17,7 +17,7 @@
 namespace convgrad {
 namespace {
 
-// Ends the call of a method that this server doesn't have.
+// Ends the call of a method that this server doesn't have with UNIMPLEMENTED.
 class UnknownCall final : public Call {
  public:
   UnknownCall(const Method& method, const CallServices& services,
@@ -44,7 +44,7 @@ Call* Make(const Method& method, const CallServices& services,
   return new T(method, services, context, kArguments...);
 }
 
-// `kWork` is what the call does: see ControlCall.
+// Makes a ControlCall whose work is `kWork`.
 template <auto kWork>
 Call* Control(const Method& method, const CallServices& services,
               grpc::GenericCallbackServerContext* context) {
@@ -56,8 +56,9 @@ constexpr Role kTrain = Role::kTrain;
 constexpr Role kAdmin = Role::kAdmin;
 using enum SessionRule;
 constexpr int64_t kKiB = int64_t{1} << 10;
-// Requests: those with tensors; a name and some numbers; names of 64 readers;
-// 4096 digests or 1000 problems.
+// Limits of requests: kTensors has --max_message_bytes; kSmall fits a name and
+// some numbers; kOpen fits the names of 64 readers; kLists fits 4096 digests or
+// 1000 problems.
 constexpr int64_t kTensors = 0;
 constexpr int64_t kSmall = 4 * kKiB;
 constexpr int64_t kOpen = 32 * kKiB;

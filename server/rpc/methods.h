@@ -1,4 +1,6 @@
 // `FindMethod` finds the row of an RPC in the table of all RPCs.
+//
+// Thread-safe: free functions without state.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -7,11 +9,12 @@
 
 namespace convgrad {
 
-// Returns a row for each RPC of convgrad.v1, by service.
+// Returns one row for each RPC of convgrad.v1, ordered by service.
 absl::Span<const Method> AllMethods();
 
-// Returns the row of a path ("/convgrad.v1.ConvGrad/ConvForward"). Its `name`
-// is "unknown" if there is no such method: the call ends with kUnimplemented.
+// Returns the row of a path ("/convgrad.v1.ConvGrad/ConvForward"). If there is
+// no such method, the row's `name` is "unknown" and its call ends with
+// kUnimplemented.
 const Method& FindMethod(absl::string_view path);
 
 }  // namespace convgrad

@@ -15,10 +15,10 @@
 namespace convgrad {
 namespace {
 
-// As many sessions as a refusal names.
+// The most sessions that a refusal names.
 constexpr size_t kNamedSessions = 5;
 
-// `epoch` is the caller's own.
+// `epoch` is the epoch of the caller.
 void Describe(const SessionUse& session, int64_t epoch,
               v1::SessionResponse* response) {
   const KeptSession::Settings& settings = session->settings();
@@ -66,8 +66,8 @@ v1::SessionInfo Encode(const SessionInfo& info, absl::Time now) {
   return message;
 }
 
-// Adds the client's largest sessions to a refusal: who is to make room must
-// know where.
+// Adds the client's largest sessions to a refusal, because its user must know
+// which sessions to close.
 absl::Status WithSessions(const absl::Status& refusal,
                           std::vector<SessionInfo> sessions, absl::Time now) {
   if (sessions.empty()) return refusal;

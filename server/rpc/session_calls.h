@@ -8,7 +8,8 @@
 
 namespace convgrad {
 
-// Each fills the response of its method: see ControlCall.
+// Each function fills the response of its method (see ControlCall).
+// Thread-safe.
 absl::Status OpenSession(const CallServices& services, const CallPermit& permit,
                          const v1::OpenSessionRequest& request,
                          v1::SessionResponse* response);
@@ -28,7 +29,7 @@ absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
                          const v1::HaveTensorsRequest& request,
                          v1::HaveTensorsResponse* response);
 
-// Answers once no change of an earlier epoch runs.
+// `ResumeSessionCall` answers when no change of an earlier epoch runs.
 class ResumeSessionCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;

@@ -3,7 +3,8 @@
 namespace convgrad {
 namespace {
 
-// Loopback TCP, of which gRPC's copies are the most; seen on two cores.
+// The rate of loopback TCP, most of which are gRPC's copies. Measured on two
+// cores.
 constexpr double kWireBytesPerSecond = 1.5e9;
 int64_t CrossingBytes(const Operation& operation) {
   int64_t bytes = 0;

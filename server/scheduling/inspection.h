@@ -1,4 +1,4 @@
-// `Inspect` checks results before the server sends them: it self-checks them
+// `Inspect` checks results before the server sends them: it runs a self-check
 // and counts Inf and NaN elements.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace convgrad {
 
 enum class SelfCheckMode {
   kOff,
-  kSampled,   // if it can be done; no error otherwise
-  kRequired,  // the client asks for it: an error if it can't be done
+  kSampled,   // If possible; otherwise no error.
+  kRequired,  // Asked for by the client: an error if impossible.
 };
 
 struct InspectionRequest {
@@ -26,13 +26,13 @@ struct InspectionRequest {
 
 struct Findings {
   std::optional<SelfCheckReport> self_check;
-  std::vector<int64_t> nonfinite_counts;  // by result, if asked for
+  std::vector<int64_t> nonfinite_counts;  // By result, if asked for.
 };
 
 // Inspects the results of a run of `operation` in `buffers`. Takes scratch from
-// `memory`. Requires: the worker that ran it calls this.
-// Errors: kUnimplemented, kResourceExhausted or those of the forward, only if
-// the check is required.
+// `memory`. Requires: the worker that ran the operation calls this.
+// Errors: only if the self-check is required: kUnimplemented,
+// kResourceExhausted or those of the forward.
 absl::StatusOr<Findings> Inspect(const InspectionRequest& request,
                                  const Backend& backend,
                                  const Operation& operation,

@@ -1,5 +1,5 @@
-// A `Job` is one operation for the scheduler: what to compute, on which bytes,
-// until when, and the callback for its outcome.
+// A `Job` is one operation for the scheduler: the work, its buffers, its
+// deadline, and the callback for its outcome.
 #pragma once
 
 #include <atomic>
@@ -21,33 +21,36 @@ namespace convgrad {
 // The outcome of a job. Durations are sums over its slices.
 struct JobOutcome {
   absl::Status status;
-  bool no_room = false;         // refused; the same job may be submitted again
-  std::string implementation;   // "" if it never got a plan
-  bool planned = false;         // a plan was looked up
-  bool plan_cache_hit = false;  // each time
+  bool no_room = false;         // Refused; the job may be submitted again.
+  std::string implementation;   // "" if the job got no plan.
+  bool planned = false;         // A plan was looked up.
+  bool plan_cache_hit = false;  // True if each slice's lookup was a hit.
   absl::Duration queue;
   absl::Duration plan;
   RunTimes run;
   Findings findings;
 };
 
-// Owned by the scheduler from Submit until `done` returns.
+// The scheduler owns a job from Submit until `done` returns. Thread-compatible,
+// except `cancelled`.
 struct Job {
-  // Valid, without operands that it doesn't need.
+  // The operation; valid, without operands that it doesn't need.
   std::shared_ptr<const Operation> operation;
   // Chosen by Router::Route; outlives the scheduler.
   const Backend* backend = nullptr;
   InspectionRequest inspection;
-  // All buffers but scratch, which the worker provides. They must stay valid
+  // All buffers except scratch, which the worker provides. They must stay valid
   // until `done` is called.
   RunBuffers buffers;
-  // Copies operands into `buffers` and results out of them, on the worker.
-  // Null: the buffers are complete. It must stay valid until `done` is called.
+  // Copies operands into `buffers` and results out of them, on the worker. Null
+  // if the buffers are complete. It must stay valid until `done` is called.
   BoundTensors* tensors = nullptr;
-  // Whether the weights' prepared form may be kept for the client's next call;
-  // nobody may write to them then, not even their client.
+  // Whether the weight cache may keep the weights' prepared form for the
+  // client's next call. If true, no one may write to the weights, including
+  // their client.
   bool keeps_weights = false;
-  // Of the operation's weights, as WeightCache::Lease takes them; empty: none.
+  // Ids of the operation's weights, as in WeightCache::Lease; empty if they
+  // have none.
   std::vector<uint64_t> weight_ids;
   // Bytes of scratch that the caller's own reservation covers.
   int64_t prepaid_scratch_bytes = 0;
@@ -55,7 +58,7 @@ struct Job {
   Priority priority = Priority::kBatch;
   // Workers serve the clients of a priority round robin.
   std::string client;
-  // Set by the caller at any time; looked at on dequeue and by
+  // The caller may set it at any time. The worker reads it on dequeue, as does
   // Scheduler::DropDead. Null: never cancelled.
   std::shared_ptr<std::atomic<bool>> cancelled;
   // Called exactly once, on a worker's thread or in Submit, DropDead or

@@ -90,7 +90,8 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
                                     const std::string& client,
                                     int64_t slices) const {
   absl::Duration work;
-  // Adds at most `slices` slices of `job`; returns how many it has of them.
+  // Adds the time of at most `slices` slices of `job` to `work`. Returns how
+  // many slices it added.
   const auto add = [&work](const ActiveJob& job, int64_t slices) {
     const int64_t taken = std::min(slices, job.run.slices_left());
     work += static_cast<double>(taken) * job.slice_time;
@@ -101,7 +102,8 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
   for (const auto& job : queue.jobs) {
     if (job->job.client == client) own += add(*job, job->run.slices_left());
   }
-  // No other client is dequeued more often than this one until then.
+  // Pop is fair, so until then no other client is dequeued more often than this
+  // one.
   absl::flat_hash_map<std::string, int64_t> others;
   int64_t dequeues = own;
   for (const auto& job : queue.jobs) {

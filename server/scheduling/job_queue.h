@@ -30,14 +30,14 @@ struct ActiveJob {
   Job job;
   JobRun run;
   JobOutcome outcome;
-  const WorkRates::Work work;  // of a slice
-  // Start of the current wait.
+  const WorkRates::Work work;  // Of one slice.
+  // The start of the current wait.
   absl::Time queued_at;
-  // As predicted when it was queued.
+  // The predicted time of one slice when the job was queued.
   absl::Duration slice_time;
 };
 
-// A worker takes a job out of the queue for each slice or quantum.
+// `JobQueue` gives a worker one job for each slice or quantum.
 // PriorityRoundRobin chooses the priority. Within a priority, Pop takes the
 // first job of the client whose last dequeue is longest ago.
 //
@@ -51,12 +51,12 @@ class JobQueue {
   bool empty() const { return size() == 0; }
   int size() const;
   int size(Priority priority) const;
-  // Returns whether a new job of `priority` finds no room. Those that were on a
-  // worker already count no more.
+  // Returns whether the queue is full for a new job of `priority`. Jobs that
+  // have been on a worker don't count.
   bool IsFull(Priority priority) const;
 
   void Push(std::unique_ptr<ActiveJob> job);
-  // Takes back a job that has slices left: it is its client's next.
+  // Takes back a job that has slices left, as the next job of its client.
   void PutBack(std::unique_ptr<ActiveJob> job);
 
   // Removes the next job and returns it. Requires: !empty().
@@ -67,7 +67,7 @@ class JobQueue {
       const std::function<bool(const Job&)>& is_chosen);
 
   // Returns the predicted time of the slices that workers take before the last
-  // slice of a new job with that priority and client, and so many slices.
+  // slice of a new job of `slices` slices with this priority and client.
   absl::Duration WorkBefore(Priority priority, const std::string& client,
                             int64_t slices) const;
 
@@ -75,7 +75,7 @@ class JobQueue {
   using Jobs = std::deque<std::unique_ptr<ActiveJob>>;
   struct PriorityQueue {
     Jobs jobs;
-    int fresh = 0;  // jobs that no worker has taken yet
+    int fresh = 0;  // Jobs that no worker has taken yet.
     // The number of each client's last dequeue since the queue was last empty.
     absl::flat_hash_map<std::string, uint64_t> last_dequeues;
   };

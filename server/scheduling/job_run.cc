@@ -39,7 +39,7 @@ absl::Status JobRun::RunSlice(int device,
     next_operation_ = OperationOf(next_);
     return absl::OkStatus();
   }
-  // Two more passes over the whole batch.
+  // The self-check makes two more passes over the whole batch.
   const bool is_long = job_.inspection.self_check != SelfCheckMode::kOff;
   if (is_long) RETURN_IF_ERROR(check());
   RETURN_IF_ERROR(Inspect(device, outcome));
@@ -52,7 +52,8 @@ absl::Status JobRun::RunSlice(int device,
 absl::Status JobRun::BeginSlice(int device,
                                 absl::FunctionRef<absl::Status()> check,
                                 JobOutcome* outcome) {
-  // Slices begin in the middle of operands: no plan has those in its own form.
+  // A job of several slices has no plan here, because its slices begin within
+  // the operands, which no plan's own form allows.
   if (slices_ && next_ == 0) {
     RETURN_IF_ERROR(BringIn(nullptr, outcome));
     RETURN_IF_ERROR(sliced_.BindWindows(*slices_, whole_, means_.memory));
@@ -82,7 +83,7 @@ absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan(int device) {
 absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
   whole_ = job_.buffers;
   if (job_.tensors == nullptr) return absl::OkStatus();
-  // The check reads them, too.
+  // The self-check reads the operands as well, so they keep their form.
   if (job_.inspection.self_check != SelfCheckMode::kOff) plan = nullptr;
   const absl::Time start = means_.clock();
   ASSIGN_OR_RETURN(whole_,
@@ -95,8 +96,8 @@ absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   CallMemory& memory = *means_.memory;
   const Plan& plan = *lookup.plan;
   CurrentSlice slice;
-  // From the pool for every run: that costs one lock, keeps warm memory, and
-  // makes an idle server hold nothing.
+  // Takes scratch from the pool for each run: it costs one lock, reuses warm
+  // memory, and an idle server holds none.
   const int64_t unpaid =
       std::max<int64_t>(BufferPool::CapacityFor(plan.scratch_bytes()) -
                             job_.prepaid_scratch_bytes,
@@ -129,7 +130,7 @@ void JobRun::AttachWeight(const std::shared_ptr<const Plan>& plan,
                           RunBuffers* buffers) {
   if (means_.weights == nullptr || !job_.keeps_weights) return;
   if (!weight_) weight_ = LeaseWeight(plan, *buffers);
-  // The last slice may be smaller, and so have another plan.
+  // The last slice may be smaller and have another plan.
   if (weight_->plan() != plan.get()) return;
   buffers->prepared_weight = weight_->bytes();
   buffers->weight_is_prepared = weight_->is_prepared();

@@ -19,16 +19,16 @@
 
 namespace convgrad {
 
-// What all workers share. The objects outlive the workers.
+// The objects that all workers share. They outlive the workers.
 struct WorkMeans {
   PlanCache* plans = nullptr;
   CallMemory* memory = nullptr;
   int threads = 1;
   std::function<absl::Time()> clock;
-  WeightCache* weights = nullptr;  // null: none is kept
+  WeightCache* weights = nullptr;  // Null: no cache.
 };
 
-// Thread-compatible; workers use it one after the other.
+// `JobRun` is thread-compatible; workers use it one after the other.
 class JobRun {
  public:
   // `job` and `means` outlive this.
@@ -36,14 +36,14 @@ class JobRun {
 
   int64_t slices_left() const { return count_ - next_; }
   int64_t slices_done() const { return next_; }
-  // Returns the operation of the next slice; all but the last are the same.
-  // Requires: slices_left() > 0.
+  // Returns the operation of the next slice. All slices except the last have
+  // the same operation. Requires: slices_left() > 0.
   const Operation& next_operation() const { return *next_operation_; }
 
-  // Computes the next slice, the whole job if it has just one, on the
-  // backend's `device`, 0 if it has none, and adds to `*outcome` what that
-  // took. If the plan has several quanta, runs one of them; the last one ends
-  // the slice. Asks `check` between the stages whether to go on.
+  // Computes the next slice (the whole job if it has only one) on the backend's
+  // `device`, 0 if the backend has none. Adds the times to `*outcome`. If the
+  // plan has several quanta, runs one of them; the last quantum ends the slice.
+  // Asks `check` between stages whether to continue.
   // Errors: those of `check`, plans and runs; kResourceExhausted, reason BUSY
   // or LIMIT_EXCEEDED, if there is no memory for sums or scratch.
   absl::Status RunSlice(int device, absl::FunctionRef<absl::Status()> check,
@@ -52,7 +52,8 @@ class JobRun {
  private:
   std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
   absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
-  // Brings in the buffers of the whole job, before its first slice.
+  // Copies the operands of the whole job into its buffers, before the first
+  // slice.
   absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
   // Looks up the plan of the next slice, brings in its operands and takes its
   // scratch.
@@ -60,8 +61,8 @@ class JobRun {
                           JobOutcome* outcome);
   absl::Status TakeScratch(const PlanCache::Lookup& lookup);
   absl::Status RunQuantum(JobOutcome* outcome);
-  // Sets the prepared weights of `*buffers`, or a place for them, if the weight
-  // cache has one.
+  // Sets the prepared weights of `*buffers`, or the memory for them, if the
+  // weight cache has any.
   void AttachWeight(const std::shared_ptr<const Plan>& plan,
                     RunBuffers* buffers);
   WeightLease LeaseWeight(const std::shared_ptr<const Plan>& plan,
@@ -79,11 +80,11 @@ class JobRun {
 
   const Job& job_;
   const WorkMeans& means_;
-  // Null: the job is one slice, its own operation.
+  // The slices; nullopt if the job's operation is one slice.
   std::optional<BatchSlices> slices_;
   RunBuffers whole_;
   SlicedTensors sliced_;
-  std::optional<WeightLease> weight_;  // null before the first run
+  std::optional<WeightLease> weight_;  // nullopt before the first run.
   int64_t count_ = 1;
   int64_t next_ = 0;
   std::shared_ptr<const Operation> next_operation_;

@@ -7,11 +7,11 @@ namespace {
 
 constexpr double kSliceSeconds = 0.2;
 
-// Of an operation that does nothing: threads that meet, lookups.
+// The time of an empty operation: synchronization of threads, lookups.
 constexpr double kFixedSeconds = 50e-6;
 
-// What moving a byte costs, in multiply-adds: 25e9 of them a second stand for
-// some 12 GB/s.
+// The cost of a byte in multiply-adds: 25e9 multiply-adds a second correspond
+// to some 12 GB/s.
 constexpr double kMacsPerByte = 2;
 
 double SecondsOf(const Backend& backend, const Operation& operation,
@@ -37,7 +37,7 @@ int64_t ItemsPerSlice(const Backend& backend, const Operation& operation,
   if (slices <= 1) return batch;
   const double most = std::max(1.0, static_cast<double>(batch) / slices);
   const auto items = static_cast<int64_t>(most);
-  // Equal ones need one plan, and none is left over.
+  // Slices of equal size need only one plan.
   const int64_t count = batch / items + (batch % items != 0);
   return batch / count + (batch % count != 0);
 }

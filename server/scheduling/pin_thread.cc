@@ -10,8 +10,8 @@ void PinThisThread(const std::vector<int>& cores) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (int core : cores) CPU_SET(core, &set);
-  // Fails where a container took a core away since start-up: unpinned is right
-  // then.
+  // The call fails if a container lost a core since the start. The thread then
+  // stays unpinned.
   pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
 

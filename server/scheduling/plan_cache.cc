@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Plan>> PlanCache::Make(
     ASSIGN_OR_RETURN(tables,
                      budget_->TryReserve(backend.planning_bytes(operation)));
   }
-  // An exception must not leave the entry "being made" for ever.
+  // An exception must not leave the entry in the state `making` for ever.
   try {
     return backend.MakePlan(operation, options);
   } catch (const std::exception& error) {
@@ -61,7 +61,7 @@ absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
   }
   const std::shared_ptr<Entry> entry = *position;
   Finish(position, Make(backend, operation, options));
-  // Written by this thread, and by no other once it is made.
+  // Reads the plan without the lock, because only this thread writes it.
   if (!entry->plan.ok()) return entry->plan.status();
   return LookupOf(*entry, /*hit=*/false);
 }

@@ -1,5 +1,5 @@
-// `PlanCache` keeps plans by the operation that they compute, because making
-// one is the slow half of a call.
+// `PlanCache` keeps plans by the operation that they compute, because making a
+// plan takes longer than running it.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,25 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `PlanCache` is thread-safe.
 class PlanCache {
  public:
   struct Lookup {
     std::shared_ptr<const Plan> plan;
-    bool hit = false;   // false if the caller made it or waited for it
-    bool kept = false;  // false: the cache doesn't count its bytes
+    bool hit = false;   // False if the caller made the plan or waited for it.
+    bool kept = false;  // False if the cache doesn't count its bytes.
   };
 
   // Keeps the most recently used plans, up to `max_bytes` of resident bytes.
-  // Returns a larger plan, but doesn't keep it. `budget` pays for the memory
-  // that making a plan takes; null: none does. It outlives this.
+  // Returns a larger plan without keeping it. `budget` pays for the memory to
+  // make a plan; null: not counted. `budget` outlives this.
   explicit PlanCache(int64_t max_bytes, MemoryBudget* budget = nullptr);
 
   // Returns the plan of `backend` for `operation`. The calling thread makes it
   // if the cache lacks it. If several threads ask for the same plan at once,
-  // one makes it and the others wait. Errors: those of Backend::MakePlan;
-  // kResourceExhausted, reason BUSY or LIMIT_EXCEEDED, if there is no memory
-  // for its tables. They aren't kept.
+  // one makes it and the others wait. Errors aren't cached.
+  // Errors: those of Backend::MakePlan; kResourceExhausted, reason BUSY or
+  // LIMIT_EXCEEDED, if there is no memory to make the plan.
   absl::StatusOr<Lookup> Get(const Backend& backend, const Operation& operation,
                              const PlanOptions& options);
 
@@ -43,13 +43,13 @@ class PlanCache {
  private:
   struct Entry {
     std::string key;
-    // Not OK yet while it is being made: `making`.
+    // Not OK while a thread makes the plan.
     absl::StatusOr<std::shared_ptr<const Plan>> plan =
         absl::UnknownError("being made");
     bool making = true;
     int64_t bytes = 0;
   };
-  // Shared: a waiter reads its entry after it was dropped.
+  // Shared, because a waiter reads its entry after the cache dropped it.
   using Entries = std::list<std::shared_ptr<Entry>>;
 
   absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
@@ -65,7 +65,7 @@ class PlanCache {
   MemoryBudget* const budget_;
   mutable Mutex mutex_;
   CondVar made_;
-  // Last used first.
+  // The most recently used entry is first.
   Entries entries_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Entries::iterator> by_key_
       ABSL_GUARDED_BY(mutex_);

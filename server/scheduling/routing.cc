@@ -73,7 +73,8 @@ absl::StatusOr<Router::Choice> Router::Route(const Operation& operation,
     absl::Status support = IsLost(*backend) ? LostDevices(*backend)
                                             : backend->CheckSupport(operation);
     if (support.ok()) able.push_back(backend);
-    // The first one's: it is the preferred one that a user wants to hear about.
+    // Keeps the error of the first backend, because a user expects the
+    // preferred one.
     if (backend == candidates_.front()) refusal = support;
   }
   if (able.empty()) return refusal;

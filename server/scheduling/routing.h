@@ -13,47 +13,50 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `Router` is thread-safe.
 class Router {
  public:
   struct Limits {
-    // Multiply-adds of one request, all passes together.
+    // Limits of the multiply-adds of one request, summed over its passes.
     int64_t max_macs = 0;
     int64_t max_reference_macs = 0;
   };
 
   struct Query {
     absl::string_view backend;  // "": auto
-    // Of operands and results in the call's messages.
+    // Bytes of operands and results in the call's messages.
     int64_t wire_bytes = 0;
   };
 
   struct Choice {
     const Backend* backend = nullptr;
-    // Of all backends that "auto" could choose, if there are several.
+    // Predictions for all backends that "auto" could choose, if there are
+    // several.
     std::vector<Prediction> predictions;
   };
 
-  // `backends` in order of preference; they outlive the router.
+  // `backends` are in order of preference and outlive the router.
   Router(absl::Span<const RegisteredBackend> backends, Limits limits,
          int threads_per_worker = 1);
 
+  // Checks the size of `operation`.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if `operation` has more
   // than max_macs multiply-adds.
   absl::Status CheckLimits(const Operation& operation) const;
 
-  // Returns the backend that the query names. For auto it returns the backend
-  // with the smallest predicted time of those that support `operation` and have
-  // a working device. It chooses the reference only if there is no other
-  // backend. Requires: a valid operation, without operands that it doesn't
-  // need. Errors: kUnimplemented naming what is missing; kFailedPrecondition if
+  // Returns the backend that the query names. For "auto", returns the backend
+  // with the smallest predicted time among the backends that support
+  // `operation` and have a working device. It chooses the reference only if
+  // there is no other backend. Requires: a valid operation, without operands
+  // that it doesn't need.
+  // Errors: kUnimplemented naming the missing feature; kFailedPrecondition if
   // the named backend isn't compiled in, can't run here, or is the reference
-  // and the work is above max_reference_macs; kUnavailable if all devices are
+  // and the work exceeds max_reference_macs; kUnavailable if all devices are
   // lost.
   absl::StatusOr<Choice> Route(const Operation& operation,
                                const Query& query) const;
 
-  // Returns whether auto has a backend left that works.
+  // Returns whether "auto" has a working backend.
   bool CanServe() const;
 
  private:
@@ -68,7 +71,7 @@ class Router {
   const absl::Span<const RegisteredBackend> backends_;
   const Limits limits_;
   const int threads_per_worker_;
-  // What "auto" may choose from.
+  // The backends that "auto" may choose.
   std::vector<const Backend*> candidates_;
 };
 

@@ -85,7 +85,8 @@ absl::Status Scheduler::CheckArrival(Priority priority,
   job.deadline = deadline;
   MutexLock lock(&mutex_);
   if (stopping_) return DrainingError();
-  // Which pool it is for isn't known yet.
+  // The pool isn't known before the message is read, so one pool with room
+  // suffices.
   absl::Status room;
   for (const auto& [key, pool] : pools_) {
     if (pool.is_lost()) continue;
@@ -129,7 +130,8 @@ void Scheduler::Work(const Worker& worker) {
       End(*job, std::move(status));
       job.reset();
     }
-    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete): a name by now
+    // `running` is only compared, never dereferenced.
+    // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete)
     Leave(worker, running, std::move(job));
   }
 }
@@ -164,8 +166,8 @@ absl::Status Scheduler::RunSlice(const Worker& worker, ActiveJob& active) {
   const auto check = [&] { return CheckAlive(active.job); };
   RETURN_IF_ERROR(check());
   const bool is_first = active.run.slices_done() == 0;
-  // Nothing of ours throws, but a library or an allocation may, and one job
-  // must not take the server down.
+  // The server's code doesn't throw, but a library or an allocation may. One
+  // job must not end the server.
   try {
     RETURN_IF_ERROR(active.run.RunSlice(worker.device, check, &active.outcome));
   } catch (const std::exception& error) {

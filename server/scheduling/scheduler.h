@@ -23,63 +23,64 @@
 
 namespace convgrad {
 
-// Returns kUnavailable, reason DRAINING, the answer of a server that stops.
+// Returns the error of a server that stops: kUnavailable, reason DRAINING.
 absl::Status DrainingError();
 
-// Thread-safe.
+// `Scheduler` is thread-safe.
 class Scheduler {
  public:
-  // One worker.
+  // A worker thread.
   struct Worker {
-    // The cores that it is pinned to; empty: not pinned.
+    // The cores that the worker is pinned to; empty: not pinned.
     std::vector<int> cores;
-    // The backend for whose `device` it works; null: it works for all backends
-    // without devices.
+    // The backend whose `device` the worker computes on. Null: the worker
+    // computes on cores for all backends without devices.
     const Backend* backend = nullptr;
     int device = 0;
   };
 
   struct Options {
-    // One for each device of a backend, and those on cores.
+    // One worker for each device of a backend, and the workers on cores.
     std::vector<Worker> workers;
     int threads_per_worker = 1;
-    // Of each priority, in each WorkerPool.
+    // Jobs of each priority in each WorkerPool.
     int queue_capacity = 1;
     std::function<absl::Time()> clock = absl::Now;
   };
 
   // Starts the workers. `plans`, `memory` and `weights` outlive the scheduler.
-  // A null `weights` caches none.
+  // A null `weights` means no cache.
   Scheduler(Options options, PlanCache* plans, CallMemory* memory,
             WeightCache* weights = nullptr);
   // Calls Shutdown.
   ~Scheduler();
 
-  // Returns the job with its cut into slices and the description of its work.
+  // Returns the job, cut into slices, with the description of its work.
   // Requires: the job's operation and backend. The caller may set its other
   // fields until Submit.
   std::unique_ptr<ActiveJob> MakeActiveJob(Job job) const;
 
-  // Returns the plan that a job of `operation` will have, and makes it if the
+  // Returns the plan that a job of `operation` will use, and makes it if the
   // cache lacks it, which takes up to a second for a network. Requires: a
-  // backend without devices. Errors: those of Backend::MakePlan.
+  // backend without devices.
+  // Errors: those of Backend::MakePlan.
   absl::StatusOr<std::shared_ptr<const Plan>> PlanFor(
       const Backend& backend, const Operation& operation) const;
 
-  // Returns the error with which Submit would refuse the job now. If a worker
-  // is free, no job is BUSY. Errors: kResourceExhausted, reason LIMIT_EXCEEDED,
-  // if the job is predicted to take more than twice the time to its deadline;
-  // reason BUSY, if the queue of its priority is full, or the work before it
-  // would make it too late. kUnavailable, reason DRAINING, after Drain or
-  // Shutdown.
+  // Returns the error with which Submit would refuse the job now. No job is
+  // BUSY while a worker is free.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if the predicted time of
+  // the job is more than twice the time to its deadline; reason BUSY, if the
+  // queue of its priority is full or the work before it would make it late;
+  // kUnavailable, reason DRAINING, after Drain or Shutdown.
   absl::Status CheckRoom(const ActiveJob& active) const;
 
-  // As CheckRoom, for a call whose message isn't read yet: refuses it if even
-  // the smallest job would be BUSY, or DRAINING.
+  // As CheckRoom, for a call whose message isn't read yet. Returns an error
+  // only if even the smallest job would be BUSY or DRAINING.
   absl::Status CheckArrival(Priority priority, const std::string& client,
                             absl::Time deadline) const;
 
-  // Takes the job. Its `done` gets the outcome, or the refusal of CheckRoom.
+  // Queues the job. `done` gets the outcome, or the error of CheckRoom.
   void Submit(std::unique_ptr<ActiveJob> active);
   void Submit(Job job) { Submit(MakeActiveJob(std::move(job))); }
 
@@ -87,27 +88,30 @@ class Scheduler {
   // their memory is freed before a worker takes them. Call it regularly.
   void DropDead();
 
-  // Refuses new jobs, ends the queued ones and those with slices left with
-  // kUnavailable, reason DRAINING, and returns when the running slices are
-  // done. May be called again.
+  // Refuses new jobs, and ends queued jobs and jobs with slices left with
+  // kUnavailable, reason DRAINING. Blocks until the running slices have ended.
+  // May be called again.
   void Shutdown();
 
   int queue_depth(Priority priority) const;
-  // Jobs for the devices of `backend`, or for workers on cores if it has none.
+  // Returns the number of queued jobs for the devices of `backend`, or for
+  // workers on cores if the backend has no devices.
   int queue_depth(const Backend& backend) const;
   int running() const;
-  // Returns how long a client that has no jobs here would wait until a worker
-  // takes its first one, in the pool where that is longest.
+  // Returns how long a client without jobs would wait until a worker takes its
+  // first job, in the pool with the longest wait.
   absl::Duration EstimatedWait(Priority priority) const;
 
  private:
   void Work(const Worker& worker);
-  // Waits for a job and counts it as running; returns null at shutdown.
+  // Blocks until a job is queued and counts it as running. Returns null at
+  // shutdown.
   std::unique_ptr<ActiveJob> Next(const Worker& worker);
-  // Counts it as running no longer, and takes back `job` if it has slices left.
+  // Stops counting `running` as running. Takes back `job` if it has slices
+  // left.
   void Leave(const Worker& worker, const ActiveJob* running,
              std::unique_ptr<ActiveJob> job);
-  // Returns an error if `job` is cancelled or too late.
+  // Returns an error if `job` is cancelled or past its deadline.
   absl::Status CheckAlive(const Job& job) const;
   absl::Status CheckRoomLocked(const ActiveJob& active) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -116,13 +120,13 @@ class Scheduler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const WorkerPool& PoolFor(const Backend& backend) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Removes from all queues the jobs that `is_chosen` chooses.
+  // Removes the jobs that `is_chosen` chooses from all queues.
   std::vector<std::unique_ptr<ActiveJob>> Remove(
       const std::function<bool(const Job&)>& is_chosen)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsStopping() const;
   absl::Status RunSlice(const Worker& worker, ActiveJob& active);
-  // The one place that ends a job.
+  // Calls the job's `done`. All jobs end here.
   static void End(ActiveJob& active, absl::Status status);
   void EndUnrun(const std::vector<std::unique_ptr<ActiveJob>>& jobs,
                 const absl::Status& why);

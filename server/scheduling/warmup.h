@@ -13,14 +13,14 @@
 namespace convgrad {
 
 struct WarmupOutcome {
-  int plans = 0;  // wanted
-  int made = 0;   // of these, not in the cache before
+  int plans = 0;  // Plans asked for.
+  int made = 0;   // Plans that the cache lacked.
   absl::Duration elapsed;
 };
 
 // Makes the plans of `operations` that `plans` lacks, on the calling thread,
-// for each backend that supports them and for teams of `threads`. Errors:
-// kCancelled as soon as `give_up` returns true; those of a backend.
+// for each backend that supports them and for `threads` threads.
+// Errors: kCancelled as soon as `give_up` returns true; those of a backend.
 absl::StatusOr<WarmupOutcome> WarmUp(
     const std::vector<std::shared_ptr<const Operation>>& operations,
     const std::vector<RegisteredBackend>& backends, int threads,

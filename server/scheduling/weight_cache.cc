@@ -11,16 +11,17 @@
 namespace convgrad {
 namespace {
 
-// Looking at smaller ones costs as much as preparing them.
+// Sampling and hashing smaller weights takes as long as preparing them.
 constexpr int64_t kLeastBytes = 64 << 10;
 
-// Weights whose looks are remembered, and what makes one's look.
+// The number of weights whose samples are remembered, and the samples of one
+// weight.
 constexpr size_t kLooks = 4096;
 constexpr int64_t kSamples = 64;
 constexpr int64_t kSampleBytes = 64;
 
 std::array<uint64_t, 4> MakeSecret() {
-  std::random_device random;  // the system's generator
+  std::random_device random;  // The system's generator.
   std::array<uint64_t, 4> secret;
   for (uint64_t& word : secret) word = uint64_t{random()} << 32 | random();
   return secret;
@@ -32,7 +33,7 @@ void AppendBytes(const T* data, size_t count, std::vector<std::byte>* bytes) {
   bytes->insert(bytes->end(), more.begin(), more.end());
 }
 
-// Returns some of the weight's bytes. Requires: at least kLeastBytes.
+// Returns samples of the weight's bytes. Requires: at least kLeastBytes.
 std::vector<std::byte> LookAt(absl::Span<const std::byte> weight) {
   std::vector<std::byte> look(kSamples * kSampleBytes);
   const int64_t stride = (std::ssize(weight) - kSampleBytes) / (kSamples - 1);
@@ -47,7 +48,7 @@ std::vector<std::byte> LookAt(absl::Span<const std::byte> weight) {
 
 struct WeightLease::Entry {
   WeightCache::Key key;
-  // Another plan may come to lie where a dropped one lay.
+  // Detects a new plan at the address of a dropped one.
   std::weak_ptr<const Plan> plan;
   Buffer buffer;
   bool is_prepared = false;  // guarded by the cache's mutex
@@ -139,7 +140,7 @@ WeightLease WeightCache::LeaseFor(Key key,
   if (found != by_key_.end()) {
     const std::shared_ptr<Entry> entry = *found->second;
     if (entry->plan.lock() == plan) {
-      // Somebody is filling it: this run is on its own.
+      // Another run is filling the entry, so this run prepares its own.
       if (!entry->is_prepared) return lease;
       entries_.splice(entries_.begin(), entries_, found->second);
       ++hits_;
@@ -188,7 +189,7 @@ void WeightCache::SetPrepared(Entry* entry) {
 void WeightCache::Forget(const Entry& entry) {
   MutexLock lock(&mutex_);
   const auto found = by_key_.find(entry.key);
-  // Dropped already where another plan took its place.
+  // The cache may have dropped the entry and made another one with this key.
   if (found != by_key_.end() && found->second->get() == &entry) {
     Drop(found->second);
   }

@@ -1,6 +1,6 @@
-// `WeightCache` keeps weights in the form that plans compute with, because the
-// same bytes often come again: in a trainer's micro-batches and in an
-// evaluation's batches.
+// `WeightCache` keeps weights in the form that plans compute with, because a
+// trainer's micro-batches and an evaluation's batches often have the same
+// weights.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ namespace convgrad {
 
 class WeightCache;
 
-// The use of one entry of the cache by one run. Move-only; must not outlive its
-// cache. Thread-compatible.
+// `WeightLease` is the use of one cache entry by one run. Move-only; must not
+// outlive its cache. Thread-compatible.
 class WeightLease {
  public:
   WeightLease() = default;
@@ -32,11 +32,12 @@ class WeightLease {
   // Drops the entry if no run has filled it.
   ~WeightLease();
 
-  // The prepared weights, or the place for them; empty if the cache has none.
+  // The prepared weights, or the memory for them; empty if the lease has no
+  // entry.
   absl::Span<std::byte> bytes() const;
   bool is_prepared() const { return is_prepared_; }
   const Plan* plan() const;
-  // Call it when a run has filled bytes(). Other runs may read them then.
+  // Call it when a run has filled bytes(). Then other runs may read them.
   void SetPrepared();
 
  private:
@@ -50,32 +51,32 @@ class WeightLease {
 
 // The key of a weight is its client, its plan and a 128-bit hash of its bytes
 // with a secret of this process (HighwayHash). So clients share no entry and
-// can't make two weights collide. The cache samples each weight first, and
-// hashes and keeps only those that seem to come a second time, because a
-// trainer's weights change with each call. Ids identify weights that a session
-// keeps. Thread-safe.
+// can't make two weights collide. A trainer's weights change with each call, so
+// the cache samples each weight first, and hashes and keeps only weights that
+// seem to come a second time. Ids identify weights that a session keeps, so
+// they need no hash. Thread-safe.
 class WeightCache {
  public:
   // Keeps the most recently used weights, up to `max_bytes`; 0: none.
   explicit WeightCache(int64_t max_bytes);
-  // Requires: no lease outstanding.
+  // Requires: no lease exists.
   ~WeightCache();
 
-  // Returns a lease of the prepared form of `weight`, of a place for it, or an
-  // empty lease. `weight` must not change until the run is over.
+  // Returns a lease of the prepared form of `weight`, a lease of memory for it,
+  // or an empty lease. `weight` must not change until the run is over.
   WeightLease Lease(const std::string& client,
                     const std::shared_ptr<const Plan>& plan,
                     absl::Span<const std::byte> weight);
-  // Likewise for weights that ids identify, so that nothing is hashed. Keeps
-  // all weights of a network when they come a second time, because an
-  // evaluation between two updates may be their only use.
+  // As above, for weights that ids identify. Keeps all weights of a network
+  // when they come a second time, because an evaluation between two updates may
+  // use them only once.
   WeightLease Lease(const std::string& client,
                     const std::shared_ptr<const Plan>& plan,
                     absl::Span<const uint64_t> weight_ids);
 
   int64_t bytes() const;
   int64_t hits() const;
-  int64_t misses() const;  // places given
+  int64_t misses() const;  // Entries made.
 
  private:
   friend class WeightLease;
@@ -95,12 +96,13 @@ class WeightCache {
   };
   using Entries = std::list<std::shared_ptr<Entry>>;
 
-  // Returns whether a weight with the same samples came lately.
+  // Returns whether a weight with the same samples came recently.
   bool SeemsKnown(const std::string& client, const Plan* plan,
                   std::vector<std::byte> look);
   WeightLease LeaseFor(Key key, const std::shared_ptr<const Plan>& plan);
   Hash HashOf(absl::Span<const std::byte> bytes) const;
-  // Drops unused entries until `bytes` more fit; false if they don't.
+  // Drops unused entries until `bytes` more fit. Returns false if they don't
+  // fit.
   bool MakeRoom(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(Entries::iterator position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetPrepared(Entry* entry);
@@ -111,7 +113,7 @@ class WeightCache {
   BufferPool pool_{0};
   mutable Mutex mutex_;
   std::vector<uint64_t> lately_ ABSL_GUARDED_BY(mutex_);
-  Entries entries_ ABSL_GUARDED_BY(mutex_);  // last used first
+  Entries entries_ ABSL_GUARDED_BY(mutex_);  // The most recently used is first.
   absl::flat_hash_map<Key, Entries::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t hits_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -12,8 +12,8 @@ namespace {
 // Weight of a new measurement in the moving average.
 constexpr double kWeight = 0.25;
 
-// What a measurement counts for at most, in averages: a worker that was held up
-// once says little.
+// The most that one measurement counts for, in averages, because a worker that
+// was held up once says little about the next job.
 constexpr double kMostAverages = 2;
 
 constexpr absl::Duration kMemory = absl::Minutes(1);

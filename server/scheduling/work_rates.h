@@ -11,7 +11,7 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `WorkRates` is thread-safe.
 class WorkRates {
  public:
   // The backend, the operation's name and dtype, and the power of ten of the
@@ -27,9 +27,10 @@ class WorkRates {
   static Work Describe(const Backend& backend, const Operation& operation,
                        int threads);
 
-  // Returns the predicted time of `work`; zero if nothing of its kind ran
-  // lately, so that no job is refused for an unknown time. Old rates expire,
-  // because a rate that refuses every job would never be measured again.
+  // Returns the predicted time of `work`; zero if nothing of its kind ran in
+  // the last minute, so that no job is refused for an unknown time. Old rates
+  // expire, because a rate that refuses every job would never be measured
+  // again.
   absl::Duration Predict(const Work& work) const;
 
   // Records that `work` took `measured`.

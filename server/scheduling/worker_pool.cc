@@ -9,22 +9,22 @@
 namespace convgrad {
 namespace {
 
-// How far a prediction may be off before it refuses a job for good.
+// A prediction may be wrong by this factor before it refuses a job for good.
 constexpr int kPredictionError = 2;
 
-// An estimate is a mean: of what it says is just in time, half is late, and was
-// computed for nobody.
+// An estimate is a mean, so half of the jobs that it calls just in time are
+// late and would be computed for nothing.
 constexpr double kHeadroom = 1.5;
 
-// Refusals by estimate are for what would cost more than that: a job that is
-// over sooner is left to its deadline.
+// Only jobs that take longer are refused by an estimate. A shorter job may run
+// into its deadline.
 constexpr absl::Duration kLeastSaving = absl::Milliseconds(50);
 
 std::string Text(absl::Duration duration) {
   return absl::FormatDuration(absl::Trunc(duration, absl::Milliseconds(1)));
 }
 
-// A job alone would take `own`, and has `left`.
+// Returns the error for a job that takes `own` alone and has only `left`.
 absl::Status TooLong(absl::Duration own, absl::Duration left) {
   return MakeError(
       absl::StatusCode::kResourceExhausted,

@@ -13,16 +13,17 @@
 
 namespace convgrad {
 
-// Thread-compatible.
+// `WorkerPool` is thread-compatible.
 class WorkerPool {
  public:
-  // A pool of one worker for each device of `backend`; null: of workers on
-  // cores, for all backends without devices. `queue_capacity` is that of each
-  // priority.
+  // Makes a pool of one worker for each device of `backend`, or, if it is null,
+  // of workers on cores for all backends without devices. `queue_capacity` is
+  // the limit of each priority.
   WorkerPool(const Backend* backend, int queue_capacity)
       : backend_(backend), queue_(queue_capacity) {}
 
-  // Returns the key of the pool that takes jobs of `backend`; null: on cores.
+  // Returns the key of the pool that takes jobs of `backend`; null: workers on
+  // cores.
   static const Backend* KeyOf(const Backend& backend) {
     return backend.device_count() > 0 ? &backend : nullptr;
   }
@@ -36,8 +37,8 @@ class WorkerPool {
   bool is_lost() const;
 
   // Returns whether the worker of `device` should take a job. Other devices
-  // take the jobs of a lost one. If none is left, any worker takes them, and
-  // the backend answers with an error.
+  // take the jobs of a lost one. If no device is left, any worker takes them,
+  // and the backend returns an error.
   bool HasWorkFor(int device) const;
 
   // Dequeues the next job and counts it as running until Leave. Requires:
@@ -45,32 +46,32 @@ class WorkerPool {
   std::unique_ptr<ActiveJob> Enter(absl::Time now);
   void Leave(const ActiveJob* job);
 
-  // Returns the error that refuses a new job: see Scheduler::CheckRoom.
+  // Returns the error that refuses a new job (see Scheduler::CheckRoom).
   absl::Status CheckRoom(const ActiveJob& active, absl::Time now) const;
 
-  // Returns BUSY or OK for a new job of `slices` that take the time `own`, with
-  // the priority, client and deadline of `job`.
+  // Returns BUSY or OK for a new job of `slices` slices that take the time
+  // `own`, with the priority, client and deadline of `job`.
   absl::Status CheckQueue(const Job& job, int64_t slices, absl::Duration own,
                           absl::Time now) const;
 
   // Returns how long the workers need until they start the last of `slices`
-  // slices of a new job of that priority and client.
+  // slices of a new job with this priority and client.
   absl::Duration WaitFor(Priority priority, const std::string& client,
                          int64_t slices, absl::Time now) const;
 
  private:
-  // A slice that is on a worker.
+  // A slice that a worker computes.
   struct RunningSlice {
-    const ActiveJob* job;  // only compared: it may be deleted already
+    const ActiveJob* job;  // Only compared; it may be deleted.
     Priority priority;
     std::string client;
     absl::Time expected_end;
-    // The predicted time of the job's other slices, which come before the
+    // The predicted time of the job's other slices, which run before the
     // client's next job.
     absl::Duration rest;
   };
 
-  // Returns the number of workers without those of lost devices; at least 1.
+  // Returns the number of workers whose device isn't lost; at least 1.
   int UsefulWorkers() const;
 
   const Backend* const backend_;

@@ -1,4 +1,5 @@
-// What a change is refused with, and the words of it.
+// These functions of `ChangeOrder` check a change, and make the errors that
+// refuse it.
 #include <algorithm>
 #include <string>
 

@@ -8,7 +8,7 @@
 namespace convgrad {
 namespace {
 
-// Returns what the repeat of a committed change is answered.
+// Returns the answer to the repeat of a committed change.
 ChangeOrder::Decision AnswerFor(int64_t number,
                                 const ChangeOrder::Reply& reply) {
   if (reply != nullptr) return ChangeOrder::Decision::Repeat(reply);
@@ -179,7 +179,8 @@ absl::Status ChangeOrder::Fail(const absl::Status& why, absl::Time now,
 void ChangeOrder::PutBack(Pending change, const absl::Status& why,
                           Notices* notices) {
   runs_alone_ = true;
-  // A waiter that was admitted early holds memory that this change may lack.
+  // If the next change was admitted early, it holds memory that this change may
+  // need.
   const auto next = waiting_.find(number_ + 2);
   if (next != waiting_.end()) {
     std::vector<Waiter>& waiters = next->second.waiters;
@@ -242,7 +243,7 @@ void ChangeOrder::RefuseWaiting(const absl::Status& why, Notices* notices) {
 }
 
 void ChangeOrder::Expire(absl::Time now, Notices* notices) {
-  // Returns whether `waiter` is refused.
+  // Refuses `waiter` if it has waited too long. Returns whether it was refused.
   const auto expire = [&](Waiter& waiter, bool may_be_missing) {
     const bool is_late = waiter.caller.deadline <= now;
     const bool is_missing =

@@ -1,6 +1,6 @@
 // `ChangeOrder` decides which change of a session runs next, and which reply a
 // repeated change gets. Each change takes effect exactly once, in the order of
-// the numbers that the client gave. It doesn't know what a change does.
+// the client's numbers. `ChangeOrder` doesn't know the content of a change.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace convgrad {
 
-// The metadata that names one change. Value type.
+// `ChangeId` is the metadata that identifies one change. Value type.
 struct ChangeId {
   int64_t epoch = 0;
   int64_t sequence = 0;
@@ -28,28 +28,29 @@ struct ChangeId {
   int64_t acknowledged = 0;
 };
 
-// The rules, where n is the number of the last committed change:
-//  * n+1 runs. n+2 to n+kWindow wait for their turn, for kMissingTimeout at
-//    most while n+1 isn't there: then they are ABORTED.
-//  * A repeat, which has number and call id of a change that runs or was
-//    committed, gets that change's one reply, whatever its epoch. Replies are
-//    kept until they are acknowledged, for kReplyLifetime at most: after that a
-//    repeat is answered DATA_LOSS.
-//  * Once n+1 has all the memory that it waits for, n+2 is admitted early: it
-//    may reserve memory and read its message before its turn. Later changes
-//    aren't, because an early change holds memory that an earlier one could
-//    need.
-//  * If n+1 fails, its epoch ends: what isn't committed of it is ABORTED,
-//    whenever it comes. The client goes on with n+1 in the next epoch.
-//  * If n+1 is BUSY (kResourceExhausted, reason BUSY), nothing is decided, and
-//    the client repeats it. If n+2 was admitted early, it is BUSY as well. No
-//    change is admitted early until n+1 is committed.
-//  * Resume starts a new epoch, too; calls of older ones are refused with
-//    FAILED_PRECONDITION, reason TAKEN_OVER.
+// Rules, where n is the number of the last committed change:
+// * Change n+1 runs. Changes n+2 to n+kWindow wait for their turn. If n+1
+//   doesn't arrive within kMissingTimeout, they are ABORTED.
+// * A repeat has the number and call id of a change that runs or was committed.
+//   It gets the reply of that change, whatever its epoch. A reply is kept until
+//   it is acknowledged, for kReplyLifetime at most; a later repeat is answered
+//   DATA_LOSS.
+// * When n+1 has all the memory that it waits for, n+2 is admitted early: it
+//   may reserve memory and read its message before its turn. Later changes
+//   aren't admitted early, because they would hold memory that an earlier
+//   change could need.
+// * If n+1 fails, its epoch ends: its changes that aren't committed are
+//   ABORTED, also those that arrive later. The client continues with n+1 in the
+//   next epoch.
+// * If n+1 is BUSY (kResourceExhausted, reason BUSY), nothing is decided, and
+//   the client repeats it. If n+2 was admitted early, it is BUSY as well. No
+//   change is admitted early until n+1 is committed.
+// * Resume starts a new epoch as well. Calls of older epochs are refused with
+//   FAILED_PRECONDITION, reason TAKEN_OVER.
 //
-// Thread-compatible: the session's lock guards it. It calls no callback, but
-// adds it to `*notices`. The caller runs the notices after it has released the
-// lock (Tell).
+// Thread-compatible: the session's lock guards it. It calls no callback; it
+// adds callbacks to `*notices`, and the caller runs them (Tell) after it has
+// released the lock.
 class ChangeOrder {
  public:
   static constexpr int64_t kWindow = 64;
@@ -61,9 +62,9 @@ class ChangeOrder {
   // The decision about a call: it runs, repeats a change, or is refused.
   struct Decision {
     enum class Kind {
-      kRun,     // now
-      kRepeat,  // it repeats a committed change, and gets its `reply`
-      kRefuse,  // with `why`
+      kRun,     // The call runs now.
+      kRepeat,  // It repeats a committed change and gets `reply`.
+      kRefuse,  // The error is `why`.
     };
     static Decision Run() { return {Kind::kRun, nullptr, absl::OkStatus()}; }
     static Decision Repeat(Reply reply) {
@@ -92,40 +93,40 @@ class ChangeOrder {
 
   // Takes a change that has arrived. It waits until its deadline at most. If
   // the decision is to run, Commit or Fail must follow. Returns an id for
-  // Withdraw.
-  // Errors in the decision: kFailedPrecondition, reasons TAKEN_OVER and
-  // OUT_OF_ORDER; kAborted, reasons EPOCH_ENDED and OUT_OF_ORDER;
+  // Withdraw. Errors in the decision: kFailedPrecondition, reasons TAKEN_OVER
+  // and OUT_OF_ORDER; kAborted, reasons EPOCH_ENDED and OUT_OF_ORDER;
   // kDeadlineExceeded; kResourceExhausted, reason BUSY; kDataLoss if the change
   // was committed and its reply is no longer kept.
   uint64_t Arrive(ChangeId change, absl::Time now, Caller caller,
                   Notices* notices);
 
-  // Has a read wait until change `number` is committed: it runs then. Returns
+  // Makes a read wait until change `number` is committed; then it runs. Returns
   // an id for Withdraw. Errors in the decision: kFailedPrecondition, kAborted,
   // kDeadlineExceeded.
   uint64_t AwaitNumber(int64_t number, absl::Time now, Caller caller,
                        Notices* notices);
 
-  // Removes a waiter, whose callback is then never called. Returns false if
-  // that is too late: the change runs, or its callback is about to run.
+  // Removes a waiter; its callback is then never called. Returns false if it is
+  // too late: the change runs, or its callback is about to run.
   bool Withdraw(uint64_t waiter);
 
   // Admits the next change early if `change` runs. Requires: `change` waits for
   // no more memory.
   void AdmitNextEarly(const ChangeId& change, Notices* notices);
 
-  // Ends the running change. Commit requires that it has taken effect. The
+  // Ends the running change as committed. Requires: its effect is visible. The
   // reply counts as `reply_bytes` while it is kept.
   void Commit(Reply reply, int64_t reply_bytes, absl::Time now,
               Notices* notices);
-  // Fail returns the status of the failed call: `why`, or TAKEN_OVER if another
-  // epoch has begun, because the client would take that epoch for its next one.
+  // Ends the running change as failed. Returns the status of its call: `why`,
+  // or TAKEN_OVER if another epoch has begun, because the client would
+  // otherwise take that epoch for its next one.
   absl::Status Fail(const absl::Status& why, absl::Time now, Notices* notices);
 
   // Starts a new epoch and returns it.
   int64_t Resume(Notices* notices);
-  // Tells `settled` to run once no change does that had begun before: number()
-  // then stays until the epoch that Resume returned changes it.
+  // Runs `settled` when no change of an earlier epoch runs. number() then stays
+  // the same until a change of the epoch that Resume returned commits.
   void AwaitSettled(Decided settled, Notices* notices);
 
   // Refuses calls that have waited too long, and drops replies that the client
@@ -146,7 +147,7 @@ class ChangeOrder {
     Caller caller;
     bool is_early = false;
   };
-  // One change, and the calls that want its reply.
+  // One change, and the calls that wait for its reply.
   struct Pending {
     int64_t epoch;
     std::string call_id;
@@ -154,21 +155,22 @@ class ChangeOrder {
   };
   struct Committed {
     std::string call_id;
-    Reply reply;  // null once it is no longer kept
+    Reply reply;  // Null when it is no longer kept.
     int64_t bytes;
     absl::Time since;
   };
 
-  // Returns what a change is refused with, OK if it is to run or to wait.
+  // Returns the error that refuses the change; OK if it runs or waits.
   absl::Status Check(const ChangeId& change) const;
   absl::Status CheckEpoch(int64_t epoch) const;
   absl::Status TooFar(int64_t number) const;
   void Acknowledge(int64_t number);
-  // Runs the next change, if it is there, and tells readers of its number.
+  // Runs the next change, if it has arrived, and the reads that wait for
+  // number_.
   void Advance(Notices* notices);
   void TellEarlyAdmission(Notices* notices);
   Pending EndRunning(absl::Time now);
-  // Makes what ran one that hasn't come yet, but for its repeats.
+  // Undoes the arrival of the change that ran. Its repeats stay and wait.
   void PutBack(Pending change, const absl::Status& why, Notices* notices);
   void RefuseWaiting(const absl::Status& why, Notices* notices);
   absl::Status Missing() const;
@@ -176,14 +178,15 @@ class ChangeOrder {
 
   int64_t number_ = 0;
   int64_t epoch_ = 1;
-  // The first epoch since the session was taken over last.
+  // The first epoch after the last Resume.
   int64_t first_epoch_ = 1;
   int64_t acknowledged_ = 0;
   uint64_t last_waiter_ = 0;
   std::string last_failure_;
-  // When the last change ended: those who wait do so for the next one since.
+  // The time when the last change ended. The waiting changes have waited for
+  // the next one since then.
   absl::Time stalled_since_ = absl::InfinitePast();
-  // Change number_ + 1 and who waits for its reply beside who runs it.
+  // Change number_ + 1, with the calls that wait for its reply.
   std::optional<Pending> running_;
   bool next_is_early_ = false;
   bool runs_alone_ = false;
@@ -192,11 +195,11 @@ class ChangeOrder {
   int64_t reply_bytes_ = 0;
   std::vector<std::pair<int64_t, Waiter>> readers_;
   std::vector<Decided> resuming_;
-  // Why nobody is let in any more; OK until Close.
+  // The error of all calls after Close; OK before.
   absl::Status closed_;
 };
 
-// Returns whether `status` is a refusal for now: reason BUSY.
+// Returns whether `status` is a temporary refusal: its reason is BUSY.
 bool IsBusy(const absl::Status& status);
 
 // Calls all callbacks of `notices`. Requires: no lock is held.

@@ -12,10 +12,10 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `ClientQuotas` is thread-safe.
 class ClientQuotas {
  public:
-  // Of one client; 0: no limit.
+  // Limits of one client; 0: no limit.
   struct Limits {
     int sessions = 0;
     int64_t kept_bytes = 0;
@@ -23,23 +23,25 @@ class ClientQuotas {
 
   explicit ClientQuotas(Limits limits) : limits_(limits) {}
 
-  // Counts a session of `client`. Errors: kResourceExhausted, LIMIT_EXCEEDED.
+  // Counts a session of `client`.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status AddSession(const std::string& client);
   void RemoveSession(const std::string& client);
 
   // Replaces `old_bytes` by `new_bytes` in the client's account.
-  // Errors: kResourceExhausted, LIMIT_EXCEEDED, if `new_bytes` is larger and
-  // exceeds the client's limit.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if `new_bytes` is larger
+  // and exceeds the client's limit.
   absl::Status Exchange(const std::string& client, int64_t old_bytes,
                         int64_t new_bytes);
 
-  // The use by one client.
+  // The sessions and bytes of one client.
   struct Use {
     std::string client;
     int sessions = 0;
     int64_t kept_bytes = 0;
   };
-  // Returns the clients with sessions, those that keep most first.
+  // Returns the clients with sessions, ordered by kept bytes, the largest
+  // first.
   std::vector<Use> Uses() const;
 
  private:
@@ -50,7 +52,7 @@ class ClientQuotas {
 
   const Limits limits_;
   mutable Mutex mutex_;
-  // Of clients with sessions.
+  // Accounts of the clients that have sessions.
   absl::flat_hash_map<std::string, Account> accounts_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -19,14 +19,15 @@ namespace convgrad {
 // client's bytes is unknown. Thread-safe.
 class DigestIndex {
  public:
-  // Registers `tensor` under its digest. Returns it, or the tensor with the
-  // same bytes that is registered already.
+  // Registers `tensor` under its digest. Returns `tensor`, or the registered
+  // tensor with the same bytes.
   KeptTensor Add(const std::string& client, const std::string& digest,
                  const KeptTensor& tensor);
+  // Returns the tensor with these bytes; nullopt if the client keeps none.
   std::optional<KeptTensor> Find(const std::string& client,
                                  const std::string& digest) const;
 
-  // Puts that sent no bytes, and the bytes that they didn't send.
+  // The number of puts that sent only a digest, and the bytes that they saved.
   int64_t hits() const;
   int64_t saved_bytes() const;
   void CountHit(int64_t bytes);

@@ -39,7 +39,7 @@ absl::Status KeptMemory::CheckFits(int64_t bytes) const {
 absl::StatusOr<KeptBooking> KeptMemory::Book(int64_t bytes, int64_t unpaid,
                                              Reservation* paid) {
   RETURN_IF_ERROR(CheckFits(bytes));
-  // Gives back what it has where this fails.
+  // Its destructor undoes the count if the function fails.
   KeptBooking booking;
   booking.owner_ = shared_from_this();
   booking.bytes_ = bytes;

@@ -1,4 +1,4 @@
-// `KeptMemory` holds the bytes that sessions keep: a share of the server's
+// `KeptMemory` holds the bytes that sessions keep, a share of the server's
 // budget.
 #pragma once
 
@@ -38,17 +38,18 @@ class KeptBooking {
 };
 
 // `KeptBytes` are the bytes of one tensor or tape of a session, or of a change
-// that isn't committed yet. The last reader frees them. They are written before
-// they are shared, and never afterwards; thread-safe from then on.
+// that isn't committed yet. The last reader frees them. The bytes are written
+// before they are shared and constant afterwards; from then on reads are
+// thread-safe.
 class KeptBytes {
  public:
   KeptBytes(const KeptBytes&) = delete;
   KeptBytes& operator=(const KeptBytes&) = delete;
 
-  // Aligned to 64; null if there are none.
+  // Aligned to 64 bytes; null if size() is 0.
   std::byte* data() const { return buffer_.data(); }
   int64_t size() const { return buffer_.size(); }
-  // Never 0, and never used again.
+  // The id of these bytes; never 0, and never reused.
   uint64_t id() const { return id_; }
 
  private:
@@ -56,7 +57,7 @@ class KeptBytes {
   KeptBytes(uint64_t id, KeptBooking booking, Buffer buffer);
 
   const uint64_t id_;
-  // Destroyed from the last to the first.
+  // Declared before the buffer, so that it is destroyed after it.
   const KeptBooking booking_;
   const Buffer buffer_;
 };
@@ -68,17 +69,17 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   KeptMemory(std::shared_ptr<CallMemory> memory, int64_t max_bytes)
       : memory_(std::move(memory)), max_bytes_(max_bytes) {}
 
-  // Returns `size` bytes, undefined at first. `*paid` pays for them if it has
-  // as many bytes; otherwise the budget does.
-  // Requires: size >= 0.
+  // Returns `size` bytes, uninitialized. `*paid` pays for them if it has as
+  // many bytes; otherwise the budget does. Requires: size >= 0.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if they never fit, BUSY
-  // if they don't now.
+  // if they don't fit now.
   absl::StatusOr<std::shared_ptr<KeptBytes>> Take(int64_t size,
                                                   Reservation* paid);
 
   // Counts `bytes` as kept. `*paid` pays for `unpaid` of them if it has as many
   // bytes; otherwise the budget does. `paid` may be null. Requires: 0 <= unpaid
-  // <= bytes. Errors: as Take.
+  // <= bytes.
+  // Errors: those of Take.
   absl::StatusOr<KeptBooking> Book(int64_t bytes, int64_t unpaid,
                                    Reservation* paid);
 

@@ -25,7 +25,7 @@ int64_t EntryBytes(absl::string_view name) {
   return kEntryBytes + static_cast<int64_t>(name.size());
 }
 
-// Counts what `writes` change of `kept` in `*totals`, and in `*count`.
+// Adds the effect of `writes` on `kept` to `*totals` and `*count`.
 template <typename Writes, typename Kept>
 void Count(const Writes& writes, const Kept& kept, int64_t* count,
            KeptTotals* totals) {
@@ -42,7 +42,7 @@ void Count(const Writes& writes, const Kept& kept, int64_t* count,
   }
 }
 
-// Writes `writes` into `kept`, null dropping what has the name.
+// Applies `writes` to `kept`. A null value drops the name.
 template <typename Writes, typename Kept>
 void Replace(const Writes& writes, Kept* kept) {
   for (const auto& [name, written] : writes) {

@@ -9,10 +9,10 @@
 namespace convgrad {
 namespace {
 
-// About when the process was started.
+// The approximate start of the process.
 const absl::Time kStarted = absl::Now();
 
-// An answer that is kept, and what pays for it.
+// A kept answer, with the booking of its bytes.
 struct KeptReply {
   ChangeOrder::Reply answer;
   KeptBooking booking;
@@ -139,7 +139,8 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
                                             ChangeOrder::Reply reply,
                                             absl::Time now) {
   ChangeOrder::Notices notices;
-  // Its tensors go where no lock is held.
+  // Declared before the lock, so that the old tensors are freed after its
+  // release.
   std::shared_ptr<const KeptState> old;
   int64_t number;
   {
@@ -156,7 +157,7 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
         KeptReply{std::move(reply), std::move(promised.reply)});
     order_.Commit(ChangeOrder::Reply(kept, kept->answer.get()), reply_bytes,
                   now, &notices);
-    // Never more than was promised.
+    // The count can't fail, because it is at most the promised one.
     Recount().IgnoreError();
   }
   Tell(notices);
@@ -215,7 +216,7 @@ bool KeptSession::EndIfExpired(absl::Time now) {
     MutexLock lock(&mutex_);
     if (has_ended_) return true;
     if (users_ > 0 || expires_ > now) return false;
-    // From now on nobody can enter.
+    // Keeps other calls from entering.
     expires_ = absl::InfinitePast();
   }
   End(NoSuchSession());
@@ -231,7 +232,7 @@ void KeptSession::End(const absl::Status& why) {
     if (has_ended_) return;
     has_ended_ = true;
     order_.Close(why, &notices);
-    // Its number is still told.
+    // Replies still report the session's number.
     KeptState empty;
     empty.number = state_->number;
     old = std::exchange(state_,

@@ -1,5 +1,5 @@
-// What a change of a session is promised before it runs: its share of the
-// quotas, and the memory of bookkeeping and reply.
+// These functions of `KeptSession` make the promise of a change before it runs:
+// its share of the quotas, and the memory of its bookkeeping and reply.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -23,7 +23,7 @@ absl::Status CheckCount(absl::string_view what, int64_t before, int64_t after,
 }  // namespace
 
 absl::Status KeptSession::Recount() {
-  // Who has ended counts nothing any more.
+  // A session that has ended counts nothing.
   if (has_ended_) return absl::OkStatus();
   const int64_t bytes =
       state_->totals.quota_bytes + order_.reply_bytes() + promised_.bytes;
@@ -70,7 +70,7 @@ absl::Status KeptSession::Promise(const KeptWrites& writes,
   const KeptTotals& before = state_->totals;
   const KeptTotals after = TotalsAfter(*state_, writes);
   promised_ = Promised();
-  // What gives room back mustn't fail for want of it.
+  // A change that frees room must not fail for lack of room.
   const bool only_drops =
       after.quota_bytes <= before.quota_bytes && reply.payload_bytes == 0;
   const int64_t reply_bytes = reply.payload_bytes + reply.head_bytes;
@@ -85,7 +85,7 @@ absl::Status KeptSession::Promise(const KeptWrites& writes,
   }
   absl::Status taken = TakePromised(after, reply);
   if (!taken.ok() && !only_drops) return taken;
-  // The old tensors stay until the commit.
+  // The old tensors count until the commit.
   promised_.bytes =
       std::max(after.quota_bytes - before.quota_bytes, int64_t{0}) +
       promised_.reply.bytes();

@@ -9,13 +9,14 @@ namespace convgrad {
 namespace {
 
 constexpr size_t kMaxReaders = 64;
-// What a session itself takes of the budget, beside its names: its objects and
+// Bytes of the budget that a session takes beside its names: its objects and
 // table entries.
 constexpr int64_t kSessionBytes = 4096;
 
-// Returns what the names of a session take.
+// Returns the bytes of a session's names.
 int64_t NameBytes(const SessionTable::OpenRequest& request) {
-  // In the session, as a key, and each with a string of its own.
+  // The session, a key and the value of another key each hold the name as a
+  // string.
   int64_t bytes = 3 * static_cast<int64_t>(request.name.size());
   for (const std::string& reader : request.readers) {
     bytes += static_cast<int64_t>(reader.size() + sizeof(reader));
@@ -23,7 +24,7 @@ int64_t NameBytes(const SessionTable::OpenRequest& request) {
   return bytes;
 }
 
-// Names and ids of different clients never meet.
+// The key contains the client's size, so that keys of different clients differ.
 std::string KeyOf(const std::string& client, const std::string& rest) {
   return absl::StrCat(client.size(), ":", client, rest);
 }
@@ -134,7 +135,8 @@ absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
   std::shared_ptr<KeptSession> session = Lookup(id);
   if (session == nullptr) return NoSuchSession();
   if (!IsOwner(caller, *session)) {
-    // A reader knows that the session exists, and may not take it for ended.
+    // A reader knows that the session exists, so kNotFound would tell it
+    // wrongly that the session has ended.
     return IsReader(caller, *session) ? OwnersAlone() : NoSuchSession();
   }
   return Enter(std::move(session), renews);
@@ -183,7 +185,7 @@ absl::Status SessionTable::CloseByHandle(const SessionCaller& caller,
     MutexLock lock(&mutex_);
     for (const auto& [other, entry] : entries_) {
       const KeptSession::Settings& settings = entry.session->settings();
-      // Without an identity the id alone is the right to a session.
+      // For a session without an owner, only the id gives the right to end it.
       const bool may = caller.is_admin ||
                        (caller.has_identity && settings.owner == caller.client);
       if (may && settings.handle == handle) id = other;

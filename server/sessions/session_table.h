@@ -22,16 +22,16 @@
 
 namespace convgrad {
 
-// A use of a session by one call. Move-only. A use with a clock renews the
-// lease at its end, and the session doesn't expire before. A use without a
-// clock does neither: the call goes on with the state that it has if the
-// session ends.
+// `SessionUse` is the use of a session by one call. Move-only;
+// thread-compatible. A use with a clock keeps the session from expiring, and
+// renews the lease at its end. A use without a clock does neither: if the
+// session ends, the call continues with the state that it has.
 class SessionUse {
  public:
   using Clock = std::function<absl::Time()>;
 
   SessionUse() = default;
-  // Requires: session->Enter was true, or `clock` is null.
+  // Requires: session->Enter returned true, or `clock` is null.
   SessionUse(std::shared_ptr<KeptSession> session, const Clock* clock)
       : session_(std::move(session)), clock_(clock) {}
   SessionUse(SessionUse&& other) noexcept = default;
@@ -52,7 +52,7 @@ class SessionUse {
   const Clock* clock_ = nullptr;
 };
 
-// Thread-safe.
+// `SessionTable` is thread-safe.
 class SessionTable {
  public:
   static constexpr absl::Duration kMinLease = absl::Seconds(1);
@@ -60,28 +60,31 @@ class SessionTable {
   static constexpr absl::Duration kDefaultLease = absl::Minutes(10);
 
   struct OpenRequest {
-    std::string open_id;  // 16 random bytes: a repeat opens nothing new
-    std::string name;     // may be empty
+    std::string open_id;  // 16 random bytes; a repeat finds the same session.
+    std::string name;     // May be empty.
     std::vector<std::string> readers;
     absl::Duration lease = kDefaultLease;
-    int64_t quota_bytes = 0;  // 0: all that the server keeps
+    int64_t quota_bytes = 0;  // 0: the limit of all sessions of the server.
   };
 
-  // `memory` is what all sessions keep together. `clock` may be a test's.
+  // All sessions together keep at most the share of `memory`. Tests may pass
+  // their own `clock`.
   SessionTable(std::shared_ptr<KeptMemory> memory, ClientQuotas::Limits limits,
                SessionUse::Clock clock);
   ~SessionTable();
 
-  // Opens a session, in epoch 1, or returns the one that `open_id` has opened.
+  // Opens a session in epoch 1, or returns the session that `open_id` opened
+  // before.
   // Errors: kInvalidArgument naming the field; kAlreadyExists if the caller has
   // a session of this name; kResourceExhausted.
   absl::StatusOr<SessionUse> Open(const SessionCaller& caller,
                                   const OpenRequest& request);
 
-  // Return the caller's session. An admin may end anybody's, and readers read.
-  // The use renews the lease if `renews` and the caller is no mere reader.
-  // Errors: kNotFound if there is no such session, or it isn't the caller's to
-  // know of; kPermissionDenied for a reader, unless it reads.
+  // These functions return a use of the caller's session. FindToRead admits
+  // readers as well. The use renews the lease if `renews` is true and the
+  // caller isn't only a reader.
+  // Errors: kNotFound if there is no such session or the caller has no right to
+  // it; kPermissionDenied if a reader asks for more than a read.
   absl::StatusOr<SessionUse> Find(const SessionCaller& caller,
                                   const std::string& id, bool renews = true);
   absl::StatusOr<SessionUse> FindToRead(const SessionCaller& caller,
@@ -90,15 +93,16 @@ class SessionTable {
   absl::StatusOr<SessionUse> FindByName(const SessionCaller& caller,
                                         const std::string& name);
 
-  // Ends the caller's session, or anybody's for an admin.
+  // Ends a session of the caller; an admin may end every session.
   // Errors: kNotFound.
   absl::Status Close(const SessionCaller& caller, const std::string& id);
-  // As Close, of the session that a list names by this handle. Takes an
-  // identity or the role admin.
+  // As Close, for the session with this handle. Requires an identity or the
+  // role admin; otherwise the error is kNotFound.
   absl::Status CloseByHandle(const SessionCaller& caller,
                              const std::string& handle);
 
-  // Returns the caller's sessions, or everybody's, an admin's right.
+  // Returns the caller's sessions, or all sessions if `everybody`. Doesn't
+  // check the caller's role.
   std::vector<SessionInfo> List(const SessionCaller& caller,
                                 bool everybody) const;
 
@@ -114,16 +118,16 @@ class SessionTable {
   const DigestIndex& digests() const { return digests_; }
   const std::shared_ptr<KeptMemory>& memory() const { return memory_; }
 
-  // Count what became of changes.
+  // Counters of repeated and aborted changes.
   void CountRepeat() { ++repeats_; }
   void CountAbort() { ++aborts_; }
   int64_t repeats() const { return repeats_; }
   int64_t aborts() const { return aborts_; }
 
-  // See ClientQuotas.
+  // See ClientQuotas::Uses.
   std::vector<ClientQuotas::Use> ClientUses() const { return quotas_.Uses(); }
   int64_t sessions() const;
-  // What all sessions keep.
+  // Counts of what all sessions keep.
   struct Contents {
     int64_t tensors = 0;
     int64_t programs = 0;
@@ -131,26 +135,25 @@ class SessionTable {
     int64_t tape_bytes = 0;
   };
   Contents contents() const;
-  int64_t expired() const;  // since the start
+  int64_t expired() const;  // Since the start.
 
  private:
-  // A session with the reservation of its bookkeeping.
+  // A session and the reservation of its bookkeeping.
   struct Entry {
     std::shared_ptr<KeptSession> session;
     std::string open_key;
-    std::string name_key;  // "" if it can't be found by name
+    std::string name_key;  // "" if it can't be found by name.
     Reservation reservation;
   };
   using Entries = std::map<std::string, Entry>;
 
   absl::Status Check(const SessionCaller& caller,
                      const OpenRequest& request) const;
-  // Returns a use of the session that renews the lease, or one that doesn't.
+  // Returns a use of the session, which renews the lease if `renews`.
   // Errors: kNotFound if `session` is null or has ended.
   absl::StatusOr<SessionUse> Enter(std::shared_ptr<KeptSession> session,
                                    bool renews);
   std::shared_ptr<KeptSession> Lookup(const std::string& id) const;
-  // Removes an entry.
   void Remove(const std::string& id);
 
   const std::shared_ptr<KeptMemory> memory_;
@@ -161,7 +164,7 @@ class SessionTable {
   std::atomic<int64_t> aborts_{0};
   mutable Mutex mutex_;
   Entries entries_ ABSL_GUARDED_BY(mutex_);
-  // Ids, by client and open id, and by identity and name.
+  // Ids by client and open id, and by identity and name.
   std::map<std::string, std::string> by_open_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> by_name_ ABSL_GUARDED_BY(mutex_);
   int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -36,7 +36,8 @@ std::optional<double> FirstExpiration(const std::string& path) {
     const std::optional<double> end = ExpirationOf(certificate);
     if (end) first = std::min(*end, first.value_or(*end));
   }
-  // The end of the file is an error, too, to OpenSSL, which gRPC shares.
+  // OpenSSL reports the end of the file as an error. gRPC uses the same error
+  // queue.
   ERR_clear_error();
   return first;
 }

@@ -9,9 +9,9 @@
 
 namespace convgrad {
 
-// Reads each file and returns when the first of its certificates expires. A
-// file that can't be read, or holds no certificate, has no sample; without any
-// sample there is no family.
+// Reads each file and returns the time when the first of its certificates
+// expires. A file that can't be read, or holds no certificate, has no sample.
+// Without any sample there is no family. Thread-safe.
 std::vector<prometheus::MetricFamily> CertificateFamilies(
     absl::Span<const CertificateFile> files);
 

@@ -7,7 +7,7 @@
 namespace convgrad {
 namespace {
 
-// Returns `clients` with those beyond the bound as one.
+// Returns `clients`, with those beyond kLabelledClients summed in one.
 std::vector<ClientGauges> Bounded(absl::Span<const ClientGauges> clients) {
   const size_t labelled = std::min(clients.size(), kLabelledClients);
   std::vector<ClientGauges> bounded(clients.begin(),

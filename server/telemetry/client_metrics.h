@@ -9,11 +9,11 @@
 
 namespace convgrad {
 
-// The number of clients that have a label of their own at a time.
+// The number of clients that have their own label at a time.
 inline constexpr size_t kLabelledClients = 16;
 
-// Returns the families of clients' sessions: the first kLabelledClients by
-// name, all others summed as "other". Thread-safe.
+// Returns the families of clients' sessions: the first kLabelledClients of
+// `clients` by name, all others summed as "other". Thread-safe.
 std::vector<prometheus::MetricFamily> ClientFamilies(
     absl::Span<const ClientGauges> clients);
 

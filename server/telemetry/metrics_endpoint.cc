@@ -20,7 +20,7 @@
 namespace convgrad {
 namespace {
 
-// Turns ServerGauges into families at each scrape.
+// Makes families of ServerGauges at each scrape.
 class GaugeCollector final : public prometheus::Collectable {
  public:
   explicit GaugeCollector(const MetricsOptions& options)
@@ -144,9 +144,9 @@ class GaugeCollector final : public prometheus::Collectable {
   const std::vector<CertificateFile> certificates_;
 };
 
-// A connection has a thread of civetweb's until its request is complete. With
-// the library's defaults, 2 threads and 30 s, a few half-sent requests keep the
-// scraper out for a minute.
+// A connection occupies a thread of civetweb until its request is complete.
+// With the library's defaults, 2 threads and 30 s, a few half-sent requests
+// block the scraper for a minute.
 std::vector<std::string> HttpOptions(const std::string& address) {
   return {"listening_ports",    address, "num_threads",       "4",
           "request_timeout_ms", "1000",  "enable_keep_alive", "no"};
@@ -170,7 +170,7 @@ class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {
   }
 
   absl::Status Listen(const std::string& address) {
-    // civetweb throws where it can't bind.
+    // civetweb throws if it can't bind.
     try {
       exposer_ = std::make_unique<prometheus::Exposer>(HttpOptions(address));
     } catch (const std::exception& error) {
@@ -211,7 +211,8 @@ class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {
   const std::shared_ptr<GaugeCollector> gauges_;
   RpcMetrics rpcs_;
   OperationMetrics operations_;
-  // Last: it stops scraping before the rest goes.
+  // Declared last, so that scraping stops before the other members are
+  // destroyed.
   std::unique_ptr<prometheus::Exposer> exposer_;
 };
 

@@ -14,12 +14,12 @@ namespace convgrad {
 
 // A PEM file that a flag names.
 struct CertificateFile {
-  std::string flag;  // which flag named it, without dashes
-  std::string path;  // empty: none
+  std::string flag;  // The flag, without dashes.
+  std::string path;  // Empty: no file.
 };
 
 struct MetricsOptions {
-  // host:port of the endpoint /metrics, port 0 for any; "" serves nothing.
+  // host:port of the endpoint /metrics; port 0 for any port; "": no endpoint.
   std::string listen;
   // Values of the label "backend", beside "none".
   std::vector<std::string> backends;
@@ -33,7 +33,7 @@ struct MetricsOptions {
   std::function<ServerGauges()> gauges;
 };
 
-// Thread-safe.
+// `MetricsEndpoint` is thread-safe.
 class MetricsEndpoint {
  public:
   // Starts the endpoint.
@@ -44,7 +44,7 @@ class MetricsEndpoint {
 
   // Returns the observer that fills the metrics; valid as long as this.
   virtual OpObserver* observer() = 0;
-  // The bound port, 0 if nothing is served.
+  // The bound port; 0 if there is no endpoint.
   virtual int port() const = 0;
   // Returns the text of /metrics.
   virtual std::string Text() const = 0;

@@ -1,4 +1,4 @@
-// In place of otlp_tracing.cc where opentelemetry-cpp isn't installed.
+// Replaces otlp_tracing.cc if opentelemetry-cpp isn't installed.
 #include "backends/core/status.h"
 #include "server/telemetry/tracing.h"
 

@@ -15,8 +15,8 @@
 
 namespace convgrad {
 
-// The time of one stage of a call. A stream is in a stage several times between
-// `begin` and `end`; `busy` is the sum.
+// The time of one stage of a call. A stream enters a stage several times
+// between `begin` and `end`; `busy` is the sum.
 struct StageTime {
   absl::Time begin = absl::InfiniteFuture();
   absl::Time end = absl::InfinitePast();
@@ -32,14 +32,14 @@ struct StageTime {
 
 // The times of all stages of one call.
 struct StageTimes {
-  StageTime admission;  // waiting for memory
+  StageTime admission;  // The wait for memory.
   StageTime receive;
   StageTime decode;
-  StageTime queue;  // waiting for a worker
+  StageTime queue;  // The wait for a worker.
   StageTime plan;
   StageTime reorder;
   StageTime compute;
-  StageTime transfer;  // to and from a device, not hidden by compute
+  StageTime transfer;  // To and from a device, not hidden by compute.
   StageTime encode;
   absl::Duration total;
 
@@ -51,29 +51,29 @@ enum class SelfCheckOutcome { kNone, kPassed, kFailed };
 // One ended call of a compute method, whatever its status. Reported exactly
 // once per call.
 struct OpSample {
-  std::string operation;  // Operation::name()
-  std::string backend;    // "" if none was chosen
-  std::string dtype;      // of the operands, "" if unknown
-  std::string priority;   // "batch" or "interactive"
-  std::string session;    // the session's label in spans, "" if none
+  std::string operation;  // Operation::name().
+  std::string backend;    // "" if none was chosen.
+  std::string dtype;      // Of the operands; "" if unknown.
+  std::string priority;   // "batch" or "interactive".
+  std::string session;    // The session's label in spans; "" if none.
   absl::StatusCode code = absl::StatusCode::kOk;
-  std::string reason;  // ReasonName for errors of ours, "" otherwise
+  std::string reason;  // ReasonName of the server's errors; "" otherwise.
   StageTimes times;
-  bool queued = false;  // times.Waiting() counts
-  bool ran = false;     // times.reorder and compute, and flops, count
+  bool queued = false;  // times.Waiting() counts.
+  bool ran = false;     // times.reorder, times.compute and flops count.
   int64_t flops = 0;
-  int64_t bytes_received = 0;     // payload, and operands in regions
-  int64_t bytes_sent = 0;         // payload, and results in regions
-  int64_t bytes_copied = 0;       // by us, between wire or regions and buffers
-  int64_t bytes_transferred = 0;  // between host and device
-  bool planned = false;           // a plan was looked up
+  int64_t bytes_received = 0;     // Payload, and operands in regions.
+  int64_t bytes_sent = 0;         // Payload, and results in regions.
+  int64_t bytes_copied = 0;       // Between wire or regions and buffers.
+  int64_t bytes_transferred = 0;  // Between host and device.
+  bool planned = false;           // A plan was looked up.
   bool plan_cache_hit = false;
   SelfCheckOutcome self_check = SelfCheckOutcome::kNone;
-  // Of a network: compute time by kind of step.
+  // For a network: compute time by kind of step.
   std::map<absl::string_view, absl::Duration> steps;
 };
 
-// Implementations are thread-safe, fast and can't fail.
+// `OpObserver` implementations are thread-safe and fast, and can't fail.
 class OpObserver {
  public:
   virtual ~OpObserver() = default;
@@ -92,15 +92,15 @@ class OpObserver {
 struct QueueGauges {
   std::string priority;
   int64_t depth = 0;
-  absl::Duration estimated_wait;  // of a new client's job
+  absl::Duration estimated_wait;  // Of a new client's job.
 };
 
-// One device of a backend's.
+// One device of a backend.
 struct DeviceGauges {
   std::string backend;
   int index = 0;
   DeviceState state;
-  int64_t queue_depth = 0;  // of the jobs for any device of this backend
+  int64_t queue_depth = 0;  // Jobs for any device of this backend.
 };
 
 // The outcomes of a backend's proofs since the start.
@@ -116,13 +116,13 @@ struct ProofGauges {
 struct ClientGauges {
   std::string client;
   int64_t sessions = 0;
-  int64_t kept_bytes = 0;  // as quotas count them
+  int64_t kept_bytes = 0;  // As quotas count them.
 };
 
 // Gauges, read at scrape time from the components that own them.
 struct ServerGauges {
   std::vector<QueueGauges> queues;
-  int64_t queue_depth = 0;  // of all of them
+  int64_t queue_depth = 0;  // Sum over all queues.
   int64_t jobs_running = 0;
   int64_t memory_used_bytes = 0;
   int64_t memory_capacity_bytes = 0;
@@ -140,7 +140,7 @@ struct ServerGauges {
   int64_t kept_programs = 0;
   int64_t kept_tapes = 0;
   int64_t kept_tape_bytes = 0;
-  int64_t kept_bytes = 0;  // of all three, shared tensors once
+  int64_t kept_bytes = 0;  // Of all three; shared tensors count once.
   int64_t kept_capacity_bytes = 0;
   int64_t digest_hits = 0;         // since the start
   int64_t digest_saved_bytes = 0;  // likewise
@@ -149,7 +149,7 @@ struct ServerGauges {
   int64_t weight_cache_bytes = 0;
   int64_t weight_cache_hits = 0;      // since the start
   int64_t weight_cache_misses = 0;    // likewise
-  std::vector<ClientGauges> clients;  // with sessions, who keeps most first
+  std::vector<ClientGauges> clients;  // Clients with sessions, largest first.
   std::vector<DeviceGauges> devices;
   std::vector<ProofGauges> proofs;
 };

@@ -23,8 +23,8 @@ prometheus::Family<prometheus::Histogram>& AddHistograms(
   return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry);
 }
 
-// Seconds. Each label set has three histograms, which are most lines of the
-// page, so these buckets are coarser than LatencyBuckets.
+// Buckets in seconds. They are coarser than LatencyBuckets, because each label
+// set has three histograms, which are most lines of the page.
 const prometheus::Histogram::BucketBoundaries& StageBuckets() {
   static const auto* const kBuckets =
       new prometheus::Histogram::BucketBoundaries{

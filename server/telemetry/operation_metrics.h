@@ -15,7 +15,7 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `OperationMetrics` is thread-safe.
 class OperationMetrics {
  public:
   // `backends` are the values of the label "backend", beside "none". The
@@ -37,7 +37,7 @@ class OperationMetrics {
     prometheus::Counter* received = nullptr;
     prometheus::Counter* sent = nullptr;
     prometheus::Counter* copied = nullptr;
-    // Null until a sample has such times.
+    // Null before the first sample with such times.
     prometheus::Histogram* queue = nullptr;
     prometheus::Histogram* reorder = nullptr;
     prometheus::Histogram* compute = nullptr;
@@ -54,8 +54,8 @@ class OperationMetrics {
   void OnPriority(const OpSample& sample);
   // Returns the label "backend" of a sample.
   std::string BackendLabel(const OpSample& sample) const;
-  // Returns the series of a sample, made on first use. Histograms wait for the
-  // first time that is counted, because they are most lines of the page.
+  // Returns the series of a sample, made on first use. A histogram is made with
+  // its first counted time, because histograms are most lines of the page.
   Cell CellOf(const OpSample& sample);
 
   const std::vector<std::string> backends_;
@@ -73,11 +73,11 @@ class OperationMetrics {
   prometheus::Counter& plan_hits_;
   prometheus::Counter& plan_misses_;
   Counters& self_checks_;
-  // By reason, and by priority; never changed after construction.
+  // By reason and by priority; constant after construction.
   absl::flat_hash_map<std::string, prometheus::Counter*> rejections_;
   absl::flat_hash_map<std::string, PriorityCell> priorities_;
   Mutex mutex_;
-  // By the label set's values.
+  // By the values of the label set.
   absl::flat_hash_map<std::string, Cell> cells_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,5 +1,5 @@
-// By opentelemetry-cpp 1.19: spans wait in a bounded queue of the library's,
-// whose thread sends them; those that don't fit are lost.
+// This tracer uses opentelemetry-cpp 1.19. Spans wait in a bounded queue of the
+// library, whose thread sends them. The library drops spans that don't fit.
 #include <array>
 #include <chrono>
 #include <utility>
@@ -34,7 +34,8 @@ namespace sdk = opentelemetry::sdk::trace;
 using opentelemetry::nostd::shared_ptr;
 using opentelemetry::nostd::string_view;
 
-// Of one batch; at its end the server sends four at most.
+// The time limit of one batch. At the end the library sends at most four
+// batches.
 constexpr auto kExportTimeout = std::chrono::seconds(2);
 constexpr auto kExportInterval = std::chrono::seconds(1);
 
@@ -56,8 +57,8 @@ std::chrono::nanoseconds SinceEpoch(absl::Time time) {
   return std::chrono::nanoseconds(absl::ToUnixNanos(time));
 }
 
-// Starts a span that has begun at `begin`. Both clocks of the library count
-// from 1970, so that a span's length is the difference of two of our times.
+// Starts a span that began at `begin`. Both clocks count from 1970, so that the
+// span's length is the difference of two times of the server.
 shared_ptr<api::Span> StartSpan(api::Tracer* tracer, absl::string_view name,
                                 api::SpanContext parent, api::SpanKind kind,
                                 absl::Time begin) {
@@ -92,7 +93,8 @@ api::SpanContext ContextOf(const std::optional<TraceContext>& caller) {
       /*is_remote=*/true);
 }
 
-// What OpenTelemetry's conventions for RPCs count as the server's failure.
+// Returns whether OpenTelemetry's conventions for RPCs count `code` as a
+// failure of the server.
 bool IsServersFailure(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kUnknown:
@@ -128,7 +130,8 @@ void Describe(const EndedCall& call, api::Span* span) {
   span->SetAttribute("convgrad.sent_bytes", sample.bytes_sent);
 }
 
-// One event for each kind of step of a network, where its computing ended.
+// Adds one event for each kind of step of a network, at the end of its
+// computing.
 void AddStepEvents(const OpSample& sample, api::Span* span) {
   for (const auto& [step, time] : sample.steps) {
     span->AddEvent(View(step),
@@ -169,7 +172,7 @@ class OtlpTracer final : public Tracer {
     exporter.timeout = kExportTimeout;
     sdk::BatchSpanProcessorOptions batches;
     batches.schedule_delay_millis = kExportInterval;
-    // Beside what OTEL_RESOURCE_ATTRIBUTES says.
+    // Adds to the attributes in OTEL_RESOURCE_ATTRIBUTES.
     const auto resource = opentelemetry::sdk::resource::Resource::Create(
         {{"service.name", "convgrad"}, {"service.version", version}});
     provider_ = sdk::TracerProviderFactory::Create(

@@ -62,7 +62,7 @@ constexpr absl::string_view kCodeLabels[kStatusCodes] = {
     "Unauthenticated",
 };
 
-// What isn't known is the last one.
+// Returns the index of `method`; the last one ("unknown") if it isn't known.
 int IndexOf(absl::string_view method) {
   int index = 0;
   while (index + 1 < static_cast<int>(std::size(kKnownMethods)) &&

@@ -1,5 +1,5 @@
-// `RpcMetrics` fills the grpc_server_* families. go-grpc-prometheus has the
-// same names, which existing boards expect.
+// `RpcMetrics` fills the grpc_server_* families. They have the names of
+// go-grpc-prometheus, because existing boards expect them.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 
 namespace convgrad {
 
-inline constexpr int kStatusCodes = 17;  // gRPC's, 0 to 16
+inline constexpr int kStatusCodes = 17;  // gRPC's codes, 0 to 16.
 
-// Returns the name of gRPC's numbering as boards expect it, e.g. "OK",
-// "InvalidArgument". Codes beyond the list are "Unknown".
+// Returns the name of `code` that boards expect, e.g. "OK", "InvalidArgument".
+// Unknown codes are "Unknown".
 absl::string_view CodeLabel(absl::StatusCode code);
 
 // Returns the index of `code` in a table of kStatusCodes.
@@ -28,7 +28,7 @@ absl::string_view ServiceOf(absl::string_view method);
 // Latency buckets of gRFC A66, in seconds.
 const prometheus::Histogram::BucketBoundaries& LatencyBuckets();
 
-// Thread-safe.
+// `RpcMetrics` is thread-safe.
 class RpcMetrics {
  public:
   // Registers every method with every code, at 0.
@@ -39,7 +39,7 @@ class RpcMetrics {
                  absl::Duration elapsed);
 
  private:
-  static constexpr int kMethods = 24;  // with what isn't one of them
+  static constexpr int kMethods = 24;  // Including "unknown".
   struct Method {
     prometheus::Counter* started;
     std::array<prometheus::Counter*, kStatusCodes> handled;

@@ -10,7 +10,7 @@ bool IsHex(absl::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
 }
 
-// All zeros is no id.
+// An id of zeros is invalid.
 bool IsId(absl::string_view text) {
   return IsHex(text) && text.find_first_not_of('0') != absl::string_view::npos;
 }
@@ -18,7 +18,8 @@ bool IsId(absl::string_view text) {
 }  // namespace
 
 std::optional<TraceContext> ParseTraceparent(absl::string_view traceparent) {
-  // version-trace id-parent id-flags; later versions may have more after it.
+  // The format is version-trace id-parent id-flags. Later versions may append
+  // fields.
   constexpr size_t kSize = 2 + 1 + 32 + 1 + 16 + 1 + 2;
   if (traceparent.size() < kSize) return std::nullopt;
   const absl::string_view version = traceparent.substr(0, 2);

@@ -1,4 +1,4 @@
-// `TraceContext` says where a call belongs in its caller's trace (W3C trace
+// `TraceContext` is the position of a call in its caller's trace (W3C trace
 // context).
 #pragma once
 
@@ -14,9 +14,9 @@ inline constexpr char kTraceparentKey[] = "traceparent";
 
 // Value type.
 struct TraceContext {
-  std::string trace_id;   // 32 lower-case hex digits
-  std::string parent_id;  // 16: of the caller's span
-  bool sampled = false;   // the caller keeps its spans
+  std::string trace_id;   // 32 lower-case hex digits.
+  std::string parent_id;  // 16 hex digits; the caller's span.
+  bool sampled = false;   // The caller keeps its spans.
 };
 
 // Parses `traceparent`. Returns nullopt if it isn't well-formed, as the

@@ -16,30 +16,31 @@ namespace convgrad {
 
 // A call at its end.
 struct EndedCall {
-  absl::string_view method;  // as OpObserver has it
+  absl::string_view method;  // As in OpObserver.
   std::optional<TraceContext> caller;
   absl::Time arrival;
   absl::Time end;
   absl::Status status;
-  // Null: the call computes nothing.
+  // Null if the call computes nothing.
   const OpSample* operation = nullptr;
 };
 
-// Thread-safe.
+// `Tracer` is thread-safe.
 class Tracer {
  public:
   virtual ~Tracer() = default;
 
   // Makes a span of the call, as a child of its caller's span if there is one,
-  // and a child of it for each stage. Queues the spans and doesn't block.
+  // and a child span for each stage. Queues the spans and doesn't block.
   // Returns the trace's id, 32 hex digits.
   virtual std::string Trace(const EndedCall& call) = 0;
 };
 
 // Returns a tracer that exports to `endpoint`, http://host:port or
 // https://host:port, as server `version`. Its destructor sends the remaining
-// spans and takes at most some seconds. Errors: kFailedPrecondition if the
-// server was built without opentelemetry-cpp.
+// spans, which takes a few seconds at most.
+// Errors: kFailedPrecondition if the server was built without
+// opentelemetry-cpp.
 absl::StatusOr<std::unique_ptr<Tracer>> StartTracing(
     const std::string& endpoint, const std::string& version);
 

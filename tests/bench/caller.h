@@ -1,4 +1,5 @@
-// A call to a server, made again and again, over one of the ways there are.
+// `Caller` makes the same call to a server repeatedly, by message, by stream or
+// with a region.
 #pragma once
 
 #include <memory>
@@ -9,26 +10,27 @@
 
 namespace convgrad::bench {
 
-// Not thread-safe; a connection of its own. Errors end the program.
+// Not thread-safe; each has its own connection. Errors end the program.
 class Caller {
  public:
   virtual ~Caller() = default;
-  // Returns how long the call took, as the caller saw it.
+  // Makes the call and returns its time, measured by the client.
   virtual absl::Duration Run() = 0;
   // Returns `, "stages_ms": {...}` of the last call: the server's report.
   virtual std::string StagesAsJson() const = 0;
 };
 
-// In a message each way. `server` is "HOST:PORT" or "unix:PATH".
+// Returns a caller that sends one message each way. `server` is "HOST:PORT" or
+// "unix:PATH".
 std::unique_ptr<Caller> MakeMessageCaller(const std::string& server,
                                           const ConvOperation& operation);
 
-// As frames, in slices of the batch.
+// Returns a caller that sends frames, in slices of the batch.
 std::unique_ptr<Caller> MakeStreamCaller(const std::string& server,
                                          const ConvOperation& operation);
 
-// With the tensors in a region. If `copies`, the call's time has the operands'
-// way there and the results' way back in it.
+// Returns a caller whose tensors are in a region. If `copies`, the call's time
+// includes the copies of operands to the region and of results from it.
 std::unique_ptr<Caller> MakeRegionCaller(const std::string& server,
                                          const std::string& regions,
                                          const ConvOperation& operation,

@@ -1,14 +1,14 @@
-// Prints, per problem, the time of a server, or of the backend alone, beside
-// oneDNN called directly for the same operation, layouts, threads and pinning,
-// interleaved.
+// This program prints two times for each problem: the time of a server or of
+// the backend alone, and the time of oneDNN called directly. Both use the same
+// operation, layouts, threads and pinning. The runs alternate.
 //
 //   compute_ratio [--server=HOST:PORT] [--dtype=f32,bf16,f16]
 //                 [--layout=NCX,NXC] [--threads=N] [--repeat=21]
 //                 [--direction=backward] [--problems=FILE] PROBLEM...
 //
-// The direct time is the best of {any, nxc, ncx}, reorders from and to the same
-// layouts included. f16 is held against f32, and so is bf16 where the library
-// has none, or everywhere with --against_f32.
+// The direct time is the best of {any, nxc, ncx}, including reorders from and
+// to the same layouts. f16 is compared with f32. bf16 is compared with f32
+// where the library has no bf16, or everywhere with --against_f32.
 #include <sched.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ double Milliseconds(std::vector<absl::Duration> times) {
   return absl::ToDoubleMilliseconds(times[times.size() / 2]);
 }
 
-// One line of the table; milliseconds.
+// One line of the table, in milliseconds.
 struct Row {
   double ours = 0;
   double ours_reorders = 0;
@@ -83,7 +83,7 @@ struct Row {
   }
 };
 
-// Ratios of rows that belong together.
+// Ratios of rows that are summarized together.
 struct Summary {
   void Add(double ratio, const std::string& problem) {
     if (!std::isfinite(ratio) || ratio <= 0) return;
@@ -115,7 +115,7 @@ ConvOperation InF32(ConvOperation op) {
   return op;
 }
 
-// By format; null where the library has none.
+// Returns the direct operations by format; null if the library has none.
 std::vector<std::unique_ptr<DirectOnednn>> MakeDirect(const ConvOperation& op,
                                                       int threads) {
   std::vector<std::unique_ptr<DirectOnednn>> direct;
@@ -133,8 +133,8 @@ Row MeasureRow(const ConvOperation& op, int threads, Subject* subject) {
   if (std::count(direct.begin(), direct.end(), nullptr) == std::ssize(direct)) {
     direct = MakeDirect(in_f32, threads);
   }
-  // libgomp's threads spin on for some ms after a loop, also against a server
-  // on the same cores.
+  // libgomp's threads spin for some ms after a loop, which also disturbs a
+  // server on the same cores.
   const bool apart = !absl::GetFlag(FLAGS_server).empty();
   const auto pause = [&] {
     if (apart) absl::SleepFor(absl::Milliseconds(20));

@@ -23,14 +23,14 @@ const dnnl::engine& Engine() {
   return *kEngine;
 }
 
-// f16 is measured against f32: this library has none.
+// f16 is compared with f32, because this library has no f16.
 memory::data_type TypeOf(DataType dtype) {
   return dtype == DataType::kBF16 ? memory::data_type::bf16
                                   : memory::data_type::f32;
 }
 
-// How the caller's tensor lies, groups split off for weights, whose output
-// channels the library wants first.
+// Returns the layout of the caller's tensor. Weights have their groups as an
+// axis of their own, and output channels first, as the library requires.
 memory::desc UserDesc(const TensorDescriptor& tensor,
                       const ConvProblem& problem) {
   const Dims s = Strides(tensor);
@@ -111,7 +111,8 @@ class Steps final : public DirectOnednn {
     return times;
   }
 
-  // Returns `user` in the layout `wanted`; a copy made once serves all.
+  // Returns `user` in the layout `wanted`. A copy is made once and serves all
+  // primitives.
   memory Read(const memory& user, const memory::desc& wanted) {
     if (user.get_desc() == wanted) return user;
     for (const auto& [source, copy] : copies_) {
@@ -132,7 +133,8 @@ class Steps final : public DirectOnednn {
                       {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}});
   }
 
-  // Appends a primitive that reads `sources` and writes `result`, user tensors.
+  // Appends a primitive that reads `sources` and writes `result`, which are
+  // tensors of the user.
   template <typename PrimitiveDesc>
   void AddPass(const PrimitiveDesc& desc,
                const std::vector<std::pair<int, memory>>& sources,
@@ -198,8 +200,8 @@ struct Deconvolution {
   using BwdWeight = dnnl::deconvolution_backward_weights::primitive_desc;
 };
 
-// Whether it is one: some loops that take hundreds of times longer than any
-// other format.
+// Returns whether the primitive is the library's reference implementation,
+// which takes hundreds of times longer than any other format.
 template <typename PrimitiveDesc>
 bool IsImplementation(const PrimitiveDesc& desc) {
   return desc &&

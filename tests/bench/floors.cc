@@ -85,7 +85,7 @@ class SocketFloor final : public Floor {
   void Serve(CallBytes bytes) const {
     std::vector<char> request(bytes.request), reply(bytes.reply, 1);
     char first;
-    // The end of the client's stream ends it, between two requests.
+    // The connection ends between two requests, when the client closes it.
     while (recv(server_, &first, 1, MSG_PEEK) == 1) {
       ReadAll(server_, &request);
       WriteAll(server_, reply);

@@ -1,4 +1,5 @@
-// What a call costs at least: the same bytes moved by less than a server.
+// `Floor` is a lower bound of a call's time: the same bytes, moved with less
+// work than a server's.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +10,34 @@
 
 namespace convgrad::bench {
 
-// How many bytes a call has each way.
+// The bytes of a call in each direction.
 struct CallBytes {
   int64_t request = 0;
   int64_t reply = 0;
 };
 
-// Something that is timed again and again. Not thread-safe.
+// A measured operation. Not thread-safe.
 class Floor {
  public:
   virtual ~Floor() = default;
-  // Ends the program on an error.
+  // Runs once and returns the time. Ends the program on an error.
   virtual absl::Duration Run() = 0;
 };
 
-// A request over TCP on loopback to a thread that answers when it has all of
-// it, and the reply; plain read and write.
+// Returns a floor of a request over loopback TCP to a thread that answers when
+// it has the whole request, with plain read and write.
 std::unique_ptr<Floor> MakeSocketFloor(CallBytes bytes);
 
-// The same as a unary gRPC call of raw messages, without a copy of ours.
+// Returns the same as a unary gRPC call of raw messages, without copies.
 std::unique_ptr<Floor> MakeGrpcFloor(CallBytes bytes);
 
-// The same as copies to memory that another process could share, and from it.
+// Returns the same as copies to and from memory that another process could
+// share.
 std::unique_ptr<Floor> MakeCopyFloor(CallBytes bytes);
 
-// PyTorch's backward of a 2-D convolution, channels last, in a process of its
-// own: what tests/bench/torch_floor.py prints, run by the interpreter `python`.
-// `task` is its command line.
+// Returns PyTorch's backward of a 2-D convolution, channels last, in a process
+// of its own: the output of tests/bench/torch_floor.py, run by the interpreter
+// `python`. `task` is its command line.
 std::unique_ptr<Floor> MakeTorchFloor(const std::string& python,
                                       const std::string& task);
 

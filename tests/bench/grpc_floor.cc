@@ -16,7 +16,7 @@
 namespace convgrad::bench {
 namespace {
 
-// One message over memory that outlives it.
+// Returns a message of one slice over memory that exists longer.
 grpc::ByteBuffer Borrowed(const std::string& bytes) {
   const grpc::Slice slice(bytes.data(), bytes.size(),
                           grpc::Slice::STATIC_SLICE);

@@ -1,9 +1,9 @@
-// Prints how long one thread takes for the kernels of networks, on activations
-// of ResNet-50 at batch 16, and over_memcpy: that over the time of a memcpy
-// that reads and writes as many bytes in all. The two alternate, and CPU time
-// counts, so that a busy machine disturbs little.
+// This program prints the time of one thread for the kernels of networks, on
+// activations of ResNet-50 at batch 16, and over_memcpy: the ratio to a memcpy
+// that reads and writes as many bytes. Kernel and memcpy alternate, and CPU
+// time is measured, so that other load disturbs little.
 //
-// The flags are Google Benchmark's, e.g. --benchmark_filter=BatchNorm.
+// The flags are those of Google Benchmark, e.g. --benchmark_filter=BatchNorm.
 #include <time.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@
 namespace convgrad {
 namespace {
 
-// Aligned as the parts of a plan's memory are.
+// Memory with the alignment of a plan's buffers.
 class Buffer {
  public:
   Buffer(int64_t count, float value)
@@ -84,7 +84,7 @@ void Measure(benchmark::State& state, const Work& work) {
                           work.bytes);
 }
 
-// Operands and results of any of the kernels, of one shape.
+// The operands and results of all kernels, for one shape.
 struct Tensors {
   explicit Tensors(const ChannelBlocks& shape)
       : blocks(shape),
@@ -221,7 +221,7 @@ Work Silu(Tensors& t) {
           }};
 }
 
-// A pooling of 3x3 in steps of 2, and how many positions come of it.
+// A pooling of 3x3 with stride 2, and its number of output positions.
 struct Pool {
   explicit Pool(const ChannelBlocks& blocks) {
     const auto side = std::lround(std::sqrt(blocks.spatial));
@@ -277,7 +277,7 @@ Work GlobalPool(Tensors& t) {
           }};
 }
 
-// Into the second half of the channels of a tensor with twice as many.
+// Copies into the second half of the channels of a tensor with twice as many.
 Work Concat(Tensors& t) {
   ChannelBlocks all = t.blocks;
   all.batch /= 2;
@@ -342,7 +342,7 @@ void Register(const Named& kernel, const ChannelBlocks& blocks) {
       ->Unit(benchmark::kMillisecond);
 }
 
-// Images of the wire, as bytes or floats, row by row, to blocks.
+// Converts images in row-major bytes or floats to blocks.
 void RegisterNormalize(DataType from) {
   const ChannelBlocks image{16, 3, 224 * 224, 1, from};
   const ChannelBlocks result{16, 3, 224 * 224, 1};

@@ -1,18 +1,18 @@
-// Runs one operation on a program again and again, each time when a line comes
-// in, and answers with its milliseconds and those of processor time, the latter
-// over the number of threads: for network_step.py, which runs PyTorch in turns
-// with it. On a busy machine only processor time can be compared.
+// This program runs one operation on a program each time that it reads a line.
+// It answers with the milliseconds of the run and of processor time, the latter
+// divided by the number of threads. network_step.py uses it and alternates with
+// PyTorch. On a busy machine only processor time can be compared.
 //
 //   network_step --program=FILE --input=16x3x224x224 --input=16 --data=FOLDER
 //                [--part=train|forward] [--threads=2] [--block=16|8|0]
 //                [--dtype=f32|bf16] [--native_bf16] [--recompute]
 //
 // FOLDER has the operands as operand_0, operand_1... in the order of
-// RunBuffers, as bytes; the line "write" writes result_0... there. "steps"
-// prints each step's least milliseconds of processor time so far, "kinds" their
-// sums by kind of step, "end" ends. Bind the threads by OMP_PROC_BIND=true:
-// each parallel region takes milliseconds where libgomp has two threads on one
-// core.
+// RunBuffers, as bytes. The line "write" writes result_0... there. "steps"
+// prints the least milliseconds of processor time of each step so far. "kinds"
+// prints their sums by kind of step, and "end" ends. Bind the threads with
+// OMP_PROC_BIND=true, because a parallel region takes milliseconds if libgomp
+// has two threads on one core.
 #include <sys/mman.h>
 #include <time.h>
 
@@ -54,7 +54,8 @@ void Check(const absl::Status& status) {
   std::exit(1);
 }
 
-// Memory as the server's pool has it: in huge pages, touched before it is used.
+// Allocates memory as the server's pool does: on huge pages, touched before its
+// use.
 std::byte* Allocate(int64_t bytes) {
   constexpr size_t kHugePage = 2 << 20;
   const size_t rounded =
@@ -116,7 +117,7 @@ void WriteResults(const ProgramOperation& operation,
   }
 }
 
-// Of all threads.
+// Returns the processor time of all threads.
 absl::Duration ProcessorTime() {
   timespec time;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

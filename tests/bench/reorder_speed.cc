@@ -1,10 +1,10 @@
-// Prints how fast one thread reorders 64 MiB tensors, against memcpy of the
-// larger side. The two alternate; CPU time counts, the median of each and of
-// their ratio, so that a busy machine disturbs little.
+// This program prints how fast one thread reorders 64 MiB tensors, compared
+// with memcpy of the larger side. Both alternate. It prints the medians of each
+// CPU time and of their ratio, so that other load disturbs little.
 //
 //   reorder_speed [TEXT [MIB]]
 //
-// only the lines that contain TEXT, on tensors of MIB instead.
+// TEXT selects the lines that contain it; MIB is another size of the tensors.
 #include <time.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 namespace convgrad {
 namespace {
 
-int64_t g_bytes = 64 << 20;  // of the larger side, about
+int64_t g_bytes = 64 << 20;  // Of the larger side, approximately.
 constexpr int kRepetitions = 15;
 
 struct Free {
@@ -33,7 +33,7 @@ struct Free {
 };
 using Buffer = std::unique_ptr<char, Free>;
 
-// Returns memory whose pages are there.
+// Returns memory whose pages are mapped.
 Buffer MakeBuffer(int64_t bytes) {
   auto* memory =
       static_cast<char*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
@@ -89,7 +89,8 @@ std::string ShortName(const TensorDescriptor& descriptor) {
   return text.substr(0, text.find('['));
 }
 
-// Both ways, the larger side scaled to g_bytes along the first axis of `dims`.
+// Measures both directions. The larger side is scaled to g_bytes along the
+// first axis of `dims`.
 void MeasureBothWays(TensorDescriptor a, TensorDescriptor b) {
   const int64_t larger = std::max(*ByteSize(a), *ByteSize(b));
   const int64_t factor = std::max<int64_t>(g_bytes / larger, 1);
@@ -134,7 +135,7 @@ void MeasureWeights(const Dims& kernel) {
                   {DataType::kF16, Layout::kFractalZ3D, dims, 16});
 }
 
-// What oneDNN calls nCx16c, in f32, from and to f16.
+// Measures oneDNN's nCx16c in f32, from and to f16.
 void MeasureChannelBlocked(const Dims& dims) {
   const TensorDescriptor half = {DataType::kF16, Layout::kNCX, dims};
   const int64_t wide_bytes = 2 * *ByteSize(half);

@@ -1,6 +1,6 @@
-// Prints what calls to a running server take beside their floors, interleaved
-// in one run, as one JSON object a line. tests/bench/run starts the servers and
-// makes tables and a plot of it.
+// This program measures calls to a running server and their floors, alternating
+// in one run, and prints one JSON object a line. tests/bench/run starts the
+// servers, and makes tables and a plot of the output.
 //
 //   rpc_ratio --part=layers|tiny|batch|clients|asked --tcp=HOST:PORT
 //             [--unix=unix:PATH] [--regions=unix:PATH] [--dtype=f32,bf16]
@@ -9,9 +9,10 @@
 // Names: "onednn" is the library in this process, without reorders; "socket",
 // "grpc" and "copy" move the same bytes and compute nothing; "torch" is PyTorch
 // in a process of its own. Calls: "tcp", "unix", "stream" (over TCP), "region"
-// (tensors copied to shared memory and from it), "region_in_place". The part
-// "asked" is raced by another program: it runs the problem as often as each
-// line read says ("NAME COUNT"), and prints those milliseconds on one line.
+// (tensors copied to and from shared memory), "region_in_place". The part
+// "asked" is controlled by another program: for each line that it reads ("NAME
+// COUNT") it runs the problem COUNT times, and prints the milliseconds on one
+// line.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -53,7 +54,7 @@ ABSL_FLAG(std::string, torch_python, "", "an interpreter that has PyTorch");
 namespace convgrad::bench {
 namespace {
 
-// Who is timed, and what came out.
+// A measured call or floor, and its times.
 struct Contestant {
   std::string name;
   std::function<absl::Duration()> run;
@@ -67,7 +68,7 @@ double Quantile(std::vector<double> sorted, double q) {
                                     static_cast<double>(sorted.size() - 1))];
 }
 
-// What was asked for.
+// The task of the command line.
 struct Task {
   ConvOperation operation;
   std::string dtype;
@@ -87,7 +88,7 @@ void Print(const Task& task, const Contestant& contestant) {
   std::fflush(stdout);
 }
 
-// Times all, in turns, so that a disturbance meets all.
+// Times all contestants in turns, so that a disturbance affects all.
 void Race(const Task& task, std::vector<Contestant> contestants) {
   const int repeat = absl::GetFlag(FLAGS_repeat);
   for (int i = -2; i < repeat; ++i) {
@@ -101,7 +102,7 @@ void Race(const Task& task, std::vector<Contestant> contestants) {
   for (const Contestant& contestant : contestants) Print(task, contestant);
 }
 
-// Runs what each line read asks for.
+// Runs the contestant that each input line names.
 void RunAsked(const std::vector<Contestant>& contestants) {
   std::string name;
   for (int count; std::cin >> name >> count;) {
@@ -218,9 +219,9 @@ void RunAlone(const Task& task) {
   Race(task, std::move(contestants));
 }
 
-// Has `count` clients call at once, each the next time when it has its answer.
-// Counts what is answered in the second of two equal times: in the first, the
-// buffers of so many calls come from the system, page by page.
+// Makes `count` clients call at once; each calls again when it has its answer.
+// Counts the answers in the second of two equal periods, because in the first
+// one the buffers of so many calls are mapped by the system, page by page.
 void RunTogether(const Task& task, int count) {
   std::vector<std::unique_ptr<Caller>> callers;
   for (int i = 0; i < count; ++i) {
@@ -261,7 +262,8 @@ void RunClients(const Task& task) {
   }
 }
 
-// The gradients that a trainer asks for: a first layer needs no grad_input.
+// Returns the gradients that a trainer asks for. A first layer needs no
+// grad_input.
 ConvOperation Gradients(ConvProblem problem, DataType dtype) {
   problem.bias = PerChannelBiasDims(problem);
   ConvOperation operation =

@@ -1,5 +1,5 @@
-// What compute_ratio measures: one operation, again and again, on a server or
-// on a backend in this process.
+// `Subject` is the operation that compute_ratio measures repeatedly, on a
+// server or on a backend in this process.
 #pragma once
 
 #include <memory>
@@ -23,25 +23,27 @@ struct Measured {
   }
 };
 
-// Ends the program.
+// Prints `status` and ends the program.
 [[noreturn]] void Fail(const absl::Status& status);
 
 // Not thread-safe.
 class Subject {
  public:
   virtual ~Subject() = default;
-  // Adds to `measured` if it isn't null. Ends the program on an error.
+  // Runs once. Adds the times to `measured` if it isn't null. Ends the program
+  // on an error.
   virtual void Run(Measured* measured) = 0;
   virtual std::string implementation() const = 0;
 };
 
-// A plan of `backend`, made with `options`. Timed as a whole.
+// Returns a plan of `backend`, made with `options`. A run of it is timed as a
+// whole.
 std::unique_ptr<Subject> MakeBackendSubject(const Backend& backend,
                                             const ConvOperation& operation,
                                             const PlanOptions& options);
 
-// Calls through `client`, which outlives it. Its time is all between decode and
-// encode but the queue, as the report has it.
+// Returns calls through `client`, which outlives it. The time is that between
+// decode and encode in the report, without the queue.
 std::unique_ptr<Subject> MakeServerSubject(Client* client,
                                            const ConvOperation& operation);
 

@@ -19,7 +19,7 @@ class BackendTarget final : public CaseTarget {
       : backend_(std::move(backend)) {}
 
  private:
-  // Results and scratch start as NaN.
+  // Allocates memory in which all numbers are NaN, for results and scratch.
   static absl::StatusOr<AlignedBuffer> Allocate(int64_t bytes) {
     ASSIGN_OR_RETURN(AlignedBuffer buffer, AlignedBuffer::Allocate(bytes));
     if (bytes > 0) std::memset(buffer.data(), 0xff, bytes);

@@ -1,5 +1,6 @@
-// The published cases, asked of a backend in this process: no server, no gRPC.
-// Where nothing else is, as on a bare GPU machine.
+// `RunBackendCases` runs the published cases on a backend in this process,
+// without server and gRPC, for machines that have neither, such as a bare GPU
+// machine.
 #pragma once
 
 #include <memory>
@@ -11,8 +12,8 @@ namespace convgrad::testing_support {
 
 using BackendFactory = absl::StatusOr<std::unique_ptr<Backend>> (*)();
 
-// What such a program's main returns: 77 where the backend can't run, else as
-// RunCaseFolder.
+// Runs the cases and returns the exit status of main: 77 if the backend can't
+// run, otherwise that of RunCaseFolder.
 int RunBackendCases(BackendFactory make_backend, int argc, char** argv);
 
 }  // namespace convgrad::testing_support

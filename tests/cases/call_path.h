@@ -1,4 +1,4 @@
-// The ways an operation gets to a server.
+// `PathClient` sends an operation to a server on one of several paths.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ enum class CallPath {
 
 std::optional<CallPath> ParseCallPath(absl::string_view name);
 
-// Thread-safe.
+// `PathClient` is thread-safe.
 class PathClient {
  public:
-  // `regions` is the server's side socket; only kRegion needs it.
+  // Connects. `regions` is the server's side socket; only kRegion needs it.
   static absl::StatusOr<std::unique_ptr<PathClient>> Connect(
       const std::string& server, const std::string& regions, CallPath path);
   virtual ~PathClient() = default;

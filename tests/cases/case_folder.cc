@@ -35,14 +35,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// From here on a record has the machine's memory for itself.
+// A record of at least this size runs alone.
 constexpr double kLargeBytes = 256e6;
 
-// Operands here, in the message, aligned and reordered, and the results again:
-// what a record takes at most, as a multiple of its tensors.
+// The most memory of a record as a multiple of its tensors: operands in this
+// program, in the message, aligned and reordered, and the results likewise.
 constexpr double kCopies = 5;
 
-// Returns the bytes that the machine could give now.
+// Returns the bytes of memory that are available now.
 double AvailableBytes() {
   std::ifstream file("/proc/meminfo");
   std::string key;
@@ -53,7 +53,8 @@ double AvailableBytes() {
   return std::numeric_limits<double>::infinity();
 }
 
-// Files that other tests read: rules (end_to_end), packed vectors (backends).
+// Returns whether other tests read the file: rules (end_to_end), packed vectors
+// (backends).
 bool IsElsewhere(const std::string& name) {
   return name == "adversarial.jsonl" || name == "layouts.jsonl";
 }
@@ -78,7 +79,7 @@ std::vector<DataType> WantedDtypes() {
   return dtypes;
 }
 
-// Keeps the records that the flags ask for.
+// Keeps the records that the flags select.
 std::vector<CaseRecord> Select(std::vector<CaseRecord> records) {
   std::vector<CaseRecord> selected;
   int seen = 0, seen_m = 0;
@@ -96,7 +97,7 @@ std::vector<CaseRecord> Select(std::vector<CaseRecord> records) {
   return selected;
 }
 
-// Runs all records of all files, a file after the other.
+// Runs all records of all files, one file after the other.
 class Driver {
  public:
   Driver(const CaseTarget& target, CaseReport* report)
@@ -107,7 +108,7 @@ class Driver {
 
   void RunFile(const std::string& name, const std::vector<CaseRecord>& records);
 
-  // Records that the time budget left out.
+  // The number of records that the time budget left out.
   int left_out() const { return left_out_; }
 
  private:

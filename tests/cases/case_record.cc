@@ -29,7 +29,7 @@ absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("not a record: ", what));
 }
 
-// Returns an array of numbers, empty if there is none of that name.
+// Returns an array of numbers; empty if there is none of this name.
 std::vector<double> Numbers(const Json& object, const char* key) {
   std::vector<double> numbers;
   if (!object.contains(key) || !object[key].is_array()) return numbers;

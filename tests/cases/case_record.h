@@ -1,5 +1,5 @@
-// The published cases: one JSON object a line, as problems of ours. The
-// folder's own README has the format.
+// `CaseRecord` is one published case, converted to a problem. A file has one
+// JSON object a line; the folder's own README describes the format.
 #pragma once
 
 #include <array>
@@ -18,14 +18,14 @@ struct CaseRecord {
   char tier = 'S';  // S, M or L
   // With the record's bias (per channel), residual and ReLU.
   ConvProblem problem;
-  // What Validate says of the problem: some records have extents of 0.
+  // The result of Validate for the problem. Some records have extents of 0.
   absl::Status validity;
 
-  // Published values, in logical order; empty where the record has none.
+  // Published values in logical order; empty if the record has none.
   ExactOperands inputs;
   std::vector<Result> expected_results;
   std::array<std::vector<double>, kResultCount> expected;  // by Result
-  // The dtypes in which the expected values must come out bit for bit.
+  // The dtypes in which results must have the expected values bit for bit.
   std::vector<DataType> bit_exact;
 };
 
@@ -33,7 +33,7 @@ struct CaseRecord {
 // Errors: kNotFound; kInvalidArgument naming the line that isn't a record.
 absl::StatusOr<std::vector<CaseRecord>> ReadCases(const std::string& path);
 
-// The same of one line.
+// Parses one line of such a file.
 absl::StatusOr<CaseRecord> ParseCase(const std::string& line);
 
 }  // namespace convgrad::testing_support

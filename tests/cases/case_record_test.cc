@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// 1 2 3 correlated with 1 1, and a bias of 10.
+// The record is 1 2 3 correlated with 1 1, plus a bias of 10.
 constexpr char kRecord[] =
     R"({"id": "one", "name": "n", "ndim": 1, "n": 1, "ic": 1, "oc": 1,
         "groups": 1, "in": [3], "k": [2], "stride": [1], "dilation": [1],

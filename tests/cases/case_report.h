@@ -1,4 +1,4 @@
-// What was run, as a Markdown table.
+// `CaseReport` collects outcomes of cases and prints them as a Markdown table.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,10 @@ struct FileSummary {
   absl::Duration elapsed;
 };
 
-// Collects outcomes and prints failures and skips as they come. Not
-// thread-safe.
+// Prints failures and skips as they come. Not thread-safe.
 class CaseReport {
  public:
-  // Prints all failures, or the first 20.
+  // Prints all failures, or only the first 20.
   CaseReport(bool list_failures, std::ostream* out);
 
   void StartFile(const std::string& file);

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// What gRPC can carry at most, less a head.
+// The largest message of gRPC, minus a head.
 constexpr int64_t kLargestMessage =
     std::numeric_limits<int32_t>::max() - 2 * kMiB;
 

@@ -1,4 +1,4 @@
-// A real server in this process, and how cases reach it.
+// `CaseServer` is a real server in this process that runs cases.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace convgrad::testing_support {
 
-// Thread-safe.
+// `CaseServer` is thread-safe.
 class CaseServer final : public CaseTarget {
  public:
   struct Options {
@@ -34,7 +34,7 @@ class CaseServer final : public CaseTarget {
       const ConvOperation& operation,
       const PackedOperands& operands) const override;
 
-  const TemporaryFolder folder_;  // of the side socket
+  const TemporaryFolder folder_;  // For the side socket.
   std::unique_ptr<Server> server_;
   std::unique_ptr<PathClient> client_;
 };

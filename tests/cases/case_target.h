@@ -1,4 +1,5 @@
-// What cases are asked of: a server, or a backend of this process.
+// `CaseTarget` computes the operations of cases: a server, or a backend of this
+// process.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@
 
 namespace convgrad::testing_support {
 
-// What became of one run: a record in one dtype, one set of layouts and one
+// The verdict of one run: a record in one dtype, one set of layouts and one
 // kind of data.
 enum class Verdict { kPassed, kSkipped, kRefused, kFailed };
 
@@ -22,39 +23,39 @@ struct Outcome {
   std::string message;   // why, if it isn't kPassed
   int64_t elements = 0;  // compared
 
-  // Counts `other` in; the worse verdict stays.
+  // Adds `other`; the worse verdict remains.
   void Add(Outcome other);
 };
 
 Outcome Failed(std::string message);
 
-// Returns how an error counts: UNIMPLEMENTED is a refusal, and a target that
-// hasn't the memory skips; all else is a failure.
+// Returns the outcome of an error: UNIMPLEMENTED is a refusal, a target without
+// enough memory skips, and every other error is a failure.
 Outcome OutcomeOf(const ConvOperation& operation, const absl::Status& error);
 
 // Returns the tensor's bytes for one operand of an operation.
 using PackOperand = std::function<absl::StatusOr<AlignedBuffer>(
     Operand, const TensorDescriptor&)>;
 
-// By Operand; empty where the operation has none.
+// By Operand; empty if the operation has no such operand.
 using PackedOperands = std::array<AlignedBuffer, kOperandCount>;
 
-// An operation and what the target made of it, in the order of its results.
+// An operation and the target's results, in the order of its results.
 struct Answer {
   ConvOperation operation;
   std::vector<AlignedBuffer> results;
 };
 
-// Thread-safe.
+// `CaseTarget` is thread-safe.
 class CaseTarget {
  public:
   virtual ~CaseTarget() = default;
 
-  // Runs one operation; its results are in their order.
+  // Runs one operation and returns its results in order.
   absl::StatusOr<std::vector<AlignedBuffer>> Run(const ConvOperation& operation,
                                                  const PackOperand& pack) const;
 
-  // Asks for the results of `spec`. An error goes to `outcome`.
+  // Runs the operation of `spec`. An error is added to `outcome`.
   std::optional<Answer> Ask(const OperationSpec& spec, const PackOperand& pack,
                             Outcome* outcome) const;
 

@@ -1,4 +1,4 @@
-// The published cases, end to end through a real server.
+// This program runs the published cases end to end through a real server.
 #include <iostream>
 
 #include "absl/flags/flag.h"

@@ -17,7 +17,7 @@ bool IsExactIn(const CaseRecord& record, DataType dtype) {
          record.bit_exact.end();
 }
 
-// Each value rounded once; pad lanes NaN.
+// Packs the values, each rounded once; pad lanes are NaN.
 absl::StatusOr<AlignedBuffer> PackValues(const TensorDescriptor& descriptor,
                                          const std::vector<double>& values) {
   const std::vector<int64_t> offsets = LogicalOffsets(descriptor);
@@ -58,7 +58,7 @@ testing::AssertionResult IsWithinPublishedBound(
   return testing::AssertionSuccess();
 }
 
-// The problem as it is asked for the expected results.
+// Returns the operation that computes the expected results.
 OperationSpec SpecOf(const CaseRecord& record, DataType dtype,
                      const LayoutSet& layouts) {
   OperationSpec spec;

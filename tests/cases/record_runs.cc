@@ -9,10 +9,11 @@
 namespace convgrad::testing_support {
 namespace {
 
-constexpr int kElements = 320;  // of each result of an M-tier problem
+constexpr int kElements = 320;  // Of each result of an M-tier problem.
 constexpr int kElementsL = 256;
 
-// Channel blocks are packed element by element in tests: small tensors only.
+// Channel blocks are used only for small tensors, because tests pack them
+// element by element.
 constexpr double kMostBytesInBlocks = 4e6;
 
 bool HasChannelBlocks(const ConvProblem& problem) {
@@ -46,7 +47,7 @@ void RunWhole(const CaseTarget& target, ProblemData* data, DataType dtype,
   if (blocks) {
     run({dtype, dtype, BlockedLayouts()[0], Numbers::kIntegers}, "integers");
   }
-  // In f32 what 16-bit operands are summed up to shows sharply.
+  // Results in f32 show errors in the sums of 16-bit operands best.
   run({dtype, DataType::kF32, RowMajorLayouts()[1], Numbers::kReals}, "reals");
 }
 
@@ -61,7 +62,7 @@ void RunSampled(const CaseTarget& target, ProblemData* data, DataType dtype,
   run({dtype, dtype, RowMajorLayouts()[1], Numbers::kReals}, "reals");
 }
 
-// What must be wrong with a record that Validate refuses.
+// Returns whether a record that Validate refuses has an extent of 0.
 bool HasZeroExtent(const ConvProblem& problem) {
   return problem.in_channels == 0 || problem.out_channels == 0 ||
          std::any_of(problem.axes.begin(), problem.axes.end(),

@@ -1,4 +1,4 @@
-// All runs of one record.
+// `RunRecord` makes all runs of one record.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,18 @@
 
 namespace convgrad::testing_support {
 
-// Takes the outcome of a run, named e.g. "f32 NXC/OXI reals".
+// Receives the outcome of a run, whose name is e.g. "f32 NXC/OXI reals".
 using TakeOutcome = std::function<void(const std::string& run, const Outcome&)>;
 
-// Runs in each of `dtypes`, by tier and in all directions:
+// Makes these runs in each of `dtypes`, by tier and in all directions:
 //   published values in NCX, NXC and, 2-D and 3-D, channel blocks
 //   S: integers in NCX (and, if small, channel blocks), reals in NXC, whole
 //   M, L: integers in NCX and reals in NXC, sampled, and adjoint sums
-// A record that breaks our rules (an extent of 0) must be refused.
+// A record that breaks a rule of the server (an extent of 0) must be refused.
 void RunRecord(const CaseTarget& target, const CaseRecord& record,
                const std::vector<DataType>& dtypes, const TakeOutcome& take);
 
-// Returns about how many bytes the record's tensors take in f32, all together.
+// Returns the approximate bytes of all tensors of the record in f32.
 double TensorBytes(const CaseRecord& record);
 
 }  // namespace convgrad::testing_support

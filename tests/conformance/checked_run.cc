@@ -13,7 +13,7 @@
 namespace convgrad::testing_support {
 namespace {
 
-// Returns `values` in the descriptor's layout, pad lanes NaN.
+// Returns `values` in the descriptor's layout; pad lanes are NaN.
 GuardedBuffer PackOperand(const TensorDescriptor& descriptor,
                           const std::vector<double>& values) {
   GuardedBuffer buffer(*ByteSize(descriptor));
@@ -39,13 +39,13 @@ PackedOperands PackAll(const ConvOperation& operation,
   return packed;
 }
 
-// Returns how many threads plans are made for: CONVGRAD_TEST_THREADS, else 1.
+// Returns the number of threads of plans: CONVGRAD_TEST_THREADS, otherwise 1.
 int TestThreads() {
   const char* text = std::getenv("CONVGRAD_TEST_THREADS");
   return text == nullptr ? 1 : std::max(1, std::atoi(text));
 }
 
-// CheckSupport and MakePlan must agree.
+// Expects that CheckSupport and MakePlan agree.
 absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Backend& backend,
                                                const ConvOperation& operation) {
   const absl::Status support = backend.CheckSupport(operation);
@@ -64,8 +64,8 @@ absl::StatusOr<std::unique_ptr<Plan>> MakePlan(const Backend& backend,
   return support;
 }
 
-// Runs with a place for the prepared weight, then with what the first run left
-// there: neither changes a bit of the results, which `buffers` point at.
+// Runs with memory for the prepared weight, then with the prepared weight of
+// the first run. Neither changes a bit of the results in `buffers`.
 absl::Status RunPrepared(const Plan& plan, RunBuffers buffers,
                          const std::vector<GuardedBuffer>& results,
                          const std::string& text) {
@@ -83,15 +83,15 @@ absl::Status RunPrepared(const Plan& plan, RunBuffers buffers,
       EXPECT_EQ(results[i].Bytes(), bytes[i])
           << text << ": a prepared weight changes results";
     }
-    // What a later run finds is all that it needs of the weight.
+    // A later run needs nothing of the weight except its prepared form.
     buffers.operands[static_cast<size_t>(Operand::kWeight)] = nullptr;
     std::fill(buffers.scratch.begin(), buffers.scratch.end(), std::byte{0xff});
   }
   return absl::OkStatus();
 }
 
-// Runs with every operand taken in that the plan can have so: no bit of the
-// results, which `buffers` point at, changes.
+// Runs with every operand gathered that the plan can use so. No bit of the
+// results in `buffers` changes.
 absl::Status RunTakenIn(const Plan& plan, RunBuffers buffers,
                         const std::vector<GuardedBuffer>& results,
                         const PackedOperands& packed, const std::string& text) {

@@ -1,5 +1,5 @@
-// Runs one operation on a backend the way a hostile caller would: pad lanes,
-// results and scratch start as NaN, canaries stand around every buffer.
+// `RunChecked` runs one operation on a backend as a hostile caller would: pad
+// lanes, results and scratch start as NaN, and canaries surround every buffer.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,10 @@
 namespace convgrad::testing_support {
 
 // Returns the results in the order of operation.results. Adds a test failure if
-// a canary died, an operand changed, or support claims and planning disagree.
+// a canary or an operand changed, or if support claims and planning disagree.
 // `operands` holds logical values that their dtypes represent exactly.
-// Errors: kUnimplemented if the backend refuses; else that of plan or run.
+// Errors: kUnimplemented if the backend refuses; otherwise those of plan and
+// run.
 absl::StatusOr<std::vector<GuardedBuffer>> RunChecked(
     const Backend& backend, const ConvOperation& operation,
     const ExactOperands& operands);

@@ -51,8 +51,8 @@ double NormLimit(DataType dtype, double products) {
   return 0;
 }
 
-// Returns the first element of `got` that no logical position maps to and that
-// isn't +0, -1 if there is none.
+// Returns the first element of `got` that is a pad lane and isn't +0; -1 if
+// there is none.
 int64_t FirstDirtyPadLane(const StoredResult& got) {
   const TensorDescriptor& tensor = got.request->descriptor;
   if (IsRowMajor(tensor.layout) || ElementCount(tensor) == 0) return -1;
@@ -70,8 +70,8 @@ int64_t FirstDirtyPadLane(const StoredResult& got) {
   return -1;
 }
 
-// The operation whose sums bound the errors: no ReLU on what it returns. The
-// mask of a backward operation stays.
+// Returns the operation whose sums bound the errors: without ReLU on its
+// result, but with the mask of a backward operation.
 ConvOperation WithoutForwardRelu(ConvOperation operation) {
   if (operation.direction == Direction::kForward) {
     operation.problem.relu = false;
@@ -82,7 +82,7 @@ ConvOperation WithoutForwardRelu(ConvOperation operation) {
 template <typename Function>
 ExactOperands MapAll(ExactOperands operands, const Function& function) {
   for (Operand which : kAllOperands) {
-    if (which == Operand::kOutput) continue;  // only its sign counts
+    if (which == Operand::kOutput) continue;  // Only its sign counts.
     for (double& value : operands[static_cast<size_t>(which)]) {
       value = function(value);
     }
@@ -171,7 +171,7 @@ testing::AssertionResult IsWithinBound(const StoredResult& got,
             : expected.absolute[i];
     const double bound = allowed.Allowed(ref, spread);
     const double error = std::fabs(values[i] - ref * got.request->scale);
-    if (error <= bound) continue;  // false for NaN
+    if (error <= bound) continue;  // False for NaN.
     return Failure(got) << At(got, i) << " got " << values[i] << ", expected "
                         << ref * got.request->scale << " within " << bound
                         << ", off by " << error;

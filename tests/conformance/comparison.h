@@ -1,6 +1,6 @@
-// What "correct" means (proto/correctness.md, "Single results"), as functions
-// on logical values. Each returns a failure that names result, index, got and
-// expected.
+// These functions decide whether a result is correct (proto/correctness.md,
+// "Single results"), on logical values. Each returns a failure that names
+// result, index, found and expected value.
 #pragma once
 
 #include <vector>
@@ -11,15 +11,14 @@
 
 namespace convgrad::testing_support {
 
-// Bytes of one result, as a backend stored them.
+// The bytes of one result, as a backend stored them.
 struct StoredResult {
   const ConvOperation* operation;
   const ResultRequest* request;
   const void* data;
 };
 
-// What a result is measured against: doubles in logical order, before scale
-// and rounding.
+// The expected result: doubles in logical order, before scale and rounding.
 struct ExpectedResult {
   std::vector<double> value;  // the float64 result
   // Square root of the same operation on squared values, before any ReLU.
@@ -29,28 +28,28 @@ struct ExpectedResult {
   double products = 0;  // K, summed per element
 };
 
-// Returns only `value`: all that the exact criterion needs.
+// Returns only `value`, which suffices for the exact criterion.
 ExpectedResult ExpectExact(const ConvOperation& operation, Result which,
                            const ExactOperands& operands);
-// Returns all fields but `absolute`: what zero-mean operands need.
+// Returns all fields except `absolute`, which suffices for zero-mean operands.
 ExpectedResult ExpectZeroMean(const ConvOperation& operation, Result which,
                               const ExactOperands& operands);
 // Returns all fields.
 ExpectedResult ExpectReal(const ConvOperation& operation, Result which,
                           const ExactOperands& operands);
 
-// First criterion: every element equals the expected value, scaled in f32 and
-// rounded once to the result's dtype, bit for bit (-0 equals +0, NaN equals
-// NaN); pad lanes are +0.
+// The first criterion: every element equals the expected value, scaled in f32
+// and rounded once to the result's dtype, bit for bit (-0 equals +0, NaN equals
+// NaN). Pad lanes are +0.
 testing::AssertionResult IsExactly(const StoredResult& got,
                                    const ExpectedResult& expected);
 
 enum class DataKind {
-  kZeroMean,  // independent zero-mean operands: the sharper bound
+  kZeroMean,  // Independent zero-mean operands: the smaller bound.
   kAny,
 };
 
-// Element-wise criterion on real numbers.
+// The element-wise criterion on real numbers.
 testing::AssertionResult IsWithinBound(const StoredResult& got,
                                        const ExpectedResult& expected,
                                        DataKind kind);
@@ -58,7 +57,7 @@ testing::AssertionResult IsWithinBound(const StoredResult& got,
 // Returns `value` rounded once to `dtype`.
 double RoundedTo(DataType dtype, double value);
 
-// Norm criterion; true for results of fewer than 64 elements.
+// The norm criterion; true for results of fewer than 64 elements.
 testing::AssertionResult IsWithinNorm(const StoredResult& got,
                                       const ExpectedResult& expected);
 

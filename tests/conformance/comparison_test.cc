@@ -1,4 +1,4 @@
-// The suite's own instruments must be able to say no.
+// Tests that the suite's comparisons refuse wrong results.
 #include "tests/conformance/comparison.h"
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace convgrad::testing_support {
 namespace {
 
 // A forward on real numbers, its expectation and its rounded result, which
-// tests then spoil.
+// tests then alter.
 class ComparisonTest : public testing::Test {
  protected:
   void Prepare(DataType dtype, LayoutSet layouts = {}) {
@@ -76,7 +76,8 @@ TEST_F(ComparisonTest, SixteenBitAccumulationIsOutOfBounds) {
   EXPECT_FALSE(IsWithinNorm(Got(), expected_));
 }
 
-// TF32 keeps 10 of 23 mantissa bits of each operand: errors near 2^-11 R.
+// TF32 keeps 10 of the 23 mantissa bits of each operand, so its errors are near
+// 2^-11 R.
 TEST_F(ComparisonTest, ReducedPrecisionProductsAreOutOfBounds) {
   Prepare(DataType::kF32);
   for (size_t i = 0; i < values_.size(); ++i) {

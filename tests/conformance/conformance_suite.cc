@@ -22,7 +22,8 @@ namespace {
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Returns the one instance of a backend; making one may probe the machine.
+// Returns the one instance of a backend, because making one may probe the
+// machine.
 const Backend* BackendOf(BackendFactory make_backend) {
   static auto& backends =
       *new std::map<BackendFactory, absl::StatusOr<std::unique_ptr<Backend>>>;
@@ -62,7 +63,7 @@ OperationSpec Spec(const ConvProblem& problem, const Dtypes& dtypes,
   return spec;
 }
 
-// All row-major operations asked of a problem.
+// Returns all row-major operations that a problem is tested with.
 std::vector<ConvOperation> RowMajorOperations(const ConvProblem& problem) {
   std::vector<ConvOperation> operations;
   for (const Dtypes& dtypes : kDtypes) {
@@ -80,7 +81,7 @@ std::vector<ConvOperation> RowMajorOperations(const ConvProblem& problem) {
   return operations;
 }
 
-// All operations on channel blocks asked of a problem.
+// Returns all operations on channel blocks that a problem is tested with.
 std::vector<ConvOperation> BlockedOperations(const ConvProblem& problem) {
   std::vector<ConvOperation> operations;
   for (const Dtypes& dtypes : kDtypes) {
@@ -111,7 +112,8 @@ std::vector<double>& Get(ExactOperands& operands, Operand which) {
   return operands[static_cast<size_t>(which)];
 }
 
-// Small integers; the mask also meets 0, -0 and NaN, which close it.
+// Returns small integers. The mask also contains 0, -0 and NaN, which block the
+// gradient.
 ExactOperands IntegerOperands(const ConvOperation& operation) {
   ExactOperands operands = FillOperands(operation, &IntegerFill);
   std::vector<double>& mask = Get(operands, Operand::kOutput);
@@ -129,8 +131,8 @@ ExactOperands RealOperands(const ConvOperation& operation) {
 
 using Check = std::function<testing::AssertionResult(const StoredResult&)>;
 
-// Runs the operation and applies `check` to each result. A refusal is no
-// failure here: RefusalTest knows which there may be.
+// Runs the operation and applies `check` to each result. A refusal isn't a
+// failure here; RefusalTest lists the allowed refusals.
 void RunAndCheck(const Backend& backend, const ConvOperation& operation,
                  const ExactOperands& operands, const Check& check) {
   const auto results = RunChecked(backend, operation, operands);
@@ -143,7 +145,7 @@ void RunAndCheck(const Backend& backend, const ConvOperation& operation,
 }
 
 // Checks operations on integers. They share one expectation for each result,
-// which neither dtypes nor layouts change.
+// because dtypes and layouts don't change it.
 void CheckExactly(const Backend& backend,
                   const std::vector<ConvOperation>& operations) {
   std::map<Result, ExpectedResult> expected;
@@ -153,15 +155,17 @@ void CheckExactly(const Backend& backend,
       const Result which = got.request->which;
       auto [entry, is_new] = expected.try_emplace(which);
       if (is_new) entry->second = ExpectExact(operation, which, operands);
-      // Otherwise the sums need not be exact in f32.
+      // Larger sums may not be exact in f32.
       EXPECT_LT(entry->second.products, 1 << 20);
       return IsExactly(got, entry->second);
     });
-    if (testing::Test::HasFailure()) return;  // the others would repeat it
+    // The others would repeat the failure.
+    if (testing::Test::HasFailure()) return;
   }
 }
 
-// The forward and all gradients, row-major, in every mix of dtypes.
+// Returns the forward and all gradients, row-major, in every combination of
+// dtypes.
 std::vector<ConvOperation> PlainOperations(const ConvProblem& problem,
                                            float scale = 1) {
   std::vector<ConvOperation> operations;
@@ -324,7 +328,7 @@ bool IsListed(const BackendCapabilities& listed,
                      });
 }
 
-// Returns every operation that ConformanceTest asks of the shape lists.
+// Returns all operations that ConformanceTest makes of the shape lists.
 std::vector<ConvOperation> AllOperations() {
   std::vector<ConvOperation> all;
   for (const char* list : {"shapes_basic.txt", "shapes_whole_operator.txt"}) {

@@ -1,6 +1,7 @@
-// The suite that every backend must pass, written once against Backend. A
-// backend's test file names its factory and instantiates ConformanceTest over
-// the shape lists and RefusalTest over what it is known to refuse:
+// `ConformanceTest` is the suite that every backend must pass, written once
+// against Backend. A backend's test file names its factory and instantiates
+// ConformanceTest over the shape lists, and RefusalTest over the operations
+// that it refuses:
 //
 //   INSTANTIATE_TEST_SUITE_P(Basic, ConformanceTest,
 //                            CasesOf(&MakeFooBackend, "shapes_basic.txt"),
@@ -33,14 +34,14 @@ struct ConformanceCase {
 testing::internal::ParamGenerator<ConformanceCase> CasesOf(
     BackendFactory make_backend, const std::string& shape_list);
 
-// Returns one case for each of 100 random problems, always the same ones.
+// Returns one case for each of 100 random problems, the same ones each time.
 testing::internal::ParamGenerator<ConformanceCase> RandomCasesOf(
     BackendFactory make_backend);
 
 // Returns the problem string, which is a valid test name.
 std::string NameOfCase(const testing::TestParamInfo<ConformanceCase>& info);
 
-// Checks every promise of proto/correctness.md, "Single results", for a
+// Checks every promise of proto/correctness.md, "Single results", for one
 // problem.
 class ConformanceTest : public testing::TestWithParam<ConformanceCase> {
  protected:
@@ -50,14 +51,16 @@ class ConformanceTest : public testing::TestWithParam<ConformanceCase> {
   ConvProblem problem_;
 };
 
-// What a backend refuses among all operations of all shape lists. Its dtypes
-// follow from the machine, so they are taken from its capabilities.
+// The operations that a backend refuses, of all operations of all shape lists.
+// The dtypes depend on the machine, so they are taken from the backend's
+// capabilities.
 struct Refusals {
   BackendFactory make_backend;
-  // Exactly those of its capabilities; operations in others must be refused.
+  // Exactly the layouts of its capabilities. The backend must refuse other
+  // layouts.
   std::vector<Layout> layouts;
-  // What is refused in listed dtypes and layouts all the same, exactly: one
-  // "<count> x <message>" for each message of CheckSupport.
+  // Refusals in listed dtypes and layouts, exactly: one "<count> x <message>"
+  // for each message of CheckSupport.
   std::vector<std::string> gaps;
 };
 

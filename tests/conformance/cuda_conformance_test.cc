@@ -1,5 +1,5 @@
-// On a machine with a GPU. Where there is none: exit status 77, counted as
-// skipped.
+// Runs the suite on a machine with a GPU. Without a GPU the exit status is 77,
+// which counts as skipped.
 #include <iostream>
 
 #include "backends/cuda/cuda_backend.h"

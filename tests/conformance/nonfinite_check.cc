@@ -13,8 +13,7 @@
 namespace convgrad::testing_support {
 namespace {
 
-// The channels that an element belongs to; none where its tensor has no such
-// axis.
+// The channels of an element; none if its tensor has no such axis.
 struct Channels {
   std::optional<int64_t> in, out;
 };
@@ -39,9 +38,9 @@ Channels ChannelsOfWeight(const ConvProblem& problem, int64_t index) {
   return {second, first};
 }
 
-// Whether the result element may meet the operand element as a product with
-// padding: within one channel, kernels may multiply by the zeros around an
-// image.
+// Returns whether the result element may meet the operand element as a product
+// with padding: kernels may multiply by the zeros around an image, within one
+// channel.
 bool MayMeetInPadding(const ConvProblem& problem, Result result,
                       int64_t result_index, Operand operand,
                       int64_t operand_index) {
@@ -119,7 +118,8 @@ testing::AssertionResult KeepsNonfiniteApart(const Backend& backend,
     const auto count =
         static_cast<int64_t>(operands[static_cast<size_t>(which)].size());
     if (count == 0) continue;
-    // The neighbours of these lie in other channels, groups or images.
+    // The neighbours of these positions are in other channels, groups or
+    // images.
     for (int64_t position : {count * 5 / 9, count - 1}) {
       const auto checked =
           CheckPoisoned(backend, operation, operands, which, position);

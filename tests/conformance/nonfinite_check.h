@@ -1,6 +1,7 @@
-// What Inf in one operand element does to results (proto/single_calls.md,
-// "Data types"): it reaches every sum that contains it, and no other, but for
-// sums that meet it only as a product with padding.
+// `KeepsNonfiniteApart` checks the effect of an Inf in one operand element on
+// results (proto/single_calls.md, "Data types"). The Inf must reach every sum
+// that contains it and no other sum, except sums that contain it only as a
+// product with padding.
 #pragma once
 
 #include "backends/core/backend.h"

@@ -4,7 +4,7 @@
 namespace convgrad::testing_support {
 namespace {
 
-// Both ways to compute bf16, whichever is faster on the CPU at hand.
+// Makes both implementations of bf16, whichever is faster on this CPU.
 absl::StatusOr<std::unique_ptr<Backend>> MakeNativeBf16Backend() {
   return MakeOnednnBackend(/*native_bf16=*/true);
 }

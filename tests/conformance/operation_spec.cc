@@ -138,7 +138,7 @@ ConvOperation MakeOperation(const OperationSpec& spec) {
 }
 
 std::vector<std::string> ReadShapeList(const std::string& file) {
-  // A binary that was carried elsewhere brings its lists along.
+  // The variable names the lists of a binary that was copied elsewhere.
   const char* carried = std::getenv("CONVGRAD_SHAPE_LISTS");
   const std::string folder = carried ? carried : CONVGRAD_SHAPE_LISTS;
   std::ifstream list(folder + "/" + file);

@@ -1,5 +1,5 @@
-// The operations that tests ask of a problem: direction, dtypes and layouts in
-// a few words, spelled out as a valid ConvOperation.
+// `MakeOperation` makes a valid ConvOperation from an OperationSpec: problem,
+// direction, dtypes and layouts.
 #pragma once
 
 #include <string>
@@ -21,9 +21,11 @@ struct LayoutSet {
   Layout result = Layout::kNCX;  // output, grad_residual
 };
 
-// NCX/OIX, NXC/OXI, NXC/XIO and a different one for each tensor.
+// Returns NCX/OIX, NXC/OXI, NXC/XIO, and a set with a different layout for each
+// tensor.
 absl::Span<const LayoutSet> RowMajorLayouts();
-// NDC1HWC0 and FRACTAL_Z_3D everywhere, and mixed with row-major results.
+// Returns NDC1HWC0 and FRACTAL_Z_3D for all tensors, and mixed with row-major
+// results.
 absl::Span<const LayoutSet> BlockedLayouts();
 
 struct OperationSpec {
@@ -36,17 +38,18 @@ struct OperationSpec {
   float scale = 1;
 };
 
-// The gradient sets every backend is asked for: all three, and each alone.
+// The gradient sets that every backend must compute: all three gradients, and
+// each alone.
 const std::vector<std::vector<Result>>& GradientSets();
 
 // Returns the operation with exactly the operands that it needs. A backward
 // operation drops the residual, and asks for grad_bias in the problem's bias
-// shape, per channel if it has none. Requires: the problem is valid.
+// shape, or per channel if it has none. Requires: the problem is valid.
 ConvOperation MakeOperation(const OperationSpec& spec);
 
-// Returns the problems named in a shape list: one problem string a line, '#'
-// starts a comment, blank lines are skipped. `file` is relative to the
-// conformance folder. Aborts if it can't be read or names nothing.
+// Returns the problems of a shape list: one problem string a line; '#' starts a
+// comment; blank lines are skipped. `file` is relative to the conformance
+// folder. Aborts if it can't be read or is empty.
 std::vector<std::string> ReadShapeList(const std::string& file);
 
 }  // namespace convgrad::testing_support

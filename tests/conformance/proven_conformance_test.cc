@@ -1,4 +1,4 @@
-// What proves itself is what it was.
+// Tests that a proven backend computes the same as the backend without proofs.
 #include "backends/onednn/onednn_backend.h"
 #include "backends/proof/proven_backend.h"
 #include "backends/reference/reference_backend.h"

@@ -9,7 +9,7 @@
 namespace convgrad::testing_support {
 namespace {
 
-// Draws the parts of one operation, whose tensors share dtype and c0.
+// `Draw` draws the parts of one operation, whose tensors share dtype and c0.
 class Draw {
  public:
   Draw(ConvProblem problem, std::mt19937* random)
@@ -43,8 +43,8 @@ class Draw {
     return values.begin()[random_() % values.size()];
   }
 
-  // A backward problem has no residual, and a bias exactly if its gradient is
-  // asked for: that one's shape.
+  // A backward problem has no residual. It has a bias only if its gradient is
+  // asked for, in the shape of that gradient.
   void AddGradients(ConvOperation* operation) {
     std::vector<Result> gradients(kAllResults.begin() + 1, kAllResults.end());
     for (size_t i = gradients.size(); i > 1; --i) {
@@ -67,7 +67,7 @@ class Draw {
   DataType Mixed() { return Coin() ? DataType::kF32 : dtype_; }
 
   ResultRequest Request(Result which) {
-    // Powers of two and others; all exact in f32.
+    // Scales are powers of two and others, all exact in f32.
     const float scale = OneOf({1.0f, 1.0f, 0.125f, -0.375f, 3.0f});
     return {which,
             Describe(DimsOf(problem_, which), Mixed(),

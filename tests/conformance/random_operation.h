@@ -1,4 +1,4 @@
-// Valid operations of every kind that nobody thought of.
+// `RandomOperation` makes valid random operations of every kind.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 namespace convgrad::testing_support {
 
 // Returns a valid operation on a random problem of at most `max_macs`
-// multiply-adds: either direction, any gradients in any order, any dtypes,
-// layouts and scales that may meet, one layout for each tensor, any c0, any
-// bias shape. The same generator state gives the same operation.
+// multiply-adds: either direction, any gradients in any order, any valid
+// combination of dtypes, layouts and scales, one layout for each tensor, any
+// c0, any bias shape. The same generator state gives the same operation.
 ConvOperation RandomOperation(int64_t max_macs, std::mt19937* random);
 
 }  // namespace convgrad::testing_support

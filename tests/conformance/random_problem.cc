@@ -8,14 +8,14 @@
 namespace convgrad::testing_support {
 namespace {
 
-// Both ends included.
+// Returns a number from low to high, inclusive.
 int64_t Pick(int64_t low, int64_t high, std::mt19937* random) {
   return low + static_cast<int64_t>((*random)() % (high - low + 1));
 }
 
 SpatialAxis RandomAxis(bool transposed, std::mt19937* random) {
   SpatialAxis axis;
-  // Some reach beyond what one vector register block covers.
+  // Some axes exceed one block of vector registers.
   axis.in = Pick(0, 3, random) ? Pick(1, 12, random) : Pick(13, 70, random);
   axis.kernel = Pick(0, 7, random) ? Pick(1, 5, random) : Pick(6, 9, random);
   axis.stride = Pick(1, 3, random);
@@ -53,9 +53,9 @@ ConvProblem RandomProblem(std::mt19937* random) {
   while (true) {
     ConvProblem problem;
     problem.transposed = Pick(0, 1, random);
-    // Every eighth has no batch.
+    // Every eighth problem has no batch.
     problem.batch = Pick(0, 7, random) ? Pick(1, 3, random) : 0;
-    // Every fourth is depthwise, with a multiplier.
+    // Every fourth problem is depthwise, with a multiplier.
     const bool depthwise = Pick(0, 3, random) == 0;
     problem.groups = Pick(1, depthwise ? 40 : 4, random);
     problem.in_channels = problem.groups * Pick(1, depthwise ? 1 : 20, random);

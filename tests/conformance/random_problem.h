@@ -1,4 +1,4 @@
-// Valid problems of every kind that nobody thought of.
+// `RandomProblem` makes valid random problems of every kind.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// Random operations on one backend against the reference, with canaries and
-// NaN-filled buffers: integers bit for bit, then reals within the bounds.
+// This program compares random operations of one backend with the reference,
+// with canaries and NaN-filled buffers: integers bit for bit, then reals within
+// the bounds.
 //
 //   random_problems --seed=1 --count=2000
 #include <iostream>
@@ -42,7 +43,7 @@ class RandomRun {
  public:
   explicit RandomRun(const Backend& backend) : backend_(backend) {}
 
-  // Runs the operation that `seed` draws.
+  // Runs the operation of `seed`.
   void Run(uint32_t seed) {
     std::mt19937 random(seed);
     const ConvOperation operation =
@@ -71,7 +72,7 @@ class RandomRun {
   }
 
  private:
-  // Collects what the checks report as failures of a test.
+  // Collects the failures that the checks report.
   bool Check(const ConvOperation& operation, const ExactOperands& operands,
              bool integers) {
     testing::TestPartResultArray failures;
@@ -122,7 +123,7 @@ class RandomRun {
     EXPECT_TRUE(IsWithinNorm(got, expected));
   }
 
-  // How to see it again: here, and through the command line tool.
+  // Prints how to reproduce the operation, here and with the command line tool.
   static void Print(uint32_t seed, const ConvOperation& operation) {
     std::cout << "FAILED " << ToString(operation) << "\n  random_problems "
               << "--seed=" << seed << " --count=1\n  convgrad "

@@ -1,4 +1,4 @@
-// The check passes right results of every kind, and fails wrong ones.
+// Tests that the self-check passes correct results and fails wrong ones.
 #include "backends/proof/self_check.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ const Backend& Reference() {
   std::abort();
 }
 
-// An operation with operands at random and the results that a backend gives.
+// An operation with random operands and the results of a backend.
 class CheckedOperation {
  public:
   explicit CheckedOperation(ConvOperation operation,
@@ -66,7 +66,7 @@ class CheckedOperation {
                  results_[result].data());
   }
 
-  // Replaces the results by those of `other`, which has them, too.
+  // Replaces the results by those of `other`, which has the same results.
   void Compute(const ConvOperation& other) {
     auto plan = backend_.MakePlan(other, {});
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -145,7 +145,7 @@ void ForEachSpec(const std::vector<Result>& results,
         spec.problem.bias = bias;
         spec.results = results;
         spec.dtype = dtype;
-        // By turns: every pair of these comes with every dtype.
+        // These alternate, so that every pair of them occurs with every dtype.
         spec.result_dtype = count % 2 == 0 ? dtype : DataType::kF32;
         spec.side_dtype = count % 3 == 0 ? dtype : DataType::kF32;
         for (const LayoutSet& set : layouts) {
@@ -251,7 +251,7 @@ TEST(SelfCheckTest, FailsOutputsWithAPartDroppedOrATapSwapped) {
                         Rotated(forward.Get(Operand::kWeight)));
     EXPECT_FALSE(forward.Check().passed) << "swapped taps";
 
-    // Only one element of all.
+    // One element is wrong.
     forward.Compute(forward.operation);
     auto values = forward.Get(0);
     auto largest = std::max_element(
@@ -272,7 +272,7 @@ TEST(SelfCheckTest, FailsWrongSumsAndMasks) {
         EXPECT_FALSE(backward.Check().forward.has_value());
         const auto bias = backward.Get(0), residual = backward.Get(1);
 
-        // Of all that grad_bias sums, one is missing.
+        // One addend of grad_bias is missing.
         auto g = backward.Get(Operand::kGradOutput);
         const auto open = backward.Get(Operand::kOutput);
         size_t missing = 0;

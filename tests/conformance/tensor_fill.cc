@@ -9,7 +9,8 @@ constexpr int64_t kAlignment = 64;
 constexpr int64_t kGuardBytes = 256;
 constexpr std::byte kGuard{0xa5};
 
-// splitmix64's finaliser (Vigna, public domain): neighbours come out unrelated.
+// splitmix64's finaliser (Vigna, public domain) gives unrelated numbers for
+// neighbours.
 uint64_t Hash(uint64_t seed, uint64_t position) {
   uint64_t z = (seed << 40) + (position + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

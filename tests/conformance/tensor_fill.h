@@ -1,5 +1,6 @@
-// Test data: values that are a function of seed and position alone, so that a
-// swapped tap, group or axis shows, and buffers that notice stray writes.
+// These functions make test data that depends only on seed and position, so
+// that a swapped tap, group or axis changes a result. `GuardedBuffer` detects
+// stray writes.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +11,8 @@
 
 namespace convgrad::testing_support {
 
-// Returns `count` integers from {-4..-1, 1..4}: exact in every dtype, and sums
-// of up to 2^20 products of two of them stay exact in f32.
+// Returns `count` integers from {-4..-1, 1..4}. They are exact in every dtype,
+// and sums of up to 2^20 products of two of them are exact in f32.
 std::vector<double> IntegerFill(int64_t count, uint64_t seed);
 
 // Returns `count` zero-mean numbers from (-1, 1), rounded to `dtype`.
@@ -27,7 +28,7 @@ class GuardedBuffer {
   const std::byte* data() const { return storage_.data() + begin_; }
   int64_t size() const { return bytes_; }
 
-  // Returns whether both canaries are untouched.
+  // Returns whether both canaries are unchanged.
   bool GuardsIntact() const;
   // Returns a copy of the bytes between the canaries.
   std::vector<std::byte> Bytes() const;

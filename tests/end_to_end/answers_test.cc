@@ -1,4 +1,4 @@
-// Right results over a real socket, by stock and raw clients.
+// Tests results over a real socket, with generated and hand-written clients.
 #include <cmath>
 
 #include "absl/strings/match.h"
@@ -80,7 +80,7 @@ TEST_F(AnswersTest, BiasGradientNeedsGradOutputOnly) {
   operation->clear_results();
   v1::ResultRequest* result = operation->add_results();
   result->set_which(v1::RESULT_GRAD_BIAS);
-  result->mutable_bias_dims();  // (): a single number
+  result->mutable_bias_dims();  // (): a single number.
   request.clear_payloads();
   request.add_payloads(BytesOf({1, 2, 3, 4}));
   const v1::ConvBackwardResponse response = Backward(request);

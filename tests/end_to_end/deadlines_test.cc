@@ -1,5 +1,5 @@
-// Calls that end before their work does: deadlines and cancellation, wherever
-// the call is.
+// Tests calls that end before their work, by deadline or cancellation, at every
+// stage of the call.
 #include <functional>
 #include <thread>
 
@@ -19,7 +19,8 @@ Config TightConfig() {
   config.buffer_pool_idle_bytes = 0;
   config.plan_cache_bytes = 0;
   config.weight_cache_bytes = 0;
-  config.max_message_bytes = 24 * kMiB;  // one undeclared call takes 51 of 64
+  // One undeclared call takes 51 of 64 MiB.
+  config.max_message_bytes = 24 * kMiB;
   return config;
 }
 
@@ -45,7 +46,7 @@ class DeadlinesTest : public testing::Test {
   // Returns a request whose operands fill most of the budget while it runs.
   static v1::ConvBackwardRequest LargeRequest() {
     v1::ConvBackwardRequest request = SeedBackwardOf(int64_t{16} * kMiB / 36);
-    // 23 MiB in; grad_weight alone out.
+    // 23 MiB of request; the response has only grad_weight.
     request.mutable_operation()->mutable_results()->DeleteSubrange(0, 1);
     return request;
   }
@@ -60,7 +61,7 @@ TEST_F(DeadlinesTest, DeadlineInTheQueue) {
   strings_.AwaitRuns(1);
   PendingCall queued(server_.stub(), absl::Milliseconds(100));
   EXPECT_EQ(queued.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  // Its place in the queue is free long before the worker is.
+  // The call leaves the queue long before the worker is free.
   AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 0; });
   strings_.Release();
   EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
@@ -90,8 +91,8 @@ TEST_F(DeadlinesTest, CancelledWhileRunning) {
   running.Cancel();
   EXPECT_EQ(running.Await(), grpc::StatusCode::CANCELLED);
   strings_.Release();
-  // Whether the server hears of it before the run ends is the network's affair:
-  // it is one call either way, and lets go of everything.
+  // The server may hear of the cancellation before or after the run ends. In
+  // both cases it counts one call and frees everything.
   server_.AwaitMetric(
       "grpc_server_handling_seconds_count{grpc_method=\"ConvBackward\","
       "grpc_service=\"convgrad.v1.ConvGrad\",grpc_type=\"unary\"} 1");
@@ -134,7 +135,7 @@ TEST_F(DeadlinesTest, CancelledWhileSending) {
   bool ok;
   call->StartCall(nullptr);
   queue.Next(&tag, &ok);
-  // Admitted, and nothing comes.
+  // The call is admitted, and no message comes.
   AwaitGauges([](const ServerGauges& g) { return g.memory_used_bytes > 0; });
   context.TryCancel();
   grpc::Status status;

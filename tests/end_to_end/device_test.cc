@@ -1,5 +1,5 @@
-// Backends with devices, as clients and operators see them. The devices are a
-// puppet's.
+// Tests backends with devices, from the view of clients and operators. The
+// devices are a puppet's.
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/health_of.h"
@@ -11,7 +11,8 @@ namespace {
 
 class DeviceTest : public testing::Test {
  protected:
-  // A fast puppet with devices, named as the GPU backend is, beside the cores'.
+  // Starts a server with a fast puppet with devices, whose name is that of the
+  // GPU backend, and, if `with_cores`, with a backend on cores.
   void Start(bool with_cores) {
     PuppetTraits traits;
     traits.devices = 2;

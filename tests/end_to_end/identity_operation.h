@@ -1,5 +1,5 @@
-// An operation that isn't a convolution, and a backend that computes it: its
-// one result has the bytes of its one operand.
+// `IdentityOperation` is an operation that isn't a convolution: its one result
+// has the bytes of its one operand. `IdentityBackend` computes it.
 #pragma once
 
 #include <cstring>
@@ -49,7 +49,7 @@ class IdentityOperation final : public Operation {
 
 class IdentityBackend final : public Backend {
  public:
-  // As Backend::nominal_macs_per_second.
+  // `macs_per_second` is as in Backend::nominal_macs_per_second.
   explicit IdentityBackend(double macs_per_second)
       : macs_per_second_(macs_per_second) {}
 

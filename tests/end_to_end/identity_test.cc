@@ -1,5 +1,5 @@
-// An operation that isn't a convolution goes through scheduling, memory and
-// telemetry, in a call of its own.
+// Tests that an operation that isn't a convolution uses scheduling, memory and
+// telemetry, with a call class of its own.
 #include <memory>
 #include <optional>
 #include <random>
@@ -24,8 +24,8 @@
 namespace convgrad {
 namespace {
 
-// A request and a response are a ConvForwardResponse each: one result, whose
-// descriptor and bytes they carry.
+// Request and response are ConvForwardResponses with one result, because this
+// message carries a descriptor and bytes.
 using Message = v1::ConvForwardResponse;
 
 grpc::ByteBuffer MessageOf(const TensorDescriptor& tensor, Message head,
@@ -80,7 +80,7 @@ constexpr Method kMethod = {
       return new IdentityCall(method, services, context);
     }};
 
-// A server of identities.
+// A server of identity operations.
 class IdentityServer : public grpc::CallbackGenericService {
  public:
   explicit IdentityServer(double macs_per_second = 25e9)
@@ -117,7 +117,7 @@ class IdentityServer : public grpc::CallbackGenericService {
   ~IdentityServer() override {
     server_->Shutdown();
     lifecycle_.AwaitIdle(absl::InfiniteFuture());
-    // gRPC lets go of a response's bytes some time after its client has them.
+    // gRPC frees the bytes of a response some time after its client has them.
     const absl::Time limit = absl::Now() + absl::Seconds(60);
     while (memory_->pool.outstanding() > 0 && absl::Now() < limit) {
       absl::SleepFor(absl::Milliseconds(10));
@@ -133,7 +133,7 @@ class IdentityServer : public grpc::CallbackGenericService {
     return call;
   }
 
-  // Sends `bytes`, returns the bytes of the answer.
+  // Sends `bytes` and returns the bytes of the answer.
   std::string Send(const TensorDescriptor& tensor, const std::string& bytes) {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;
@@ -228,9 +228,9 @@ TEST(Identity, IsCountedUnderItsName) {
 }
 
 TEST(Identity, IsCutIntoSlicesWhereItWouldTakeLong) {
-  // Every item takes longer than a slice may.
+  // Each item takes longer than a slice may take.
   IdentityServer server(/*macs_per_second=*/1);
-  // Items of 140 bytes, whose slices aren't aligned, and of 128.
+  // Items have 140 bytes, whose slices aren't aligned, and 128 bytes.
   for (int64_t channels : {35, 32}) {
     const TensorDescriptor tensor{DataType::kF32, Layout::kNCX, {5, channels}};
     const std::string bytes = RandomBytes(*ByteSize(tensor));

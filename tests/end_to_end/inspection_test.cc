@@ -1,4 +1,4 @@
-// Self-checks and counts of Inf and NaN, as a report shows them.
+// Tests self-checks and counts of Inf and NaN in a report.
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -33,7 +33,7 @@ TEST(InspectionTest, ChecksItselfWhenAsked) {
   request.mutable_options()->set_self_check(true);
   const v1::SelfCheck check = Call(server, request).report().self_check();
   EXPECT_TRUE(check.passed());
-  // The seed example: weight 0..3, output of 0..8 is 19, 25, 37, 43.
+  // The seed example has weight 0..3, so the output of 0..8 is 19, 25, 37, 43.
   EXPECT_EQ(check.forward(), 124);
   EXPECT_EQ(check.grad_input(), 124);
   EXPECT_EQ(check.grad_weight(), 124);
@@ -112,7 +112,7 @@ TEST(InspectionTest, ChecksTheShareThatIsConfigured) {
   int checked = 0;
   for (int i = 0; i < 6; ++i) {
     checked += Call(server, SeedBackward()).report().has_self_check();
-    // A forward is no part of the share.
+    // Forwards don't count in the share.
     grpc::ClientContext context;
     v1::ConvForwardResponse response;
     EXPECT_TRUE(
@@ -126,7 +126,7 @@ TEST(InspectionTest, CountsInfAndNan) {
   TestServer server;
   v1::ConvBackwardRequest request = SeedBackward();
   request.mutable_options()->set_count_nonfinite(true);
-  // One Inf in grad_output reaches four of the nine input gradients at most,
+  // One Inf in grad_output affects at most four of the nine input gradients,
   // and every weight gradient (0 * Inf is NaN).
   std::vector<float> grad = {std::numeric_limits<float>::infinity(), 1, 1, 1};
   const int payload =

@@ -1,4 +1,5 @@
-// A tensor that no message can hold, through a server that has far less memory.
+// Tests a tensor that is too large for a message, with a server that has far
+// less memory.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -12,11 +13,12 @@ namespace {
 
 constexpr int64_t kChannels = 16;
 constexpr int64_t kPixels = 256 * 256;
-constexpr int64_t kBatch = 560;  // 2.19 GiB in, as much out
+constexpr int64_t kBatch = 560;  // 2.19 GiB in, as much out.
 
 float InputAt(int64_t element) { return static_cast<float>(element % 13 - 6); }
 
-// A 1x1 convolution whose weight is W[o][c] = o + c.
+// Returns an element of the output of a 1x1 convolution whose weight is W[o][c]
+// = o + c.
 float OutputAt(int64_t item, int64_t channel, int64_t pixel) {
   float sum = 0;
   for (int64_t c = 0; c < kChannels; ++c) {

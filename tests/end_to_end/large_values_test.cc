@@ -1,5 +1,5 @@
-// Programs that a few bytes make large: windows, extents and the tables of
-// plans. The process stays within its budget, whatever they ask for.
+// Tests programs that a few bytes make large: windows, extents and the tables
+// of plans. The process stays within its budget.
 #include <string>
 #include <vector>
 
@@ -19,7 +19,7 @@ constexpr int64_t kBudgetBytes = 256 * kMiB;
 
 class LargeValuesTest : public ::testing::Test {
  protected:
-  // Runs `steps`, which make y, on an x of zeros, (1, 1, extent).
+  // Runs `steps`, which compute y, on an x of zeros, (1, 1, extent).
   SessionReply<v1::RunProgramResponse> Run(const std::string& steps,
                                            int64_t extent,
                                            const std::string& tape = "") {
@@ -78,7 +78,8 @@ TEST_F(LargeValuesTest, WindowsOverMostOfTheirInput) {
 TEST_F(LargeValuesTest, ExtentsFromOneElement) {
   const std::string end = "y = adaptive_avg_pool(a, output_size=1)";
   ExpectTooLarge(Run("a = upsample(x, size=10000000)\n" + end, 1));
-  // A value that no budget has is refused by name, before any plan.
+  // A value that is larger than any budget is refused by name, before it is
+  // planned.
   const auto reply = Run("a = upsample(x, size=100000000000)\n" + end, 1);
   ExpectTooLarge(reply);
   EXPECT_EQ(reply.trailers.field, "steps[0] (a)");
@@ -86,7 +87,7 @@ TEST_F(LargeValuesTest, ExtentsFromOneElement) {
 
 TEST_F(LargeValuesTest, TablesThatFitAreCountedInThePlanCache) {
   const int64_t before = Metric("convgrad_plan_cache_bytes");
-  // 1001 windows of 1000, each an entry of 8 bytes.
+  // The plan has 1001 windows of 1000 entries of 8 bytes.
   const auto reply = Run("y = max_pool(x, kernel_size=1000, stride=1)", 2000);
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
   EXPECT_GE(Metric("convgrad_plan_cache_bytes") - before, 1001 * 1000 * 8);

@@ -1,4 +1,5 @@
-// A server's life seen from outside: health, reflection, metrics, draining.
+// Tests a server's lifecycle from outside: health, reflection, metrics,
+// draining.
 #include <fstream>
 #include <thread>
 
@@ -14,7 +15,7 @@
 namespace convgrad {
 namespace {
 
-// Returns the sum of the values of the lines of `text` that have `name` and
+// Returns the sum of the values of the lines of `text` that contain `name` and
 // `label`.
 double Sum(const std::string& text, const std::string& name,
            const std::string& label) {
@@ -39,7 +40,7 @@ TEST(Lifecycle, IsHealthyUntilItDrains) {
 
 TEST(Lifecycle, HealthKnowsTheService) {
   TestServer server;
-  // HealthCheckRequest{service}.
+  // The message is HealthCheckRequest{service}.
   const std::string service = "convgrad.v1.ConvGrad";
   const RawReply reply = CallRaw(
       server.channel(), "/grpc.health.v1.Health/Check",
@@ -61,11 +62,11 @@ TEST(Lifecycle, ReflectionListsAndDescribesTheService) {
   TestServer server;
   const std::string method =
       "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-  // ServerReflectionRequest{list_services: "*"}.
+  // The message is ServerReflectionRequest{list_services: "*"}.
   const std::string services =
       CallStream(server.channel(), method, "\x3a\x01*");
   EXPECT_TRUE(absl::StrContains(services, "convgrad.v1.ConvGrad"));
-  // ServerReflectionRequest{file_containing_symbol}.
+  // The message is ServerReflectionRequest{file_containing_symbol}.
   const std::string symbol = "convgrad.v1.ConvGrad";
   const std::string file = CallStream(
       server.channel(), method,
@@ -122,7 +123,7 @@ TEST(Lifecycle, DrainFinishesWhatRunsAndRefusesTheRest) {
   bool drained = false;
   std::thread drainer([&] { drained = server.server().Drain(); });
   RawReply refused;
-  // Draining begins some time after Drain is called.
+  // Draining starts some time after the call of Drain.
   do {
     refused = CallRaw(server.channel(), "GetCapabilities", "");
   } while (refused.status.ok());

@@ -1,4 +1,4 @@
-// Work that takes many slices, and calls that are more urgent than others.
+// Tests work of many slices, and calls with a higher priority.
 #include <thread>
 #include <vector>
 
@@ -13,7 +13,7 @@
 namespace convgrad {
 namespace {
 
-// Every item of a batch is a slice.
+// At this rate each item of a batch is a slice.
 constexpr double kSlow = 1;
 
 std::vector<RegisteredBackend> Only(absl::string_view name,
@@ -84,7 +84,7 @@ TEST_F(LongWorkTest, OfIntegersIsTheSameInOnePiece) {
     const std::vector<std::string> expected =
         ResultsOf(whole->Run(data.Call()), data.operation());
     EXPECT_EQ(ResultsOf(client_->Run(data.Call()), data.operation()), expected);
-    // The slices of a stream are cut once more.
+    // The server cuts the slices of a stream again.
     EXPECT_EQ(ResultsOf(client_->RunStreamed(data.Call(), 4), data.operation()),
               expected);
   }
@@ -92,7 +92,8 @@ TEST_F(LongWorkTest, OfIntegersIsTheSameInOnePiece) {
 
 class UrgentWorkTest : public testing::Test {
  protected:
-  // One client has calls here of which the first ones never end by themselves.
+  // Returns a configuration in which one client may hold all memory, because
+  // its first calls never end by themselves.
   static Config WholeShareConfig() {
     Config config = TestConfig();
     config.max_client_share = 1;
@@ -112,7 +113,7 @@ class UrgentWorkTest : public testing::Test {
 };
 
 TEST_F(UrgentWorkTest, ACancelledCallLeavesItsWorkerBetweenSlices) {
-  // More than can be run until the server hears of the cancellation.
+  // The work takes longer than the server needs to hear of the cancellation.
   constexpr int64_t kSlices = 100'000;
   strings_.HoldRuns();
   PendingCall cancelled(server_.stub(), absl::InfiniteDuration(),

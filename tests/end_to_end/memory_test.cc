@@ -1,5 +1,5 @@
-// Many clients that each offer a message of the limit: the server takes as many
-// as its budget allows, and the process stays within it.
+// Tests many clients that each send a message of the largest size. The server
+// admits as many as its budget allows, and the process stays within the budget.
 #include <thread>
 #include <vector>
 
@@ -21,7 +21,8 @@ constexpr int64_t kMessageBytes = 32 * kMiB + 4;
 constexpr int64_t kBudgetBytes = 256 * kMiB;
 constexpr int kConnections = 64;
 
-// Asks for grad_input, as large as grad_output: 32 MiB in, 32 MiB out.
+// Returns a request for grad_input, which is as large as grad_output: 32 MiB
+// in, 32 MiB out.
 v1::ConvBackwardRequest LargeHead() {
   v1::ConvBackwardRequest request = SeedBackward();
   request.clear_payloads();
@@ -42,7 +43,7 @@ v1::ConvBackwardRequest LargeHead() {
   return request;
 }
 
-// Sends one message, on a connection of its own, without a copy of `payload`.
+// Sends one message on its own connection, without a copy of `payload`.
 RawReply SendLarge(const std::string& address,
                    const std::shared_ptr<const std::string>& payload,
                    const std::string& declared) {
@@ -52,9 +53,9 @@ RawReply SendLarge(const std::string& address,
   grpc::GenericStub stub(grpc::CreateCustomChannel(
       address, grpc::InsecureChannelCredentials(), arguments));
   grpc::ClientContext context;
-  // gRPC 1.51 at times takes a connection in progress for one that failed, with
-  // what errno happens to be (https://github.com/grpc/grpc/pull/35064), and
-  // tries again where calls wait for that.
+  // gRPC 1.51 sometimes treats a connection in progress as failed, because it
+  // reads a stale errno (https://github.com/grpc/grpc/pull/35064). Calls that
+  // wait for the connection try again.
   context.set_wait_for_ready(true);
   if (!declared.empty()) {
     context.AddMetadata("convgrad-request-bytes", declared);
@@ -83,7 +84,7 @@ RawReply SendLarge(const std::string& address,
   return reply;
 }
 
-// Has all connections send at once to a fresh server, and returns the answers.
+// Makes all connections send at once to a new server, and returns the answers.
 std::vector<RawReply> Storm(const std::string& declared) {
   ChildServer server({absl::StrCat("--memory_budget_bytes=", kBudgetBytes),
                       absl::StrCat("--max_message_bytes=", kMessageBytes),
@@ -102,7 +103,7 @@ std::vector<RawReply> Storm(const std::string& declared) {
   std::cout << "idle " << idle / kMiB << " MiB, peak " << peak / kMiB
             << " MiB, budget " << kBudgetBytes / kMiB << " MiB\n";
   EXPECT_LE(peak, kBudgetBytes);
-  // gRPC lets go of a response's bytes some time after the client has them.
+  // gRPC frees the bytes of a response some time after its client has them.
   server.AwaitMetric("convgrad_memory_used_bytes 0");
   server.AwaitMetric("convgrad_buffers 0");
   const auto channel =

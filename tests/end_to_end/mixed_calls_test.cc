@@ -1,5 +1,6 @@
-// Thousands of calls of every kind, many of them cancelled: afterwards the
-// server holds nothing, and the process is no larger than after as many before.
+// Tests thousands of calls of every kind, many of them cancelled. Afterwards
+// the server holds nothing, and the process is no larger than after the calls
+// before.
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -48,7 +49,8 @@ std::vector<OperationData> MakeOperations() {
   return operations;
 }
 
-// One caller's life: a connection, now and then a new region, and calls.
+// One caller: it opens a connection and sometimes a new region, and makes
+// calls.
 class Trainer {
  public:
   Trainer(const ChildServer& server, std::string regions,
@@ -100,7 +102,7 @@ class Trainer {
       return;
     }
     ++ended_;
-    // The last one: what can't be done in time isn't begun.
+    // The last call doesn't start, because it can't end in time.
     EXPECT_TRUE(status.code() == absl::StatusCode::kDeadlineExceeded ||
                 status.code() == absl::StatusCode::kCancelled ||
                 DetailOf(status).value_or(ErrorDetail{}).field ==
@@ -129,7 +131,7 @@ class Trainer {
     return client_->Run(call).status();
   }
 
-  // By a stock stub, which can be told to stop.
+  // Uses a generated stub, whose call can be cancelled.
   void CancelledMidway() {
     grpc::ClientContext context;
     const v1::ConvBackwardRequest request = SeedBackward();
@@ -157,7 +159,7 @@ class Trainer {
   std::unique_ptr<SharedRegion> region_;
   std::mt19937 random_;
   int answered_ = 0;
-  int ended_ = 0;  // cancelled, or out of time
+  int ended_ = 0;  // Cancelled, or past the deadline.
 };
 
 class MixedCallsTest : public testing::Test {
@@ -166,7 +168,7 @@ class MixedCallsTest : public testing::Test {
     return absl::StrCat("unix:", folder_.path(), "/regions");
   }
 
-  // 10,000 calls, always the same ones.
+  // Makes 10,000 calls, the same ones each time.
   void Round() {
     std::vector<std::unique_ptr<Trainer>> trainers;
     std::vector<std::thread> threads;
@@ -183,7 +185,7 @@ class MixedCallsTest : public testing::Test {
       ended += trainer->ended();
     }
     EXPECT_EQ(answered + ended, kClients * kCallsPerClient);
-    // Both happen, or the test tests nothing.
+    // The test is only valid if both happen.
     EXPECT_GT(answered, 1000);
     EXPECT_GT(ended, 300);
   }
@@ -206,14 +208,15 @@ class MixedCallsTest : public testing::Test {
     }
   }
 
-  // The resident size when nothing is held and nothing kept.
+  // Returns the resident size when no call holds memory and nothing is cached.
   int64_t RestingBytes() {
     AwaitMetrics({"convgrad_buffers 0", "convgrad_buffer_bytes 0",
                   "convgrad_regions 0", "convgrad_region_bytes 0",
                   "convgrad_memory_used_bytes 0",
                   "convgrad_buffer_idle_bytes 0"});
-    // The heap's free memory goes within --buffer_pool_idle_time, too. Read
-    // before that, the size varies by 6 %; after it, by 1 % over 12 rounds.
+    // The heap's free memory is returned within --buffer_pool_idle_time as
+    // well. Before that the size varies by 6 %; after it, by 1 % over 12
+    // rounds.
     absl::SleepFor(absl::Milliseconds(1500));
     return server_.MemoryBytes("VmRSS");
   }
@@ -226,9 +229,9 @@ class MixedCallsTest : public testing::Test {
 };
 
 TEST_F(MixedCallsTest, LeaveNothingBehind) {
-  // The first rounds fill what is kept for good: plans, gRPC's pools, the
-  // heap's arenas, which threads meet in differently each time. A later one
-  // may meet in yet another way; what calls leave behind grows in all of them.
+  // The first rounds fill permanent caches: plans, gRPC's pools, and the heap's
+  // arenas, whose use by threads differs each time. One later round may differ
+  // as well, but memory that calls leave behind grows in each round.
   Round();
   int64_t before = 0;
   int64_t after = 0;
@@ -240,7 +243,7 @@ TEST_F(MixedCallsTest, LeaveNothingBehind) {
     std::cout << before << " bytes before a round, " << after << " after\n";
   }
   EXPECT_LE(after, before + before / 50);
-  // Nor do the connections die of it.
+  // The connections still work.
   EXPECT_TRUE(
       (*Client::Connect({server_.address()}))->Run(operations_[0].Call()).ok());
 }

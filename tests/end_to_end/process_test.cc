@@ -1,4 +1,4 @@
-// The program: flags, signals, exit statuses.
+// Tests the server program: flags, signals, exit statuses.
 #include <signal.h>
 
 #include <fstream>
@@ -72,7 +72,8 @@ TEST(Process, DrainsAndEndsWellBesideClientsThatDoNothing) {
   ChildServer server({"--drain_timeout=2s"});
   const std::string message = SeedBackward().SerializeAsString();
   const std::string method = "/convgrad.v1.ConvGrad/ConvBackward";
-  RawHttp2 client(server.address(), 0);  // no window: it takes no answer
+  // No window: the client takes no answer.
+  RawHttp2 client(server.address(), 0);
   const uint32_t answered = client.Open(method);
   client.SendMessage(answered, message);
   client.Finish(answered);

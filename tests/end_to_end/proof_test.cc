@@ -1,5 +1,5 @@
-// What a server says and does on a machine that computes something wrongly. The
-// machine is a puppet around the real backend.
+// Tests a server on a machine that computes something wrongly. A puppet around
+// the real backend simulates the machine.
 #include <iostream>
 #include <mutex>
 #include <sstream>
@@ -35,8 +35,8 @@ class ProofTest : public testing::Test {
     spdlog::set_default_logger(before_);
   }
 
-  // Starts a server whose one backend is broken so, and that proves itself or
-  // leaves that to the calls.
+  // Starts a server whose one backend has `breaks`. The server proves it at the
+  // start, or when calls need it.
   void Start(std::vector<Break> breaks, bool prove_at_start) {
     std::vector<RegisteredBackend> backends;
     for (RegisteredBackend& entry : MakeBackends()) {
@@ -52,7 +52,7 @@ class ProofTest : public testing::Test {
     AwaitHealth(server_->channel(), "readiness", kServing);
   }
 
-  // Stops what writes to the log, and returns it.
+  // Stops the server, which writes to the log, and returns the log.
   std::string StopAndReadLog() {
     server_.reset();
     return log_.str();
@@ -115,7 +115,7 @@ TEST_F(ProofTest, ASoundMachineFailsNothing) {
 struct Sample {
   const char* name;
   Break broken;
-  std::string phrase;  // one of those that are told
+  std::string phrase;  // One of the reported phrases.
 };
 
 std::ostream& operator<<(std::ostream& out, const Sample& sample) {
@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(ProofTest, ARefusedFamilyIsFailedPrecondition) {
   Start({{Breakage::kSwappedTap, DataType::kF32}}, false);
   EXPECT_EQ(HealthOf(server_->channel(), "proof"), kServing);
-  // Found when it is planned, then known before.
+  // The first call finds the failure when it plans; the second call knows it.
   for (int i = 0; i < 2; ++i) {
     const grpc::Status status = Call();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
@@ -180,7 +180,7 @@ TEST_F(ProofTest, ARefusedFamilyIsFailedPrecondition) {
   EXPECT_EQ(HealthOf(server_->channel(), "proof"), kNotServing);
   EXPECT_THAT(FailedProofs(),
               ElementsAre("f32 grad_input in OIX/NCX: refused"));
-  // What doesn't need the tap.
+  // This request doesn't use the wrong tap.
   v1::ConvBackwardRequest request = SeedBackward();
   request.mutable_operation()->mutable_results()->DeleteSubrange(0, 1);
   EXPECT_TRUE(Call(request).ok());

@@ -1,5 +1,5 @@
-// When calls may come: health by name, warm-up, ageing connections, reloads,
-// starts after a crash.
+// Tests when a server takes calls: health by name, warm-up, ageing connections,
+// reloads, starts after a crash.
 #include <signal.h>
 
 #include <fstream>
@@ -159,7 +159,7 @@ TEST(ConnectionAge, ConnectionsEndAndTheirCallsDoNot) {
                     SeedBackward().SerializeAsString());
   });
   strings.AwaitRuns(1);
-  // The channel has heard that it mustn't start more calls here.
+  // The channel knows that it must start no more calls on this connection.
   EXPECT_TRUE(server.channel()->WaitForStateChange(
       GRPC_CHANNEL_READY, absl::ToChronoTime(absl::Now() + absl::Seconds(60))));
   strings.Release();
@@ -186,7 +186,7 @@ TEST(Reload, TakesOverLimitsAndKeepsGoingOnBadOnes) {
     reply = call();
   } while (reply.status.ok() && absl::Now() < limit);
   EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
-  // A question is no set of flags: the limit stays.
+  // --version isn't a set of flags, so the limit stays the same.
   WriteFile("reload.flags", "--version\n");
   server.Signal(SIGHUP);
   EXPECT_EQ(call().trailers.reason, "LIMIT_EXCEEDED");

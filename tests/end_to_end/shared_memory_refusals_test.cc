@@ -1,5 +1,5 @@
-// Requests that name shared memory they can't have: one status, the right
-// detail, and nothing lost.
+// Tests requests for shared memory that the client can't use: each has one
+// status and the right detail, and leaks nothing.
 #include "absl/strings/match.h"
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
@@ -21,7 +21,7 @@ class SharedMemoryRefusalsTest : public testing::Test {
     EXPECT_EQ(reply.trailers.reason, reason) << reply.status.error_message();
     EXPECT_EQ(reply.trailers.field, field) << reply.status.error_message();
     EXPECT_EQ(reply.trailers.pushback_ms, "");
-    // The server is as well as before.
+    // The server still works.
     request_ = SeedInRegion(*region_);
     EXPECT_TRUE(Send().status.ok());
     AwaitUsed(4096);
@@ -123,9 +123,9 @@ TEST_F(SharedMemoryRefusalsTest, LengthsThatAreNotTheTensors) {
 }
 
 TEST_F(SharedMemoryRefusalsTest, ResultsThatOverlap) {
-  Result(0)->set_byte_offset(64 + 15);  // weight's last byte
+  Result(0)->set_byte_offset(64 + 15);  // The last byte of weight.
   ExpectInvalid("OUT_OF_RANGE", "operation.results[0].region");
-  Result(1)->set_byte_offset(192 + 35);  // grad_input's last byte
+  Result(1)->set_byte_offset(192 + 35);  // The last byte of grad_input.
   ExpectInvalid("OUT_OF_RANGE", "operation.results[1].region");
 }
 
@@ -165,7 +165,7 @@ TEST_F(SharedMemoryRefusalsTest, MoreMemoryThanThereIs) {
               absl::StatusCode::kResourceExhausted)
         << bytes;
   }
-  // Whole pages, and one beside for what is used.
+  // The region has whole pages, and one page is left for the used memory.
   const int64_t pages = (most / 4096 - 1) * 4096;
   EXPECT_TRUE(SharedRegion::Connect(server_.address(), pages).ok());
   AwaitUsed(4096);
@@ -194,7 +194,7 @@ TEST_F(SharedMemoryRefusalsTest, DestinationsThatTheClientCannotName) {
   call.region = region_.get();
   EXPECT_TRUE(client->Run(call).ok());
   expect_refused(region_->bytes().subspan(0, 8));
-  // Memory of the client's own is filled by the client.
+  // The client fills memory of its own.
   call.destinations = {
       absl::MakeSpan(reinterpret_cast<std::byte*>(&outside), 4)};
   const auto reply = client->Run(call);

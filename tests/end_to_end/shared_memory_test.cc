@@ -1,5 +1,5 @@
-// Calls whose tensors lie in shared memory: the same answers as by message, and
-// memory that comes back whatever becomes of the client.
+// Tests calls whose tensors are in shared memory: they give the same answers as
+// messages, and the memory is freed whatever happens to the client.
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -58,7 +58,7 @@ ConvOperation BackwardOf(const std::string& text, const Formats& formats) {
   return operation;
 }
 
-// Returns small finite numbers of any dtype: no byte has all exponent bits.
+// Returns small finite numbers of any dtype. No byte has all exponent bits.
 std::vector<std::byte> RandomBytes(int64_t size) {
   std::mt19937 random(static_cast<uint32_t>(size));
   std::vector<std::byte> bytes(size);
@@ -66,7 +66,7 @@ std::vector<std::byte> RandomBytes(int64_t size) {
   return bytes;
 }
 
-// A call with its operands' bytes.
+// A call with the bytes of its operands.
 struct OwnedCall {
   OperationCall call;
   std::array<std::vector<std::byte>, kOperandCount> operands;
@@ -81,13 +81,13 @@ struct OwnedCall {
   }
 };
 
-// Returns where the next tensor of `size` bytes goes, `shift` bytes beside a
+// Returns memory for the next tensor of `size` bytes, `shift` bytes after a
 // multiple of 64.
 absl::Span<std::byte> Take(SharedRegion* region, int64_t size, int64_t shift) {
   return region->Allocate(size + shift)->subspan(shift);
 }
 
-// Moves operands and results of `call` into `region`.
+// Moves operands and results of `call` to `region`.
 void MoveInto(SharedRegion* region, int64_t shift, OperationCall* call) {
   call->region = region;
   for (size_t i = 0; i < kOperandCount; ++i) {
@@ -176,7 +176,7 @@ TEST_F(SharedMemoryTest, MixesWithMessages) {
 
 TEST_F(SharedMemoryTest, UsesTheLastByteOfARegion) {
   const Formats formats{DataType::kF32, Layout::kNCX, Layout::kOIX};
-  // 4096 bytes of input and of grad_output, which ends with its page.
+  // Input and grad_output have 4096 bytes each; grad_output ends with its page.
   OwnedCall inline_call(BackwardOf("conv2d_n1_c1_o1_i32_k1", formats));
   const OperationReply expected = MustRun(inline_call.call);
   OperationCall call = inline_call.call;
@@ -310,7 +310,7 @@ TEST_F(SharedMemoryTest, FreesTheRegionOfAClientThatIsKilled) {
                         const_cast<char**>(arguments), environ),
             0);
   server_.test_server().AwaitMetric("convgrad_regions 1");
-  // Calls run by now, or soon.
+  // Calls are running by now, or will soon.
   absl::SleepFor(absl::Milliseconds(100));
   kill(process, SIGKILL);
   waitpid(process, nullptr, 0);
@@ -337,7 +337,7 @@ TEST(SharedMemory, ServesTensorsLargerThanAnyMessage) {
   const auto client = *Client::Connect({server.test_server().address()});
   const Formats formats{DataType::kF32, Layout::kNCX, Layout::kOIX};
   OwnedCall call(BackwardOf("conv2d_n1_c32_o32_i128_k1", formats));
-  // With a self-check, or it would go as a stream.
+  // With a self-check the client sends a message instead of a stream.
   call.call.self_check = true;
   EXPECT_EQ(client->Run(call.call).status().code(),
             absl::StatusCode::kResourceExhausted);

@@ -1,4 +1,4 @@
-// Streams give what one message gives, over a real socket.
+// Tests that streams give the results of one message, over a real socket.
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +23,7 @@ constexpr int64_t kSliceItems[] = {1, 2, 3, 7, 0};
 const std::vector<Result> kAllGradients = {
     Result::kGradInput, Result::kGradWeight, Result::kGradBias};
 
-// Returns `bytes` with +0 for -0, which are equal (proto/correctness.md): a
+// Returns `bytes` with +0 for -0. Both are equal (proto/correctness.md), and a
 // negative scale gives one or the other where nothing is summed.
 std::string PositiveZeros(const ResultRequest& request, std::string bytes) {
   const auto width = static_cast<size_t>(ByteSizeOf(request.descriptor.dtype));
@@ -50,7 +50,7 @@ class StreamAnswersTest : public testing::Test {
     return reply.ok() ? *std::move(reply) : OperationReply();
   }
 
-  // Integers: exact whatever is summed in which order.
+  // The data are integers, so sums are exact in any order.
   void ExpectSameAsWhole(const OperationSpec& spec) {
     const OperationData data(MakeOperation(spec), Values::kIntegers);
     const OperationReply whole = Whole(data);
@@ -126,7 +126,7 @@ TEST_F(StreamAnswersTest, SameBitsForEachKindOfProblem) {
 }
 
 TEST_F(StreamAnswersTest, ScalesOnceWhateverTheSlices) {
-  // Not a power of two, so that a second rounding would show.
+  // The scale isn't a power of two, so a second rounding would change a bit.
   ExpectSameAsWhole({.problem = *Parse("conv2d_n5_c2_o3_i5_k3_p1"),
                      .results = kAllGradients,
                      .result_dtype = DataType::kF32,
@@ -182,8 +182,8 @@ TEST_F(StreamAnswersTest, RealDataStaysWithinBoundsAndRepeatsBitForBit) {
 }
 
 TEST_F(StreamAnswersTest, TensorsOfManyFramesCome) {
-  // 6 MiB of grad_weight, 11 MiB of input per slice: frames of 4 MiB, and
-  // rests.
+  // grad_weight has 6 MiB, and the input 11 MiB a slice: frames of 4 MiB, and
+  // remainders.
   const OperationData data(
       MakeOperation({.problem = *Parse("conv2d_n4_c1200_o1300_i28x28_k1"),
                      .results = {Result::kGradWeight}}),
@@ -212,8 +212,8 @@ TEST_F(StreamAnswersTest, ReportsTheWholeOperationOnce) {
   EXPECT_GT(reply.report.seconds().total(), 0);
   constexpr char kLabels[] =
       "{backend=\"onednn\",code=\"OK\",dtype=\"f32\",op=\"backward\"} ";
-  // 800 of input, 432 of grad_output; grad_weight needs no weight, grad_input
-  // does: 216.
+  // Input has 800 bytes and grad_output 432. grad_weight needs no weight, and
+  // grad_input needs its 216 bytes.
   server_.AwaitMetric(absl::StrCat("convgrad_requests_total", kLabels, 1));
   server_.AwaitMetric(
       absl::StrCat("convgrad_received_bytes_total", kLabels, 800 + 432 + 216));
@@ -235,7 +235,7 @@ TEST_F(StreamAnswersTest, CountsNonfiniteResultsOverSlicesAndInTheSum) {
                      Values::kIntegers);
   OperationCall call = data.Call();
   call.count_nonfinite = true;
-  // 4 * 30000 and more: each addend fits f16, the sum doesn't.
+  // The sum is 4 * 30000 and more. Each addend fits f16, the sum doesn't.
   std::vector<uint16_t> ones(8, 0x7753);
   call.operands[static_cast<size_t>(Operand::kGradOutput)] =
       absl::MakeConstSpan(reinterpret_cast<const std::byte*>(ones.data()), 16);

@@ -1,5 +1,5 @@
-// Streams whose client goes, waits or doesn't listen, and the memory that they
-// take meanwhile.
+// Tests streams whose client leaves, waits or doesn't read, and the memory that
+// they hold meanwhile.
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -35,7 +35,7 @@ class StreamLifeTest : public testing::Test {
   void AwaitGauges(const std::function<bool(const ServerGauges&)>& reached) {
     while (!reached(server_.server().gauges())) std::this_thread::yield();
   }
-  // Opens `stream` and sends the first `frames` of the operation.
+  // Opens `stream` and sends the first `frames` frames of the operation.
   static void Begin(RawStream* stream, size_t frames) {
     const std::vector<v1::ConvStreamRequest> all = TestFrames();
     EXPECT_TRUE(stream->Write(TestHeader()));
@@ -62,8 +62,8 @@ TEST_F(StreamLifeTest, ClientGoneWhileASliceRuns) {
   EXPECT_EQ(stream.AwaitEnd().status.error_code(), grpc::StatusCode::CANCELLED);
   strings_.Release();
   server_.ExpectNothingHeld();
-  // Whether the server hears of it before the run ends is the network's affair;
-  // of three slices two were there.
+  // The server may hear of the cancellation before or after the run ends. Two
+  // of three slices had come.
   EXPECT_LE(strings_.runs(), 2);
   ExpectGood();
 }
@@ -87,7 +87,7 @@ TEST_F(StreamLifeTest, DeadlineWhileASliceIsQueued) {
   Begin(&queued, 3);
   EXPECT_EQ(queued.AwaitEnd().status.error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
-  // Its place in the queue is free long before the worker is.
+  // The stream leaves the queue long before the worker is free.
   AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 0; });
   running.Cancel();
   running.AwaitEnd();
@@ -100,7 +100,7 @@ TEST_F(StreamLifeTest, LaterSlicesWaitForAPlaceInTheQueue) {
   RawStream first(server_.stub());
   Begin(&first, 3);
   v1::ConvStreamResponse frame;
-  ASSERT_TRUE(first.Read(&frame));  // slice 0 is done
+  ASSERT_TRUE(first.Read(&frame));  // Slice 0 has ended.
   strings_.HoldRuns();
   RawStream running(server_.stub());
   Begin(&running, 3);
@@ -108,9 +108,9 @@ TEST_F(StreamLifeTest, LaterSlicesWaitForAPlaceInTheQueue) {
   RawStream queued(server_.stub());
   Begin(&queued, 3);
   AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 1; });
-  // A new stream is told that the server is busy; one half-way isn't.
+  // The server answers BUSY to a new stream, but not to one that has started.
   RawStream refused(server_.stub());
-  Begin(&refused, 0);  // its header is enough for that
+  Begin(&refused, 0);  // The header suffices for that.
   const StreamOutcome outcome = refused.AwaitEnd();
   EXPECT_EQ(outcome.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_NE(outcome.trailers.pushback_ms, "");
@@ -131,7 +131,7 @@ TEST_F(StreamLifeTest, DrainLetsStreamsFinish) {
   strings_.AwaitRuns(1);
   std::atomic<bool> drained{false};
   std::thread drainer([&] { drained = server_.server().Drain(); });
-  // Draining begins some time after Drain is called.
+  // Draining starts some time after the call of Drain.
   while (SendAll(server_.stub(), {}).status.error_code() !=
          grpc::StatusCode::UNAVAILABLE) {
     std::this_thread::yield();
@@ -188,7 +188,7 @@ TEST_F(ImpatientStreamTest, EndsWhenFramesStopComing) {
 TEST_F(ImpatientStreamTest, EndsWhenFramesOnlyTrickle) {
   RawStream stream(server_.stub());
   Begin(&stream, 0);
-  // Each well within the time, all of them not.
+  // Each pause is well within the time limit, all together aren't.
   bool open = true;
   for (int64_t offset = 0; open && offset < 200; offset += 4) {
     open = stream.Write(TestFrame(v1::OPERAND_WEIGHT, offset, 4));
@@ -212,13 +212,13 @@ TEST_F(ImpatientStreamTest, DoesNotBlameTheClientForASlowServer) {
   server_.ExpectNothingHeld();
 }
 
-// Slices of 1 MiB each way: 2048 items of linear_c128_o128.
+// Each slice has 1 MiB each way: 2048 items of linear_c128_o128.
 class StreamMemoryTest : public StreamLifeTest {
  protected:
   static constexpr int64_t kSlices = 40;
   static Config RoomyConfig() {
     Config config = PuppetConfig();
-    // Its plan is in the cache: no call pays for it.
+    // The plan is in the cache, so no call pays for it.
     config.plan_cache_bytes = kMiB;
     config.stream_idle_timeout = absl::Seconds(2);
     return config;
@@ -257,9 +257,9 @@ class StreamMemoryTest : public StreamLifeTest {
     }
     return open;
   }
-  // Two slices of input, grad_output and grad_input; scratch of one; a frame of
-  // 4 MiB; weight, its sum and an addend three times 64 KiB and as scratch
-  // twice; 64 KiB a call.
+  // The bytes are two slices of input, grad_output and grad_input; scratch of
+  // one slice; a frame of 4 MiB; three times 64 KiB for weight, its sum and an
+  // addend, and two of them as scratch; 64 KiB for the call.
   static constexpr int64_t kFormulaBytes =
       6 * kMiB + 3 * kMiB + 4 * kMiB + 6 * (kMiB / 16);
 };
@@ -296,7 +296,7 @@ TEST_F(StreamMemoryTest, AReaderThatDoesNotReadIsHeldUpAndThenCutOff) {
       "convgrad_requests_total{backend=\"puppet\",code=\"DeadlineExceeded\","
       "dtype=\"f32\",op=\"backward\"} 1");
   writer.join();
-  // Two slices in result buffers, what gRPC and the sockets took, and no more.
+  // Two slices are in result buffers, and some are in gRPC and the sockets.
   EXPECT_LT(strings_.runs(), kSlices / 2);
   EXPECT_FALSE(stream.AwaitEnd().status.ok());
   server_.ExpectNothingHeld();

@@ -1,4 +1,5 @@
-// Finds the method and the request of a call that session_fuzz makes.
+// `TargetOf` finds the method and the request of a call that session_fuzz
+// makes.
 #pragma once
 
 #include <memory>
@@ -9,15 +10,15 @@
 
 namespace convgrad::fuzz {
 
-// A request, and whether it is a change by its nature.
+// A request, and whether it is a change.
 struct Target {
   std::string path;
   std::unique_ptr<google::protobuf::Message> request;
   bool is_change = false;
 };
 
-// Returns it for a unary call that isn't about sessions themselves;
-// ListSessions where `call` has no request.
+// Returns the target of a unary call that isn't about sessions themselves;
+// ListSessions if `call` has no request.
 Target TargetOf(const Calls::Call& call);
 
 }  // namespace convgrad::fuzz

@@ -1,4 +1,4 @@
-// Has requests decoded, and checks what must hold of every result.
+// `DecodeRequest` decodes a request and checks the invariants of every result.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace convgrad::fuzz {
 
-// Decodes a request, of any type, whose payloads have `payload_bytes`. Kept
-// names stand for tensors as `kept`.
+// Decodes a request of any type, whose payloads have `payload_bytes`. Kept
+// names stand for tensors like `kept`.
 void DecodeRequest(const google::protobuf::Message& request,
                    absl::Span<const int64_t> payload_bytes,
                    const TensorDescriptor& kept);

@@ -1,4 +1,4 @@
-// Files that an operator names: certificates, keys and tokens.
+// Fuzzes the files that an operator names: certificates, keys and tokens.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -14,13 +14,13 @@
 namespace convgrad::fuzz {
 namespace {
 
-// A file in memory of some bytes.
+// A file in memory.
 class MemoryFile {
  public:
   MemoryFile() : file_(memfd_create("fuzz", MFD_CLOEXEC)) {}
   ~MemoryFile() { close(file_); }
 
-  // Returns its path.
+  // Writes `text` to the file and returns its path.
   std::string Hold(absl::string_view text) const {
     Require(ftruncate(file_, 0) == 0 &&
                 pwrite(file_, text.data(), text.size(), 0) ==
@@ -33,7 +33,7 @@ class MemoryFile {
   const int file_;
 };
 
-// Certificates, and behind a zero byte a key.
+// Tries `text` as certificates and, after a zero byte, a key.
 void TryPem(absl::string_view text) {
   static const MemoryFile& certificate_file = *new MemoryFile();
   static const MemoryFile& key_file = *new MemoryFile();
@@ -51,7 +51,7 @@ void TryTokens(absl::string_view text) {
   const auto table = TokenTable::Parse(text);
   if (!table.ok()) return RequireRefusal(table.status());
   table->Find(text.substr(0, text.find('\n')));
-  // The last word of the first line that has three.
+  // Finds the last word of the first line that has three words.
   const size_t end = text.find('\n');
   const absl::string_view line = text.substr(0, end);
   const size_t begin = line.find_last_of(' ');

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMostBytes = int64_t{64} << 10;
 
-// Returns ones in f32; zeros of integers, which may be class indices.
+// Returns ones for f32, and zeros for integers, which may be class indices.
 std::string PayloadOf(const v1::Tensor& tensor) {
   const auto descriptor = DecodeTensor(tensor, 1, "");
   const int64_t bytes = descriptor.ok() ? *ByteSize(*descriptor) : 0;

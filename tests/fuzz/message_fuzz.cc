@@ -1,5 +1,5 @@
-// Bytes of every message that the services have, cut anywhere as gRPC may cut
-// them. SplitMessage must read what protobuf reads.
+// Fuzzes the bytes of every message of the services, cut into slices anywhere,
+// as gRPC may cut them. SplitMessage must read the same as protobuf.
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,7 +34,7 @@ std::vector<const Message*> AllMessages() {
   return all;
 }
 
-// Returns the bytes, with maps in one order.
+// Returns the message as bytes, with maps in one order.
 std::string TextOf(const Message& message) {
   std::string text;
   google::protobuf::io::StringOutputStream stream(&text);
@@ -62,7 +62,7 @@ std::string BytesOf(const PayloadView& payload) {
   return bytes;
 }
 
-// Reads the payload by a range, by parts, and for good.
+// Reads the payload by a range, by parts, and as a whole.
 void CheckView(PayloadView payload, const std::string& bytes) {
   std::string part(bytes.size() / 2, '\0');
   const auto begin = static_cast<int64_t>(bytes.size() - part.size());

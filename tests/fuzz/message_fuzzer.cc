@@ -1,4 +1,4 @@
-// libFuzzer's functions, for inputs that are messages.
+// These functions of libFuzzer are for inputs that are messages.
 #include "tests/fuzz/message_fuzzer.h"
 
 #include <cstdint>
@@ -17,7 +17,7 @@ using google::protobuf::Message;
 
 std::unique_ptr<Message> Parse(const uint8_t* data, size_t size) {
   std::unique_ptr<Message> input = NewInput();
-  // What can be read of it.
+  // Keeps the part of the input that can be parsed.
   input->ParsePartialFromArray(data, static_cast<int>(size));
   return input;
 }
@@ -33,7 +33,7 @@ size_t Write(const Message& message, uint8_t* out, size_t max_size) {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
-  // Of inputs that it can't read.
+  // protobuf would log inputs that it can't parse.
   google::protobuf::SetLogHandler(nullptr);
   return 0;
 }

@@ -12,9 +12,9 @@ namespace convgrad::fuzz {
 
 // Returns an empty input.
 std::unique_ptr<google::protobuf::Message> NewInput();
-// Returns texts worth trying.
+// Returns texts that are worth trying.
 absl::Span<const absl::string_view> Words();
-// Tries an input, of the type that NewInput has.
+// Tries an input of the type of NewInput.
 void Try(const google::protobuf::Message& input);
 
 }  // namespace convgrad::fuzz

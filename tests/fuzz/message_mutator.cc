@@ -302,7 +302,7 @@ std::string MessageMutator::NewText(std::string old, bool is_text,
   old.resize(kMostTextBytes);
   old.resize(LLVMFuzzerMutate(reinterpret_cast<uint8_t*>(old.data()), size,
                               kMostTextBytes));
-  // Texts that aren't UTF-8 are refused by protobuf, before any code of ours.
+  // protobuf refuses texts that aren't UTF-8 before the server sees them.
   if (is_text) {
     for (char& byte : old) byte = static_cast<char>(byte & 0x7f);
   }

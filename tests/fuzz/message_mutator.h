@@ -1,5 +1,5 @@
-// Changes to protobuf messages at random that leave them messages: fields are
-// set, cleared, repeated, copied and swapped.
+// `MessageMutator` changes protobuf messages at random, so that they stay valid
+// messages: it sets, clears, repeats, copies and swaps fields.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,12 @@
 
 namespace convgrad::fuzz {
 
-// Thread-compatible. To be used in libFuzzer's LLVMFuzzerCustomMutator and
-// LLVMFuzzerCustomCrossOver alone, because values come from LLVMFuzzerMutate.
+// Use it only in libFuzzer's LLVMFuzzerCustomMutator and
+// LLVMFuzzerCustomCrossOver, because values come from LLVMFuzzerMutate.
+// Thread-compatible.
 class MessageMutator {
  public:
-  // `words`, which outlive this, are texts worth trying.
+  // `words` are texts that are worth trying; they outlive this.
   MessageMutator(uint32_t seed, absl::Span<const absl::string_view> words)
       : random_(seed), words_(words) {}
 
@@ -45,12 +46,13 @@ class MessageMutator {
                    Message* root);
   // Appends an element of the default value.
   static void Append(Message* message, const Field* field);
-  // Copies a message of the type of `*to` in `root` to it, if there is one.
+  // Copies a message of the type of `*to` inside `root` to `*to`, if there is
+  // one.
   void CopyFrom(Message* root, Message* to);
   int64_t NewInteger(int64_t old);
   double NewDouble(double old);
   std::string NewText(std::string old, bool is_text, Message* root);
-  // Returns a text that is in `root`, "" without one.
+  // Returns a text inside `root`; "" if there is none.
   std::string TextIn(Message* root);
 
   std::mt19937 random_;

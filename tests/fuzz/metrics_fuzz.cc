@@ -1,5 +1,5 @@
-// HTTP to the endpoint of the metrics as it runs. The library that reads it
-// isn't instrumented: coverage tells little here.
+// Fuzzes the running metrics endpoint with HTTP. The library that parses it
+// isn't instrumented, so coverage says little.
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,7 +26,7 @@ std::unique_ptr<MetricsEndpoint> MustStart() {
   return *std::move(started);
 }
 
-// Sends `bytes` and no more, and returns what comes back.
+// Sends exactly `bytes` and returns the answer.
 std::string Exchange(int port, absl::string_view bytes) {
   const FileDescriptor file(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address = {};
@@ -41,7 +41,7 @@ std::string Exchange(int port, absl::string_view bytes) {
   std::string answer;
   char buffer[4096];
   ssize_t got;
-  // libFuzzer's alarms interrupt.
+  // libFuzzer's alarms interrupt recv.
   while ((got = recv(file.get(), buffer, sizeof(buffer), 0)) > 0 ||
          (got < 0 && errno == EINTR)) {
     if (got > 0) answer.append(buffer, static_cast<size_t>(got));
@@ -59,7 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       *convgrad::fuzz::MustStart().release();
   static int count = 0;
   Exchange(endpoint.port(), {reinterpret_cast<const char*>(data), size});
-  // A scrape takes longer than all that is tried here.
+  // A scrape takes longer than all other checks here.
   if (++count % 16 != 0) return 0;
   convgrad::fuzz::Require(
       absl::StartsWith(

@@ -1,4 +1,4 @@
-// Programs and what is asked of them: validation, text, shapes, operations.
+// Fuzzes programs: validation, text, shapes, operations.
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ namespace convgrad::fuzz {
 namespace {
 
 std::vector<absl::string_view> WordsOfTheTable() {
-  // Names, and what stands for an operand that is left out.
+  // Names, and the word for an operand that is left out.
   std::vector<absl::string_view> words = {"x", "y", "z",    "w",
                                           "b", "h", "loss", "none"};
   words.insert(words.end(), kLaterOperators.begin(), kLaterOperators.end());
@@ -38,7 +38,7 @@ void CheckRoundTrips(const Program& program) {
   Require(decoded.ok() && *decoded == program, "a program is what was encoded");
   const auto parsed = ParseProgram(ToString(program));
   Require(parsed.ok(), "a program's text can be read");
-  // NaN isn't equal to itself; texts are.
+  // NaN isn't equal to itself, but its texts are.
   Require(*parsed == program || ToString(*parsed) == ToString(program),
           "and is the program's");
 }
@@ -51,7 +51,7 @@ void CheckUses(const TensorUses& uses) {
   }
 }
 
-// Poolings' windows, as backends walk over them.
+// Visits the windows of poolings as backends do.
 void CheckPools(const ProgramOperation& operation) {
   for (const ProgramStep& step : operation.program().steps) {
     const OperatorSpec& spec = SpecOf(step.op);

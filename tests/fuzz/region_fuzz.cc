@@ -1,8 +1,7 @@
-// What a client may say on the side socket, by several connections at once, to
-// the listener as it runs.
+// Fuzzes the running side socket with several connections at once.
 //
-// The input is a list of commands: a connection (a digit of 8), what to do
-// there, and bytes to send.
+// The input is a list of commands: a connection (a digit of 8), the action, and
+// bytes to send.
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -28,7 +27,7 @@ constexpr size_t kConnections = 8;
 constexpr int64_t kCapacity = int64_t{1} << 20;
 constexpr int64_t kMostRegions = kCapacity / 2;
 
-// Lives as long as the process.
+// Exists until the process ends.
 struct Side {
   TemporaryFolder folder;
   std::string path = absl::StrCat(folder.path(), "/socket");
@@ -65,12 +64,13 @@ class Peer {
   }
   void HalfClose() { shutdown(file_.get(), SHUT_WR); }
 
-  // Whoever sent a whole request is told something, or the connection ends.
+  // A client that sent a whole request gets an answer, or its connection ends.
   void AwaitAnswer() {
     if (sent_ < sizeof(RegionRequest) || answered_) return;
     answered_ = true;
     pollfd polled = {file_.get(), POLLIN, 0};
-    // For as long as libFuzzer waits, whose alarms interrupt.
+    // The poll has no limit of its own, because libFuzzer has one. libFuzzer's
+    // alarms interrupt it.
     while (poll(&polled, 1, -1) != 1) continue;
     RegionReply reply;
     const ssize_t got = recv(file_.get(), &reply, sizeof(reply), MSG_DONTWAIT);
@@ -101,7 +101,7 @@ void Try(const uint8_t* data, size_t size) {
         break;
       }
       case 1: {
-        // A request with a length of the input's.
+        // The request has a length from the input.
         RegionRequest request;
         const size_t bytes = std::min<size_t>(command / 32 + 1, size - at);
         std::memcpy(&request.byte_length, data + at, bytes);
@@ -126,7 +126,8 @@ void Try(const uint8_t* data, size_t size) {
     if (peer) peer->AwaitAnswer();
     peer.reset();
   }
-  // Ended connections give everything back, before libFuzzer loses patience.
+  // Connections that have ended must free everything before libFuzzer's time
+  // limit.
   while (side.budget.used_bytes() > 0 || side.registry.regions() > 0) {
     sched_yield();
   }

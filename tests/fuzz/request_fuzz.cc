@@ -1,4 +1,5 @@
-// Requests as messages, with payloads of any sizes, through their decoders.
+// Fuzzes requests as messages, with payloads of any sizes, through their
+// decoders.
 #include "proto/codec/codec.h"
 #include "tests/fuzz/decode_request.h"
 #include "tests/fuzz/inputs.pb.h"

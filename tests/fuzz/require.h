@@ -1,4 +1,4 @@
-// Ends a fuzzer's process where something doesn't hold that always must.
+// `Require` ends a fuzzer's process if an invariant doesn't hold.
 #pragma once
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 namespace convgrad::fuzz {
 
-// Ends the process unless `holds`: libFuzzer keeps the input.
+// Ends the process unless `holds`; libFuzzer keeps the input.
 inline void Require(bool holds, const char* what) {
   if (holds) return;
   std::fprintf(stderr, "doesn't hold: %s\n", what);

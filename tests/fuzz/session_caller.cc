@@ -15,7 +15,7 @@
 namespace convgrad::fuzz {
 namespace {
 
-// Which ends calls have come to: more coverage for libFuzzer.
+// Counts the statuses of calls, as additional coverage for libFuzzer.
 __attribute__((section("__libfuzzer_extra_counters"))) uint8_t ends[4096];
 
 absl::string_view TrailerOf(const grpc::ClientContext& context,

@@ -1,4 +1,4 @@
-// Makes calls of sessions over a real socket.
+// `PendingCall` makes calls of sessions over a real socket.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace convgrad::fuzz {
 
-// What a call says of its session.
+// The metadata of a call.
 struct CallMetadata {
-  std::string session;  // "": of none
+  std::string session;  // "": no session.
   int64_t epoch = 0;
-  int64_t sequence = 0;  // 0: a read
+  int64_t sequence = 0;  // 0: a read.
   std::string call_id;
   int64_t acknowledged = 0;
 };
 
-// What came of a call.
+// The reply to a call.
 struct Reply {
   grpc::Status status;
   std::string response;
-  // The number that the server told, -1 if it told none.
+  // The number that the server returned; -1 if none.
   int64_t number = -1;
 };
 
@@ -33,7 +33,7 @@ class PendingCall {
               const std::string& path, const std::string& request,
               const CallMetadata& metadata, int timeout_ms);
   ~PendingCall();
-  // Waits for its end. To be called once.
+  // Blocks until the call ends; call it once.
   Reply Await();
 
  private:
@@ -41,11 +41,10 @@ class PendingCall {
   std::unique_ptr<State> state_;
 };
 
-// Puts the metadata into `*context`.
+// Adds the metadata to `*context`.
 void AddTo(grpc::ClientContext* context, const CallMetadata& metadata,
            int timeout_ms);
-// Returns what the server said at the end, and has libFuzzer know which error
-// it was.
+// Returns the server's reply, and tells libFuzzer which error it was.
 Reply ReplyOf(const std::string& path, const grpc::ClientContext& context,
               const grpc::Status& status, std::string response);
 

@@ -1,5 +1,5 @@
-// Sequences of calls to a server in this process: sessions are opened, used as
-// the contract says and otherwise, and closed.
+// Fuzzes sequences of calls to a server in this process: sessions are opened,
+// used with valid and invalid calls, and closed.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -23,9 +23,9 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int kMostCalls = 40;
-// Of a call that nothing holds up.
+// The time limit of a call that waits for nothing.
 constexpr int kPatienceMs = 60'000;
-// Of a call that waits for others, which may never come.
+// The time limit of a call that waits for others, which may never come.
 constexpr int kWaitMs = 30;
 
 constexpr absl::string_view kWords[] = {"net",
@@ -53,7 +53,7 @@ constexpr absl::string_view kWords[] = {"net",
                                         "scale_factor",
                                         "padding"};
 
-// A server of little memory, for as long as the process lives.
+// A server with little memory that exists until the process ends.
 struct Subject {
   std::unique_ptr<Server> server;
   std::shared_ptr<grpc::Channel> channel;
@@ -82,13 +82,13 @@ struct Subject {
   }
 };
 
-// What a client knows of a session.
+// A client's knowledge of a session.
 struct Known {
   std::string id;
   int64_t number = 0;
   int64_t epoch = 1;
   int pending = 0;
-  // The last change that came to its end, if its reply is still there.
+  // The last change that ended, if its reply is still kept.
   std::string path;
   std::string request;
   CallMetadata metadata;
@@ -100,7 +100,7 @@ class Sequence {
   explicit Sequence(Subject* subject) : subject_(*subject) {}
 
   void Make(const Calls::Call& call);
-  // Waits for the calls that wait, closes everything, and looks for what is
+  // Waits for the waiting calls, closes everything, and checks that nothing is
   // left.
   void Finish();
 
@@ -115,7 +115,7 @@ class Sequence {
     return Send(absl::StrCat("/convgrad.v1.ConvGradSessions/", method),
                 request.SerializePartialAsString(), {}, kPatienceMs);
   }
-  // Asks what number and epoch the session has.
+  // Asks for the number and epoch of the session.
   void Renew(Known* session);
   void Open(v1::OpenSessionRequest request, bool as_it_is);
   void Close(Known* session);
@@ -128,7 +128,7 @@ class Sequence {
                    const CallMetadata& metadata, int timeout_ms);
   void GetByStream(const v1::GetTensorsRequest& get,
                    const CallMetadata& metadata, int timeout_ms);
-  // Returns how long to wait for a call.
+  // Returns the time limit of a call.
   static int TimeoutOf(const CallMetadata& metadata, const Known& session) {
     const bool waits = metadata.sequence > session.number + 1;
     return waits || session.pending > 0 ? kWaitMs : kPatienceMs;
@@ -167,7 +167,7 @@ CallMetadata Sequence::MetadataOf(const Calls::Call& call, bool is_change,
 
 void Sequence::Open(v1::OpenSessionRequest request, bool as_it_is) {
   if (!as_it_is) request.set_open_id(NewId());
-  // The session mustn't end before it is closed.
+  // The session must not end before it is closed.
   if (request.lease_seconds() < 600) request.clear_lease_seconds();
   const Reply reply = Control("OpenSession", request);
   v1::SessionResponse response;
@@ -232,7 +232,7 @@ void Sequence::Repeat(Known* session) {
 void Sequence::Change(const Calls::Call& call, const std::string& path,
                       const std::string& request, Known* session) {
   const CallMetadata metadata = MetadataOf(call, true, *session);
-  // The reply of the change before may be forgotten from now on.
+  // The server may drop the reply of the change before from now on.
   session->path.clear();
   if (call.is_pending() && waiting_.size() < 8) {
     waiting_.push_back(std::make_unique<PendingCall>(

@@ -1,4 +1,4 @@
-// Convolutions by stream: a header, then frames in any order.
+// Fuzzes convolutions by stream: a header, then frames in any order.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -13,7 +13,7 @@
 namespace convgrad::fuzz {
 namespace {
 
-// Which bytes have come, told a byte at a time; only of small operands.
+// Records the bytes that have come, one by one; only for small operands.
 class Model {
  public:
   explicit Model(const ConvOperation& operation,

@@ -11,7 +11,7 @@
 namespace convgrad {
 namespace {
 
-// As cuda_backend.cc has it.
+// The limit of cuda_backend.cc.
 constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 30;
 
 }  // namespace
@@ -78,7 +78,7 @@ absl::StatusOr<absl::Duration> CudaFloor::TimeCopies(
   ASSIGN_OR_RETURN(const cuda::Stream stream,
                    cuda::CreateStream(device_.get()));
   std::vector<absl::Duration> times;
-  for (int run = -1; run < runs; ++run) {  // the first one warms up
+  for (int run = -1; run < runs; ++run) {  // The first run warms up.
     const absl::Time start = absl::Now();
     for (size_t i = 0; i < buffers.size(); ++i) {
       RETURN_IF_ERROR(device_->Check(

@@ -1,5 +1,5 @@
-// What a backward operation on the GPU is measured against: cuDNN and the
-// transfers alone.
+// `CudaFloor` measures cuDNN and the transfers alone, the lower bound of a
+// backward operation on the GPU.
 #pragma once
 
 #include <memory>
@@ -14,21 +14,21 @@
 
 namespace convgrad {
 
-// The first device, as the library sees it. Owned by one thread.
+// Uses the first device. Owned by one thread.
 class CudaFloor {
  public:
   static absl::StatusOr<std::unique_ptr<CudaFloor>> Make();
 
-  // Returns null if there is none. Must not outlive this.
+  // Returns pinned memory; null if there is none. It must not outlive this.
   std::shared_ptr<void> AllocatePinned(int64_t bytes);
 
-  // Returns what the operation's convolutions take, the whole batch at once:
-  // of both orders of dims the faster one, by the fastest of the engines that
-  // the backend may take. Requires: no ReLU, bias or residual.
+  // Returns the time of the operation's convolutions for the whole batch at
+  // once: the faster of both orders of dims, with the fastest engine that the
+  // backend may use. Requires: no ReLU, bias or residual.
   absl::StatusOr<absl::Duration> TimeGraphs(const ConvOperation& operation);
 
-  // Return the median time of `runs` copies of all buffers, one after the
-  // other. Requires: pinned memory.
+  // These functions return the median time of `runs` copies of all buffers, one
+  // after the other. Requires: pinned memory.
   struct HostBuffer {
     void* data;
     int64_t bytes;

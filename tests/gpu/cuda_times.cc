@@ -1,13 +1,13 @@
-// Times whole backward operations of ResNet-50's layers on the GPU, from and to
-// pageable and pinned host memory, against what each of their parts takes
-// alone: the transfers, cuDNN, and PyTorch's backward where its times are
-// given.
+// This program times whole backward operations of ResNet-50's layers on the
+// GPU, from and to pageable and pinned host memory. It compares them with the
+// times of their parts alone: the transfers, cuDNN, and PyTorch's backward if
+// its times are given.
 //
 //   cuda_times [RUNS] [PYTORCH_TIMES]   a table, and geometric means below it
 //   cuda_times layers                   the layers' names, for torch_times.py
 //
-// All results are in the operands' dtype, as PyTorch has them; 16 bits in
-// channels last, f32 in channels first, weights likewise.
+// All results are in the operands' dtype, as in PyTorch; 16 bits in channels
+// last, f32 in channels first, weights likewise.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -33,7 +33,7 @@ namespace {
 
 constexpr int kSkipped = 77;
 
-// He et al. 2015, table 1, batch 32.
+// The layers are those of He et al. 2015, table 1, at batch 32.
 constexpr const char* kLayers[] = {
     "conv2d_n32_c3_o64_i224_k7_s2_p3", "conv2d_n32_c64_o64_i56_k1",
     "conv2d_n32_c64_o64_i56_k3_p1",    "conv2d_n32_c64_o256_i56_k1",
@@ -46,11 +46,11 @@ double Milliseconds(absl::Duration time) {
   return absl::ToDoubleMilliseconds(time);
 }
 
-// The operation's tensors in host memory of one kind, zeros: values change
-// times little, and are PyTorch's, too.
+// The operation's tensors in host memory of one kind. They are zeros, because
+// values hardly change times; PyTorch's are zeros as well.
 class HostTensors {
  public:
-  // Returns fresh memory; null if there is none.
+  // Returns new memory; null if there is none.
   using Allocate = std::function<std::shared_ptr<void>(int64_t bytes)>;
 
   static absl::StatusOr<HostTensors> Make(const ConvOperation& operation,
@@ -84,7 +84,7 @@ class HostTensors {
   std::vector<std::shared_ptr<void>> memory_;
 };
 
-// Medians.
+// Median times of runs.
 struct RunMedians {
   absl::Duration whole, device;
 };
@@ -92,7 +92,7 @@ struct RunMedians {
 absl::StatusOr<RunMedians> TimeRuns(const Plan& plan, const RunBuffers& buffers,
                                     int runs) {
   std::vector<absl::Duration> whole, device;
-  for (int run = -1; run < runs; ++run) {  // the first one warms up
+  for (int run = -1; run < runs; ++run) {  // The first run warms up.
     const absl::Time start = absl::Now();
     ASSIGN_OR_RETURN(const RunTimes times, plan.Run(buffers));
     if (run < 0) continue;
@@ -118,7 +118,7 @@ ConvOperation Operation(const char* layer, DataType dtype) {
   return operation;
 }
 
-// What one layer takes in one dtype.
+// The times of one layer in one dtype.
 struct Row {
   RunMedians pageable, pinned;
   absl::Duration upload, download, cudnn;
@@ -152,10 +152,11 @@ absl::StatusOr<Row> TimeLayer(const ConvOperation& operation, const Plan& plan,
   return row;
 }
 
-// By "LAYER DTYPE".
+// Times by "LAYER DTYPE".
 using PytorchTimes = std::map<std::string, absl::Duration>;
 
-// Reads torch_times.py's lines, if the file is there: LAYER DTYPE MILLISECONDS.
+// Reads the lines of torch_times.py if the file exists: LAYER DTYPE
+// MILLISECONDS.
 PytorchTimes ReadTimes(const char* path) {
   PytorchTimes times;
   std::ifstream file(path);

@@ -24,15 +24,15 @@ using cuda::GraphTarget;
 using cuda::Stream;
 
 constexpr int kMostEngines = 8;
-constexpr int kRuns = 5;  // after one that warms up
+constexpr int kRuns = 5;  // After one that warms up.
 
-// What a graph's engines work on; of undefined contents, which don't change
-// times.
+// The memory of a graph's engines. Its contents are undefined, because they
+// don't change times.
 struct GraphMemory {
   DeviceBuffer data, weight, out, bias;
 };
 
-// For any dtype, whichever role has which.
+// Allocates the memory of a tensor of any dtype and role.
 absl::StatusOr<DeviceBuffer> AllocateFor(const ConvProblem& problem, Role role,
                                          Device* device) {
   return AllocateDevice(device, *ByteSize({DataType::kF32, Layout::kNCX,

@@ -1,4 +1,4 @@
-// Times the engines that may compute a graph.
+// `TimeFastestEngine` times the engines that may compute a graph.
 #pragma once
 
 #include "absl/status/statusor.h"
@@ -9,9 +9,9 @@
 namespace convgrad {
 
 // Times the first 8 engines of cuDNN's heuristics for `spec`, each a few times
-// in memory of its own, and returns the least time of all runs.
-// Errors: kUnavailable if the device is lost; else the error of the last engine
-// if every engine fails.
+// in its own memory, and returns the least time of all runs.
+// Errors: kUnavailable if the device is lost; otherwise the error of the last
+// engine if every engine fails.
 absl::StatusOr<absl::Duration> TimeFastestEngine(
     cuda::GraphSpec spec, const cuda::GraphTarget& target,
     cuda::Device* device);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Fails where a Markdown page breaks the rules for documents, or tells of things that the
-tree doesn't have.
+"""Fails if a Markdown page breaks the rules for documents or names things that the tree doesn't
+have, or if a header's first sentence has no verb.
 
-    documents.py              checks every page
+    documents.py              checks every page and header
     documents.py --self-test  checks that forged faults are reported
     documents.py --words      prints each page's words outside tables and code
     documents.py --headers    prints the headers whose first sentence has no verb
@@ -21,9 +21,6 @@ import sys
 import citations
 
 ROOT = citations.ROOT
-
-# Whether headers are checked, too. Off until their comments are rewritten.
-CHECK_HEADERS = False
 
 LONGEST_LINE = 100
 MOST_WORDS = 1200
@@ -188,8 +185,7 @@ class Tree:
                 yield f"{page}:{number}: {fault}" if number else f"{page}: {fault}"
         yield from self.alerts_untold()
         yield from self.untold()
-        if CHECK_HEADERS:
-            yield from self.clauses()
+        yield from self.clauses()
 
 
 def read_tree():

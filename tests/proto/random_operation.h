@@ -1,4 +1,5 @@
-// Valid operations of every kind, and a fixed one to spoil.
+// `RandomOperation` makes valid operations of every kind. `SmallBackward` is a
+// fixed one for tests that make it invalid.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Asserts what an error says.
+// `ExpectError` checks the code, reason and field of an error.
 #pragma once
 
 #include "absl/status/status.h"

@@ -9,7 +9,8 @@ namespace convgrad {
 namespace {
 
 TEST(TensorDigest, IsThatOfTheContract) {
-  // SHA-256 of "f32:NCX[1,1]\n" and four zero bytes, by another program.
+  // The digest is SHA-256 of "f32:NCX[1,1]\n" and four zero bytes, computed by
+  // another program.
   EXPECT_EQ(absl::BytesToHexString(DigestOf(
                 {DataType::kF32, Layout::kNCX, {1, 1}}, std::string(4, '\0'))),
             "850d122019fb24d49befbab6b6c69da2"

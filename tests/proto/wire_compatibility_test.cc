@@ -1,5 +1,6 @@
-// Compares the messages built with the committed descriptor set: what is there
-// stays as it is, additions are free. proto/README.md says how to renew it.
+// Compares the messages with the committed descriptor set: existing fields must
+// not change, and additions are allowed. proto/README.md says how to renew the
+// set.
 #include <fstream>
 #include <string>
 
@@ -21,7 +22,7 @@ using google::protobuf::FileDescriptorSet;
 using google::protobuf::MethodDescriptor;
 using google::protobuf::ServiceDescriptor;
 
-// Collects every way in which `now` breaks with `before`.
+// `Comparison` collects every incompatibility of `now` with `before`.
 class Comparison {
  public:
   explicit Comparison(const DescriptorPool& now) : now_(now) {}
@@ -139,7 +140,8 @@ std::vector<std::string> BreaksBetween(const FileDescriptorSet& before,
   return comparison.breaks();
 }
 
-// The generated pool learns of a file when its code is linked and used.
+// Returns the generated pool. It contains a file only when its code is linked
+// and used.
 const DescriptorPool& Built() {
   v1::ErrorDetail::descriptor();
   v1::ConvBackwardRequest::descriptor();
@@ -178,7 +180,7 @@ TEST(WireCompatibilityTest, SeesEachKindOfBreak) {
               tensor->mutable_field(2)->clear_json_name();
             }),
             1u);
-  // A field that isn't there yet is an addition.
+  // A field that doesn't exist yet is an addition.
   EXPECT_EQ(breaks_after([](auto* tensor) {
               tensor->mutable_field()->DeleteSubrange(2, 1);
             }),

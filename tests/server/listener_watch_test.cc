@@ -14,7 +14,8 @@
 namespace convgrad {
 namespace {
 
-// A socket that listens; it accepts, and closes, only when it is told to.
+// A listening socket that accepts and closes connections only when a test says
+// so.
 class Listener {
  public:
   Listener() : file_(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0)) {
@@ -30,8 +31,8 @@ class Listener {
   ~Listener() { close(file_); }
 
   const std::string& address() const { return address_; }
-  // As a TLS server: it says nothing before its client has, and closes when
-  // the client has closed. Returns whether there was a connection.
+  // Behaves as a TLS server: it sends nothing before its client has, and closes
+  // when the client has closed. Returns whether there was a connection.
   bool Accept() {
     const int connection = accept(file_, nullptr, nullptr);
     if (connection < 0) return false;
@@ -48,11 +49,11 @@ class Listener {
 
 class ListenerWatchTest : public testing::Test {
  protected:
-  // Lets the time pass, second by second.
+  // Advances the time second by second.
   void Pass(int seconds, bool accepts) {
     for (int i = 0; i < seconds; ++i) {
       now_ += absl::Seconds(1);
-      // Once to dial, once to close towards the listener, once to hear.
+      // The first tick connects, the second shuts down, the third reads.
       for (int step = 0; step < 3; ++step) {
         watch_.Tick(now_);
         while (accepts && listener_.Accept()) {

@@ -26,14 +26,15 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
   const absl::Time now = absl::Now();
   const absl::Time latest = now + services.max_deadline;
   const auto deadline = context.deadline();
-  // gRPC's value for no deadline.
+  // gRPC represents a call without a deadline by this value.
   if (deadline == std::chrono::system_clock::time_point::max()) {
     return std::min(now + services.default_deadline, latest);
   }
   return std::min(absl::FromChrono(deadline), latest);
 }
 
-// Returns what a call of a method that takes `role` takes.
+// Returns the role that a call of a method with `role` needs. A change needs
+// kTrain.
 Role RoleOfCall(Role role, const grpc::ServerContextBase& context) {
   const bool is_change = context.client_metadata().contains(kSequenceKey);
   return is_change ? std::max(role, Role::kTrain) : role;
@@ -42,7 +43,8 @@ Role RoleOfCall(Role role, const grpc::ServerContextBase& context) {
 }  // namespace
 
 void Call::HandOver() {
-  // Not a member, whose own first use would be as unordered.
+  // The token isn't a member, because the first use of a member would be as
+  // unordered as the call itself.
   static char token;
   HandedOver(&token);
 }
@@ -111,7 +113,8 @@ void Call::AwaitTurn(bool may_be_early) {
   if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
   std::function<void()> admit_early;
-  // Held, since the call may be over when it is told so.
+  // The hold keeps the call, because it may end before the session runs
+  // `admit_early`.
   if (may_be_early && refusal_.ok()) {
     admit_early = [this, hold = std::make_shared<CallHold>(this)] {
       OnEarlyAdmission();
@@ -127,7 +130,7 @@ void Call::AwaitTurn(bool may_be_early) {
         TellTurn(decision);
       },
       std::move(admit_early));
-  // A cancellation that came before found nobody waiting.
+  // If the client cancelled before Await, OnCancel found no wait to end.
   if (*cancelled_) CancelTurn();
   HandOver();
 }
@@ -154,7 +157,7 @@ void Call::EndAs(const ChangeOrder::Decision& decision) {
 void Call::Answer(grpc::ByteBuffer response) {
   if (session_.is_change()) {
     if (*cancelled_ || deadline_ <= absl::Now()) return End(WhyGone());
-    // A copy that shares the slices.
+    // The reply shares the slices of `response`.
     absl::Status status =
         session_.Commit(std::make_shared<const grpc::ByteBuffer>(response));
     if (!status.ok()) return End(std::move(status));
@@ -177,7 +180,8 @@ void Call::AwaitMemory(int64_t bytes) {
       });
   if (!waiter.ok()) return EndWait(waiter.status());
   waiter_id_ = *waiter;
-  // A cancellation that came before the line above found nobody waiting.
+  // If the client cancelled before waiter_id_ was set, OnCancel found no wait
+  // to end.
   if (*cancelled_) CancelWait();
   HandOver();
 }
@@ -202,7 +206,7 @@ void Call::Copy(int64_t bytes, std::function<absl::Status()> work,
 
 AdmitHead Call::AdmitsHead() {
   return [this](int64_t bytes) -> absl::Status {
-    // What the call's own overhead leaves for its head.
+    // The part of the call's own overhead that is free for the head.
     constexpr int64_t kFreeBytes = kCallOverheadBytes / 2;
     const int64_t more = bytes * kMemoryPerHeadByte - kFreeBytes;
     if (more <= 0 || reservation_.bytes() == 0) return absl::OkStatus();
@@ -245,7 +249,8 @@ void Call::Release() {
 
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   SettleMessage();
-  // Nobody will read the answer: that isn't a success to be counted.
+  // A call whose client has left doesn't count as a success, because no one
+  // reads the answer.
   if (status.ok() && *cancelled_) status = WhyGone();
   Settle(status);
   const std::optional<int64_t> number = session_.End(&status);

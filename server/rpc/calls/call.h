@@ -61,7 +61,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // turn. Call it once, before the call asks for memory.
   void AwaitTurn(bool may_be_early);
 
-  // The call goes on if `decision` runs; otherwise it must call EndAs.
+  // Tells how the wait of AwaitTurn ended. The call continues if `decision`
+  // runs; otherwise it must call EndAs.
   virtual void OnTurn(const ChangeOrder::Decision& /*decision*/) {}
   // Early admission: the call may ask for memory and read its message before
   // its turn. OnTurn may be called meanwhile, or may have been called.
@@ -87,7 +88,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   // the call must still run End.
   virtual void OnMemory(const absl::Status& /*status*/) {}
 
-  // The client has gone. The call must still run End.
+  // The client has left or the deadline is over. The call must still run End.
   virtual void OnGone() {}
 
   // Frees all memory and completes `sample()`. End calls it once.
@@ -126,31 +127,33 @@ class Call : public grpc::ServerGenericBidiReactor {
   // late: OnSlowClient has the call, and the caller must not use it.
   bool StopAwaitingClient();
 
-  // Lets the call's connection send a message of up to `bytes`. If it sends
-  // more than all of its calls may, gRPC breaks the call off. Call it before
-  // the message is read.
+  // Allows the call's connection to send a message of up to `bytes`. If the
+  // connection sends more than all of its calls allow, gRPC cancels the call.
+  // Call it before the message is read.
   void ExpectMessage(int64_t bytes);
   // Call it when the message has come, or won't come.
   void SettleMessage();
 
-  // Has gRPC break the call off if the client doesn't take `bytes` in time. A
+  // Makes gRPC cancel the call if the client doesn't take `bytes` in time. A
   // later call replaces an earlier one.
   void WatchAnswer(int64_t bytes);
 
   // Errors: kInvalidArgument if the client asks for no known priority.
   absl::Status ReadPriority();
   // Checks that the call has a session if its method needs one, and is a change
-  // if its method is one. Errors: kInvalidArgument naming "session".
+  // if its method is one.
+  // Errors: kInvalidArgument naming "session".
   absl::Status CheckSession() const;
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;
 
-  // Returns the status of a call whose client has gone.
+  // Returns the status of a call whose client has left or whose deadline is
+  // over.
   absl::Status WhyGone() const;
   // Returns whether a read failed because the call did, not because the client
   // has no more to send. Requires: a read failed.
   bool FailedToRead() const;
-  // Has gRPC drop what it can't send.
+  // Makes gRPC cancel the RPC and drop the messages that it hasn't sent.
   void BreakOff() { context_->TryCancel(); }
 
   // The priority that the client asks for in kPriorityKey.
@@ -174,7 +177,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   OpSample sample_;
 
   void OnDone() override;
-  // Deletes the call unless a CallHold exists. Call it once, for OnDone.
+  // Ends the use of one holder, and deletes the call if it was the last one.
   void Release();
 
  private:
@@ -190,7 +193,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   bool CancelTurn();
   void OnCancel() final;
 
-  // The count of those that use the call: gRPC until OnDone, and each CallHold.
+  // The number of users of the call: gRPC until OnDone, and each CallHold.
   std::atomic<int> holders_{1};
   // Declared before the other members, so that it is destroyed last. The server
   // waits for that before it ends.
@@ -202,12 +205,12 @@ class Call : public grpc::ServerGenericBidiReactor {
   const Role role_;
   const absl::Time deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
-  // The id in the budget's queue; 0 if not there.
+  // The id in the budget's queue; 0 if the call doesn't wait there.
   std::atomic<uint64_t> waiter_id_{0};
-  // Ids in the ClientWatch, of AwaitClient and of WatchAnswer; 0 if not there.
+  // Ids in the ClientWatch, of AwaitClient and of WatchAnswer; 0 if none.
   std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;
-  // The id in the ArrivalWatch; 0 if not there.
+  // The id in the ArrivalWatch; 0 if none.
   std::atomic<uint64_t> arrival_{0};
   // Set when the connection has sent too much; null before ExpectMessage.
   std::shared_ptr<std::atomic<bool>> overrun_;

@@ -1,5 +1,5 @@
-// A call and its client: how long it is waited for, what it may send, and why
-// it has gone.
+// These functions of `Call` limit how long it waits for its client and how much
+// the client may send, and return why the client has left.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -15,8 +15,8 @@
 namespace convgrad {
 namespace {
 
-// Returns gRPC's object of a call, which may be told to end after ours has
-// gone.
+// Returns gRPC's call object with a reference, because other threads may cancel
+// it after our call is deleted.
 std::shared_ptr<grpc_call> HoldGrpcCall(grpc::ServerContextBase& context) {
   grpc_call* const call = context.c_call();
   grpc_call_ref(call);
@@ -44,7 +44,8 @@ void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
 
 void Call::AwaitClientUntil(absl::Time until,
                             const std::function<void()>& start) {
-  // The call may be gone after `start`, on a thread that isn't gRPC's.
+  // Reads deadline_ first, because the call may be deleted when `start`
+  // returns.
   const absl::Time limit = std::min(until, deadline_);
   ClientWatch& watch = *services_.client_watch;
   const uint64_t id = watch.Add([this] { OnSlowClient(); },
@@ -52,7 +53,8 @@ void Call::AwaitClientUntil(absl::Time until,
   client_wait_ = id;
   HandOver();
   start();
-  // Not before: OnSlowClient mustn't end a call for which gRPC is still asked.
+  // Sets the limit after `start`, because OnSlowClient must not end a call
+  // while `start` still uses it.
   watch.SetLimit(id, limit);
 }
 
@@ -69,7 +71,9 @@ void Call::ExpectMessage(int64_t bytes) {
       context_->peer(), bytes,
       [owner = HoldGrpcCall(*context_), overrun = overrun_](bool is_only_one) {
         *overrun = true;
-        // Of several calls nobody knows which one is wrong: others go again.
+        // If the connection has several calls, the server doesn't know which
+        // one is wrong. It returns UNAVAILABLE, so that the client retries the
+        // others.
         grpc_call_cancel_with_status(
             owner.get(),
             is_only_one ? GRPC_STATUS_INVALID_ARGUMENT

@@ -25,7 +25,7 @@ void Log(const EndedCall& call, const std::string& client,
   if (!trace_id.empty()) absl::StrAppend(&line, " trace=", trace_id);
   absl::StrAppend(&line, " code=", absl::StatusCodeToString(call.status.code()),
                   " seconds=", absl::ToDoubleSeconds(call.end - call.arrival));
-  // The message may quote the request, line ends included.
+  // The message may quote the request, which may contain line ends.
   if (!call.status.ok()) {
     absl::StrAppend(&line, " cause=\"", absl::CHexEscape(call.status.message()),
                     "\"");
@@ -33,7 +33,7 @@ void Log(const EndedCall& call, const std::string& client,
   spdlog::log(level, line);
 }
 
-// Returns the trace that a call's client has it in; nullopt if there is none.
+// Returns the trace context that the client sent; nullopt if there is none.
 std::optional<TraceContext> CallerOf(const grpc::ServerContextBase& context) {
   const auto& metadata = context.client_metadata();
   const auto found = metadata.find(kTraceparentKey);
@@ -67,7 +67,8 @@ void CallRecord::Close(const absl::Status& status, const OpSample* operation) {
   std::string trace_id = call.caller ? call.caller->trace_id : "";
   if (services_.tracer != nullptr) trace_id = services_.tracer->Trace(call);
   Log(call, permit_.client(), trace_id);
-  // Before its client knows, who may call again at once.
+  // Frees the permit before the client gets its answer, because the client may
+  // call again at once.
   permit_ = CallPermit();
   for (const auto& [key, value] : TrailersOf(status)) {
     context_->AddTrailingMetadata(key, value);

@@ -12,15 +12,15 @@
 
 namespace convgrad {
 
-// Owned by one thread at a time.
+// `CallRecord` may be used by one thread at a time.
 class CallRecord {
  public:
-  // Counts a call of `method`, the label in metrics, as started. `services` and
-  // `context` outlive this.
+  // Counts a call of `method` as started. `method` is its label in metrics.
+  // `services` and `context` outlive this.
   CallRecord(const CallServices& services, grpc::ServerContextBase* context,
              absl::string_view method);
 
-  // Lets the call in if the server takes calls and the client has `role`.
+  // Admits the call if the server takes calls and the client has `role`.
   // Errors: kUnavailable, reason DRAINING; those of Gate::Enter.
   absl::Status Enter(Role role);
 

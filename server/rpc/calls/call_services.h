@@ -24,8 +24,8 @@
 
 namespace convgrad {
 
-// Outlives every call. Nothing changes it once calls arrive. The objects that
-// it points to are thread-safe.
+// `CallServices` outlives every call and doesn't change once calls arrive. The
+// objects that it points to are thread-safe.
 struct CallServices {
   OpObserver* observer = nullptr;
   // Null: no spans are made.

@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kCallIdBytes = 16;
 
-// Returns the number under `key`, `fallback` if there is none.
-// Errors: kInvalidArgument for what isn't one, or is negative.
+// Returns the number under `key`, `fallback` if there is none. Errors:
+// kInvalidArgument if the text isn't a number or is negative.
 absl::StatusOr<int64_t> NumberOf(const CallSession::Metadata& metadata,
                                  absl::string_view key, int64_t fallback) {
   const absl::string_view text = metadata(key);
@@ -44,7 +44,8 @@ absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
   if (id.empty()) return absl::OkStatus();
   table_ = table;
   const SessionCaller caller = CallerOf(permit);
-  // Before what else the metadata says, so that refusals tell the number.
+  // Finds the session before it reads other metadata, so that refusals contain
+  // the session's number.
   const bool renews = is_change || metadata(kAttachedKey).empty();
   ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id, renews)
                                        : table->Find(caller, id, renews));

@@ -1,5 +1,5 @@
-// `CallSession` is the session as one call sees it: which session the call is
-// of, whether it changes it, its turn, and what it reads and writes.
+// `CallSession` is the session as one call sees it: the session's state,
+// whether the call changes it, the call's turn, its reads and its writes.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@
 
 namespace convgrad {
 
-// Returns the caller as sessions know it.
+// Returns the caller in the form that sessions use.
 inline SessionCaller CallerOf(const CallPermit& permit) {
   return {permit.client(), permit.has_identity(),
           permit.role() >= Role::kAdmin};
@@ -37,8 +37,9 @@ class CallSession {
   static bool IsChange(const Metadata& metadata);
 
   // Finds the session that the metadata names. Does nothing if it names none.
-  // `permit` is the call's. `only_computes` admits the session's readers, too.
-  // `table` outlives this. Errors: kInvalidArgument; kNotFound.
+  // `permit` is the call's. `only_computes` admits the session's readers as
+  // well. `table` outlives this.
+  // Errors: kInvalidArgument; kNotFound.
   absl::Status Enter(SessionTable* table, const Metadata& metadata,
                      const CallPermit& permit, bool only_computes);
 
@@ -61,8 +62,9 @@ class CallSession {
   // Errors: kNotFound.
   absl::StatusOr<KeptTensor> Find(absl::string_view name, int64_t version,
                                   const std::string& path) const;
-  // Checks that the call has a session, and that the field `path` names that
-  // one or none. Errors: kInvalidArgument.
+  // Checks that the call has a session, and that the field `path` names this
+  // session or none.
+  // Errors: kInvalidArgument.
   absl::Status CheckId(const std::string& session_id,
                        const std::string& path) const;
 
@@ -80,7 +82,8 @@ class CallSession {
   absl::Status Promise(const ReplySize& reply = {}) {
     return use_->Promise(writes_, reply);
   }
-  // Returns an error unless the call is a change; `path` names what needs one.
+  // Returns kInvalidArgument unless the call is a change; `path` names the
+  // field that needs one.
   absl::Status CheckChange(const std::string& path) const;
 
   SessionTable* table() const { return table_; }

@@ -9,8 +9,9 @@
 
 namespace convgrad {
 
-// It answers on gRPC's thread. Its message has a limit before it is read, and
-// is parsed only after the gate has admitted the client.
+// `ControlCall` answers on gRPC's thread. The server limits the size of its
+// message before it reads the message, and parses it only after the gate has
+// admitted the client.
 template <typename Request, typename Response>
 class ControlCall final : public MessageCall {
  public:

@@ -1,5 +1,5 @@
-// `Lifecycle` says whether the server takes calls, and counts the active ones
-// for a drain.
+// `Lifecycle` says whether the server takes calls, and counts the active calls,
+// so that a drain can wait for them.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,10 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `Lifecycle` is thread-safe.
 class Lifecycle {
  public:
+  // Returns OK while the server takes calls.
   // Errors: kUnavailable, reason DRAINING, once Drain was called.
   absl::Status CheckServing();
 
@@ -20,13 +21,14 @@ class Lifecycle {
   void Enter();
   void Leave();
 
-  // Waits until no call is active, or `until`. Returns whether none is.
+  // Blocks until no call is active, or `until`. Returns whether no call is
+  // active.
   bool AwaitIdle(absl::Time until);
 
-  // Takes no more calls and waits `timeout` at most until none is active. In
-  // the last tenth of `timeout` it waits only while the server is `at_work`,
-  // not for calls that wait for their clients. Returns whether nothing is at
-  // work.
+  // Takes no more calls, and blocks until no call is active, `timeout` at most.
+  // In the last tenth of `timeout` it waits only while the server is `at_work`,
+  // not for calls that wait for their clients. Returns false if work was left
+  // when `timeout` ended.
   bool Drain(absl::Duration timeout, const std::function<bool()>& at_work);
 
  private:
@@ -36,8 +38,8 @@ class Lifecycle {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// Counts one call as active, from Begin until it is destroyed.
-// Thread-compatible.
+// `ActiveCallGuard` counts one call as active, from Begin until its
+// destruction. Thread-compatible.
 class ActiveCallGuard {
  public:
   ActiveCallGuard() = default;

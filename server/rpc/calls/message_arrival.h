@@ -12,51 +12,51 @@
 
 namespace convgrad {
 
-// The state machine of a MessageCall. kRows defines all of it.
+// The state machine of a MessageCall. kRows defines all its transitions.
 namespace arrival {
 
 // The state of the message.
 enum class State {
-  kUnread,   // nothing is asked for
-  kAsking,   // the budget is asked for the message's memory
-  kGranted,  // the memory is there; gRPC is about to be asked to read
-  kComing,   // gRPC reads
-  kProbing,  // the read failed; gRPC is asked whether the client is there
-  kEnded,    // the message is here, or won't come
+  kUnread,   // The call has asked for nothing.
+  kAsking,   // The call has asked the budget for the message's memory.
+  kGranted,  // The memory is granted; the call is about to start a read.
+  kComing,   // gRPC reads.
+  kProbing,  // The read failed; the call probes whether the client is there.
+  kEnded,    // The message has come, or won't come.
 };
 
 // The state of the call's turn.
 enum class Turn {
   kAwaited,
   kRuns,
-  kRefused,  // or the call repeats another one, whose reply it gets
+  kRefused,  // Or the call repeats another one and gets its reply.
 };
 
 enum class Event {
-  kEarlyAdmission,  // the call may ask for memory and message before its turn
-  kTurn,            // the turn has come, or the call was refused
-  kMemory,          // the memory was granted
-  kReading,         // gRPC was asked to read
-  kReadFailed,      // gRPC has no message; the client may still be there
-  kCame,            // the message is here
-  kFailed,          // there is no message, or no memory for it
-  kGone,            // there is none because the client left or was too late
-  kGiveUp,          // the call checks whether it was refused meanwhile
-  kStopped,         // it was refused, and no longer waits for gRPC's read
+  kEarlyAdmission,  // The call may ask for memory and message before its turn.
+  kTurn,            // The turn has come, or the call was refused.
+  kMemory,          // The budget has granted the memory.
+  kReading,         // The call has started gRPC's read.
+  kReadFailed,      // gRPC has no message; the client may still be there.
+  kCame,            // The message has come.
+  kFailed,          // There is no message, or no memory for it.
+  kGone,            // There is no message, because the client left or was late.
+  kGiveUp,          // The call checks whether it was refused meanwhile.
+  kStopped,         // It was refused, and no longer waits for gRPC's read.
 };
 
 // The next action of the call.
 enum class Next {
   kNothing,
-  kAskMemory,   // ask for the memory of the message
-  kRead,        // have gRPC read, then tell kReading
-  kProbe,       // ask gRPC whether the client is still there
-  kProceed,     // go on: turn and message have both ended
-  kCancelWait,  // leave those who wait for memory
-  kWithdraw,    // leave those who wait for their turn: the client has gone
+  kAskMemory,   // Ask for the memory of the message.
+  kRead,        // Start gRPC's read, then report kReading.
+  kProbe,       // Ask gRPC whether the client is still there.
+  kProceed,     // Continue: turn and message have both ended.
+  kCancelWait,  // Leave the queue for memory.
+  kWithdraw,    // Leave the session's queue: the client has left.
 };
 
-// A set of an enum's values.
+// A set of values of an enum.
 template <typename T>
 class OneOf {
  public:
@@ -88,21 +88,23 @@ using enum Next;
 
 inline constexpr OneOf<Turn> kAnyTurn = {kAwaited, kRuns, kRefused};
 
-// Any other event changes nothing.
+// Other events change nothing.
 // clang-format off
 inline constexpr Row kRows[] = {
-    // The message waits for its turn, or for leave to come before it.
+    // The message waits for the turn, or for early admission.
     {{kUnread}, {kAwaited}, {kEarlyAdmission}, kAsking, kAskMemory},
     {{kUnread}, {kRuns}, {kTurn}, kAsking, kAskMemory},
     {{kUnread}, {kRefused}, {kTurn}, kEnded, kProceed},
-    // A call that found no memory before its turn asks again in its turn.
+    // A call that got no memory in early admission asks again when its turn
+    // comes.
     {{kAsking}, kAnyTurn, {kMemory}, kGranted, kRead},
     {{kAsking}, {kAwaited}, {kFailed}, kUnread, kNothing},
     {{kAsking}, {kAwaited}, {kGone}, kUnread, kWithdraw},
     {{kAsking}, {kRuns, kRefused}, {kFailed, kGone}, kUnread, kProceed},
     {{kAsking}, {kRefused}, {kGiveUp}, kAsking, kCancelWait},
-    // Only kComing is given up from outside: in the other states the call is
-    // about to ask gRPC for something, which it mustn't do after its end.
+    // The server gives up only a message in kComing. In the other states the
+    // call is about to ask gRPC for something, and must not do so after its
+    // end.
     {{kGranted}, kAnyTurn, {kReading}, kComing, kNothing},
     {{kGranted, kComing}, kAnyTurn, {kReadFailed}, kProbing, kProbe},
     {{kComing}, {kRefused}, {kStopped}, kEnded, kProceed},
@@ -115,26 +117,28 @@ inline constexpr Row kRows[] = {
 
 }  // namespace arrival
 
-// Holds the states of a call's message and of its turn. Thread-safe: the turn,
-// the grant of memory and gRPC's reads come on different threads.
+// `MessageArrival` holds the states of a call's message and of its turn.
+// Thread-safe, because the turn, the grant of memory and gRPC's reads come on
+// different threads.
 class MessageArrival {
  public:
-  // Returns what the one row that fits says; kNothing if none does.
+  // Applies the first row that matches `event` and returns its `next`; kNothing
+  // if no row matches.
   arrival::Next On(arrival::Event event);
-  // As On, of kTurn: the turn is `decision`.
+  // As On(kTurn). `decision` is the outcome of the wait for the turn.
   arrival::Next TakeTurn(ChangeOrder::Decision decision);
-  // As On: of kCame if `status` is OK, of kGone for kCancelled and
-  // kDeadlineExceeded, of kFailed for other errors.
+  // As On, with kCame if `status` is OK, kGone for kCancelled and
+  // kDeadlineExceeded, and kFailed for other errors.
   arrival::Next End(const absl::Status& status);
-  // As On, of kGiveUp. While gRPC reads for a call that was refused, it asks
-  // `stop_waiting`, with a lock held: the event is kStopped if that returns
-  // true.
+  // As On, with kGiveUp. If gRPC reads for a call that was refused, it calls
+  // `stop_waiting` with a lock held; if that returns true, the event is
+  // kStopped.
   arrival::Next GiveUp(const std::function<bool()>& stop_waiting);
 
-  // Returns whether the call runs and has its memory, so that it waits for
-  // nothing but its client.
+  // Returns whether the call runs and has its memory, so that it waits only for
+  // its client.
   bool has_all_but_message() const;
-  // What the call goes on with. Requires: kProceed was returned.
+  // Returns the decision of the turn. Requires: kProceed was returned.
   ChangeOrder::Decision decision() const;
   absl::Status message_status() const;
 

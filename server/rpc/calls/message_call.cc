@@ -16,7 +16,7 @@ namespace convgrad {
 namespace {
 
 // A change may be admitted before its turn if it takes at most 1/8 of the
-// calls' memory, because a waiting change shouldn't take much from the running
+// calls' memory. A waiting change shouldn't take much memory from the running
 // one.
 constexpr int64_t kEarlyDivisor = 8;
 
@@ -34,7 +34,8 @@ void MessageCall::Start() {
   }
   absl::Status size = CheckMessageBytes("request", declared_bytes_);
   if (size.ok()) {
-    // Decides nothing for a change: BUSY is a matter of the moment.
+    // A BUSY change ends here without a decision of the session, because BUSY
+    // is temporary and the client sends the change again.
     absl::Status busy = CheckArrival();
     if (!busy.ok()) return End(std::move(busy));
   } else {
@@ -57,9 +58,9 @@ void MessageCall::Do(arrival::Next next) {
       Read();
       break;
     case arrival::Next::kProbe:
-      // Either the client sent no message, or it has left since it half-closed,
-      // upon which gRPC 1.51 drops the message. Only a call whose client is
-      // still there can send.
+      // gRPC 1.51 drops the message of a client that leaves after its
+      // half-close. Only a call whose client is still there can send metadata:
+      // if that succeeds, the client sent no message.
       return AwaitClient(0, [this] { StartSendInitialMetadata(); });
     case arrival::Next::kProceed:
       return Proceed();
@@ -67,13 +68,13 @@ void MessageCall::Do(arrival::Next next) {
       CancelWait();
       return;
     case arrival::Next::kWithdraw:
-      // Otherwise OnTurn is about to come.
+      // If Withdraw fails, OnTurn is about to be called, and ends the call.
       if (session().Withdraw()) End(arrival_.message_status());
       return;
     case arrival::Next::kNothing:
       break;
   }
-  // The call may have been refused meanwhile.
+  // The session may have refused the call meanwhile.
   next = arrival_.GiveUp([this] { return StopAwaitingClient(); });
   if (next != arrival::Next::kNothing) return Do(next);
   AdmitNextEarly();

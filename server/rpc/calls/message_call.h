@@ -12,10 +12,11 @@
 
 namespace convgrad {
 
-// It waits for its turn, for the memory of its message and for the message, and
-// then calls OnMessage once. The server may read the message of a change before
-// its turn (early admission, see ChangeOrder). The rows of arrival::kRows
-// define its states and what it does in each.
+// `MessageCall` waits for its turn, then for the memory of its message, then
+// for the message, and then calls OnMessage once. The server may read the
+// message of a change before its turn (early admission, see ChangeOrder). The
+// rows of arrival::kRows define its states and its actions in each state. Its
+// virtual functions run on any thread, one at a time.
 class MessageCall : public Call {
  public:
   using Call::Call;
@@ -25,12 +26,12 @@ class MessageCall : public Call {
   // `reservation()` pays for the message.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
 
-  // Returns an error if the call would be refused anyway, before its message is
-  // read.
+  // Returns an error if the server can refuse the call before it reads the
+  // message.
   virtual absl::Status CheckArrival() { return absl::OkStatus(); }
 
-  // Parses all of the request but its payloads into `*head`, checks and counts
-  // what came, and returns the payloads.
+  // Parses the request except its payloads into `*head`, checks and counts the
+  // bytes, and returns the payloads.
   // Errors: those of SplitMessage, CheckMessageBytes, CheckCriticalFields and
   // CheckSession; kInvalidArgument if the payloads are more than the client
   // declared; kResourceExhausted, reason BUSY, if there is no memory to parse
@@ -40,6 +41,7 @@ class MessageCall : public Call {
   // Ends the call with `status`, or answers with `head` if that is OK.
   void Finish(absl::Status status, const google::protobuf::Message& head);
 
+  // Checks a request or response (`what`) of `bytes` bytes.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckMessageBytes(absl::string_view what, int64_t bytes) const;
 
@@ -54,28 +56,29 @@ class MessageCall : public Call {
   void OnTurn(const ChangeOrder::Decision& decision) final;
   void OnSlowClient() final;
 
-  // Records that the message is here, or why it won't come. Call it last: the
-  // call may be deleted when this returns.
+  // Records that the message has arrived, or the error if it won't. Call it
+  // last: the call may be deleted when this returns.
   void EndMessage(const absl::Status& status);
-  // Does the action `next` and those that follow from it. The call may have
-  // ended when this returns. Requires: a CallHold.
+  // Does the action `next` and the actions that follow from it. The call may
+  // have ended when this returns. Requires: a CallHold.
   void Do(arrival::Next next);
-  // Has gRPC read the message.
+  // Makes gRPC read the message.
   void Read();
   // Calls OnMessage, or ends the call. Requires: turn and message have both
   // ended.
   void Proceed();
-  // Lets the session's next change be admitted early if this change's turn has
-  // come and it has its memory. It waits for no more memory, because it takes
-  // memory for results and scratch only if there is room.
+  // Allows the session to admit its next change early, if this change's turn
+  // has come and it has its memory. This change then waits for no more memory,
+  // because it takes memory for results and scratch only if there is room.
   void AdmitNextEarly();
 
   // The payload bytes that the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
 
-  // Whether the call has no tensors, so that its method limits the message.
+  // Returns whether the call has no tensors, so that its method limits the
+  // message.
   bool is_small() const { return method().max_bytes > 0; }
-  // Returns how many bytes the payloads, or the small message, may have.
+  // Returns the most bytes that the payloads, or the small message, may have.
   int64_t max_bytes() const {
     return is_small() ? method().max_bytes : services().max_message_bytes;
   }

@@ -13,20 +13,20 @@ namespace convgrad {
 class Call;
 struct CallServices;
 
-// What a method's calls may do in a session. The metadata of a call says
+// Says what a method's calls may do in a session. The metadata of a call says
 // whether it belongs to a session and whether it changes it.
 enum class SessionRule {
-  kNoChange,         // needs no session; a change is refused
-  kMayChange,        // needs no session; may be a change
-  kReads,            // needs a session; a change is refused
-  kMayReadOrChange,  // needs a session; may be a change
-  kChanges,          // needs a session, and has to be a change of it
+  kNoChange,         // Needs no session; a change is refused.
+  kMayChange,        // Needs no session; may be a change.
+  kReads,            // Needs a session; a change is refused.
+  kMayReadOrChange,  // Needs a session; may be a change.
+  kChanges,          // Needs a session and must be a change of it.
 };
 
-// One row of the server's table of RPCs (methods.h).
+// One row of the server's table of RPCs (methods.h). Immutable.
 struct Method {
-  absl::string_view service;  // of convgrad.v1, such as "ConvGrad"
-  absl::string_view name;     // the label of the method's metrics, too
+  absl::string_view service;  // Of convgrad.v1, such as "ConvGrad".
+  absl::string_view name;     // Also the label of the method's metrics.
   // The role that a caller needs. A change needs at least kTrain.
   Role role;
   SessionRule session;

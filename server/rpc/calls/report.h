@@ -16,14 +16,14 @@
 
 namespace convgrad {
 
-// Fills all of `report` but the predictions. `outcome` is that of the job.
+// Fills `report` except the predictions. `outcome` is the outcome of the job.
 void EncodeReport(const OpSample& sample, const ConvOperation& operation,
                   const JobOutcome& outcome, v1::Report* report);
 
-// Adds the stages of a job that has ended to `*sample`, and the bytes that it
-// transferred. The stages follow each other from `submitted` on, because a
-// backend may reorder and transfer before and after it computes, and only the
-// sums are known.
+// Adds the stages of a job that has ended, and the bytes that it transferred,
+// to `*sample`. The stages follow each other from `submitted` on: a backend may
+// reorder and transfer both before and after it computes, and reports only
+// sums.
 void AddStages(const JobOutcome& outcome, absl::Time submitted,
                OpSample* sample);
 

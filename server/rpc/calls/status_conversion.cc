@@ -10,13 +10,13 @@
 namespace convgrad {
 namespace {
 
-// gRPC refuses more than 8 KiB of trailers; messages grow threefold there by
-// percent-encoding and details by a third in base64.
+// gRPC refuses more than 8 KiB of trailers. Percent-encoding makes a message up
+// to three times as long, and base64 makes details a third longer.
 constexpr size_t kMaxMessage = 1024;
 constexpr size_t kMaxFieldBytes = 512;
 
 // Returns `text` in printable ASCII, because it may quote bytes of a request
-// that are no valid string field.
+// that aren't valid in a string field.
 std::string Printable(absl::string_view text, size_t max_size) {
   std::string printable(text.substr(0, max_size));
   for (char& c : printable) {
@@ -25,7 +25,7 @@ std::string Printable(absl::string_view text, size_t max_size) {
   return printable;
 }
 
-// absl took gRPC's numbers; each is tested.
+// absl uses gRPC's numbers. A test checks each of them.
 grpc::StatusCode CodeOf(absl::StatusCode code) {
   const auto number = static_cast<int>(code);
   return number >= 0 && number <= grpc::StatusCode::UNAUTHENTICATED

@@ -1,5 +1,5 @@
-// These functions turn an error into what a gRPC client gets: status, detail
-// and retry advice.
+// These functions convert an error to the form that a gRPC client gets: status,
+// detail and retry advice.
 //
 // Thread-safe: free functions without state.
 #pragma once
@@ -16,7 +16,7 @@ namespace convgrad {
 // The time that a client should wait after BUSY, in milliseconds.
 inline constexpr char kPushbackMs[] = "100";
 
-// Returns the status of the same code, its message cut to 1024 bytes of
+// Returns the status of the same code, with its message cut to 1024 bytes of
 // printable ASCII.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 

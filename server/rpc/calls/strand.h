@@ -1,4 +1,4 @@
-// `Strand` runs tasks that any thread brings, one at a time.
+// `Strand` runs tasks of any thread, one at a time.
 #pragma once
 
 #include <deque>
@@ -9,19 +9,19 @@
 
 namespace convgrad {
 
-// Tasks run in the order in which Run was called, with no lock held.
-// Thread-safe. It is shared, so that it outlives the objects that its tasks
+// `Strand` runs its tasks in the order of the calls of Run, with no lock held.
+// Thread-safe. Owners share it, so that it outlives the objects that its tasks
 // delete.
 class Strand : public std::enable_shared_from_this<Strand> {
  public:
-  // Runs `task` now, or leaves it to the thread that is running one. A task may
-  // call Run. Drops the task if the strand is closed.
+  // Runs `task` now, or queues it if another thread is running a task. A task
+  // may call Run. Drops the task if the strand is closed.
   void Run(std::function<void()> task);
 
-  // Drops all tasks but the one that calls this. Only a task may call it.
+  // Drops all tasks except the one that calls this. Only a task may call it.
   void Close();
 
-  // Calls `action` unless the strand is closed. Close waits for it meanwhile.
+  // Calls `action` unless the strand is closed. Close blocks until it returns.
   // `action` must be short and must not use the strand.
   void IfOpen(const std::function<void()>& action);
 

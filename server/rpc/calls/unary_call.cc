@@ -31,7 +31,8 @@ absl::Status UnaryCall::MakeJobs(grpc::ByteBuffer* message) {
   RETURN_IF_ERROR(MakeJob(std::move(request), reservation(), &work_));
   if (next == nullptr) return PromiseResponse();
   sample_.flops += next->operation->flops();
-  // Its memory is promised before anything runs, too.
+  // Reserves the memory of the second operation before the first one runs, so
+  // that the second one can't fail for lack of memory.
   ASSIGN_OR_RETURN(next_reservation_,
                    services().memory->budget.TryReserve(kCallOverheadBytes));
   next_.emplace(services().memory);
@@ -61,14 +62,15 @@ absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
   job.cancelled = cancelled();
   job.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
   work->job = services().scheduler->MakeActiveJob(std::move(job));
-  // Before anything is done for nothing.
+  // Checks the queue first, so that a call that is refused binds no memory.
   RETURN_IF_ERROR(services().scheduler->CheckRoom(*work->job));
   RETURN_IF_ERROR(
       work->tensors.Bind(operation, std::move(request.places), reservation));
   const std::vector<size_t> weights = operation.weight_positions();
   work->job->job.keeps_weights = work->tensors.AreConstant(weights);
   work->job->job.weight_ids = work->tensors.ConstantIds(weights);
-  // A device's worker has better to do than copy.
+  // This thread copies the tensors for a device, so that the device's worker
+  // doesn't spend its time on copies.
   if (backend.device_count() == 0) return absl::OkStatus();
   return work->tensors.BringIn(nullptr, backend, 1).status();
 }
@@ -120,7 +122,7 @@ absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
       results.push_back(std::move(result));
     }
   }
-  // What is still to come, serialising some hundred bytes, takes microseconds.
+  // The rest serialises some hundred bytes, which takes microseconds.
   sample_.times.encode.Add(start, absl::Now());
   sample_.times.total = absl::Now() - arrival();
   return Encode(outcome_, std::move(results));

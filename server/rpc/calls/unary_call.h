@@ -1,5 +1,5 @@
-// `UnaryCall` handles an RPC whose message asks for one operation of any kind,
-// or for two in a row, and whose response carries their results.
+// `UnaryCall` handles an RPC that asks for one operation of any kind, or for
+// two in a row, and answers with their results.
 #pragma once
 
 #include <atomic>
@@ -27,23 +27,25 @@ class UnaryCall : public MessageCall {
     TensorPlaces places;
     const Backend* backend = nullptr;
     InspectionRequest inspection;
-    // The request that is computed after this one, in the same call. Its
-    // operands may be this one's results. May be null; has no next one.
+    // The request that is computed after this one in the same call; null if
+    // there is none. Its operands may be results of this one. Its own `next` is
+    // null.
     std::unique_ptr<Request> next = nullptr;
   };
 
   // Reads and checks the request, chooses the backend, and sets the fields of
-  // `sample()` that follow. `reservation()` pays for the message.
+  // `sample()` that follow from the request. `reservation()` pays for the
+  // message.
   virtual absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) = 0;
 
-  // Returns the response that carries `results`, in order, without those that
-  // are in memory already. The results of the next request come last. `outcome`
-  // is that of both requests together.
+  // Returns the response that carries `results`, in order, without the results
+  // that were written to memory of the client or of the session. The results of
+  // the next request come last. `outcome` is that of both requests together.
   virtual absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<SharedBytes> results) = 0;
 
   // Returns an upper bound of the response's bytes beside its payloads. The
-  // session of a change keeps them for repeats. Requires: Decode.
+  // session of a change keeps them for repeats. Requires: Decode was called.
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
 
  private:
@@ -63,7 +65,8 @@ class UnaryCall : public MessageCall {
 
   // Decodes the message and makes its jobs. Doesn't submit them.
   absl::Status MakeJobs(grpc::ByteBuffer* message);
-  // Checks that the response can be sent, and takes what it will keep.
+  // Checks that the response can be sent, and reserves the session's memory for
+  // keeping it.
   absl::Status PromiseResponse();
   // Makes the job of one operation and binds its tensors, which `reservation`
   // pays for.
@@ -76,7 +79,7 @@ class UnaryCall : public MessageCall {
   Work work_{services().memory};
   std::optional<Work> next_;
   Reservation next_reservation_;
-  // Of the operations that are done.
+  // The outcome of the operations that have ended.
   JobOutcome outcome_;
   std::atomic<bool> submitted_{false};
   absl::Time submitted_at_;

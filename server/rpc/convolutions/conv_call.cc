@@ -23,7 +23,7 @@ using ResponseHead =
     std::conditional_t<kDirection == Direction::kForward,
                        v1::ConvForwardResponse, v1::ConvBackwardResponse>;
 
-// Of the results that go by message.
+// Returns the bytes of the results that the response message carries.
 int64_t ResponseBytes(const DecodedOperation& decoded) {
   const ConvOperation& operation = decoded.operation;
   int64_t bytes = 0;

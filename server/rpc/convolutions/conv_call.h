@@ -9,6 +9,8 @@
 
 namespace convgrad {
 
+// `ConvCall` decodes and encodes one convolution, on the threads that UnaryCall
+// names.
 template <Direction kDirection>
 class ConvCall final : public UnaryCall {
  public:
@@ -22,8 +24,9 @@ class ConvCall final : public UnaryCall {
   InspectionRequest InspectionFor(const CallOptions& options) const;
 
   ConvRequest request_;
-  // Places of the operation's results; nullopt for results that the response
-  // carries or that the other list has.
+  // Places of the operation's results in regions and in the session. An element
+  // is nullopt if the response carries the result or the other list has its
+  // place.
   std::vector<std::optional<RegionRange>> result_regions_;
   std::vector<std::optional<KeptResult>> kept_results_;
 };

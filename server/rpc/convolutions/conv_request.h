@@ -11,17 +11,17 @@
 
 namespace convgrad {
 
-// A convolution that the server will compute. Value type.
+// `ConvRequest` is a convolution that the server will compute. Value type.
 struct ConvRequest {
-  // It has no operand that it doesn't need.
+  // The operation, without operands that it doesn't need.
   std::shared_ptr<const ConvOperation> operation;
   CallOptions options;
   Router::Choice route;
 };
 
 // Chooses the backend of `operation` and records it in `*sample`. `wire_bytes`
-// are the bytes of payloads in messages. Thread-safe. Errors: those of
-// Router::Route.
+// is the size of the payloads in messages. Thread-safe.
+// Errors: those of Router::Route.
 absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
                                          ConvOperation operation,
                                          CallOptions options,

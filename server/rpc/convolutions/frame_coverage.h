@@ -1,4 +1,4 @@
-// `FrameCoverage` records which bytes of a tensor have come in frames.
+// `FrameCoverage` records the bytes of a tensor that have come in frames.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,20 @@
 
 namespace convgrad {
 
-// Thread-compatible.
+// `FrameCoverage` is thread-compatible.
 class FrameCoverage {
  public:
-  // A limit, because each separate piece takes memory. Clients send fewer.
+  // The most separate pieces of a tensor, because each piece takes memory.
+  // Clients send frames in order and need fewer.
   static constexpr size_t kMaxPieces = 1024;
 
   // Expects the bytes of `range`.
   explicit FrameCoverage(ByteRange range = {}) : range_(range) {}
 
-  // Records a frame's bytes. `tensor` names them in errors. Requires: `frame`
-  // isn't empty and lies in the range. Errors: kInvalidArgument, reason
-  // DUPLICATE if some of them came before, LIMIT_EXCEEDED beyond kMaxPieces.
+  // Records a frame's bytes. `tensor` names the tensor in errors. Requires:
+  // `frame` isn't empty and is within the range.
+  // Errors: kInvalidArgument, reason DUPLICATE if some of the bytes came
+  // before, LIMIT_EXCEEDED beyond kMaxPieces.
   absl::Status Add(const ByteRange& frame, absl::string_view tensor);
 
   const ByteRange& range() const { return range_; }
@@ -31,7 +33,7 @@ class FrameCoverage {
  private:
   ByteRange range_;
   int64_t received_bytes_ = 0;
-  // Begin to end; neither overlapping nor touching.
+  // The end of each piece by its begin. Pieces neither overlap nor touch.
   std::map<int64_t, int64_t> pieces_;
 };
 

@@ -1,4 +1,5 @@
-// The machine of a stream: its events, its states, and what can be done next.
+// These functions are the state machine of a stream: its events, its states,
+// and the actions that each state allows.
 #include "server/rpc/convolutions/stream_call.h"
 
 #include <algorithm>
@@ -13,8 +14,9 @@
 namespace convgrad {
 namespace {
 
-// gRPC knows of a client that has left when it drops what that one sent; the
-// call is told after a thread's switch or two.
+// gRPC drops the messages of a client that has left, and reports the
+// cancellation only a few thread switches later. The call waits this long for
+// it.
 constexpr absl::Duration kLeavingTime = absl::Milliseconds(250);
 
 }  // namespace
@@ -84,7 +86,7 @@ void StreamCall::OnGone() {
 }
 
 void StreamCall::OnJobDone(int64_t slice, const JobOutcome& outcome) {
-  // This is still the worker's thread: adding sums up is work.
+  // End runs on the worker's thread, because it adds sums, which takes time.
   if (outcome.status.ok()) tensors_.End(slice);
   RunEvent([this, outcome] { OnSliceDone(outcome); });
 }
@@ -122,7 +124,7 @@ void StreamCall::Enter(State next) {
       return SetAlarm();
     case State::kClosed:
       closed_until_ = absl::Now() + kLeavingTime;
-      // It comes back at once, and is set anew.
+      // The cancelled alarm runs OnAlarm at once, which sets it again.
       return in_flight_.alarm->Cancel();
     case State::kFailing:
       *job_.cancelled = true;
@@ -182,7 +184,7 @@ void StreamCall::SetAlarm() {
   const absl::Time now = absl::Now();
   absl::Time due =
       (IsBusy() ? now : progress_) + services().stream_idle_timeout;
-  // A call that failed may be past its deadline already.
+  // A call that failed may be past its deadline.
   if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
   if (state_ == State::kClosed) due = std::min(due, closed_until_);
   in_flight_.alarm.emplace();
@@ -214,7 +216,8 @@ void StreamCall::OnAlarm() {
   }
   if (!over.ok()) {
     Fail(std::move(over));
-    // What the client doesn't take would keep the call, and its memory.
+    // If the client doesn't take the message, it would keep the call and its
+    // memory.
     if (in_flight_.write) BreakOff();
     progress_ = now;
   }

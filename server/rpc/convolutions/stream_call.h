@@ -22,10 +22,10 @@
 namespace convgrad {
 
 // A stream is always in one State, and has operations in flight at gRPC, the
-// budget and the scheduler. Each of them ends with an event, on any thread.
-// Each event is a task on the call's strand, so events never overlap. It ends
-// with Continue, which does what the state allows now. The strand owns all
-// members; a running job uses some of them. See
+// budget and the scheduler. Each operation ends with an event, on any thread.
+// Each event is a task on the call's strand, so events never overlap. An event
+// ends with Continue, which starts the operations that the state allows. The
+// strand owns all members; a running job uses some of them. See
 // server/rpc/convolutions/README.md.
 class StreamCall final : public Call {
  public:
@@ -33,14 +33,14 @@ class StreamCall final : public Call {
              grpc::GenericCallbackServerContext* context, Direction direction);
 
  private:
-  // States are entered in this order, in Enter alone. Each one before kFailing
-  // also leads to kFailing: on an error, a message out of place, a client that
-  // has gone or does nothing for too long, a deadline. A half-close out of
-  // place leads to kClosed: gRPC 1.51 drops what was sent by a client that
-  // leaves after it, and tells of its leaving a little later. A call
-  // that Call::Begin refuses, and one that is answered with the reply of the
-  // call that it repeats, goes from kTurn to kEnded. From kFailing on
-  // an event changes nothing but `in_flight_`.
+  // A stream enters the states in this order; only Enter changes the state.
+  // Each state before kFailing also leads to kFailing: on an error, a message
+  // out of place, a client that has left or is idle for too long, or a
+  // deadline. A half-close out of place leads to kClosed. gRPC 1.51 drops the
+  // messages of a client that leaves after its half-close, and reports the
+  // cancellation a little later. If Call::Begin refuses the call, or the call
+  // repeats another one, it goes from kTurn to kEnded. From kFailing on, an
+  // event changes only `in_flight_`.
   enum class State {
     //           waits for                  and on             enters
     kTurn,       // its turn, in a session  the decision       kAdmission
@@ -56,7 +56,8 @@ class StreamCall final : public Call {
   };
 
   // The operations that the stream has started and that haven't ended, at most
-  // one of each kind; of reads and jobs also their start.
+  // one of each kind. A read and a job are represented by the time of their
+  // start.
   struct InFlight {
     bool grant = false;
     std::optional<absl::Time> read;
@@ -64,8 +65,8 @@ class StreamCall final : public Call {
     bool write = false;
     std::optional<grpc::Alarm> alarm;
 
-    // Returns whether End has to wait. It needn't for a read, which End makes
-    // fail, and for the alarm, which it cancels.
+    // Returns whether End has to wait. End doesn't wait for a read, which it
+    // makes fail, or for the alarm, which it cancels.
     bool DelaysEnd() const { return grant || job || write; }
   };
 
@@ -75,13 +76,13 @@ class StreamCall final : public Call {
     int64_t slice;
     PayloadView payload;
   };
-  // Bytes to be sent, in frames.
+  // A result's bytes that are to be sent in frames.
   struct Outgoing {
     SlicedTensors::ReadyResult ready;
     std::shared_ptr<const void> owner;
   };
 
-  // Events, as others tell them.
+  // Events of gRPC, of the session, of the budget and of the scheduler.
   void Start() override;
   void OnTurn(const ChangeOrder::Decision& decision) override;
   void OnMemory(const absl::Status& status) override;
@@ -95,32 +96,33 @@ class StreamCall final : public Call {
   // Runs `event` on the strand, and Continue after it. Thread-safe.
   void RunEvent(std::function<void()> event);
 
-  // Changes the state, and does what the new one begins with.
+  // Changes the state and starts the first action of the new one.
   void Enter(State next);
   // Enters `next`, or kFailing if `status` isn't OK.
   void EnterIf(absl::Status status, State next);
-  // Enters kFailing, unless the call is that far already. `status` is how it
-  // will end.
+  // Enters kFailing, unless the call has reached it. The call will end with
+  // `status`.
   void Fail(absl::Status status);
-  // Starts what the state and the operations in flight allow. It may delete the
-  // call.
+  // Starts the operations that the state and the operations in flight allow. It
+  // may delete the call.
   void Continue();
 
-  // What events do, on the strand. PassTime comes first, whatever the event.
+  // The handlers of the events, on the strand. PassTime comes first in each
+  // event.
   void PassTime();
-  // The client has sent or taken so much.
+  // Adds the time that `bytes` may take to the client's progress.
   void Credit(int64_t bytes);
   void OnMessage();
   void OnHalfClose();
   void OnSliceDone(const JobOutcome& outcome);
   void OnAlarm();
   absl::Status Open();
-  // Finds what the session keeps of the stream's tensors.
+  // Finds the places of the stream's tensors that the session keeps.
   absl::Status PlaceKept(TensorResolver* resolver,
                          const DecodedOperation& decoded);
-  // Returns what the stream takes of the budget once it has a header: its
-  // tensors, the scratch of one job, a frame that is being read, and what every
-  // call takes.
+  // Returns the bytes of the budget that the stream takes once it has a header:
+  // its tensors, the scratch of one job, a frame that is being read, and the
+  // overhead of every call.
   int64_t NeededBytes() const;
   absl::Status CheckFits() const;
   absl::Status TakeFrame();
@@ -131,7 +133,7 @@ class StreamCall final : public Call {
   // Returns an owner of the results of `slice`. Its deletion frees the slot.
   std::shared_ptr<const void> OwnerOf(int64_t slice);
 
-  // What Continue does.
+  // The actions of Continue.
   void LandHeldFrame();
   void Compute();
   void Read();
@@ -139,7 +141,7 @@ class StreamCall final : public Call {
   void EndWell();
 
   void SetAlarm();
-  // Returns whether it isn't the client that is waited for.
+  // Returns whether the stream waits for the server, not for the client.
   bool IsBusy() const;
   // False before there is a header.
   bool IsLastDone() const {
@@ -150,38 +152,39 @@ class StreamCall final : public Call {
   const std::shared_ptr<Strand> strand_;
   State state_ = State::kTurn;
   InFlight in_flight_;
-  // How the call will end; set when it enters kClosed and kFailing.
+  // The status that the call will end with; set when it enters kClosed or
+  // kFailing.
   absl::Status failure_;
-  // When it leaves kClosed.
+  // The end of kClosed.
   absl::Time closed_until_;
-  // Up to when the client has done enough: moved on by the time that what it
-  // sends and takes needs at the least rate, and by time that isn't the
-  // client's, but never beyond now.
+  // The time up to which the client has done enough. It advances by the time
+  // that the client's bytes take at the least rate. It also advances while the
+  // stream waits for the server. It is never later than now.
   absl::Time progress_;
   absl::Time last_event_;
-  // When a job that found no room in the queue is submitted again.
+  // The time at which a job that found the queue full is submitted again.
   absl::Time retry_at_ = absl::InfiniteFuture();
 
-  // What the header asks for; set when it has come.
+  // The operation of the header; set when the header has come.
   ConvRequest request_;
   std::vector<std::optional<KeptResult>> kept_results_;
-  // Of kept tensors, until they are bound.
+  // The places of kept tensors, until they are bound.
   TensorPlaces places_;
   std::optional<BatchSlices> slices_;
   std::optional<StreamInput> input_;
-  // What the jobs of all slices have in common. They are cancelled, together,
-  // when the call fails.
+  // The fields that the jobs of all slices share. When the call fails, it
+  // cancels them together.
   Job job_;
 
   SlicedTensors tensors_;
   std::optional<HeldFrame> held_;
   std::deque<Outgoing> outgoing_;
-  // Whether gRPC still uses results of a slot.
+  // By slot: whether gRPC still uses its results.
   std::array<bool, SlicedTensors::kSlots> slot_in_use_ = {};
   int64_t done_slices_ = 0;
   grpc::ByteBuffer message_;
   grpc::ByteBuffer frame_;
-  // Both are sums over the slices.
+  // The sum of the outcomes of all slices.
   JobOutcome total_;
 };
 

@@ -1,4 +1,5 @@
-// What comes into a stream: its header, frames, and the jobs that take them.
+// These functions handle the input of a stream: its header, its frames, and the
+// jobs that use them.
 #include <algorithm>
 #include <numeric>
 #include <string>
@@ -15,13 +16,13 @@
 namespace convgrad {
 namespace {
 
-// A slice that found no room in the queue is submitted again after this time.
-// The stream holds memory already: it waits longer than a new call would, and
-// at the end of the queue.
+// The stream submits a slice that found the queue full again after this time.
+// It waits longer than a new call does, and at the end of the queue, because it
+// holds memory.
 constexpr absl::Duration kRetryDelay = absl::Milliseconds(20);
 
-// Returns what is set aside for the scratch of one slice's job: all its tensors
-// once more, in f32. Saturates.
+// Returns the bytes that the stream reserves for the scratch of one slice's
+// job: the size of all its tensors in f32. Saturates.
 int64_t ScratchBytesFor(const BatchSlices& slices) {
   const auto slice = slices.SliceOperation(0);
   int64_t bytes = 0;
@@ -73,7 +74,8 @@ absl::Status StreamCall::Open() {
   RETURN_IF_ERROR(services().router->CheckLimits(decoded.operation));
   RETURN_IF_ERROR(decoded.support);
   RETURN_IF_ERROR(PlaceKept(&resolver, decoded));
-  // The wire is the same for all, and passes beside the work.
+  // Ignores the time of the wire, because it is the same for all backends and
+  // overlaps with the work.
   ASSIGN_OR_RETURN(request_,
                    RouteRequest(services(), std::move(decoded.operation),
                                 std::move(opening.options), 0, &sample_));
@@ -152,7 +154,7 @@ absl::Status StreamCall::TakeFrame() {
 }
 
 void StreamCall::LandHeldFrame() {
-  // Until then a job may read the operands in its slot.
+  // Until then a job may read the operands in the slot of this slice.
   if (!held_ || held_->slice >= done_slices_ + SlicedTensors::kSlots) return;
   const auto& [which, bytes] = held_->piece;
   sample_.bytes_copied += bytes.size();
@@ -184,7 +186,7 @@ void StreamCall::OnSliceDone(const JobOutcome& outcome) {
   if (state_ >= State::kFailing) return;
   if (done_slices_ > 0 && outcome.no_room) {
     retry_at_ = last_event_ + kRetryDelay;
-    // The alarm comes back at once, and is set anew.
+    // The cancelled alarm runs OnAlarm at once, which sets it again.
     if (in_flight_.alarm) in_flight_.alarm->Cancel();
     return;
   }
@@ -212,8 +214,9 @@ void StreamCall::Tally(const JobOutcome& outcome, absl::Time submitted) {
 
 void StreamCall::Read() {
   if (in_flight_.read || held_) return;
-  // With both slots full the client waits, unless an operand without a batch is
-  // missing: then the slots would stay full.
+  // If both slots are full, the stream stops reading, so that the client waits.
+  // It goes on reading if an operand without a batch axis is missing, because
+  // the slots stay full without it.
   if (state_ == State::kStreaming && input_->whole_operands_complete() &&
       input_->first_incomplete() < slices_->count() &&
       input_->first_incomplete() >= done_slices_ + SlicedTensors::kSlots) {

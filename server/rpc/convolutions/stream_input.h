@@ -1,5 +1,5 @@
-// `StreamInput` records which bytes of a stream's operands have come. It
-// decides which frames may come next, and which slices are complete.
+// `StreamInput` records the bytes of a stream's operands that have come. It
+// decides which frames may come next and which slices are complete.
 #pragma once
 
 #include <array>
@@ -14,26 +14,28 @@
 
 namespace convgrad {
 
-// Thread-compatible.
+// `StreamInput` is thread-compatible.
 class StreamInput {
  public:
-  // The slice of a piece of an operand that isn't cut.
+  // The slice of a piece of an operand that isn't cut into slices.
   static constexpr int64_t kNoSlice = -1;
 
   // By Operand: whether the session keeps it, so that no frames bring it.
   using Kept = std::array<bool, kOperandCount>;
 
-  // `slices` are those of a convolution and outlive this.
+  // `slices` are the slices of a convolution and outlive this.
   explicit StreamInput(const BatchSlices& slices, const Kept& kept = {});
 
   // Records a frame's bytes and returns the slice that they belong to, or
-  // kNoSlice. Errors: kInvalidArgument if they may not come now (OperandFrame
-  // in service.proto).
+  // kNoSlice.
+  // Errors: kInvalidArgument if they may not come now (OperandFrame in
+  // service.proto).
   absl::StatusOr<int64_t> Accept(const OperandPiece& piece);
 
-  // Returns the first slice that lacks bytes; the slices' count if none does.
+  // Returns the first slice that lacks bytes; the number of slices if none
+  // does.
   int64_t first_incomplete() const { return first_; }
-  // Returns whether the operands that aren't cut are there.
+  // Returns whether all bytes of the operands that aren't cut have come.
   bool whole_operands_complete() const;
 
   // Returns OK if every byte has come.
@@ -45,17 +47,19 @@ class StreamInput {
 
   absl::StatusOr<int64_t> SliceOf(const OperandPiece& piece) const;
   absl::Status CheckOpen(int64_t slice, Operand which) const;
-  // Expects `slice`, in place of one before the open ones.
+  // Expects the bytes of `slice`. Its coverage replaces that of `slice` - 2.
   void OpenSlice(int64_t slice);
   bool IsComplete(int64_t slice) const;
-  // Returns the name of the first whole operand that lacks bytes.
+  // Returns the name of the first whole operand that lacks bytes; "" if there
+  // is none.
   absl::string_view IncompleteWhole() const;
 
   const BatchSlices& slices_;
   const TensorUses uses_;  // by Operand
   const Kept kept_;
   Coverage whole_;
-  // Of the slices `first_` and the one after it, each at its number modulo 2.
+  // The coverage of slices `first_` and `first_` + 1, each at its number modulo
+  // 2.
   std::array<Coverage, 2> open_;
   int64_t first_ = 0;
 };

@@ -1,4 +1,5 @@
-// What leaves a stream: frames of its results, and its end.
+// These functions send the output of a stream: frames of its results, and its
+// end.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -27,8 +28,8 @@ std::shared_ptr<const void> StreamCall::OwnerOf(int64_t slice) {
     Continue();
   };
   const std::shared_ptr<ReservedBuffers>& results = tensors_.slot(slice);
-  // gRPC frees the results with locks of its own held, perhaps after the call's
-  // end. So another thread runs the event, if the call still exists.
+  // gRPC may free the results while it holds its own locks, perhaps after the
+  // call's end. So another thread runs the event, if the call still exists.
   return std::shared_ptr<const void>(
       results.get(),
       [this, event, strand = strand_, results](const void* /*results*/) {
@@ -45,7 +46,8 @@ void StreamCall::EnqueueTotals() {
   std::vector<int64_t>& counts = total_.findings.nonfinite_counts;
   if (counts.empty()) return;
   for (const SlicedTensors::ReadyResult& result : ready) {
-    // What the addends' counts say is nothing about the sum.
+    // The sum is counted again, because its count doesn't follow from the
+    // counts of the addends.
     const DataType dtype =
         request_.operation->results[result.position].descriptor.dtype;
     counts[result.position] = CountNonfinite(

@@ -1,5 +1,5 @@
-// BackwardProgram: from a tape and gradients of outputs to gradients of inputs
-// and parameters.
+// `BackwardProgramCall` computes the gradients of a program's inputs and
+// parameters from a tape and the gradients of its outputs.
 #include <algorithm>
 #include <utility>
 
@@ -11,8 +11,9 @@
 namespace convgrad {
 namespace {
 
-// Checks that the parameters are those that the run of `tape` used. Statistics
-// that a run updates are no part of its gradients.
+// Checks that the session keeps the parameters in the versions that the run of
+// `tape` used. Statistics are excepted, because a run updates them and
+// gradients don't depend on them.
 absl::Status CheckVersions(const KeptTape& tape, const CallSession& session) {
   const Program& program = *tape.run.program;
   const std::vector<size_t> statistics = UpdatedStatistics(program);

@@ -12,8 +12,8 @@
 namespace convgrad {
 namespace {
 
-// What a program takes in memory, over its bytes on the wire: strings, maps and
-// variants of some ten bytes each. Generous.
+// The memory of a program per byte on the wire: strings, maps and variants of
+// some ten bytes each. An upper estimate.
 constexpr int64_t kMemoryPerWireByte = 16;
 
 absl::Status NoProgram(const std::string& path, const std::string& name) {
@@ -22,8 +22,8 @@ absl::Status NoProgram(const std::string& path, const std::string& name) {
                     "the name of a program that the session has loaded"});
 }
 
-// Returns lists of the steps that the plan fuses, by their results. Each step
-// is in one list.
+// Returns the groups of steps that the plan fuses, as lists of their results.
+// Each step is in one list.
 std::vector<std::vector<std::string>> FusedStepsOf(const Plan& plan,
                                                    const Program& program) {
   std::vector<std::vector<std::string>> fused = plan.groups();
@@ -32,8 +32,8 @@ std::vector<std::vector<std::string>> FusedStepsOf(const Plan& plan,
   return fused;
 }
 
-// Checks that each value can be in memory at all, before anything is planned
-// for it. A plan holds one of them at least.
+// Checks that each value of the program fits in memory, before the server plans
+// it. A plan holds at least one value at a time.
 absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
   TensorDescriptor value;
   value.dtype = operation.dtype();
@@ -93,7 +93,7 @@ absl::Status DropProgramsCall::Drop(grpc::ByteBuffer* message) {
     if (!state.programs.contains(name)) return NoProgram("programs", name);
     session().writes()->programs[name] = nullptr;
   }
-  // A tape may be gone already: its backward has used it up.
+  // A tape may be missing, because its backward has dropped it.
   for (const std::string& name : head.tapes()) {
     session().writes()->tapes[name] = nullptr;
   }
@@ -120,7 +120,8 @@ absl::Status ProgramCall::Choose(ProgramRequest request, bool report_fused) {
   backend_ = route.backend;
   const bool has_tape = request.part == ProgramPart::kForwardTape;
   if (!has_tape && !report_fused) return absl::OkStatus();
-  // The tape is as large as the plan says, so the plan comes first.
+  // Only the plan knows the size of the tape, so it is made before the
+  // operation.
   const absl::Time start = absl::Now();
   ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
                    services().scheduler->PlanFor(*backend_, *operation_));
@@ -189,7 +190,8 @@ void ProgramCall::EncodeValues(
 }
 
 int64_t ProgramCall::ResponseHeadBytes() const {
-  // Of a name: its length, the fields around it, and those of its tensor.
+  // For each name: its length prefix, the fields around it and the fields of
+  // its tensor.
   constexpr int64_t kPerName = 160;
   int64_t bytes = UnaryCall::ResponseHeadBytes();
   for (const Returned& returned : returned_) {

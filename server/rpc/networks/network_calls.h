@@ -16,6 +16,8 @@
 
 namespace convgrad {
 
+// `LoadProgramCall` handles LoadProgram: it checks a program and keeps it in
+// the session.
 class LoadProgramCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -25,6 +27,7 @@ class LoadProgramCall final : public MessageCall {
   absl::Status Load(grpc::ByteBuffer* message);
 };
 
+// `DropProgramsCall` handles DropPrograms.
 class DropProgramsCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -34,13 +37,14 @@ class DropProgramsCall final : public MessageCall {
   absl::Status Drop(grpc::ByteBuffer* message);
 };
 
-// The base of RunProgram and BackwardProgram: an operation on a program whose
-// parameters the session keeps.
+// `ProgramCall` is the base of RunProgram and BackwardProgram: an operation on
+// a program whose parameters the session keeps.
 class ProgramCall : public UnaryCall {
  public:
   using UnaryCall::UnaryCall;
 
  protected:
+  // Returns the program that the session keeps as `name`.
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
@@ -49,16 +53,16 @@ class ProgramCall : public UnaryCall {
   absl::Status Choose(ProgramRequest request, bool report_fused = false);
   // Adds the places of the program's parameters.
   absl::Status PlaceParameters(std::vector<TensorPlace>* operands);
-  // Adds the place of a result that goes back by message as `name`.
+  // Adds the place of a result that the response carries as `name`.
   void PlaceReturned(const std::string& name, TensorPlaces* places);
-  // Adds the places of the gradients that a backward gives: those of inputs go
-  // back by message, those of parameters are added to the session's.
+  // Adds the places of the gradients of a backward. The response carries those
+  // of inputs; the session adds those of parameters to its sums.
   absl::Status PlaceGradients(TensorPlaces* places);
-  // Returns the request, which may have a next one, with operation and places.
+  // Returns `request` with operation, backend and places.
   Request Submit(TensorPlaces places, Request request = {});
 
-  // Describes the values that go back, in the order of the operation's results,
-  // and adds their payloads' slices.
+  // Describes the values that the response carries, in the order of the
+  // operation's results, and adds slices of their payloads.
   void EncodeValues(std::vector<SharedBytes> results,
                     google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
                     std::vector<grpc::Slice>* payloads) const;
@@ -69,17 +73,18 @@ class ProgramCall : public UnaryCall {
   const Backend* backend_ = nullptr;
 
  private:
-  // A result that goes back by message.
+  // A result that the response carries.
   struct Returned {
     std::string name;
     size_t position;  // among the operation's results
   };
   std::vector<Returned> returned_;
-  // Lists of fused steps, by their results. Empty unless the client asks for
-  // them.
+  // Groups of fused steps, as lists of their results; empty unless the client
+  // asks for them.
   std::vector<std::vector<std::string>> fused_steps_;
 };
 
+// `RunProgramCall` handles RunProgram.
 class RunProgramCall final : public ProgramCall {
  public:
   using ProgramCall::ProgramCall;
@@ -93,20 +98,21 @@ class RunProgramCall final : public ProgramCall {
   // found.
   absl::StatusOr<ProgramRequest> RequestOf(const DecodedRun& decoded,
                                            const PlacedTensors& inputs);
-  // Errors: kInvalidArgument if the run changes the session and the call is no
-  // change.
+  // Errors: kInvalidArgument if the run changes the session but the call isn't
+  // a change.
   absl::Status CheckIsChange();
   absl::Status PlaceRandomness(std::vector<TensorPlace>* operands);
   absl::Status PlaceResults(const std::string& tape, TensorPlaces* places);
   absl::Status PlaceTape(const std::string& tape, TensorPlaces* places);
-  // Adds the step that follows the backward to the request.
+  // Adds the optimizer step that follows the backward to the request.
   absl::Status AddStep(const DecodedUpdate& update, Request* request);
 
   std::shared_ptr<const KeptProgram> program_;
-  // Set if the call has an update.
+  // The optimizer step; set if the call has an update.
   std::optional<OptimizerStep> step_;
 };
 
+// `BackwardProgramCall` handles BackwardProgram.
 class BackwardProgramCall final : public ProgramCall {
  public:
   using ProgramCall::ProgramCall;
@@ -118,11 +124,13 @@ class BackwardProgramCall final : public ProgramCall {
 
   absl::StatusOr<std::shared_ptr<const KeptTape>> FindTape(
       const std::string& name);
-  // Adds the places of the operands.
+  // Adds the places of the operands: the tape, the gradients of outputs, and
+  // the parameters.
   absl::Status PlaceTape(const std::shared_ptr<const KeptTape>& tape,
                          PlacedTensors* gradients, TensorPlaces* places);
 };
 
+// `UpdateParametersCall` handles UpdateParameters.
 class UpdateParametersCall final : public UnaryCall {
  public:
   using UnaryCall::UnaryCall;

@@ -60,7 +60,7 @@ absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
   const std::string path = absl::StrCat("parameters.", parameter.name);
   ASSIGN_OR_RETURN(KeptTensor tensor, session.Find(parameter.name, 0, path));
   TensorDescriptor found = tensor.descriptor;
-  // The same bytes, seen as a weight.
+  // A weight in OIX has the same bytes as in NCX.
   if (found.layout == Layout::kOIX) found.layout = Layout::kNCX;
   const TensorDescriptor expected = ParameterDescriptor(parameter);
   if (found == expected) return tensor;

@@ -1,5 +1,7 @@
-// These functions find the tensors of network calls: those that a message
-// names, and those that the session keeps.
+// These functions find the tensors of network calls: the tensors that a message
+// names and the tensors that the session keeps.
+//
+// Thread-compatible: one call owns all arguments.
 #pragma once
 
 #include <map>
@@ -16,7 +18,7 @@
 
 namespace convgrad {
 
-// A tensor's descriptor and the place of its bytes.
+// `PlacedTensor` is a tensor's descriptor and the place of its bytes.
 struct PlacedTensor {
   TensorDescriptor descriptor;
   TensorPlace place;
@@ -29,18 +31,18 @@ absl::StatusOr<PlacedTensors> PlaceNamed(const std::vector<NamedTensor>& named,
                                          const std::string& field,
                                          TensorResolver* resolver);
 
-// Returns for each of the program's inputs whether `names` has it.
-// Errors: kInvalidArgument for a name that is no input's, or comes twice.
+// Returns for each input of the program whether `names` contains it.
+// Errors: kInvalidArgument if a name is not an input or comes twice.
 absl::StatusOr<std::vector<bool>> InputFlags(
     const Program& program, const std::vector<std::string>& names);
 
-// Returns the kept tensor that `parameter` is in this session.
+// Returns the kept tensor of `parameter` in this session.
 // Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.
 absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
                                            const ProgramParameter& parameter);
 
-// Returns the name that the session keeps `what` of a parameter under, as
-// network.proto says: "conv1.weight#gradient".
+// Returns the name under which the session keeps `what` of a parameter, as
+// network.proto defines it, such as "conv1.weight#gradient".
 std::string NameOfKept(absl::string_view parameter, absl::string_view what);
 
 }  // namespace convgrad

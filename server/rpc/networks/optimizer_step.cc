@@ -26,8 +26,8 @@ TensorDescriptor StepDescriptor() {
   return step;
 }
 
-// Returns whether the same bytes say the same elements of both. An axis of one
-// element has no order.
+// Returns whether both descriptors have their elements at the same offsets. An
+// axis of one element may have any stride.
 bool HaveSameOrder(const TensorDescriptor& a, const TensorDescriptor& b) {
   if (a.dtype != b.dtype || a.dims != b.dims) return false;
   if (!IsRowMajor(a.layout) || !IsRowMajor(b.layout)) return a == b;
@@ -38,8 +38,8 @@ bool HaveSameOrder(const TensorDescriptor& a, const TensorDescriptor& b) {
   return true;
 }
 
-// Checks that what is kept as `name` has its elements in the order of the
-// parameter's.
+// Checks that the tensor kept as `name` has its elements in the order of the
+// parameter.
 absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
                         const TensorDescriptor& expected) {
   if (HaveSameOrder(found, expected)) return absl::OkStatus();
@@ -187,7 +187,8 @@ v1::UpdateParametersResponse OptimizerStep::End(const SharedBytes& told) {
   response.set_gradient_norm(summary.gradient_norm);
   response.set_skipped(summary.skipped != 0);
   if (summary.skipped == 0) return response;
-  // Values and states stay as they are; the gradients that weren't finite go.
+  // A skipped step keeps values and states, and drops the gradients, because
+  // they aren't finite.
   for (const std::string& name : written_) {
     session_.writes()->tensors.erase(name);
   }

@@ -16,28 +16,29 @@
 
 namespace convgrad {
 
-// It updates parameters with gradients that the call writes, or with those that
-// the session keeps. Owned by one call.
+// `OptimizerStep` updates parameters with gradients that the call writes or
+// that the session keeps. Owned by one call.
 class OptimizerStep {
  public:
-  // The operation and the places of its tensors. The response carries only its
-  // last result, the summary.
+  // The operation and the places of its tensors. The response carries only the
+  // operation's last result, the summary.
   struct Work {
     std::shared_ptr<const Operation> operation;
     TensorPlaces places;
   };
 
-  // `session` and `paid` as KeptResults'. `path` leads to the request's fields
-  // in errors: "", or "update.".
+  // `session` and `paid` are as in KeptResults. `path` is the prefix of the
+  // request's fields in errors: "" or "update.".
   OptimizerStep(CallSession* session, Reservation* paid, std::string path)
       : session_(*session), paid_(*paid), path_(std::move(path)) {}
 
   // Takes memory for the tensors that the step writes, and adds them to the
   // call's writes. Call it once, after the call's gradients are among its
-  // writes. Errors: kInvalidArgument; kNotFound; kResourceExhausted.
+  // writes.
+  // Errors: kInvalidArgument; kNotFound; kResourceExhausted.
   absl::StatusOr<Work> Begin(const DecodedUpdate& update);
-  // Returns the response that follows from the summary. A skipped step writes
-  // nothing and drops the gradients.
+  // Returns the response for the summary. A skipped step writes nothing and
+  // drops the gradients.
   v1::UpdateParametersResponse End(const SharedBytes& summary);
 
  private:
@@ -57,7 +58,8 @@ class OptimizerStep {
   Reservation& paid_;
   const std::string path_;
   Optimizer optimizer_ = Optimizer::kSgd;
-  // Names of what the step writes, and of the gradients that it uses.
+  // Names of the tensors that the step writes, and of the gradients that it
+  // uses.
   std::vector<std::string> written_;
   std::vector<std::string> gradients_;
 };

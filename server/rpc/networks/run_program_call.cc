@@ -1,5 +1,5 @@
-// RunProgram: from a program's inputs to its outputs, with or without a tape or
-// a backward.
+// `RunProgramCall` computes a program's outputs from its inputs, with or
+// without a tape, a backward or an optimizer step.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -12,8 +12,8 @@
 namespace convgrad {
 namespace {
 
-// The session's randomness: I64 [2], a seed and the number of training runs
-// that have used it.
+// The name of the session's randomness: I64 [2], a seed and the number of
+// training runs that have used it.
 constexpr absl::string_view kRandomness = "#randomness";
 
 }  // namespace
@@ -111,7 +111,7 @@ absl::Status RunProgramCall::PlaceRandomness(
     std::copy_n(reinterpret_cast<const int64_t*>(old->second.bytes->data()), 2,
                 before);
   }
-  // This run has the next count, which is what stays.
+  // The session keeps the count of this run.
   KeptResults kept(&session(), reservation());
   ASSIGN_OR_RETURN(TensorPlace place,
                    kept.Write(std::string(kRandomness), descriptor));

@@ -1,5 +1,5 @@
-// UpdateParameters: one step of an optimizer over the session's parameters and
-// their gradients.
+// `UpdateParametersCall` runs one optimizer step over the session's parameters
+// and their gradients.
 #include <utility>
 
 #include "backends/core/status.h"

@@ -12,7 +12,7 @@ namespace convgrad {
 
 void GetStreamCall::OnMessage(grpc::ByteBuffer* message) {
   absl::StatusOr<grpc::ByteBuffer> header = Begin(message);
-  // One message's time, as long as all of them are.
+  // All frames together have the time that one message of their size has.
   if (header.ok()) WatchAnswer(get_->bytes());
   Send(std::move(header));
 }

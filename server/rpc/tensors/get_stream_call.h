@@ -10,8 +10,8 @@
 
 namespace convgrad {
 
-// It sends one message after the other, with nothing else in flight. It takes
-// all memory before the first one.
+// `GetStreamCall` sends one message after the other, with nothing else in
+// flight. It reserves all memory before the first message.
 class GetStreamCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -21,17 +21,18 @@ class GetStreamCall final : public MessageCall {
   void OnWriteDone(bool ok) override;
   void Settle(const absl::Status& status) override;
 
-  // Returns the header.
+  // Finds the tensors, reserves their memory and returns the header.
   absl::StatusOr<grpc::ByteBuffer> Begin(grpc::ByteBuffer* message);
   absl::StatusOr<grpc::ByteBuffer> NextFrame();
-  // Sends what comes before the frame `next_`. To be called last.
+  // Sends `message`, the one before the frame `next_`. Call it last: the call
+  // may be deleted when this returns.
   void Send(absl::StatusOr<grpc::ByteBuffer> message);
 
   std::optional<TensorGet> get_;
-  // Of copies that aren't made yet.
+  // The reserved memory of the copies that aren't made yet.
   Reservation paid_;
-  // The tensor whose frames are being sent, and where the next one begins;
-  // behind the last tensor if there is none.
+  // The tensor whose frames are being sent, and the offset of the next frame.
+  // After the last frame, the tensor's index is the number of tensors.
   v1::TensorFrame next_;
   std::optional<SharedBytes> bytes_;
   grpc::ByteBuffer outgoing_;

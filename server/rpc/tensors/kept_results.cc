@@ -9,7 +9,7 @@
 namespace convgrad {
 namespace {
 
-// The memory of a sum: what it is written to, and what is added to it.
+// Owns the memory of a sum: the written bytes and the bytes of the addend.
 struct SumBytes {
   std::shared_ptr<const KeptBytes> sum;
   std::shared_ptr<const KeptBytes> addend;

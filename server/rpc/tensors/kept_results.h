@@ -9,12 +9,12 @@
 
 namespace convgrad {
 
-// Each tensor has memory of its own until the change is committed. Owned by one
+// Each tensor has its own memory until the change is committed. Owned by one
 // call.
 class KeptResults {
  public:
-  // `*paid` pays first, as in KeptMemory::Take; both outlive this. Requires of
-  // what follows: session->is_change().
+  // `*paid` pays first, as in KeptMemory::Take; both pointers outlive this.
+  // Requires for Write and Add: session->is_change().
   KeptResults(CallSession* session, Reservation* paid)
       : session_(*session), paid_(*paid) {}
 
@@ -22,8 +22,9 @@ class KeptResults {
   // Errors: kResourceExhausted.
   absl::StatusOr<TensorPlace> Write(const std::string& name,
                                     const TensorDescriptor& descriptor);
-  // Likewise; what the operation computes is added to the old version, if there
-  // is one. `path` names it in errors. Requires: f32.
+  // As Write, for a sum: the result is the old version, if there is one, plus
+  // the tensor that the operation computes. `path` names the tensor in errors.
+  // Requires: f32.
   // Errors: those of Write; kInvalidArgument if the old version has other dims
   // or another layout.
   absl::StatusOr<TensorPlace> Add(const std::string& name,

@@ -68,7 +68,8 @@ void PutStreamCall::OnReadDone(bool ok) {
     return Copy(
         static_cast<int64_t>(message_.Length()), [this] { return TakeFrame(); },
         [this, start] {
-          // The client doesn't answer for the time that its frame waited here.
+          // The client gets back the time that its frame waited for a copying
+          // thread.
           client_until_ += absl::Now() - start;
           Read();
         });
@@ -87,7 +88,7 @@ absl::Status PutStreamCall::TakeHeader() {
   RETURN_IF_ERROR(CheckCriticalFields(head));
   RETURN_IF_ERROR(CheckSession());
   ASSIGN_OR_RETURN(header_, DecodePutHeader(head, SizesOf(payloads)));
-  // Before it waits for memory.
+  // Refuses tensors that never fit before the call waits for memory.
   return session().table()->memory()->CheckFits(
       TensorPut::CapacityFor(*header_));
 }
@@ -143,7 +144,7 @@ void PutStreamCall::OnHalfClose() {
         [this] { Commit(); });
   }
   AllowClient(0);
-  // As in MessageCall::OnReadDone: frames may be missing because the client has
+  // As in MessageCall::OnReadDone, frames may be missing because the client has
   // left.
   AwaitClientUntil(client_until_, [this] { StartSendInitialMetadata(); });
 }

@@ -13,9 +13,10 @@
 
 namespace convgrad {
 
-// It waits for its turn, for 64 KiB of memory, for the header, for the memory
-// of all tensors and a frame, and then for one frame after the other. It never
-// waits for two of these at once, so that it needs no lock.
+// `PutStreamCall` waits for its turn, for 64 KiB of memory and for the header.
+// Then it waits for the memory of all tensors and a frame, and for one frame
+// after the other. It never waits for two of these at once, so it needs no
+// lock.
 class PutStreamCall final : public Call {
  public:
   using Call::Call;
@@ -29,32 +30,33 @@ class PutStreamCall final : public Call {
   void OnSlowClient() override;
   void Settle(const absl::Status& /*status*/) override { put_.reset(); }
 
-  // Waits for the client's next message. To be called last.
+  // Waits for the client's next message. Call it last.
   void Read();
-  // Has the client send `bytes` from now on, in as many messages as it takes.
+  // Gives the client the time that `bytes` may take, from now on, in any number
+  // of messages.
   void AllowClient(int64_t bytes);
   absl::Status TakeHeader();
-  // Takes the memory that was granted.
+  // Takes the memory of the tensors out of the granted memory.
   absl::Status Begin();
   absl::Status TakeFrame();
   void OnHalfClose();
   // Returns OK if every byte has come.
   absl::Status CheckComplete() const;
-  // Moves `next_` on to bytes that are to come.
+  // Advances `next_` past tensors that have no bytes left to come.
   void SkipWhatIsThere();
   // Answers. Requires: put_->Finish() was OK.
   void Commit();
 
   grpc::ByteBuffer message_;
   absl::Time read_start_;
-  // When the client has to be through with what it sends.
+  // The time by which the client must have sent its bytes.
   absl::Time client_until_;
-  // What the header says, until there is memory for it.
+  // The tensors of the header, until their memory is granted.
   std::optional<std::vector<DecodedPut>> header_;
   std::optional<TensorPut> put_;
-  // The next frame; behind the last tensor if there is none.
+  // The next frame. After the last one, its tensor is the number of tensors.
   v1::TensorFrame next_;
-  // How the call ends unless its client has gone; set at the half-close.
+  // The status of the call unless its client has left; set at the half-close.
   absl::Status failure_;
 };
 

@@ -62,7 +62,7 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
   RETURN_IF_ERROR(Split(message, &head).status());
   ASSIGN_OR_RETURN(const TensorGet get, TensorGet::Find(head, session()));
   RETURN_IF_ERROR(CheckMessageBytes("response", get.bytes()));
-  // Its client's, while gRPC sends them.
+  // The slices of the copies keep this memory reserved while gRPC sends them.
   RETURN_IF_ERROR(
       reservation()->TryGrow(get.CopyCapacity() + get.ListedBytes()));
   Reservation paid = reservation()->Split(get.CopyCapacity());
@@ -123,7 +123,7 @@ absl::StatusOr<v1::ListTensorsResponse> ListTensorsCall::List(
   if (head.page_size() > 0) {
     count = std::min<int64_t>(count, head.page_size());
   }
-  // The message and what it is made of.
+  // Pays for the message and for the objects that it is made of.
   RETURN_IF_ERROR(reservation()->TryGrow(count * kListedBytes));
   v1::ListTensorsResponse list;
   list.set_number(session().state().number);

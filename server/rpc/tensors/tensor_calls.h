@@ -1,5 +1,5 @@
-// These classes handle the RPCs that put tensors into a session, get, list and
-// drop them.
+// These classes handle the RPCs that put tensors into a session, get them, list
+// them and drop them.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,7 @@
 
 namespace convgrad {
 
+// `PutTensorsCall` handles PutTensors.
 class PutTensorsCall : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -18,12 +19,13 @@ class PutTensorsCall : public MessageCall {
   void OnMessage(grpc::ByteBuffer* message) override;
   void Settle(const absl::Status& status) override;
   absl::Status Begin(grpc::ByteBuffer* message);
-  // Answers. Requires: the bytes are there.
+  // Answers the call. Requires: all bytes are copied.
   void Commit();
 
   std::optional<TensorPut> put_;
 };
 
+// `GetTensorsCall` handles GetTensors.
 class GetTensorsCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -33,6 +35,7 @@ class GetTensorsCall final : public MessageCall {
   absl::StatusOr<grpc::ByteBuffer> Get(grpc::ByteBuffer* message);
 };
 
+// `DropTensorsCall` handles DropTensors.
 class DropTensorsCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
@@ -42,6 +45,7 @@ class DropTensorsCall final : public MessageCall {
   absl::Status Drop(grpc::ByteBuffer* message);
 };
 
+// `ListTensorsCall` handles ListTensors.
 class ListTensorsCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;

@@ -1,5 +1,4 @@
-// `TensorGet` finds the tensors that a get asks for, for a message as well as
-// for a stream.
+// `TensorGet` finds the tensors of a get, for one message or for a stream.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +14,28 @@
 
 namespace convgrad {
 
-// Bytes of a message for each tensor that it describes: names of up to 255
-// bytes, twice in the message and twice on the wire.
+// Bytes of the message for each tensor that it describes. A name has up to 255
+// bytes and exists twice in the message and twice on the wire.
 inline constexpr int64_t kListedBytes = 2048;
 
-// Returns the message that says what `tensor` is and that it is kept.
+// Returns the message that describes the kept tensor `tensor`.
 v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor);
 
-// Thread-compatible; owned by its call. The tensors that it found stay valid as
-// long as this.
+// `TensorGet` is thread-compatible; owned by its call. The tensors that it
+// found stay valid as long as this.
 class TensorGet {
  public:
-  // Finds what `request` names in the state that the call sees.
+  // Finds the tensors of `request` in the state that the call reads.
   // Errors: kInvalidArgument; kNotFound.
   static absl::StatusOr<TensorGet> Find(const v1::GetTensorsRequest& request,
                                         const CallSession& session);
 
   size_t count() const { return found_.size(); }
-  // Returns the bytes of the message that describes them.
+  // Returns the bytes of the message that describes the tensors.
   int64_t ListedBytes() const {
     return static_cast<int64_t>(count()) * kListedBytes;
   }
-  // Bytes of all tensors as the client wants them.
+  // The bytes of all tensors in the form that the client wants.
   int64_t bytes() const { return bytes_; }
   const TensorDescriptor& descriptor(size_t i) const {
     return found_[i].wanted.descriptor;
@@ -44,11 +43,13 @@ class TensorGet {
   // Returns the message that describes the tensors, without their sources.
   v1::GetTensorsResponse Describe() const;
 
-  // Returns the bytes of the budget that BytesOf takes for all tensors: copies
-  // of those that the client wants in another layout or dtype. Saturates.
+  // Returns the bytes of the budget that BytesOf takes for all tensors. It
+  // copies the tensors that the client wants in another layout or dtype.
+  // Saturates.
   int64_t CopyCapacity() const;
-  // Returns the bytes of tensor i as the client wants it. `*paid` pays for a
-  // copy. Adds the copied bytes to `*copied_bytes`. Errors: kResourceExhausted.
+  // Returns the bytes of tensor `i` in the form that the client wants. `*paid`
+  // pays for a copy. Adds the copied bytes to `*copied_bytes`.
+  // Errors: kResourceExhausted.
   absl::StatusOr<SharedBytes> BytesOf(size_t i,
                                       const std::shared_ptr<CallMemory>& memory,
                                       Reservation* paid,

@@ -14,7 +14,7 @@ namespace {
 
 std::string PathOf(size_t i) { return absl::StrCat("tensors[", i, "]"); }
 
-// Copies the bytes of a tensor from where the request has them.
+// Copies the bytes of a tensor from `source`, its place in the request.
 void Copy(const TensorPlace& source, const KeptBytes& to) {
   const auto size = static_cast<size_t>(to.size());
   if (size == 0) return;

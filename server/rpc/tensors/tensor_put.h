@@ -1,5 +1,5 @@
-// `TensorPut` writes the tensors of a put into its session, for a message as
-// well as for a stream.
+// `TensorPut` writes the tensors of a put into its session, from one message or
+// from a stream.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +15,33 @@
 
 namespace convgrad {
 
-// Thread-compatible; owned by its call.
+// `TensorPut` is thread-compatible; owned by its call.
 class TensorPut {
  public:
-  // Returns the bytes of the budget that the tensors take. Tensors that are put
-  // by their digest take none. Saturates.
+  // Returns the bytes of the budget that the tensors take. Tensors put by
+  // digest take none. Saturates.
   static int64_t CapacityFor(const std::vector<DecodedPut>& puts);
 
-  // `session` is that of the change. `resolver` finds the tensors that aren't
-  // streamed. `session` and `sample` outlive this.
+  // `session` is the session of the change. `resolver` finds the tensors that
+  // aren't streamed. `session` and `sample` outlive this.
   TensorPut(CallSession* session, OpSample* sample, TensorResolver resolver)
       : session_(session), sample_(sample), resolver_(std::move(resolver)) {}
 
-  // Finds the bytes of tensors that aren't streamed, takes the memory of all
-  // tensors that aren't put by digest, and promises them to the session. `paid`
-  // is as in KeptMemory::Take. Errors, which name a field of the
+  // Finds the bytes of the tensors that aren't streamed, takes the memory of
+  // all tensors that aren't put by digest, and promises them to the session.
+  // `paid` is as in KeptMemory::Take. Errors name a field of the
   // PutTensorsRequest: kInvalidArgument; kNotFound; kResourceExhausted.
   absl::Status Begin(std::vector<DecodedPut> puts, Reservation* paid);
 
-  // In the request's order.
+  // The tensors in the request's order.
   const std::vector<DecodedPut>& puts() const { return puts_; }
-  // Returns where the bytes of puts()[i] belong; null if there are none.
+  // Returns the memory for the bytes of puts()[i]; null if the tensor has none.
   std::byte* data(size_t i) const;
 
-  // Copies the tensors that aren't streamed and checks digests, which identify
-  // their bytes from now on. Call it once all streamed bytes are there. It
-  // takes as long as reading all bytes. Errors: kInvalidArgument.
+  // Copies the tensors that aren't streamed and checks digests. From then on
+  // the server finds the tensors by their digests. Call it when all streamed
+  // bytes have come. It takes as long as reading all bytes.
+  // Errors: kInvalidArgument.
   absl::Status Finish();
 
  private:
@@ -53,7 +54,7 @@ class TensorPut {
   OpSample* const sample_;
   TensorResolver resolver_;
   std::vector<DecodedPut> puts_;
-  // Of the bytes that Finish copies, by put.
+  // The sources of the bytes that Finish copies, by put.
   std::vector<TensorPlace> sources_;
 };
 

@@ -10,8 +10,8 @@
 namespace convgrad {
 namespace {
 
-// The id isn't repeated in errors, which may be logged: who has it may use the
-// region.
+// Errors don't contain the region's id. They may be logged, and every client
+// that knows the id may use the region.
 absl::StatusOr<TensorPlace> PlaceInRegion(const RegionRange& range,
                                           const std::string& path,
                                           const RegionRegistry* regions) {
@@ -29,7 +29,7 @@ absl::StatusOr<TensorPlace> PlaceInRegion(const RegionRange& range,
                       "that of a region of this server, whose side connection "
                       "is open"});
   }
-  // The codec has seen to it that this sum doesn't wrap.
+  // The codec has checked that this sum doesn't overflow.
   if (range.byte_offset + range.byte_length > region->size()) {
     return InvalidField(
         Reason::kOutOfRange, path + ".region.byte_offset",
@@ -83,7 +83,7 @@ absl::Status TensorResolver::Complete(v1::ConvOperation* operation) const {
   for (const KeptReference& reference : KeptReferencesOf(*operation)) {
     const auto& [session_id, tensor_id, version] = reference.name;
     RETURN_IF_ERROR(session_.CheckId(session_id, reference.path + ".kept"));
-    // A result is added to what is there, if there is something.
+    // The tensor of a sum may not exist yet.
     if (!reference.operand && !session_.state().tensors.contains(tensor_id)) {
       continue;
     }
@@ -125,7 +125,8 @@ absl::StatusOr<TensorPlace> TensorResolver::PlaceKept(
   RETURN_IF_ERROR(session_.CheckChange(path));
   RETURN_IF_ERROR(CheckName(result.name, path + ".tensor_id"));
   KeptResults kept(&session_, paid);
-  // Layouts agree (Complete); blocks may still be of other groups.
+  // Complete has checked the layouts; blocked layouts may still differ in their
+  // groups, which KeptResults checks.
   return result.adds ? kept.Add(result.name, descriptor, path)
                      : kept.Write(result.name, descriptor);
 }

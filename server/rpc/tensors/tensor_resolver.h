@@ -1,4 +1,5 @@
-// `TensorResolver` finds the place of the bytes of each tensor of a request.
+// `TensorResolver` finds the place of the bytes of each tensor of a request: in
+// the message, in a region or in the session.
 #pragma once
 
 #include <memory>
@@ -18,12 +19,11 @@ namespace convgrad {
 // Returns the place of a kept tensor's bytes, for reads.
 TensorPlace PlaceOf(const KeptTensor& tensor);
 
-// The bytes are in the message, in a region or in the session. Owned by one
-// call.
+// Owned by one call.
 class TensorResolver {
  public:
-  // `payloads` are those of the message. `session` may be that of a call of no
-  // session, which keeps nothing; a null `regions` has none. Both outlive this.
+  // `payloads` are the payloads of the message. `session` may be that of a call
+  // without a session. A null `regions` has no regions. Both outlive this.
   TensorResolver(CallSession* session, const RegionRegistry* regions,
                  std::vector<PayloadView> payloads = {});
 
@@ -33,20 +33,19 @@ class TensorResolver {
                                   const std::string& path) const;
 
   // Returns the place of a tensor, which `path` names in errors.
-  // Errors: those of Find; kUnimplemented for a region if there are none;
-  // kNotFound, reason NOT_FOUND, for a region's id that isn't registered, be it
-  // never, no more or not here; kInvalidArgument, reason OUT_OF_RANGE, for
-  // bytes beyond the region's end.
+  // Errors: those of Find; kUnimplemented for a region if the server offers
+  // none; kNotFound, reason NOT_FOUND, if no region with this id is registered
+  // here now; kInvalidArgument, reason OUT_OF_RANGE, for bytes beyond the
+  // region's end.
   absl::StatusOr<TensorPlace> Place(const TensorSource& source,
                                     const std::string& path);
 
-  // Completes what a convolution leaves unset of kept tensors.
+  // Sets the fields of kept tensors that a convolution leaves unset.
   // Errors: those of Find and of CompleteKept.
   absl::Status Complete(v1::ConvOperation* operation) const;
 
   // Returns the places of a convolution's operands, by Operand, and of its
-  // results, in order. Takes the memory of kept results, out of `*paid` as far
-  // as that goes.
+  // results, in order. Takes the memory of kept results, first from `*paid`.
   // Errors: those of Place; kInvalidArgument if the call can't keep results;
   // kResourceExhausted.
   absl::StatusOr<TensorPlaces> Places(const DecodedOperation& decoded,
@@ -60,7 +59,7 @@ class TensorResolver {
 
   CallSession& session_;
   const RegionRegistry* const regions_;
-  // Shared, because several tensors may name one.
+  // Shared, because several tensors may name the same payload.
   std::vector<std::shared_ptr<PayloadView>> payloads_;
 };
 

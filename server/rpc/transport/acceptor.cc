@@ -22,7 +22,7 @@
 namespace convgrad {
 namespace {
 
-// How long to wait for descriptors that others give back.
+// The pause after a shortage of descriptors, until other calls close some.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 constexpr absl::Duration kComplaintPeriod = absl::Minutes(1);
@@ -42,19 +42,20 @@ void Watch(int poll, int file, uint32_t events, int operation) {
   epoll_ctl(poll, operation, file, &event);
 }
 
-// What a client sends before it waits for the server: a window of HTTP/2, or
-// less of TLS. Who goes on sending isn't read any more, because the one thread
-// of the acceptor would have time for nobody else.
+// The most pieces that Refuse reads. A client sends at most an HTTP/2 window,
+// or less of TLS, before it waits for the server. The acceptor stops reading
+// after that, because its one thread serves all other connections as well.
 constexpr int kMostUnreadPieces = 16;
 
 void Refuse(int socket, absl::string_view reason) {
-  // Closing with something unread would take the answer back.
+  // Reads the unread bytes, because close would otherwise reset the connection
+  // and drop the answer.
   std::array<char, 4096> unread;
   for (int i = 0; i < kMostUnreadPieces; ++i) {
     if (recv(socket, unread.data(), unread.size(), 0) <= 0) break;
   }
-  // In HTTP/1.1, which clients of HTTP/2 recognize. After a GOAWAY of HTTP/2
-  // gRPC's would come again at once, without end.
+  // The answer is HTTP/1.1, which HTTP/2 clients recognize. After a GOAWAY of
+  // HTTP/2 a gRPC client would reconnect at once, without end.
   const std::string answer = absl::StrCat(
       "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n"
       "Content-Type: text/plain\r\nContent-Length: ",
@@ -133,7 +134,7 @@ void Acceptor::AcceptAll(int listener, absl::Time now) {
       silent_.emplace_back(now, file);
       Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
     } else if (!IsShortage(errno) || !MakeRoom(now)) {
-      // Nobody waits, or one connection failed: poll_ tells of the next one.
+      // No connection is left, or one failed. poll_ reports the next one.
       return;
     }
   }
@@ -141,7 +142,8 @@ void Acceptor::AcceptAll(int listener, absl::Time now) {
 
 bool Acceptor::MakeRoom(absl::Time now) {
   if (!waiting_.empty()) {
-    // Clients speak first: who has been silent for longest is none.
+    // Closes the connection that has been silent for the longest time. Clients
+    // send first, so it is probably not a client.
     while (waiting_.erase(silent_.front().second) == 0) silent_.pop_front();
     silent_.pop_front();
     return true;

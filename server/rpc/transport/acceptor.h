@@ -1,6 +1,6 @@
-// `Acceptor` accepts TCP connections for gRPC, because gRPC's own listener
-// names neither the peer nor the reason of a failed connection, and never
-// accepts again after accept has failed once (1.51; grpc issue 16058).
+// `Acceptor` accepts TCP connections for gRPC. gRPC's own listener names
+// neither the peer nor the reason of a failed connection. It also never accepts
+// again after one accept has failed (1.51; grpc issue 16058).
 #pragma once
 
 #include <deque>
@@ -17,29 +17,29 @@
 
 namespace convgrad {
 
-// It passes a connection on when its first byte has come and fits the protocol:
-// TLS, or HTTP/2 in plaintext. A client of the other protocol gets an HTTP/1.1
-// answer that says so, and the log names it. A silent connection is closed
-// after the time that gRPC waits for a handshake, or when its descriptor is
-// needed.
+// `Acceptor` passes a connection to gRPC when its first byte has come and fits
+// the protocol: TLS, or HTTP/2 in plaintext. A client of the other protocol
+// gets an HTTP/1.1 answer that says so, and the log names the client. The
+// acceptor closes a silent connection after the time that gRPC waits for a
+// handshake, or when it needs the descriptor.
 //
 // One thread of its own does all work. Thread-compatible.
 class Acceptor {
  public:
-  // Takes the ownership of a connected socket.
+  // Takes ownership of a connected socket.
   using Take = std::function<void(int socket)>;
 
   Acceptor(bool speaks_tls, absl::Duration patience);
-  // Stops accepting.
+  // Stops the thread.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Binds host:port, and returns its port. Connections wait until Start.
-  // Errors: as ListenAt.
+  // Binds host:port and returns the port. Connections wait until Start.
+  // Errors: those of ListenAt.
   absl::StatusOr<int> Listen(const std::string& address);
 
-  // Call once, after the last Listen.
+  // Starts the thread, which calls `take`. Call it once, after the last Listen.
   void Start(Take take);
 
  private:
@@ -51,7 +51,8 @@ class Acceptor {
   void Run();
   absl::Duration UntilNextChore(absl::Time now) const;
   void AcceptAll(int listener, absl::Time now);
-  // Returns whether another try may do better.
+  // Frees a descriptor, or stops listening for a while. Returns whether another
+  // accept may succeed.
   bool MakeRoom(absl::Time now);
   void SetListening(bool listening);
   void Look(int socket);
@@ -64,7 +65,8 @@ class Acceptor {
   const FileDescriptor stop_;
   std::vector<FileDescriptor> listeners_;
   std::unordered_map<int, Waiting> waiting_;  // by socket
-  // In the order of their acceptance; some aren't waiting any more.
+  // The time and socket of each connection, in the order of acceptance. Some
+  // sockets aren't in `waiting_` any more.
   std::deque<std::pair<absl::Time, int>> silent_;
   absl::Time resume_at_ = absl::InfiniteFuture();
   absl::Time complain_at_ = absl::InfinitePast();

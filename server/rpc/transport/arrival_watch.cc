@@ -9,9 +9,9 @@
 namespace convgrad {
 namespace {
 
-// Returns what a message of `bytes` of payload may take on a connection: its
-// head, and what frames of HTTP/2 and records of TLS add, 9 and 29 bytes to
-// 16 KiB.
+// Returns the bytes on the wire of a message with `bytes` of payload: the
+// payload, the head, and the overhead of HTTP/2 frames (9 bytes in 16 KiB) and
+// TLS records (29 bytes in 16 KiB).
 int64_t OnTheWire(int64_t bytes) { return bytes + bytes / 64 + kMaxHeadBytes; }
 
 }  // namespace
@@ -58,7 +58,8 @@ void ArrivalWatch::Look() {
       if (received > connection.limit_bytes) {
         ended[peer] = connection.messages;
       }
-      // What messages that have come didn't use isn't the next ones'.
+      // Bytes that a message declared but didn't use don't count for the next
+      // messages.
       connection.limit_bytes =
           std::min(connection.limit_bytes,
                    received + connection.expected_bytes + kUnreadBytes);

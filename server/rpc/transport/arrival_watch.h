@@ -12,33 +12,34 @@
 
 namespace convgrad {
 
-// gRPC 1.51 checks no limit before it has a whole message, and has one quota
-// for all connections. So a client that declares nothing and sends 64 MiB would
-// have gRPC break off the calls of others. The kernel counts the bytes that a
-// connection has received. While messages of a connection are read, it may send
-// their expected bytes and kUnreadBytes. Thread-safe.
+// gRPC 1.51 checks no limit before it has a whole message, and has one memory
+// quota for all connections. So a client that declares nothing and sends 64 MiB
+// would make gRPC cancel the calls of other clients. The kernel counts the
+// bytes that a connection has received. While calls read messages of a
+// connection, it may send their expected bytes and kUnreadBytes. Thread-safe.
 class ArrivalWatch {
  public:
-  // What a connection may send beyond its messages: the window of each of its
-  // streams (Listeners), HTTP/2's own frames, and TLS.
+  // Bytes that a connection may send beyond its messages: the window of each of
+  // its streams (see Listeners), HTTP/2's own frames, and TLS.
   static constexpr int64_t kUnreadBytes = int64_t{256} << 16;
 
-  // Ends a call. `is_only_one`: no other message of the connection was being
-  // read. Look may call it until shortly after Settle, on another thread, so it
-  // must not use the call itself.
+  // Ends a call. `is_only_one`: no other call was reading a message of the
+  // connection. Look may call it until shortly after Settle, on another thread,
+  // so it must not use the call itself.
   using BreakOff = std::function<void(bool is_only_one)>;
 
-  // `traffic` outlives this; null: nothing is watched.
+  // `traffic` outlives this. If it is null, nothing is watched.
   explicit ArrivalWatch(const ConnectionTraffic* traffic) : traffic_(traffic) {}
 
-  // Lets `peer` send a message of up to `bytes` from now on. Returns an id for
-  // Settle; 0 if the bytes of its connection aren't counted.
+  // Allows `peer` to send a message of up to `bytes` from now on. Returns an id
+  // for Settle; 0 if the bytes of its connection aren't counted.
   uint64_t Expect(const std::string& peer, int64_t bytes, BreakOff break_off);
-  // Call it when the message has come, or won't come.
+  // Ends the wait for the message. Call it when the message has come, or won't
+  // come.
   void Settle(uint64_t id);
 
   // Ends the calls of connections that have sent too much. Call it regularly:
-  // it can't stop what comes between two calls.
+  // it can't stop the bytes that come between two calls.
   void Look();
 
  private:
@@ -47,13 +48,13 @@ class ArrivalWatch {
     int64_t bytes;
     BreakOff break_off;
   };
-  // A connection with messages that are being read.
+  // A connection whose calls are reading messages.
   struct Connection {
     ConnectionTraffic::Count received;
     int messages = 0;
     // The expected bytes of those messages.
     int64_t expected_bytes = 0;
-    // The most that it may have received.
+    // The most bytes that the connection may have received.
     int64_t limit_bytes = 0;
   };
 

@@ -25,7 +25,7 @@ void ClientWatch::SetLimit(uint64_t id, absl::Time until) {
 }
 
 bool ClientWatch::Remove(uint64_t id) {
-  Wait ended;  // outlives the lock
+  Wait ended;  // Destroyed after the lock is released.
   MutexLock lock(&mutex_);
   const auto found = waits_.find(id);
   if (found == waits_.end()) return false;

@@ -11,13 +11,13 @@
 
 namespace convgrad {
 
-// gRPC reports a message only when all of it has come or gone. So a client has
-// a time that follows from the message's bytes. If the kernel counts the bytes
-// of its connection, it has `idle_timeout` only, and each `min_rate` bytes that
-// come or go restore one second, up to the full time. Thread-safe.
+// gRPC reports a message only when it has come or gone as a whole. So a client
+// has a time that depends on the message's size. If the kernel counts the bytes
+// of its connection, the client has only `idle_timeout`. Then each `min_rate`
+// bytes that come or go restore one second, up to the full time. Thread-safe.
 class ClientWatch {
  public:
-  // A client has `idle_timeout`, and a second more for each `min_rate` bytes; a
+  // A client has `idle_timeout`, plus a second for each `min_rate` bytes. A
   // rate of 0 sets no limit.
   ClientWatch(absl::Duration idle_timeout, int64_t min_rate)
       : idle_timeout_(idle_timeout), min_rate_(min_rate) {}
@@ -29,16 +29,17 @@ class ClientWatch {
     return idle_timeout_ + TimeFor(bytes);
   }
 
-  // Has Expire call `give_up` after `until`, or when the connection whose bytes
-  // `count` counts has used up its time, unless Remove comes first. A null
-  // `count` means unknown. With an infinite `until`, Expire never calls it.
-  // Returns an id, never 0.
+  // Makes Expire call `give_up` after `until`, or when the connection whose
+  // bytes `count` counts has used up its time, unless Remove comes first. A
+  // null `count` means unknown. With an infinite `until`, Expire never calls
+  // `give_up`. Returns an id, never 0.
   uint64_t Add(std::function<void()> give_up,
                absl::Time until = absl::InfiniteFuture(),
                ConnectionTraffic::Count count = nullptr);
   // Sets `until` of a wait, unless it has ended.
   void SetLimit(uint64_t id, absl::Time until);
-  // Returns false if that is too late: `give_up` has run, runs or is about to.
+  // Ends the wait. Returns false if it is too late: `give_up` has run, runs or
+  // is about to run.
   bool Remove(uint64_t id);
 
   // Calls `give_up` of the waits that are over at `now`, with no lock held.
@@ -52,10 +53,10 @@ class ClientWatch {
     ConnectionTraffic::Count count;
     // The next check of the bytes. The client's time starts at the first one.
     absl::Time look_at = absl::InfinitePast();
-    int64_t counted_bytes = 0;  // at the last look
+    int64_t counted_bytes = 0;  // At the last check.
   };
 
-  // Returns whether the client of `wait` has had its time.
+  // Returns whether the client of `wait` has used up its time.
   bool IsOver(absl::Time now, Wait* wait) const;
 
   const absl::Duration idle_timeout_;

@@ -14,7 +14,7 @@
 namespace convgrad {
 namespace {
 
-// Returns gRPC's name of a peer as PeerOf writes it.
+// Converts gRPC's name of a peer to that of PeerOf.
 std::string WithoutScheme(absl::string_view peer) {
   return absl::StrReplaceAll(peer.substr(peer.find(':') + 1),
                              {{"%5B", "["}, {"%5D", "]"}});
@@ -29,12 +29,13 @@ Bytes BytesOf(int socket, const std::string& peer) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
   if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  // Kernels before 4.1 don't tell.
+  // Kernels before 4.1 don't report the bytes.
   if (size < offsetof(tcp_info, tcpi_bytes_received) +
                  sizeof(info.tcpi_bytes_received)) {
     return {};
   }
-  // gRPC may have closed it, and the descriptor may be another connection's.
+  // gRPC may have closed the socket, and the descriptor may belong to another
+  // connection.
   if (PeerOf(socket) != peer) return {};
   return {static_cast<int64_t>(info.tcpi_bytes_received),
           static_cast<int64_t>(info.tcpi_bytes_acked)};

@@ -11,12 +11,12 @@
 
 namespace convgrad {
 
-// gRPC reports a message only when it has all of it. The kernel counts a
-// connection's bytes meanwhile (TCP_INFO). Thread-safe.
+// gRPC reports a message only when it has come as a whole. The kernel counts
+// the bytes of a connection meanwhile (TCP_INFO). Thread-safe.
 class ConnectionTraffic {
  public:
-  // Returns the received bytes and those that the peer has acknowledged; 0 if
-  // unknown, for example after the connection is closed.
+  // Returns the sum of the received bytes and the bytes that the peer has
+  // acknowledged; 0 if unknown, for example after the connection is closed.
   using Count = std::function<int64_t()>;
 
   // Adds the connected TCP `socket`, which may be closed at any time.
@@ -25,16 +25,16 @@ class ConnectionTraffic {
   // Returns the counter of the connection from `peer`, as gRPC names it
   // ("ipv4:10.0.0.7:41234"); null if it was never added.
   Count CountOf(const std::string& peer) const;
-  // As CountOf, of received bytes alone.
+  // As CountOf, but counts only received bytes.
   Count ReceivedOf(const std::string& peer) const;
 
  private:
-  // Returns the socket of the peer that PeerOf names so, -1 if it has none.
+  // Returns the socket of the peer `name`, as PeerOf writes it; -1 if none.
   int SocketOf(const std::string& name) const;
 
   mutable Mutex mutex_;
   // The system reuses descriptors for other peers. `peers_` says which peer to
-  // drop then, so that there are at most as many entries as descriptors.
+  // remove then, so that there are at most as many entries as descriptors.
   absl::flat_hash_map<std::string, int> sockets_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<int, std::string> peers_ ABSL_GUARDED_BY(mutex_);
 };

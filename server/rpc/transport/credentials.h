@@ -9,17 +9,17 @@
 
 namespace convgrad {
 
-// Paths of PEM files, read again each second. A certificate and its key must be
-// replaced at once, e.g. by a symbolic link to their folder.
+// Paths of PEM files, which the server reads again each second. Replace a
+// certificate and its key in one step, e.g. by a symbolic link to their folder.
 struct TlsFiles {
-  std::string cert;  // the server's, with those between it and its CA; "": none
+  std::string cert;  // The server's and intermediate ones; "": no TLS.
   std::string key;
-  std::string client_ca;  // "": clients need no certificate
+  std::string client_ca;  // "": clients need no certificate.
 };
 
-// Returns TLS, with a client certificate if there is a CA for them; plaintext
-// if `files` has no certificate.
-// Errors: kInvalidArgument naming the flag of a file that is no PEM.
+// Returns credentials for TLS, with client certificates if `files` has a CA for
+// them; for plaintext if `files` has no server certificate. Thread-safe.
+// Errors: kInvalidArgument naming the flag of a file that isn't PEM.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(
     const TlsFiles& files);
 

@@ -1,5 +1,5 @@
-// `Gate` authenticates clients, checks their roles, and limits what each client
-// has in flight.
+// `Gate` authenticates clients, checks their roles, and limits the calls and
+// bytes that each client has in flight.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace convgrad {
 
-// What one client may have in flight; 0: no limit.
+// Limits of what one client may have in flight; 0: no limit.
 struct ClientLimits {
   int calls = 0;
   int64_t bytes = 0;
@@ -38,11 +38,11 @@ class CallPermit {
   // LIMIT_EXCEEDED if `bytes` alone are too many.
   absl::Status Hold(int64_t bytes);
 
-  // The name in its token or certificate, otherwise its host.
+  // The name of the client's token or certificate; otherwise its host.
   const std::string& client() const { return client_; }
   // Whether the name comes from a token or a certificate.
   bool has_identity() const { return has_identity_; }
-  // What the client may do.
+  // The role of the client.
   Role role() const { return role_; }
 
  private:
@@ -60,11 +60,12 @@ class CallPermit {
   int64_t bytes_ = 0;
 };
 
-// Thread-safe.
+// `Gate` is thread-safe.
 class Gate {
  public:
   // Requires a token of `table` from each later call.
   void SetTokens(TokenTable table);
+  // Sets the limits of later calls.
   void SetLimits(const ClientLimits& limits);
 
   // Authenticates the client, checks that it has at least `role`, and counts

@@ -15,8 +15,8 @@
 namespace convgrad {
 namespace {
 
-// gRPC gives reflection to every server of the process, or to none. Takes it,
-// the only plugin, away from one.
+// Removes reflection, the only plugin, from one server, because gRPC enables it
+// for all servers of the process or for none.
 class WithoutReflection final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
@@ -29,17 +29,17 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
 constexpr absl::Duration kLeastPingInterval = absl::Seconds(10);
 
-// What one connection may cost before any of its calls is looked at. A call
-// that has sent only its header takes some 14 KB of gRPC's memory; clients keep
-// what is beyond the limit until a call of theirs ends.
+// Limits the cost of a connection before the server checks its calls. A call
+// that has sent only its header takes some 14 KB of gRPC's memory. Beyond the
+// limit of streams, clients wait until one of their calls ends.
 void LimitConnections(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
-  // gRPC's default has connections that say nothing stay for two minutes.
+  // gRPC's default keeps silent connections for two minutes.
   builder->AddChannelArgument(
       GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
       static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
-  // A client whose call waits may ask whether the server is still there; who
-  // asks more often is sent away at the third time.
+  // A client whose call waits may send pings to check the connection. gRPC
+  // closes the connection at the third ping that comes too early.
   builder->AddChannelArgument(
       GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
       static_cast<int>(absl::ToInt64Milliseconds(kLeastPingInterval)));
@@ -47,22 +47,24 @@ void LimitConnections(grpc::ServerBuilder* builder) {
 
 void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
   LimitConnections(builder);
-  // gRPC 1.51 looks at a limit of its own only when it has the whole message,
-  // and what it then says is, for a call, what a client's leaving looks like.
-  // So calls compare sizes themselves; what is read is bounded by the quota.
+  // gRPC 1.51 checks its own limit only when it has the whole message, and
+  // reports it to the call as if the client had left. So calls compare sizes
+  // themselves; the quota bounds the bytes that gRPC reads.
   builder->SetMaxReceiveMessageSize(-1);
-  // The head comes on top, and a stream's frame passes whatever unary calls may
-  // send.
+  // A message has a head beside its payload, and a stream's frame may be larger
+  // than the payload limit of unary calls.
   builder->SetMaxSendMessageSize(static_cast<int>(
       std::max(options.max_message_bytes, kMaxFrameBytes) + kMaxHeadBytes));
-  // gzip never paid on float data, and inflating would get round the budget.
+  // gzip never made float data faster, and decompression would bypass the
+  // budget.
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
-  // A second server on the same port is a mistake to be told.
+  // A second server on the same port must fail, because it is a mistake.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Probing opens the window of each connection to some 4 MiB, which gRPC then
-  // buffers of messages that nobody has admitted: 64 of them took 280 MiB. A
-  // message that is being read opens the window by itself; the rate stayed.
+  // The probing of HTTP/2 opens the window of each connection to some 4 MiB.
+  // gRPC then buffers that much of messages that the server hasn't admitted: 64
+  // connections took 280 MiB. A message that is being read opens the window by
+  // itself, so the rate stayed the same without probing.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Calls in flight may finish, because gRPC's default grace is infinite.
   if (options.max_connection_age != absl::InfiniteDuration()) {
@@ -70,9 +72,10 @@ void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
                                 static_cast<int>(absl::ToInt64Milliseconds(
                                     options.max_connection_age)));
   }
-  // For clients that declare little and send much. What honest ones have in
-  // messages is at most half of this (AdmissionBytes); beyond it gRPC breaks
-  // calls off. Without it 64 such clients took 2 GiB of a budget of 256 MiB.
+  // The quota bounds clients that declare little and send much. Messages of
+  // correct clients take at most half of it (AdmissionBytes); beyond it gRPC
+  // cancels calls. Without it 64 such clients took 2 GiB with a budget of 256
+  // MiB.
   grpc::ResourceQuota quota("convgrad");
   quota.Resize(static_cast<size_t>(options.call_budget_bytes));
   builder->SetResourceQuota(quota);
@@ -97,13 +100,13 @@ absl::Status NotFree(absl::string_view flag, const std::string& address,
                       "an address that is free");
 }
 
-// Adds `address` to what `builder`'s server or `acceptor` listen at. `*port`
-// mustn't move: gRPC writes to it in BuildAndStart.
+// Adds `address` to the addresses of `builder`'s server or of `acceptor`.
+// `*port` must not move, because gRPC writes to it in BuildAndStart.
 absl::Status AddAddress(absl::string_view flag, const std::string& address,
                         grpc::ServerBuilder* builder, Acceptor* acceptor,
                         int* port) {
   if (IsUnix(address)) {
-    // The permissions of a socket file are its guard.
+    // The permissions of the socket file protect the socket.
     builder->AddListeningPort(address, grpc::InsecureServerCredentials(), port);
     return absl::OkStatus();
   }
@@ -113,7 +116,8 @@ absl::Status AddAddress(absl::string_view flag, const std::string& address,
   return absl::OkStatus();
 }
 
-// Returns what hands connections to the server that `builder` is about to make.
+// Returns a function that passes connections to the server that `builder`
+// makes.
 Acceptor::Take TakeFor(
     const std::shared_ptr<grpc::ServerCredentials>& credentials,
     grpc::ServerBuilder* builder) {

@@ -1,4 +1,5 @@
-// `Listeners` owns gRPC's servers: that for calls and that for health.
+// `Listeners` owns gRPC's servers: the server for calls and the server for
+// health.
 #pragma once
 
 #include <memory>
@@ -18,30 +19,30 @@ namespace convgrad {
 
 struct ListenerOptions {
   std::vector<std::string> addresses;  // host:port or unix:path
-  TlsFiles tls;                        // of host:port
-  std::string health_address;          // plaintext; "": none of its own
-  int64_t max_message_bytes = 0;       // payload
-  int64_t call_budget_bytes = 0;       // what gRPC may buffer at most
+  TlsFiles tls;                        // For host:port.
+  std::string health_address;          // Plaintext; "": no address of its own.
+  int64_t max_message_bytes = 0;       // Of payload.
+  int64_t call_budget_bytes = 0;       // The most bytes that gRPC may buffer.
   absl::Duration max_connection_age = absl::InfiniteDuration();
-  // gRPC answers reflection itself, whoever asks.
+  // gRPC answers reflection itself, for clients without a token as well.
   bool reflection = true;
 };
 
-// Thread-safe.
+// `Listeners` is thread-safe.
 class Listeners {
  public:
-  // Listens and serves. Adds each TCP connection to `addresses` to `traffic`.
-  // `services`, `generic_service` and `traffic` outlive it.
+  // Listens and serves. Adds each TCP connection to the addresses of `options`
+  // to `traffic`. `services`, `generic_service` and `traffic` outlive it.
   // Errors: kInvalidArgument naming the flag.
   static absl::StatusOr<std::unique_ptr<Listeners>> Start(
       const ListenerOptions& options,
       const std::vector<grpc::Service*>& services,
       grpc::CallbackGenericService* generic_service,
       ConnectionTraffic* traffic);
-  // Cancels the calls in flight and waits until each has ended.
+  // Cancels the calls in flight and blocks until each has ended.
   ~Listeners();
 
-  // The bound addresses in the order asked for, port 0 resolved.
+  // The bound addresses in the order of `options`, with port 0 resolved.
   const std::vector<std::string>& addresses() const { return addresses_; }
   const std::string& health_address() const { return health_address_; }
 
@@ -58,11 +59,11 @@ class Listeners {
 
   std::vector<std::string> addresses_;
   std::string health_address_;
-  // Answers UNIMPLEMENTED: gRPC starts no server without a service of ours.
+  // Answers UNIMPLEMENTED. gRPC starts no server without a service.
   grpc::CallbackGenericService nothing_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<grpc::Server> health_server_;
-  // Last: they hand connections to the servers.
+  // Declared last, because the acceptors pass connections to the servers.
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<Acceptor> health_acceptor_;
 };

@@ -20,7 +20,7 @@ namespace {
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
-// kNotFound: this machine has no such address.
+// Returns errno as a status; kNotFound if this machine has no such address.
 absl::Status SystemError(absl::string_view what) {
   const bool is_missing = errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL;
   return absl::Status(
@@ -65,7 +65,7 @@ absl::Status Add(const addrinfo& address, ListeningSockets* result) {
       socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!file.ok()) return SystemError("socket");
   Set(file.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  // What is accepted inherits it.
+  // Accepted sockets inherit the option.
   Set(file.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   if (address.ai_family == AF_INET6) {
     Set(file.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
@@ -87,7 +87,8 @@ absl::StatusOr<ListeningSockets> ListenAt(const std::string& host,
   absl::Status missing;
   for (const addrinfo* it = addresses.get(); it != nullptr; it = it->ai_next) {
     const absl::Status added = Add(*it, &result);
-    // localhost has addresses of both families, even where the machine hasn't.
+    // localhost resolves to addresses of both families even if the machine
+    // supports only one.
     if (absl::IsNotFound(added)) {
       missing = added;
     } else if (!added.ok()) {
@@ -109,7 +110,8 @@ absl::StatusOr<ListeningSockets> ListenAt(const std::string& address) {
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
   const std::string port = address.substr(colon + 1);
   if (host == "0.0.0.0") {
-    // As gRPC does. Where there is no IPv6, IPv4 alone is meant.
+    // 0.0.0.0 means all addresses of both families, as in gRPC. A machine
+    // without IPv6 listens at IPv4 only.
     auto both = ListenAt("::", port);
     if (both.ok()) return both;
   }
@@ -128,7 +130,7 @@ std::string PeerOf(int socket) {
     return "?";
   }
   absl::string_view name = host;
-  absl::ConsumePrefix(&name, "::ffff:");  // IPv4 at a socket of both families
+  absl::ConsumePrefix(&name, "::ffff:");  // IPv4 at a socket of both families.
   return absl::StrContains(name, ':') ? absl::StrCat("[", name, "]:", port)
                                       : absl::StrCat(name, ":", port);
 }

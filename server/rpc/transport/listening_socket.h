@@ -1,4 +1,5 @@
-// `ListenAt` opens TCP sockets that listen at an address as users write it.
+// `ListenAt` opens TCP sockets that listen at an address in the form of
+// --listen.
 #pragma once
 
 #include <sys/socket.h>
@@ -12,19 +13,18 @@
 namespace convgrad {
 
 struct ListeningSockets {
-  // One for each address of the host's, all of one port. Non-blocking.
+  // One non-blocking socket for each address of the host, all with one port.
   std::vector<FileDescriptor> sockets;
   int port = 0;
 };
 
-// Listens at host:port. Port 0 is any free port; 0.0.0.0 and [::] are all
+// Listens at host:port. Port 0 means any free port; 0.0.0.0 and [::] mean all
 // addresses of this machine, of both families. Thread-safe.
 // Errors: kUnavailable with the system's message.
 absl::StatusOr<ListeningSockets> ListenAt(const std::string& address);
 
 // Returns the peer of a connected socket, e.g. "10.0.0.7:41234" or
-// "[::1]:41234";
-// "?" if it has gone. Thread-safe.
+// "[::1]:41234"; "?" if the peer has left. Thread-safe.
 std::string PeerOf(int socket);
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// `Readiness` decides what grpc.health.v1 answers for each service name.
+// `Readiness` decides the answer of grpc.health.v1 for each service name.
 #pragma once
 
 #include "backends/core/mutex.h"
@@ -6,30 +6,30 @@
 
 namespace convgrad {
 
-// How well a listening socket accepts connections. kLost: it has accepted
-// nothing for so long, although descriptors are free, that only a new process
-// helps.
+// The state of a listening socket. kDeaf: it accepts no connections now. kLost:
+// it has accepted none for so long, although descriptors are free, that only a
+// new process helps.
 enum class Hearing { kGood, kDeaf, kLost };
 
-// "liveness" serves until a listener is lost, "startup" once the server has
-// been ready, "devices" until a device is lost, and "proof" until a proof
-// fails. "readiness", "" and the services themselves serve while clients should
-// send calls. Thread-safe.
+// Service names: "liveness" serves until a listener is lost, "startup" once the
+// server has been ready, "devices" until a device is lost, and "proof" until a
+// proof fails. "readiness", "" and the services themselves serve while clients
+// should send calls. Thread-safe.
 class Readiness {
  public:
-  // Starts alive and not ready. `listeners` outlives it.
+  // Starts alive but not ready. `listeners` outlives it.
   explicit Readiness(Listeners* listeners);
 
-  // Sets the server ready, unless it drains already.
+  // Sets the server ready, unless it is draining.
   void SetReady();
   void StartDraining();
   // Reports the state of the worst listener.
   void OnHearing(Hearing worst);
-  // Reports a lost device, for good, because devices don't come back.
-  // `can_serve`: other devices are left.
+  // Reports a lost device. The state is permanent, because devices don't come
+  // back. `can_serve`: other devices are left.
   void OnDeviceLost(bool can_serve);
-  // Reports a failed proof, for good: the server still computes correctly, but
-  // the operator should check this machine.
+  // Reports a failed proof. The state is permanent: the server still computes
+  // correctly, but the operator should check this machine.
   void OnProofFailed();
 
  private:

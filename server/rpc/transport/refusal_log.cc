@@ -16,8 +16,8 @@ constexpr int kLinesPerPeriod = 10;
 
 class LineLimit {
  public:
-  // Returns whether one more line may be written. `*left_out` becomes how many
-  // weren't in the periods before.
+  // Returns whether one more line may be written. Sets `*left_out` to the
+  // number of lines that were refused in the periods before.
   bool Allows(absl::Time now, int* left_out) {
     MutexLock lock(&mutex_);
     *left_out = 0;

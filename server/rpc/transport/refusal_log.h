@@ -1,13 +1,14 @@
-// `LogRefusal` logs refused connections.
+// `LogRefusal` logs refused connections, with a limit on the lines per second.
 #pragma once
 
 #include "absl/strings/string_view.h"
 
 namespace convgrad {
 
-// Logs as a warning that the connection of `peer`, e.g. "10.0.0.7:41234", was
-// refused. It logs at most ten of a second one by one and counts the others, so
-// that refused connections don't fill the log. Thread-safe.
+// Logs as a warning that the server refused the connection of `peer`, e.g.
+// "10.0.0.7:41234". It logs at most ten refusals in a second one by one and
+// counts the others, so that refused connections don't fill the log.
+// Thread-safe.
 void LogRefusal(absl::string_view peer, absl::string_view reason);
 
 }  // namespace convgrad

@@ -16,7 +16,8 @@
 namespace convgrad {
 namespace {
 
-// Null: the TLS objects that this thread makes aren't a listener's.
+// The peer of HandshakesOf; null if the TLS objects that this thread makes
+// don't belong to a listener.
 thread_local const std::string* thread_peer = nullptr;
 
 struct Handshake {
@@ -24,7 +25,7 @@ struct Handshake {
   bool is_told = false;
 };
 
-// RFC 8446, section 6.
+// Alerts of TLS (RFC 8446, section 6).
 constexpr unsigned char kFatal = 2;
 constexpr unsigned char kCertificateRequired = 116;
 
@@ -68,7 +69,7 @@ void OnRecord(int is_ours, int /*version*/, int type, const void* bytes,
 void OnNew(void* ssl, void* /*pointer*/, CRYPTO_EX_DATA* data, int index,
            long /*argl*/, void* /*argp*/) {
   if (thread_peer == nullptr) return;
-  // An SSL_set_info_callback of ours would be replaced by gRPC's.
+  // The server can't use SSL_set_info_callback, because gRPC replaces it.
   SSL_set_msg_callback(static_cast<SSL*>(ssl), OnRecord);
   CRYPTO_set_ex_data(data, index, new Handshake{*thread_peer});
 }
@@ -81,7 +82,7 @@ void OnFree(void* ssl, void* pointer, CRYPTO_EX_DATA* /*data*/, int /*index*/,
   if (!reason.empty()) LogRefusal(handshake->peer, reason);
 }
 
-// Where an SSL keeps its Handshake.
+// Returns the index at which an SSL keeps its Handshake.
 int HandshakeIndex() {
   static const int kIndex = CRYPTO_get_ex_new_index(
       CRYPTO_EX_INDEX_SSL, 0, nullptr, OnNew, nullptr, OnFree);

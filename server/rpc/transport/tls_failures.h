@@ -1,12 +1,12 @@
 // `HandshakesOf` names the peer and the reason of a failed TLS handshake in the
-// log. gRPC 1.51 reports neither, so OpenSSL is asked, which gRPC uses.
+// log. gRPC 1.51 reports neither, so it asks OpenSSL, which gRPC uses.
 #pragma once
 
 #include <string>
 
 namespace convgrad {
 
-// While it exists, TLS objects that this thread makes belong to `peer`. If
+// While this exists, TLS objects that this thread makes belong to `peer`. If
 // their handshake fails, LogRefusal logs it with that name. Owned by one
 // thread, which has one at a time.
 class HandshakesOf {
@@ -20,8 +20,8 @@ class HandshakesOf {
   const std::string peer_;
 };
 
-// Sends gRPC's log lines to the server's log, without those that report a
-// failed handshake without its peer. Affects the whole process.
+// Sends gRPC's log lines to the server's log, except lines that report a failed
+// handshake without its peer. Affects the whole process.
 void TakeGrpcLog();
 
 }  // namespace convgrad

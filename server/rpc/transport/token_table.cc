@@ -16,7 +16,7 @@ namespace {
 
 constexpr Role kRoles[] = {Role::kInfer, Role::kTrain, Role::kAdmin};
 
-// Shorter ones can be tried out.
+// A client could guess shorter tokens.
 constexpr size_t kMinTokenSize = 16;
 
 std::optional<Role> ParseRole(absl::string_view name) {
@@ -76,7 +76,8 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
 std::optional<Principal> TokenTable::Find(absl::string_view token) const {
   const Digest digest = DigestOf(token);
   const Entry* found = nullptr;
-  // All of them, each in whole: neither the place nor the likeness shows.
+  // Compares all entries as a whole, so that the time reveals neither the
+  // position of a token nor how much of it matches.
   for (const Entry& entry : entries_) {
     if (CRYPTO_memcmp(entry.digest.data(), digest.data(), digest.size()) == 0) {
       found = &entry;

@@ -12,11 +12,11 @@
 
 namespace convgrad {
 
-// What a client may do; each role may do what those before it may.
+// The role of a client. Each role includes the rights of the roles before it.
 enum class Role {
-  kInfer,  // forwards, and asking what the server can do
-  kTrain,  // backwards
-  kAdmin,  // everything, such as warm-up
+  kInfer,  // Forwards and GetCapabilities.
+  kTrain,  // Backwards and sessions as well.
+  kAdmin,  // All calls, such as Warmup.
 };
 
 // Returns "infer", "train" or "admin".
@@ -27,15 +27,15 @@ struct Principal {
   Role role = Role::kInfer;
 };
 
-// Immutable. Keeps digests, not tokens.
+// `TokenTable` is immutable. It keeps digests, not tokens.
 class TokenTable {
  public:
-  // Reads one client a line, "NAME ROLE TOKEN". Ignores empty lines and those
-  // that begin with #. A name may have several tokens. Errors: kInvalidArgument
-  // naming the line, never its token.
+  // Parses one client a line, "NAME ROLE TOKEN". Ignores empty lines and lines
+  // that begin with #. A name may have several tokens.
+  // Errors: kInvalidArgument naming the line, never its token.
   static absl::StatusOr<TokenTable> Parse(absl::string_view text);
 
-  // Returns the owner of `token`, in a time that doesn't depend on it.
+  // Returns the owner of `token`, in a time that doesn't depend on `token`.
   std::optional<Principal> Find(absl::string_view token) const;
 
  private:

@@ -115,8 +115,8 @@ TEST(DataTypeTest, KnownBitsOfTheHalfFormats) {
   EXPECT_EQ(Narrow(DataType::kBF16, 3.0e38), 0x7f62);
 }
 
-// Through float first, 1 + 2^-8 + 2^-30 would become the tie 1 + 2^-8, and go
-// down to the even 1.
+// If 1 + 2^-8 + 2^-30 were first rounded to float, it would become the tie 1 +
+// 2^-8 and then round to the even 1.
 TEST(DataTypeTest, NarrowingRoundsOnlyOnce) {
   const double above_tie = 1 + std::ldexp(1, -8) + std::ldexp(1, -30);
   EXPECT_EQ(Narrow(DataType::kBF16, above_tie), 0x3f81);

@@ -111,7 +111,7 @@ TEST(TensorDescriptorTest, FractalWeightOfTwoGroupsFromTheContract) {
 TEST(TensorDescriptorTest, FractalDepthwiseFusesSixteenGroups) {
   const auto descriptor = Make(Layout::kFractalZ3D, {17, 1, 3, 3}, 16, 17);
   EXPECT_EQ(Elements(descriptor), 18 * 1 * 16 * 16);
-  // Group 1 sits on the diagonal of its block, group 16 opens the second one.
+  // Group 1 is on the diagonal of its block; group 16 starts the second block.
   EXPECT_EQ(OffsetOf(descriptor, {1, 0, 0, 0}), 16 + 1);
   EXPECT_EQ(OffsetOf(descriptor, {16, 0, 0, 0}), 9 * 256);
 }
@@ -146,7 +146,8 @@ TEST(TensorDescriptorTest, ByteSizeBeyond63BitsIsAbsent) {
   EXPECT_EQ(ByteSize(Make(Layout::kNCX, {big, big, big})), std::nullopt);
   EXPECT_EQ(ByteSize(Make(Layout::kNCX, {big, big})), std::nullopt);
   EXPECT_EQ(ByteSize(Make(Layout::kNCX, {big, big / 2})), int64_t{1} << 62);
-  // Fits logically; the padding of one channel to 16 doesn't.
+  // The tensor fits without padding, but not with the padding of one channel to
+  // 16.
   EXPECT_EQ(ByteSize(Make(Layout::kNDC1HWC0, {big, 1, big / 4}, 16)),
             std::nullopt);
   const int64_t most = std::numeric_limits<int64_t>::max();

@@ -1,5 +1,5 @@
-// Plans for a device that isn't here: cuDNN picks and checks engines for a
-// described H200, nothing runs.
+// Tests plans for a device that isn't present: cuDNN selects and checks engines
+// for a described H200, and nothing runs.
 #include "backends/cuda/cuda_conv_plan.h"
 
 #include <fstream>
@@ -45,7 +45,7 @@ class CudaConvPlan : public testing::Test {
     return plan.ok() ? std::string((*plan)->implementation()) : "";
   }
 
-  // Forward, and all gradients.
+  // Plans forward and all gradients.
   void PlanBoth(absl::string_view text, DataType dtype,
                 const LayoutSet& layouts) {
     for (const std::vector<Result>& results :
@@ -65,7 +65,8 @@ class CudaConvPlan : public testing::Test {
   Worker worker_;
 };
 
-// Layouts and dtypes in turn: all pairs with each problem take two minutes.
+// Layouts and dtypes alternate, because all pairs for each problem take two
+// minutes.
 TEST_F(CudaConvPlan, EveryListedProblemHasEngines) {
   size_t turn = 0;
   for (const char* list : {"shapes_basic.txt", "shapes_whole_operator.txt"}) {

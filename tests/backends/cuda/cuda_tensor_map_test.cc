@@ -1,4 +1,4 @@
-// Where kernels look for elements, against core's OffsetOf.
+// Compares the addresses of elements in kernels with core's OffsetOf.
 #include "backends/cuda/cuda_tensor_map.h"
 
 #include <set>
@@ -9,7 +9,7 @@
 namespace convgrad::cuda {
 namespace {
 
-// As the kernels compute it.
+// Computes the offset as the kernels do.
 int64_t OffsetOf(const TensorMap& map, const Extents& index) {
   int64_t group = index[kGroupAxis], outer = index[kOuterAxis];
   int64_t channel = index[kChannelAxis];
@@ -29,7 +29,7 @@ int64_t OffsetOf(const TensorMap& map, const Extents& index) {
   return offset;
 }
 
-// All offsets, in the logical order of the tensor.
+// Returns all offsets, in the logical order of the tensor.
 std::vector<int64_t> MappedOffsets(const MappedTensor& tensor) {
   std::vector<int64_t> offsets;
   Extents index = {};

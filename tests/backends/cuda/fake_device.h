@@ -1,5 +1,6 @@
-// A device that computes nothing: it takes calls, moves bytes when it is told
-// to, counts what it lent, and fails the calls that a test names.
+// `FakeDevice` is a device that computes nothing. It accepts calls, moves
+// bytes, counts the handles and buffers that it gives out, and fails the calls
+// that a test names.
 #pragma once
 
 #include <cstdlib>
@@ -14,21 +15,22 @@
 
 namespace convgrad::cuda::testing_support {
 
-// What a test sees of a FakeDevice, which belongs to a Device.
+// `FakeLog` is the record of a FakeDevice that a test reads. It exists longer
+// than the FakeDevice, which belongs to a Device.
 struct FakeLog {
-  // Handles and buffers lent and not yet given back.
+  // The number of handles and buffers that are in use.
   int outstanding = 0;
   std::map<std::string, int> calls;
-  // Calls of this name fail, from the given one (0 is the first) on.
+  // Calls of this name fail, from call number failing_from on (0 is the first).
   std::string failing_call;
   int failing_from = 0;
   cudaError_t error = cudaSuccess;
-  // Memory of the host that is pinned, and all that was uploaded from.
+  // The pinned host memory, and the sources of all uploads.
   std::set<const void*> pinned;
   std::vector<const void*> uploaded_from;
 };
 
-// Owned by one thread.
+// `FakeDevice` is owned by one thread.
 class FakeDevice final : public DeviceCalls {
  public:
   explicit FakeDevice(FakeLog* log) : log_(*log) {}

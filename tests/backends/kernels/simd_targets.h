@@ -1,4 +1,5 @@
-// Runs a check with every instruction set that this CPU and the build have.
+// `ForEachSimdTarget` runs a check with every instruction set that this CPU and
+// the build support.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A real backend, but that it computes something wrongly, as a library's or our
-// own mistake on some CPU would.
+// `BreakingBackend` is a real backend that computes something wrongly, as a bug
+// of a library or of the backend would on some CPU.
 #pragma once
 
 #include <algorithm>
@@ -25,15 +25,16 @@ enum class Breakage {
 
 struct Break {
   Breakage what;
-  // Of the operands that it happens to.
+  // The dtype of the operands that are affected.
   DataType dtype;
-  // False: what is computed by way of f32 is right.
+  // False: results computed by way of f32 are correct.
   bool in_f32_too = false;
-  // Not null: what it happens to, and has an implementation of its own.
+  // Selects the affected operations, which then have an implementation of their
+  // own; null: all operations.
   bool (*where)(const ConvOperation&) = nullptr;
 };
 
-// Runs the real plan on spoilt operands, or spoils its results.
+// Runs the real plan on altered operands, or alters its results.
 class BrokenPlan final : public Plan {
  public:
   BrokenPlan(ConvOperation operation, Break broken, std::unique_ptr<Plan> real)
@@ -101,7 +102,7 @@ class BrokenPlan final : public Plan {
   const std::string implementation_;
 };
 
-// Thread-safe.
+// `BreakingBackend` is thread-safe.
 class BreakingBackend final : public ConvBackend {
  public:
   BreakingBackend(std::unique_ptr<Backend> real, std::vector<Break> breaks)

@@ -45,7 +45,7 @@ class ProvenBackendTest : public testing::Test {
     return backend_->MakePlan(operation, {});
   }
 
-  // Returns what a plan of `operation` computes wrongly.
+  // Returns the results that a plan of `operation` computes wrongly.
   std::vector<Result> WrongOf(const ConvOperation& operation) const {
     const auto plan = MakePlan(operation);
     EXPECT_TRUE(plan.ok()) << plan.status();
@@ -57,7 +57,8 @@ class ProvenBackendTest : public testing::Test {
     return backend_->capabilities().failed_proofs;
   }
 
-  // Has `operation` computed by way of f32, rightly, and `family` say so.
+  // Expects that `operation` is computed correctly by way of f32, and that
+  // `family` reports it.
   void ExpectByF32(const ConvOperation& operation, const std::string& family) {
     const std::string phrase = family + ": by way of f32";
     EXPECT_THAT(WrongOf(operation), IsEmpty());
@@ -66,13 +67,13 @@ class ProvenBackendTest : public testing::Test {
     EXPECT_TRUE(backend_->CheckSupport(operation).ok());
     EXPECT_EQ(backend_->counts().failed, 1);
     EXPECT_EQ(backend_->counts().passed, 1);
-    // The second time the way is known.
+    // The second call finds the way already proved.
     EXPECT_THAT(WrongOf(operation), IsEmpty());
     EXPECT_EQ(backend_->counts().failed, 1);
     EXPECT_EQ(told_.size(), 1);
   }
 
-  // Has `operation` refused, before it is planned, too.
+  // Expects that `operation` is refused, also before it is planned.
   void ExpectRefused(const ConvOperation& operation,
                      const std::string& family) {
     EXPECT_TRUE(backend_->CheckSupport(operation).ok());
@@ -111,7 +112,7 @@ TEST_F(ProvenBackendTest, ComputesADroppedResidualByF32OrRefusesIt) {
   told_.clear();
   Make({{Breakage::kDroppedResidual, DataType::kBF16, /*in_f32_too=*/true}});
   ExpectRefused(operation, "bf16 output with residual in NCX/OIX");
-  // Others aren't concerned.
+  // Other operations aren't affected.
   EXPECT_THAT(
       WrongOf(Whole("conv2d_n2_c16_o16_i6_k3_p1", kForward, DataType::kBF16)),
       IsEmpty());
@@ -135,7 +136,7 @@ TEST_F(ProvenBackendTest, ComputesAWrongBiasSumByF32OrRefusesIt) {
   told_.clear();
   Make({{Breakage::kWrongBiasSum, DataType::kBF16, /*in_f32_too=*/true}});
   ExpectRefused(operation, "bf16 grad_bias in NCX");
-  // The other gradients of the same pass are right.
+  // The other gradients of the same pass are correct.
   ConvOperation others = operation;
   others.problem.bias.reset();
   others.results.pop_back();

@@ -55,7 +55,7 @@ TEST(SmallProblemsTest, AreNoneWhereEvenTheSmallestIsTooLarge) {
   EXPECT_TRUE(SmallProblems(Backward("conv3d_n1_c64_o64_i64_k64_p31")).empty());
 }
 
-// So that a proof on one of them is a proof of the operation's way.
+// A proof of a small problem then proves the operation's way.
 TEST(SmallProblemsTest, AreValidSmallerAndOfTheSameWayWhateverTheOperation) {
   std::mt19937 random(1);
   int forms = 0;

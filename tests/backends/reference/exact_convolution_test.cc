@@ -1,5 +1,5 @@
-// Trust in the oracle: published numbers, a second derivation that shares no
-// index formula with it, adjoint identities and central differences.
+// Tests the oracle against published numbers, a second derivation that shares
+// no index formula with it, adjoint identities and central differences.
 #include "backends/reference/exact_convolution.h"
 
 #include <cmath>
@@ -78,8 +78,8 @@ ExactOperands Operands(
 const std::vector<double> kZeroToEight = {0, 1, 2, 3, 4, 5, 6, 7, 8};
 constexpr char kThreeByTwo[] = "conv2d_i3_k2";
 
-// The convolution picture that the two published articles on conv-bias-ReLU
-// fusion and on NNEF's broadcasts draw: 3x3 input, 2x2 filter.
+// The example is from the two published articles on conv-bias-ReLU fusion and
+// on NNEF's broadcasts: 3x3 input, 2x2 filter.
 TEST(PublishedNumbersTest, ForwardWithAFilterOfOnes) {
   EXPECT_THAT(Compute(kThreeByTwo, Result::kOutput,
                       Operands({{Operand::kInput, kZeroToEight},
@@ -101,7 +101,8 @@ TEST(PublishedNumbersTest, GradInputOfGradOutputOnes) {
               ElementsAre(0, 1, 1, 2, 6, 4, 2, 5, 3));
 }
 
-// PyTorch's documentation of a transposed convolution as scattered stamps.
+// PyTorch's documentation describes a transposed convolution as scattered
+// stamps.
 TEST(PublishedNumbersTest, TransposedStampsTheFilter) {
   const auto operands = Operands(
       {{Operand::kInput, {0, 1, 2, 3}}, {Operand::kWeight, {0, 1, 2, 3}}});
@@ -196,8 +197,8 @@ class ShapesTest : public testing::TestWithParam<const char*> {
   const ConvProblem problem_ = *Parse(GetParam());
 };
 
-// One output element per axis position from a padded, dilated, stuffed copy of
-// the input: no index formula in common with the loops.
+// Computes one output element per axis position from a padded, dilated, stuffed
+// copy of the input. It shares no index formula with the loops.
 std::vector<double> Stuff(const std::vector<double>& line, int64_t step) {
   std::vector<double> stuffed((line.size() - 1) * step + 1);
   for (size_t i = 0; i < line.size(); ++i) stuffed[i * step] = line[i];
@@ -317,7 +318,8 @@ TEST_P(ShapesTest, AdjointIdentitiesHoldExactly) {
 }
 
 // Checks d<relu?(conv)(operand), grad_output> against (f(v+h) - f(v-h)) / 2h,
-// element by element. Knows nothing of convolution.
+// element by element. The check doesn't depend on the definition of
+// convolution.
 void CheckDifferences(const ConvProblem& problem, Operand operand,
                       Result gradient) {
   ExactOperands operands = Reals(problem);

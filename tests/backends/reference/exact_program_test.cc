@@ -1,4 +1,5 @@
-// Trust in the oracle: what PyTorch computes, central differences, adjoints.
+// Tests the oracle against PyTorch's results, central differences and adjoint
+// identities.
 #include "backends/reference/exact_program.h"
 
 #include <cmath>
@@ -145,7 +146,8 @@ bool IsLinear(const ProgramStep& step) {
   return is_eval || absl::c_linear_search(kLinear, step.op);
 }
 
-// <A x, g> = <x, A* g> of what is linear but for a constant.
+// Checks <A x, g> = <x, A* g> for programs that are linear except for a
+// constant.
 TEST_P(PytorchProgramTest, LinearProgramsAndTheirGradientsAreAdjoint) {
   if (!absl::c_all_of(program().steps, IsLinear)) return;
   NamedValues zeros = values_;

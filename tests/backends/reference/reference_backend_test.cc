@@ -70,8 +70,8 @@ TEST_F(ReferenceBackendTest, ScalesInF32AfterTheRelu) {
   EXPECT_EQ(Compute(tenth, operands)[0], 2 * 0.1f);
 }
 
-// 3 * scale is just below 263/256, a tie of bf16, and in f32 it becomes the
-// tie. Scaled in double it would go down to 262/256.
+// 3 * scale is just below 263/256, a tie of bf16, and becomes the tie in f32.
+// If it were scaled in double, it would round down to 262/256.
 TEST_F(ReferenceBackendTest, ScaledProductIsRoundedToF32BeforeTheStore) {
   OperationSpec spec{.problem = *Parse("linear")};
   spec.dtype = spec.result_dtype = DataType::kBF16;

@@ -1,4 +1,4 @@
-// Which elements of a large result are looked at.
+// These functions choose the elements of a large result that are checked.
 #include <algorithm>
 #include <random>
 
@@ -11,7 +11,7 @@ constexpr int64_t kMostGroups = 256;
 constexpr int64_t kMostBiasElements = 8192;
 constexpr int kPointsOnBorder = 8;
 
-// Draws elements of one result.
+// `Chooser` draws elements of one result.
 class Chooser {
  public:
   Chooser(const ConvProblem& problem, Result which)
@@ -55,7 +55,7 @@ class Chooser {
     return index;
   }
 
-  // All corners, those of the first two axes included.
+  // Adds all corners, including those of the first two axes.
   void AddCorners() {
     for (int mask = 0; mask < 1 << dims_.size(); ++mask) {
       Dims index;
@@ -77,7 +77,7 @@ class Chooser {
     }
   }
 
-  // The other channel axis of a weight also takes its ends.
+  // Adds the ends of groups; a weight's other channel axis also takes its ends.
   void AddGroups() {
     if (dims_.size() < 2) return;
     const int64_t per_group = dims_[group_axis_] / groups_;

@@ -15,7 +15,7 @@ struct Progression {
   int64_t a_step = 0, b_step = 0;
 };
 
-// Sums of products run over the channels (or images) and three axes.
+// Sums of products over the channels (or images) and three axes.
 using Loops = std::array<Progression, 4>;
 
 ElementSum SumProducts(const FilledOperand& a, const FilledOperand& b,
@@ -46,16 +46,16 @@ ElementSum SumProducts(const FilledOperand& a, const FilledOperand& b,
   return sum;
 }
 
-// The ordinary convolution behind a problem: E(n, o, p) is joined to
-// D(n, c, p * stride + k * dilation - pad) by W(o, c, k). Of a transposed
-// problem, E is the input's side.
+// The ordinary convolution of a problem: W(o, c, k) connects E(n, o, p) to D(n,
+// c, p * stride + k * dilation - pad). For a transposed problem, E is the
+// input's side.
 struct Roles {
   explicit Roles(const ConvProblem& problem);
 
   int64_t d_channels, e_channels, groups;
   std::array<SpatialAxis, 3> axes;
   Dims d_extent = Dims(3, 1), e_extent = Dims(3, 1);
-  // Distance between neighbours on each axis.
+  // The distance between neighbours on each axis.
   Dims d_stride = Dims(3, 1), e_stride = Dims(3, 1), w_stride = Dims(3, 1);
   int64_t d_plane, e_plane, taps;
 
@@ -89,7 +89,7 @@ int64_t FloorDivide(int64_t a, int64_t b) {
 }
 int64_t CeilDivide(int64_t a, int64_t b) { return -FloorDivide(-a, b); }
 
-// D (a) and W (b) of output position p on one axis.
+// Returns D (a) and W (b) of output position p on one axis.
 Progression TapsOf(const Roles& roles, size_t i, int64_t p) {
   const SpatialAxis& axis = roles.axes[i];
   const int64_t start = p * axis.stride - axis.pad_begin;
@@ -103,7 +103,7 @@ Progression TapsOf(const Roles& roles, size_t i, int64_t p) {
           roles.w_stride[i]};
 }
 
-// E (a) and W (b) that meet position q of D on one axis.
+// Returns E (a) and W (b) that contribute to position q of D on one axis.
 Progression MeetingsOf(const Roles& roles, size_t i, int64_t q) {
   const SpatialAxis& axis = roles.axes[i];
   Progression found{0, 0, 0, 0, 0};
@@ -127,7 +127,7 @@ Progression MeetingsOf(const Roles& roles, size_t i, int64_t q) {
   return found;
 }
 
-// E (a) and D (b) that tap k joins on one axis.
+// Returns E (a) and D (b) that tap k connects on one axis.
 Progression PositionsOf(const Roles& roles, size_t i, int64_t k) {
   const SpatialAxis& axis = roles.axes[i];
   const int64_t start = k * axis.dilation - axis.pad_begin;

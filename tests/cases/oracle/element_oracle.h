@@ -1,5 +1,5 @@
-// Single result elements straight from the definition, in double: what tensors
-// too large for a whole oracle are measured against. Shares no code with the
+// `ElementOf` computes single result elements from the definition, in double,
+// for tensors that are too large for a whole oracle. It shares no code with the
 // reference backend.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace convgrad::testing_support {
 
-// An operand as table look-ups.
+// An operand in the form of table look-ups.
 struct FilledOperand {
   const FillIndices* indices = nullptr;
   const ValueTable* table = nullptr;
@@ -27,18 +27,18 @@ struct ElementSum {
 };
 
 // Returns the element of result `which` at logical `index`, before scale and
-// rounding, with the bias where there is one. Requires: no ReLU, no residual; a
-// bias of shape (O) or none; result output, grad_input, grad_weight or
+// rounding, with the bias if there is one. Requires: no ReLU, no residual; a
+// bias of shape (O) or none; a result of output, grad_input, grad_weight or
 // grad_bias, and the operands that it needs.
 ElementSum ElementOf(const ConvProblem& problem, Result which,
                      absl::Span<const int64_t> index,
                      const FilledOperands& operands);
 
 // Returns logical indices of at least min(`target`, all) elements of the
-// result, always the same ones: every spatial corner, points on every border,
-// the first and last channel of every group (of 256 groups at most), the rest
-// spread at random. All elements if there are no more than twice the target,
-// and all of a bias gradient's.
+// result, the same each time: every spatial corner, points on every border, the
+// first and last channel of every group (at most 256 groups), and random ones.
+// Returns all elements if there are at most twice `target`, and all elements of
+// a bias gradient.
 std::vector<Dims> ChooseElements(const ConvProblem& problem, Result which,
                                  int target);
 

@@ -13,7 +13,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::SizeIs;
 
-// The operation that asks for one result.
+// Returns the operation that asks for one result.
 ConvOperation OperationFor(const ConvProblem& problem, Result which) {
   OperationSpec spec;
   spec.problem = problem;

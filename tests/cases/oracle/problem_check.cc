@@ -45,7 +45,7 @@ double InnerProduct(const FilledOperand& operand, const StoredResult& result) {
   return sum;
 }
 
-// The three numbers that must agree.
+// `AdjointSums` holds the three numbers that must be equal.
 class AdjointSums {
  public:
   explicit AdjointSums(const FilledOperands& operands) : operands_(operands) {}
@@ -63,7 +63,7 @@ class AdjointSums {
     }
   }
 
-  // Compares those that are there.
+  // Compares the sums that are set.
   Outcome Compare(const ConvProblem& problem) const {
     std::optional<double> first;
     for (const auto& sum : {forward_, input_, weight_}) {

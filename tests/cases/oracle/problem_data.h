@@ -1,5 +1,5 @@
-// The operands of one problem for all of its runs, and what its results are
-// measured against.
+// `ProblemData` holds the operands of one problem for all its runs, and the
+// expected results.
 #pragma once
 
 #include <map>
@@ -11,12 +11,13 @@
 
 namespace convgrad::testing_support {
 
-// Integers of the largest amplitude for which every sum of absolute products
-// stays below 2^24, or zero-mean reals with all digits of the dtype.
+// The kind of numbers: integers of the largest amplitude for which every sum of
+// absolute products stays below 2^24, or zero-mean reals with all digits of the
+// dtype.
 enum class Numbers { kIntegers, kReals };
 
-// Not thread-safe. All operands are filled by seed and position; expectations
-// on integers are made once and hold for every dtype and layout.
+// Operands depend only on seed and position. Expectations on integers are made
+// once and hold for every dtype and layout. Not thread-safe.
 class ProblemData {
  public:
   explicit ProblemData(const ConvProblem& problem);

@@ -30,7 +30,7 @@ std::vector<double> IntegerValues(int amplitude) {
   return values;
 }
 
-// The second half mirrors the first: the mean is 0.
+// Returns numbers whose second half mirrors the first, so that the mean is 0.
 std::vector<double> RealValues(DataType dtype) {
   std::vector<double> values = RealFill(kTableSize, /*seed=*/11, dtype);
   for (int i = 0; i < kTableSize / 2; ++i) {
@@ -51,7 +51,7 @@ void PackRowMajor(const FillIndices& indices,
   for (size_t i = 0; i < indices.size(); ++i) to[i] = encoded[indices[i]];
 }
 
-// (A, B, spatial) becomes (A, spatial, B), in tiles that fit the cache.
+// Reorders (A, B, spatial) to (A, spatial, B), in tiles that fit the cache.
 template <typename Element>
 void PackChannelsLast(const Dims& dims, const FillIndices& indices,
                       const std::vector<Element>& encoded, Element* to) {
@@ -136,7 +136,8 @@ const ValueTable& ValueTable::Reals(DataType dtype) {
 FillIndices RandomIndices(int64_t count, uint64_t seed) {
   constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;
   FillIndices indices(count);
-  // Mixed: streams that start a step apart would be one, shifted.
+  // Mixes the seed, because streams that start one step apart would be shifts
+  // of one stream.
   uint64_t state = Mix(seed + 1);
   for (int64_t i = 0; i < count; ++i) {
     state += kStep;

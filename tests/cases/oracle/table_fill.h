@@ -1,6 +1,6 @@
-// Test data for tensors of up to a billion elements: every element is an entry
-// of a small table, chosen by seed and position, so that one array of indices
-// serves all dtypes, and packing and oracle are look-ups.
+// `PackFilled` makes test data for tensors of up to a billion elements. Every
+// element is an entry of a small table, chosen by seed and position. So one
+// array of indices serves all dtypes, and packing and oracle are look-ups.
 #pragma once
 
 #include <array>
@@ -14,20 +14,21 @@ namespace convgrad::testing_support {
 
 inline constexpr int kTableSize = 4096;
 
-// kTableSize values that `dtype` represents exactly. Immutable.
+// `ValueTable` has kTableSize values that `dtype` represents exactly.
+// Immutable.
 class ValueTable {
  public:
   // Returns the integers -amplitude..-1, 1..amplitude, each equally often.
   // Requires: amplitude 1, 2 or 4.
   static const ValueTable& Integers(DataType dtype, int amplitude);
-  // Returns zero-mean numbers from (-1, 1) with all the dtype's digits.
+  // Returns zero-mean numbers from (-1, 1) with all digits of the dtype.
   static const ValueTable& Reals(DataType dtype);
 
   ValueTable(DataType dtype, const std::vector<double>& values);
 
   DataType dtype() const { return dtype_; }
   const float* values() const { return values_.data(); }
-  // Stored bits, in the low bytes.
+  // The stored bits, in the low bytes.
   uint32_t bits(int index) const { return bits_[index]; }
 
  private:
@@ -45,8 +46,8 @@ FillIndices RandomIndices(int64_t count, uint64_t seed);
 std::vector<double> ValuesOf(const FillIndices& indices,
                              const ValueTable& table);
 
-// Returns the tensor's bytes, pad lanes NaN. Requires: the table's dtype is the
-// descriptor's; an index for each logical element.
+// Returns the tensor's bytes; pad lanes are NaN. Requires: the table's dtype is
+// that of the descriptor; an index for each logical element.
 absl::StatusOr<AlignedBuffer> PackFilled(const TensorDescriptor& descriptor,
                                          const FillIndices& indices,
                                          const ValueTable& table);

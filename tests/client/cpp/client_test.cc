@@ -1,4 +1,4 @@
-// The client against a stock protobuf service in this process.
+// Tests the client against a generated protobuf service in this process.
 #include "client/cpp/client.h"
 
 #include <cstring>
@@ -20,7 +20,7 @@
 namespace convgrad {
 namespace {
 
-// Answers with what its handler leaves.
+// `FakeService` answers as its handler decides.
 class FakeService final : public v1::ConvGrad::Service {
  public:
   using Handler = std::function<grpc::Status(grpc::ServerContext*,
@@ -40,8 +40,7 @@ class FakeService final : public v1::ConvGrad::Service {
     return grpc::Status::OK;
   }
 
-  // A lock, since the order that gRPC's threads keep is hidden from
-  // ThreadSanitizer.
+  // The lock shows ThreadSanitizer the order that gRPC's threads keep.
   void SetHandler(Handler handler) {
     MutexLock lock(&mutex_);
     handler_ = std::move(handler);
@@ -91,7 +90,7 @@ class ClientTest : public ::testing::Test {
                             values.size() * sizeof(float));
   }
 
-  // 15 floats, of which the i-th is i.
+  // Answers with 15 floats; float i is i.
   static grpc::Status Answer(const v1::ConvBackwardRequest& request,
                              v1::ConvBackwardResponse* response) {
     auto* named = response->add_results();
@@ -107,7 +106,7 @@ class ClientTest : public ::testing::Test {
     return grpc::Status::OK;
   }
 
-  // A client that tries again, soon.
+  // Returns a client that retries soon.
   std::unique_ptr<Client> PersistentClient() const {
     RetryPolicy retries;
     retries.max_attempts = 5;
@@ -123,8 +122,8 @@ class ClientTest : public ::testing::Test {
     return ids_;
   }
 
-  // Fails `failures` times with `code`, and with a pushback if there is one;
-  // notes the ids of all requests.
+  // Makes the service fail `failures` times with `code`, with a pushback if
+  // there is one. Records the ids of all requests.
   void FailAtFirst(int failures, grpc::StatusCode code,
                    const std::string& pushback) {
     service_.SetHandler(
@@ -164,7 +163,8 @@ TEST_F(ClientTest, SendsWhatAStockServiceReads) {
       });
   call_.backend = "reference";
   ASSERT_TRUE(client_->Run(call_).ok());
-  service_.SetHandler(nullptr);  // so that what it wrote is ours to read
+  // So that this thread may read what the handler wrote.
+  service_.SetHandler(nullptr);
   EXPECT_EQ(declared, std::to_string(seen.ByteSizeLong()));
   EXPECT_EQ(seen.options().backend(), v1::BACKEND_CHOICE_REFERENCE);
   EXPECT_EQ(seen.options().request_id().size(), 16u);
@@ -263,7 +263,7 @@ TEST_F(ClientTest, RefusesRepliesThatDoNotFit) {
 }
 
 TEST_F(ClientTest, ReturnsOperandsMemoryWhenADeadlinePassesMidway) {
-  // 64 MiB that the service never reads past its own deadline check.
+  // The request has 64 MiB, which the service doesn't read after its deadline.
   call_.operation.problem = *Parse("linear_n4096_c4096_o4096");
   const TensorDescriptor square{
       DataType::kF32, Layout::kNCX, {4096, 4096}, 0, 1};
@@ -277,7 +277,7 @@ TEST_F(ClientTest, ReturnsOperandsMemoryWhenADeadlinePassesMidway) {
   call_.deadline = absl::Now() + absl::Milliseconds(5);
   EXPECT_EQ(client_->Run(call_).status().code(),
             absl::StatusCode::kDeadlineExceeded);
-  // Under AddressSanitizer, a slice still in flight would now be caught.
+  // AddressSanitizer would report a slice that is still in flight.
   values = {};
   const auto capabilities =
       client_->Capabilities(absl::Now() + absl::Seconds(30));
@@ -292,7 +292,7 @@ TEST_F(ClientTest, SendsAgainWhatFailedForTheMoment) {
   EXPECT_EQ(ids()[0].size(), 16u);
 }
 
-// As a server that stops ends calls.
+// A stopping server ends calls like this.
 TEST_F(ClientTest, RepeatsWhatNobodyHereCancelled) {
   FailAtFirst(2, grpc::StatusCode::CANCELLED, "");
   const absl::Status status = PersistentClient()->Run(call_).status();
@@ -323,7 +323,8 @@ TEST_F(ClientTest, GivesUpAfterItsAttemptsAndAtItsDeadline) {
   EXPECT_EQ(ids().size(), 5u);
   FailAtFirst(99, grpc::StatusCode::RESOURCE_EXHAUSTED, "60000");
   call_.deadline = absl::Now() + absl::Seconds(5);
-  // At once: the next attempt would come too late.
+  // The error is returned at once, because the next attempt would come after
+  // the deadline.
   EXPECT_EQ(PersistentClient()->Run(call_).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_LT(absl::Now(), call_.deadline);

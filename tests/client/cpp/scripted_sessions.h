@@ -1,5 +1,5 @@
-// A gRPC service in the test's process that answers changes and reads of a
-// session as the test says.
+// `ScriptedSessions` is a gRPC service in the test's process that answers
+// changes and reads of a session by the test's script.
 #pragma once
 
 #include <algorithm>
@@ -27,18 +27,18 @@
 
 namespace convgrad {
 
-// What the server reads of one attempt of a change or a read.
+// The metadata of one attempt of a change or a read, as the server reads it.
 struct Attempt {
   int64_t epoch = -1;
   int64_t sequence = -1;
   int64_t acknowledged = -1;
   int64_t after = -1;
   std::string call_id;
-  // The client has given the change up and sends one that fails.
+  // The client has given up the change and sends a change that fails.
   bool is_void = false;
 };
 
-// What the server answers. Without a number it is as if the answer were lost.
+// The server's answer. An answer without a number counts as lost.
 struct Answer {
   grpc::StatusCode code = grpc::StatusCode::OK;
   std::string reason = {};  // "": the answer has no detail
@@ -46,7 +46,7 @@ struct Answer {
   std::string pushback_ms = {};
 };
 
-// A server's sessions, of which it has DropTensors alone.
+// `ScriptedSessions` implements DropTensors only.
 class ScriptedSessions final : public v1::ConvGradSessions::Service {
  public:
   using Script = std::function<Answer(const Attempt&)>;
@@ -63,7 +63,7 @@ class ScriptedSessions final : public v1::ConvGradSessions::Service {
   }
   ~ScriptedSessions() override { server_->Shutdown(); }
 
-  // Calls DropTensors with the tensor `name`, or with none if it is empty.
+  // Calls DropTensors with the tensor `name`, or with no name if it is empty.
   absl::StatusOr<grpc::ByteBuffer> Send(const std::string& name,
                                         grpc::ClientContext* context) {
     v1::DropTensorsRequest request;
@@ -74,7 +74,8 @@ class ScriptedSessions final : public v1::ConvGradSessions::Service {
     return grpc::ByteBuffer();
   }
 
-  // `script` may block. The service's threads call it, several at once.
+  // Sets the script. It may block. Several threads of the service call it at
+  // once.
   void Follow(Script script) {
     MutexLock lock(&mutex_);
     script_ = std::move(script);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kGuard = 256;
 constexpr std::byte kCanary{0xa5};
-// Four of them are a NaN.
+// Four such bytes are a NaN.
 constexpr std::byte kUnwritten{0xff};
 
 bool EndsWith(const std::string& text, const std::string& end) {
@@ -70,7 +70,7 @@ std::vector<std::vector<std::byte>> RandomOperands(
         first_parameter == program.inputs.size() && i < program.inputs.size();
     const bool is_image =
         tensor.dtype == DataType::kU8 || tensor.dtype == DataType::kU16;
-    if (is_image && !is_input) continue;  // a tape
+    if (is_image && !is_input) continue;  // A tape.
     const bool is_variance =
         i >= first_parameter &&
         i - first_parameter < program.parameters.size() &&

@@ -1,4 +1,5 @@
-// One run of an operation on a program, with buffers of its own.
+// `RunProgram` runs an operation on a program once, with its own guarded
+// buffers.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,14 @@
 
 namespace convgrad {
 
-// Bytes aligned to 64, with canaries around them.
+// Bytes aligned to 64, surrounded by canaries.
 class GuardedBytes {
  public:
   explicit GuardedBytes(int64_t bytes);
   std::byte* data() { return start_; }
   const std::byte* data() const { return start_; }
   int64_t size() const { return bytes_; }
-  // Whether the canaries are as they were.
+  // Returns whether the canaries are unchanged.
   bool is_intact() const;
 
  private:
@@ -28,7 +29,7 @@ class GuardedBytes {
   std::byte* start_;
 };
 
-// What a run takes and gives, by position in RunBuffers.
+// The operands and results of a run, by position in RunBuffers.
 struct ProgramRun {
   std::vector<std::vector<std::byte>> operands;
   std::vector<std::vector<std::byte>> results;
@@ -36,27 +37,28 @@ struct ProgramRun {
   std::vector<float> Floats(size_t result) const;
 };
 
-// Returns the operation. The text is the program's; the request's program is
-// replaced by it.
+// Returns the operation of the program `text`, which replaces the request's
+// program.
 std::shared_ptr<const ProgramOperation> MakeProgramOperation(
     const std::string& text, ProgramRequest request);
 
-// Returns operands of the operation: reals of mean 0 (variances: positive),
-// class indices below `classes`, the same for the same seed.
+// Returns random operands of the operation: reals of mean 0 (variances are
+// positive), and class indices below `classes`. The same seed gives the same
+// operands.
 std::vector<std::vector<std::byte>> RandomOperands(
     const ProgramOperation& operation, int64_t classes, int seed = 1);
 
-// Runs the plan, quantum by quantum if asked, and expects that nothing but
-// results and scratch is written. Both begin as NaN.
+// Runs the plan, quantum by quantum if `in_quanta`, and expects that it writes
+// only results and scratch. Both start as NaN.
 ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
                    std::vector<std::vector<std::byte>> operands,
                    bool in_quanta);
 
-// Returns how such a run ends.
+// Returns the status of such a run.
 absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,
                          const std::vector<std::vector<std::byte>>& operands);
 
-// Likewise, by a plan of the backend's for two threads.
+// As RunPlan, with a plan of `backend` for two threads.
 ProgramRun RunProgram(const Backend& backend, const ProgramOperation& operation,
                       std::vector<std::vector<std::byte>> operands);
 

@@ -1,6 +1,7 @@
-// Inference on the CPU backend, where convolutions are fused with what follows
-// them: held against the reference, and, where the library's post-ops would be
-// wrong, against the forward that fuses less, to the bit.
+// Tests inference on the CPU backend, which fuses convolutions with the steps
+// that follow. The results are compared with the reference. Where the library's
+// post-ops would be wrong, they are compared bit for bit with the forward that
+// fuses less.
 
 #include <algorithm>
 #include <cmath>
@@ -26,8 +27,8 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Each kind of group that a convolution can be fused with, channels that fill
-// blocks and some that don't, and a depthwise convolution.
+// Has each kind of group that a convolution can be fused with, channels that
+// fill blocks and some that don't, and a depthwise convolution.
 constexpr char kNetwork[] = R"(input x
 parameter w1 [16, 20, 3, 3]
 parameter b1 [16]
@@ -57,7 +58,7 @@ y = relu6(k)
 output y
 )";
 
-// A first convolution, of channels too few for blocks.
+// A first convolution whose channels are too few for blocks.
 constexpr char kImage[] = R"(input x
 parameter w [16, 3, 3, 3]
 parameter m [16] fixed
@@ -68,7 +69,7 @@ y = relu(n)
 output y
 )";
 
-// One convolution and what follows it.
+// One convolution and the steps that follow it.
 constexpr char kRelu[] = R"(input x
 parameter w [16, 16, 1, 1]
 a = conv(x, w)
@@ -81,7 +82,7 @@ a = conv(x, w)
 y = relu6(a)
 output y
 )";
-// Where an overflow makes Inf of both signs, which the next one adds.
+// An overflow makes Inf of both signs, which the next convolution adds.
 constexpr char kTwice[] = R"(input x
 parameter w [16, 16, 1, 1]
 parameter w2 [16, 16, 1, 1]
@@ -116,7 +117,7 @@ void Set(std::vector<std::byte>* floats, size_t index, float value) {
   std::memcpy(floats->data() + index * sizeof(float), &value, sizeof(float));
 }
 
-// In what is computed.
+// The dtype and the options of the computation.
 struct Computation {
   DataType dtype;
   bool native_bf16;
@@ -138,7 +139,7 @@ class OnednnInference : public testing::TestWithParam<Computation> {
         .Floats(0);
   }
 
-  // Returns what the forward with a tape gives.
+  // Returns the results of the forward with a tape.
   std::vector<float> ForwardWithTape(const std::string& text, int64_t channels,
                                      const Operands& operands) const {
     const auto plan = onednn_->MakePlan(
@@ -171,7 +172,7 @@ class OnednnInference : public testing::TestWithParam<Computation> {
   const std::unique_ptr<Backend> reference_ = *MakeReferenceBackend();
 };
 
-// The largest difference.
+// Returns the largest difference.
 double ErrorOf(const std::vector<float>& got,
                const std::vector<float>& expected) {
   double error = 0;
@@ -208,7 +209,7 @@ TEST_P(OnednnInference, HasNoPassOverMemoryBehindAConvolution) {
     for (const onednn::Step& step : (*plan)->steps()) {
       if (step.only_if != onednn::kNoBuffer) continue;
       EXPECT_FALSE(absl::StrContains(step.kind, "activation")) << step.kind;
-      // Of one that isn't folded.
+      // The kind belongs to a batch_norm that isn't folded.
       EXPECT_NE(step.kind, "batch_norm statistics");
       found += step.kind == "conv forward" ? 1 : 0;
     }
@@ -295,8 +296,8 @@ TEST_P(OnednnInference, AScaleThatWeightsCannotTakeIsNotFolded) {
   ExpectDoneAgain(kNorm, operands);
 }
 
-// Weights that cancel: were they scaled and then rounded to bf16, little of the
-// difference would be left.
+// The weights cancel: if they were scaled and then rounded to bf16, little of
+// the difference would be left.
 TEST_P(OnednnInference, WeightsAreNotRoundedAgainByTheScale) {
   Operands operands = OperandsOf(kNorm, 16);
   std::fill(operands[1].begin(), operands[1].end(), std::byte{});
@@ -314,12 +315,12 @@ TEST_P(OnednnInference, WeightsAreNotRoundedAgainByTheScale) {
     const size_t channel = i / 49 % 16;
     const double expected =
         0x1p-7 / std::sqrt(static_cast<double>(channel) + 3);
-    // Half a unit in the last place of bf16.
+    // The tolerance is half a unit in the last place of bf16.
     EXPECT_NEAR(got[i], expected, expected * 0x1p-8) << i;
   }
 }
 
-// Runs a plan with a place for what it prepares. Scratch begins as NaN.
+// Runs a plan with memory for its prepared weights. Scratch starts as NaN.
 std::vector<float> RunWith(const Plan& plan, const Operands& operands,
                            GuardedBytes* prepared, bool is_prepared,
                            size_t results) {
@@ -352,14 +353,14 @@ TEST_P(OnednnInference, FindsDoneWhatDependsOnParametersAlone) {
   Operands operands = OperandsOf(kNetwork, 20);
   const std::vector<float> first = Infer(kNetwork, 20, operands);
   EXPECT_EQ(RunWith(**plan, operands, &prepared, false, first.size()), first);
-  // Other images, the same parameters.
+  // The second run has other images and the same parameters.
   for (size_t i = 0; i < operands[0].size() / sizeof(float); ++i) {
     Set(&operands[0], i, static_cast<float>(i % 7) - 3);
   }
   const std::vector<float> second = Infer(kNetwork, 20, operands);
   EXPECT_NE(second, first);
   EXPECT_EQ(RunWith(**plan, operands, &prepared, true, first.size()), second);
-  // The weights aren't looked at again.
+  // The plan doesn't read the weights again.
   for (const size_t weight : {1, 3, 9, 10, 11}) {
     std::fill(operands[weight].begin(), operands[weight].end(), std::byte{});
   }

@@ -1,5 +1,5 @@
-// Whole networks on the CPU backend, held against the reference, and what a
-// plan promises beside its numbers.
+// Compares whole networks on the CPU backend with the reference, and tests
+// other properties of a plan.
 
 #include <cmath>
 #include <limits>
@@ -15,7 +15,7 @@
 namespace convgrad {
 namespace {
 
-// A small residual network with all that ResNet has: a stem that pools, a block
+// A small residual network with the parts of ResNet: a stem that pools, a block
 // that keeps its shape, and one that doesn't. Channels fill no block.
 constexpr char kResidual[] = R"(input x
 input target index
@@ -62,7 +62,7 @@ output loss
 output logits
 )";
 
-// Without a block anywhere: odd channels, a convolution's bias, activations of
+// A network without blocks: odd channels, a convolution's bias, activations of
 // all kinds, an add without batch_norm, a flatten of several positions, tied
 // weights.
 constexpr char kPlain[] = R"(input x
@@ -92,8 +92,8 @@ output loss
 output logits
 )";
 
-// What U-Nets, squeeze-and-excite and DenseNet have; groups, depthwise kernels
-// and a channel count below a block's.
+// A network with the parts of U-Net, squeeze-and-excite and DenseNet: groups,
+// depthwise kernels, and fewer channels than a block.
 constexpr char kBranches[] = R"(input x
 input target
 parameter c1.weight [20, 3, 3, 3]
@@ -157,7 +157,7 @@ ProgramRequest RequestFor(ProgramPart part, int64_t extent = 11,
 
 class NetworkPlans : public testing::Test {
  protected:
-  // The results of one run are those of another within rounding, result by
+  // Expects that the results of two runs are equal within rounding, result by
   // result.
   static void ExpectNear(const ProgramOperation& operation,
                          const ProgramRun& found, const ProgramRun& expected) {
@@ -186,7 +186,7 @@ class NetworkPlans : public testing::Test {
                RunProgram(*reference_, *operation, operands));
   }
 
-  // A forward with a tape, and then the backward.
+  // Holds a forward with a tape, and its backward.
   struct TapedRun {
     ProgramRun forward, backward;
   };
@@ -292,8 +292,8 @@ TEST_F(NetworkPlans, BackwardFromAnOutputThatIsNoLoss) {
                  &gradient[i * sizeof(float)]);
   }
   const TapedRun taped = RunWithTape(kResidual, request, {"logits"}, gradient);
-  // The input's gradient comes first, the last linear's bias's last: the sum of
-  // the rows.
+  // The first result is the input's gradient, the last one that of the last
+  // linear's bias: the sum of the rows.
   const std::vector<float> bias =
       taped.backward.Floats(taped.backward.results.size() - 1);
   ASSERT_EQ(bias.size(), 7u);

@@ -1,5 +1,5 @@
-// Backwards that compute values of the forward again: the bits of those that
-// keep them, in less memory.
+// Tests backwards that compute values of the forward again: they have the bits
+// of backwards that keep the values, and need less memory.
 #include <iterator>
 #include <utility>
 
@@ -12,7 +12,7 @@
 namespace convgrad {
 namespace {
 
-// Eight blocks as ResNet has them, all of one shape, whose batch_norms share
+// Returns eight blocks as in ResNet, all of one shape, whose batch_norms share
 // their running statistics, and a dropout.
 std::string DeepResidual() {
   std::string text = "input x\ninput target index\n";
@@ -74,7 +74,7 @@ class Recompute : public testing::TestWithParam<DataType> {
   }
 
   struct TapedRun {
-    std::vector<std::vector<std::byte>> results;  // as of a train
+    std::vector<std::vector<std::byte>> results;  // As of a train.
     int64_t tape_bytes;
   };
   TapedRun TrainWithTape(bool recompute) const {
@@ -94,7 +94,7 @@ class Recompute : public testing::TestWithParam<DataType> {
     StoreRounded(DataType::kF32, 1, one.data());
     operands[0] = std::exchange(results.back(), {});
     operands[1] = std::move(one);
-    operands.pop_back();  // randomness
+    operands.pop_back();  // The randomness.
     results.pop_back();
     const ProgramRun back =
         RunProgram(*onednn_, *backward, std::move(operands));

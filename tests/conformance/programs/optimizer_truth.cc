@@ -6,7 +6,7 @@
 namespace convgrad::testing_support {
 namespace {
 
-// torch.optim.SGD.
+// Computes torch.optim.SGD.
 SteppedElement SgdOf(const ParameterSettings& own, Bounded gradient,
                      Bounded value, const Bounded* buffer) {
   if (own.weight_decay != 0) {
@@ -27,7 +27,7 @@ SteppedElement SgdOf(const ParameterSettings& own, Bounded gradient,
   return element;
 }
 
-// torch.optim.Adam and AdamW, in step `step`, from 1.
+// Computes torch.optim.Adam and AdamW, in step `step` (from 1).
 SteppedElement AdamOf(const ParameterSettings& own, bool is_decoupled,
                       int64_t step, Bounded gradient, Bounded value,
                       Bounded mean, Bounded square) {

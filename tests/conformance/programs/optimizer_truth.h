@@ -1,5 +1,5 @@
-// What an optimizer step makes of its parameters, by PyTorch's formulas: the
-// truth that a backend's steps are held against.
+// `ElementAfter` computes the effect of an optimizer step by PyTorch's
+// formulas, which is the truth for a backend's steps.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace convgrad::testing_support {
 
-// One parameter with its gradient and state, or what a step makes of them.
+// One parameter with its gradient and state, before or after a step.
 struct SteppedParameter {
   std::string name;
   Dims dims;
@@ -23,32 +23,33 @@ struct SteppedParameter {
   int64_t steps = 0;
 };
 
-// What one step asks for.
+// The settings of one step.
 struct OptimizerStep {
   Optimizer optimizer;
   UpdateSettings settings;
   std::vector<ParameterSettings> own;  // by parameter
 };
 
-// What one element becomes: its value and two states.
+// The value and the two states of one element after a step.
 struct SteppedElement {
   Bounded value, states[2];
 };
 
-// Returns whether the step leaves state for parameter `i`.
+// Returns whether the step keeps a state for parameter `i`.
 bool KeepsState(const OptimizerStep& step, size_t i);
 
 // Returns the norm of all gradients, each multiplied by `scale`.
 double GradientNorm(const std::vector<SteppedParameter>& parameters,
                     double scale);
 
-// Returns what gradients are multiplied by, `norm` being theirs after scaling:
-// the step's scale, and what clips the norm as torch.nn.utils.clip_grad_norm_
-// does.
+// Returns the factor of the gradients: the step's scale, and the factor that
+// clips the norm as torch.nn.utils.clip_grad_norm_ does. `norm` is the norm
+// after scaling.
 double GradientFactor(const OptimizerStep& step, double norm);
 
-// Returns what the step makes of element `at` of parameter `i`, which is
-// `before`, by torch.optim's SGD, Adam or AdamW, and how far f32 may be off.
+// Returns element `at` of parameter `i` after the step, by torch.optim's SGD,
+// Adam or AdamW, with the bound of f32's error. `before` is the parameter
+// before the step.
 SteppedElement ElementAfter(const OptimizerStep& step, size_t i, double factor,
                             const SteppedParameter& before, size_t at);
 

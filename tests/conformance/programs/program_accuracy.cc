@@ -12,10 +12,10 @@ namespace {
 
 constexpr int kPerturbedRuns = 8;
 constexpr double kFactor = 6;
-// Roundoffs of a tensor's own size that are always allowed.
+// Roundoffs of the tensor's own size that are always allowed.
 constexpr double kOwnRoundoffs = 4;
 
-// Returns a number from [-1, 1) that follows from `value` and `seed` alone.
+// Returns a number from [-1, 1) that depends only on `value` and `seed`.
 double UnitOf(double value, uint64_t seed) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -24,15 +24,15 @@ double UnitOf(double value, uint64_t seed) {
   return static_cast<double>(bits >> 11) / 0x1p52 - 1;
 }
 
-// Multiplies each number by 1 + u * r with r from [-1, 1]: in odd runs a
-// random one, in even ones the same for equal numbers, which round alike, so
-// that the errors of their sum grow with its length.
+// Multiplies each number by 1 + u * r with r from [-1, 1]. Odd runs use a
+// random r. Even runs use the same r for equal numbers, because these round
+// alike, so that the error of their sum grows with its length.
 class Perturbation {
  public:
   Perturbation(DataType compute_dtype, uint64_t run)
       : compute_(UnitRoundoff(compute_dtype)), run_(run), random_(run) {}
 
-  // Operands are exact as they are: what they are off by stands for sums.
+  // Operands are exact; their random errors stand for those of sums.
   void Apply(Precision precision, Values* values) {
     const double roundoff = precision == Precision::kCompute
                                 ? compute_
@@ -76,7 +76,7 @@ Size DistanceOf(const Values& a, const Values& b) {
     const double distance = std::fabs(a[i] - b[i]);
     size.norm += distance * distance;
     size.largest = std::max(size.largest, distance);
-    // Never within a bound: what isn't a number.
+    // NaN is never within a bound.
     if (std::isnan(distance)) size.largest = size.norm = INFINITY;
   }
   size.norm = std::sqrt(size.norm);
@@ -111,8 +111,8 @@ testing::AssertionResult AreAccurate(
   return testing::AssertionSuccess();
 }
 
-// Whether slopes differ by what a kink makes: the least is hardsigmoid's sixth.
-// Between kinks hardswish changes, too.
+// Returns whether slopes differ by at least the smallest kink, hardsigmoid's
+// sixth. hardswish also changes between kinks.
 bool Differ(const Values& a, const Values& b) {
   constexpr double kLeast = 0.16;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -121,8 +121,9 @@ bool Differ(const Values& a, const Values& b) {
   return false;
 }
 
-// Moves each number by up to `margin` times their root mean square, equal ones
-// by the same, and zeros, which are what a ReLU or a dropout left, not at all.
+// Moves each number by up to `margin` times the root mean square, equal numbers
+// by the same amount. Zeros stay, because they are results of a ReLU or a
+// dropout.
 Values Moved(absl::Span<const double> values, double margin) {
   double squares = 0;
   for (const double value : values) squares += value * value;

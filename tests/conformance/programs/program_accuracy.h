@@ -1,15 +1,18 @@
-// How near results of a program have to come to float64.
+// `IsAccurate` decides how near a program's results must be to float64.
 //
-// The bound is measured, not derived by hand, so that it knows how much each
-// program amplifies errors: the program is evaluated in double with every
-// number that a step reads or writes off by a random relative error of at most
-// its unit roundoff, several times. To first order in the roundoff that is what
-// correct rounding does, sums in f32 included, whose error of some
-// roundoff * sqrt(K) * rms(products) is what inexact operands give, too; so are
-// the numbers off that batch_norm and losses work with on the way, which may
-// cancel, and the sums of poolings, rounded term by term. A
-// tensor's error may be kFactor times the worst of these, since f32 functions
-// and orders of summation are less than perfect, plus a few roundoffs of the
+// The bound is measured, not derived, so that it includes how much each program
+// amplifies errors. The program is evaluated in double several times; each
+// time, every number that a step reads or writes has a random relative error of
+// at most its unit roundoff. To first order in the roundoff, that is the effect
+// of correct rounding:
+// * Sums in f32 have an error of some roundoff * sqrt(K) * rms(products), which
+//   inexact operands cause as well.
+// * The intermediate numbers of batch_norm and losses, which may cancel, have
+//   such errors.
+// * The sums of poolings are rounded term by term.
+//
+// A tensor's error may be kFactor times the largest of these, because f32
+// functions and orders of summation aren't perfect, plus a few roundoffs of the
 // tensor itself.
 #pragma once
 
@@ -18,21 +21,22 @@
 
 namespace convgrad::testing_support {
 
-// What a program gives in double, and how far off rounding may be.
+// A program's results in double, and its results with random errors.
 struct ProgramTruth {
   ProgramOutcome exact;
   std::vector<ProgramOutcome> perturbed;
 };
 
-// Requires: `operation` is a kBackward or kTrain with all gradients.
+// Computes the truth. Requires: `operation` is a kBackward or kTrain with all
+// gradients.
 ProgramTruth TruthOf(const ProgramOperation& operation,
                      const ProgramData& data);
 
-// Returns whether a comparison (ReLU's, max_pool's) is decided by so little
-// that rounding may turn it over, and the gradient with it.
+// Returns whether a comparison (ReLU's, max_pool's) is so close that rounding
+// may change its result, and with it the gradient.
 bool IsNearKink(const ProgramOperation& operation, const ProgramData& data);
 
-// Checks the values, and the gradients if `with_gradients`, that `got` has.
+// Checks the values of `got`, and its gradients if `with_gradients`.
 testing::AssertionResult IsAccurate(const ProgramOutcome& got,
                                     const ProgramTruth& truth, DataType dtype,
                                     bool with_gradients);

@@ -64,19 +64,19 @@ absl::StatusOr<ProgramOutcome> RunBoth(const Backend& backend,
              : RunProgramWithTape(backend, std::move(request), data);
 }
 
-// The parts that a backward can be asked for by.
+// Returns the parts of a program that include a backward.
 std::vector<ProgramPart> PartsOf(const ProgramCase& given) {
   std::vector<ProgramPart> parts = {ProgramPart::kForwardTape};
   if (HasLoss(given)) parts.push_back(ProgramPart::kTrain);
   return parts;
 }
 
-// How many runs were compared, and how many of them with their gradients.
+// Counts the compared runs, and those compared with gradients.
 struct Compared {
   int runs = 0, gradients = 0;
 };
 
-// Checks one program on real numbers; refusals pass.
+// Checks one program on real numbers. Refusals pass.
 void CheckAccuracy(const Backend& backend, const ProgramCase& given,
                    DataType dtype, uint64_t seed, Compared* compared) {
   for (const ProgramPart part : PartsOf(given)) {
@@ -84,8 +84,8 @@ void CheckAccuracy(const Backend& backend, const ProgramCase& given,
     const auto operation = ProgramOperation::Make(
         RequestOf(given, is_train ? part : ProgramPart::kBackward, dtype));
     ASSERT_TRUE(operation.ok()) << operation.status();
-    // Near a kink two right answers differ by much: other data, or else the
-    // forward alone.
+    // Near a kink two correct results may differ by much, so the test uses
+    // other data, or otherwise only the forward.
     constexpr uint64_t kTries = 8;
     ProgramData data = RealProgramData(given, seed);
     bool is_near_kink = IsNearKink(**operation, data);
@@ -102,7 +102,7 @@ void CheckAccuracy(const Backend& backend, const ProgramCase& given,
     EXPECT_TRUE(IsAccurate(*got, truth, dtype, !is_near_kink))
         << (is_train ? "train " : "tape ") << NameOf(dtype);
     CheckUpdate(backend, *given.program, data.values, got->gradients, seed);
-    // Inference may fuse more.
+    // Inference may fuse more steps.
     const auto inferred = RunProgram(
         backend, RequestOf(given, ProgramPart::kForward, dtype), data);
     if (absl::IsUnimplemented(inferred.status())) continue;
@@ -184,8 +184,9 @@ TEST_P(ProgramConformanceTest, RealsAreWithinBounds) {
   EXPECT_TRUE(compared.runs == 0 || compared.gradients > 0);
 }
 
-// The same numbers in another dtype or layout are the same numbers. With a
-// tape, since inference may round a batch_norm's factors into weights.
+// Inputs of the same numbers in another dtype or layout give the same results.
+// The runs have a tape, because inference may round a batch_norm's factors into
+// weights.
 TEST_P(ProgramConformanceTest, InputsMayLieInAnyWay) {
   ProgramData data = IntegerProgramData(given_, 2);
   for (const ProgramInput& input : given_.program->inputs) {
@@ -219,8 +220,7 @@ TEST_P(ProgramConformanceTest, InputsMayLieInAnyWay) {
   }
 }
 
-// What is fetched, and which gradients are asked for, changes no bit of what
-// else comes back.
+// The set of fetched values and gradients changes no bit of any result.
 TEST_P(ProgramConformanceTest, WhatIsAskedForChangesNoOtherBit) {
   const ProgramData data = RealProgramData(given_, 4);
   const ProgramRequest plain = RequestOf(given_, ProgramPart::kForwardTape);
@@ -299,7 +299,8 @@ TEST_P(RandomProgramTest, AreWithinBounds) {
   }
   RecordProperty("runs_compared", compared.runs);
   RecordProperty("gradients_compared", compared.gradients);
-  // More than half of them, or little would have been said of gradients.
+  // More than half of the runs must have gradients, or the test would say
+  // little about them.
   EXPECT_LE(compared.runs, 2 * compared.gradients);
 }
 

@@ -1,5 +1,6 @@
-// The suite for programs that every backend must pass, beside that for
-// convolutions. A backend's test file names its factory:
+// `ProgramConformanceTest` is the suite for programs that every backend must
+// pass, beside the suite for convolutions. A backend's test file names its
+// factory:
 //
 //   INSTANTIATE_TEST_SUITE_P(Programs, ProgramConformanceTest,
 //                            ProgramCasesOf(&MakeFooBackend), NameOfProgram);
@@ -10,8 +11,7 @@
 //                                &MakeFooBackend, {DataType::kF32},
 //                                {"dropout", ...}}));
 //
-// What a backend refuses is passed over by the first two, and has to be listed
-// in the third.
+// The first two skip programs that a backend refuses; the third must list them.
 #pragma once
 
 #include <ostream>
@@ -29,7 +29,7 @@ struct ProgramConformanceCase {
   ProgramCase given;
 };
 
-// So that a failure names the program.
+// Makes a failure name the program.
 inline void PrintTo(const ProgramConformanceCase& each, std::ostream* out) {
   *out << each.given.name;
 }
@@ -51,15 +51,15 @@ class ProgramConformanceTest
   ProgramCase given_;
 };
 
-// 200 random programs, or CONVGRAD_RANDOM_PROGRAMS.
+// Runs 200 random programs, or CONVGRAD_RANDOM_PROGRAMS.
 class RandomProgramTest : public testing::TestWithParam<BackendFactory> {};
 
-// Which programs of programs.txt a backend refuses.
+// The programs of programs.txt that a backend refuses.
 struct ProgramRefusals {
   BackendFactory make_backend;
-  // In others it refuses all programs.
+  // The backend refuses all programs in other dtypes.
   std::vector<DataType> compute_dtypes;
-  // What it refuses in these, in any part.
+  // The names of programs that it refuses in these dtypes, in any part.
   std::vector<std::string> names;
 };
 

@@ -1,4 +1,5 @@
-// Data for programs: inputs, parameters and gradients of outputs, by name.
+// `ProgramData` holds the data of one run of a program: inputs, parameters and
+// gradients of outputs, by name.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +12,18 @@ namespace convgrad::testing_support {
 
 inline constexpr DropoutSeed kDropoutSeed = {20260101, 7};
 
-// What one run of a program is given.
+// The data of one run of a program.
 struct ProgramData {
   NamedValues values;            // inputs and parameters
   NamedValues output_gradients;  // losses' are 1
 };
 
-// Numbers are exact in bf16; variances are positive, class indices are classes
-// and now and then ignored.
+// Returns numbers that are exact in bf16. Variances are positive; class indices
+// are classes and sometimes the ignored index.
 ProgramData RealProgramData(const ProgramCase& given, uint64_t seed);
 
-// All of it from -1, 0, 1 and 2, so that small programs of sums and products
-// stay exact in bf16.
+// Returns data of -1, 0, 1 and 2, so that small programs of sums and products
+// are exact in bf16.
 ProgramData IntegerProgramData(const ProgramCase& given, uint64_t seed);
 
 }  // namespace convgrad::testing_support

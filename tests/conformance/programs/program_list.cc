@@ -29,7 +29,7 @@ Dims ParseDims(absl::string_view text) {
   return dims;
 }
 
-// Reads what follows one "== ".
+// Parses the text after one "== ".
 ProgramCase ParseCase(const std::string& path, absl::string_view block) {
   const std::vector<std::string> lines = absl::StrSplit(block, '\n');
   const std::vector<std::string> words =

@@ -1,6 +1,6 @@
-// Programs as text, many in one file: each begins with a line
-// "== NAME x=2x3x8x8 t=2 WORD...", which gives the dims of its inputs and what
-// else there is to say of it; lines from "> " on hold what a test expects.
+// `ReadProgramList` reads a file of programs as text. Each begins with a line
+// "== NAME x=2x3x8x8 t=2 WORD...", which has the dims of its inputs and other
+// properties. Lines that begin with "> " hold the expected output of a test.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,12 @@ struct ProgramCase {
   std::vector<std::string> expected;  // lines, without "> "
 };
 
-// Dies where the file can't be read or a line makes no sense.
+// Returns the programs of the file. Aborts if the file can't be read or a line
+// is invalid.
 std::vector<ProgramCase> ReadProgramList(const std::string& path);
 
-// Returns a request for `part`: f32 inputs in NCX, and, where there is a
-// backward, the gradients of all outputs, inputs and parameters.
+// Returns a request for `part`: f32 inputs in NCX and, if there is a backward,
+// the gradients of all outputs, inputs and parameters.
 ProgramRequest RequestOf(const ProgramCase& given, ProgramPart part,
                          DataType compute_dtype = DataType::kF32);
 

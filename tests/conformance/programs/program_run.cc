@@ -16,7 +16,7 @@ namespace {
 
 using Operands = std::vector<GuardedBuffer>;
 
-// CONVGRAD_TEST_THREADS, else 1.
+// Returns options with CONVGRAD_TEST_THREADS threads, otherwise 1.
 PlanOptions Options() {
   const char* text = std::getenv("CONVGRAD_TEST_THREADS");
   PlanOptions options;
@@ -24,7 +24,8 @@ PlanOptions Options() {
   return options;
 }
 
-// CheckSupport may claim what only planning refuses, but not the reverse.
+// CheckSupport may accept an operation that only planning refuses, but not the
+// reverse.
 absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
     const Backend& backend, const ProgramOperation& operation) {
   const absl::Status support = backend.CheckSupport(operation);
@@ -53,7 +54,7 @@ absl::StatusOr<RunTimes> RunInQuanta(const Plan& plan,
   return times;
 }
 
-// Runs `plan` with results and scratch that begin as `fill`.
+// Runs `plan`. Results and scratch start as `fill`.
 absl::StatusOr<std::vector<GuardedBuffer>> RunOnce(
     const Plan& plan, const ProgramOperation& operation,
     const Operands& operands, uint8_t fill) {
@@ -79,9 +80,9 @@ absl::StatusOr<std::vector<GuardedBuffer>> RunOnce(
 
 using Results = std::vector<GuardedBuffer>;
 
-// Runs twice, from other bytes and once by quanta: the results are the same, so
-// that every byte of them was written. Of a tape only what is read of it counts
-// (RunProgramWithTape). Returns the results of both.
+// Runs twice, with other bytes at the start and once by quanta. The results
+// must be equal, so every byte of them was written. A tape is compared by what
+// a backward reads (RunProgramWithTape). Returns the results of both runs.
 absl::StatusOr<std::pair<Results, Results>> RunTwice(
     const Plan& plan, const ProgramOperation& operation,
     const Operands& operands) {
@@ -170,8 +171,8 @@ class ResultReader {
   size_t next_ = 0;
 };
 
-// Returns the plan of an operation with a tape, which is asked how large that
-// is first; `request` gets the answer.
+// Returns the plan of an operation with a tape. Its size is computed first and
+// stored in `request`.
 absl::StatusOr<std::unique_ptr<Plan>> PlanWithTape(const Backend& backend,
                                                    ProgramRequest* request) {
   ASSIGN_OR_RETURN(const auto operation, ProgramOperation::Make(*request));

@@ -21,7 +21,8 @@
 namespace convgrad::testing_support {
 namespace {
 
-// Draws optimizers and their settings, the same ones for the same seed.
+// `StepMaker` makes random optimizers and settings; the same seed gives the
+// same ones.
 class StepMaker {
  public:
   explicit StepMaker(uint64_t seed) : random_(seed) {}
@@ -54,7 +55,7 @@ class StepMaker {
     if (has_momentum) {
       own.momentum = OneOf({0.9, 0.5});
       own.nesterov = OneOf({0.0, 1.0});
-      // PyTorch: Nesterov's momentum has no dampening.
+      // PyTorch allows no dampening with Nesterov's momentum.
       own.dampening = own.nesterov != 0 ? 0 : OneOf({0.0, 0.3});
     }
     own.beta1 = OneOf({0.9, 0.5});
@@ -86,7 +87,7 @@ GuardedBuffer SettingsBytes(const OptimizerStep& step) {
   return buffer;
 }
 
-// Returns the operands; those that aren't there are empty buffers.
+// Returns the operands. Missing operands are empty buffers.
 std::vector<GuardedBuffer> OperandsOf(
     const UpdateOperation& operation, const OptimizerStep& step,
     const std::vector<SteppedParameter>& parameters) {
@@ -134,7 +135,7 @@ std::vector<GuardedBuffer> RunOnce(const Plan& plan,
   return results;
 }
 
-// What a step gives. Gradients stay what they were.
+// The result of a step. Gradients don't change.
 struct Outcome {
   std::vector<SteppedParameter> parameters;
   double norm = 0;
@@ -223,7 +224,7 @@ void ExpectStep(const OptimizerStep& step,
   }
 }
 
-// A gradient that isn't finite leaves all as it was.
+// Expects that a gradient that isn't finite changes nothing.
 void ExpectSkipped(const Backend& backend, OptimizerStep step,
                    std::vector<SteppedParameter> before) {
   step.settings.skip_nonfinite = 1;

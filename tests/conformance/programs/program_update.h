@@ -1,5 +1,4 @@
-// Optimizer steps over the parameters of a program, as the server asks for
-// them after a backward.
+// `CheckUpdate` checks optimizer steps over the parameters of a program.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +9,12 @@
 
 namespace convgrad::testing_support {
 
-// Runs two steps of an optimizer that follows from `seed` on the program's
-// trainable parameters, whose values and gradients are given by name: the
-// first without state, the second with what the first left. Then one step that
-// is skipped since a gradient isn't finite. Adds a test failure where a
-// result is further from PyTorch's formula in f64 than rounding explains, a
-// canary died, an operand changed, or a second run has other bytes.
+// Runs two steps of an optimizer, chosen by `seed`, on the program's trainable
+// parameters: the first without state, the second with the state of the first.
+// Values and gradients are given by name. Then it runs a step that is skipped,
+// because a gradient isn't finite. Adds a test failure if a result differs from
+// PyTorch's formula in f64 by more than rounding explains. Also adds one if a
+// canary or an operand changed, or if a second run has other bytes.
 void CheckUpdate(const Backend& backend, const Program& program,
                  const NamedValues& values, const NamedValues& gradients,
                  uint64_t seed);

@@ -27,12 +27,12 @@ std::vector<const OperatorSpec*> OperatorsThat(
   return specs;
 }
 
-// Whether an operator computes each element of one value by itself.
+// Returns whether an operator computes each element of one value by itself.
 bool IsFunction(const OperatorSpec& spec) {
   return spec.infer == nullptr && spec.operands.size() == 1 && !spec.is_random;
 }
 
-// Whether an operator takes two values of one shape.
+// Returns whether an operator takes two values of one shape.
 bool IsJoin(const OperatorSpec& spec) {
   return spec.operands.size() == 2 && spec.operands[0].name == "a";
 }
@@ -72,7 +72,7 @@ class Builder {
   int64_t OneOf(std::vector<int64_t> choices) {
     return choices[Between(0, static_cast<int64_t>(choices.size()) - 1)];
   }
-  // One number for each axis, or now and then one for all.
+  // Returns one number for each axis, or sometimes one for all.
   AttributeValue Numbers(size_t axes, int64_t least, int64_t most) {
     if (Chance(40)) return Between(least, most);
     std::vector<int64_t> numbers;
@@ -94,7 +94,7 @@ class Builder {
     shapes_.dims[name] = dims;
     return name;
   }
-  // Now and then one that is there: tied weights.
+  // Sometimes returns an existing weight: tied weights.
   std::string AddWeight(const Dims& dims) {
     for (const ProgramParameter& parameter : program_.parameters) {
       if (parameter.dims == dims && parameter.trainable && Chance(50)) {
@@ -110,7 +110,7 @@ class Builder {
   }
   const Dims& DimsOf(const std::string& name) { return shapes_.dims.at(name); }
 
-  // Appends a step if its shapes are right; otherwise leaves all as it was.
+  // Appends a step if its shapes are valid; otherwise changes nothing.
   bool Append(Operator op, std::vector<std::string> operands,
               Attributes attributes) {
     Program trial = program_;
@@ -134,7 +134,7 @@ class Builder {
                           : DimsOf(x).size() == 2 && Chance(50) ? AddLinear(x)
                                                                 : AddAnyStep(x);
     if (is_added) return;
-    // Takes back the parameters of what didn't fit.
+    // Removes the parameters of the step that didn't fit.
     for (size_t i = parameters; i < program_.parameters.size(); ++i) {
       shapes_.dims.erase(program_.parameters[i].name);
     }
@@ -188,7 +188,7 @@ class Builder {
     }
   }
 
-  // A step that takes values of any rank and works along the last axes.
+  // Adds a step that takes values of any rank and works along the last axes.
   bool AddTokenStep(const std::string& x) {
     const Dims dims = DimsOf(x);
     const auto rank = static_cast<int64_t>(dims.size());
@@ -252,8 +252,8 @@ class Builder {
                   operands, {{"axes", axes}, {"eps", 0.01}});
   }
 
-  // x plus or times a parameter that is repeated along some axes. Parameters
-  // have rank 5 at most.
+  // Adds x plus or times a parameter that is repeated along some axes.
+  // Parameters have rank 5 at most.
   bool AddRepeated(const std::string& x) {
     Dims dims = DimsOf(x);
     if (dims.size() > 5) dims.erase(dims.begin());
@@ -269,7 +269,7 @@ class Builder {
     return true;
   }
 
-  // x times its transpose, or the attention of x to itself.
+  // Adds x times its transpose, or the attention of x to itself.
   bool AddProductOf(const std::string& x) {
     if (Chance(50)) {
       return Append(Operator::kAttention, {x, x, x}, {{"causal", Chance(50)}});
@@ -282,7 +282,7 @@ class Builder {
             true);
   }
 
-  // Numbers and words, others than the defaults.
+  // Returns numbers and words that differ from the defaults.
   Attributes SomeAttributes(const OperatorSpec& spec) {
     Attributes attributes;
     for (const AttributeSpec& attribute : spec.attributes) {
@@ -300,7 +300,7 @@ class Builder {
     return attributes;
   }
 
-  // Returns `x`, or what is made of it for an operand that isn't for any
+  // Returns `x`, or a function of it, for an operand that doesn't accept every
   // number.
   std::string InRange(const OperandSpec& operand, const std::string& x) {
     switch (operand.range) {
@@ -400,8 +400,8 @@ class Builder {
     return Append(Operator::kBatchNorm, operands, attributes);
   }
 
-  // With a constant, another value of these dims, or what has a number for each
-  // channel, or image and channel.
+  // Joins x with a constant, another value of these dims, or a value with a
+  // number for each channel, or for each image and channel.
   bool AddJoin(const std::string& x) {
     const auto joins = OperatorsThat(&IsJoin);
     const OperatorSpec& join = *joins[Between(0, std::ssize(joins) - 1)];
@@ -425,7 +425,7 @@ class Builder {
     return Append(join.op, {x, InRange(b, other)}, {});
   }
 
-  // A number for each image and channel of x.
+  // Adds a number for each image and channel of x.
   bool AddMeans(const std::string& x) {
     std::vector<int64_t> axes(DimsOf(x).size() - 2);
     std::iota(axes.begin(), axes.end(), 2);
@@ -467,7 +467,7 @@ class Builder {
     values_.pop_back();
   }
 
-  // Every value that no step reads.
+  // Adds every value that no step reads as an output.
   void AddOutputs() {
     for (const ProgramStep& step : program_.steps) {
       const bool is_read = std::any_of(
@@ -485,7 +485,7 @@ class Builder {
   Program program_;
   std::vector<Dims> inputs_;
   ProgramShapes shapes_;
-  std::vector<std::string> values_;  // that a step may read
+  std::vector<std::string> values_;  // Values that a step may read.
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Random programs: all operators, shapes of rank 2 to 5, branches, residuals,
-// tied weights, several outputs, losses.
+// `RandomProgram` makes random programs: all operators, shapes of rank 2 to 5,
+// branches, residuals, tied weights, several outputs, losses.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace convgrad::testing_support {
 
-// Returns the program of `seed`, always the same one: valid, with shapes, no
-// value of more than some thousand elements.
+// Returns the program of `seed`, the same each time. It is valid, has shapes,
+// and no value has more than some thousand elements.
 ProgramCase RandomProgram(uint64_t seed);
 
 }  // namespace convgrad::testing_support

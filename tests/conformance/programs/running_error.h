@@ -1,4 +1,4 @@
-// Arithmetic in f64 that bounds how far the same arithmetic in f32 may be off.
+// `Bounded` computes in f64 and bounds the error of the same arithmetic in f32.
 #pragma once
 
 #include <algorithm>
@@ -7,20 +7,21 @@
 namespace convgrad::testing_support {
 
 inline constexpr double kF32Roundoff = 0x1p-24;
-// Allowed for underflow, whether or not subnormal numbers are flushed to 0.
+// The allowance for underflow, whether or not subnormal numbers are flushed to
+// 0.
 inline constexpr double kF32Smallest = 0x1p-126;
 
-// The result of f64 arithmetic with a bound of how far f32 arithmetic on the
-// same operands may be from it. Each operation passes on what its operands are
-// off by, and adds one rounding of its own result: the standard running error
-// analysis, so that the bound follows from the formula alone. A fused
-// multiply-add rounds less often and is within it.
+// A result of f64 arithmetic, with a bound of the error of f32 arithmetic on
+// the same operands. Each operation propagates its operands' errors and adds
+// one rounding of its own result (standard running error analysis), so that the
+// bound follows from the formula alone. A fused multiply-add rounds less often
+// and is within the bound.
 struct Bounded {
   double value = 0;
   double error = 0;
 };
 
-// What an operand of f32 is: exact.
+// Returns an f32 operand, which is exact.
 inline Bounded Exact(double value) { return {value, 0}; }
 
 inline Bounded RoundedOnce(double value, double passed_on) {
@@ -28,7 +29,7 @@ inline Bounded RoundedOnce(double value, double passed_on) {
                      kF32Smallest};
 }
 
-// A number that is rounded to f32 before it is used.
+// Returns a number that is rounded to f32 before its use.
 inline Bounded Constant(double value) { return RoundedOnce(value, 0); }
 
 inline Bounded operator+(Bounded a, Bounded b) {

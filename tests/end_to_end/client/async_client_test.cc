@@ -1,4 +1,4 @@
-// Calls that nobody waits for at once, and clients of several servers.
+// Tests asynchronous calls, and clients of several servers.
 #include <array>
 #include <csignal>
 #include <cstring>
@@ -113,7 +113,7 @@ TEST(AsyncClient, ItsEndWaitsForWhatIsUnderWayAndCancelsTheRest) {
   const auto scalings = Scalings(6);
   Futures futures = SubmitAll(client.get(), scalings);
   std::thread end([&] { client.reset(); });
-  // Before the server can answer any.
+  // The client cancels the waiting calls before the server can answer any.
   EXPECT_EQ(futures.back().get().status().code(), absl::StatusCode::kCancelled);
   server.Signal(SIGCONT);
   end.join();
@@ -125,7 +125,7 @@ TEST(AsyncClient, ItsEndWaitsForWhatIsUnderWayAndCancelsTheRest) {
   }
 }
 
-// Returns the calls that the server has answered.
+// Returns the number of calls that the server has answered.
 int Answered(const ChildServer& server) {
   const std::string line =
       "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"ConvForward\"";
@@ -135,7 +135,8 @@ int Answered(const ChildServer& server) {
   return std::atoi(text.substr(text.find("} ", at) + 2).c_str());
 }
 
-// A call is counted some time after its client knows.
+// Waits for the count, because a call is counted some time after its client has
+// the answer.
 void ExpectAnswered(const ChildServer& server, int calls) {
   const absl::Time patience = absl::Now() + absl::Seconds(60);
   while (Answered(server) < calls && absl::Now() < patience) {

@@ -1,5 +1,5 @@
-// The C++ client against a real server: what it says beside the message, and
-// what failures leave behind.
+// Tests the C++ client with a real server: metadata, and the state after
+// failures.
 #include <malloc.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@
 namespace convgrad {
 namespace {
 
-// A forward of zeros, 1 MiB in and 1 MiB out.
+// A forward of zeros with 1 MiB of input and 1 MiB of output.
 class CppClientTest : public testing::Test {
  protected:
   CppClientTest() {
@@ -63,7 +63,7 @@ int64_t Threads() {
                        std::filesystem::directory_iterator());
 }
 
-// What is kept of messages of 1 MiB would show.
+// Messages of 1 MiB that were kept would show in the memory.
 TEST_F(CppClientTest, AThousandFailuresLeaveNothing) {
   const auto client = Client::Connect({server_.address()});
   const auto nobody = Client::Connect({"127.0.0.1:1"});
@@ -96,8 +96,8 @@ TEST_F(CppClientTest, AThousandFailuresLeaveNothing) {
   const int64_t bytes = ResidentBytes(), threads = Threads();
   fail(1000);
   EXPECT_LT(ResidentBytes() - bytes, 64 << 20);
-  // gRPC's own pools grow by a few on a busy machine; one that failures leave
-  // behind would be there hundreds of times.
+  // gRPC's own pools grow by a few threads on a busy machine. Threads that
+  // failures left would be hundreds.
   EXPECT_LT(Threads(), threads + 50);
   server_.ExpectNothingHeld();
 }

@@ -1,4 +1,4 @@
-// The C++ client's networks, over real sockets.
+// Tests the C++ client's networks over real sockets.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@
 namespace convgrad {
 namespace {
 
-// y = x w^T, and the sum over rows of its cross entropy.
+// The program is y = x w^T, and the sum over rows of its cross entropy.
 constexpr char kText[] =
     "input x\n"
     "input target index\n"
@@ -38,7 +38,7 @@ v1::UpdateParametersRequest Sgd(double learning_rate, double momentum) {
   return update;
 }
 
-// A session with the program, all of whose weights are 1.
+// A session with the program. All weights are 1.
 class Trainer {
  public:
   explicit Trainer(const std::string& address)
@@ -108,7 +108,7 @@ TEST(CppNetworksTest, TrainsByItsOwnLoss) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_EQ(reply->values.size(), 2u);
   EXPECT_EQ(reply->values[1].name, "x#gradient");
-  // Both classes have one half: the gradients of y are -+ one half, and
+  // Both classes have probability 1/2, so the gradients of y are +-1/2 and
   // those of w are differences of the rows.
   EXPECT_EQ(FloatsIn(reply->values[1].data.bytes()), Floats(6, 0.0f));
   ASSERT_TRUE(trainer.networks().Update(Sgd(0.5, 0)).ok());
@@ -153,7 +153,7 @@ TEST(CppNetworksTest, GoesBackwardFromATape) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(FloatsIn(reply->values[0].data.bytes()), Floats(6, 2.0f));
   EXPECT_EQ(trainer.Get("w#gradient"), (Floats{3, 5, 7, 3, 5, 7}));
-  // The tape is gone.
+  // The backward has dropped the tape.
   EXPECT_TRUE(absl::IsNotFound(trainer.networks().Backward(backward).status()));
   ASSERT_TRUE(trainer.networks().Update(Sgd(1, 0)).ok());
   EXPECT_EQ(trainer.Get("w"), (Floats{-2, -4, -6, -2, -4, -6}));
@@ -200,7 +200,7 @@ TEST(CppNetworksTest, RefusesBytesThatDoNotFit) {
   EXPECT_EQ(detail->field, "inputs.x");
 }
 
-// Connections are cut at many places of a training step and of its reply.
+// The test cuts connections at many places of a training step and of its reply.
 TEST(CppNetworksTest, CutConnectionsChangeNoBitOfTheWeights) {
   TestServer server;
   CuttingProxy proxy(server.address());

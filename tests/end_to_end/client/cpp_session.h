@@ -1,5 +1,6 @@
-// What tests of the C++ client's sessions and networks have in common: tensors,
-// a backward that adds to a kept sum, a server.
+// `CppSessionTest` is the fixture for tests of the C++ client's sessions and
+// networks. The functions here make tensors and a backward that adds to a kept
+// sum.
 #pragma once
 
 #include <cstddef>
@@ -64,7 +65,7 @@ inline ConvProblem Problem() {
   return problem;
 }
 
-// Adds the gradient of the kept x to the kept sum "gw".
+// Returns a call that adds the gradient of the kept x to the kept sum "gw".
 inline OperationCall AddGradient(const Floats& grad_output) {
   OperationCall call;
   call.operation.problem = Problem();

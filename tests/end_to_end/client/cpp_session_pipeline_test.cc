@@ -1,5 +1,5 @@
-// What the C++ client's sessions do beside their callers: changes under way at
-// once, renewal, and streams of what no message holds.
+// Tests the concurrent work of the C++ client's sessions: several changes in
+// flight, renewal, and streams of tensors that are larger than a message.
 #include <future>
 #include <string>
 #include <thread>
@@ -93,7 +93,7 @@ TEST_F(CppSessionPipelineTest, ASessionIsRenewedAsLongAsItIsThere) {
         ->Sessions(false, absl::Now() + absl::Seconds(20))
         ->sessions_size();
   };
-  // Two leases, one after the other, of sessions that nobody renews.
+  // Waits for two leases, one after the other, of sessions that aren't renewed.
   v1::OpenSessionRequest open;
   open.set_lease_seconds(1);
   for (int i = 0; i < 2; ++i) {
@@ -104,7 +104,7 @@ TEST_F(CppSessionPipelineTest, ASessionIsRenewedAsLongAsItIsThere) {
   EXPECT_TRUE(session->Get("x").ok());
 }
 
-// Tensors of 9 MiB, messages of 1 MiB; the connection is cut in the put's
+// Tensors have 9 MiB and messages 1 MiB. The connection is cut in the put's
 // frames, in its answer, and in the get's frames.
 TEST(CppSessionStreamTest, PutsAndGetsWhatNoMessageHolds) {
   Config config = TestConfig();

@@ -1,5 +1,5 @@
-// What the C++ client's puts send: bytes that the server lacks, and nothing of
-// what lies in shared memory.
+// Tests that the C++ client's puts send only bytes that the server lacks, and
+// no bytes of shared memory.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@ namespace convgrad {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kLarge = 9 * kMiB / 4;  // elements
+constexpr int64_t kLarge = 9 * kMiB / 4;  // Elements.
 const TensorDescriptor kLargeTensor{
     DataType::kF32, Layout::kOIX, {9, 256, 1024}};
 
@@ -41,7 +41,7 @@ TEST_F(CppSessionPutTest, SendsWhatNoSessionOfTheClientKeeps) {
   EXPECT_EQ(FloatsIn(second->Get("a")->data.bytes()), weight);
   EXPECT_EQ(second->Get("a")->descriptor, kWeight);
   EXPECT_EQ(FloatsIn(second->Get("x")->data.bytes()), input);
-  // Without being asked to, it sends everything.
+  // Without the option, the client sends everything.
   ASSERT_TRUE(first->Put("x", kInput, ViewOf(input)).ok());
   EXPECT_EQ(saved(), ByteSize(kWeight));
 }
@@ -117,7 +117,7 @@ TEST(CppSessionPut, SendsBytesThatHaveGoneSinceItAsked) {
 
 class CppSessionRegionTest : public ::testing::Test {
  protected:
-  // Regions don't take all of the budget.
+  // Returns a configuration whose regions leave a part of the budget.
   static Config KeepingConfig() {
     Config config = TestConfig();
     config.max_region_bytes = kMiB;
@@ -154,7 +154,7 @@ TEST_F(CppSessionRegionTest, KeepsACopyOfWhatLiesInSharedMemory) {
   std::fill(shared.begin(), shared.end(), std::byte{1});
   EXPECT_EQ(FloatsIn(session->Get("w")->data.bytes()), weight);
   EXPECT_EQ(FloatsIn(session->Get("x")->data.bytes()), input);
-  // Of the last put the server had everything.
+  // The server had all bytes of the last put.
   EXPECT_EQ(server_.gauges().digest_saved_bytes,
             *ByteSize(kWeight) + *ByteSize(kInput));
 }
@@ -162,7 +162,7 @@ TEST_F(CppSessionRegionTest, KeepsACopyOfWhatLiesInSharedMemory) {
 TEST_F(CppSessionRegionTest, DoesNotSendWhatLiesInSharedMemory) {
   RegionServer owner;
   const auto session = Open();
-  // This server doesn't know the region, so that it finds no bytes.
+  // This server doesn't know the region, so it finds no bytes.
   const auto region = owner.NewRegion(4096);
   const absl::Span<std::byte> shared =
       CopyInto(region.get(), RandomFloats(kWeights, 1));

@@ -1,4 +1,4 @@
-// The C++ client's sessions, over real sockets.
+// Tests the C++ client's sessions over real sockets.
 #include "tests/end_to_end/client/cpp_session.h"
 
 #include <string>
@@ -99,7 +99,7 @@ TEST_F(CppSessionTest, AChangeThatIsGivenUpDoesNotStopTheNext) {
   const TensorDescriptor large{DataType::kF32, Layout::kNCX, {1, 1 << 20}};
   const Floats values(1 << 20, 1);
   for (int i = 1; i <= 20; ++i) {
-    // Some are committed, some aren't.
+    // Some changes are committed, others aren't.
     const auto put =
         session->Put({{"x", large, ViewOf(values)}},
                      {.deadline = absl::Now() + absl::Microseconds(200 * i)});
@@ -156,7 +156,7 @@ TEST_F(CppSessionTest, RefusesWhatItCannotSend) {
   const Floats values(3);
   const absl::Status size = session->Put("x", kInput, ViewOf(values)).status();
   EXPECT_EQ(ReasonOf(size), Reason::kByteCountMismatch);
-  // Nothing was sent.
+  // The client sent no bytes.
   EXPECT_EQ(*session->Put("x", kInput, ViewOf(RandomFloats(kInputs, 1))), 1);
   auto client = Client::Connect(OptionsFor(server_.address()));
   const Floats grad_output = RandomFloats(kOutputs, 2);
@@ -175,7 +175,7 @@ TEST_F(CppSessionTest, ListsSessions) {
   EXPECT_EQ(list->sessions(0).tensors(), 1);
 }
 
-// The connection is cut after each byte of a change and of its answer.
+// The test cuts the connection after each byte of a change and of its answer.
 TEST_F(CppSessionTest, CutConnectionsChangeNoBitOfASum) {
   constexpr int64_t kCuts = 1000;
   CuttingProxy proxy(server_.address());

@@ -1,5 +1,5 @@
-// A server that is stopped under load and started again, as `docker restart` or
-// a rolling restart does it.
+// Tests a server that is stopped under load and started again, as in `docker
+// restart` or a rolling restart.
 #include <signal.h>
 
 #include <atomic>
@@ -18,11 +18,12 @@ namespace {
 
 constexpr int kStops = 12;
 
-// gRPC 1.51 can wait for 10 s in its own shutdown. Nothing else in a stop takes
-// a part of that.
+// gRPC 1.51 may wait for 10 s in its own shutdown. Nothing else in a stop takes
+// nearly as long.
 constexpr absl::Duration kHang = absl::Seconds(9);
 
-// Calls `call` in threads of its own until it ends, and counts.
+// Calls `call` repeatedly in its own threads until it ends, and counts the
+// calls.
 class Load {
  public:
   using Call = std::function<absl::Status()>;
@@ -55,8 +56,8 @@ class Load {
   std::vector<std::thread> threads_;
 };
 
-// One channel's worth of 16 KiB there, 8 MiB back, more than a socket takes at
-// once: gRPC then has its backup poller wait for the socket.
+// A call of one channel: 16 KiB of request and 8 MiB of reply, more than a
+// socket takes at once, so that gRPC's backup poller waits for the socket.
 OperationCall LargeReply(const Floats& input, const Floats& weight) {
   OperationCall call;
   call.operation =

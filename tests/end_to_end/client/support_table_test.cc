@@ -1,4 +1,4 @@
-// The README's support table is what a server says of itself.
+// Compares the README's support table with the server's capabilities.
 #include "client/cpp/command_line/support_table.h"
 
 #include <fstream>
@@ -12,7 +12,7 @@
 namespace convgrad {
 namespace {
 
-// Returns what stands between the README's two markers.
+// Returns the text between the README's two markers.
 std::string ReadmeTable() {
   std::ifstream file(CONVGRAD_README);
   std::stringstream text;
@@ -26,7 +26,7 @@ std::string ReadmeTable() {
 }
 
 TEST(SupportTableTest, ReadmeShowsWhatTheServerSays) {
-  // Without the GPU backend, which not every machine has.
+  // The table excludes the GPU backend, because not every machine has a GPU.
   std::vector<RegisteredBackend> backends;
   for (RegisteredBackend& entry : MakeBackends()) {
     if (entry.name != "cuda") backends.push_back(std::move(entry));

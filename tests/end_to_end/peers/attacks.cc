@@ -26,7 +26,7 @@ RawHttp2& Connect(const std::string& address, std::list<RawHttp2>* connections,
   return connections->emplace_back(address, window, kAttacker);
 }
 
-// Of 24 KB, with an answer of 30 MiB.
+// Returns a request of 24 KB with an answer of 30 MiB.
 std::string SmallRequestForMuch() {
   constexpr int64_t kSide = 64;
   constexpr int64_t kChannels = kLargeBytes / (kSide * kSide * sizeof(float));
@@ -47,7 +47,7 @@ std::string SmallRequestForMuch() {
   return request.SerializeAsString();
 }
 
-// A stream's header with slices of 4 MiB each way.
+// Returns a stream's header with slices of 4 MiB each way.
 std::string HeaderOfLargeSlices() {
   constexpr int64_t kItems = int64_t{1} << 14;
   v1::ConvStreamRequest message = TestHeader();

@@ -1,4 +1,5 @@
-// What one hostile client does to a server, until it is told to stop.
+// These functions attack a server as one hostile client, until they are told to
+// stop.
 #pragma once
 
 #include <atomic>
@@ -7,13 +8,14 @@
 namespace convgrad {
 
 // Attacks the server at `address` until `stop`, then closes its connections.
-// The attacker is 127.0.0.2: another client than those on 127.0.0.1.
+// The attacker's address is 127.0.0.2, so it is another client than those on
+// 127.0.0.1.
 using Attack = void (*)(const std::string& address,
                         const std::atomic<bool>& stop);
 
-// Opens a thousand connections, and says nothing on them.
+// Opens a thousand connections and sends nothing.
 void HoldConnections(const std::string& address, const std::atomic<bool>& stop);
-// Opens calls that have only a header, as many as it can on one connection
+// Opens calls that have only a header, as many as possible on one connection
 // after the other.
 void FloodWithHeaders(const std::string& address,
                       const std::atomic<bool>& stop);
@@ -23,7 +25,7 @@ void SendHalves(const std::string& address, const std::atomic<bool>& stop);
 void PromiseMessages(const std::string& address, const std::atomic<bool>& stop);
 // Opens eight streams with large slices and sends a few bytes a second.
 void Trickle(const std::string& address, const std::atomic<bool>& stop);
-// Asks for 16 answers of 30 MiB and takes none.
+// Asks for 16 answers of 30 MiB and reads none.
 void LeaveAnswers(const std::string& address, const std::atomic<bool>& stop);
 // Sends whole requests, 200 a second, and leaves at once.
 void SendAndLeave(const std::string& address, const std::atomic<bool>& stop);

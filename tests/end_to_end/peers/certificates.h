@@ -1,20 +1,20 @@
-// Certificates for one test, made by openssl.
+// `Authority` makes certificates for one test with openssl.
 #pragma once
 
 #include <string>
 
 namespace convgrad {
 
-// An authority, in a folder of its own. Aborts where openssl fails.
+// A certificate authority in its own folder. Aborts if openssl fails.
 class Authority {
  public:
-  // `name` is its folder's, in the test's temporary folder.
+  // `name` is the name of its folder in the test's temporary folder.
   explicit Authority(const std::string& name);
 
-  // Makes `name`.cert and `name`.key, for 127.0.0.1, to be valid until `days`
-  // from now.
+  // Makes `name`.cert and `name`.key for 127.0.0.1, valid until `days` from
+  // now.
   void Issue(const std::string& name, int days = 1);
-  // Makes `name`.encrypted of `name`.key.
+  // Makes `name`.encrypted from `name`.key.
   void Encrypt(const std::string& name);
 
   std::string PathOf(const std::string& file) const { return folder_ + file; }

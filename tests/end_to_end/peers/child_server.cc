@@ -20,7 +20,7 @@
 namespace convgrad {
 namespace {
 
-// Starts the program; its stdout and stderr come out of `*output`.
+// Starts the program. `*output` is a pipe with its stdout and stderr.
 pid_t Spawn(const std::vector<std::string>& flags, int* output) {
   int ends[2];
   if (pipe(ends) != 0) std::abort();

@@ -1,4 +1,4 @@
-// The real server program, in a process of its own.
+// `ChildServer` runs the real server program in a process of its own.
 #pragma once
 
 #include <sys/types.h>
@@ -8,7 +8,7 @@
 
 namespace convgrad {
 
-// What a finished program left.
+// The exit status and the output of a program that has ended.
 struct Exit {
   int code = -1;       // -1: killed by a signal
   std::string output;  // stdout and stderr
@@ -19,21 +19,22 @@ Exit RunServer(const std::vector<std::string>& flags);
 
 class ChildServer {
  public:
-  // Starts convgrad-server on any local port, ready at once, with `flags`
-  // besides, and waits until it listens. Aborts if it doesn't.
+  // Starts convgrad-server on a free local port, without a proof at the start,
+  // with the additional `flags`, and waits until it listens. Aborts if it
+  // doesn't.
   explicit ChildServer(const std::vector<std::string>& flags);
-  // Kills it if it still runs.
+  // Kills the process if it still runs.
   ~ChildServer();
 
   const std::string& address() const { return address_; }
-  // 0 if it serves none.
+  // The port of /metrics; 0 if there is none.
   int metrics_port() const { return metrics_port_; }
   pid_t process() const { return process_; }
   void Signal(int signal);
-  // Waits until it ends.
+  // Blocks until the process ends.
   Exit Await();
 
-  // Waits until /metrics has `line`. Fails the test if that never happens.
+  // Blocks until /metrics has `line`. Fails the test if that never happens.
   void AwaitMetric(const std::string& line) const;
 
   // Returns a field of /proc/PID/status in bytes, e.g. "VmRSS", "VmHWM".

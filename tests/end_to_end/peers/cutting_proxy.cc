@@ -24,7 +24,7 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// Ends a connection as a crash does, with what is on its way lost.
+// Resets a connection, so that bytes in flight are lost, as after a crash.
 void Reset(int socket) {
   const linger now = {1, 0};
   setsockopt(socket, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -102,7 +102,8 @@ bool CuttingProxy::Pass(int from, int to, Direction direction) {
   std::atomic<int64_t>& remaining = remaining_[static_cast<int>(direction)];
   const int64_t allowed = remaining;
   if (allowed < 0 || size <= allowed) {
-    // Nobody arms a direction that is armed.
+    // Only an unarmed direction can be armed, so no other thread changes
+    // `remaining`.
     if (allowed >= 0) remaining -= size;
     return WriteAll(to, buffer, size);
   }

@@ -1,4 +1,5 @@
-// A TCP proxy on this host that cuts a connection where a test wants it.
+// `CuttingProxy` is a TCP proxy on this host that cuts connections where a test
+// wants it.
 #pragma once
 
 #include <atomic>
@@ -9,24 +10,24 @@
 
 namespace convgrad {
 
-// Thread-safe.
+// `CuttingProxy` is thread-safe.
 class CuttingProxy {
  public:
   enum class Direction { kToServer, kToClient };
 
-  // Listens on a port of its own and passes everything on to `server`,
+  // Listens on a free port and forwards all connections to `server`,
   // "127.0.0.1:PORT". Aborts if it can't.
   explicit CuttingProxy(const std::string& server);
   ~CuttingProxy();
 
   const std::string& address() const { return address_; }
 
-  // From now on nothing passes on the connections that are there, and none of
-  // them ends: as where a server has lost its power. New ones are as ever.
+  // From now on nothing passes on the existing connections, and none of them
+  // ends, as if the server had lost its power. New connections work.
   void Freeze();
 
-  // Has the connection cut, once, that takes the next byte after `bytes` more
-  // in this direction; that byte doesn't arrive any more.
+  // Cuts, once, the connection that carries the byte after the next `bytes`
+  // bytes in this direction. That byte doesn't arrive.
   void CutAfter(Direction direction, int64_t bytes);
   bool is_armed() const { return remaining_[0] >= 0 || remaining_[1] >= 0; }
   int64_t cuts() const { return cuts_; }
@@ -39,7 +40,7 @@ class CuttingProxy {
 
   void Run();
   void Accept();
-  // Returns false if the link is over.
+  // Forwards bytes. Returns false if the link has ended.
   bool Pass(int from, int to, Direction direction);
 
   std::string address_;
@@ -47,7 +48,7 @@ class CuttingProxy {
   int listener_;
   std::atomic<bool> stops_{false};
   std::atomic<bool> freezes_{false};
-  // By direction; -1: don't cut.
+  // By direction; -1: no cut.
   std::atomic<int64_t> remaining_[2] = {-1, -1};
   std::atomic<int64_t> cuts_{0};
   std::vector<Link> links_;

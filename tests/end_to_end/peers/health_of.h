@@ -1,4 +1,4 @@
-// What grpc.health.v1 says of a service.
+// `HealthOf` asks grpc.health.v1 about a service.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace convgrad {
 
-// HealthCheckResponse{status}.
+// Messages HealthCheckResponse{status}.
 inline constexpr char kServing[] = "\x08\x01";
 inline constexpr char kNotServing[] = "\x08\x02";
 

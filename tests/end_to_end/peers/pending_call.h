@@ -1,4 +1,5 @@
-// A ConvBackward in flight, for tests that end it or wait for it.
+// `PendingCall` is a ConvBackward in flight, for tests that cancel it or wait
+// for it.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@
 
 namespace convgrad {
 
-// Begins when made; must be awaited before it is destroyed.
+// The constructor starts the call. Await must come before the destructor.
 class PendingCall {
  public:
   PendingCall(v1::ConvGrad::Stub& stub, absl::Duration timeout,

@@ -1,15 +1,16 @@
-// A connection that sends what no library would.
+// `RawConnection` is a TCP connection that sends bytes that no library would
+// send.
 #pragma once
 
 #include <string>
 
 namespace convgrad {
 
-// Closed when this ends. Thread-compatible.
+// The destructor closes the connection. Thread-compatible.
 class RawConnection {
  public:
-  // Connects to `port` of this host, from an address that this host has:
-  // 127.0.0.2, for example, is another client than 127.0.0.1.
+  // Connects to `port` of this host, from the local address `from`. 127.0.0.2,
+  // for example, is another client than 127.0.0.1.
   explicit RawConnection(int port, const std::string& from = "127.0.0.1");
   ~RawConnection();
   RawConnection(RawConnection&& other) noexcept;
@@ -17,10 +18,10 @@ class RawConnection {
 
   // Returns how many bytes the kernel took before the other end closed.
   size_t Send(const std::string& bytes);
-  // Closes this end for sending; what was sent still arrives.
+  // Closes this end for sending. The sent bytes still arrive.
   void EndSending();
-  // Returns what comes until the other end closes, or until nothing has come
-  // for ten seconds; at most `limit` bytes.
+  // Returns the bytes that arrive until the other end closes, or until no byte
+  // has arrived for ten seconds; at most `limit` bytes.
   std::string Read(size_t limit);
   // Returns whether the other end closes before it has been silent for ten
   // seconds.

@@ -5,7 +5,7 @@
 namespace convgrad {
 namespace {
 
-// Frame types and flags, RFC 9113, section 6.
+// Frame types and flags (RFC 9113, section 6).
 constexpr uint8_t kData = 0x0;
 constexpr uint8_t kHeaders = 0x1;
 constexpr uint8_t kResetStream = 0x3;
@@ -25,8 +25,8 @@ std::string BigEndian(uint64_t value, int bytes) {
   return text;
 }
 
-// As HPACK (RFC 7541) spells a field that no table has. Both are shorter than
-// 127 bytes.
+// Encodes a field that is in no table by HPACK (RFC 7541). Name and value are
+// shorter than 127 bytes.
 std::string Field(std::string_view name, std::string_view value) {
   std::string text(1, '\0');
   for (std::string_view part : {name, value}) {

@@ -1,5 +1,6 @@
-// A client that speaks HTTP/2 by hand, to do what no gRPC client does: send a
-// part of a message and stop, leave its answers unread, or have too many calls.
+// `RawHttp2` is a hand-written HTTP/2 client. It does what no gRPC client does:
+// it sends a part of a message and stops, leaves answers unread, or opens too
+// many calls.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 
 namespace convgrad {
 
-// One connection. What can't be sent any more is dropped. Thread-compatible.
+// One connection. Drops bytes that can't be sent any more. Thread-compatible.
 class RawHttp2 {
  public:
   // Connects to host:port on this host, as RawConnection. The server may send
@@ -18,25 +19,26 @@ class RawHttp2 {
   explicit RawHttp2(const std::string& address, uint32_t window = 65535,
                     const std::string& from = "127.0.0.1");
 
-  // Returns whether the server's settings come, which HTTP/2 begins with.
+  // Returns whether the server's settings arrive, which are the first frame of
+  // HTTP/2.
   bool AwaitSettings() { return !connection_.Read(1).empty(); }
-  // Has the server's settings count from now on.
+  // Acknowledges the server's settings, so that they are in effect.
   void AcknowledgeSettings();
-  // As RawConnection.
+  // As in RawConnection.
   void EndSending() { connection_.EndSending(); }
   bool AwaitEnd() { return connection_.AwaitEnd(); }
 
-  // Begins a call of `path`, e.g. "/convgrad.v1.ConvGrad/ConvBackward", and
+  // Starts a call of `path`, e.g. "/convgrad.v1.ConvGrad/ConvBackward", and
   // returns its stream.
   uint32_t Open(const std::string& path,
                 const std::map<std::string, std::string>& metadata = {});
-  // Begins a message of `size` bytes.
+  // Sends the beginning of a message of `size` bytes.
   void BeginMessage(uint32_t stream, uint32_t size);
   // Sends a whole message.
   void SendMessage(uint32_t stream, const std::string& message);
-  // Sends bytes of it; all streams together may send 64 KiB.
+  // Sends bytes of the message. All streams together may send 64 KiB.
   void Send(uint32_t stream, const std::string& bytes);
-  // Half-closes.
+  // Half-closes the stream.
   void Finish(uint32_t stream);
   // Cancels the call.
   void Reset(uint32_t stream);

@@ -1,4 +1,4 @@
-// A server that shares memory, on sockets of its own.
+// `RegionServer` is a server that shares memory, on its own sockets.
 #pragma once
 
 #include <cstdlib>
@@ -27,7 +27,7 @@ class RegionServer {
   std::string address() const {
     return absl::StrCat("unix:", folder_.path(), "/regions");
   }
-  // Aborts if there is no such region to be had.
+  // Returns a new region. Aborts if the server gives none.
   std::unique_ptr<SharedRegion> NewRegion(int64_t bytes) {
     auto region = SharedRegion::Connect(address(), bytes);
     if (!region.ok()) {
@@ -47,9 +47,9 @@ class RegionServer {
   TestServer server_;
 };
 
-// Returns the seed backward with all its tensors in `region`, of 320 bytes or
-// more: input, weight and grad_output at 0, 64 and 128, grad_input and
-// grad_weight to come at 192 and 256.
+// Returns the seed backward with all its tensors in `region`, which has at
+// least 320 bytes: input, weight and grad_output at 0, 64 and 128; results
+// grad_input and grad_weight at 192 and 256.
 inline v1::ConvBackwardRequest SeedInRegion(const SharedRegion& region) {
   v1::ConvBackwardRequest request = SeedBackward();
   const auto take = [&](int64_t offset, int64_t bytes, auto* place) {

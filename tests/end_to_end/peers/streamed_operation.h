@@ -1,4 +1,5 @@
-// Operations on random data, for a client to run whole and in slices.
+// `OperationData` is an operation on random data that a client runs whole and
+// in slices.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@ namespace convgrad {
 
 enum class Values { kIntegers, kReals };
 
-// An operation and the bytes it reads. Movable, but not while it is run.
+// An operation and the bytes that it reads. Movable, but not while it runs.
 class OperationData {
  public:
   OperationData(ConvOperation operation, Values values);

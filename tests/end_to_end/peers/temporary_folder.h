@@ -1,4 +1,4 @@
-// Where tests put sockets and files.
+// `TemporaryFolder` is a folder for the sockets and files of one test.
 #pragma once
 
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// A folder that is gone, if it is empty, when this ends.
+// The destructor removes the folder if it is empty.
 class TemporaryFolder {
  public:
   TemporaryFolder()

@@ -62,7 +62,7 @@ v1::ConvProblem SeedProblem() {
   return problem;
 }
 
-// As tests/gpu/run has it: of the backends that are there, those to be tested.
+// Selects the backends that tests/gpu/run tests.
 Config WithTestedBackends(Config config) {
   const char* const names = std::getenv("CONVGRAD_TEST_BACKENDS");
   if (names != nullptr) config.backends = names;

@@ -1,4 +1,5 @@
-// A server in this process, on a port of its own, and calls to it.
+// `TestServer` is a server in this process, on a free port. The functions here
+// make calls to it.
 #pragma once
 
 #include <map>
@@ -13,8 +14,8 @@
 
 namespace convgrad {
 
-// Returns a configuration for tests: any port, no metrics, one worker of one
-// thread, a budget of 128 MiB, ready at once.
+// Returns a configuration for tests: a free port, no metrics, one worker of one
+// thread, a budget of 128 MiB, no proof at the start.
 Config TestConfig();
 
 class TestServer {
@@ -33,12 +34,13 @@ class TestServer {
   // Stops the server.
   void Stop() { server_.reset(); }
 
-  // Waits until no call holds anything: gRPC lets go of a response's bytes some
-  // time after the client has them. Fails the test if that never happens.
+  // Blocks until no call holds memory, because gRPC frees the bytes of a
+  // response some time after the client has them. Fails the test if that never
+  // happens.
   void ExpectNothingHeld();
 
-  // Waits until /metrics has `line`: a call is counted some time after its
-  // client knows. Fails the test if that never happens.
+  // Blocks until /metrics has `line`, because a call is counted some time after
+  // its client has the answer. Fails the test if that never happens.
   void AwaitMetric(const std::string& line);
 
  private:
@@ -47,7 +49,7 @@ class TestServer {
   std::unique_ptr<v1::ConvGrad::Stub> stub_;
 };
 
-// A call's error trailers, decoded.
+// The decoded error trailers of a call.
 struct Trailers {
   std::string reason;  // "" without a detail
   std::string field;
@@ -57,35 +59,36 @@ struct Trailers {
 };
 Trailers TrailersOf(const grpc::ClientContext& context);
 
-// What came of a call made of bytes.
+// The reply to a call made of bytes.
 struct RawReply {
   grpc::Status status;
   std::string response;
   Trailers trailers;
 };
 
-// Sends `message` as it is to `method`, e.g. "ConvBackward".
+// Sends the bytes `message` unchanged to `method`, e.g. "ConvBackward".
 RawReply CallRaw(const std::shared_ptr<grpc::Channel>& channel,
                  const std::string& method, const std::string& message,
                  const std::map<std::string, std::string>& metadata = {});
 
-// Sends `message` to the path `method` and reads one message of a stream.
+// Sends the bytes `message` to the path `method` and reads one message of a
+// stream.
 std::string CallStream(const std::shared_ptr<grpc::Channel>& channel,
                        const std::string& method, const std::string& message);
 
-// Returns what `GET path` on the local `port` answers, headers included.
+// Returns the answer of the local `port` to `GET path`, with headers.
 std::string HttpGet(int port, const std::string& path);
 
-// The bytes of a tensor, and back.
+// Converts between a tensor and its bytes.
 std::string BytesOf(const std::vector<float>& values);
 std::vector<float> FloatsOf(const std::string& bytes);
 
-// The seed example: input 0..8 of 3x3, a 2x2 filter, stride 1, no padding. The
-// backward's weight is 0..3, its grad_output ones, and it asks for grad_input
-// and grad_weight; the forward's weight is ones.
+// Return the seed example: input 0..8 of 3x3, a 2x2 filter, stride 1, no
+// padding. The backward's weight is 0..3, its grad_output is ones, and it asks
+// for grad_input and grad_weight. The forward's weight is ones.
 v1::ConvBackwardRequest SeedBackward();
 v1::ConvForwardRequest SeedForward();
-// Of `batch` items of zeros, with the same weight.
+// Returns the seed backward with `batch` items of zeros and the same weight.
 v1::ConvBackwardRequest SeedBackwardOf(int64_t batch);
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// Who may call what, and how much at once.
+// Tests which clients may make which calls, and how many at once.
 #include <signal.h>
 
 #include <fstream>
@@ -72,7 +72,7 @@ TEST_F(Access, EachTokenOpensItsMethods) {
   TestServer server(ConfigWith(AllRoles()));
   constexpr auto kIn = grpc::StatusCode::OK;
   constexpr auto kForbidden = grpc::StatusCode::PERMISSION_DENIED;
-  // A stream that was let in finds no header.
+  // A stream that the gate admits fails for lack of a header.
   constexpr auto kStreamIn = grpc::StatusCode::INVALID_ARGUMENT;
   struct Row {
     const char* method;
@@ -123,7 +123,7 @@ TEST_F(Access, HealthNeedsNoTokenAndReflectionIsOff) {
   TestServer server(ConfigWith(AllRoles()));
   EXPECT_TRUE(CallRaw(server.channel(), "/grpc.health.v1.Health/Check", "")
                   .status.ok());
-  // ServerReflectionRequest{list_services}.
+  // The message is ServerReflectionRequest{list_services}.
   EXPECT_EQ(CallStream(server.channel(),
                        "/grpc.reflection.v1alpha.ServerReflection/"
                        "ServerReflectionInfo",
@@ -137,7 +137,7 @@ TEST_F(Access, TokensAreReadAgain) {
   AwaitCode(server, "another-another-another", grpc::StatusCode::OK);
   EXPECT_EQ(Call(server, "GetCapabilities", kInfer).status.error_code(),
             grpc::StatusCode::UNAUTHENTICATED);
-  // An empty file lets nobody in.
+  // An empty file admits no client.
   WriteTokens("");
   AwaitCode(server, "another-another-another",
             grpc::StatusCode::UNAUTHENTICATED);
@@ -166,7 +166,7 @@ TEST_F(Access, AClientHasSoManyCallsAndBytes) {
   config.max_client_calls = 1;
   config.max_client_bytes = 100'000;
   TestServer server(config, std::move(backends));
-  // Unsized, it is counted as the largest message.
+  // A call without a declared size counts as the largest message.
   RawReply reply = Call(server, "ConvBackward", kTrain);
   EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
@@ -190,14 +190,14 @@ TEST_F(Access, AClientHasSoManyCallsAndBytes) {
   EXPECT_NE(reply.trailers.pushback_ms, "");
   RawReply other;
   std::thread another([&] { other = call(kAdmin); });
-  // Both are in: the one that runs, and the other client's.
+  // Both calls are admitted: the running one, and that of the other client.
   while (server.server().gauges().queue_depth < 1) std::this_thread::yield();
   strings.Release();
   caller.join();
   another.join();
   EXPECT_TRUE(first.status.ok()) << first.status.error_message();
   EXPECT_TRUE(other.status.ok()) << other.status.error_message();
-  // What it held is given back.
+  // The bytes that the call held are free again.
   reply = call(kTrain);
   EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
 }
@@ -206,7 +206,7 @@ TEST_F(Access, BytesUnderWayAreAddedUp) {
   PuppetStrings strings;
   std::vector<RegisteredBackend> backends;
   backends.push_back(RegisteredPuppet("puppet", &strings));
-  Config config = TestConfig();  // without tokens a host is a client
+  Config config = TestConfig();  // Without tokens a host is a client.
   config.max_client_bytes = 100'000;
   TestServer server(config, std::move(backends));
   strings.HoldRuns();

@@ -1,6 +1,6 @@
-// Sends every line of adversarial.jsonl, a list of rule-breaking and edge
-// problems, to a server and holds the answers to the line's `expect`. The list
-// lies in the folder that CONVGRAD_CASES names.
+// Sends every line of adversarial.jsonl, a list of invalid and edge problems,
+// to a server, and compares the answers with the line's `expect`. The list is
+// in the folder that CONVGRAD_CASES names.
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -21,7 +21,7 @@ namespace {
 using Json = nlohmann::json;
 using Numbers = std::vector<int64_t>;
 
-// What isn't sent, but only declared.
+// Larger requests are only declared, not sent.
 constexpr int64_t kLargestSent = int64_t{64} << 20;
 
 std::vector<Json> ReadCases() {
@@ -34,7 +34,7 @@ std::vector<Json> ReadCases() {
   for (std::string line; std::getline(file, line);) {
     if (!line.empty()) cases.push_back(Json::parse(line));
   }
-  // Who names a folder means it.
+  // If a folder is named, it must have cases.
   EXPECT_TRUE(folder == nullptr || !cases.empty()) << "no cases in " << path;
   if (cases.empty()) {
     std::cerr << "\n*** NO ADVERSARIAL CASES WERE SENT: there is no " << path
@@ -43,7 +43,7 @@ std::vector<Json> ReadCases() {
   return cases;
 }
 
-// A line as the server sees it.
+// A line, decoded for the server.
 struct Case {
   explicit Case(const Json& json)
       : transposed(json["transposed"]),
@@ -78,7 +78,7 @@ struct Case {
   bool expects_ok() const { return absl::StartsWith(expect, "OK"); }
   bool is_huge() const { return absl::StartsWith(expect, "plan/validate"); }
 
-  // Returns the output extents: those that `expect` names, ones without.
+  // Returns the output extents that `expect` names; otherwise ones.
   Numbers ExpectedOut() const {
     const size_t start = expect.find("out=[");
     if (start == std::string::npos) return Numbers(in.size(), 1);
@@ -95,15 +95,14 @@ struct Case {
   Numbers input_dims, weight_dims, output_dims;
 };
 
-// Returns the f32 bytes of a tensor of `dims`, nullopt if there is no such
-// size.
+// Returns the f32 bytes of a tensor of `dims`; nullopt if the size isn't valid.
 std::optional<int64_t> SizeOf(const Numbers& dims) {
   std::optional<int64_t> count = CheckedProduct(dims);
   if (count && *count >= 0) return CheckedMul(*count, 4);
   return std::nullopt;
 }
 
-// Small integers, so that every backend must give the same bits.
+// Returns small integers, for which every backend gives the same bits.
 std::string Values(const Numbers& dims) {
   std::vector<float> values(SizeOf(dims).value_or(0) / 4);
   for (size_t i = 0; i < values.size(); ++i) {
@@ -188,8 +187,8 @@ class AdversarialTest : public testing::Test {
     return config;
   }
 
-  // Sends `request`; checks the status against the line, and an answer against
-  // the reference backend's.
+  // Sends `request`. Compares the status with the line, and an answer with the
+  // reference backend.
   template <typename Response, typename Request>
   void Check(const Case& c, const std::string& method, Request request) {
     const RawReply reply =
@@ -227,7 +226,7 @@ class AdversarialTest : public testing::Test {
     }
   }
 
-  // Declares what it would send, and sends nothing of it.
+  // Declares the request without sending it.
   void SendHuge(const Case& c) {
     int64_t declared = 0;
     for (const Numbers& dims : {c.input_dims, c.weight_dims, c.output_dims}) {
@@ -241,7 +240,7 @@ class AdversarialTest : public testing::Test {
     EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
     EXPECT_EQ(reply.trailers.pushback_ms, "");
-    // The problem alone must pass validation: what is missing is the tensor.
+    // The problem itself must be valid; only the tensor is missing.
     v1::ConvBackwardRequest request;
     Sender::SetProblem(c, false, request.mutable_operation());
     request.mutable_operation()->add_results()->set_which(v1::RESULT_GRAD_BIAS);

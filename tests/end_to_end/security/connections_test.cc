@@ -1,5 +1,5 @@
-// What bare connections can do to a server: half a request, too many calls,
-// more connections than descriptors.
+// Tests hostile connections without a valid call: half a request, too many
+// calls, more connections than descriptors.
 #include <sys/resource.h>
 
 #include <atomic>
@@ -19,8 +19,8 @@
 namespace convgrad {
 namespace {
 
-// How many descriptors this process may have, and with it the children that it
-// starts, unless they raise it.
+// Limits the descriptors of this process, and so of the children that it
+// starts, unless they raise the limit.
 class SoftDescriptorLimit {
  public:
   explicit SoftDescriptorLimit(rlim_t limit) {
@@ -34,7 +34,7 @@ class SoftDescriptorLimit {
   rlimit before_ = {};
 };
 
-// Sets how many descriptors a running server may have, and returns what it was.
+// Sets the limit of descriptors of a running server, and returns the old one.
 rlimit LimitDescriptors(const ChildServer& server, rlim_t limit) {
   rlimit before = {};
   EXPECT_EQ(prlimit(server.process(), RLIMIT_NOFILE, nullptr, &before), 0);
@@ -48,7 +48,7 @@ TEST(Connections, NoConnectionHasCallsWithoutEnd) {
   RawHttp2 client(server.address());
   ASSERT_TRUE(client.AwaitSettings());
   client.AcknowledgeSettings();
-  // An honest client would wait with the next call.
+  // A correct client would wait with the next call.
   for (int i = 0; i < 1000; ++i) {
     client.Open("/grpc.health.v1.Health/Watch");
   }
@@ -96,11 +96,11 @@ TEST(Connections, AServerThatCannotAcceptIsNotReady) {
   AwaitHealth(channel, "readiness", kServing);
 }
 
-// Returns how many bytes of other than HTTP/2 a server takes from a connection
+// Returns how many bytes that aren't HTTP/2 a server reads from a connection
 // whose buffers stay full.
 size_t TakenBeforeRefusal(const ChildServer& server) {
   RawConnection client(PortOf(server.address()));
-  // The first byte of TLS, at a server that speaks plaintext.
+  // The first byte is that of TLS, but the server speaks plaintext.
   const std::string flood(size_t{64} << 20, '\x16');
   std::atomic<size_t> sent = 0;
   std::vector<std::thread> senders;
@@ -114,7 +114,7 @@ size_t TakenBeforeRefusal(const ChildServer& server) {
 TEST(Connections, TheServerDoesNotReadOnWhatItRefuses) {
   const ChildServer server({});
   for (int i = 0; i < 10; ++i) {
-    // What the kernel holds for both ends is less.
+    // The kernel's buffers of both ends hold less.
     EXPECT_LT(TakenBeforeRefusal(server), 64 << 20);
   }
 }

@@ -1,5 +1,5 @@
-// An honest client beside a hostile one: it loses nothing, the server stays
-// within its budget, and nothing is left of the attack.
+// Tests a correct client beside a hostile one: its calls succeed, the server
+// stays within its budget, and the attack leaves nothing behind.
 #include <algorithm>
 #include <filesystem>
 #include <functional>
@@ -19,7 +19,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kBudgetBytes = 1024 * kMiB;
-constexpr int kSeconds = 6;  // of an attack: two large calls
+// The time of an attack, which is that of two large calls.
+constexpr int kSeconds = 6;
 
 struct NamedAttack {
   const char* name;
@@ -33,8 +34,8 @@ OperationData LargeOperation() {
       Values::kIntegers);
 }
 
-// Calls with a deadline of 10 s, and doesn't repeat what fails. Small calls are
-// a stock stub's, which doesn't declare their bytes.
+// Makes calls with a deadline of 10 s, without retries. Small calls use a
+// generated stub, which doesn't declare their bytes.
 class HonestClient {
  public:
   explicit HonestClient(const std::string& address)
@@ -45,21 +46,21 @@ class HonestClient {
   void CallSmall() {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + kTimeout));
-    // As in memory_test: gRPC 1.51 may take a good connection for a failed one.
+    // As in memory_test: gRPC 1.51 may treat a good connection as failed.
     context.set_wait_for_ready(true);
     v1::ConvBackwardResponse response;
     const grpc::Status status =
         stub_->ConvBackward(&context, SeedBackward(), &response);
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
-  // With 30 MiB.
+  // Makes a call of 30 MiB.
   void CallLarge() {
     OperationCall call = large_.Call();
     call.deadline = absl::Now() + kTimeout;
     const auto reply = client_->Run(call);
     EXPECT_TRUE(reply.ok()) << reply.status();
   }
-  // A small call a second, a large one every five.
+  // Makes a small call each second and a large one every five seconds.
   void CallFor(int seconds) {
     const absl::Time start = absl::Now();
     std::thread large([&] {
@@ -83,13 +84,13 @@ class HonestClient {
   const std::unique_ptr<v1::ConvGrad::Stub> stub_;
 };
 
-// What a server's process holds.
+// The resources of a server's process.
 struct Holdings {
   int64_t descriptors = 0;
   int64_t threads = 0;
   int64_t bytes = 0;
 
-  // Returns whether none of these is more than 2 % above `other`.
+  // Returns whether no resource is more than 2 % above `other`.
   bool IsWithin(const Holdings& other) const {
     const auto is_within = [](int64_t value, int64_t limit) {
       return value <= limit + limit / 50;
@@ -110,16 +111,15 @@ class HonestClientTest : public testing::TestWithParam<NamedAttack> {
         absl::StrCat("/proc/", server_.process(), "/", folder));
     return std::distance(begin(entries), end(entries));
   }
-  // Returns what is held when no call holds anything and nothing is kept for
-  // the next.
+  // Returns the resources when no call holds memory and nothing is cached.
   Holdings Rest() {
     for (const char* gauge :
          {"convgrad_memory_used_bytes", "convgrad_buffers",
           "convgrad_buffer_idle_bytes", "convgrad_admission_waiters"}) {
       server_.AwaitMetric(absl::StrCat(gauge, " 0"));
     }
-    // The heap's free memory goes within --buffer_pool_idle_time, too.
-    // Meanwhile sockets come and go.
+    // The heap's free memory is returned within --buffer_pool_idle_time as
+    // well. Meanwhile the number of sockets changes.
     int64_t descriptors = CountIn("fd");
     for (int i = 0; i < 15; ++i) {
       absl::SleepFor(absl::Milliseconds(100));
@@ -134,8 +134,8 @@ class HonestClientTest : public testing::TestWithParam<NamedAttack> {
     stop = true;
     attacker.join();
   }
-  // As by default, but for the budget, which the attacks can fill, and the time
-  // that free buffers are kept, which the resident size waits for.
+  // A server with defaults, except the budget, which attacks can fill, and the
+  // idle time of free buffers, which the resident size waits for.
   ChildServer server_{{absl::StrCat("--memory_budget_bytes=", kBudgetBytes),
                        "--buffer_pool_idle_time=1s"}};
 };
@@ -143,8 +143,8 @@ class HonestClientTest : public testing::TestWithParam<NamedAttack> {
 TEST_P(HonestClientTest, LosesNothing) {
   HonestClient honest(server_.address());
   // The first attacks make gRPC start threads and the heap grow, up to a limit
-  // (in MiB: 53, 56, 64, 67, 69, then no more than 71 in nine further ones).
-  // What is lost by each attack never stops growing.
+  // (in MiB: 53, 56, 64, 67, 69, then at most 71 in nine more attacks). Memory
+  // that each attack lost would grow without limit.
   constexpr int kAttacks = 10;
   Holdings before;
   Holdings after;

@@ -1,6 +1,7 @@
-// Calls whose operands lie in shared memory, while their client flips bytes of
-// it: each ends with some result or a refusal of an index, and does no harm.
-// CONVGRAD_REGION_CALLS: how many of each kind, 300 otherwise.
+// Tests calls whose operands are in shared memory while their client flips bits
+// of it. Each call ends with some result or the refusal of an index, and does
+// no harm. CONVGRAD_REGION_CALLS is the number of calls of each kind, 300 by
+// default.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -30,9 +31,9 @@ int64_t CallsWanted() {
   return calls;
 }
 
-// Flips single bits of some bytes, one after the other, and back again at once:
-// what a call reads for the second time may be another number. Every second one
-// is one of `hot`, unless that is empty.
+// Flips single bits of some bytes, one after the other, and restores each at
+// once, so that a second read of a call may see another number. Every second
+// byte is one of `hot`, unless that is empty.
 class Flipper {
  public:
   Flipper(absl::Span<std::byte> bytes, absl::Span<std::byte> hot)
@@ -44,7 +45,7 @@ class Flipper {
                 &from[random() % from.size()]);
             const auto bit = static_cast<uint8_t>(1 << random() % 8);
             *byte = *byte ^ bit;
-            // Long enough to be seen by another core.
+            // The bit stays flipped long enough for another core to see it.
             for (int i = 0; i < 5000; ++i) {
               std::atomic_signal_fence(std::memory_order_seq_cst);
             }
@@ -61,7 +62,7 @@ class Flipper {
   std::thread thread_;
 };
 
-// Room for kept tensors beside regions.
+// Returns a configuration with memory for kept tensors and regions.
 Config LargeConfig() {
   Config config = TestConfig();
   config.memory_budget_bytes = 122 * kRegionBytes;
@@ -88,8 +89,8 @@ class HostileRegionTest : public testing::Test {
     for (std::byte& byte : region_->bytes()) byte = std::byte(random() % 0x3c);
   }
 
-  // Returns the next bytes of the region, or from time to time some that don't
-  // begin where a backend could use them.
+  // Returns the next bytes of the region. Some of them are at addresses that a
+  // backend can't use in place.
   absl::Span<std::byte> Take(int64_t size) {
     const int64_t shift = ++taken_ % 5 == 0 ? 8 : 0;
     const auto place = region_->Allocate(size + shift);
@@ -134,7 +135,7 @@ class HostileRegionTest : public testing::Test {
     *request->mutable_inputs()->rbegin()->mutable_tensor() = std::move(tensor);
   }
 
-  // A conv with its operands and results in the region.
+  // Returns a convolution whose operands and results are in the region.
   OperationCall CallOf(const char* problem, Direction direction, DataType dtype,
                        Layout layout) {
     OperationCall call;
@@ -150,7 +151,7 @@ class HostileRegionTest : public testing::Test {
     return call;
   }
 
-  // Calls `call` while bytes flip; what it returns is OK, or refuses an index.
+  // Calls `call` while bits flip. Its status is OK or refuses an index.
   template <typename Call>
   void CallOften(const Call& call) {
     {
@@ -164,7 +165,7 @@ class HostileRegionTest : public testing::Test {
             << status.error_message();
       }
     }
-    // Nobody else's call is any worse for it.
+    // Calls of another client still succeed.
     v1::ConvBackwardResponse response;
     grpc::ClientContext context;
     EXPECT_TRUE(server_.test_server()
@@ -173,7 +174,7 @@ class HostileRegionTest : public testing::Test {
                     .ok());
     EXPECT_EQ(FloatsOf(response.payloads(1)),
               (std::vector<float>{8, 12, 20, 24}));
-    // The session's lease may have what ends with it.
+    // The session's lease may hold memory that ends with it.
     region_.reset();
     server_.test_server().AwaitMetric("convgrad_regions 0");
   }

@@ -1,5 +1,5 @@
-// Clients that leave once they have sent all that they had to: they have gone,
-// and nothing was wrong with what they sent.
+// Tests clients that leave after they have sent everything. The server counts
+// them as gone, not as invalid.
 #include <string>
 #include <tuple>
 #include <vector>
@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kClients = 200;
 
-// How a client leaves: its call alone, or with its connection.
+// How a client leaves: it resets its call, or closes its connection.
 enum class Way { kReset, kClose };
 
-// What is sent: a unary call, a stream, a stream of which a part is missing.
+// What the client sends: a unary call, a stream, or an incomplete stream.
 enum class Sent { kMessage, kStream, kHeader };
 
 std::string MethodOf(Sent sent) {
@@ -58,7 +58,7 @@ class LeavingClientsTest
     EXPECT_TRUE(client.AwaitEnd());
   }
 
-  // Returns how many calls ended, all of them or with `code` alone.
+  // Returns the number of ended calls, of all or only of those with `code`.
   int Ended(const std::string& code = "") {
     int ended = 0;
     const std::string text = server_.server().MetricsText();

@@ -1,5 +1,5 @@
-// Bad and oversized requests over a real socket: one status, the right detail,
-// and nothing lost.
+// Tests invalid and oversized requests over a real socket: each has one status
+// and the right detail, and leaks nothing.
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -34,7 +34,7 @@ class RefusalsTest : public testing::Test {
     EXPECT_EQ(reply.trailers.reason, reason) << reply.status.error_message();
     EXPECT_EQ(reply.trailers.pushback_ms, "") << "only a busy server has it";
     server_.ExpectNothingHeld();
-    // It is as well as before.
+    // The server still works.
     EXPECT_TRUE(Send(SeedBackward()).status.ok());
   }
   void ExpectInvalid(const RawReply& reply, const std::string& reason) {
@@ -45,7 +45,7 @@ class RefusalsTest : public testing::Test {
                   "LIMIT_EXCEEDED");
   }
 
-  // Asks for an output of `channels` x 2 x 2 floats.
+  // Returns a request whose output has `channels` x 2 x 2 floats.
   static v1::ConvForwardRequest WideForward(int64_t channels) {
     v1::ConvForwardRequest request = SeedForward();
     v1::ConvOperation* operation = request.mutable_operation();
@@ -159,7 +159,7 @@ TEST_F(RefusalsTest, UndeclaredBeyondTheLimitNamesBoth) {
 
 TEST_F(RefusalsTest, FarBeyondTheLimitNamesBoth) {
   v1::ConvBackwardRequest request = SeedBackward();
-  // More than a stream's frame may have, too.
+  // The message is also larger than a stream's frame may be.
   request.set_payloads(0, std::string(6 * kMiB, 'x'));
   const RawReply reply = Send(request);
   ExpectTooLarge(reply);
@@ -174,7 +174,7 @@ TEST_F(RefusalsTest, FarBeyondTheLimitNamesBoth) {
 }
 
 TEST_F(RefusalsTest, ResponseBeyondTheLimit) {
-  // 60,000 x 4 floats for a message of 60,000 x 2.
+  // The output has 60,000 x 4 floats, for a message of 60,000 x 2.
   v1::ConvForwardRequest request = WideForward(60000);
   v1::ConvOperation* operation = request.mutable_operation();
   operation->mutable_problem()->set_kernel(0, 1);
@@ -210,7 +210,8 @@ TEST_F(RefusalsTest, MethodThatIsNotThere) {
 }
 
 TEST_F(RefusalsTest, CallWithoutAMessage) {
-  // A stream that is closed at once is what a unary stub can't send.
+  // A unary stub can't send no message, so the test opens a stream and closes
+  // it at once.
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
   grpc::GenericStub stub(server_.channel());
@@ -257,7 +258,7 @@ TEST(Limits, WorkMemoryAndReferenceAreBounded) {
     return CallRaw(server.channel(), "ConvForward",
                    request.SerializeAsString());
   };
-  v1::ConvForwardRequest request = SeedForward();  // 16 multiply-adds
+  v1::ConvForwardRequest request = SeedForward();  // 16 multiply-adds.
   RawReply reply = send(request);
   EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
@@ -308,14 +309,14 @@ TEST(Limits, TooManyWaitersAreAskedToRetry) {
   config.buffer_pool_idle_bytes = 0;
   config.plan_cache_bytes = 0;
   config.weight_cache_bytes = 0;
-  config.max_message_bytes = 24 * kMiB;  // 51 of 64 MiB
+  config.max_message_bytes = 24 * kMiB;  // 51 of 64 MiB.
   PuppetStrings strings;
   std::vector<RegisteredBackend> backends;
   backends.push_back(RegisteredPuppet("puppet", &strings));
   TestServer server(config, std::move(backends));
   strings.HoldRuns();
   std::thread holder([&] {
-    // What it holds while it runs is what it has sent: 16 MiB.
+    // While it runs, the call holds the 16 MiB that it sent.
     v1::ConvForwardRequest request = SeedForward();
     v1::ConvOperation* operation = request.mutable_operation();
     operation->mutable_problem()->set_input_dims(0, 1 << 19);
@@ -331,7 +332,7 @@ TEST(Limits, TooManyWaitersAreAskedToRetry) {
   EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(reply.trailers.reason, "BUSY");
   EXPECT_NE(reply.trailers.pushback_ms, "");
-  // Who says how little he sends is let in.
+  // A call that declares its small size is admitted.
   strings.Release();
   EXPECT_TRUE(CallRaw(server.NewChannel(), "ConvBackward",
                       SeedBackward().SerializeAsString(),

@@ -1,5 +1,5 @@
-// Clients that send a part and stop, or don't take their answers: what they
-// hold goes back, and others are served.
+// Tests clients that send a part and stop, or don't take their answers. The
+// server frees their memory and serves others.
 #include <fstream>
 #include <functional>
 #include <map>
@@ -24,7 +24,7 @@ constexpr char kBackward[] = "/convgrad.v1.ConvGrad/ConvBackward";
 constexpr int kHalfSentCalls = 24;
 constexpr int64_t kHalfSentBytes = 30 * kMiB;
 
-// As by default, but for the times.
+// Returns the defaults, except shorter times.
 Config ShortConfig() {
   Config config = TestConfig();
   config.memory_budget_bytes = 512 * kMiB;
@@ -54,8 +54,7 @@ class SlowClientsTest : public testing::Test {
   void AwaitGauges(const std::function<bool(const ServerGauges&)>& reached) {
     while (!reached(server_.server().gauges())) std::this_thread::yield();
   }
-  // Begins calls that declare much, send a little and stop: more than there is
-  // memory for.
+  // Starts calls that declare more than the memory, send a little and stop.
   void SendHalves(RawHttp2* client,
                   std::map<std::string, std::string> metadata = {}) {
     metadata["convgrad-request-bytes"] = absl::StrCat(kHalfSentBytes);
@@ -121,7 +120,8 @@ TEST_F(SlowClientsTest, AnswersThatAreNotTakenAreDropped) {
   server_.ExpectNothingHeld();
 }
 
-// The default rate, at which 512 MiB have more than half an hour.
+// Tests with the default rate, at which 512 MiB may take more than half an
+// hour.
 class ProgressTest : public SlowClientsTest {
  protected:
   static Config PatientConfig() {
@@ -134,7 +134,7 @@ class ProgressTest : public SlowClientsTest {
   explicit ProgressTest(const Config& config = PatientConfig())
       : SlowClientsTest(config) {}
 
-  // Begins a call that declares `bytes`, and waits until it has them.
+  // Starts a call that declares `bytes`, and waits until it is admitted.
   uint32_t BeginCall(RawHttp2* client, int64_t bytes) {
     const uint32_t stream = client->Open(
         kBackward, {{"convgrad-request-bytes", absl::StrCat(bytes)}});
@@ -167,7 +167,8 @@ TEST_F(SlowButHonestTest, WhoSendsAtTheLeastRateIsWaitedFor) {
   RawHttp2 client(server_.address());
   const uint32_t stream = BeginCall(&client, 16 * kMiB);
   const absl::Time start = absl::Now();
-  // Each tenth of a second in its time, however late the one before it was.
+  // Each tenth of a second starts at its own time, however late the one before
+  // it was.
   for (int tenths = 1; tenths <= 60; ++tenths) {
     client.Send(stream, std::string(kRate / 8, '\0'));
     absl::SleepFor(start + tenths * absl::Milliseconds(100) - absl::Now());
@@ -195,7 +196,7 @@ TEST_F(AnyRateTest, TheDeadlineHoldsForAMessageThatDoesNotCome) {
   server_.ExpectNothingHeld();
 }
 
-// Times that never end, so that the share alone holds the attacker up.
+// Tests with infinite times, so that only the share limits the attacker.
 class ClientShareTest : public SlowClientsTest {
  protected:
   static Config ConfigWithTokens() {

@@ -1,4 +1,5 @@
-// Streams that break the contract: one status, the right detail, nothing lost.
+// Tests streams that break the contract: each has one status and the right
+// detail, and leaks nothing.
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -22,7 +23,7 @@ class StreamRefusalsTest : public testing::Test {
     return config;
   }
 
-  // Returns the header and the first `frames` of the good ones.
+  // Returns the header and the first `frames` valid frames.
   static Messages Good(size_t frames = 7) {
     Messages messages = TestFrames();
     messages.resize(frames);
@@ -66,12 +67,13 @@ class StreamRefusalsTest : public testing::Test {
 
 TEST_F(StreamRefusalsTest, TakesFramesInAnyOrderInsideTheTwoOpenSlices) {
   Messages frames = TestFrames();
-  // Slices 0 and 1, and weight, backwards; then the third.
+  // The frames of slices 0 and 1 and of weight are reversed; then the third
+  // slice follows.
   std::reverse(frames.begin(), frames.begin() + 5);
   std::swap(frames[5], frames[6]);
   frames.insert(frames.begin(), TestHeader());
   ExpectGood(frames);
-  // Bytes of one tensor backwards, too.
+  // The bytes of one tensor may be reversed as well.
   frames = Good();
   frames[2] = TestFrame(v1::OPERAND_INPUT, 100, 300);
   frames.insert(frames.begin() + 4, TestFrame(v1::OPERAND_INPUT, 0, 100));
@@ -135,7 +137,7 @@ TEST_F(StreamRefusalsTest, RefusesBytesThatCameBefore) {
                 "DUPLICATE", "frame.byte_offset");
   ExpectInvalid(With(Good(2), TestFrame(v1::OPERAND_INPUT, 300, 100)),
                 "DUPLICATE", "frame.byte_offset");
-  // Of a slice that is complete, and when all are.
+  // The frame is of a complete slice, and one comes after all frames.
   ExpectInvalid(With(Good(3), TestFrame(v1::OPERAND_INPUT, 0, 4)), "DUPLICATE",
                 "frame.byte_offset");
   ExpectInvalid(With(Good(), TestFrame(v1::OPERAND_INPUT, 0, 4)), "DUPLICATE",
@@ -236,7 +238,8 @@ TEST_F(StreamRefusalsTest, CountsTheWorkOfTheWholeOperation) {
   Messages messages = Good(0);
   v1::ConvOperation* operation =
       messages[0].mutable_header()->mutable_operation();
-  // 2 * 486 multiply-adds an item: each slice is far within the limit.
+  // Each item takes 2 * 486 multiply-adds, so each slice is far within the
+  // limit.
   const int64_t batch = 20'000;
   operation->mutable_problem()->set_input_dims(0, batch);
   operation->mutable_operands()->mutable_input()->set_dims(0, batch);

@@ -1,5 +1,5 @@
-// What each end says of a connection that certificates, or their lack, keep
-// from being made.
+// Tests the messages of both ends when a connection fails for certificates or
+// the lack of them.
 #include <signal.h>
 
 #include <string>
@@ -20,12 +20,12 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-// Names of Authorities' files, without their endings; "": none.
+// Names of Authorities' files without extensions; "": none.
 struct Case {
   const char* name;
-  const char* server;   // its certificate
-  const char* clients;  // the authority of its clients
-  const char* ca;       // the client's
+  const char* server;   // The server's certificate.
+  const char* clients;  // The authority of its clients.
+  const char* ca;       // The client's authority.
   const char* cert;
   const char* server_name;
   const char* client_says;
@@ -106,7 +106,8 @@ TEST_P(TlsFailures, AreExplainedAtBothEnds) {
   server.Signal(SIGTERM);
   const Exit exit = server.Await();
   EXPECT_EQ(exit.code, 0);
-  // gRPC's line of a failed handshake doesn't say whose it is.
+  // gRPC's log line of a failed handshake, which doesn't name the peer, is
+  // suppressed.
   EXPECT_FALSE(absl::StrContains(exit.output, "ssl_transport_security"));
   if (*GetParam().server_says == '\0') return;
   EXPECT_THAT(

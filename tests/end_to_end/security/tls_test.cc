@@ -1,4 +1,4 @@
-// Who gets a connection, and with which certificates.
+// Tests which clients get a connection, and with which certificates.
 #include <filesystem>
 #include <fstream>
 #include <sstream>

@@ -1,4 +1,4 @@
-// Holds what the server counts as kept against what the heap says, for each
+// Compares the bytes that the server counts as kept with the heap, for each
 // kind of memory that a client can make a server keep.
 #include <malloc.h>
 
@@ -19,14 +19,15 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// How much more than the heap the server may count, as a share of the heap. It
-// counts the bytes of tensors, replies and tapes themselves.
+// The excess of the server's count over the heap, as a share of the heap, for
+// the bytes of tensors, replies and tapes.
 constexpr double kBytes = 0.1;
-// It counts entries at their resident size (kEntryBytes), which was measured
-// with tensors of four axes. malloc gives out about half of that.
+// The excess for entries. The server counts them at their resident size
+// (kEntryBytes), measured with tensors of four axes; malloc allocates about
+// half of that.
 constexpr double kEntries = 1.0;
 
-// Returns the bytes that malloc has given out in this process.
+// Returns the bytes that malloc has allocated in this process.
 int64_t HeapBytes() {
   const struct mallinfo2 now = mallinfo2();
   return static_cast<int64_t>(now.uordblks + now.hblkhd);
@@ -55,14 +56,15 @@ class CountedMemory : public ::testing::Test {
     return value;
   }
 
-  // Returns what the server counts, the pool's idle buffers included.
+  // Returns the bytes that the server counts, including the pool's idle
+  // buffers.
   int64_t Counted() {
     return Metric("convgrad_memory_used_bytes") +
            Metric("convgrad_buffer_idle_bytes");
   }
 
-  // Begins to measure. What the channel and the server's pools need is there by
-  // then.
+  // Starts the measurement. The channel and the server's pools have their
+  // memory by then.
   void Begin() {
     client().Load("warm", "input x\ny = relu(x)\noutput y\n");
     client().Put("warm", {1, 1000}, std::vector<float>(1000));
@@ -71,7 +73,7 @@ class CountedMemory : public ::testing::Test {
     heap_ = HeapBytes();
   }
 
-  // Compares what was kept since Begin with what the heap has more. The server
+  // Compares the bytes kept since Begin with the growth of the heap. The server
   // may count at most 10 % less than the heap, and at most `most_excess` more.
   void Compare(double most_excess) {
     const auto counted = static_cast<double>(Counted() - counted_);

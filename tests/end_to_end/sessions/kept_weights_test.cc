@@ -1,4 +1,4 @@
-// Weights that come again, over a real socket and on the real CPU backend.
+// Tests repeated weights, over a real socket and on the real CPU backend.
 #include <string>
 #include <vector>
 
@@ -10,7 +10,8 @@
 namespace convgrad {
 namespace {
 
-// conv2d_n1_c64_o64_i14_k3_p1 with a 144 KiB weight, full of `seed`'s numbers.
+// Returns conv2d_n1_c64_o64_i14_k3_p1 with a weight of 144 KiB that depends on
+// `seed`.
 v1::ConvBackwardRequest Request(int seed) {
   v1::ConvBackwardRequest request = SeedBackward();
   v1::ConvOperation* operation = request.mutable_operation();
@@ -69,9 +70,8 @@ TEST(KeptWeights, AHitChangesNoBit) {
   server.ExpectNothingHeld();
 }
 
-// A session knows that its weight is the same: the second call already finds it
-// prepared, and one that is put anew under its name isn't taken for the old
-// one.
+// A session knows that its weight is unchanged, so the second call finds it
+// prepared. A new tensor of the same name isn't mistaken for the old one.
 TEST(KeptWeights, ASessionsWeightIsPreparedOnce) {
   TestServer server;
   SessionClient client(server.channel());
@@ -90,7 +90,7 @@ TEST(KeptWeights, ASessionsWeightIsPreparedOnce) {
           request.mutable_operation()->mutable_operands()->mutable_weight();
       const int index = weight->inline_().payload_index();
       weight->mutable_kept()->set_tensor_id("w");
-      // Payloads that nobody names are refused.
+      // The server refuses payloads that no tensor names.
       auto* last = request.mutable_operation()
                        ->mutable_operands()
                        ->mutable_grad_output();
@@ -119,7 +119,7 @@ TEST(KeptWeights, ASessionsWeightIsPreparedOnce) {
 }
 
 // The third inference with the same parameters finds them prepared; one with
-// others never does.
+// other parameters never does.
 TEST(KeptWeights, ANetworksWeightsArePreparedOnce) {
   TestServer server;
   NetworkClient client(server.channel());

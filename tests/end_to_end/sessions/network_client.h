@@ -1,4 +1,5 @@
-// A client of networks in a session that is written against the wire alone.
+// `NetworkClient` is a client of networks in a session that uses only the
+// generated stubs.
 #pragma once
 
 #include <memory>
@@ -23,7 +24,7 @@ class NetworkClient {
   SessionClient& session() { return session_; }
   Stub& stub() { return *stub_; }
 
-  // Keeps a row-major tensor.
+  // Puts a row-major tensor.
   void Put(const std::string& name, const std::vector<int64_t>& dims,
            const std::vector<float>& values) {
     const auto reply =
@@ -50,7 +51,7 @@ class NetworkClient {
       const v1::RunProgramRequest& request) {
     return session_.Change<Stub>(stub_.get(), &Stub::RunProgram, request);
   }
-  // As a read.
+  // Runs the program as a read.
   SessionReply<v1::RunProgramResponse> Infer(
       const v1::RunProgramRequest& request) {
     return SessionClient::Call<Stub>(stub_.get(), &Stub::RunProgram, request,
@@ -70,7 +71,7 @@ class NetworkClient {
   const std::unique_ptr<Stub> stub_;
 };
 
-// Adds a tensor with its bytes to a request that has `values`.
+// Adds a tensor and its bytes to `values` of a request.
 template <typename Request, typename Values>
 void AddValue(const std::string& name, const std::vector<int64_t>& dims,
               const std::vector<float>& numbers, Values* values,

@@ -1,5 +1,5 @@
-// Programs in sessions over a real socket: run, taken back, updated, each
-// change exactly once.
+// Tests programs in sessions over a real socket: run, backward, update; each
+// change takes effect exactly once.
 #include <cmath>
 #include <limits>
 #include <string>
@@ -52,7 +52,7 @@ v1::UpdateParametersRequest SgdOf(double learning_rate, double momentum = 0) {
   return request;
 }
 
-// Each backend that computes networks, alone on a server.
+// Runs with each backend that computes networks, alone on a server.
 class NetworkTest : public ::testing::TestWithParam<const char*> {
  protected:
   NetworkTest() : server_(ConfigOf(GetParam())), client_(server_.channel()) {
@@ -68,7 +68,7 @@ class NetworkTest : public ::testing::TestWithParam<const char*> {
     return config;
   }
 
-  // Leaves `gradient` as that of w.
+  // Keeps `gradient` as the gradient of w.
   void PutGradient(const Floats& gradient) {
     client_.Put("w#gradient", {2, 3}, gradient);
   }
@@ -107,7 +107,7 @@ TEST_P(NetworkTest, AddsGradientsOfEachBackwardAndStepsOnce) {
   ASSERT_TRUE(update.status.ok()) << update.status.error_message();
   EXPECT_EQ(client_.Get("w"), (Floats{0, 0, 0, 5, 7, 9}));
   EXPECT_EQ(client_.Get("b"), (Floats{9, 21}));
-  // The gradients are used up, so a second step changes nothing.
+  // The first step has dropped the gradients, so a second step changes nothing.
   ASSERT_TRUE(client_.Update(SgdOf(0.5)).status.ok());
   EXPECT_EQ(client_.Get("w"), (Floats{0, 0, 0, 5, 7, 9}));
 }
@@ -226,7 +226,7 @@ TEST_P(NetworkTest, SgdKeepsItsMomentum) {
   EXPECT_EQ(client_.Get("w"), (Floats{-1.5, -0.5, 0.5, 1.5, 2.5, 3.5}));
 }
 
-// Formulas: torch.optim.Adam's documentation, in f64.
+// The formulas are those of torch.optim.Adam's documentation, in f64.
 TEST_P(NetworkTest, AdamStepsAsItsFormulaSays) {
   v1::UpdateParametersRequest request = SgdOf(0.1);
   request.set_algorithm(v1::UpdateParametersRequest::ALGORITHM_ADAM);
@@ -289,7 +289,7 @@ TEST_P(NetworkTest, StepsOnlyByWhatHasTheOrderOfItsParameter) {
   EXPECT_EQ(refused.status.error_message(),
             "k#gradient: found f32:XIO[2,2,1,1], expected f32:OIX[2,2,1,1]");
   EXPECT_EQ(client_.Get("k"), (Floats{0, 1, 2, 3}));
-  // Of a kernel of one element OXI is the same order.
+  // OXI is the same order for a kernel of one element.
   put("k#gradient", v1::LAYOUT_OXI);
   ASSERT_TRUE(client_.Update(request).status.ok());
   EXPECT_EQ(client_.Get("k"), Floats(4, 0));

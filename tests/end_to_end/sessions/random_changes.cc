@@ -7,8 +7,8 @@
 namespace convgrad {
 namespace {
 
-// With operands of at most 1000, a result of 6 products is below 2^23, and a
-// sum of one and what is below 2^23 is exact in f32.
+// With operands of at most 1000, a result of 6 products is below 2^23, and the
+// sum of it and a number below 2^23 is exact in f32.
 constexpr float kLargestOperand = 1000;
 constexpr float kLargestSum = 1 << 22;
 
@@ -63,7 +63,7 @@ v1::PutTensorsRequest RandomChanges::Put(const ModelTensors& tensors) {
     v1::NamedPut* put = request.add_tensors();
     put->set_name(Name(kind));
     ModelTensor tensor = RandomTensor(put->name());
-    // What is there already.
+    // Chooses bytes that the session already keeps.
     const auto twin = tensors.find(Name(kind));
     const bool is_twin = twin != tensors.end() && Chance(20);
     if (is_twin) tensor = twin->second;
@@ -84,7 +84,7 @@ v1::PutTensorsRequest RandomChanges::Put(const ModelTensors& tensors) {
         request.payloads_size());
     request.add_payloads(bytes);
   }
-  // A tensor that is too short, after others that aren't.
+  // One tensor is too short, after others that aren't.
   if (request.payloads_size() > 0 && Chance(4)) {
     request.mutable_payloads(request.payloads_size() - 1)->pop_back();
   }
@@ -110,7 +110,7 @@ void RandomChanges::AddOperand(const ModelTensors& tensors, char kind,
     if (fits && Largest(tensor) <= kLargestOperand) names.push_back(name);
   }
   if (Chance(2)) {
-    // One that isn't there, or has another shape.
+    // The tensor doesn't exist or has another shape.
     operand->mutable_kept()->set_tensor_id(Chance(50) ? "x9" : Name('w'));
     const auto found = tensors.find(operand->kept().tensor_id());
     if (found == tensors.end() || Largest(found->second) <= kLargestOperand) {
@@ -137,7 +137,7 @@ void RandomChanges::AddResult(const ModelTensors& tensors, v1::Result which,
   wanted.channels_last = Chance(40);
   result->set_layout(wanted.layout());
   if (Chance(20)) return;
-  // Rarely a name of another shape.
+  // The name rarely has another shape.
   const std::string name = Name(Chance(2) ? 'w' : kind);
   result->mutable_kept()->set_tensor_id(name);
   const auto old = tensors.find(name);

@@ -1,5 +1,5 @@
-// Changes that are refused before the server has their message, and strangers
-// who send too much.
+// Tests changes that the server refuses before it has their message, and
+// clients without rights that send too much.
 #include <fstream>
 #include <string>
 #include <thread>
@@ -44,8 +44,8 @@ SessionReply<v1::PutTensorsResponse> PutWith(SessionClient* client,
   return reply;
 }
 
-// The client has to know that its change has failed, and may go on in the next
-// epoch.
+// The client must know that its change failed, so that it can continue in the
+// next epoch.
 TEST(RefusedChanges, TellTheirNumber) {
   TestServer server;
   struct Row {
@@ -125,7 +125,8 @@ TEST(RefusedChanges, AChangeTakesTheRoleTrain) {
   EXPECT_EQ(list(kTrain, 1), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-// What is parsed takes 29 times its bytes: nothing is parsed for a stranger.
+// A parsed message takes 29 times its bytes, so the server parses none without
+// a token.
 TEST(RefusedChanges, AStrangersMessageIsNotParsed) {
   ChildServer server({"--memory_budget_bytes=256MiB",
                       absl::StrCat("--token_file=", TokenFile())});
@@ -143,7 +144,7 @@ TEST(RefusedChanges, AStrangersMessageIsNotParsed) {
         << method << ": " << reply.status.error_message();
   }
   EXPECT_LT(server.MemoryBytes("VmHWM") - before, 64 << 20);
-  // Nor is it for a client, beyond what the method's messages may have.
+  // The server also parses no message that is larger than its method allows.
   const RawReply reply =
       CallRaw(channel, "/convgrad.v1.ConvGradSessions/RenewSession",
               std::string(1 << 20, '\x0a'),

@@ -1,5 +1,5 @@
-// A reply is the reply: whatever became of earlier attempts of a change, its
-// repeats are answered alike, byte for byte, and it takes effect once.
+// Tests that repeats of a change get the same reply, byte for byte, whatever
+// happened to earlier attempts, and that the change takes effect once.
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +22,8 @@ output y
 
 class RepeatedReplies : public testing::Test {
  protected:
-  // Two versions of the stream's tensor fit.
+  // Returns a configuration with memory for two versions of the stream's
+  // tensor.
   static Config Large() {
     Config config = TestConfig();
     config.memory_budget_bytes *= 4;
@@ -45,7 +46,7 @@ class RepeatedReplies : public testing::Test {
           server_.channel(), "/convgrad.v1." + method, bytes, change);
     };
     {
-      // Lost before it runs, while it runs, or on the way back: nobody knows.
+      // The attempt is lost before it runs, while it runs, or on the way back.
       auto lost = attempt();
       lost->Cancel();
       lost->Await();
@@ -58,8 +59,8 @@ class RepeatedReplies : public testing::Test {
     beside->Await();
   }
 
-  // Returns whether the change has failed, by its cancellation, so that the
-  // client goes on with it in the next epoch.
+  // Returns whether the change failed by its cancellation, so that the client
+  // continues in the next epoch.
   bool GoesOn(const grpc::Status& status, ChangeMetadata* change) {
     if (status.error_code() != grpc::StatusCode::ABORTED) return false;
     client_.session().Failed();
@@ -110,7 +111,7 @@ TEST_F(RepeatedReplies, OfTensors) {
     v1::ResultRequest* result =
         backward.mutable_operation()->mutable_results(1);
     result->mutable_kept()->set_tensor_id("dw");
-    // The other one goes back by message.
+    // The response carries the other gradient.
     Expect("ConvGrad/ConvBackward", backward);
     v1::DropTensorsRequest drop;
     drop.add_names("x");
@@ -142,9 +143,9 @@ TEST_F(RepeatedReplies, OfNetworks) {
     drop.add_programs("other");
     Expect("ConvGradNetworks/DropPrograms", drop);
   }
-  // Ten steps, each once: the gradient of w is the same in all of them.
+  // The test made ten steps, each once, with the same gradient of w.
   const std::vector<float> w = client_.Get("w");
-  // sum over the batch of dy * x, times 0.5, ten times
+  // The value is the sum over the batch of dy * x, times 0.5, ten times.
   const std::vector<float> x = {1, 2, 3, 4, 5, 6}, dy = {1, 2, 3, 4};
   for (int o = 0; o < 2; ++o) {
     for (int i = 0; i < 3; ++i) {

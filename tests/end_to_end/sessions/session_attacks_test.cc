@@ -1,5 +1,4 @@
-// What one client of sessions may do to a server and to others: attacks that
-// once succeeded.
+// Tests attacks of a client with sessions that once succeeded.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -83,7 +82,7 @@ TEST(SessionAttacks, AnInputGradientIsAskedForOnce) {
                 "input_gradients");
 }
 
-// Its reply could never be sent, so the change mustn't be committed.
+// The change must not be committed, because its reply could never be sent.
 TEST(SessionAttacks, AChangeWhoseReplyIsTooLargeDoesNotRun) {
   Config config = TestConfig();
   config.max_message_bytes = kMiB;
@@ -127,7 +126,7 @@ TEST(SessionAttacks, ReadsAreNoChanges) {
   using Stub = v1::ConvGradSessions::Stub;
   const auto got = client.Change<Stub>(&client.stub(), &Stub::GetTensors, get);
   ExpectRefused(got, grpc::StatusCode::INVALID_ARGUMENT, kSequenceKey);
-  // The server has decided: the client may go on.
+  // The server has decided, so the client may continue.
   EXPECT_EQ(got.number, 1);
   ExpectRefused(client.Change<Stub>(&client.stub(), &Stub::ListTensors,
                                     v1::ListTensorsRequest()),
@@ -159,12 +158,12 @@ TEST(SessionAttacks, RepliesCountUntilTheyAreAcknowledged) {
     committed = change.sequence++;
     change.call_id = NewCallId();
   }
-  EXPECT_EQ(committed, 8);  // the program's, and 7 replies of a MiB
+  EXPECT_EQ(committed, 8);  // The program's, and 7 replies of a MiB.
   ExpectRefused(reply, grpc::StatusCode::RESOURCE_EXHAUSTED, "session");
   EXPECT_NE(reply.trailers.pushback_ms, "");
   EXPECT_LE(MetricOf(server, "convgrad_kept_bytes"), 8 * kMiB);
   EXPECT_GE(MetricOf(server, "convgrad_kept_bytes"), 7 * kMiB);
-  // The same call, which acknowledges, goes on.
+  // The same call continues after an acknowledgement.
   change.acknowledged = committed;
   EXPECT_TRUE(run().status.ok());
   EXPECT_LE(MetricOf(server, "convgrad_kept_bytes"), 2 * kMiB);
@@ -187,7 +186,7 @@ TEST(SessionAttacks, NamesCount) {
   }
   ExpectRefused(client.Put(put), grpc::StatusCode::RESOURCE_EXHAUSTED,
                 "session");
-  // What only drops is never refused.
+  // A change that only drops names is never refused.
   v1::DropTensorsRequest drop;
   drop.set_all(true);
   using Stub = v1::ConvGradSessions::Stub;
@@ -214,7 +213,7 @@ TEST(SessionAttacks, ASessionHasSoManyTensors) {
       named.set_name(named.name() + "y");
     }
   }
-  // By pages, in the order of names.
+  // The list is read in pages, in the order of names.
   v1::ListTensorsRequest list;
   list.set_page_size(10000);
   std::vector<std::string> names;
@@ -254,7 +253,7 @@ TEST(SessionAttacks, ATapeCountsItsProgram) {
       client.session()
           .Change(&client.stub(), &NetworkClient::Stub::DropPrograms, drop)
           .status.ok());
-  // Its tape still needs it.
+  // The tape still needs the program.
   EXPECT_GT(MetricOf(server, "convgrad_kept_bytes"), program);
 }
 
@@ -272,7 +271,7 @@ TEST(SessionAttacks, ResumingDropsTapes) {
       client.session().stub().ResumeSession(&context, resume, &response).ok());
   EXPECT_EQ(response.number(), client.session().number());
   EXPECT_EQ(MetricOf(server, "convgrad_kept_tapes"), 0);
-  client.session().Failed();  // the next epoch
+  client.session().Failed();  // The next epoch.
   client.Put("x", {1}, {1});
 }
 

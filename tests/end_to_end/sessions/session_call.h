@@ -1,4 +1,5 @@
-// A call of a session in flight, which a test may repeat, cancel and wait for.
+// `SessionCall` is a call of a session in flight, which a test may repeat,
+// cancel and wait for.
 #pragma once
 
 #include <memory>
@@ -14,7 +15,7 @@
 
 namespace convgrad {
 
-// What changes a session.
+// The requests that change a session.
 using ChangeRequest =
     std::variant<v1::PutTensorsRequest, v1::DropTensorsRequest,
                  v1::ConvForwardRequest, v1::ConvBackwardRequest>;
@@ -35,7 +36,7 @@ inline std::string PathOf(const v1::ConvBackwardRequest& /*request*/) {
   return "/convgrad.v1.ConvGrad/ConvBackward";
 }
 
-// Owned by one thread.
+// `SessionCall` is owned by one thread.
 class SessionCall {
  public:
   template <typename Request>
@@ -63,7 +64,7 @@ class SessionCall {
 
   void Cancel() { context_.TryCancel(); }
 
-  // Waits for the end; to be called once. The response is its bytes.
+  // Blocks until the call ends; call it once. The response is in bytes.
   SessionReply<std::string> Await() {
     void* tag;
     bool ok;

@@ -1,5 +1,6 @@
-// A client of one session that is written against the wire alone: it sets the
-// metadata of changes itself, and so can also get it wrong.
+// `SessionClient` is a client of one session that uses only the generated
+// stubs. It sets the metadata of changes itself, so a test can make them
+// invalid.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@
 
 namespace convgrad {
 
-// Returns a tensor of these dims, which doesn't say where its bytes are.
+// Returns a tensor of these dims without the place of its bytes.
 inline v1::Tensor TensorOf(v1::Layout layout, const std::vector<int64_t>& dims,
                            v1::DataType dtype = v1::DATA_TYPE_F32) {
   v1::Tensor tensor;
@@ -28,7 +29,7 @@ inline v1::Tensor TensorOf(v1::Layout layout, const std::vector<int64_t>& dims,
   return tensor;
 }
 
-// What a change says of itself.
+// The metadata of a change.
 struct ChangeMetadata {
   std::string session;
   int64_t epoch = 1;
@@ -37,7 +38,7 @@ struct ChangeMetadata {
   int64_t acknowledged = 0;
 };
 
-// Returns 16 bytes that no other call of this process has.
+// Returns 16 bytes that differ from those of all other calls of this process.
 inline std::string NewCallId() {
   static std::atomic<int64_t> last{0};
   std::string id = std::to_string(++last);
@@ -53,7 +54,7 @@ inline void AddTo(grpc::ClientContext* context, const ChangeMetadata& change) {
   context->AddMetadata(kAcknowledgedKey, std::to_string(change.acknowledged));
 }
 
-// Returns the trailer kNumberTrailer, -1 if there is none.
+// Returns the trailer kNumberTrailer; -1 if there is none.
 inline int64_t NumberOf(const grpc::ClientContext& context) {
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto found = trailers.find(kNumberTrailer);
@@ -66,7 +67,7 @@ inline int64_t NumberOf(const grpc::ClientContext& context) {
   return number;
 }
 
-// What came of a call of a session.
+// The reply to a call of a session.
 template <typename Response>
 struct SessionReply {
   grpc::Status status;
@@ -98,16 +99,17 @@ class SessionClient {
   v1::ConvGradSessions::Stub& stub() { return *sessions_; }
   v1::ConvGrad::Stub& conv() { return *conv_; }
 
-  // To be called when a change was made otherwise.
+  // Call these when a change was made by other means.
   void Committed() { ++number_; }
   void Failed() { ++epoch_; }
 
-  // Returns what the next change says of itself.
+  // Returns the metadata of the next change.
   ChangeMetadata Next() const {
     return {id_, epoch_, number_ + 1, NewCallId(), number_};
   }
 
-  // Calls `method` of `stub` as a change or, if `change` has no number, a read.
+  // Calls `method` of `stub`, as a change, or as a read if `change` has no
+  // number.
   template <typename Stub, typename Request, typename Response>
   static SessionReply<Response> Call(
       Stub* stub,
@@ -125,7 +127,7 @@ class SessionClient {
     return reply;
   }
 
-  // Makes the next change; goes on in the next epoch if it fails.
+  // Makes the next change. If it fails, continues in the next epoch.
   template <typename Stub, typename Request, typename Response>
   SessionReply<Response> Change(
       Stub* stub,
@@ -168,7 +170,7 @@ class SessionClient {
     return Change<v1::ConvGradSessions::Stub>(
         sessions_.get(), &v1::ConvGradSessions::Stub::DropTensors, request);
   }
-  // Reads.
+  // Gets tensors as a read.
   SessionReply<v1::GetTensorsResponse> Get(
       const v1::GetTensorsRequest& request) {
     return Call<v1::ConvGradSessions::Stub>(

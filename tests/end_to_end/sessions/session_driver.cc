@@ -10,8 +10,8 @@ namespace convgrad {
 namespace {
 
 constexpr absl::Duration kShortLease = absl::Seconds(1);
-// Sessions that the server may have forgotten after this: their lease, and time
-// for a machine that does other things.
+// The time after which the server may have ended an unused session: its lease,
+// and time for a busy machine.
 constexpr absl::Duration kUntilGone = absl::Seconds(3);
 constexpr size_t kLateChanges = 12;
 
@@ -50,7 +50,8 @@ SessionDriver::SessionDriver(std::shared_ptr<grpc::Channel> channel, int seed)
       session_(std::make_unique<SessionClient>(channel_)) {}
 
 ChangeMetadata SessionDriver::NextChange() {
-  // What is acknowledged lags behind, by no more than the server keeps.
+  // The acknowledged number lags behind, by at most the replies that the server
+  // keeps.
   const int64_t lag = random_.Chance(50) ? 0 : random_.Below(20);
   return {session_->id(), order_.epoch(), order_.number() + 1, NewCallId(),
           std::max(order_.acknowledged(), order_.number() - lag)};
@@ -76,7 +77,7 @@ void SessionDriver::ExpectReply(const ModelReply& expected,
   const std::vector<std::string> payloads = PayloadsOf(request, reply.response);
   ASSERT_EQ(payloads.size(), expected.payloads.size());
   for (size_t i = 0; i < payloads.size(); ++i) {
-    // As floats: zeros may have either sign.
+    // Compares floats, because zeros may have either sign.
     EXPECT_EQ(FloatsOf(payloads[i]), FloatsOf(expected.payloads[i]))
         << Describe(request);
   }
@@ -169,7 +170,7 @@ void SessionDriver::ListAll() {
                                    info.tensor().dims().end()),
               tensor.dims);
   }
-  // The bytes of every digest are there.
+  // The server has the bytes of every digest.
   v1::HaveTensorsRequest ask;
   for (const auto& [name, tensor] : tensors_) {
     if (!tensor.digest.empty()) ask.add_digests(tensor.digest);

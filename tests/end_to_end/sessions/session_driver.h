@@ -1,5 +1,5 @@
-// One trainer that does whatever the contract allows, and some of what it
-// doesn't, and knows from a model what must come of it.
+// `SessionDriver` is one trainer that makes random calls, some of them invalid,
+// and compares their results with a model.
 #pragma once
 
 #include <memory>
@@ -12,13 +12,14 @@
 
 namespace convgrad {
 
-// Random changes of a model's tensors; sums stay exact. Owned by one thread.
+// `RandomChanges` makes random changes of a model's tensors; sums stay exact.
+// Owned by one thread.
 class RandomChanges {
  public:
-  // Puts of different `mark`s, 0 to 99, never have a digest in common.
+  // Puts with different `mark` (0 to 99) never have a common digest.
   RandomChanges(int seed, int mark) : random_(seed), mark_(mark) {}
 
-  // Returns a change, of which some are refused.
+  // Returns a change. Some changes are invalid.
   ChangeRequest Next(const ModelTensors& tensors);
   // Returns a number below `bound`.
   int Below(int bound) { return static_cast<int>(random_() % bound); }
@@ -41,14 +42,15 @@ class RandomChanges {
   const int mark_;
 };
 
-// Owned by one thread. Fails the test where server and model differ.
+// `SessionDriver` is owned by one thread. It fails the test if server and model
+// differ.
 class SessionDriver {
  public:
   SessionDriver(std::shared_ptr<grpc::Channel> channel, int seed);
 
   // Makes some calls.
   void Step();
-  // Compares all, then closes the session.
+  // Compares all tensors, then closes the session.
   void Finish();
   int64_t calls() const { return calls_; }
 
@@ -57,8 +59,8 @@ class SessionDriver {
 
   ChangeMetadata NextChange();
   ChangeRequest NextRequest() { return random_.Next(tensors_); }
-  // What came of the change that was to run, or of its repeat, must be what the
-  // model says; the model goes on.
+  // Checks the reply to the change or its repeat against the model, and updates
+  // the model.
   void Settle(const ChangeMetadata& change, const ChangeRequest& request,
               const Reply& reply);
   void ExpectReply(const ModelReply& expected, const ChangeRequest& request,
@@ -82,9 +84,10 @@ class SessionDriver {
   std::unique_ptr<SessionClient> session_;
   ModelOrder order_;
   ModelTensors tensors_;
-  // Changes of late, to be repeated.
+  // Recent changes, which may be repeated.
   std::vector<std::pair<ChangeMetadata, ChangeRequest>> late_;
-  // Ids of sessions that nobody calls any more, and when they have ended.
+  // Ids of sessions that get no more calls, and the time when they must have
+  // ended.
   std::vector<std::pair<std::string, absl::Time>> abandoned_;
   int64_t calls_ = 0;
 };

@@ -1,5 +1,5 @@
-// What a SessionDriver does against the rules, and how its calls get lost,
-// repeated and out of order.
+// These functions of `SessionDriver` break the rules, and lose, repeat and
+// reorder calls.
 #include <algorithm>
 
 #include "tests/end_to_end/sessions/session_driver.h"
@@ -36,7 +36,7 @@ void SessionDriver::BreakTheRules() {
       change.sequence = number + 65 + random_.Below(10);
       break;
     case 3:
-      // Another call's number.
+      // The number is that of another call.
       change.sequence = std::max<int64_t>(1, number - random_.Below(5));
       if (number == 0) change.acknowledged = 1;
       break;
@@ -45,7 +45,7 @@ void SessionDriver::BreakTheRules() {
       break;
     case 5:
       change.sequence = number + 2 + random_.Below(63);
-      // Nobody knows whether the call has come so far as to acknowledge more.
+      // The driver doesn't know whether the lost call has acknowledged more.
       change.acknowledged = order_.acknowledged();
       break;
   }
@@ -57,7 +57,7 @@ void SessionDriver::BreakTheRules() {
         StartChange(channel_, request, change, absl::Milliseconds(5))->Await();
     EXPECT_EQ(reply.status.error_code(), grpc::DEADLINE_EXCEEDED)
         << reply.status.error_message();
-    // It may still wait there, for a change that comes now.
+    // The call may still wait on the server for a change that comes now.
     return Resume();
   }
   ASSERT_EQ(expected.verdict, ModelOrder::Verdict::kRefused);
@@ -91,7 +91,7 @@ void SessionDriver::LoseTheReply() {
     order_.Acknowledge(change.acknowledged);
     return order_.Fail();
   }
-  // Its number tells what became of it.
+  // The number says whether the call was committed.
   grpc::ClientContext context;
   v1::ResumeSessionRequest resume;
   resume.set_session_id(session_->id());
@@ -106,7 +106,7 @@ void SessionDriver::LoseTheReply() {
     tensors_ = std::move(after);
     order_.Commit(change, "");
   }
-  // Maybe it has acknowledged earlier replies, and maybe not.
+  // The lost call may have acknowledged earlier replies.
   late_.clear();
   EXPECT_EQ(response.number(), order_.number());
   EXPECT_GT(response.epoch(), order_.epoch());
@@ -152,13 +152,13 @@ void SessionDriver::Pipeline() {
     std::vector<Reply> replies;
     for (const auto& call : one.calls) replies.push_back(call->Await());
     if (order_.epoch() != epoch) {
-      // A change before has failed.
+      // An earlier change has failed.
       for (const Reply& reply : replies) {
         EXPECT_EQ(reply.trailers.reason, "EPOCH_ENDED");
       }
       continue;
     }
-    // Of a change that fails, one call tells why.
+    // One call reports the error of a change that fails.
     std::stable_sort(replies.begin(), replies.end(),
                      [](const Reply& a, const Reply& b) {
                        return (a.trailers.reason == "EPOCH_ENDED") <

@@ -1,4 +1,4 @@
-// What sessions leave behind in the server's process: nothing.
+// Tests that sessions leave no memory behind in the server's process.
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -23,7 +23,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 class SessionMemory : public ::testing::Test {
  protected:
-  // Opens and uses sessions of `bytes`, and closes or leaves them.
+  // Opens and uses sessions of `bytes`, and closes or abandons them.
   void Use(int count, int64_t bytes, bool close) {
     v1::OpenSessionRequest open;
     open.set_lease_seconds(25);
@@ -55,7 +55,7 @@ class SessionMemory : public ::testing::Test {
     sessions_.clear();
   }
 
-  // Waits until /metrics has `line`, for longer than leases are.
+  // Waits until /metrics has `line`, for longer than a lease.
   void Await(const std::string& line) {
     const absl::Time limit = absl::Now() + absl::Minutes(2);
     while (!absl::StrContains(HttpGet(server_.metrics_port(), "/metrics"),
@@ -65,14 +65,14 @@ class SessionMemory : public ::testing::Test {
     }
   }
 
-  // Waits until the server keeps nothing, and its pool, too, has let go.
-  // Returns what it has then.
+  // Waits until the server keeps nothing and its pool has freed its buffers.
+  // Returns the resident size.
   int64_t Settled() {
     Await("convgrad_sessions 0");
     Await("convgrad_kept_bytes 0");
     Await("convgrad_buffer_idle_bytes 0");
-    // Memory goes back just after it was counted: until nothing has changed for
-    // two turns of the server's housekeeping.
+    // Memory is freed just after it was counted, so the test waits until
+    // nothing has changed for two periods of the server's background thread.
     int64_t bytes = 0;
     for (int same = 0; same < 100; ++same) {
       const int64_t now = server_.MemoryBytes("VmRSS");
@@ -96,10 +96,9 @@ class SessionMemory : public ::testing::Test {
 };
 
 TEST_F(SessionMemory, IsGivenBackWhenLeasesEnd) {
-  // Small pieces that are still in use hold pages of the heap here and there:
-  // some MiB, more or less of them by where the pieces happen to lie. So each
-  // round is held against the most that the server had after those before it.
-  // What is lost with each session would be lost in every round.
+  // Small blocks in use hold pages of the heap, some MiB that vary with their
+  // addresses. So each round is compared with the largest size of the rounds
+  // before. Memory lost with each session would be lost in every round.
   int64_t before = 0;
   int64_t after = 0;
   const auto is_back = [&] { return after <= before + before / 50; };
@@ -127,7 +126,7 @@ TEST_F(SessionMemory, TakesLittleForItself) {
   Use(100, 64, /*close=*/true);
   const int64_t before = Settled();
   Use(kSmallSessions, 64, /*close=*/false);
-  // Resident memory of one buffer of the pool and of the bookkeeping.
+  // The resident memory of one buffer of the pool and of the bookkeeping.
   const int64_t each = (server_.MemoryBytes("VmRSS") - before) / kSmallSessions;
   std::cout << each << " bytes a session, its tensor of 64 included\n";
   constexpr int64_t kBuffer = 4096;

@@ -51,7 +51,7 @@ ModelTensor FromBytes(const std::vector<int64_t>& dims, bool channels_last,
   tensor.dims = dims;
   tensor.channels_last = channels_last;
   tensor.values = FloatsOf(bytes);
-  // What would bring the tensor from one layout to the other, backwards.
+  // Computes the inverse of the permutation between the layouts.
   ModelTensor indices = tensor;
   for (size_t i = 0; i < indices.values.size(); ++i) {
     indices.values[i] = static_cast<float>(i);
@@ -126,7 +126,7 @@ ModelReply Make(const v1::DropTensorsRequest& request, int64_t /*number*/,
   return {};
 }
 
-// Finds what an operand is. Returns an error's code, OK for none.
+// Reads an operand. Returns the code of its error; OK if it is valid.
 grpc::StatusCode Read(const v1::Tensor& operand, const std::string& kind,
                       const Payloads& payloads, const ModelTensors& tensors,
                       ModelTensor* value) {

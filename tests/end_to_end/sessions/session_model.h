@@ -1,5 +1,5 @@
-// The contract of sessions as a plain program: tensors in a map, changes one
-// after the other. What a server does is compared with it.
+// `ModelOrder` and `MakeChange` are a plain model of sessions: tensors in a
+// map, and changes one after the other. Tests compare a server with it.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 
 namespace convgrad {
 
-// The one convolution that models know: 1 item of 2 channels of 6, 2 filters of
-// 3, so that an output is 2 x 4. A name's first letter says what its tensor is.
+// Returns the one convolution of the model: 1 item of 2 channels of 6, 2
+// filters of 3, so that an output is 2 x 4. A name's first letter says what its
+// tensor is.
 //   x: (1, 2, 6), an input or its gradient
 //   w: (2, 2, 3), a weight or its gradient
 //   g: (1, 2, 4), an output or its gradient
@@ -23,10 +24,10 @@ std::vector<int64_t> ModelDims(const std::string& name);
 // A kept tensor of f32. Value type.
 struct ModelTensor {
   std::vector<int64_t> dims;
-  std::vector<float> values;  // in the order of dims, whatever the layout
+  std::vector<float> values;  // In the order of dims, for every layout.
   bool channels_last = false;
   int64_t version = 0;
-  std::string digest;  // under which it can be put again; "" if under none
+  std::string digest;  // The digest under which it can be put again; "": none.
 
   v1::Layout layout() const;
   // Returns the bytes in a layout.
@@ -35,28 +36,28 @@ struct ModelTensor {
 
 using ModelTensors = std::map<std::string, ModelTensor>;
 
-// What a change answers.
+// The answer to a change.
 struct ModelReply {
   grpc::StatusCode code = grpc::StatusCode::OK;
-  std::string field;  // of an error: how the field's path begins
+  std::string field;  // For an error: the beginning of the field's path.
   std::vector<std::string> payloads;
 };
 
-// Makes change `number`, or nothing of it if that fails.
+// Makes change `number`; changes nothing if it fails.
 ModelReply MakeChange(const ChangeRequest& request, int64_t number,
                       ModelTensors* tensors);
 
-// The numbers, epochs and call ids of one session. What may come of a call
-// while no other is under way.
+// `ModelOrder` holds the numbers, epochs and call ids of one session, and
+// predicts the result of a call while no other call is in flight.
 class ModelOrder {
  public:
   enum class Verdict { kRuns, kWaits, kReplays, kRefused };
   struct Judgement {
     Verdict verdict;
-    // Of kRefused.
+    // Set for kRefused.
     grpc::StatusCode code = grpc::StatusCode::OK;
     std::string reason;
-    // Of kReplays.
+    // Set for kReplays.
     std::string reply;
   };
 
@@ -64,10 +65,10 @@ class ModelOrder {
 
   // `reply` is the one answer of the change.
   void Commit(const ChangeMetadata& change, const std::string& reply);
-  // Of a change that runs, or that waited when the session went on.
+  // Called for a change that runs, or that waited when the session continued.
   void Acknowledge(int64_t number);
   void Fail() { ++epoch_; }
-  // `epoch` is what the server said: at least the next.
+  // `epoch` is the epoch that the server returned: at least the next one.
   void Resume(int64_t epoch) { epoch_ = first_epoch_ = epoch; }
 
   int64_t number() const { return number_; }

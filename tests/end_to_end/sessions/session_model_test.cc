@@ -1,5 +1,6 @@
-// Random calls of sessions over a real socket, against a plain model of the
-// contract. CONVGRAD_SESSION_CALLS: how many, 5,000 otherwise.
+// Tests random calls of sessions over a real socket against a plain model of
+// the contract. CONVGRAD_SESSION_CALLS is the number of calls, 5,000 by
+// default.
 #include <cstdlib>
 #include <thread>
 #include <vector>
@@ -37,7 +38,7 @@ TEST(SessionModel, TheServerDoesWhatTheModelDoes) {
     });
   }
   for (std::thread& trainer : trainers) trainer.join();
-  // Sessions that were left end with their leases, and the open ones now.
+  // Abandoned sessions end with their leases, and the open ones now.
   server.AwaitMetric("convgrad_kept_bytes 0");
   server.ExpectNothingHeld();
 }

@@ -1,5 +1,5 @@
-// Changes of one session on their way together: whose message is read when, and
-// what becomes of it.
+// Tests changes of one session that are in flight together: when the server
+// reads each message, and the outcome of each change.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -15,7 +15,7 @@ namespace convgrad {
 namespace {
 
 constexpr int64_t kElements = 1 << 18;
-// What a session takes of the budget.
+// The bytes of the budget that a session takes.
 constexpr int64_t kSessionBytes = 4096;
 
 v1::PutTensorsRequest PutOfBytes(const std::string& name) {
@@ -23,7 +23,7 @@ v1::PutTensorsRequest PutOfBytes(const std::string& name) {
                               std::string(4 * kElements, name[0]));
 }
 
-// A put that its client has begun without sending its message.
+// A put that has started but whose message isn't sent yet.
 class SlowPut {
  public:
   SlowPut(const std::shared_ptr<grpc::Channel>& channel,
@@ -37,8 +37,8 @@ class SlowPut {
     EXPECT_TRUE(IsDone());
   }
 
-  // Sends the message. Returns once the server has read most of it, false if
-  // the call has ended instead.
+  // Sends the message. Returns when the server has read most of it; false if
+  // the call has ended.
   bool Send() {
     const grpc::Slice slice(bytes_);
     call_->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), this);
@@ -46,7 +46,7 @@ class SlowPut {
   }
   void Cancel() { context_.TryCancel(); }
 
-  // Waits for the end; to be called once.
+  // Blocks until the call ends; call it once.
   SessionReply<std::string> Await() {
     SessionReply<std::string> reply;
     grpc::ByteBuffer response;
@@ -76,7 +76,7 @@ class SlowPut {
 
 Config PatientConfig() {
   Config config = TestConfig();
-  // Nothing ends because a client is slow.
+  // No call ends because of a slow client.
   config.unary_idle_timeout = absl::Hours(1);
   config.max_kept_bytes = (int64_t{7} << 20) / 2;
   return config;
@@ -84,7 +84,7 @@ Config PatientConfig() {
 
 class SessionPipeline : public ::testing::Test {
  protected:
-  // Returns the change `ahead` of the next one.
+  // Returns the change that is `ahead` numbers after the next one.
   ChangeMetadata Change(int64_t ahead) {
     ChangeMetadata change = client_.Next();
     change.sequence += ahead;
@@ -95,7 +95,7 @@ class SessionPipeline : public ::testing::Test {
                                      Change(ahead));
   }
 
-  // Waits until so many calls have the memory for their message. Requires that
+  // Waits until `puts` calls have the memory for their message. Requires:
   // nothing is kept.
   void AwaitMemoryOf(int64_t puts) {
     const int64_t bytes =
@@ -141,7 +141,7 @@ TEST_F(SessionPipeline, WhoWaitsWithItsMessageMayBeCancelled) {
   EXPECT_TRUE(second->Send());
   second->Cancel();
   EXPECT_EQ(second->Await().status.error_code(), grpc::CANCELLED);
-  // Its memory is free again, and so is its number.
+  // The call's memory and its number are free again.
   AwaitMemoryOf(1);
   second = Start("c", 1);
   EXPECT_TRUE(second->Send());
@@ -153,7 +153,7 @@ TEST_F(SessionPipeline, WhoWaitsWithItsMessageMayBeCancelled) {
 }
 
 TEST_F(SessionPipeline, ABusyChangeKeepsItsNumber) {
-  // With the session's own two there is no room for a fourth.
+  // The third tensor fills the memory, so there is no room for a fourth.
   SessionClient other(server_.channel());
   ASSERT_TRUE(other.Put(PutOfBytes("o")).status.ok());
   ASSERT_TRUE(client_.Put(PutOfBytes("a")).status.ok());
@@ -167,7 +167,7 @@ TEST_F(SessionPipeline, ABusyChangeKeepsItsNumber) {
   const SessionReply<std::string> busy = put();
   EXPECT_EQ(busy.trailers.reason, "BUSY") << busy.status.error_message();
   EXPECT_NE(busy.trailers.pushback_ms, "");
-  // It says nothing of the change, which may come again.
+  // BUSY decides nothing about the change, so it may come again.
   EXPECT_EQ(busy.number, -1);
   ASSERT_TRUE(other.Drop("o").status.ok());
   EXPECT_EQ(put().number, change.sequence);

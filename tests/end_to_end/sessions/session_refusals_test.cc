@@ -1,5 +1,5 @@
-// What a session refuses: one status each that names the field, its memory
-// given back, and others served.
+// Tests the refusals of a session: each has one status that names the field,
+// its memory is freed, and other clients are served.
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -28,7 +28,7 @@ v1::PutTensorsRequest PutOfFloats(const std::string& name, int64_t count,
 
 class SessionRefusals : public ::testing::Test {
  protected:
-  // Nothing is held, and other clients are served.
+  // Expects that nothing is held and that other clients are served.
   void TearDown() override {
     SessionClient other(server_.channel());
     EXPECT_TRUE(other.Put(PutOfFloats("x", 4, 1)).status.ok());
@@ -53,7 +53,8 @@ class SessionRefusals : public ::testing::Test {
     return *clients_.back();
   }
 
-  // Returns what refuses to open a session.
+  // Returns the code and the reason with which the server refuses to open a
+  // session.
   std::pair<grpc::StatusCode, std::string> Refusal(
       v1::OpenSessionRequest request) {
     if (request.open_id().empty()) request.set_open_id(NewCallId());
@@ -118,7 +119,7 @@ TEST_F(SessionRefusals, OtherIds) {
     ExpectRefusal(reply, grpc::NOT_FOUND, "session");
     EXPECT_EQ(reply.number, -1);
   }
-  // A tensor of the neighbour's session can't be named in this one.
+  // A change can't name a tensor of another session.
   v1::ConvForwardRequest forward = SeedForward();
   auto* input =
       forward.mutable_operation()->mutable_operands()->mutable_input();
@@ -145,7 +146,7 @@ TEST_F(SessionRefusals, Leases) {
 
 TEST_F(SessionRefusals, Quotas) {
   v1::OpenSessionRequest open;
-  open.set_quota_bytes(std::numeric_limits<int64_t>::min());  // 2^63, wrapped
+  open.set_quota_bytes(std::numeric_limits<int64_t>::min());  // 2^63, wrapped.
   EXPECT_EQ(Refusal(open),
             std::make_pair(grpc::INVALID_ARGUMENT, std::string("quota_bytes")));
   open.set_quota_bytes(std::numeric_limits<int64_t>::max());
@@ -244,7 +245,8 @@ TEST_F(SessionRefusals, SumsOfAnotherShapeDtypeOrLayout) {
   add_to(TensorOf(v1::LAYOUT_NXC, {1, 1, 2, 2}), 16, forward, path + ".layout");
 }
 
-// Blocks of 2 groups and of 1 may have the same dims, but not the same order.
+// Blocks of 2 groups and of 1 group may have the same dims, but not the same
+// order.
 TEST_F(SessionRefusals, SumsOfBlocksOfOtherGroups) {
   SessionClient& client = Open();
   v1::ConvBackwardRequest backward;
@@ -270,7 +272,7 @@ TEST_F(SessionRefusals, SumsOfBlocksOfOtherGroups) {
   const auto first = client.Backward(backward);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
   ASSERT_TRUE(client.Backward(backward).status.ok());
-  // The same dims of 1 group.
+  // The problem has the same dims with 1 group.
   operation->mutable_problem()->set_input_dims(1, 32);
   operation->mutable_problem()->set_groups(1);
   operands->mutable_input()->set_dims(1, 32);
@@ -297,7 +299,7 @@ TEST_F(SessionRefusals, ATensorThatIsDroppedWhileACallNeedsIt) {
       ->mutable_weight()
       ->mutable_inline_()
       ->set_payload_index(0);
-  // Reads that were there before have it; later ones don't.
+  // Reads that started before the drop have the tensor; later ones don't.
   std::vector<std::unique_ptr<SessionCall>> reads;
   for (int i = 0; i < 20; ++i) {
     reads.push_back(std::make_unique<SessionCall>(server_.channel(), forward,
@@ -310,7 +312,7 @@ TEST_F(SessionRefusals, ATensorThatIsDroppedWhileACallNeedsIt) {
     ExpectRefusal(reply, grpc::NOT_FOUND,
                   "operation.operands.input.kept.tensor_id");
   }
-  // A change that waits for the drop to be committed.
+  // The change waits until the drop is committed.
   ChangeMetadata drop = client.Next();
   ASSERT_TRUE(client.Put(PutOfFloats("y", 4, 1)).status.ok());
   drop = client.Next();
@@ -340,7 +342,7 @@ TEST_F(SessionRefusals, ChangesThatNeverGetTheirTurn) {
                                   PutOfFloats("x", 1 << 12, 1), change,
                                   absl::Seconds(1)));
   }
-  // They hold nothing of what others need.
+  // The refused calls hold nothing that other calls need.
   SessionClient& other = Open();
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(other.Put(PutOfFloats("x", 1 << 20, 1)).status.ok());
@@ -351,7 +353,7 @@ TEST_F(SessionRefusals, ChangesThatNeverGetTheirTurn) {
   EXPECT_EQ(client.List().number, 0);
 }
 
-// CONVGRAD_SESSION_OPENS: how many, 2,000 otherwise.
+// CONVGRAD_SESSION_OPENS is the number of opens, 2,000 by default.
 TEST_F(SessionRefusals, OpensInALoop) {
   const char* const text = std::getenv("CONVGRAD_SESSION_OPENS");
   int opens = 2000;
@@ -367,7 +369,7 @@ TEST_F(SessionRefusals, OpensInALoop) {
     EXPECT_EQ(field.rfind("client '", 0), 0u) << field;
   }
   EXPECT_EQ(refused, opens - TestConfig().max_client_sessions);
-  // Those that are open go on, and one that is closed makes room for another.
+  // Open sessions continue, and a closed one makes room for another.
   Close(opened_.back());
   opened_.pop_back();
 }

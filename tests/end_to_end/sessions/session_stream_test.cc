@@ -1,4 +1,4 @@
-// Streams that read what a session keeps, and leave their results there.
+// Tests streams whose operands and results the session keeps.
 #include <map>
 #include <string>
 #include <utility>
@@ -12,12 +12,12 @@
 namespace convgrad {
 namespace {
 
-// What came of a stream.
+// The outcome of a stream.
 struct Outcome {
   grpc::Status status;
   Trailers trailers;
   int64_t number = -1;
-  std::map<int, std::string> results;  // from frames, by Result
+  std::map<int, std::string> results;  // From frames, by Result.
   v1::StreamEnd end;
 };
 
@@ -54,7 +54,7 @@ class SessionStreamTest : public ::testing::Test {
     stream->Write(frame);
   }
 
-  // Runs the test's stream; the operands in `kept` are the session's.
+  // Runs the test's stream. The session keeps the operands in `kept`.
   Outcome Run(const std::string& kept, const ChangeMetadata& change,
               v1::ConvStreamRequest header = TestHeader()) {
     const auto is_kept = [&](char name) {

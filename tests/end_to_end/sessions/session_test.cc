@@ -1,4 +1,5 @@
-// Sessions over a real socket: tensors that stay, each change exactly once.
+// Tests sessions over a real socket: kept tensors, and changes that take effect
+// exactly once.
 #include <cstdint>
 #include <future>
 #include <string>
@@ -29,7 +30,7 @@ void Keep(const std::string& name, v1::Tensor* tensor) {
   tensor->mutable_kept()->set_tensor_id(name);
 }
 
-// The seed backward with kept operands, whose gradients are kept, too.
+// Returns the seed backward with kept operands and kept gradients.
 v1::ConvBackwardRequest KeptBackward() {
   v1::ConvBackwardRequest request = SeedBackward();
   auto* operands = request.mutable_operation()->mutable_operands();
@@ -129,7 +130,7 @@ TEST_F(SessionTest, KeepsResultsAndAddsThem) {
       EXPECT_EQ(FloatsOf(client.Get(name).response.payloads(0)), expected);
     }
   }
-  // A result in place of the sum.
+  // The result replaces the sum.
   KeepResults(&request, v1::ResultRequest::STORE_OVERWRITE);
   ASSERT_TRUE(client.Backward(request).status.ok());
   EXPECT_EQ(client.Get("r2").response.payloads(0), first.response.payloads(0));
@@ -178,7 +179,7 @@ TEST_F(SessionTest, PipelinedChangesRunInTheirOrder) {
     changes.push_back({client.id(), 1, n, NewCallId(), 0});
   }
   std::vector<std::thread> threads;
-  // The last one first.
+  // The changes arrive in reverse order.
   for (int64_t n = 20; n >= 1; --n) {
     threads.emplace_back([&, n] {
       const auto reply = SessionClient::Call<v1::ConvGradSessions::Stub>(
@@ -199,7 +200,7 @@ TEST_F(SessionTest, AFailedChangeChangesNothingAndEndsItsEpoch) {
   SessionClient client(server_.channel());
   ASSERT_TRUE(client.Put("x", TensorOf(v1::LAYOUT_NCX, {1, 1}), BytesOf({1}))
                   .status.ok());
-  // Two tensors, of which the second is short.
+  // The second of two tensors is too short.
   v1::PutTensorsRequest request =
       SessionClient::PutOf("x", TensorOf(v1::LAYOUT_NCX, {1, 1}), BytesOf({2}));
   *request.add_tensors() = request.tensors(0);
@@ -257,7 +258,8 @@ TEST_F(SessionTest, RefusesDigestsOfOtherBytes) {
 }
 
 TEST_F(SessionTest, BytesAreSentOnce) {
-  // SHA-256 of "f32:NCX[1,1]\n" and four zero bytes, by another program.
+  // The digest is SHA-256 of "f32:NCX[1,1]\n" and four zero bytes, computed by
+  // another program.
   const std::string digest = absl::HexStringToBytes(
       "850d122019fb24d49befbab6b6c69da2"
       "75133a8e96db8086ae93a084fb561e7c");
@@ -267,7 +269,7 @@ TEST_F(SessionTest, BytesAreSentOnce) {
   SessionClient first(server_.channel());
   const auto put = first.Put(request);
   ASSERT_TRUE(put.status.ok()) << put.status.error_message();
-  // In another session of this client, without bytes.
+  // Another session of this client puts it without bytes.
   request.mutable_tensors(0)->clear_tensor();
   request.clear_payloads();
   SessionClient second(server_.channel());

@@ -1,4 +1,5 @@
-// Tensors that are put and got by stream, message by message.
+// `PutStream` and `GetStream` put and get tensors by stream, message by
+// message.
 #pragma once
 
 #include <memory>
@@ -12,14 +13,14 @@ namespace convgrad {
 
 inline constexpr int64_t kMiB = int64_t{1} << 20;
 inline constexpr int64_t kFrame = 4 * kMiB;
-// Two whole frames and a part of one.
+// The bytes of two whole frames and a part of one.
 inline constexpr int64_t kLarge = 9 * kMiB;
 
 inline std::string RandomBytes(int64_t size, uint32_t seed) {
   std::string bytes(size, '\0');
   for (char& byte : bytes) {
     seed = seed * 1664525 + 1013904223;
-    // Below 128: no element is a NaN.
+    // Bytes below 128, so that no element is a NaN.
     byte = static_cast<char>(seed >> 25);
   }
   return bytes;
@@ -55,7 +56,7 @@ inline void AddFrames(int tensor, const std::string& bytes,
   }
 }
 
-// A put of "x", of kLarge bytes.
+// Returns the messages that put "x" of kLarge bytes.
 inline std::vector<v1::PutTensorsStreamRequest> PutOfLarge(
     const std::string& bytes) {
   std::vector<v1::PutTensorsStreamRequest> messages(1);
@@ -74,13 +75,13 @@ class PutStream {
     writer_ = stub_->PutTensorsStream(&context_, &reply_.response);
   }
 
-  // Returns false if the call is over.
+  // Returns false if the call has ended.
   bool Write(const v1::PutTensorsStreamRequest& message) {
     return writer_->Write(message);
   }
   void HalfClose() { writer_->WritesDone(); }
   void Cancel() { context_.TryCancel(); }
-  // Waits for the end; to be called once.
+  // Blocks until the call ends; call it once.
   SessionReply<v1::PutTensorsResponse> Await() {
     reply_.status = writer_->Finish();
     reply_.trailers = TrailersOf(context_);

@@ -1,4 +1,4 @@
-// Tensors that are put and got by stream, over real sockets.
+// Tests puts and gets by stream, over real sockets.
 #include "tests/end_to_end/sessions/tensor_stream.h"
 
 #include <string>
@@ -27,7 +27,8 @@ class TensorStreamTest : public ::testing::Test {
       : server_(config) {}
 
   void TearDown() override {
-    // Others are served, and nothing is held once the session is closed.
+    // Expects that other clients are served and that nothing is held once the
+    // session is closed.
     const auto put =
         client_.Put("last", FloatsOfBytes(4096), RandomBytes(4096, 1));
     EXPECT_TRUE(put.status.ok()) << put.status.error_message();
@@ -148,7 +149,7 @@ TEST_F(TensorStreamTest, ARepeatGetsTheOneReply) {
   const auto first = SendAll(server_.channel(), change, messages);
   ASSERT_TRUE(first.status.ok()) << first.status.error_message();
   client_.Committed();
-  // It needn't be sent for that.
+  // A repeat gets its reply without sending the tensor.
   for (const auto& again :
        {messages, std::vector<v1::PutTensorsStreamRequest>()}) {
     const auto repeat = SendAll(server_.channel(), change, again);
@@ -164,7 +165,8 @@ TEST_F(TensorStreamTest, WaitsForItsTurn) {
   ++second.sequence;
   PutStream stream(server_.channel(), second);
   const auto messages = PutOfLarge(bytes);
-  // It isn't read before its turn, so that writing more would wait.
+  // The server doesn't read the stream before its turn, so writing more would
+  // block.
   EXPECT_TRUE(stream.Write(messages[0]));
   ASSERT_TRUE(
       client_.Put("x", FloatsOfBytes(4096), RandomBytes(4096, 7)).status.ok());
@@ -182,7 +184,7 @@ TEST_F(TensorStreamTest, WaitsForItsTurn) {
 TEST_F(TensorStreamTest, NamesWhatIsWrong) {
   const std::string bytes = RandomBytes(kLarge, 8);
   const std::vector<v1::PutTensorsStreamRequest> good = PutOfLarge(bytes);
-  // Returns `good` with another message in the place of one.
+  // Returns `good` with one message replaced.
   const auto with = [&](size_t i, const v1::PutTensorsStreamRequest& message) {
     auto messages = good;
     messages[i] = message;
@@ -242,7 +244,7 @@ TEST_F(TensorStreamTest, IsRefusedBeforeItsFirstFrame) {
   EXPECT_EQ(reply.status.error_code(), grpc::RESOURCE_EXHAUSTED);
   EXPECT_EQ(reply.trailers.field, "session");
   Close(&small);
-  // A read isn't one.
+  // A read can't put.
   PutStream read(server_.channel(), {client_.id()});
   read.Write(PutOfLarge(std::string(kLarge, '\0'))[0]);
   EXPECT_EQ(read.Await().trailers.field, "session");
@@ -257,7 +259,7 @@ TEST_F(TensorStreamTest, WhatStopsHalfWayChangesNothing) {
     for (size_t i = 0; i < sent; ++i) EXPECT_TRUE(stream.Write(messages[i]));
     stream.Cancel();
     EXPECT_EQ(stream.Await().status.error_code(), grpc::CANCELLED);
-    // Nobody knows what became of it: the same again.
+    // The client doesn't know the outcome, so it sends the same change again.
     const auto repeat = SendAll(server_.channel(), change, messages);
     if (repeat.status.ok()) {
       client_.Committed();

@@ -1,4 +1,4 @@
-// RunProgram with an update: a whole training step in one call.
+// Tests RunProgram with an update: a whole training step in one call.
 #include <limits>
 #include <string>
 #include <vector>
@@ -52,7 +52,7 @@ const Floats kX = {1, 2, 3, 3, 1, 0, 5, 0, 1};
 const Floats kTarget = {1, 0, 0, 1, 1, 1};
 const Floats kWeight = {1, -2, 3, 4, 5, -6};
 
-// Each backend that computes networks, alone on a server.
+// Runs with each backend that computes networks, alone on a server.
 class TrainStepTest : public ::testing::TestWithParam<const char*> {
  protected:
   TrainStepTest() : server_(ConfigOf(GetParam())), client_(server_.channel()) {
@@ -142,7 +142,8 @@ TEST_P(TrainStepTest, ARepeatGetsTheOneReply) {
     ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
     if (i == 0) first = reply.response;
     EXPECT_EQ(reply.response.payloads(0), first.payloads(0));
-    // Nobody measures the same twice.
+    // Equal times show that the reply is the same one, because no two runs take
+    // exactly the same time.
     EXPECT_EQ(reply.response.report().compute_seconds(),
               first.report().compute_seconds());
   }

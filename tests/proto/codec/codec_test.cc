@@ -219,7 +219,7 @@ TEST_F(CodecTest, GivesFractalDescriptorsTheirGroups) {
   weight->set_dims(1, 2);
   weight->set_layout(v1::LAYOUT_FRACTAL_Z_3D);
   std::vector<int64_t> bytes = PayloadBytes(operation_);
-  // Both groups fit one block: 9 taps of 16 x 8.
+  // Both groups fit in one block: 9 taps of 16 x 8.
   bytes[1] = 9 * 16 * 8 * 4;
   const auto decoded = DecodeOperation(message_, Direction::kBackward, bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status();

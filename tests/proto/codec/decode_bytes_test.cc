@@ -1,4 +1,4 @@
-// Where tensors' bytes are: payloads, regions, sessions, steps.
+// Tests the sources of tensors' bytes: payloads, regions, sessions, steps.
 #include "proto/codec/codec.h"
 #include "tests/proto/random_operation.h"
 #include "tests/proto/status_matchers.h"

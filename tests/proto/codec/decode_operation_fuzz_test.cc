@@ -1,4 +1,4 @@
-// Spoilt requests go the whole way from bytes to a status, with a fixed seed.
+// Tests altered requests from bytes to a status, with a fixed seed.
 #include <random>
 #include <string>
 
@@ -30,7 +30,7 @@ class Mutator {
           bytes.insert(at, Below(12) + 1, static_cast<char>(random_()));
           break;
         case 3:
-          // A varint of nine or ten bytes: huge or negative.
+          // The varint has nine or ten bytes, so it is huge or negative.
           bytes.replace(at, 1, std::string(9, '\xff') + "\x01");
           break;
         case 4:
@@ -89,7 +89,7 @@ TEST(RequestFuzzTest, AnswersEverySpoiltRequestWithAStatus) {
       bytes = request.SerializeAsString();
       ASSERT_TRUE(Receive(bytes, direction, 1000).ok());
     }
-    // Most of a request is payload; spoil the head, where the meaning is.
+    // Most of a request is payload, so the test alters the head.
     const size_t head = std::min<size_t>(bytes.size(), 300);
     const std::string spoilt =
         mutator.Below(4) == 0
@@ -103,7 +103,7 @@ TEST(RequestFuzzTest, AnswersEverySpoiltRequestWithAStatus) {
                 status.code() == absl::StatusCode::kUnimplemented)
         << status;
   }
-  // Spoiling something other than payloads is the rule.
+  // Most alterations must hit the head, not the payloads.
   EXPECT_LT(accepted, kMutations / 2);
 }
 

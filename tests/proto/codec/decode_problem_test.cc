@@ -99,8 +99,9 @@ TEST_F(DecodeProblemTest, NamesTheEntryOutOfRange) {
   ExpectRefused(Reason::kShapeMismatch, "operation.problem.output_dims[1]");
 }
 
-// Every number of a problem at its extremes, convolution and transposed, with
-// every padding: a status, never a trap.
+// Every number of a problem is set to its extremes, for convolutions and
+// transposed ones, with every padding. The decoder returns a status and never
+// traps.
 TEST_F(DecodeProblemTest, SurvivesExtremesEverywhere) {
   const v1::ConvProblem valid = *problem_;
   const int64_t extremes[] = {kLargest, -kLargest - 1, -1,

@@ -11,7 +11,7 @@
 namespace convgrad {
 namespace {
 
-// Completes `*message` by a session that has `kept` under every name.
+// Completes `*message` with a session that keeps `kept` under every name.
 absl::Status Complete(const TensorDescriptor& kept,
                       v1::ConvOperation* message) {
   for (const KeptReference& reference : KeptReferencesOf(*message)) {
@@ -27,7 +27,7 @@ TEST(KeptReferences, AreOperandsAndSums) {
   weight->set_tensor_id("w");
   weight->set_version(2);
   weight->set_session_id("s");
-  // One that is overwritten says nothing of its result.
+  // A tensor that is overwritten doesn't determine its result.
   v1::ResultRequest* result = message.mutable_results(0);
   result->mutable_kept()->set_tensor_id("sum");
   ASSERT_EQ(KeptReferencesOf(message).size(), 1U);
@@ -52,7 +52,7 @@ TEST(CompleteKept, FillsInWhatIsUnset) {
   tensor->mutable_kept()->set_tensor_id("w");
   ASSERT_TRUE(Complete(weight, &message).ok());
   EXPECT_EQ(*DecodeTensor(*tensor, 1, "w"), weight);
-  // What is said must agree.
+  // The fields that are set must agree.
   tensor->set_dims(0, 7);
   ExpectInvalid(Complete(weight, &message), Reason::kShapeMismatch,
                 "operation.operands.weight.dims");

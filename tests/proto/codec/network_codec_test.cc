@@ -177,7 +177,8 @@ TEST_F(DecodeRunTest, NamesFieldsOfItsUpdate) {
   ExpectRefused(Reason::kOutOfRange, "update.groups[0].learning_rate");
 }
 
-// A critical unknown field is refused before any of this, in every message.
+// The decoder refuses a critical unknown field before it checks other fields,
+// in every message.
 TEST_F(DecodeRunTest, UnknownFieldsOfPartsAreFound) {
   const google::protobuf::Message* parts[] = {&request_, &tensor(0)};
   for (const auto* part : parts) {

@@ -32,13 +32,13 @@ TEST(ReceivedSlices, KeepsItsSlicesUntilTheyAreReleased) {
   EXPECT_EQ(moved.count(), 0);
 }
 
-// Ways to be done with a message, all on a thread of gRPC's callbacks.
+// How a thread of gRPC's callbacks finishes with a message.
 enum class Use { kDrop, kMove, kRelease };
 
 void UseUp(Use use, grpc::ByteBuffer* message) {
   v1::ConvBackwardRequest head;
   std::vector<PayloadView> payloads = *SplitMessage(message, &head);
-  // Until others want memory, too.
+  // Other calls want memory meanwhile.
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
   if (use == Use::kMove) {
     std::string copy(payloads[0].size(), '\0');
@@ -100,8 +100,7 @@ class ScarceServer final : public grpc::CallbackGenericService {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// Sends one message on a connection of its own. gRPC may refuse it or break it
-// off.
+// Sends one message on its own connection. gRPC may refuse or cancel it.
 void SendMessage(const std::string& address, int client) {
   const std::string payload(kPayloadBytes, 'x');
   grpc::ByteBuffer message =
@@ -128,7 +127,8 @@ void SendMessage(const std::string& address, int client) {
 
 class ScarceMemoryTest : public testing::TestWithParam<Use> {};
 
-// Eight clients want four times the quota: memory is reclaimed all the time.
+// Eight clients want four times the quota, so gRPC reclaims memory all the
+// time.
 TEST_P(ScarceMemoryTest, MessagesAreLetGoOf) {
   constexpr int kClients = 8;
   constexpr int kMessages = 50;

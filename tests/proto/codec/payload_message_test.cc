@@ -133,7 +133,7 @@ TEST(PayloadMessageTest, AcceptsFieldsInAnyOrder) {
 
 TEST(PayloadMessageTest, MovesAPayloadOutAndLetsItsSlicesGo) {
   bool released = false;
-  // Longer than what gRPC copies into a slice itself.
+  // The text is longer than gRPC's inline slices.
   static const char kBytes[] =
       "thirty-two bytes and more, which their owner keeps";
   std::shared_ptr<const void> owner(
@@ -188,7 +188,7 @@ TEST(PayloadMessageTest, RefusesVarintsCutOffOrTooLong) {
   ExpectMalformed(kPayloadTag);
   ExpectMalformed(kPayloadTag + "\x80");
   ExpectMalformed(kPayloadTag + std::string(11, '\x80'));
-  // Ten bytes whose 65th bit would be lost.
+  // A varint of ten bytes whose 65th bit would be lost.
   ExpectMalformed(kPayloadTag + std::string(9, '\x80') + "\x02");
   ExpectMalformed("\x08" + std::string(11, '\xff'));
   ExpectMalformed(

@@ -44,14 +44,14 @@ TEST(ProgramCodecTest, RandomProgramsCrossTheWire) {
   }
 }
 
-// Of what is accepted, shapes can be asked for, whatever its numbers are.
+// Shapes of an accepted program can be computed, whatever its numbers are.
 TEST(ProgramCodecTest, MutatedBytesAreRefusedOrMeanAProgram) {
   std::mt19937_64 random(1);
   int accepted = 0;
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     const auto given = testing_support::RandomProgram(seed % 100 + 1);
     std::string bytes = EncodeProgram(*given.program).SerializeAsString();
-    // One bit, but for those that make no character.
+    // Flips one bit, except those that give no character.
     bytes[random() % bytes.size()] ^= static_cast<char>(1 << random() % 7);
     v1::Program received;
     if (!received.ParseFromString(bytes)) continue;

@@ -1,4 +1,4 @@
-// Tests what a stream's messages may say.
+// Tests the valid and invalid messages of a stream.
 #include "proto/codec/stream_codec.h"
 
 #include <limits>

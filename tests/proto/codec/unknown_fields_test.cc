@@ -1,4 +1,4 @@
-// Fields 1 to 99 are critical in every message of a request.
+// Tests that fields 1 to 99 are critical in every message of a request.
 #include <set>
 
 #include "google/protobuf/unknown_field_set.h"
@@ -15,8 +15,8 @@ void AddUnknown(int number, Message* message) {
   message->GetReflection()->MutableUnknownFields(message)->AddVarint(number, 1);
 }
 
-// Calls visit(message, path) for `message` and a fresh one in each field that
-// holds messages, one after the other.
+// Calls visit(message, path) for `message`, and then for a new message in each
+// field that holds messages.
 template <typename Visit>
 void VisitMessages(Message* message, const std::string& path,
                    const Visit& visit) {
@@ -63,13 +63,13 @@ TYPED_TEST(CriticalFieldsTest, RefusesThemInEveryMessageByNumber) {
     message->GetReflection()->MutableUnknownFields(message)->Clear();
   });
   if (request.GetDescriptor() != v1::GetCapabilitiesRequest::descriptor()) {
-    // Both requests hold tensors with every source, and every destination.
+    // Both requests have tensors with every source and every destination.
     EXPECT_GE(visited.size(), 13u);
   }
 }
 
 TEST(CriticalFieldsTest, AreFoundInParsedBytes) {
-  // Field 42, varint 1, which no message has.
+  // The bytes are field 42, varint 1, which no message has.
   v1::ConvBackwardRequest request;
   ASSERT_TRUE(request.ParseFromString(std::string("\xd0\x02\x01", 3)));
   EXPECT_EQ(CheckCriticalFields(request).code(),

@@ -129,7 +129,7 @@ TEST(Config, RefusesABudgetThatLeavesNothingForCalls) {
   ExpectRefused(Complete(config), "--memory_budget_bytes");
 }
 
-// The kernel would end it for memory.
+// The kernel would end the process for lack of memory.
 TEST(Config, RefusesABudgetBeyondTheMemoryThatThereIs) {
   Machine container = SmallMachine();
   container.memory_name = "the container's memory limit";
@@ -147,7 +147,7 @@ TEST(Config, NamesTheLimitOfAContainerThatIsTooSmall) {
   Machine container = SmallMachine();
   container.memory_name = "the container's memory limit";
   container.memory_bytes = 128 * kMiB;
-  // As main completes it, and the server again.
+  // main completes the config, and the server completes it again.
   const Config config = WithDefaults(WithDefaults({}, container), container);
   ExpectRefused(config, "the container's memory limit");
 }
@@ -211,7 +211,7 @@ TEST(Config, EveryNodeHasAWorker) {
   const Config config = WithDefaults(Config(), machine);
   EXPECT_EQ(config.workers, 2);
   EXPECT_EQ(config.threads_per_worker, 2);
-  // Three nodes' cores, but a quota of one.
+  // The machine has the cores of three nodes, but a quota of one core.
   machine.nodes = 3;
   machine.usable_cores = 1;
   EXPECT_EQ(WithDefaults(Config(), machine).workers, 1);

@@ -16,7 +16,7 @@ absl::StatusOr<CommandLine> Read(const std::vector<std::string>& arguments) {
   return ParseFlags(arguments, "1.2.3");
 }
 
-// Returns the config of a good command line.
+// Returns the config of a valid command line.
 Config ConfigOf(const std::vector<std::string>& arguments) {
   const absl::StatusOr<CommandLine> line = Read(arguments);
   EXPECT_TRUE(line.ok()) << line.status();
@@ -131,7 +131,7 @@ TEST(FlagParser, SaysWhatIsWrongInOneLine) {
   }
 }
 
-// Returns the table that server/flags/README.md shows between its two markers.
+// Returns the table of server/flags/README.md between its two markers.
 std::string ReadmeTable() {
   std::ifstream file(CONVGRAD_SERVER_README);
   std::stringstream text;

@@ -9,7 +9,7 @@
 namespace convgrad {
 namespace {
 
-// A /proc and /sys of the test's own.
+// Tests with a /proc and /sys of their own.
 class MachineTest : public testing::Test {
  protected:
   MachineTest()
@@ -69,7 +69,7 @@ TEST_F(MachineTest, IgnoresLimitsThatAreNone) {
 TEST_F(MachineTest, PutsTheCoresOfANodeNextToEachOther) {
   const std::vector<int> cores = Read().cores;
   if (cores.size() < 2) GTEST_SKIP() << "one core";
-  // The first and the last change places; node 1 has none of ours.
+  // The first and the last core swap places; node 1 has no core of the process.
   Write("/sys/devices/system/node/node0/cpulist",
         absl::StrCat(cores.back(), "\n"));
   Write("/sys/devices/system/node/node1/cpulist", "5000-5003,5010\n");

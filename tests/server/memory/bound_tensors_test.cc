@@ -24,7 +24,7 @@ const Backend& Onednn() {
   return **backends[0].backend;
 }
 
-// A message whose pieces can be let go of.
+// A message whose pieces can be freed.
 class Message final : public ScatteredBytes {
  public:
   explicit Message(std::string bytes) : bytes_(std::move(bytes)) {}
@@ -41,10 +41,10 @@ class Message final : public ScatteredBytes {
   int64_t released_ = 0;
 };
 
-// Where some bytes begin, 64 or 32 bytes after a multiple of 64.
+// The alignment of bytes: 64 or 32 bytes after a multiple of 64.
 enum class Alignment { kUsable, kUnusable };
 
-// Memory that somebody keeps, as a region.
+// Memory that an owner keeps, like a region.
 class KeptMemory {
  public:
   KeptMemory(std::string bytes, Alignment alignment)
@@ -89,7 +89,7 @@ class Request {
     return sum;
   }
 
-  // Everything in messages.
+  // Returns places of all tensors in messages.
   TensorPlaces Places() const {
     TensorPlaces places;
     places.results.resize(operation_.results.size());
@@ -101,7 +101,7 @@ class Request {
   }
 
  private:
-  // Small numbers in any dtype: no exponent of Inf or NaN.
+  // Returns small numbers in any dtype, without the exponent of Inf or NaN.
   std::string RandomBytes(int64_t size) {
     std::string bytes(size, '\0');
     for (char& byte : bytes) byte = static_cast<char>(random_() & 0x3b);
@@ -110,7 +110,7 @@ class Request {
 
   std::mt19937 random_{11};
   const ConvOperation operation_;
-  std::vector<std::string> bytes_;  // by operand
+  std::vector<std::string> bytes_;  // By operand.
 };
 
 ConvOperation HalfBackward(absl::string_view problem) {
@@ -120,7 +120,7 @@ ConvOperation HalfBackward(absl::string_view problem) {
 
 class BoundTensorsTest : public testing::Test {
  protected:
-  // Binds, brings in, runs and brings out; returns the bytes of the results
+  // Binds, brings in, runs and brings out. Returns the bytes of the results
   // that aren't in memory.
   std::string Run(const Request& request, TensorPlaces places, bool as_planned,
                   int64_t budget = kBudget) {
@@ -180,7 +180,7 @@ TEST_F(BoundTensorsTest, GatheringChangesNoBit) {
     EXPECT_FALSE(IsGathered(Operand::kInput)) << problem;
     EXPECT_EQ(Run(request, true), as_it_is) << problem;
     EXPECT_EQ(copied_, request.bytes()) << problem;
-    // grad_output may be wanted in two forms.
+    // Two steps may need grad_output in two forms.
     EXPECT_TRUE(IsGathered(Operand::kInput)) << problem;
     EXPECT_FALSE(IsGathered(Operand::kWeight)) << problem;
   }
@@ -254,7 +254,7 @@ TEST_F(BoundTensorsTest, CopiesIndicesOutOfSharedMemory) {
     const RunBuffers run = *tensors.BringIn(nullptr, Onednn(), 1);
     EXPECT_EQ(run.operands[0], logits.place().data);
     EXPECT_EQ(run.operands[1] == indices.place().data, !is_shared);
-    // What the client writes now, no run sees.
+    // The run doesn't see bytes that the client writes now.
     std::memset(indices.place().data, 0x7f, 32);
     EXPECT_EQ(*static_cast<const std::byte*>(run.operands[1]) == std::byte(0),
               is_shared);

@@ -82,7 +82,7 @@ TEST(BufferPool, GivesUpTheLongestUnusedBeyondItsLimit) {
   BufferPool pool(3 * kMiB);
   {
     const Buffer large = MustTake(pool, 2 * kMiB);
-    // Goes back first, so it is the longest unused one.
+    // The buffer returns first, so it is the longest unused one.
     MustTake(pool, kMiB);
   }
   EXPECT_EQ(pool.idle_bytes(), 3 * kMiB);
@@ -115,7 +115,7 @@ TEST(BufferPool, RefusesWhatTheSystemDoesNotHave) {
   EXPECT_EQ(pool.outstanding(), 0);
 }
 
-// Takes notes, and pins no more than so many buffers.
+// Records its calls, and pins at most a given number of buffers.
 class CountingPinner final : public MemoryPinner {
  public:
   explicit CountingPinner(int most) : most_(most) {}
@@ -144,7 +144,7 @@ TEST(BufferPool, PinsWholePagesAsLongAsTheyExist) {
     Buffer first = MustTake(pool, 5'000'001);
     const Buffer second = MustTake(pool, 9 * kMiB);
     EXPECT_EQ(pinner->pinned(), 2);
-    // What can't be pinned is a buffer all the same.
+    // A buffer that can't be pinned is still usable.
     const Buffer third = MustTake(pool, 9 * kMiB);
     std::memset(third.data(), 1, third.size());
     EXPECT_EQ(pinner->pinned(), 2);

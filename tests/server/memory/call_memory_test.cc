@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// 16 MiB for calls, and one that is always free.
+// Tests with 16 MiB for calls and 1 MiB for idle buffers.
 class CallMemoryTest : public testing::Test {
  protected:
   Reservation MustReserve(int64_t bytes) {
@@ -19,7 +19,7 @@ class CallMemoryTest : public testing::Test {
     return *std::move(reservation);
   }
 
-  // Leaves a free buffer.
+  // Takes and returns a buffer, so that it is free.
   void UseOnce(int64_t bytes) {
     const Reservation reservation = MustReserve(bytes);
     EXPECT_TRUE(memory_.pool.Take(bytes).ok());

@@ -18,7 +18,7 @@ Reason ReasonOf(const absl::Status& status) {
   return DetailOf(status).value_or(ErrorDetail{}).reason;
 }
 
-// A waiter that keeps what it is told.
+// A waiter that records its result.
 struct Waiter {
   std::optional<absl::StatusOr<Reservation>> told;
 
@@ -112,7 +112,7 @@ TEST(MemoryBudget, GrantsInTheOrderOfArrival) {
   ASSERT_TRUE(
       budget.Wait({10, Priority::kBatch, kNever}, small.Callback()).ok());
   EXPECT_EQ(budget.waiters(), 2);
-  held.ShrinkTo(50);  // room for the small one, but the large one is first
+  held.ShrinkTo(50);  // Room for the small one, but the large one is first.
   EXPECT_FALSE(small.granted());
   held.ShrinkTo(20);
   EXPECT_TRUE(large.granted());
@@ -133,7 +133,7 @@ TEST(MemoryBudget, DoesNotOvertakeWaiters) {
   ASSERT_TRUE(
       budget.Wait({10, Priority::kBatch, kNever}, late.Callback()).ok());
   EXPECT_FALSE(late.granted());
-  // A call that holds bytes already must be able to finish.
+  // A call that already holds bytes must be able to finish.
   EXPECT_TRUE(budget.TryReserve(10).ok());
 }
 
@@ -188,7 +188,7 @@ TEST(MemoryBudget, NeverTellsACancelledWaiter) {
   held.ShrinkTo(50);
   EXPECT_TRUE(budget.CancelWait(id));
   EXPECT_FALSE(large.told.has_value());
-  EXPECT_TRUE(small.granted());  // it was only held up
+  EXPECT_TRUE(small.granted());  // It was only blocked.
   EXPECT_FALSE(budget.CancelWait(id));
 }
 
@@ -233,7 +233,7 @@ TEST(MemoryBudget, LeavesTheFreeingThreadToTheExecutor) {
       budget.Wait({10, Priority::kBatch, kNever}, waiter.Callback()).ok());
   held.ShrinkTo(0);
   EXPECT_FALSE(waiter.told.has_value());
-  EXPECT_EQ(budget.used_bytes(), 10);  // taken already
+  EXPECT_EQ(budget.used_bytes(), 10);  // Already taken.
   ASSERT_EQ(tasks.size(), 1u);
   tasks[0]();
   EXPECT_TRUE(waiter.granted());
@@ -306,7 +306,7 @@ TEST_F(SharedBudgetTest, AClientsSmallCallsPassItsLargeOnes) {
     EXPECT_EQ(budget.CancelWait(id), i == 16);
   }
   EXPECT_EQ(passed, 16);
-  // Others don't wait for what waits for its own client.
+  // Other clients don't wait for a call that waits for its own client.
   Waiter other;
   ASSERT_TRUE(budget.Wait(ClaimOf("b", 500), other.Callback()).ok());
   EXPECT_TRUE(other.granted());
@@ -323,7 +323,7 @@ TEST_F(SharedBudgetTest, WhatACallGrowsByIsOfTheShare) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(ReasonOf(refused), Reason::kBusy);
   EXPECT_TRUE((*second.told)->TryGrow(10).ok());
-  // Beside half of the share any size will do.
+  // Beside half of the share, a call may have any size.
   EXPECT_FALSE((*first.told)->TryGrow(71).ok());
   EXPECT_TRUE((*first.told)->TryGrow(50).ok());
 }

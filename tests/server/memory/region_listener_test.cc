@@ -1,4 +1,4 @@
-// The side socket, with clients that keep to the handshake and others.
+// Tests the side socket with correct and incorrect clients.
 #include "server/memory/region_listener.h"
 
 #include <poll.h>
@@ -38,13 +38,13 @@ class Peer {
   }
 
   bool connected() const { return connected_; }
-  // Of the region, if the last reply had one.
+  // The memory of the region, if the last reply had one.
   const FileDescriptor& memory() const { return memory_; }
 
   void Send(const void* bytes, size_t size) {
     send(file_.get(), bytes, size, MSG_NOSIGNAL);
   }
-  // Returns what comes; nullopt if the server closed the connection.
+  // Returns the reply; nullopt if the server closed the connection.
   std::optional<RegionReply> Receive() {
     RegionReply reply;
     iovec bytes = {&reply, sizeof(reply)};
@@ -104,7 +104,7 @@ class RegionListenerTest : public testing::Test {
   void AwaitRegions(int64_t count) {
     while (registry_.regions() != count) std::this_thread::yield();
   }
-  // A region's id goes before its bytes do.
+  // Waits, because a region's id is removed before its bytes are freed.
   void AwaitNothingHeld() {
     AwaitRegions(0);
     while (budget_.used_bytes() != 0) std::this_thread::yield();
@@ -181,7 +181,7 @@ TEST_F(RegionListenerTest, ServesOthersBesideAStalledRequest) {
   stalled.Send("CGR", 3);
   Peer other = Connect();
   EXPECT_EQ(CodeOf(other.Ask(kPage)), absl::StatusCode::kOk);
-  // Nor does it hold up the end.
+  // The connection also doesn't delay the end.
   listener_.reset();
   EXPECT_EQ(registry_.regions(), 0);
   EXPECT_TRUE(stalled.AwaitClosed());
@@ -224,7 +224,8 @@ TEST_F(RegionListenerTest, BoundsItsConnections) {
 }
 
 TEST_F(RegionListenerTest, RefusesOtherUsers) {
-  // Root may become somebody else; anybody else lets the listener be another's.
+  // As root, the child changes its user id. Otherwise the listener expects
+  // another owner.
   if (geteuid() != 0) options_.owner = geteuid() + 1;
   Start();
   chmod(folder_.path().c_str(), 0777);

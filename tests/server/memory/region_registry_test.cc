@@ -94,7 +94,7 @@ TEST_F(RegionRegistryTest, SealsTheSize) {
   EXPECT_NE(ftruncate(file, 0), 0);
   EXPECT_NE(ftruncate(file, 4 * kPage), 0);
   EXPECT_NE(fallocate(file, 0, 0, 4 * kPage), 0);
-  // Not a seal more, either: F_SEAL_WRITE would lock its results out.
+  // The client can't add a seal: F_SEAL_WRITE would make its results read-only.
   EXPECT_NE(fcntl(file, F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
   EXPECT_EQ(registry_.Find(made.id)->data()[3 * kPage - 1], std::byte{0});
 }

@@ -45,7 +45,7 @@ TEST(Methods, RefuseAnyOtherPath) {
   }
 }
 
-// A row that allows more than it should looks like any other.
+// A row that allows too much looks like any other, so the test lists all rows.
 TEST(Methods, AllowNoMoreThanThis) {
   std::map<absl::string_view, std::pair<Role, int64_t>> expected = {
       {"ConvForward", {Role::kInfer, 0}},
@@ -74,7 +74,7 @@ TEST(Methods, TakeTheRoleTrainWhereTheyChangeASession) {
     if (method.session == SessionRule::kChanges) {
       EXPECT_GE(method.role, Role::kTrain) << method.name;
     }
-    // An answer that is computed at once has no turn to wait for.
+    // A call that is answered at once waits for no turn.
     if (method.max_bytes > 0) {
       EXPECT_EQ(method.session, SessionRule::kNoChange) << method.name;
       EXPECT_EQ(method.operation, "") << method.name;

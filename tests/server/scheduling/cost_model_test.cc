@@ -1,4 +1,4 @@
-// What auto predicts, and what it chooses by that.
+// Tests the predictions of "auto", and its choices.
 #include "server/scheduling/cost_model.h"
 
 #include "gtest/gtest.h"
@@ -8,7 +8,7 @@
 namespace convgrad {
 namespace {
 
-// Slow at arithmetic, but nothing crosses to it.
+// The rates of a backend that computes slowly but transfers nothing.
 constexpr Rates kCores = {{1e6, 2e6, 1e6}, 0, absl::ZeroDuration()};
 constexpr Rates kDevice = {{1e9, 1e9, 1e9}, 1e6, absl::Microseconds(100)};
 
@@ -28,8 +28,8 @@ class CostModelTest : public testing::Test {
   const Backend& device() { return **backends_[0].backend; }
   const Backend& cores() { return **backends_[1].backend; }
 
-  // A matrix product: batch * channels * out multiply-adds on that many floats
-  // of each pair.
+  // Returns a matrix product: batch * channels * out multiply-adds on that many
+  // floats of each pair.
   static ConvOperation MakeOperation(int64_t batch, int64_t channels,
                                      int64_t out) {
     ConvOperation operation = TinyOperation(channels);
@@ -58,7 +58,7 @@ TEST_F(CostModelTest, PredictsWireTransferAndComputeByTheDescriptor) {
   const Prediction prediction =
       Predict(device(), operation, 1500, /*threads_per_worker=*/1);
   EXPECT_EQ(prediction.backend, "cuda");
-  // 1.5 GB/s; 100 + 5000 + 50 floats; 10,000 flops.
+  // The rate is 1.5 GB/s, for 100 + 5000 + 50 floats and 10,000 flops.
   EXPECT_EQ(prediction.wire, absl::Microseconds(1));
   EXPECT_EQ(prediction.transfer, absl::Microseconds(20600));
   EXPECT_EQ(prediction.compute, absl::Microseconds(110));

@@ -1,4 +1,4 @@
-// The end of a job, for a test to wait for.
+// `Ending` lets a test wait for the end of a job.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// What came of one job; waits for it.
+// The outcome of one job.
 class Ending {
  public:
   std::function<void(JobOutcome)> Callback() {

@@ -10,7 +10,7 @@ class JobQueueTest : public testing::Test {
  protected:
   JobQueueTest() : memory_(1 << 20, 0, 0, [](const auto& task) { task(); }) {}
 
-  // `batch` items, each a slice of a second.
+  // Makes a job of `batch` items, each a slice of one second.
   std::unique_ptr<ActiveJob> MakeJob(Priority priority, std::string client,
                                      int64_t batch = 1) {
     Job job;
@@ -50,7 +50,7 @@ TEST_F(JobQueueTest, InteractiveGoesFirstAndBatchIsNotStarved) {
   Push(Priority::kBatch, "bb");
   Push(Priority::kInteractive, "iiii");
   std::string served;
-  // Somebody is always interactive.
+  // An interactive job always waits.
   for (int i = 0; i < 8; ++i) {
     served += queue_.Pop()->job.client;
     if (queue_.size(Priority::kInteractive) == 0) {
@@ -64,7 +64,7 @@ TEST_F(JobQueueTest, IsBoundedForEachPriority) {
   Push(Priority::kBatch, "abcd");
   EXPECT_TRUE(queue_.IsFull(Priority::kBatch));
   EXPECT_FALSE(queue_.IsFull(Priority::kInteractive));
-  // What was on a worker already takes no place from others.
+  // A job that was on a worker doesn't count against the capacity.
   auto job = queue_.Pop();
   EXPECT_FALSE(queue_.IsFull(Priority::kBatch));
   job->outcome.planned = true;
@@ -102,9 +102,9 @@ TEST_F(JobQueueTest, WorkBeforeAJobIsWhatIsDequeuedBeforeIt) {
   // Another client waits for one slice of it before each slice of its own.
   EXPECT_EQ(seconds(Priority::kBatch, "a", 1), 1);
   EXPECT_EQ(seconds(Priority::kBatch, "a", 5), 5);
-  // The same client for all of it.
+  // The same client waits for all of it.
   EXPECT_EQ(seconds(Priority::kBatch, "long", 1), 100);
-  // Interactive passes it, but for batch's share.
+  // Interactive jobs pass it, except for the share of batch.
   EXPECT_EQ(seconds(Priority::kInteractive, "a", 1), 0);
   EXPECT_EQ(seconds(Priority::kInteractive, "a", 6), 2);
   queue_.Push(MakeJob(Priority::kInteractive, "b", 100));

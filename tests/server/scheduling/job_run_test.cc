@@ -15,10 +15,10 @@
 namespace convgrad {
 namespace {
 
-constexpr double kSlow = 1;  // every item is a slice
+constexpr double kSlow = 1;  // Each item is a slice.
 constexpr double kFast = 1e30;
 
-// The tensors of an operation. Small integers in, NaN out.
+// The tensors of an operation: small integers as operands, NaN in results.
 class Tensors {
  public:
   explicit Tensors(const ConvOperation& operation) {
@@ -55,7 +55,7 @@ class Tensors {
     if (dtype == DataType::kF32) {
       std::memcpy(data + 4 * index, &bits, 4);
     } else {
-      // bf16: the integers have no lower half.
+      // bf16 takes the upper half; the lower half of these integers is 0.
       const auto upper = static_cast<uint16_t>(bits >> 16);
       std::memcpy(data + 2 * index, &upper, 2);
     }
@@ -103,7 +103,7 @@ class JobRunTest : public testing::Test {
       : memory_(1 << 20, 0, 0,
                 [](const std::function<void()>& task) { task(); }) {}
 
-  // Runs `operation` in `tensors`; returns the number of slices that took.
+  // Runs `operation` in `tensors`. Returns the number of slices.
   int64_t Run(const ConvOperation& operation, double macs_per_second,
               const Tensors& tensors) {
     SlowJob job(operation, macs_per_second, tensors, &memory_);
@@ -141,7 +141,7 @@ ConvOperation Whole(absl::string_view problem, Direction direction,
 
 TEST_F(JobRunTest, SlicesGiveTheBitsOfTheWholeOnIntegers) {
   for (Direction direction : {Direction::kForward, Direction::kBackward}) {
-    // Items of 400 bytes, whose slices aren't aligned, and of 1024.
+    // Items have 400 bytes, whose slices aren't aligned, and 1024 bytes.
     ExpectTheSameInSlices(Whole("conv2d_n5_c4_o3_i5_k3_b_relu", direction));
     ExpectTheSameInSlices(Whole("conv2d_n4_c16_o16_i4_k3_p1_b", direction));
     ExpectTheSameInSlices(Whole("conv2d_n4_c4_o4_i5_k3_b4x1x1x1", direction,
@@ -177,7 +177,7 @@ TEST_F(JobRunTest, CountsTheNonfiniteOfTheWhole) {
   inspection.count_nonfinite = true;
   SlowJob job(operation, kSlow, tensors, &memory_, inspection);
   ASSERT_TRUE(job.RunAll().ok());
-  // One window of each of two channels in two items.
+  // The count is one window of two channels in two items.
   EXPECT_EQ(job.outcome.findings.nonfinite_counts, std::vector<int64_t>{4});
 }
 
@@ -190,7 +190,7 @@ TEST_F(JobRunTest, RefusesSumsBeyondTheBudget) {
   EXPECT_FALSE(job.outcome.planned);
 }
 
-// On a worker.
+// Tests on a worker.
 class JobMemoryTest : public SchedulerTest {};
 
 TEST_F(JobMemoryTest, TakesScratchOutOfTheBudgetAndReturnsIt) {

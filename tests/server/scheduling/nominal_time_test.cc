@@ -18,7 +18,7 @@ int64_t Items(absl::string_view problem, double macs_per_second,
 }
 
 TEST(NominalTime, LeavesTheLayersOfANetworkWhole) {
-  // The largest of ResNet-50, on one thread.
+  // The largest operation of ResNet-50, on one thread.
   EXPECT_EQ(Items("conv2d_n16_c3_o64_i224_k7_s2_p3", kUsual), 16);
   EXPECT_EQ(Items("conv2d_n16_c64_o64_i56_k3_p1_relu", kUsual), 16);
   EXPECT_EQ(Items("conv2d_n16_c512_o512_i7_k3_p1", kUsual), 16);
@@ -26,7 +26,8 @@ TEST(NominalTime, LeavesTheLayersOfANetworkWhole) {
 }
 
 TEST(NominalTime, CutsLongWorkIntoEqualParts) {
-  // 118e6 multiply-adds an item and pass, two passes: 21 items in 200 ms.
+  // An item takes 118e6 multiply-adds in each of two passes, so 200 ms have 21
+  // items.
   EXPECT_EQ(Items("conv2d_n64_c64_o64_i56_k3_p1", kUsual), 16);
   EXPECT_EQ(Items("conv2d_n63_c64_o64_i56_k3_p1", kUsual), 21);
   EXPECT_EQ(Items("conv2d_n64_c64_o64_i56_k3_p1", kUsual, Direction::kForward),
@@ -64,7 +65,7 @@ TEST(NominalTime, CountsBytesWhereThereIsLittleElse) {
                                       DataType::kF32, Layout::kNCX),
                        1);
   };
-  // 400 MB each way at some 12 GB/s.
+  // The operation moves 400 MB each way at some 12 GB/s.
   EXPECT_GT(time("conv2d_n1_c1_o1_i10000_k1"), absl::Milliseconds(60));
   EXPECT_GT(time("conv2d_n1_c1_o1_i1_k1"), absl::ZeroDuration());
 }

@@ -119,7 +119,7 @@ TEST(PlanCache, TakesWhatPlanningTakesFromTheBudget) {
   strings.Release();
   maker.join();
   EXPECT_EQ(budget.used_bytes(), 0);
-  // One that is there takes nothing.
+  // A cached plan takes no memory.
   const auto all = budget.TryReserve(1000);
   EXPECT_TRUE(cache.Get(backend, TinyOperation(), {})->hit);
   EXPECT_EQ(strings.plans(), 1);

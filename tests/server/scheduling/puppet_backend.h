@@ -1,4 +1,5 @@
-// A backend whose strings a test pulls: its runs begin, wait and end when told.
+// `PuppetBackend` is a backend that a test controls: its runs start, wait and
+// end when the test says so.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +19,8 @@
 
 namespace convgrad {
 
-// Returns a tiny valid forward operation; others for other `channels` and
-// `batch`.
+// Returns a tiny valid forward operation; operations with other `channels` and
+// `batch` differ.
 inline ConvOperation TinyOperation(int64_t channels = 1, int64_t batch = 1) {
   ConvOperation operation;
   operation.problem.in_channels = channels;
@@ -34,7 +35,7 @@ inline ConvOperation TinyOperation(int64_t channels = 1, int64_t batch = 1) {
   return operation;
 }
 
-// What a puppet does and has done. Thread-safe.
+// `PuppetStrings` controls a puppet and records its runs. Thread-safe.
 class PuppetStrings {
  public:
   // From now on runs (or plans being made) stop until Release.
@@ -51,7 +52,7 @@ class PuppetStrings {
     hold_runs_ = hold_plans_ = false;
     changed_.NotifyAll();
   }
-  // Lets the one run go on that is held; later ones stop again.
+  // Lets the one held run continue; later runs stop again.
   void ReleaseOneRun() {
     MutexLock lock(&mutex_);
     ++released_;
@@ -65,7 +66,7 @@ class PuppetStrings {
     MutexLock lock(&mutex_);
     while (plans_ < count) changed_.Wait(&mutex_);
   }
-  // Begun so far.
+  // The number of runs that have started.
   int runs() {
     MutexLock lock(&mutex_);
     return runs_;
@@ -75,7 +76,7 @@ class PuppetStrings {
     return plans_;
   }
 
-  // Takes a device out, as a sticky error would.
+  // Makes the device lost, as a sticky error would.
   void LoseDevice(int device) {
     MutexLock lock(&mutex_);
     lost_.insert(device);
@@ -92,7 +93,7 @@ class PuppetStrings {
     while (hold_runs_ && released_ == 0) changed_.Wait(&mutex_);
     if (released_ > 0) --released_;
   }
-  // What the last plan was made with.
+  // The options of the last plan.
   PlanOptions plan_options() {
     MutexLock lock(&mutex_);
     return plan_options_;
@@ -117,7 +118,7 @@ class PuppetStrings {
   std::set<int> lost_ ABSL_GUARDED_BY(mutex_);
 };
 
-// How a puppet behaves; set before it is used.
+// The behaviour of a puppet; set before its use.
 struct PuppetTraits {
   std::string name = "puppet";
   absl::Status support = {};
@@ -133,7 +134,7 @@ struct PuppetTraits {
                         .steps = {}};
   int devices = 0;
   Rates rates = {};
-  int quanta = 1;  // of each plan, each a run
+  int quanta = 1;  // Of each plan; each is a run.
 };
 
 class PuppetPlan final : public Plan {

@@ -1,5 +1,5 @@
-// A scheduler with a puppet for a backend, a clock that tests set, and jobs
-// whose endings they wait for.
+// `SchedulerTest` is a fixture with a scheduler, a puppet backend, a clock that
+// tests set, and jobs whose ends tests wait for.
 #pragma once
 
 #include <functional>
@@ -54,7 +54,7 @@ class SchedulerTest : public testing::Test {
     return job;
   }
   void Submit(Ending* ending) { scheduler_->Submit(MakeJob(ending)); }
-  // Of four slices, with a backend that counts as slow.
+  // Makes a job of four slices, with a backend that counts as slow.
   Job MakeLongJob(Ending* ending) {
     Job job = MakeJob(ending);
     job.operation = std::make_shared<ConvOperation>(TinyOperation(1, 4));

@@ -1,6 +1,5 @@
-// Tests how a job that takes long shares its worker: it runs in slices or
-// quanta, and other jobs, cancellations and the shutdown come between two of
-// them.
+// Tests how a long job shares its worker: it runs in slices or quanta, and
+// other jobs, cancellations and the shutdown come between two of them.
 #include <atomic>
 #include <memory>
 #include <thread>

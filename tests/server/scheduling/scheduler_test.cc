@@ -112,14 +112,15 @@ TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
   Ending measured;
   Submit(&measured);
   EXPECT_TRUE(measured.Await().status.ok());
-  // A free worker takes what it can just do.
+  // A free worker takes a job that just fits its deadline.
   strings_.HoldRuns();
   Ending running;
   Job job = MakeJob(&running);
   job.deadline = clock_.Now() + absl::Seconds(60);
   scheduler_->Submit(std::move(job));
   strings_.AwaitRuns(2);
-  // 100 s of it are before this one, which takes as long, and estimates err.
+  // 100 s of work are before this job, which takes as long; estimates have an
+  // error.
   Ending refused;
   job = MakeJob(&refused);
   job.deadline = clock_.Now() + absl::Seconds(290);
@@ -135,7 +136,7 @@ TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
   EXPECT_EQ(refused.AwaitReason(), Reason::kBusy);
   EXPECT_TRUE(refused.Await().no_room);
   EXPECT_EQ(scheduler_->EstimatedWait(Priority::kBatch), absl::Seconds(100));
-  // The other has run for a while then.
+  // The other job has run for a while by then.
   clock_.Advance(absl::Seconds(50));
   Ending queued;
   job = MakeJob(&queued);
@@ -159,7 +160,7 @@ TEST_F(SchedulerTest, RefusesForGoodWhatTakesLongerThanItsDeadline) {
   EXPECT_EQ(refused.AwaitCode(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.AwaitReason(), Reason::kLimitExceeded);
   EXPECT_FALSE(refused.Await().no_room);
-  // What was measured is soon forgotten.
+  // Measurements expire soon.
   clock_.Advance(absl::Minutes(2));
   Ending tried;
   job = MakeJob(&tried);

@@ -1,4 +1,4 @@
-// A backend that counts as so slow that its work is cut into slices.
+// `SlowBackend` counts as so slow that the server cuts its work into slices.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ class SlowBackend final : public ConvBackend {
   const double macs_per_second_;
 };
 
-// Returns the registry's backend `name`, slow.
+// Returns the registry's backend `name`, wrapped as slow.
 inline std::unique_ptr<Backend> MakeSlow(absl::string_view name,
                                          double macs_per_second) {
   for (RegisteredBackend& entry : MakeBackends()) {

@@ -20,7 +20,7 @@ TEST(WarmUp, MakesAPlanForEachDeviceAndOneForCores) {
   const auto warm_up = [&] {
     return WarmUp(work.Operations(), backends, 1, &plans, [] { return false; });
   };
-  // A forward and a backward.
+  // The problem has a forward and a backward.
   const absl::StatusOr<WarmupOutcome> outcome = warm_up();
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->plans, 2 * 3 + 2);

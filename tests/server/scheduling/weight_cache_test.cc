@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// A plan is known to the cache by its address and by its prepared weights.
+// The cache knows a plan by its address and by its prepared weights.
 class PreparingPlan final : public Plan {
  public:
   explicit PreparingPlan(int64_t bytes) : bytes_(bytes) {}
@@ -35,7 +35,7 @@ class WeightCacheTest : public testing::Test {
   static std::vector<std::byte> Weight(int fill, int64_t bytes = kMiB) {
     return std::vector<std::byte>(bytes, static_cast<std::byte>(fill));
   }
-  // Has `weight` come twice, and kept with `mark` as its prepared form.
+  // Leases `weight` twice, and stores `mark` as its prepared form.
   void Keep(WeightCache* cache, const std::string& client,
             const std::shared_ptr<const Plan>& plan,
             const std::vector<std::byte>& weight, int mark) {
@@ -46,7 +46,7 @@ class WeightCacheTest : public testing::Test {
     lease.bytes()[0] = static_cast<std::byte>(mark);
     lease.SetPrepared();
   }
-  // Returns the mark of what is kept, -1 if nothing is.
+  // Returns the mark of the kept form; -1 if none is kept.
   static int MarkOf(const WeightLease& lease) {
     return lease.is_prepared() ? static_cast<int>(lease.bytes()[0]) : -1;
   }
@@ -69,7 +69,7 @@ TEST_F(WeightCacheTest, OneChangedBitIsAnotherWeight) {
   WeightCache cache(4 * kMiB);
   std::vector<std::byte> weight = Weight(1);
   Keep(&cache, "a", plan_, weight, 11);
-  // One that the quick look doesn't see.
+  // The changed byte isn't in a sample.
   weight[kMiB - 100] ^= std::byte{1};
   EXPECT_FALSE(cache.Lease("a", plan_, weight).is_prepared());
 }
@@ -117,7 +117,7 @@ TEST_F(WeightCacheTest, ForgetsWhatNobodyFilled) {
   {
     const WeightLease filling = cache.Lease("a", plan_, Weight(1));
     EXPECT_FALSE(filling.bytes().empty());
-    // Meanwhile others are on their own.
+    // Meanwhile other runs prepare their own.
     EXPECT_TRUE(cache.Lease("a", plan_, Weight(1)).bytes().empty());
   }
   EXPECT_EQ(cache.bytes(), 0);

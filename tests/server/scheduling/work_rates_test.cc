@@ -34,7 +34,7 @@ TEST_F(WorkRatesTest, PredictLikeWorkByItsSize) {
   const absl::Duration half =
       rates_.Predict(WorkOf("conv2d_n8_c64_o64_i56_k3_p1"));
   EXPECT_NEAR(absl::ToDoubleSeconds(half), 0.5, 0.01);
-  // Small work is of another kind, and says nothing of large work.
+  // Small work is of another kind, so it doesn't predict large work.
   EXPECT_EQ(rates_.Predict(WorkOf("conv2d_n1_c1_o1_i1_k1")),
             absl::ZeroDuration());
 }
@@ -44,7 +44,7 @@ TEST_F(WorkRatesTest, FollowWhatIsMeasured) {
   rates_.Learn(work, absl::Seconds(1));
   rates_.Learn(work, absl::Seconds(2));
   EXPECT_NEAR(absl::ToDoubleSeconds(rates_.Predict(work)), 1.25, 1e-6);
-  // Once held up says little.
+  // One long run changes the rate only a little.
   rates_.Learn(work, absl::Seconds(1000));
   EXPECT_LT(rates_.Predict(work), absl::Seconds(2));
   for (int i = 0; i < 50; ++i) rates_.Learn(work, absl::Seconds(3));

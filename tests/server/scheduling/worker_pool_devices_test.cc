@@ -1,4 +1,4 @@
-// Workers of devices: what they take, and what becomes of a lost one's jobs.
+// Tests the jobs of devices' workers, and the jobs of a lost device.
 #include "tests/server/scheduling/scheduler_fixture.h"
 
 namespace convgrad {
@@ -6,10 +6,10 @@ namespace {
 
 class DeviceWorkersTest : public SchedulerTest {
  protected:
-  // Its workers use what is below.
+  // Stops the workers, which use the members below.
   ~DeviceWorkersTest() override { scheduler_.reset(); }
 
-  // A worker on cores, and one for each device.
+  // Starts a worker on cores, and one for each device.
   void StartDevices(int devices, int queue_capacity = 8) {
     device_traits_.name = "cuda";
     device_traits_.devices = devices;
@@ -116,7 +116,7 @@ TEST_F(DeviceWorkersTest, EstimatesHaveTransfersAndCountDevicesThatWork) {
   SubmitToDevice(&second);
   device_strings_.AwaitRuns(3);
   EXPECT_EQ(scheduler_->EstimatedWait(Priority::kBatch), absl::Seconds(100));
-  // Cores are free.
+  // The cores are free.
   EXPECT_TRUE(
       scheduler_->CheckArrival(Priority::kBatch, "", clock_.Now()).ok());
   Ending unrun;
@@ -137,7 +137,7 @@ TEST_F(DeviceWorkersTest, EachDeviceHasAWorkerAndPlansOfItsOwn) {
   device_strings_.HoldRuns();
   SubmitToDevice(&first);
   SubmitToDevice(&second);
-  // Both at once, and the same operation was planned twice.
+  // Both run at once, and the same operation was planned twice.
   device_strings_.AwaitRuns(2);
   EXPECT_EQ(device_strings_.plans(), 2);
   device_strings_.Release();

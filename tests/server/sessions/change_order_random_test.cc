@@ -19,8 +19,8 @@ absl::Status Busy() {
                    {Reason::kBusy, "server.memory", "0 bytes free", "1"});
 }
 
-// A client that pipelines, over a network that loses requests, replies and
-// connections at every stage: each change takes effect once, in its order.
+// The client pipelines over a network that loses requests, replies and
+// connections at every stage. Each change takes effect once, in its order.
 TEST(ChangeOrder, NothingIsLostOrDoneTwice) {
   constexpr int64_t kChanges = 3000;
   std::mt19937 random(20261122);

@@ -23,10 +23,10 @@ absl::Status Busy() {
                    {Reason::kBusy, "server.memory", "0 bytes free", "1"});
 }
 
-// An order, and what it told whom: "run", "reply TEXT" or "REASON".
+// An order that records each decision as "run", "reply TEXT" or "REASON".
 class Order {
  public:
-  // A change whose call id is `call`.
+  // Brings a change whose call id is `call`.
   uint64_t Arrive(int64_t sequence, const std::string& call, int64_t epoch = 1,
                   int64_t acknowledged = 0, absl::Time deadline = kNever) {
     return order_.Arrive({epoch, sequence, call, acknowledged}, now_,
@@ -41,7 +41,7 @@ class Order {
     order_.Commit(std::make_shared<std::string>(reply), /*reply_bytes=*/10,
                   now_, &notices_);
   }
-  // What runs needs no more memory.
+  // The running change needs no more memory.
   void AdmitNextEarly(int64_t running, int64_t epoch = 1) {
     order_.AdmitNextEarly({epoch, running, "", 0}, &notices_);
   }
@@ -61,7 +61,7 @@ class Order {
     order_.Expire(now_, &notices_);
   }
 
-  // Returns what was told since the last time, in order: "WHO WHAT".
+  // Returns the decisions since the last call, in order: "WHO WHAT".
   std::vector<std::string> Told() {
     Tell(std::exchange(notices_, {}));
     return std::exchange(told_, {});
@@ -165,7 +165,7 @@ TEST(ChangeOrder, TheWindowIsBounded) {
   EXPECT_THAT(order.Told(),
               ElementsAre("far OUT_OF_ORDER", "zero OUT_OF_ORDER",
                           "minus OUT_OF_ORDER", "ahead OUT_OF_ORDER"));
-  // Replies that nobody acknowledges are bounded, too.
+  // The number of unacknowledged replies is bounded as well.
   int64_t n = 1;
   for (; n <= ChangeOrder::kWindow + 1; ++n) {
     order.Arrive(n, absl::StrCat(n));
@@ -187,7 +187,7 @@ TEST(ChangeOrder, AFailureEndsItsEpoch) {
   EXPECT_EQ(order.Fail("bad dims"), absl::InvalidArgumentError("bad dims"));
   EXPECT_THAT(order.Told(), ElementsAre("b EPOCH_ENDED", "a EPOCH_ENDED"));
   EXPECT_THAT(order.last_message(), HasSubstr("bad dims"));
-  // Whenever it comes.
+  // The change is aborted whenever it comes.
   order.Arrive(1, "a");
   order.Arrive(3, "late");
   EXPECT_THAT(order.Told(), ElementsAre("a EPOCH_ENDED", "late EPOCH_ENDED"));
@@ -195,7 +195,7 @@ TEST(ChangeOrder, AFailureEndsItsEpoch) {
   EXPECT_THAT(order.Told(), ElementsAre("a run"));
   order.Commit("A");
   EXPECT_EQ(order->number(), 1);
-  // A committed change has its reply in any epoch.
+  // A repeat of a committed change gets its reply in any epoch.
   order.Arrive(1, "a", 1);
   EXPECT_THAT(order.Told(), ElementsAre("a reply A"));
 }
@@ -210,13 +210,13 @@ TEST(ChangeOrder, OneChangeIsAdmittedEarlyWhileTheOneBeforeItRuns) {
   order.AdmitNextEarly(1);
   EXPECT_THAT(order.Told(), ElementsAre("b early"));
   order.Commit("A");
-  // What was said of the change before doesn't hold for this one.
+  // An earlier AdmitNextEarly doesn't hold for this change.
   order.AdmitNextEarly(1);
   EXPECT_THAT(order.Told(), ElementsAre("b run"));
   order.AdmitNextEarly(2);
   order.Commit("B");
   EXPECT_THAT(order.Told(), ElementsAre("c early", "c run"));
-  // It needn't have come.
+  // The next change may not have arrived.
   order.AdmitNextEarly(3);
   order.Arrive(5, "e");
   EXPECT_THAT(order.Told(), ElementsAre());
@@ -234,13 +234,13 @@ TEST(ChangeOrder, ABusyChangeMayComeAgainAndRunsAloneThen) {
   order.AdmitNextEarly(1);
   order.Told();
   EXPECT_TRUE(IsBusy(order.BeBusy()));
-  // It has memory that the first one may want.
+  // The second change has memory that the first one may need.
   EXPECT_THAT(order.Told(), ElementsAre("b BUSY"));
   order.Arrive(2, "b");
   order.Arrive(1, "a");
   order.AdmitNextEarly(1);
   EXPECT_THAT(order.Told(), ElementsAre("a run"));
-  // A repeat that waits is next.
+  // A waiting repeat runs next.
   order.Arrive(1, "a");
   EXPECT_TRUE(IsBusy(order.BeBusy()));
   EXPECT_THAT(order.Told(), ElementsAre("a run"));
@@ -248,7 +248,7 @@ TEST(ChangeOrder, ABusyChangeMayComeAgainAndRunsAloneThen) {
   order.AdmitNextEarly(2);
   EXPECT_THAT(order.Told(), ElementsAre("b run", "c early"));
   EXPECT_EQ(order->epoch(), 1);
-  // But whoever was taken over is told that.
+  // A client that was taken over gets TAKEN_OVER.
   order.Resume("new");
   EXPECT_EQ(DetailOf(order.BeBusy())->reason, Reason::kTakenOver);
 }
@@ -261,7 +261,7 @@ TEST(ChangeOrder, ResumingTakesOver) {
   EXPECT_EQ(order.Resume("new"), 2);
   EXPECT_THAT(order.Told(), ElementsAre("b TAKEN_OVER"));
   order.Arrive(2, "b");
-  // The change that runs still has its repeats, of any epoch.
+  // The running change still answers its repeats, of any epoch.
   order.Arrive(1, "a", 2);
   EXPECT_THAT(order.Told(), ElementsAre("b TAKEN_OVER"));
   order.Commit("A");
@@ -277,7 +277,8 @@ TEST(ChangeOrder, AFailureAfterATakeoverLeavesTheNewEpoch) {
   order.Arrive(1, "x", 2);
   order.Arrive(2, "y", 2);
   EXPECT_THAT(order.Told(), ElementsAre("a run", "x OUT_OF_ORDER"));
-  // Or its client would go on in the epoch of who took over.
+  // Otherwise its client would continue in the epoch of the client that took
+  // over.
   EXPECT_EQ(DetailOf(order.Fail("bad"))->reason, Reason::kTakenOver);
   EXPECT_THAT(order.Told(), ElementsAre("new run"));
   order.Arrive(1, "x", 2);
@@ -294,7 +295,7 @@ TEST(ChangeOrder, WaitsTenSecondsForTheMissingOne) {
   order.Arrive(2, "b");
   order.Arrive(4, "d");
   order.Told();
-  // While a change runs, however long, nothing is missing.
+  // While a change runs, however long, none is missing.
   order.Pass(absl::Minutes(1));
   order.Commit("A");
   order.Commit("B");
@@ -304,7 +305,7 @@ TEST(ChangeOrder, WaitsTenSecondsForTheMissingOne) {
   order.Pass(absl::Seconds(1));
   EXPECT_THAT(order.Told(), ElementsAre("d OUT_OF_ORDER"));
   EXPECT_THAT(order.last_message(), HasSubstr("no change 3"));
-  // Its epoch goes on.
+  // The epoch continues.
   order.Arrive(3, "c");
   order.Arrive(4, "d");
   EXPECT_THAT(order.Told(), ElementsAre("c run"));
@@ -357,7 +358,7 @@ TEST(ChangeOrder, ClosingRefusesEverybody) {
               ElementsAre("a error", "reader error", "resumer error"));
   EXPECT_FALSE(order.Fail("too late").ok());
   EXPECT_THAT(order.Told(), ElementsAre());
-  // Who comes later, too, whatever it wants.
+  // Later calls are refused as well.
   order.Arrive(1, "a", 2);
   order.Await(0, "reader");
   order.Resume("resumer");
@@ -378,7 +379,7 @@ TEST(ChangeOrder, RepliesAreKeptForAWhileAndCounted) {
   EXPECT_THAT(order.Told(), ElementsAre("a reply A"));
   order.Pass(absl::Seconds(1));
   EXPECT_EQ(order->reply_bytes(), 0);
-  // It is committed, and doesn't run again.
+  // The change is committed and doesn't run again.
   order.Arrive(2, "b");
   EXPECT_THAT(order.Told(), ElementsAre("b NOT_FOUND"));
   EXPECT_NE(order.last_message().find("committed"), std::string::npos);

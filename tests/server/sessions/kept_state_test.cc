@@ -1,4 +1,4 @@
-// Tests what a change's writes make of a session's contents.
+// Tests the effect of a change's writes on a session's contents.
 #include "server/sessions/kept_state.h"
 
 #include <memory>
@@ -81,7 +81,7 @@ TEST_F(KeptStateTest, AChangeIsOneNumberAndItsTensorsHaveIt) {
   EXPECT_EQ(second.tensors.at("x").version, 1);
   EXPECT_EQ(second.tensors.at("y").version, 2);
   ExpectCounted(second);
-  // Who reads the first state sees no change.
+  // A reader of the first state sees no change.
   EXPECT_FALSE(first.tensors.contains("y"));
 }
 

@@ -71,7 +71,7 @@ TEST_F(SessionTableTest, ARepeatedOpenIsTheSameOpen) {
   EXPECT_EQ(id.size(), 16u);
   EXPECT_EQ(IdOf(kAda, 'a', "train"), id);
   EXPECT_NE(IdOf(kAda, 'b'), id);
-  // Others' open ids are their own.
+  // Open ids of different clients are independent.
   EXPECT_NE(IdOf(kBob, 'a'), id);
   EXPECT_EQ(table_.sessions(), 3);
   EXPECT_EQ(Open(kAda, 'c', "train").status().code(),
@@ -84,7 +84,7 @@ TEST_F(SessionTableTest, OthersSeeNothing) {
   EXPECT_TRUE(table_.FindByName(kAda, "train").ok());
   const absl::Status theirs = table_.Find(kBob, id).status();
   EXPECT_EQ(theirs.code(), absl::StatusCode::kNotFound);
-  // One answer whatever the cause.
+  // The error is the same for each cause.
   EXPECT_EQ(theirs, table_.Find(kAda, std::string(16, '?')).status());
   EXPECT_EQ(theirs, table_.FindByName(kBob, "train").status());
   EXPECT_EQ(theirs, table_.Find(kHost, id).status());
@@ -108,7 +108,7 @@ TEST_F(SessionTableTest, WithoutIdentitiesTheIdIsTheKey) {
 TEST_F(SessionTableTest, LeasesEndUnlessACallUsesThem) {
   const std::string id = IdOf(kAda, 'a', "train");
   Pass(absl::Seconds(59));
-  EXPECT_TRUE(table_.Find(kAda, id).ok());  // which renews it
+  EXPECT_TRUE(table_.Find(kAda, id).ok());  // Renews the lease.
   {
     const SessionUse use = *table_.Find(kAda, id);
     Pass(absl::Hours(1));
@@ -116,7 +116,7 @@ TEST_F(SessionTableTest, LeasesEndUnlessACallUsesThem) {
   }
   Pass(absl::Seconds(59));
   EXPECT_TRUE(table_.Find(kAda, id).ok());
-  // Nobody finds it, even before it is swept out.
+  // No one finds it, even before Expire removes it.
   now_ += absl::Seconds(60);
   EXPECT_FALSE(table_.Find(kAda, id).ok());
   Pass(absl::ZeroDuration());
@@ -135,9 +135,9 @@ TEST_F(SessionTableTest, ReadersDoNotRenewTheLease) {
   EXPECT_TRUE(table_.FindToRead(reader, id).ok());
   EXPECT_TRUE(table_.FindToRead(kAda, id, /*renews=*/false).ok());
   EXPECT_TRUE(table_.Find(kAda, id, /*renews=*/false).ok());
-  EXPECT_TRUE(table_.FindToRead(kAda, other).ok());  // which renews it
+  EXPECT_TRUE(table_.FindToRead(kAda, other).ok());  // Renews the lease.
   {
-    // They don't hold it either, while they run.
+    // Readers also don't hold it while they run.
     const SessionUse use = *table_.FindToRead(reader, id);
     Pass(absl::Seconds(40));
     EXPECT_EQ(use->state()->number, 0);
@@ -171,8 +171,8 @@ TEST_F(SessionTableTest, TellsWhoKeepsMost) {
 TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
   const SessionUse first = *Open(kAda, 'a');
   const SessionUse second = *Open(kAda, 'b');
-  EXPECT_TRUE(Put(first, 1, 50'000).ok());  // 200,000 bytes and rounding
-  // The quota counts what is kept after a change, not what is replaced.
+  EXPECT_TRUE(Put(first, 1, 50'000).ok());  // 200,000 bytes and rounding.
+  // The quota counts the bytes kept after a change, not the replaced ones.
   EXPECT_TRUE(Put(first, 2, 50'000).ok());
   const absl::Status full = Put(second, 1, 50'000);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);

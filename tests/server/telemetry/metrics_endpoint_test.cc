@@ -22,8 +22,7 @@ std::unique_ptr<MetricsEndpoint> MustStart(MetricsOptions options = {}) {
 }
 
 // Returns the value of the one series whose line has `name` and all of
-// `labels`,
-// "" if there isn't exactly one.
+// `labels`; "" if there isn't exactly one.
 std::string ValueOf(const MetricsEndpoint& endpoint, absl::string_view name,
                     const std::vector<std::string>& labels = {}) {
   const std::string text = endpoint.Text();
@@ -268,7 +267,7 @@ TEST(Metrics, SaysHowDevicesAre) {
   EXPECT_EQ(value("convgrad_device_memory_bytes", "0"), "1000");
   EXPECT_EQ(value("convgrad_device_memory_used_bytes", "0"), "400");
   EXPECT_EQ(value("convgrad_device_utilization_ratio", "0"), "0.5");
-  // What nobody can tell isn't there.
+  // An unknown value has no series.
   EXPECT_EQ(value("convgrad_device_memory_bytes", "1"), "");
 }
 
@@ -311,7 +310,7 @@ TEST(Metrics, TakesSamplesFromManyThreads) {
     threads.emplace_back([&endpoint, t] {
       for (int i = 0; i < 100; ++i) {
         OpSample sample = Sample();
-        // Cells that nobody has used yet.
+        // The cells are unused so far.
         sample.code = static_cast<absl::StatusCode>(i % 17);
         sample.operation = t % 2 == 0 ? "forward" : "backward";
         endpoint->observer()->OnOperation(sample);

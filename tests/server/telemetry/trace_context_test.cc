@@ -5,7 +5,7 @@
 namespace convgrad {
 namespace {
 
-// The standard's own example.
+// The example is from the standard.
 constexpr char kExample[] =
     "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -38,7 +38,7 @@ TEST(TraceContext, WhatIsNoneCountsAsNone) {
   for (size_t size = 0; size < example.size(); ++size) {
     EXPECT_FALSE(ParseTraceparent(example.substr(0, size))) << size;
   }
-  // Any other character anywhere, capitals included.
+  // Replaces each character by an invalid one, including capitals.
   for (size_t place = 0; place < example.size(); ++place) {
     std::string text = example;
     text[place] = 'G';

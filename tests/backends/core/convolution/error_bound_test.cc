@@ -21,7 +21,8 @@ TEST(ErrorBound, CountsProductsAsTheContractDoes) {
   EXPECT_EQ(ProductsPerElement(mirrored, Result::kGradBias), 2 * 25);
 }
 
-// 1.01 u |ref| + 4 sqrt(K + 2) 2^-24 S + the smallest step, times the scale.
+// The bound is 1.01 u |ref| + 4 sqrt(K + 2) 2^-24 S + the smallest step, times
+// the scale.
 TEST(ErrorBound, AllowsWhatTheContractAllows) {
   ConvOperation operation =
       WholeOperation(*Parse("conv2d_n1_c7_o1_i4_k1"), Direction::kForward,
@@ -50,7 +51,7 @@ TEST(ErrorBound, GivesErrorsInUnitsOfWhatIsAllowed) {
   EXPECT_NEAR(bound.Share(6 + 2 * bound.Allowed(-3, 5), -3, 5), 2, 1e-9);
   EXPECT_EQ(bound.Share(kInfinity, -3, 5), kInfinity);
   EXPECT_EQ(bound.Share(nan, -3, 5), kInfinity);
-  // 65520 is the first that f16 rounds to Inf; 1.01 u of it is 32.3.
+  // 65520 is the first number that f16 rounds to Inf; 1.01 u of it is 32.3.
   EXPECT_EQ(bound.Share(kInfinity, -65520 / 2.0, 0), 0);
   EXPECT_EQ(bound.Share(kInfinity, -65488 / 2.0, 0), 0);
   EXPECT_EQ(bound.Share(kInfinity, -65472 / 2.0, 0), kInfinity);
@@ -58,7 +59,7 @@ TEST(ErrorBound, GivesErrorsInUnitsOfWhatIsAllowed) {
   EXPECT_GT(bound.Share(65504, -66000 / 2.0, 0), 1);
   // Sums that f32 can't hold.
   EXPECT_EQ(bound.Share(nan, 1, std::ldexp(1, 127)), 0);
-  // No finite number comes of what isn't one.
+  // A result that isn't finite has no finite error.
   EXPECT_EQ(bound.Share(1, nan, nan), kInfinity);
   EXPECT_EQ(bound.Share(nan, -kInfinity, kInfinity), 0);
   result.scale = 0;

@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// kat_vectors of Random123, philox4x32-10.
+// The numbers are from kat_vectors of Random123, philox4x32-10.
 TEST(PhiloxTest, GivesTheKnownAnswers) {
   EXPECT_THAT(Philox4x32({0, 0, 0, 0}, {0, 0}),
               ElementsAre(0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8));

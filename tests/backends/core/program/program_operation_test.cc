@@ -10,7 +10,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A network with all that an operation on it may have.
+// Returns a network with everything that an operation on it may have.
 std::shared_ptr<const Program> Network() {
   return std::make_shared<const Program>(
       *ParseProgram("input x\n"

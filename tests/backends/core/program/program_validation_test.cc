@@ -10,7 +10,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Everything that the steps below use.
+// Declares the names that the steps below use.
 constexpr char kDeclarations[] =
     "input x\n"
     "input t index\n"

@@ -1,4 +1,4 @@
-// Slices, buffers and errors around a device that computes nothing.
+// Tests slices, buffers and errors with a device that computes nothing.
 #include "backends/cuda/device/cuda_lane.h"
 
 #include <cstring>
@@ -27,8 +27,8 @@ class LaneTest : public testing::Test {
     std::iota(whole_.begin(), whole_.end(), 100);
   }
 
-  // Sends a cut and a whole tensor through `slices` slices; the work moves each
-  // to the result of its kind, as it lies on the device.
+  // Sends a tensor that is cut and a whole tensor through `slices` slices. The
+  // work copies each to the result of its kind, in the device's layout.
   absl::Status Echo(Lane* lane, int64_t slices) {
     const LaneShape shape{slices,
                           {{kCutBytes, true}, {kWholeBytes, false}, {}},
@@ -49,7 +49,7 @@ class LaneTest : public testing::Test {
           std::memset(memory.scratch, -1, 1000);
           return work_status_;
         });
-    // The device takes 2 ms for anything.
+    // Each operation of the device takes 2 ms.
     if (computing.ok()) {
       EXPECT_EQ(*computing, slices * absl::Milliseconds(2));
     }
@@ -86,12 +86,13 @@ TEST_F(LaneTest, ASlotIsUsedAgainOnlyWhenItIsFree) {
   const auto lane = *Lane::Make(&device_);
   log_.calls.clear();
   ASSERT_TRUE(Echo(lane.get(), 2).ok());
-  // Compute after upload, download after compute: nothing to be freed yet.
+  // Compute waits for upload, and download for compute. No buffer has to be
+  // freed yet.
   EXPECT_EQ(log_.calls["Await"], 2 * 2);
   log_.calls.clear();
   ASSERT_TRUE(Echo(lane.get(), 3).ok());
-  // Besides: the third upload after the first compute, the third compute after
-  // the first download.
+  // In addition, the third upload waits for the first compute, and the third
+  // compute for the first download.
   EXPECT_EQ(log_.calls["Await"], 3 * 2 + 2);
 }
 
@@ -120,7 +121,7 @@ TEST_F(LaneTest, PinnedMemoryCrossesFromWhereItIs) {
   }
   EXPECT_THAT(log_.uploaded_from,
               testing::Not(testing::Contains(whole_.data())));
-  // With nothing else to carry the lane needs no pinned memory of its own.
+  // A lane with no other tensors needs no pinned memory of its own.
   const auto other = *Lane::Make(&device_);
   log_.pinned.insert({whole_.data(), whole_result_.data()});
   log_.calls.clear();
@@ -151,7 +152,7 @@ TEST_F(LaneTest, AStickyErrorTakesTheDeviceOut) {
   log_.error = cudaErrorIllegalAddress;
   const absl::Status first = Echo(lane.get(), 4);
   EXPECT_EQ(first.code(), absl::StatusCode::kUnavailable) << first;
-  EXPECT_EQ(log_.calls["SynchronizeStream"], 3);  // nothing is under way
+  EXPECT_EQ(log_.calls["SynchronizeStream"], 3);  // No operation is in flight.
   log_.failing_call = "";
   const absl::Status second = Echo(lane.get(), 4);
   EXPECT_EQ(second.code(), absl::StatusCode::kUnavailable) << second;

@@ -20,7 +20,7 @@ TEST(Nvml, TellsWhatTheLibraryKnows) {
 
 TEST(Nvml, IsNothingWhereThereIsNone) {
   EXPECT_EQ(Nvml::Load("libnvidia-ml-that-is-not-there.so.1"), nullptr);
-  // A library, but not that one.
+  // The file is a library, but not NVML.
   EXPECT_EQ(Nvml::Load("libc.so.6"), nullptr);
 }
 

@@ -1,5 +1,5 @@
-// A management library with one device, 0000:01:00.0, that doesn't tell how
-// busy it is.
+// This library replaces NVML. It has one device, 0000:01:00.0, without a
+// utilization.
 #include <cstring>
 
 extern "C" {

@@ -1,4 +1,5 @@
-// A batch_norm on random operands, and how far its results may be off.
+// `Example` is a batch_norm on random operands, with the bounds of its results'
+// errors.
 #pragma once
 
 #include <cmath>
@@ -10,7 +11,7 @@
 
 namespace convgrad {
 
-// A batch_norm with its operands, scratch, and moments that it owns.
+// A batch_norm with operands, scratch and moments.
 struct Example {
   explicit Example(const ChannelBlocks& blocks, double center = 0.5)
       : x(Random(blocks, 1, center, 2)),
@@ -34,7 +35,7 @@ struct Example {
     Measure();
   }
 
-  // The moments by plain loops.
+  // Computes the moments by plain loops.
   void Measure() {
     const ChannelBlocks& blocks = x.blocks();
     const auto count = static_cast<double>(blocks.batch * blocks.spatial);
@@ -61,7 +62,8 @@ struct Example {
   BatchNorm norm;
 };
 
-// Of one rounding to the dtype and a few in f32 of terms of this size.
+// Returns the bound of one rounding to the dtype and a few roundings in f32 of
+// terms of this size.
 inline double Tolerance(DataType dtype, double result, double terms) {
   return UnitRoundoff(dtype) * std::abs(result) +
          4 * UnitRoundoff(DataType::kF32) * terms;

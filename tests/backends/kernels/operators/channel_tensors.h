@@ -1,5 +1,6 @@
-// Activations in blocks of channels for the tests of their kernels, and teams
-// that run a kernel's parts in several ways.
+// `ChannelTensor` is an activation in blocks of channels for tests of kernels.
+// The functions here run a kernel's parts in different orders and on several
+// threads.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,7 @@ inline std::string ToText(const ChannelBlocks& blocks) {
                       blocks.block);
 }
 
-// An activation, at first with NaN everywhere, in its padding, too.
+// All elements, including padding, are NaN at first.
 class ChannelTensor {
  public:
   explicit ChannelTensor(const ChannelBlocks& blocks)
@@ -37,7 +38,7 @@ class ChannelTensor {
   double At(int64_t n, int64_t c, int64_t s) const {
     return LoadAsDouble(blocks_.dtype, &bytes_[OffsetOf(n, c, s)]);
   }
-  // Rounds.
+  // Sets one element, rounded to the dtype.
   void Set(int64_t n, int64_t c, int64_t s, double value) {
     StoreRounded(blocks_.dtype, value, &bytes_[OffsetOf(n, c, s)]);
   }
@@ -62,7 +63,7 @@ class ChannelTensor {
   }
 
  private:
-  // Calls body(offset in bytes).
+  // Calls `body` with the offset in bytes of each padding element.
   template <typename Body>
   void ForEachPadding(const Body& body) const {
     for (int64_t i = 0; i < blocks_.size(); ++i) {
@@ -84,7 +85,7 @@ class ChannelTensor {
   std::vector<unsigned char> bytes_;
 };
 
-// Normally distributed around `mean`.
+// Returns normally distributed elements around `mean`.
 inline ChannelTensor Random(const ChannelBlocks& blocks, unsigned seed,
                             double mean = 0, double deviation = 1) {
   ChannelTensor tensor(blocks);
@@ -97,8 +98,9 @@ inline ChannelTensor Random(const ChannelBlocks& blocks, unsigned seed,
   return tensor;
 }
 
-// Elements from 0 to 60 whose first one lies `beyond` bytes after a multiple of
-// 64: kernels that write large results choose their stores by it.
+// `LargeTensor` has elements from 0 to 60. Its first one lies `beyond` bytes
+// after a multiple of 64, because kernels that write large results choose their
+// stores by it.
 class LargeTensor {
  public:
   LargeTensor(const ChannelBlocks& blocks, int beyond)
@@ -134,7 +136,7 @@ inline void Backwards(int64_t count, PartBody body) {
   for (int64_t part = count; part-- > 0;) body(part);
 }
 
-// Whoever comes first takes the next part.
+// Runs the parts on three threads; each thread takes the next part.
 inline void OnThreeThreads(int64_t count, PartBody body) {
   std::atomic<int64_t> next = 0;
   const auto take = [&] {
@@ -146,8 +148,9 @@ inline void OnThreeThreads(int64_t count, PartBody body) {
   third.join();
 }
 
-// Blocks of 8 and 16, channels last; channels that fill blocks and vectors, and
-// that don't; one part and many.
+// Returns blocks of 8 and 16 channels and channels last, with channels that
+// fill blocks and vectors and channels that don't, and with one part and many
+// parts.
 inline std::vector<ChannelBlocks> ManyBlocks() {
   std::vector<ChannelBlocks> all;
   for (DataType dtype : {DataType::kF32, DataType::kBF16}) {

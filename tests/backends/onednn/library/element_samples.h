@@ -1,5 +1,5 @@
-// Elements that tell routines apart which confuse dtypes, rounding or special
-// values.
+// `MakeSample` makes elements on which routines that confuse dtypes, rounding
+// or special values give different results.
 #pragma once
 
 #include <cmath>
@@ -24,7 +24,7 @@ inline double SmallestSubnormal(DataType dtype) {
                                     : 0x1p-24;
 }
 
-// Memory of a row-major tensor.
+// The memory of a row-major tensor.
 struct Sample {
   explicit Sample(const TensorDescriptor& d)
       : descriptor(d), bytes(*ByteSize(d)) {}
@@ -41,8 +41,8 @@ struct Sample {
   std::vector<std::byte> bytes;
 };
 
-// Returns `unit` times integers within 100, and -0. One element in some 100 is
-// NaN, Inf or -Inf where `nonfinite` says so.
+// Returns multiples of `unit` by integers up to 100, and -0. If `nonfinite`,
+// about one element in 100 is NaN, Inf or -Inf.
 inline Sample MakeSample(const TensorDescriptor& descriptor, double unit,
                          bool nonfinite, uint32_t seed) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -60,8 +60,8 @@ inline Sample MakeSample(const TensorDescriptor& descriptor, double unit,
   return sample;
 }
 
-// Whether an element has the bits of `expected` rounded to its dtype; of NaN,
-// any.
+// Returns whether an element has the bits of `expected` rounded to its dtype.
+// For NaN any NaN is accepted.
 inline testing::AssertionResult IsRounded(const Sample& sample, int64_t offset,
                                           double expected) {
   Sample rounded(

@@ -1,4 +1,4 @@
-// Tests on how many threads a client's calls run, and how they end.
+// Tests how many threads run a client's calls, and how they end.
 #include "client/cpp/calls/call_threads.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Tests after which failures a call is repeated, and how long the client waits.
+// Tests which failures are retried, and how long the client waits.
 #include "client/cpp/calls/retries.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ TEST(RetryPolicy, WaitsGrowUpToTheLongest) {
   policy.longest = absl::Milliseconds(500);
   policy.jitter = 0;
   const absl::Status lost = absl::UnavailableError("");
-  // The jitter of 0 counts as one in a billion.
+  // A jitter of 0 counts as one in a billion.
   const auto rounded = [&](int attempts) {
     return absl::Trunc(*policy.DelayAfter(lost, attempts),
                        absl::Milliseconds(1));
@@ -48,7 +48,7 @@ TEST(RetryPolicy, RepeatsOnlyWhatARepeatMayChange) {
   EXPECT_TRUE(policy.DelayAfter(absl::CancelledError(""), 1));
   EXPECT_FALSE(policy.DelayAfter(absl::InvalidArgumentError(""), 1));
   EXPECT_FALSE(policy.DelayAfter(absl::DeadlineExceededError(""), 1));
-  // The server hasn't said when to come again.
+  // The server gave no retry delay.
   EXPECT_FALSE(policy.DelayAfter(absl::ResourceExhaustedError(""), 1));
 }
 

@@ -1,4 +1,4 @@
-// Tests what a client makes of a server's status and trailers.
+// Tests how a client converts a server's status and trailers.
 #include "client/cpp/calls/rpc_status.h"
 
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Returns what FromRpc makes of a server's answer.
+// Returns the status of FromRpc for a server's answer.
 absl::Status StatusOf(const Answer& answer) {
   ScriptedSessions sessions;
   sessions.Follow([&](const Attempt&) { return answer; });
@@ -22,7 +22,7 @@ absl::Status StatusOf(const Answer& answer) {
   return sessions.Send("", &context).status();
 }
 
-// Returns the message of a status that gRPC itself has made.
+// Returns the message of a status that gRPC itself made.
 std::string Explained(const std::string& message) {
   const grpc::ClientContext context;
   return std::string(

@@ -1,5 +1,5 @@
-// Tests how a session's changes are numbered, repeated and given up, against a
-// service that answers as each test says.
+// Tests how a session's changes are numbered, repeated and given up, with a
+// service that answers by each test's script.
 #include "client/cpp/sessions/change_sender.h"
 
 #include <cstdint>
@@ -69,7 +69,7 @@ class ChangeSenderTest : public testing::Test {
     EXPECT_TRUE(change.ok()) << change.status();
     return *change;
   }
-  // Has a thread finish the change.
+  // Starts a thread that finishes the change.
   std::future<absl::Status> Finish(
       std::shared_ptr<ChangeSender::Pending> change) {
     return std::async(std::launch::async, [this, change = std::move(change)] {
@@ -77,7 +77,7 @@ class ChangeSenderTest : public testing::Test {
     });
   }
 
-  // Returns "EPOCH/SEQUENCE" of each attempt, with "void" before those that
+  // Returns "EPOCH/SEQUENCE" of each attempt. "void" precedes attempts that
   // stand for a change that was given up.
   std::vector<std::string> Sent() {
     std::vector<std::string> sent;

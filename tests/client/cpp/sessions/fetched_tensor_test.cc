@@ -1,5 +1,5 @@
-// Tests how a tensor is put together from a reply and from a stream, and that
-// no server makes the client write beside it.
+// Tests how a tensor is assembled from a reply and from a stream, and that no
+// server can make the client write outside it.
 #include "client/cpp/sessions/fetched_tensor.h"
 
 #include <cstdint>
@@ -117,7 +117,7 @@ TEST_F(FetchedFramesTest, RefusesFramesThatDoNotFit) {
   expect_refused(AddFrame(3, {}));
   expect_refused(AddFrame(3, {"d", "e"}));
   expect_refused(AddFrame(3, {"def"}, /*tensor=*/1));
-  expect_refused(frames_.Take().status());  // half of it
+  expect_refused(frames_.Take().status());  // Half of the tensor.
   EXPECT_TRUE(AddFrame(3, {"def"}).ok());
   EXPECT_TRUE(frames_.Take().ok());
 }

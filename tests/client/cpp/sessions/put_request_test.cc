@@ -43,7 +43,7 @@ struct Sent {
 
 class PutRequestTest : public testing::Test {
  protected:
-  // A tensor of bytes, each of which is `fill`.
+  // Returns a tensor of bytes that are all `fill`.
   TensorToPut Tensor(const std::string& name, int64_t bytes, char fill) {
     memory_.push_back(std::make_unique<std::string>(bytes, fill));
     return {name,
@@ -57,7 +57,7 @@ class PutRequestTest : public testing::Test {
     EXPECT_TRUE(request.ok()) << request.status();
     return *std::move(request);
   }
-  // Makes a put of a and b, of which the server has a.
+  // Makes a put of a and b. The server has the bytes of a.
   PutRequest MakeWithKnown() {
     PutRequest request = Make({Tensor("a", 3, 'x'), Tensor("b", 2, 'y')});
     request.AddDigests();
@@ -149,7 +149,7 @@ TEST_F(PutRequestTest, SendsAllBytesIfTheServerHasLostSome) {
       refusal(absl::StatusCode::kNotFound, "tensors[0].digest");
   EXPECT_TRUE(request.SendAllAfter(lost));
   EXPECT_THAT(MessageOf(request).payloads, ElementsAre("xxx", "yy"));
-  // Then nothing is left out that another attempt could send.
+  // After that, no tensor is left out that another attempt could send.
   EXPECT_FALSE(request.SendAllAfter(lost));
 }
 

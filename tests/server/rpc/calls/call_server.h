@@ -1,5 +1,5 @@
-// A gRPC server on a socket of its own, whose calls a test makes: everything
-// that a call uses is real, but for what computes.
+// `CallServer` is a gRPC server on its own socket, whose calls a test makes.
+// Everything that a call uses is real, except the computation.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace convgrad {
 
-// Lets other threads run until `condition` is true.
+// Blocks until `condition` is true, and lets other threads run.
 inline void Await(const std::function<bool()>& condition) {
   while (!condition()) std::this_thread::yield();
 }

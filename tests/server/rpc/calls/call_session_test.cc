@@ -34,14 +34,14 @@ class CallSessionTest : public ::testing::Test {
     return session->Enter(&table_, metadata, CallPermit(),
                           /*only_computes=*/false);
   }
-  // Returns the field that is refused, or "".
+  // Returns the field that is refused; "" if none.
   std::string RefusedField() {
     CallSession session;
     const absl::Status status = Enter(&session);
     const auto detail = DetailOf(status);
     return detail ? detail->field : "";
   }
-  // Enters as `metadata_` says, and waits for the turn, which comes at once.
+  // Enters with `metadata_` and waits for the turn, which comes at once.
   void Run(CallSession* session) {
     ASSERT_TRUE(Enter(session).ok());
     bool runs = false;

@@ -17,7 +17,7 @@ ChangeOrder::Decision Refused() {
 bool Stops() { return true; }
 bool StopsTooLate() { return false; }
 
-// Brings a message that nobody has asked for to where gRPC reads it.
+// Brings a message from kUnread to the state in which gRPC reads it.
 void StartReading(MessageArrival* arrival, Next first) {
   ASSERT_EQ(first, Next::kAskMemory);
   ASSERT_EQ(arrival->On(Event::kMemory), Next::kRead);
@@ -58,7 +58,7 @@ TEST(MessageArrival, IsRefusedWithoutAMessage) {
   MessageArrival arrival;
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kProceed);
   EXPECT_EQ(arrival.decision().why, Refused().why);
-  // Too late for an early admission.
+  // The event is too late for an early admission.
   EXPECT_EQ(arrival.On(Event::kEarlyAdmission), Next::kNothing);
 }
 
@@ -108,9 +108,10 @@ TEST(MessageArrival, AClientThatHasGoneLeavesThoseWhoWait) {
 TEST(MessageArrival, ARefusalGivesUpWhatIsBeingRead) {
   MessageArrival arrival;
   StartReading(&arrival, arrival.On(Event::kEarlyAdmission));
-  EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);  // nobody has refused it
+  // No decision has refused it.
+  EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
   EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kNothing);
-  // gRPC's own event is about to come, and ends it.
+  // gRPC's own event is about to come and ends it.
   EXPECT_EQ(arrival.GiveUp(StopsTooLate), Next::kNothing);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kProceed);
 }
@@ -122,23 +123,23 @@ TEST(MessageArrival, ARefusalLeavesThoseWhoWaitForMemory) {
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kCancelWait);
 }
 
-// gRPC asserts that nothing is sent after the end: while the call asks whether
-// its client is still there, only the answer to that may end it, also if the
-// thread that asked for the message comes late to say so.
+// gRPC asserts that nothing is sent after the end. While the call asks whether
+// its client is still there, only the answer may end it, even if the thread
+// that started the read reports that late.
 TEST(MessageArrival, AProbeIsNotGivenUp) {
   MessageArrival arrival;
   arrival.On(Event::kEarlyAdmission);
   arrival.On(Event::kMemory);
-  // On gRPC's thread: the read has failed already.
+  // This event is on gRPC's thread; the read has failed.
   EXPECT_EQ(arrival.On(Event::kReadFailed), Next::kProbe);
-  // On the thread that has started it.
+  // This event is on the thread that started the read.
   EXPECT_EQ(arrival.On(Event::kReading), Next::kNothing);
   arrival.TakeTurn(Refused());
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
   EXPECT_EQ(arrival.End(absl::InvalidArgumentError("")), Next::kProceed);
 }
 
-// Nor is a read that is about to be asked for.
+// A read that is about to start isn't given up either.
 TEST(MessageArrival, AGrantIsNotGivenUp) {
   MessageArrival arrival;
   arrival.On(Event::kEarlyAdmission);

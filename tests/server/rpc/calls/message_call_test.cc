@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kPath[] = "/puppet";
 
-// A call that notes its message and waits until the test ends it.
+// A call that records its message and waits until the test ends it.
 class PuppetCall final : public MessageCall {
  public:
   using Taken = std::function<void(PuppetCall* call)>;
@@ -47,7 +47,7 @@ class PuppetCall final : public MessageCall {
 
 class MessageCallTest : public ::testing::Test {
  protected:
-  // Returns the call whose message came as number `index`.
+  // Returns the call whose message arrived as number `index`.
   PuppetCall* Taken(size_t index) {
     MutexLock lock(&mutex_);
     while (taken_.size() <= index) changed_.Wait(&mutex_);
@@ -63,7 +63,7 @@ class MessageCallTest : public ::testing::Test {
     return std::make_unique<SessionCall>(server_.channel(), kPath, bytes,
                                          change);
   }
-  // A change of `session_`.
+  // Starts a change of `session_`.
   std::unique_ptr<SessionCall> StartChange(int64_t sequence,
                                            const std::string& call_id,
                                            const std::string& bytes = "") {
@@ -71,7 +71,7 @@ class MessageCallTest : public ::testing::Test {
                   std::string(16 - call_id.size(), '0') + call_id, 0},
                  bytes);
   }
-  // Takes what is left of the budget.
+  // Takes the rest of the budget.
   Reservation TakeAllMemory() {
     MemoryBudget& budget = server_.budget();
     return *budget.TryReserve(budget.capacity_bytes() - budget.used_bytes());
@@ -93,7 +93,7 @@ class MessageCallTest : public ::testing::Test {
   SessionUse session_ = server_.Open();
 };
 
-// A call whose client sends what the test says, when it says so.
+// A call whose client sends when the test says so.
 class OpenCall {
  public:
   explicit OpenCall(const std::shared_ptr<grpc::Channel>& channel)
@@ -196,7 +196,7 @@ TEST_F(MessageCallTest, AChangeReadsItsMessageBeforeItsTurn) {
   PuppetCall* const runs = Taken(0);
   const int64_t used = server_.budget().used_bytes();
   const auto second = StartChange(2, "b");
-  // Its message has memory, though its turn hasn't come.
+  // The message has memory before its turn.
   Await([&] { return server_.budget().used_bytes() > used; });
   EXPECT_EQ(taken(), 1U);
   runs->Finish(absl::OkStatus());
@@ -223,7 +223,7 @@ TEST_F(MessageCallTest, ARefusalLeavesTheQueueForMemory) {
   const auto first = StartChange(1, "a");
   PuppetCall* const runs = Taken(0);
   const Reservation rest = TakeAllMemory();
-  // What the first one gives back isn't enough for it.
+  // The bytes that the first call frees don't suffice for it.
   const auto second = StartChange(2, "b", std::string(size_t{1} << 20, '\0'));
   Await([this] { return server_.budget().waiters() == 1; });
   runs->Finish(absl::InternalError("failed"));

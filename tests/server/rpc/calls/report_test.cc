@@ -1,4 +1,4 @@
-// Tests what a call reports of its work.
+// Tests the report of a call's work.
 #include "server/rpc/calls/report.h"
 
 #include <string>
@@ -80,7 +80,7 @@ TEST(EncodeReport, SaysWhatRanAndHowLong) {
   EXPECT_EQ(report.flops(), 7);
   EXPECT_TRUE(report.plan_cache_hit());
   EXPECT_EQ(report.problem(), "linear_n3_c5_o7");
-  // The wait for memory and that for a worker.
+  // The sum of the waits for memory and for a worker.
   EXPECT_EQ(report.seconds().queue(), 33);
   EXPECT_EQ(report.seconds().plan(), 2);
   EXPECT_EQ(report.seconds().reorder(), 4);

@@ -56,7 +56,7 @@ TEST(StrandTest, TasksNeverOverlapAndKeepTheOrderOfEachThread) {
   const auto strand = std::make_shared<Strand>();
   std::atomic<int> inside{0};
   std::atomic<int> started{0};
-  // Guarded by nothing but the strand.
+  // Only the strand guards it.
   std::vector<std::vector<int>> came(kThreads);
   bool met = false;
   std::vector<std::thread> threads;
@@ -122,8 +122,8 @@ TEST(StrandTest, IfOpenActsUntilTheStrandIsClosed) {
 }
 
 TEST(StrandTest, IfOpenKeepsCloseWaiting) {
-  // The task calls Close while the action runs, which then goes on for
-  // a while: a Close that doesn't wait returns before the action does.
+  // The task calls Close while the action runs, which then continues for a
+  // while. A Close that doesn't wait would return before the action does.
   const auto strand = std::make_shared<Strand>();
   std::atomic<bool> acting{false};
   std::atomic<bool> closing{false};

@@ -12,8 +12,8 @@
 namespace convgrad {
 namespace {
 
-// Slices of 2 items: 400 bytes of input and 216 of grad_output each, the last
-// one half of that. The weight's 216 bytes belong to none.
+// Slices have 2 items: 400 bytes of input and 216 of grad_output. The last
+// slice has half of that. The weight's 216 bytes belong to no slice.
 constexpr int64_t kInput = 400;
 constexpr int64_t kGradOutput = 216;
 constexpr int64_t kWeight = 216;
@@ -27,7 +27,7 @@ class StreamInputTest : public testing::Test {
     return StreamSlices(std::move(operation), 2);
   }
 
-  // Returns the slice of the frame, nothing if it is refused.
+  // Returns the slice of the frame; nullopt if it is refused.
   std::optional<int64_t> Take(Operand which, int64_t begin, int64_t end) {
     const absl::StatusOr<int64_t> slice = input_.Accept({which, {begin, end}});
     return slice.ok() ? std::optional<int64_t>(*slice) : std::nullopt;
@@ -86,7 +86,7 @@ TEST_F(StreamInputTest, TakesFramesInAnyOrderInsideTheTwoOpenSlices) {
   EXPECT_EQ(Take(Operand::kInput, 100, 400), 0);
   EXPECT_EQ(Take(Operand::kWeight, 100, 216), StreamInput::kNoSlice);
   EXPECT_EQ(Take(Operand::kInput, 400, 600), 1);
-  // The second slice is there before the first.
+  // The second slice is complete before the first.
   EXPECT_EQ(input_.first_incomplete(), 0);
   EXPECT_EQ(Take(Operand::kGradOutput, 0, 216), 0);
   EXPECT_EQ(Take(Operand::kInput, 0, 100), 0);
@@ -101,7 +101,7 @@ TEST_F(StreamInputTest, RefusesBytesThatCameBefore) {
   EXPECT_EQ(Take(Operand::kInput, 0, 300), 0);
   EXPECT_EQ(Take(Operand::kInput, 299, 400), std::nullopt);
   EXPECT_EQ(Take(Operand::kWeight, 0, 4), std::nullopt);
-  // What is refused hasn't come.
+  // Refused bytes haven't come.
   EXPECT_EQ(Take(Operand::kInput, 300, 400), 0);
 }
 

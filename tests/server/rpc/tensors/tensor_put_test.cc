@@ -24,11 +24,11 @@ namespace {
 constexpr int64_t kBytes = int64_t{64} << 20;
 const TensorDescriptor kLargeTensor{
     DataType::kF32, Layout::kNCX, {1, kBytes / 4}};
-// The smallest that a task copies.
+// The smallest tensor that a task copies.
 const TensorDescriptor kSmallTensor{
     DataType::kF32, Layout::kNCX, {1, (64 << 10) / 4 + 1}};
 
-// Tasks that a test runs when it likes, on its own thread.
+// Tasks that a test runs on its own thread, at a time of its choice.
 class HeldTasks {
  public:
   void Post(std::function<void()> task) {
@@ -62,7 +62,7 @@ class HeldTasks {
   size_t ran_ = 0;
 };
 
-// Says whether it has heard that its client has gone.
+// A put that tells whether it has heard that its client left.
 class WatchedPut final : public PutTensorsCall {
  public:
   using PutTensorsCall::PutTensorsCall;
@@ -126,8 +126,8 @@ v1::PutTensorsRequest PutOf(const std::string& name,
   return request;
 }
 
-// The bytes that the test writes while the task waits are those that are kept,
-// and those that are hashed: no other thread has touched them before.
+// The kept and hashed bytes are those that the test writes while the task
+// waits, so no other thread has read them before.
 TEST_F(PutCallsTest, GrpcsThreadNeitherCopiesNorHashes) {
   const auto region = regions_.Create(kBytes);
   ASSERT_TRUE(region.ok()) << region.status();
@@ -183,7 +183,7 @@ TEST_F(PutCallsTest, AClientThatLeavesBeforeTheTaskChangesNothing) {
   tasks_.RunUntil([this] { return session_->epoch() == 2; });
   EXPECT_EQ(number(), 0);
   Await([&] { return server_.budget().used_bytes() == used; });
-  // Its number is free for the next one.
+  // The number is free for the next change.
   const auto again = Start(PutOf("w", kSmallTensor, 'c'), Change(1, 'd'));
   RunUntilCommitted();
   EXPECT_TRUE(again->Await().status.ok());
@@ -203,7 +203,7 @@ TEST_F(PutCallsTest, ARepeatWaitsForTheTaskAndIsPutOnce) {
   EXPECT_EQ(number(), 1);
 }
 
-// A frame each, then the digest.
+// One task for each frame, then one for the digest.
 TEST_F(PutCallsTest, AStreamLeavesItsFramesToTasks) {
   const std::string bytes(static_cast<size_t>(*ByteSize(kSmallTensor)), 'b');
   std::vector<v1::PutTensorsStreamRequest> messages(1);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-// A TCP connection to this process, whose bytes nobody reads but Send.
+// A TCP connection to this process. Only Send reads its bytes.
 class Connection {
  public:
   explicit Connection(ConnectionTraffic* traffic) {
@@ -41,7 +41,7 @@ class Connection {
     close(server_);
   }
 
-  // Has the server receive `bytes`.
+  // Makes the server receive `bytes`.
   void Send(int64_t bytes) {
     std::string buffer(1 << 16, 'x');
     while (bytes > 0) {
@@ -87,13 +87,13 @@ class ArrivalWatchTest : public testing::Test {
 
 TEST_F(ArrivalWatchTest, WhatWasDeclaredMayCome) {
   Connection connection(&traffic_);
-  connection.Send(kMiB);  // before, whatever it was
+  connection.Send(kMiB);  // Before the watch; not limited.
   const uint64_t id = Expect(connection, 40 * kMiB);
   EXPECT_NE(id, 0u);
   connection.Send(41 * kMiB);
   EXPECT_EQ(Ended(), 0);
   watch_.Settle(id);
-  connection.Send(60 * kMiB);  // nobody reads it
+  connection.Send(60 * kMiB);  // Never read.
   EXPECT_EQ(Ended(), 0);
 }
 
@@ -106,7 +106,7 @@ TEST_F(ArrivalWatchTest, EndsACallWhoseConnectionSendsMore) {
   EXPECT_EQ(Ended(), 1);
   EXPECT_TRUE(was_only_one_);
   EXPECT_EQ(Ended(), 1);
-  watch_.Settle(id);  // does nothing
+  watch_.Settle(id);  // Has no effect.
 }
 
 TEST_F(ArrivalWatchTest, EndsAllCallsOfTheConnectionAndNoOthers) {
@@ -119,7 +119,7 @@ TEST_F(ArrivalWatchTest, EndsAllCallsOfTheConnectionAndNoOthers) {
   EXPECT_FALSE(was_only_one_);
 }
 
-// A message that was smaller than declared leaves nothing to the next one.
+// Bytes that a message declared but didn't send don't count for the next one.
 TEST_F(ArrivalWatchTest, WhatWasDeclaredAndNotSentIsGone) {
   Connection connection(&traffic_);
   Expect(connection, 0);

@@ -42,13 +42,13 @@ TEST(ClientWatch, WaitsForEverUntilThereIsALimit) {
   watch.SetLimit(id, kStart);
   watch.Expire(kStart);
   EXPECT_TRUE(given_up);
-  watch.SetLimit(id, kStart);  // too late, and harmless
+  watch.SetLimit(id, kStart);  // Too late, without effect.
 }
 
 class StandingStillTest : public testing::Test {
  protected:
-  // Begins to wait, for an hour at most, and looks each second until `seconds`
-  // are over, each of which brings `rate` bytes.
+  // Starts a wait of at most an hour, and checks each second until `seconds`
+  // are over. Each second brings `rate` bytes.
   void Begin() {
     watch_.Add([this] { given_up_ = true; }, kStart + absl::Hours(1),
                [this] { return bytes_; });

@@ -16,7 +16,7 @@ class ConnectionTrafficTest : public testing::Test {
  protected:
   ConnectionTrafficTest() : listening_(*ListenAt("127.0.0.1:0")) {}
 
-  // Accepts a connection, which must have come.
+  // Accepts a connection, which must have arrived.
   FileDescriptor Accept() {
     return FileDescriptor(
         accept(listening_.sockets.front().get(), nullptr, nullptr));
@@ -35,7 +35,7 @@ TEST_F(ConnectionTrafficTest, CountsWhatComes) {
   ASSERT_NE(count, nullptr);
   const int64_t before = count();
   client.Send(std::string(5000, 'x'));
-  // Until it is there.
+  // Waits until the bytes have arrived.
   std::string bytes(5000, '\0');
   recv(accepted.get(), bytes.data(), bytes.size(), MSG_WAITALL);
   EXPECT_EQ(count() - before, 5000);

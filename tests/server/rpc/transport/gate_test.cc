@@ -19,8 +19,8 @@ Reason ReasonOf(const absl::Status& status) {
 
 class GateTest : public testing::Test {
  protected:
-  // As a call with this metadata would; "" stands for none. Calls without a
-  // token come from the same host.
+  // Enters like a call with this metadata; "" means none. Calls without a token
+  // come from the same host.
   absl::StatusOr<CallPermit> Enter(const std::string& authorization,
                                    Role role = Role::kInfer) {
     grpc::ServerContext context;
@@ -75,7 +75,7 @@ TEST_F(GateTest, ANewTableCountsFromTheNextCall) {
   ASSERT_TRUE(permit.ok()) << permit.status();
   gate_.SetTokens(Table("serving infer second-second-second"));
   EXPECT_EQ(CodeOf(kFirst), absl::StatusCode::kUnauthenticated);
-  // The call in flight is still its client's, whose name is the same.
+  // The call in flight still counts for its client, which has the same name.
   EXPECT_EQ(ReasonOf(Enter(kSecond).status()), Reason::kBusy);
   *permit = CallPermit();
   EXPECT_TRUE(Enter(kSecond).ok());
@@ -117,10 +117,10 @@ TEST_F(GateTest, LimitsTheBytesOfAClientsCallsTogether) {
   EXPECT_TRUE(first.Hold(60).ok());
   EXPECT_EQ(ReasonOf(second.Hold(41)), Reason::kBusy);
   EXPECT_TRUE(second.Hold(40).ok());
-  // In place of what the call had.
+  // The new bytes replace those of the call.
   EXPECT_TRUE(first.Hold(50).ok());
   EXPECT_TRUE(second.Hold(50).ok());
-  // A refusal leaves what the call has.
+  // A refusal keeps the bytes of the call.
   EXPECT_EQ(ReasonOf(first.Hold(51)), Reason::kBusy);
   EXPECT_EQ(ReasonOf(second.Hold(51)), Reason::kBusy);
 }
@@ -139,7 +139,7 @@ TEST_F(GateTest, TheBytesOfACallGoWithIt) {
   CallPermit second = *Enter("");
   ASSERT_TRUE(first.Hold(100).ok());
   EXPECT_FALSE(second.Hold(1).ok());
-  // Moving a permit ends no call.
+  // Moving a permit doesn't end its call.
   CallPermit moved = std::move(first);
   EXPECT_FALSE(second.Hold(1).ok());
   moved = CallPermit();

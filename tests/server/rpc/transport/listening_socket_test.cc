@@ -10,7 +10,7 @@
 namespace convgrad {
 namespace {
 
-// Returns what the accepting end knows a new connection to `address` by.
+// Returns the name of a new connection to `address` at the accepting end.
 std::string PeerOfConnectionTo(const std::string& address) {
   const auto listening = ListenAt(address);
   EXPECT_TRUE(listening.ok()) << listening.status();
@@ -45,7 +45,7 @@ TEST(ListeningSocket, APortIsTakenOnce) {
 }
 
 TEST(ListeningSocket, SaysWhatAnAddressLacks) {
-  // The third is nobody's (RFC 5737).
+  // No machine has the third address (RFC 5737).
   for (const char* address :
        {"nowhere", "no.such.host.invalid:1", "192.0.2.1:0", "127.0.0.1:x"}) {
     EXPECT_EQ(ListenAt(address).status().code(), absl::StatusCode::kUnavailable)

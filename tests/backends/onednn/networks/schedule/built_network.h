@@ -1,4 +1,5 @@
-// A network that a test builds piece by piece, and runs on values of its own.
+// `BuffersOf` runs a network that a test builds step by step, on the test's
+// values.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,8 @@
 
 namespace convgrad::onednn {
 
-// Requires: `text` is a program whose inputs have these dims.
+// Returns the operation of the program `text`. Requires: `text` is a program
+// whose inputs have these dims.
 inline std::shared_ptr<const ProgramOperation> OperationOf(
     const std::string& text, const std::vector<Dims>& inputs,
     ProgramPart part = ProgramPart::kForward, DataType dtype = DataType::kF32) {
@@ -34,7 +36,7 @@ inline std::shared_ptr<const ProgramOperation> OperationOf(
   return *operation;
 }
 
-// The bytes of a schedule's buffers, each in a place of its own.
+// The bytes of a schedule's buffers, each in its own memory.
 class BuffersOf {
  public:
   explicit BuffersOf(const Schedule& schedule) : schedule_(schedule) {
@@ -43,7 +45,7 @@ class BuffersOf {
     }
   }
 
-  // Sets the operand at `index`, of which there may be several buffers.
+  // Sets the operand at `index`. Several buffers may hold it.
   template <typename T>
   void SetOperand(size_t index, const std::vector<T>& values) {
     for (size_t i = 0; i < bytes_.size(); ++i) {
@@ -67,7 +69,7 @@ class BuffersOf {
     return values;
   }
 
-  // Runs all steps, which must be functions of ours.
+  // Runs all steps. Requires: all steps are functions of this repository.
   void Run() {
     std::vector<std::byte*> addresses;
     for (auto& bytes : bytes_) addresses.push_back(bytes.data());

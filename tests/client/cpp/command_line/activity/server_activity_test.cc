@@ -12,7 +12,8 @@ namespace {
 
 using testing::SizeIs;
 
-// Ten calls up to 1 s, ten up to 2 s, none beyond, where $n is 10.
+// Histograms have ten calls up to 1 s, ten up to 2 s and none above, where $n
+// is 10.
 constexpr char kMetrics[] =
     "grpc_server_handled_total{grpc_method=\"A\",grpc_code=\"OK\"} $n\n"
     "grpc_server_handled_total{grpc_method=\"A\",grpc_code=\"Internal\"} $n\n"
@@ -68,7 +69,7 @@ TEST(ServerActivity, IsRatesAndQuantilesBetweenTwoLooks) {
   EXPECT_EQ(operation.dtype, "f32");
   EXPECT_EQ(operation.rate, 5);
   EXPECT_DOUBLE_EQ(operation.gflops_per_second, 20 - 2e-9);
-  EXPECT_EQ(operation.compute_p50, 1);  // beyond the last bound: that
+  EXPECT_EQ(operation.compute_p50, 1);  // Above the last bound: that bound.
   EXPECT_TRUE(std::isnan(operation.queue_p99));
   ASSERT_THAT(activity.steps, SizeIs(2));
   EXPECT_EQ(activity.steps[0].step, "conv forward");

@@ -69,8 +69,8 @@ TEST_F(AdjointCheckTest, FailsOnNanWhereverItIs) {
   }
 }
 
-// The scale against a transposed problem's own definition: each input element
-// meets each tap once, where that falls inside.
+// Compares the scale with the definition of a transposed problem: each input
+// element meets each tap once if the result is inside.
 TEST(AdjointScaleTest, CountsTheProductsOfTransposedAndGroupedProblems) {
   for (const char* text :
        {"convtranspose2d_n2_c4_o6_i3x4_k3x2_s2_p1_op1_g2",
@@ -87,7 +87,7 @@ TEST(AdjointScaleTest, CountsTheProductsOfTransposedAndGroupedProblems) {
     const auto input = ones(InputDims(problem));
     const auto weight = ones(WeightDims(problem));
     const auto grad_output = ones(OutputDims(problem));
-    // Pairs (input position, tap) whose output exists, per axis.
+    // Counts pairs (input position, tap) whose output exists, per axis.
     double pairs = 1;
     for (const SpatialAxis& axis : problem.axes) {
       const int64_t from = problem.transposed ? axis.in : axis.out;

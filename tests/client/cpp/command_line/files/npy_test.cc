@@ -8,7 +8,7 @@
 namespace convgrad {
 namespace {
 
-// Returns a file as NumPy writes it: `header` padded, then `data`.
+// Returns a file in NumPy's format: `header` padded, then `data`.
 std::string File(const std::string& header, const std::string& data,
                  char version = 1) {
   std::string bytes = std::string("\x93NUMPY", 6) + version + '\0';
@@ -67,7 +67,7 @@ TEST(NpyTest, ReadsNumpysHeaders) {
             DataType::kU16);
   EXPECT_EQ(ParseNpy(File(Header("<V2", "(12,)"), data), "x.npy")->dtype,
             DataType::kBF16);
-  // One axis is the same in either order.
+  // A tensor of one axis is the same in both orders.
   EXPECT_TRUE(ParseNpy(File("{'descr': '<f4', 'fortran_order': True, "
                             "'shape': (6,), }",
                             data),
