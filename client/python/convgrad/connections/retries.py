@@ -38,7 +38,7 @@ class RetryPolicy:
         A stopping server ends calls with CANCELLED that arrive before the client has read
         GOAWAY (gRPC 1.51). Requires: the caller didn't cancel the call.
         """
-        if attempts >= self.max_attempts:
+        if self.names_end(error) or attempts >= self.max_attempts:
             return None
         backoff = self.backoff(attempts)
         if error.code == grpc.StatusCode.RESOURCE_EXHAUSTED:
@@ -48,6 +48,10 @@ class RetryPolicy:
         elif error.code not in IS_GOING:
             return None
         return backoff * (1 + random.uniform(0, self.jitter))
+
+    def names_end(self, error: ConvgradError) -> bool:
+        """Returns whether the server has ended for good, and says so in `error`."""
+        return False
 
     def backoff(self, attempts: int) -> float:
         """Returns the seconds to wait after `attempts` attempts, without jitter."""

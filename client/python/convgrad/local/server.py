@@ -189,13 +189,13 @@ class _UntilItsEnd(RetryPolicy):
 
     address: str = ""
 
-    def delay(self, error: ConvgradError, attempts: int) -> float | None:
+    def names_end(self, error: ConvgradError) -> bool:
         end = _shared.end_of(self.address) if error.code in IS_GOING else None
         if end is None:
-            return super().delay(error, attempts)
+            return False
         error.field, error.found, error.expected = "local server", end, "one that runs"
         error.message = message_of(error.field, error.found, error.expected)
-        return None
+        return True
 
 
 def _started(wanted: Settings) -> _Found:

@@ -218,6 +218,24 @@ print(convgrad.LocalServer().is_running)
     assert lines[1:] == ["True False", "True"]
 
 
+def test_a_session_of_a_server_that_is_killed_is_not_repeated(run):
+    lines = run("""
+import signal
+import numpy as np
+server = convgrad.LocalServer()
+client = server.client()
+session = client.session()
+session.put("x", np.ones(3, np.float32))
+os.kill(server.pid, signal.SIGKILL)
+for _ in range(2):
+    try:
+        session.put("x", np.ones(3, np.float32))
+    except convgrad.Unavailable as error:
+        print(error)
+""")
+    assert len(lines) == 2 and all("killed by SIGKILL" in line for line in lines)
+
+
 @pytest.mark.parametrize("settings, expected", [
     ({"CONVGRAD_SERVER": "/nowhere"},
      "CONVGRAD_SERVER: found '/nowhere', expected the path of a convgrad-server program"),
