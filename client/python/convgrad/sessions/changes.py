@@ -199,7 +199,7 @@ class Changes:
             self._give_up(change, error)
 
     def _repeat(self, change: Change, error: ConvgradError) -> None:
-        """Sends the same call again, unless the caller no longer waits or the server is gone."""
+        """Sends the same call again, unless the caller no longer waits or the server ended."""
         if self._client.retry.names_end(error):
             return self.stop(error)
         delay = max(self._client.retry.backoff(change.attempts),
