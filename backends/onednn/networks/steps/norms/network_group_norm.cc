@@ -2,12 +2,15 @@
 // one image's after the other's. The channels of a group share their
 // statistics.
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "backends/kernels/operators/batch_norm.h"
+#include "backends/kernels/operators/elements.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
@@ -68,6 +71,42 @@ void WeighAndShare(const Groups& groups, const float* gamma, double* sums) {
     for (int64_t c = first; c < first + groups.size; ++c) sums[c] *= gamma[c];
     std::fill_n(sums + first, groups.size, groups.MeanOf(sums, first));
   });
+}
+
+// Elements of a group of which so little may be left of a gradient, after its
+// mean and its share along the normals are subtracted, that f32 would lose it.
+constexpr int64_t kFewElements = 64;
+
+// Writes the gradient of one group of few elements in double, rounded once.
+// `first` is the group's first channel.
+void WriteSmallGradient(const BatchNorm& norm, int64_t size, int64_t first,
+                        const BatchNormBackward& tensors) {
+  const ChannelBlocks& blocks = norm.blocks;
+  const auto load = [&](const void* tensor, int64_t at) -> double {
+    return LoadElement(blocks.dtype, static_cast<const std::byte*>(tensor), at);
+  };
+  const double inverse = 1 / std::sqrt(norm.variance[first] + norm.epsilon);
+  double gradients[kFewElements], normals[kFewElements];
+  int64_t places[kFewElements];
+  double sum = 0, product = 0;
+  const int64_t count = size * blocks.spatial;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t c = first + i / blocks.spatial;
+    places[i] = (c / blocks.block * blocks.spatial + i % blocks.spatial) *
+                    blocks.block +
+                c % blocks.block;
+    gradients[i] = load(tensors.dy, places[i]) * norm.gamma[c];
+    normals[i] = (load(tensors.x, places[i]) - norm.mean[c]) * inverse;
+    sum += gradients[i];
+    product += gradients[i] * normals[i];
+  }
+  const auto elements = static_cast<double>(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const double rest =
+        gradients[i] - sum / elements - normals[i] * (product / elements);
+    StoreElement(blocks.dtype, static_cast<float>(rest * inverse),
+                 static_cast<std::byte*>(tensors.dx), places[i]);
+  }
 }
 
 class GroupNorm final : public NetworkGroup {
@@ -216,7 +255,18 @@ class GroupNorm final : public NetworkGroup {
          .reads = {dy, x_, means_, variances_, gamma_, beta_, products, sums},
          .writes = {dx, scratch, shared_products, shared_sums},
          .function = [=, norm = Reader(scratch), groups = groups_, x = x_,
-                      gamma = gamma_](const RunContext& context) {
+                      gamma = gamma_,
+                      blocks = blocks_](const RunContext& context) {
+           if (groups.size * blocks.spatial <= kFewElements) {
+             std::memset(context.At(dx), 0, blocks.bytes());
+             groups.ForGroups([&](int64_t first) {
+               WriteSmallGradient(norm(context), groups.size, first,
+                                  {.dy = context.At(dy),
+                                   .x = context.At(x),
+                                   .dx = context.At(dx)});
+             });
+             return;
+           }
            const auto share = [&](BufferId from, BufferId to) {
              auto* shared = context.Write<double>(to);
              std::copy_n(context.Read<double>(from), groups.all(), shared);
