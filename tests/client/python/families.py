@@ -8,7 +8,7 @@ import importlib.util
 
 import torch
 import torch.nn.functional as F
-from small_networks import UNet, Vgg
+from small_networks import UNet
 from torch import nn
 
 IMAGES = (3, 3, 32, 32)
@@ -282,7 +282,7 @@ BLOCKS = {
     "GroupNorm ResNet": _head(stem, lambda: Residual(
         nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ELU(),
         nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(4, 8)), nn.Softplus),
-    "VGG": Vgg, "U-Net": lambda: UNet(4), "GAN's generator": generator,
+    "U-Net": lambda: UNet(4), "GAN's generator": generator,
     "GAN's discriminator": discriminator,
 }
 
@@ -349,6 +349,8 @@ TORCHVISION = {
     "ResNet": _resnet,
     "ResNeXt": lambda m: _resnet(m, groups=4, width_per_group=4),
     "DenseNet": lambda m: m.DenseNet(8, (2, 2), 16, num_classes=5),
+    "VGG": lambda m: nn.Sequential(m.vgg.make_layers([8, "M", 16, "M"], True), nn.Flatten(),
+                                   nn.Linear(16 * 64, 5)),
     "MobileNetV2": lambda m: m.MobileNetV2(
         5, 0.25, [[1, 16, 1, 1], [6, 24, 1, 2]], dropout=0.0),
     "MobileNetV3": _mobilenet_v3,
@@ -359,10 +361,13 @@ TORCHVISION = {
     "RegNetY": _regnet, "ConvNeXt": _convnext,
     "Vision Transformer": lambda m: m.VisionTransformer(
         32, 8, 2, 2, 16, 32, num_classes=5),
-    "FCN": lambda m: _segmentation(m, "FCN"), "DeepLabV3": lambda m: _segmentation(m, "DeepLab"),
+    "FCN": lambda m: _segmentation(m, "FCN"),
+    "DeepLabV3": lambda m: _segmentation(m, "DeepLabV3"),
     "LR-ASPP": lambda m: _segmentation(m, "LR-ASPP"), "R(2+1)D": _video,
 }
-SHAPES = {"VGG": (4, 3, 16, 16), "R(2+1)D": (2, 3, 4, 16, 16)}
+# A batch_norm of few values would make a network that amplifies all errors.
+SHAPES = {"R(2+1)D": (4, 3, 4, 32, 32), **dict.fromkeys(
+    ("ResNet", "ResNeXt", "MNASNet", "ShuffleNetV2"), (4, 3, 64, 64))}
 FAMILIES = (*BLOCKS, *TORCHVISION)
 
 
@@ -376,7 +381,10 @@ def make(family):
             return None
         from torchvision import models
         model = TORCHVISION[family](models)
-    for parameter in model.parameters():  # biases and scales that begin as zeros, too
-        if parameter.dim() <= 1:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0  # no two libraries draw the same mask
+    for parameter in model.parameters():
+        if parameter.dim() <= 1 or not parameter.any():  # also what begins as zeros
             parameter.data += 0.1 * torch.randn(parameter.shape)
     return model, torch.randn(SHAPES.get(family, IMAGES))

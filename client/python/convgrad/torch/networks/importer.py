@@ -134,6 +134,9 @@ class Importer:
             return self._inline(args[4], args[5:])
         if name == "getitem" and isinstance(args[0], list):
             return args[0][args[1]]
+        if name == "aten.lift_fresh_copy" and isinstance(args[0], Constant) and (
+                args[0].tensor is not None):  # numbers in the forward's text
+            return Known(args[0].tensor.clone())
         changed = args[0] if args and table.is_in_place(target) else None
         if isinstance(changed, Value) and changed.kind == "a parameter" and (
                 name != "aten.add_" or self.dtype != torch.int64):
@@ -195,9 +198,9 @@ class Importer:
         given = self._exported.inputs.get(name)
         if given is not None:
             return replace(self._values[given], shape=self.shape)
-        path = self._exported.constants.get(name)
-        if path is not None:
-            return Constant(path)
+        constant = self._exported.constants.get(name)
+        if constant is not None:
+            return constant
         return replace(self._parameters[self._exported.tensors[name]], shape=self.shape,
                        dtype=self.dtype)
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from convgrad.torch.networks.operators.values import Importer, Value
 
 
@@ -21,6 +23,7 @@ class Constant:
     """A tensor of the forward that is neither an input nor the model's."""
 
     path: str
+    tensor: torch.Tensor | None
 
     def __str__(self) -> str:
         return f"{self.path}, a tensor that is neither parameter nor buffer"
