@@ -1,4 +1,4 @@
-// Whether a plan computes what the reference computes.
+// Compares the results of a plan with those of the reference.
 #pragma once
 
 #include <vector>

@@ -12,8 +12,9 @@
 namespace convgrad {
 namespace {
 
-// A program whose step `y` has the operator. `target` has the dims of y, which
-// is held against it by a mean squared error; empty: the step is a loss itself.
+// A program with the operator that `name` begins with. `target` has the dims of
+// the value y, which is held against it by a mean squared error; empty: y is a
+// loss.
 struct Row {
   std::string name;
   std::vector<Dims> inputs;
@@ -58,6 +59,11 @@ const std::vector<Row>& Rows() {
        "parameter gamma [19]\nparameter beta [19]\n"
        "parameter mean [19] fixed\nparameter var [19] fixed\n"
        "y = batch_norm(x, gamma, beta, mean, var)\n"},
+      {"group_norm",
+       {{3, 18, 5, 4}},
+       {3, 18, 5, 4},
+       "parameter w [18]\nparameter b [18]\n"
+       "y = group_norm(x, w, b, groups=6)\n"},
       {"max_pool",
        {{2, 19, 7, 9}},
        {2, 19, 4, 5},
@@ -70,6 +76,10 @@ const std::vector<Row>& Rows() {
        {{2, 19, 7, 9}},
        {2, 19, 3, 4},
        "y = adaptive_avg_pool(x, output_size=[3, 4])\n"},
+      {"adaptive_max_pool",
+       {{2, 19, 7, 9}},
+       {2, 19, 3, 4},
+       "y = adaptive_max_pool(x, output_size=[3, 4])\n"},
       {"mean",
        {{2, 19, 7, 9}},
        {2, 19, 1, 9},
@@ -78,6 +88,10 @@ const std::vector<Row>& Rows() {
        {{2, 19, 7, 9}},
        {2, 19, 1, 1},
        "y = sum(x, dim=[2, 3], keepdim=true)\n"},
+      {"sum over tokens", {{2, 19, 7}}, {2, 7}, "y = sum(x, dim=1)\n"},
+      {"amax", {{2, 19, 7}}, {2, 7}, "y = amax(x, dim=1)\n"},
+      {"norm", {{2, 19, 7}}, {2, 19}, "y = norm(x, dim=-1)\n"},
+      {"var", {{2, 19, 7}}, {2, 19, 1}, "y = var(x, dim=-1, keepdim=true)\n"},
       {"mul",
        {{2, 19, 3, 5}, {2, 19, 1, 1}},
        {2, 19, 3, 5},
@@ -105,6 +119,14 @@ const std::vector<Row>& Rows() {
        {{2, 6, 19}},
        {2, 6, 19},
        "parameter p [19]\nr = read(p, shape=[1, 1, -1])\ny = mul(x, r)\n"},
+      {"pad",
+       {{2, 19, 3, 5}},
+       {2, 19, 4, 8},
+       "y = pad(x, pads=[1, 2, 1, 0], value=0.5)\n"},
+      {"index_select",
+       {{2, 19, 3}},
+       {2, 2, 4, 3},
+       "parameter p [2, 4] i64 fixed\ny = index_select(x, p, axis=1)\n"},
       {"layer_norm",
        {{2, 6, 37}},
        {2, 6, 37},
@@ -129,6 +151,10 @@ const std::vector<Row>& Rows() {
        {{2, 19, 3, 5}},
        {2, 19, 6, 10},
        "y = upsample(x, mode=bilinear, scale_factor=2)\n"},
+      {"upsample bicubic",
+       {{2, 19, 3, 5}},
+       {2, 19, 6, 10},
+       "y = upsample(x, mode=bicubic, scale_factor=2)\n"},
       {"normalize",
        {{2, 3, 6, 5}},
        {2, 3, 6, 5},
@@ -257,11 +283,8 @@ std::vector<ProgramFamily> ProgramFamilies() {
   const auto add = [&](const Row& row) {
     for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
       const auto operation = *ProgramOperation::Make(RequestOf(row, dtype));
-      const auto& steps = operation->program().steps;
-      const auto step =
-          std::find_if(steps.begin(), steps.end(),
-                       [](const ProgramStep& s) { return s.result == "y"; });
-      families.push_back({row.name, step->op, operation});
+      const std::string op = row.name.substr(0, row.name.find(' '));
+      families.push_back({row.name, *ParseOperator(op), operation});
     }
   };
   for (const Row& row : Rows()) add(row);

@@ -1,5 +1,5 @@
-// Whether an operation's results can be true, at the cost of two forward passes
-// in f32 at most.
+// Checks whether an operation's results can be true. It costs at most two
+// forward passes in f32.
 //
 // grad_input and grad_weight: by the adjoint identity
 //     <x, grad_input> = <w, grad_weight> = <g, conv(x, w)>,

@@ -1,6 +1,6 @@
-// What a proof is of: a way, which is all that decides which code computes an
-// operation, and a family, which is what people call the operations that may
-// have to be refused when a way turns out wrong.
+// Names what a proof is of. A *way* is the set of properties that decides which
+// code computes an operation. A *family* is the user-visible name of a set of
+// operations; the server refuses a family if one of its ways is wrong.
 #pragma once
 
 #include <string>

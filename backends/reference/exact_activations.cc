@@ -136,6 +136,24 @@ double ReciprocalGradient(const Element& at, Numbers) {
   return -at.gradient * at.y * at.y;
 }
 
+double Log(double x, Numbers) { return std::log(x); }
+double LogGradient(const Element& at, Numbers) { return at.gradient / at.x; }
+
+double Pow(double x, Numbers n) { return std::pow(x, n.first); }
+double PowGradient(const Element& at, Numbers n) {
+  if (n.first == 0) return 0;
+  return at.gradient * (n.first * std::pow(at.x, n.first - 1));
+}
+
+double Sin(double x, Numbers) { return std::sin(x); }
+double SinGradient(const Element& at, Numbers) {
+  return at.gradient * std::cos(at.x);
+}
+double Cos(double x, Numbers) { return std::cos(x); }
+double CosGradient(const Element& at, Numbers) {
+  return -at.gradient * std::sin(at.x);
+}
+
 template <double (*kFunction)(double x, Numbers n)>
 Values Forward(const StepData& data) {
   const StepNumbers numbers = NumbersOf(*data.step);
@@ -193,7 +211,11 @@ std::vector<ExactOperator> ExactActivations() {
       {Operator::kSqrt, &Forward<Sqrt>, &Backward<SqrtGradient>},
       {Operator::kRsqrt, &Forward<Rsqrt>, &Backward<RsqrtGradient>},
       {Operator::kReciprocal, &Forward<Reciprocal>,
-       &Backward<ReciprocalGradient>}};
+       &Backward<ReciprocalGradient>},
+      {Operator::kLog, &Forward<Log>, &Backward<LogGradient>},
+      {Operator::kPow, &Forward<Pow>, &Backward<PowGradient>},
+      {Operator::kSin, &Forward<Sin>, &Backward<SinGradient>},
+      {Operator::kCos, &Forward<Cos>, &Backward<CosGradient>}};
 }
 
 }  // namespace convgrad

@@ -88,6 +88,13 @@ double Minimum(const Pair& at) {
   return at.a < at.b || std::isnan(at.a) ? at.a : at.b;
 }
 
+// b is the slope below 0.
+double Prelu(const Pair& at) { return at.a > 0 ? at.a : at.a * at.b; }
+double PreluOfA(const Pair& at) {
+  return at.a > 0 ? at.gradient : at.gradient * at.b;
+}
+double PreluOfB(const Pair& at) { return at.a > 0 ? 0 : at.gradient * at.a; }
+
 }  // namespace
 
 std::vector<ExactOperator> ExactArithmetic() {
@@ -98,7 +105,8 @@ std::vector<ExactOperator> ExactArithmetic() {
           {Operator::kMaximum, &Forward<Maximum>,
            &Backward<IfNotLess, IfNotGreater>},
           {Operator::kMinimum, &Forward<Minimum>,
-           &Backward<IfNotGreater, IfNotLess>}};
+           &Backward<IfNotGreater, IfNotLess>},
+          {Operator::kPrelu, &Forward<Prelu>, &Backward<PreluOfA, PreluOfB>}};
 }
 
 }  // namespace convgrad

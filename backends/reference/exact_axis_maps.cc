@@ -1,9 +1,10 @@
 #include "backends/reference/exact_axis_maps.h"
 
+#include <string>
 #include <utility>
 
-#include "backends/core/program/operators/pooling.h"
-#include "backends/core/program/operators/upsample.h"
+#include "backends/core/program/operators/windows/pooling.h"
+#include "backends/core/program/operators/windows/upsample.h"
 
 namespace convgrad {
 namespace {
@@ -55,10 +56,14 @@ AxisMap AdaptiveMap(int64_t in, int64_t out) {
   return map;
 }
 
-AxisMap MapOf(const UpsampleAxis& axis, bool is_linear) {
+AxisMap MapOf(const UpsampleAxis& axis, const std::string& mode) {
   AxisMap map = EmptyMap(axis.in, axis.out);
   for (int64_t out = 0; out < axis.out; ++out) {
-    if (is_linear) {
+    if (mode == "bicubic") {
+      for (const auto& tap : CubicSourceOf(axis, out).taps) {
+        map.taps[out].push_back({tap.index, tap.weight});
+      }
+    } else if (mode == "bilinear") {
       const LinearSource source = LinearSourceOf(axis, out);
       map.taps[out] = {{source.low, 1 - source.weight},
                        {source.high, source.weight}};
@@ -73,17 +78,15 @@ std::vector<AxisMap> MapsOfStep(const StepData& data) {
   const ProgramStep& step = *data.step;
   std::vector<AxisMap> maps;
   if (step.op == Operator::kUpsample) {
-    const bool is_linear = WordAttribute(step, "mode") == "bilinear";
+    const std::string mode = WordAttribute(step, "mode");
     for (const UpsampleAxis& axis : UpsampleAxesOf(step, *data.shapes)) {
-      maps.push_back(MapOf(axis, is_linear));
+      maps.push_back(MapOf(axis, mode));
     }
     return maps;
   }
   if (HasAdaptiveWindows(step)) {
     for (size_t i = 2; i < data.dims(0).size(); ++i) {
       maps.push_back(AdaptiveMap(data.dims(0)[i], data.result_dims()[i]));
-      auto& divisors = maps.back().divisors;
-      if (step.op == Operator::kSum) divisors.assign(divisors.size(), 1);
     }
     return maps;
   }

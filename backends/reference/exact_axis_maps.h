@@ -1,4 +1,5 @@
-// Which inputs each output of a pooling or an upsampling reads, axis by axis.
+// `AxisMapsOf` says which inputs each output of a pooling or an upsampling
+// reads, axis by axis.
 #pragma once
 
 #include <array>

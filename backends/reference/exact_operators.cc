@@ -8,8 +8,9 @@ const ExactOperator& ExactOf(Operator op) {
   static const auto& table =
       *new std::vector<ExactOperator>(OperatorTable<ExactOperator>(
           {ExactConvolutions(), ExactNorms(), ExactPoolings(),
-           ExactActivations(), ExactArithmetic(), ExactCopies(), ExactViews(),
-           ExactTokens(), ExactProducts(), ExactDropout(), ExactLosses()}));
+           ExactReductions(), ExactActivations(), ExactArithmetic(),
+           ExactCopies(), ExactViews(), ExactTokens(), ExactProducts(),
+           ExactDropout(), ExactLosses()}));
   return table[static_cast<size_t>(op)];
 }
 

@@ -30,6 +30,7 @@ const ExactOperator& ExactOf(Operator op);
 std::vector<ExactOperator> ExactConvolutions();
 std::vector<ExactOperator> ExactNorms();
 std::vector<ExactOperator> ExactPoolings();
+std::vector<ExactOperator> ExactReductions();
 std::vector<ExactOperator> ExactActivations();
 std::vector<ExactOperator> ExactArithmetic();
 std::vector<ExactOperator> ExactCopies();

@@ -89,8 +89,7 @@ std::vector<ExactOperator> ExactPoolings() {
   return {{Operator::kMaxPool, &MaxPoolForward, &MaxPoolBackward},
           {Operator::kAvgPool, &SeparableForward, &SeparableBackward},
           {Operator::kAdaptiveAvgPool, &SeparableForward, &SeparableBackward},
-          {Operator::kMean, &SeparableForward, &SeparableBackward},
-          {Operator::kSum, &SeparableForward, &SeparableBackward},
+          {Operator::kAdaptiveMaxPool, &MaxPoolForward, &MaxPoolBackward},
           {Operator::kUpsample, &SeparableForward, &SeparableBackward}};
 }
 

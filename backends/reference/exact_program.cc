@@ -23,6 +23,7 @@ NamedValues WrittenWeights(const Program& program, WriteFunction write,
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const std::string& name = step.operands[i];
       if (name.empty() || !IsWeight(step, i)) continue;
+      if (FindParameter(program, name) == nullptr) continue;
       const auto [place, is_new] = weights.emplace(name, values.at(name));
       if (is_new) write(Precision::kOperand, &place->second);
     }
@@ -52,8 +53,9 @@ struct Evaluation {
       const std::string& name = step.operands[i];
       data.operands.emplace_back();
       if (name.empty()) continue;
-      data.operands.back() =
-          IsWeight(step, i) ? weights.at(name) : values.at(name);
+      const auto weight = weights.find(name);
+      const bool is_written = IsWeight(step, i) && weight != weights.end();
+      data.operands.back() = is_written ? weight->second : values.at(name);
     }
     return data;
   }

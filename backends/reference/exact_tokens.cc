@@ -1,4 +1,4 @@
-// layer_norm, rms_norm, softmax and log_softmax.
+// layer_norm, rms_norm, group_norm, softmax and log_softmax.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,19 +15,34 @@ enum Position { kX, kWeight, kBias };
 struct NormRows {
   explicit NormRows(const StepData& data) {
     const Dims& x = data.dims(kX);
+    if (data.step->op == Operator::kGroupNorm) {
+      count = x[0] * IntAttribute(*data.step, "groups");
+      length = CountOf(x) / count;
+      parameters = x[1];
+      positions = ChannelView(x).positions;
+      return;
+    }
     const int64_t axes = IntAttribute(*data.step, "axes");
     for (int64_t i = std::ssize(x) - axes; i < std::ssize(x); ++i) {
       length *= x[i];
     }
     count = CountOf(x) / length;
+    parameters = length;
+  }
+
+  // Returns which number of a parameter belongs to an element.
+  size_t ParameterOf(size_t element) const {
+    return element / positions % parameters;
   }
 
   int64_t count;
   int64_t length = 1;
+  int64_t parameters;     // numbers of a parameter
+  int64_t positions = 1;  // elements side by side that share such a number
 };
 
 bool IsCentred(const StepData& data) {
-  return data.step->op == Operator::kLayerNorm;
+  return data.step->op != Operator::kRmsNorm;
 }
 
 // Returns x, less the row's mean if the norm is centred, over the deviation,
@@ -60,8 +75,9 @@ Values NormForward(const StepData& data) {
   Values inverse;
   Values y = NormalsOf(data, &inverse);
   for (size_t i = 0; i < y.size(); ++i) {
-    if (data.Has(kWeight)) y[i] *= data.operands[kWeight][i % rows.length];
-    if (data.Has(kBias)) y[i] += data.operands[kBias][i % rows.length];
+    const size_t at = rows.ParameterOf(i);
+    if (data.Has(kWeight)) y[i] *= data.operands[kWeight][at];
+    if (data.Has(kBias)) y[i] += data.operands[kBias][at];
   }
   return y;
 }
@@ -90,9 +106,9 @@ StepGradients NormBackward(const StepData& data,
   const Values normals = NormalsOf(data, &inverse);
   StepGradients gradients(data.operands.size());
   Values weighted(gradient.begin(), gradient.end());
-  Values weight_gradient(rows.length), bias_gradient(rows.length);
+  Values weight_gradient(rows.parameters), bias_gradient(rows.parameters);
   for (size_t i = 0; i < weighted.size(); ++i) {
-    const size_t column = i % rows.length;
+    const size_t column = rows.ParameterOf(i);
     weight_gradient[column] += gradient[i] * normals[i];
     bias_gradient[column] += gradient[i];
     if (data.Has(kWeight)) weighted[i] *= data.operands[kWeight][column];
@@ -171,6 +187,7 @@ StepGradients SoftmaxBackward(const StepData& data,
 std::vector<ExactOperator> ExactTokens() {
   return {{Operator::kLayerNorm, &NormForward, &NormBackward},
           {Operator::kRmsNorm, &NormForward, &NormBackward},
+          {Operator::kGroupNorm, &NormForward, &NormBackward},
           {Operator::kSoftmax, &SoftmaxForward, &SoftmaxBackward},
           {Operator::kLogSoftmax, &SoftmaxForward, &SoftmaxBackward}};
 }

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_split.h"
-#include "backends/core/program/operators/pooling.h"
+#include "backends/core/program/operators/windows/pooling.h"
 #include "backends/core/program/program_operation.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/program_codec.h"

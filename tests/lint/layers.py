@@ -42,6 +42,8 @@ SEES = {
         (CONTRACT, CORE + "convolution/", CORE + "optimizer/",
          CORE + "program/operators/"),
     "backends/core/program/operators/": (CONTRACT, CORE + "convolution/"),
+    "backends/core/program/operators/windows/":
+        (CONTRACT, CORE + "program/operators/*"),
     "backends/reference/": (CORE,),
     "backends/kernels/copies/": (CONTRACT,),
     "backends/kernels/operators/": (CONTRACT, KERNELS + "copies/"),

@@ -52,15 +52,17 @@ absl::Status CheckParameter(const ProgramParameter& parameter,
                         ToString(absl::MakeConstSpan(parameter.dims)),
                         "sizes below 2^63 bytes");
   }
-  const bool is_count = parameter.dtype == DataType::kI64 &&
-                        parameter.dims.empty() && !parameter.trainable;
-  if (parameter.dtype == DataType::kF32 || is_count) return absl::OkStatus();
+  const bool is_fixed_i64 =
+      parameter.dtype == DataType::kI64 && !parameter.trainable;
+  if (parameter.dtype == DataType::kF32 || is_fixed_i64) {
+    return absl::OkStatus();
+  }
   return InvalidField(
       Reason::kDtypeMismatch, path + ".dtype",
       absl::StrCat(NameOf(parameter.dtype), " ",
                    ToString(absl::MakeConstSpan(parameter.dims)),
                    parameter.trainable ? "" : " fixed"),
-      "f32, or i64 [] fixed of num_batches_tracked");
+      "f32, or i64 fixed");
 }
 
 }  // namespace convgrad

@@ -1,4 +1,5 @@
-// Whether what a program declares can be.
+// Checks what a program declares: the names of its values, and the dims and
+// dtypes of its parameters.
 #pragma once
 
 #include <string>

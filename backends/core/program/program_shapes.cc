@@ -59,6 +59,13 @@ absl::Status CheckRanks(const StepDims& step) {
   const OperatorSpec& spec = SpecOf(step.step().op);
   for (size_t i = 0; i < step.step().operands.size(); ++i) {
     const OperandSpec& operand = OperandSpecAt(spec, i);
+    const bool is_weight = operand.may_be_value && step.Has(i);
+    if (is_weight && (step.At(i).size() < operand.least_rank ||
+                      step.At(i).size() > operand.most_rank)) {
+      return BadShape(
+          absl::StrCat(".", operand.name), step.At(i),
+          absl::StrCat("rank ", operand.least_rank, " to ", operand.most_rank));
+    }
     const bool is_bounded = step.Has(i) && !operand.is_parameter();
     if (!is_bounded || step.At(i).size() <= spec.max_rank) continue;
     return BadShape(

@@ -1,4 +1,5 @@
-// What follows from a program once the shapes of its inputs are known.
+// `InferShapes` computes what follows from a program and the shapes of its
+// inputs.
 #pragma once
 
 #include <vector>

@@ -97,8 +97,10 @@ class Checker {
           Reason::kMissing, field, "none",
           operand.is_parameter() ? "a parameter" : "an input or a result");
     }
-    return operand.is_parameter() ? CheckParameterOperand(operand, name, field)
-                                  : CheckValueOperand(operand, name, field);
+    const bool is_value = operand.may_be_value && values_.contains(name);
+    return operand.is_parameter() && !is_value
+               ? CheckParameterOperand(operand, name, field)
+               : CheckValueOperand(operand, name, field);
   }
 
   absl::Status CheckParameterOperand(const OperandSpec& operand,
@@ -110,17 +112,18 @@ class Checker {
     }
     const ProgramParameter& parameter = *found->second;
     const bool is_count = operand.kind == OperandKind::kCount;
+    const bool is_i64 = is_count || operand.kind == OperandKind::kIndices;
     const size_t least = is_count ? 0 : operand.least_rank;
     const size_t most = is_count ? 0 : operand.most_rank;
     if (parameter.dims.size() < least || parameter.dims.size() > most ||
-        (parameter.dtype == DataType::kI64) != is_count) {
+        (parameter.dtype == DataType::kI64) != is_i64) {
       return InvalidField(
           Reason::kShapeMismatch, field,
           absl::StrCat(name, ", ", NameOf(parameter.dtype), " ",
                        ToString(absl::MakeConstSpan(parameter.dims))),
           is_count
               ? "i64 []"
-              : absl::StrCat("f32 of rank ", least,
+              : absl::StrCat(is_i64 ? "i64" : "f32", " of rank ", least,
                              least == most ? "" : absl::StrCat(" to ", most)));
     }
     const bool may_be_trainable = operand.kind == OperandKind::kParameter ||

@@ -252,6 +252,50 @@ struct Reciprocal : Function<Activation::kReciprocal, true> {
   }
 };
 
+struct Logarithm : Function<Activation::kLog> {
+  static HWY_INLINE auto Of(auto d, Pointwise, auto x) {
+    return OfEach(d, x, [](float each) { return std::log(each); });
+  }
+  static HWY_INLINE auto Gradient(auto /*d*/, Pointwise, auto dy, auto saved) {
+    return hn::Div(dy, saved);
+  }
+};
+
+struct Power : Function<Activation::kPow> {
+  static HWY_INLINE auto Of(auto d, Pointwise n, auto x) {
+    return OfEach(d, x, [n](float each) { return std::pow(each, n.alpha); });
+  }
+  static HWY_INLINE auto Gradient(auto d, Pointwise n, auto dy, auto saved) {
+    if (n.alpha == 0) return hn::Zero(d);
+    const auto slope = OfEach(d, saved, [n](float each) {
+      return n.alpha * std::pow(each, n.alpha - 1);
+    });
+    return hn::Mul(dy, slope);
+  }
+};
+
+struct Sine : Function<Activation::kSin> {
+  static HWY_INLINE auto Of(auto d, Pointwise, auto x) {
+    return OfEach(d, x, [](float each) { return std::sin(each); });
+  }
+  static HWY_INLINE auto Gradient(auto d, Pointwise, auto dy, auto saved) {
+    const auto slope =
+        OfEach(d, saved, [](float each) { return std::cos(each); });
+    return hn::Mul(dy, slope);
+  }
+};
+
+struct Cosine : Function<Activation::kCos> {
+  static HWY_INLINE auto Of(auto d, Pointwise, auto x) {
+    return OfEach(d, x, [](float each) { return std::cos(each); });
+  }
+  static HWY_INLINE auto Gradient(auto d, Pointwise, auto dy, auto saved) {
+    const auto slope =
+        OfEach(d, saved, [](float each) { return -std::sin(each); });
+    return hn::Mul(dy, slope);
+  }
+};
+
 // The gradient of each of these is the function itself, of dy, but for
 // kShift's, which is dy.
 template <Activation kFunction>
@@ -277,8 +321,9 @@ using Activations =
          Rectified<Activation::kRelu6>, LeakyRelu, Logistic, Silu, Tanh, Elu,
          Gelu, GeluTanh, Hardsigmoid, Hardswish, Hardtanh, Mish, Softplus,
          Absolute, Exponential, SquareRoot, ReciprocalRoot, Reciprocal,
-         Linear<Activation::kNeg>, Linear<Activation::kShift>,
-         Linear<Activation::kScale>, Linear<Activation::kQuotient>>;
+         Logarithm, Power, Sine, Cosine, Linear<Activation::kNeg>,
+         Linear<Activation::kShift>, Linear<Activation::kScale>,
+         Linear<Activation::kQuotient>>;
 
 }  // namespace HWY_NAMESPACE
 }  // namespace convgrad

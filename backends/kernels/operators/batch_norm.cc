@@ -139,10 +139,11 @@ GradientFactors InputGradientFactors(const BatchNorm& norm,
     const double scale = GammaOf(norm, c) * inverse;
     numbers[c] = static_cast<float>(scale);
     if (!norm.training) continue;
-    const double tilt = -scale * inverse * sums.dy_xhat[c] / count;
+    const double weight = norm.has_weighted_sums ? inverse : scale;
+    const double tilt = -weight * inverse * sums.dy_xhat[c] / count;
     center[c] = static_cast<float>(norm.mean[c]);
     slope[c] = static_cast<float>(tilt);
-    shift[c] = static_cast<float>(-scale * sums.dy[c] / count -
+    shift[c] = static_cast<float>(-weight * sums.dy[c] / count -
                                   tilt * (norm.mean[c] - center[c]));
   }
   return {numbers, slope, center, shift};

@@ -26,6 +26,9 @@ struct BatchNorm {
   // Whether mean and variance are the batch's, so that gradients flow through
   // them.
   bool training = true;
+  // Whether the sums of gradients that RunGradientInput is given have been
+  // multiplied by gamma: where several channels share their statistics.
+  bool has_weighted_sums = false;
   // BatchNormScratch(blocks) elements, for the time of a call.
   double* scratch = nullptr;
 };

@@ -1,5 +1,5 @@
-// What a batch_norm does to each channel, as numbers that a kernel multiplies
-// and adds.
+// Computes the numbers with which a kernel applies a batch_norm to each
+// channel.
 #pragma once
 
 #include "backends/kernels/operators/batch_norm.h"

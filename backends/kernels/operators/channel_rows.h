@@ -1,5 +1,5 @@
-// How work on an activation in blocks of channels is cut into parts. A row is
-// the `block` channels of one position, its elements side by side.
+// Cuts work on an activation in blocks of channels into parts. A row is the
+// `block` channels of one position, its elements side by side.
 #pragma once
 
 #include <algorithm>

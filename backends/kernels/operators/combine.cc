@@ -38,6 +38,9 @@ HWY_INLINE auto Combined2(auto d, auto a, auto b) {
     const auto takes_a = hn::Or(hn::Lt(a, b), hn::IsNaN(a));
     return hn::IfThenElse(takes_a, a, b);
   }
+  if constexpr (kCombination == Combination::kPrelu) {
+    return hn::IfThenElse(hn::Gt(a, hn::Zero(d)), a, hn::Mul(a, b));
+  }
 }
 
 template <Combination kCombination>
@@ -50,6 +53,12 @@ HWY_INLINE auto Combined3(auto d, auto dy, auto a, auto b) {
   }
   if constexpr (kCombination == Combination::kNotGreaterGradient) {
     return hn::IfThenZeroElse(hn::Gt(a, b), Shared(d, dy, a, b));
+  }
+  if constexpr (kCombination == Combination::kPreluGradient) {
+    return hn::IfThenElse(hn::Gt(a, hn::Zero(d)), dy, hn::Mul(dy, b));
+  }
+  if constexpr (kCombination == Combination::kSlopeGradient) {
+    return hn::IfThenZeroElse(hn::Gt(a, hn::Zero(d)), hn::Mul(dy, a));
   }
 }
 
@@ -141,8 +150,10 @@ struct List {};
 using Combinations =
     List<Combination::kAdd, Combination::kAddRelu, Combination::kSub,
          Combination::kMul, Combination::kDiv, Combination::kMaximum,
-         Combination::kMinimum, Combination::kDivisorGradient,
-         Combination::kNotLessGradient, Combination::kNotGreaterGradient>;
+         Combination::kMinimum, Combination::kPrelu,
+         Combination::kDivisorGradient, Combination::kNotLessGradient,
+         Combination::kNotGreaterGradient, Combination::kPreluGradient,
+         Combination::kSlopeGradient>;
 
 template <class T, Combination... kCombinations>
 void CombineAs(List<kCombinations...>, const ChannelBlocks& blocks,

@@ -19,11 +19,15 @@ enum class Combination {
   kDiv,
   kMaximum,
   kMinimum,
+  kPrelu,  // a where it is above 0, else a * b
   // Of dy, a and b: the gradient of b in a / b; and dy where a is not less, or
   // not greater, than b, half of it where they are equal.
   kDivisorGradient,
   kNotLessGradient,
   kNotGreaterGradient,
+  // Of dy, a and b: the gradients of a and of b in kPrelu.
+  kPreluGradient,
+  kSlopeGradient,
 };
 
 struct Combined {

@@ -10,6 +10,7 @@
 #define CONVGRAD_ELEMENT_MATH_INL_H_
 #endif
 
+#include <cmath>
 #include <iterator>
 
 #include "backends/kernels/operators/channel_vectors-inl.h"
@@ -18,6 +19,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace convgrad {
 namespace HWY_NAMESPACE {
+
+// Returns function(x), element by element: of functions that highway lacks, or
+// has for some numbers only.
+template <class D, class Scalar>
+HWY_INLINE hn::Vec<D> OfEach(D d, hn::Vec<D> x, const Scalar& function) {
+  float lanes[hn::MaxLanes(D())];
+  hn::StoreU(x, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = function(lanes[i]);
+  return hn::LoadU(d, lanes);
+}
 
 template <class D>
 HWY_INLINE hn::Vec<D> Sigmoid(D d, hn::Vec<D> x) {

@@ -1,4 +1,4 @@
-// How functions of single elements run over an activation.
+// `RunOverRows` applies a function of single elements to an activation.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How large floats are.
+// Finds the largest magnitude of floats, and sums their magnitudes.
 #pragma once
 
 #include <cstdint>

@@ -34,6 +34,10 @@ enum class Activation {
   kSqrt,
   kRsqrt,
   kReciprocal,
+  kLog,
+  kPow,  // x to the power alpha
+  kSin,
+  kCos,
   kNeg,
   kShift,     // x + alpha
   kScale,     // x * alpha

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <vector>
 
 #include "backends/core/checked_math.h"
 
@@ -35,12 +36,56 @@ double VarianceOf(const T* x, size_t length, double mean) {
   return sum.total() / static_cast<double>(length);
 }
 
+// Brings the rows of a tensor together, one at a time.
 template <class T>
-void ForwardRow(const RowNorm& norm, const RowNormForward& tensors,
-                int64_t row) {
+class PlacedRows {
+ public:
+  PlacedRows(const RowPlaces& places, int64_t length)
+      : places_(places), length_(length) {
+    if (places.block == 0) return;
+    blocks_ = (length + places.block - 1) / places.block;
+    row_.resize(blocks_ * places.block);
+  }
+
+  // Returns the row, or a copy that lasts until the next call.
+  const T* Load(const void* tensor, int64_t row) {
+    const T* from = static_cast<const T*>(tensor);
+    if (places_.block == 0) return from + row * length_;
+    for (int64_t b = 0; b < blocks_; ++b) {
+      std::copy_n(from + OffsetOf(row, b), places_.block,
+                  row_.data() + b * places_.block);
+    }
+    return row_.data();
+  }
+  // Returns where the row's elements are to be written before Store.
+  T* Place(void* tensor, int64_t row) {
+    return places_.block == 0 ? static_cast<T*>(tensor) + row * length_
+                              : row_.data();
+  }
+  void Store(void* tensor, int64_t row) const {
+    for (int64_t b = 0; b < blocks_; ++b) {
+      std::copy_n(row_.data() + b * places_.block, places_.block,
+                  static_cast<T*>(tensor) + OffsetOf(row, b));
+    }
+  }
+
+ private:
+  int64_t OffsetOf(int64_t row, int64_t block) const {
+    const int64_t image = row / places_.positions;
+    const int64_t at = row % places_.positions;
+    return ((image * blocks_ + block) * places_.positions + at) * places_.block;
+  }
+
+  const RowPlaces places_;
+  const int64_t length_;
+  int64_t blocks_ = 0;
+  std::vector<T> row_;  // its padding is zeros
+};
+
+template <class T>
+void ForwardRow(const RowNorm& norm, const RowNormForward& tensors, int64_t row,
+                const T* x, T* y) {
   const auto length = static_cast<size_t>(norm.length);
-  const T* x = static_cast<const T*>(tensors.x) + row * norm.length;
-  T* y = static_cast<T*>(tensors.y) + row * norm.length;
   const double mean = norm.is_centred ? MeanOf(x, length) : 0;
   const double inverse = 1 / std::sqrt(VarianceOf(x, length, mean) + norm.eps);
   tensors.moments[2 * row] = static_cast<float>(mean);
@@ -62,8 +107,11 @@ void ForwardRows(const RowNorm& norm, const RowNormForward& tensors,
                  int64_t begin, int64_t end) {
   WithElements(norm.dtype, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
+    PlacedRows<T> xs(norm.x, norm.length), ys(norm.y, norm.length);
     for (int64_t row = begin; row < end; ++row) {
-      ForwardRow<T>(norm, tensors, row);
+      ForwardRow<T>(norm, tensors, row, xs.Load(tensors.x, row),
+                    ys.Place(tensors.y, row));
+      ys.Store(tensors.y, row);
     }
   });
 }
@@ -126,17 +174,18 @@ void BackwardRows(const RowNorm& norm, const RowNormBackward& tensors,
                   double* sums, int64_t begin, int64_t end) {
   WithElements(norm.dtype, [&](auto* element) {
     using T = std::remove_pointer_t<decltype(element)>;
+    PlacedRows<T> xs(norm.x, norm.length), dys(norm.y, norm.length);
+    PlacedRows<T> dxs(norm.x, norm.length);
     for (int64_t i = begin; i < end; ++i) {
-      const GradientRow<T> row = {
-          static_cast<const T*>(tensors.dy) + i * norm.length,
-          static_cast<const T*>(tensors.x) + i * norm.length,
-          tensors.weight,
-          tensors.moments[2 * i],
-          tensors.moments[2 * i + 1],
-          static_cast<size_t>(norm.length)};
+      const GradientRow<T> row = {dys.Load(tensors.dy, i),
+                                  xs.Load(tensors.x, i),
+                                  tensors.weight,
+                                  tensors.moments[2 * i],
+                                  tensors.moments[2 * i + 1],
+                                  static_cast<size_t>(norm.length)};
       if (tensors.dx != nullptr) {
-        WriteGradient(row, norm.is_centred,
-                      static_cast<T*>(tensors.dx) + i * norm.length);
+        WriteGradient(row, norm.is_centred, dxs.Place(tensors.dx, i));
+        dxs.Store(tensors.dx, i);
       }
       if (sums != nullptr) AddColumns(row, sums, sums + norm.length);
     }

@@ -8,7 +8,14 @@
 
 namespace convgrad {
 
-// The shape and numbers of a norm. Rows lie one behind the other.
+// How the rows of a tensor lie: one behind the other, or as the channels of
+// images in blocks, a row for each position.
+struct RowPlaces {
+  int64_t block = 0;      // elements; 0: one behind the other
+  int64_t positions = 1;  // of an image
+};
+
+// The shape and numbers of a norm.
 struct RowNorm {
   int64_t rows = 0;
   int64_t length = 1;               // elements of a row
@@ -16,6 +23,7 @@ struct RowNorm {
   // Whether the mean is subtracted: layer_norm. Otherwise rms_norm.
   bool is_centred = true;
   double eps = 0;
+  RowPlaces x, y;  // of dx and dy, too
 
   // Floats that a forward writes for its backward: mean and reciprocal
   // deviation of each row.

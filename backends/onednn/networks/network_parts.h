@@ -1,5 +1,5 @@
-// What a network's plan is made of: the steps of a forward, of a backward or of
-// both, and a place for what they use.
+// `BuildNetworkParts` builds the steps of a forward, of a backward or of both,
+// and gives each buffer a place.
 #pragma once
 
 #include <string>

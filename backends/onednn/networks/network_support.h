@@ -1,4 +1,4 @@
-// Which operations on programs this folder can plan.
+// `CheckNetwork` says whether this folder can plan an operation on a program.
 #pragma once
 
 #include "absl/status/status.h"

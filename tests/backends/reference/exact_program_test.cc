@@ -47,8 +47,8 @@ class PytorchProgramTest : public testing::TestWithParam<ProgramCase> {
           ProgramFill(input.name, dims(input.name), input.is_index);
     }
     for (const ProgramParameter& parameter : program().parameters) {
-      values_[parameter.name] =
-          ProgramFill(parameter.name, parameter.dims, false);
+      values_[parameter.name] = ProgramFill(parameter.name, parameter.dims,
+                                            parameter.dtype == DataType::kI64);
     }
   }
 
@@ -134,6 +134,8 @@ bool IsLinear(const ProgramStep& step) {
                                   Operator::kSum,
                                   Operator::kConcat,
                                   Operator::kFlatten,
+                                  Operator::kPad,
+                                  Operator::kIndexSelect,
                                   Operator::kUpsample,
                                   Operator::kNormalize,
                                   Operator::kDropout,

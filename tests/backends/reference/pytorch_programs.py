@@ -69,6 +69,33 @@ CASES = [
     ("adaptive_avg_pool", "x=1x2x7x5", "",
      "y = adaptive_avg_pool(x, output_size=[3, 4])",
      lambda v: F.adaptive_avg_pool2d(v["x"], (3, 4))),
+    ("group_norm", "x=2x6x2x2", "w=6 b=6",
+     "y = group_norm(x, w, b, eps=0.125, groups=3)",
+     lambda v: F.group_norm(v["x"], 3, v["w"], v["b"], 0.125)),
+    ("adaptive_max_pool", "x=1x2x7x5", "",
+     "y = adaptive_max_pool(x, output_size=[3, 4])",
+     lambda v: F.adaptive_max_pool2d(v["x"], (3, 4))),
+    ("reductions", "x=2x3x4", "",
+     "a = sum(x, dim=1)\nc = amax(x, dim=1)\n"
+     "d = norm(x, dim=-1)\ne = var(x, dim=-1)\n"
+     "y = concat(a, c, d, e)",
+     lambda v: torch.cat([v["x"].sum(1), v["x"].amax(1), v["x"].norm(dim=-1),
+                          v["x"].var(-1)], 1)),
+    ("reductions_over_the_batch", "x=2x3x4", "",
+     "a = mean(x, dim=[0, -2], keepdim=true)\n"
+     "b = var(x, correction=0, dim=[0, 2], keepdim=true)\n"
+     "c = norm(x, dim=[0, 1, 2], keepdim=true)\nd = mul(x, a)\n"
+     "e = mul(d, b)\ny = mul(e, c)",
+     lambda v: v["x"] * v["x"].mean((0, -2), True)
+     * v["x"].var((0, 2), correction=0, keepdim=True)
+     * torch.linalg.vector_norm(v["x"], dim=(0, 1, 2), keepdim=True)),
+    ("amax_of_equals", "x=2x3x4", "",
+     "a = mul(x, other=0)\nb = amax(a, dim=[1, 2], keepdim=true)\n"
+     "y = mul(x, b)",
+     lambda v: v["x"] * (v["x"] * 0).amax((1, 2), True)),
+    ("prelu", "x=2x3x4", "w=3",
+     "a = read(w, shape=[1, -1, 1])\ny = prelu(x, a)",
+     lambda v: F.prelu(v["x"], v["w"])),
     ("mean_and_sum", "x=2x2x3x4", "",
      "a = mean(x, dim=[2, 3], keepdim=true)\nb = sum(x, dim=3, keepdim=true)\n"
      "c = mean(b, dim=2, keepdim=true)\ny = concat(a, c)",
@@ -103,6 +130,11 @@ CASES = [
      lambda v: torch.cat([(-v["x"]).exp(), (v["x"] + 1.25).sqrt(),
                           (v["x"] + 1.25).rsqrt(),
                           (v["x"] + 1.25).reciprocal()], 1)),
+    ("logarithms_and_powers", "x=2x8x4 var=2x8x4", "",
+     "a = log(var)\nb = pow(var, exponent=-1.5)\nc = pow(x, exponent=3)\n"
+     "d = sin(x)\ne = cos(x)\ny = concat(a, b, c, d, e)",
+     lambda v: torch.cat([v["var"].log(), v["var"] ** -1.5, v["x"] ** 3,
+                          v["x"].sin(), v["x"].cos()], 1)),
     ("relu6_top", "x=2x8x4", "w=8x8x1",
      "a = conv(x, w, padding=same)\nb = mul(a, a)\ny = relu6(b)",
      lambda v: F.relu6(F.conv1d(v["x"], v["w"], padding="same") ** 2)),
@@ -155,6 +187,16 @@ CASES = [
      "y = upsample(x, align_corners=true, mode=bilinear, size=[5, 6])",
      lambda v: F.interpolate(v["x"], (5, 6), mode="bilinear",
                              align_corners=True)),
+    ("upsample_bicubic_size", "x=1x2x3x4", "",
+     "y = upsample(x, mode=bicubic, size=[7, 5])",
+     lambda v: F.interpolate(v["x"], (7, 5), mode="bicubic")),
+    ("upsample_bicubic_factor", "x=1x1x4x3", "",
+     "y = upsample(x, mode=bicubic, scale_factor=[1.1, 2])",
+     lambda v: F.interpolate(v["x"], scale_factor=(1.1, 2), mode="bicubic")),
+    ("upsample_bicubic_corners", "x=1x1x3x4", "",
+     "y = upsample(x, align_corners=true, mode=bicubic, size=[2, 6])",
+     lambda v: F.interpolate(v["x"], (2, 6), mode="bicubic",
+                             align_corners=True)),
     ("normalize", "x=2x3x2x2", "",
      "y = normalize(x, mean=[0.5, 0.25, 1.5], std=[2, 4, 0.5])",
      lambda v: (v["x"] - torch.tensor([.5, .25, 1.5]).view(3, 1, 1))
@@ -198,6 +240,17 @@ CASES = [
      "i = mul(x, h)\nj = reshape(i, shape=[-1, 6, 10])\nk = concat(j, j, axis=1)\n"
      "y = concat(g, k, axis=1)",
      lambda v: views(v["x"], v["p"])),
+    ("pads", "x=2x3x4x5", "",
+     "a = pad(x, pads=[1, 2, 0, 1, 1, 0], value=0.5)\n"
+     "b = pad(x, mode=reflect, pads=[2, 1, 3, 0])\n"
+     "c = pad(x, mode=replicate, pads=[2, 1, 3, 0])\n"
+     "d = pad(x, mode=circular, pads=[2, 1, 3, 0])\n"
+     "e = concat(b, c, d)\nf = flatten(a)\ng = flatten(e)\ny = concat(f, g)",
+     lambda v: torch.cat([F.pad(v["x"], (1, 2, 0, 1, 1, 0), value=0.5).flatten(1)]
+                         + [F.pad(v["x"], (2, 1, 3, 0), mode=mode).flatten(1)
+                            for mode in ("reflect", "replicate", "circular")], 1)),
+    ("index_select", "x=2x5x3", "t=4x2!", "y = index_select(x, t, axis=1)",
+     lambda v: v["x"][:, v["t"]]),
     ("broadcasts", "x=2x3x4 z=1x3x4 m=2x1x4", "",
      "a = add(x, z)\ny = mul(a, m)",
      lambda v: (v["x"] + v["z"]) * v["m"]),
@@ -210,6 +263,9 @@ CASES = [
      "y = attention(x, z, z, causal=true)",
      lambda v: F.softmax(v["x"] @ v["z"].mT / 2 + torch.full(
          (3, 3), -torch.inf).triu(1), -1) @ v["z"]),
+    ("weight_of_a_value", "x=2x4x5", "w=6x2x3 g=6",
+     "a = read(w)\nb = tanh(a)\ny = conv(x, b, g, groups=2)",
+     lambda v: F.conv1d(v["x"], v["w"].tanh(), v["g"], groups=2)),
     ("residual_block", "x=2x4x5x5", "w=4x4x3x3 " + NORM,
      "a = conv(x, w, padding=1)\n"
      "b = batch_norm(a, gamma, beta, mean, var, training=true)\n"
@@ -253,7 +309,7 @@ def lines_of(name, inputs, parameters, steps, function):
     yield from (f"input {i}{' index' * (i == 't')}" for i in dims_of(inputs))
     for part in parameters.split():
         parameter, dims = part.rstrip("!").split("=")
-        fixed = " fixed" * part.endswith("!")
+        fixed = " i64" * (parameter == "t") + " fixed" * part.endswith("!")
         yield f"parameter {parameter} [{dims.replace('x', ', ')}]{fixed}"
     yield steps
     yield "output y"

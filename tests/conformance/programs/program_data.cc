@@ -32,13 +32,23 @@ Values Targets(const ProgramCase& given, const ProgramShapes& shapes,
   return values;
 }
 
-// Makes statistics and weights of losses out of `program`'s parameters.
-void FixStatistics(const Program& program, NamedValues* values) {
+// Makes statistics, weights of losses and indices out of `program`'s
+// parameters.
+void FixParameters(const Program& program, const ProgramShapes& shapes,
+                   NamedValues* values) {
   for (const ProgramStep& step : program.steps) {
     const bool is_norm = step.op == Operator::kBatchNorm;
     const std::string& positive =
         OperandAt(step, is_norm ? 4 : 2);  // running_var, or a loss's weight
     const bool is_weighted = step.op == Operator::kCrossEntropy;
+    if (step.op == Operator::kIndexSelect) {
+      const StepDims dims(step, shapes);
+      const int64_t extent = dims.At(0)[*dims.Axis("axis")];
+      for (double& value : values->at(step.operands[1])) {
+        value = static_cast<double>(
+            static_cast<int64_t>(std::fabs(value) * 1000) % extent);
+      }
+    }
     if ((is_norm || is_weighted) && !positive.empty()) {
       for (double& value : values->at(positive)) value = 0.5 + std::fabs(value);
     }
@@ -61,7 +71,7 @@ ProgramData Filled(const ProgramCase& given, uint64_t seed, const Fill& fill) {
   for (const ProgramParameter& parameter : program.parameters) {
     data.values[parameter.name] = fill(CountOf(parameter.dims), ++seed);
   }
-  FixStatistics(program, &data.values);
+  FixParameters(program, shapes, &data.values);
   for (const std::string& output : program.outputs) {
     const Dims& dims = shapes.dims.at(output);
     data.output_gradients[output] =

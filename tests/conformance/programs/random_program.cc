@@ -3,20 +3,14 @@
 #include <algorithm>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "backends/core/program/program_shapes.h"
-#include "backends/reference/program_step_data.h"
+#include "tests/conformance/programs/random_steps.h"
 
 namespace convgrad::testing_support {
 namespace {
-
-constexpr int64_t kMaxElements = 3000;
 
 std::vector<const OperatorSpec*> OperatorsThat(
     bool (*fit)(const OperatorSpec& spec)) {
@@ -37,9 +31,9 @@ bool IsJoin(const OperatorSpec& spec) {
   return spec.operands.size() == 2 && spec.operands[0].name == "a";
 }
 
-class Builder {
+class Builder : public RandomTokens {
  public:
-  explicit Builder(uint64_t seed) : random_(seed) {
+  explicit Builder(uint64_t seed) : RandomTokens(seed) {
     const int64_t rank = OneOf({2, 3, 4, 4, 4, 4, 5});
     Dims dims = {Between(1, 3), Between(1, 6)};
     while (static_cast<int64_t>(dims.size()) < rank) {
@@ -48,8 +42,8 @@ class Builder {
     AddInput("x", dims, false);
     const int64_t steps = Between(2, 10);
     for (int64_t i = 0; i < steps; ++i) AddStep();
-    // A program has one step at least.
-    if (program_.steps.empty()) Append(Operator::kRelu, {"x"}, {});
+    // A program has no input that no step reads.
+    if (!IsRead("x")) Append(Operator::kRelu, {"x"}, {});
     if (Chance(30)) AddLoss();
     AddOutputs();
   }
@@ -63,82 +57,27 @@ class Builder {
   }
 
  private:
-  using Attributes = std::map<std::string, AttributeValue>;
-
-  int64_t Between(int64_t least, int64_t most) {
-    return std::uniform_int_distribution<int64_t>(least, most)(random_);
-  }
-  bool Chance(int percent) { return Between(1, 100) <= percent; }
-  int64_t OneOf(std::vector<int64_t> choices) {
-    return choices[Between(0, static_cast<int64_t>(choices.size()) - 1)];
-  }
-  // One number for each axis, or now and then one for all.
-  AttributeValue Numbers(size_t axes, int64_t least, int64_t most) {
-    if (Chance(40)) return Between(least, most);
-    std::vector<int64_t> numbers;
-    for (size_t i = 0; i < axes; ++i) numbers.push_back(Between(least, most));
-    return numbers;
-  }
-
-  void AddInput(const std::string& name, const Dims& dims, bool is_index) {
-    program_.inputs.push_back({name, is_index});
-    inputs_.push_back(dims);
-    shapes_.dims[name] = dims;
-    if (!is_index) values_.push_back(name);
-  }
-
-  std::string AddParameter(const Dims& dims, bool trainable,
-                           DataType dtype = DataType::kF32) {
-    const std::string name = absl::StrCat("p", program_.parameters.size());
-    program_.parameters.push_back({name, dims, dtype, trainable});
-    shapes_.dims[name] = dims;
-    return name;
-  }
-  // Now and then one that is there: tied weights.
-  std::string AddWeight(const Dims& dims) {
-    for (const ProgramParameter& parameter : program_.parameters) {
-      if (parameter.dims == dims && parameter.trainable && Chance(50)) {
-        return parameter.name;
-      }
-    }
-    return AddParameter(dims, !Chance(10));
-  }
-
-  const std::string& PickValue() {
-    const auto last = static_cast<int64_t>(values_.size()) - 1;
-    return values_[Chance(70) ? last : Between(0, last)];
-  }
-  const Dims& DimsOf(const std::string& name) { return shapes_.dims.at(name); }
-
-  // Appends a step if its shapes are right; otherwise leaves all as it was.
-  bool Append(Operator op, std::vector<std::string> operands,
-              Attributes attributes) {
-    Program trial = program_;
-    const std::string name = absl::StrCat("v", program_.steps.size());
-    trial.steps.push_back(
-        {name, op, std::move(operands), std::move(attributes)});
-    auto shapes = InferShapes(trial, inputs_);
-    if (!shapes.ok() || CountOf(shapes->dims.at(name)) > kMaxElements) {
-      return false;
-    }
-    program_ = std::move(trial);
-    shapes_ = *std::move(shapes);
-    values_.push_back(name);
-    return true;
-  }
-
   void AddStep() {
-    const size_t parameters = program_.parameters.size();
     const std::string x = PickValue();
-    const bool is_added = DimsOf(x).size() > 5 || Chance(25) ? AddTokenStep(x)
-                          : DimsOf(x).size() == 2 && Chance(50) ? AddLinear(x)
-                                                                : AddAnyStep(x);
-    if (is_added) return;
-    // Takes back the parameters of what didn't fit.
-    for (size_t i = parameters; i < program_.parameters.size(); ++i) {
-      shapes_.dims.erase(program_.parameters[i].name);
+    if (DimsOf(x).size() > 5 || Chance(25)) {
+      AddTokenStep(x);
+    } else if (DimsOf(x).size() == 2 && Chance(50)) {
+      AddLinear(x);
+    } else {
+      AddAnyStep(x);
     }
-    program_.parameters.resize(parameters);
+    // Takes back the parameters of what didn't fit.
+    auto& parameters = program_.parameters;
+    while (!parameters.empty() && !IsRead(parameters.back().name)) {
+      shapes_.dims.erase(parameters.back().name);
+      parameters.pop_back();
+    }
+  }
+
+  bool IsRead(const std::string& name) const {
+    return absl::c_any_of(program_.steps, [&](const ProgramStep& step) {
+      return absl::c_linear_search(step.operands, name);
+    });
   }
 
   bool AddAnyStep(const std::string& x) {
@@ -163,14 +102,16 @@ class Builder {
       case 5:
         return AddPool(Operator::kAvgPool, x, axes);
       case 6:
-        return Append(Operator::kAdaptiveAvgPool, {x},
-                      {{"output_size", Numbers(axes, 1, 4)}});
+        return Append(Chance(70) ? Operator::kAdaptiveAvgPool
+                                 : Operator::kAdaptiveMaxPool,
+                      {x}, {{"output_size", Numbers(axes, 1, 4)}});
       case 7:
         return AddUpsample(x, axes);
       case 8:
       case 9:
-      case 10:
         return AddNorm(x);
+      case 10:
+        return AddGroupNorm(x);
       case 11:
       case 12:
         return AddJoin(x);
@@ -188,132 +129,6 @@ class Builder {
     }
   }
 
-  // A step that takes values of any rank and works along the last axes.
-  bool AddTokenStep(const std::string& x) {
-    const Dims dims = DimsOf(x);
-    const auto rank = static_cast<int64_t>(dims.size());
-    const int64_t axis = Between(0, rank - 1);
-    switch (Between(0, 9)) {
-      case 0:
-        return AddLinear(x);
-      case 1:
-        return AddRowNorm(x);
-      case 2:
-        return Append(Chance(50) ? Operator::kSoftmax : Operator::kLogSoftmax,
-                      {x}, {{"axis", axis - (Chance(50) ? rank : 0)}});
-      case 3: {
-        std::vector<int64_t> order(dims.size());
-        std::iota(order.begin(), order.end(), 0);
-        std::shuffle(order.begin(), order.end(), random_);
-        return Append(Operator::kPermute, {x}, {{"dims", order}});
-      }
-      case 4: {
-        std::vector<int64_t> shape(dims.begin(), dims.end());
-        shape.insert(shape.begin() + axis, 1);
-        if (Chance(50)) shape = {-1, dims.back()};
-        return Append(Operator::kReshape, {x}, {{"shape", shape}});
-      }
-      case 5:
-        return Append(Operator::kSlice, {x},
-                      {{"axis", axis},
-                       {"start", Between(0, dims[axis] - 1)},
-                       {"end", dims[axis]},
-                       {"step", Between(1, 2)}});
-      case 6:
-        return Append(Operator::kSelect, {x},
-                      {{"axis", axis}, {"index", Between(0, dims[axis] - 1)}});
-      case 7:
-        return Append(Operator::kConcat, {x, x}, {{"axis", axis}});
-      case 8:
-        return AddRepeated(x);
-      default:
-        return AddProductOf(x);
-    }
-  }
-
-  bool AddRowNorm(const std::string& x) {
-    const Dims dims = DimsOf(x);
-    const int64_t axes = Between(1, 2);
-    const Dims normalized(dims.end() - axes, dims.end());
-    std::vector<std::string> operands = {x};
-    if (Chance(80)) operands.push_back(AddParameter(normalized, !Chance(10)));
-    const bool is_centred = Chance(70);
-    if (is_centred && operands.size() == 2) {
-      operands.push_back(AddParameter(normalized, true));
-    }
-    return Append(is_centred ? Operator::kLayerNorm : Operator::kRmsNorm,
-                  operands, {{"axes", axes}, {"eps", 0.01}});
-  }
-
-  // x plus or times a parameter that is repeated along some axes.
-  bool AddRepeated(const std::string& x) {
-    Dims dims = DimsOf(x);
-    for (int64_t& extent : dims) {
-      if (Chance(50)) extent = 1;
-    }
-    const size_t steps = program_.steps.size();
-    if (!Append(Operator::kRead, {AddParameter(dims, true)}, {}) ||
-        !Append(Chance(50) ? Operator::kAdd : Operator::kMul,
-                {x, std::string(values_.back())}, {})) {
-      return program_.steps.size() > steps;
-    }
-    return true;
-  }
-
-  // x times its transpose, or the attention of x to itself.
-  bool AddProductOf(const std::string& x) {
-    if (Chance(50)) {
-      return Append(Operator::kAttention, {x, x, x}, {{"causal", Chance(50)}});
-    }
-    std::vector<int64_t> order(DimsOf(x).size());
-    std::iota(order.begin(), order.end(), 0);
-    std::swap(order[order.size() - 1], order[order.size() - 2]);
-    return Append(Operator::kPermute, {x}, {{"dims", order}}) &&
-           (Append(Operator::kMatmul, {x, std::string(values_.back())}, {}) ||
-            true);
-  }
-
-  // Numbers and words, others than the defaults.
-  Attributes SomeAttributes(const OperatorSpec& spec) {
-    Attributes attributes;
-    for (const AttributeSpec& attribute : spec.attributes) {
-      const std::string name(attribute.name);
-      if (attribute.kind == AttributeKind::kWord) {
-        const std::vector<std::string> words =
-            absl::StrSplit(attribute.words, '|');
-        attributes[name] = words[Between(0, std::ssize(words) - 1)];
-      } else if (attribute.kind == AttributeKind::kFloat) {
-        double number = attributes.empty() ? -0.5 : 0.75;
-        if (absl::SimpleAtod(attribute.default_text, &number)) number *= 0.75;
-        attributes[name] = number;
-      }
-    }
-    return attributes;
-  }
-
-  // Returns `x`, or what is made of it for an operand that isn't for any
-  // number.
-  std::string InRange(const OperandSpec& operand, const std::string& x) {
-    switch (operand.range) {
-      case OperandRange::kWithinOne:
-        return Append(Operator::kTanh, {x}, {}) ? values_.back() : x;
-      case OperandRange::kPositive:
-        Append(Operator::kAbs, {x}, {});
-        Append(Operator::kAdd, {std::string(values_.back())}, {{"other", 0.5}});
-        return values_.back();
-      default:
-        return x;
-    }
-  }
-
-  bool AddLinear(const std::string& x) {
-    const int64_t columns = Between(1, 8);
-    std::vector<std::string> operands = {
-        x, AddWeight({columns, DimsOf(x).back()})};
-    if (Chance(50)) operands.push_back(AddWeight({columns}));
-    return Append(Operator::kLinear, operands, {});
-  }
-
   bool AddConvolution(const std::string& x, size_t axes) {
     const int64_t channels = DimsOf(x)[1];
     const int64_t groups = Chance(30) ? channels : 1;
@@ -322,6 +137,10 @@ class Builder {
     for (size_t i = 0; i < axes; ++i) weight.push_back(OneOf({1, 2, 3, 3}));
     std::vector<std::string> operands = {x, AddWeight(weight)};
     if (Chance(50)) operands.push_back(AddWeight({outputs}));
+    const bool is_computed =
+        Chance(15) && Append(Operator::kRead, {operands[1]}, {}) &&
+        Append(Operator::kTanh, {std::string(values_.back())}, {});
+    if (is_computed) operands[1] = values_.back();
     Attributes attributes = {{"groups", groups}};
     if (Chance(30)) {
       attributes["padding"] = std::string("same");
@@ -364,7 +183,7 @@ class Builder {
   bool AddUpsample(const std::string& x, size_t axes) {
     Attributes attributes;
     if (axes == 2 && Chance(60)) {
-      attributes["mode"] = std::string("bilinear");
+      attributes["mode"] = std::string(Chance(60) ? "bilinear" : "bicubic");
       attributes["align_corners"] = Chance(50);
     }
     if (Chance(50)) {
@@ -389,6 +208,15 @@ class Builder {
     Attributes attributes = {{"training", is_training}};
     if (Chance(30)) attributes["momentum"] = std::string("none");
     return Append(Operator::kBatchNorm, operands, attributes);
+  }
+
+  bool AddGroupNorm(const std::string& x) {
+    const Dims channels = {DimsOf(x)[1]};
+    std::vector<std::string> operands = {x, "", ""};
+    if (Chance(80)) operands[1] = AddParameter(channels, true);
+    if (Chance(80)) operands[2] = AddParameter(channels, true);
+    return Append(Operator::kGroupNorm, operands,
+                  {{"groups", Between(1, channels[0])}, {"eps", 0.01}});
   }
 
   // With a constant, another value of these dims, or what has a number for each
@@ -461,22 +289,12 @@ class Builder {
   // Every value that no step reads.
   void AddOutputs() {
     for (const ProgramStep& step : program_.steps) {
-      const bool is_read = std::any_of(
-          program_.steps.begin(), program_.steps.end(),
-          [&](const ProgramStep& other) {
-            return absl::c_linear_search(other.operands, step.result);
-          });
       const bool is_there =
           absl::c_linear_search(program_.outputs, step.result);
-      if (!is_read && !is_there) program_.outputs.push_back(step.result);
+      if (IsRead(step.result) || is_there) continue;
+      program_.outputs.push_back(step.result);
     }
   }
-
-  std::mt19937_64 random_;
-  Program program_;
-  std::vector<Dims> inputs_;
-  ProgramShapes shapes_;
-  std::vector<std::string> values_;  // that a step may read
 };
 
 }  // namespace

@@ -82,7 +82,16 @@ std::vector<OperatorSpec> ActivationOperators() {
        {.op = Operator::kRsqrt, .name = "rsqrt", .operands = positive},
        {.op = Operator::kReciprocal,
         .name = "reciprocal",
-        .operands = positive}});
+        .operands = positive},
+       {.op = Operator::kLog, .name = "log", .operands = positive},
+       {.op = Operator::kPow,
+        .name = "pow",
+        .operands = positive,
+        .attributes = {{.name = "exponent",
+                        .kind = AttributeKind::kFloat,
+                        .required = true}}},
+       {.op = Operator::kSin, .name = "sin"},
+       {.op = Operator::kCos, .name = "cos"}});
 }
 
 }  // namespace convgrad

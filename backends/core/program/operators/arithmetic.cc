@@ -41,7 +41,7 @@ OperatorSpec WithConstant(Operator op, absl::string_view name,
           .check_operands = &CheckOther};
 }
 
-OperatorSpec Extreme(Operator op, absl::string_view name) {
+OperatorSpec WithKink(Operator op, absl::string_view name) {
   return {.op = op,
           .name = name,
           .operands = {{.name = "a"}, {.name = "b"}},
@@ -56,8 +56,9 @@ std::vector<OperatorSpec> ArithmeticOperators() {
       {WithConstant(Operator::kAdd, "add"), WithConstant(Operator::kSub, "sub"),
        WithConstant(Operator::kMul, "mul"),
        WithConstant(Operator::kDiv, "div", OperandRange::kPositive),
-       Extreme(Operator::kMaximum, "maximum"),
-       Extreme(Operator::kMinimum, "minimum")});
+       WithKink(Operator::kMaximum, "maximum"),
+       WithKink(Operator::kMinimum, "minimum"),
+       WithKink(Operator::kPrelu, "prelu")});
 }
 
 }  // namespace convgrad

@@ -1,6 +1,7 @@
-// batch_norm.
+// batch_norm and group_norm.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
 #include "backends/core/status.h"
@@ -19,6 +20,17 @@ absl::StatusOr<Dims> BatchNorm(const StepDims& step) {
     return BadShape(".x", x, "more than one value per channel in training");
   }
   return x;
+}
+
+absl::StatusOr<Dims> GroupNorm(const StepDims& step) {
+  for (const size_t position : {1, 2}) {
+    RETURN_IF_ERROR(step.CheckPerChannel(position));
+  }
+  const int64_t groups = IntAttribute(step.step(), "groups");
+  if (step.At(0)[1] % groups == 0) return step.At(0);
+  return InvalidField(
+      Reason::kShapeMismatch, ".groups", absl::StrCat(groups),
+      absl::StrCat("a divisor of the channels of ", ToText(step.At(0))));
 }
 
 // Running statistics are complete or, in training, left out.
@@ -66,7 +78,21 @@ std::vector<OperatorSpec> BatchNormOperators() {
                            .default_text = "1e-05",
                            .minimum = 0}},
            .infer = &BatchNorm,
-           .check_operands = &CheckStatistics}};
+           .check_operands = &CheckStatistics},
+          {.op = Operator::kGroupNorm,
+           .name = "group_norm",
+           .operands = {{.name = "x"},
+                        Optional("weight", OperandKind::kParameter),
+                        Optional("bias", OperandKind::kParameter)},
+           .attributes = {{.name = "groups",
+                           .kind = AttributeKind::kInt,
+                           .required = true,
+                           .minimum = 1},
+                          {.name = "eps",
+                           .kind = AttributeKind::kFloat,
+                           .default_text = "1e-05",
+                           .minimum = 0}},
+           .infer = &GroupNorm}};
 }
 
 }  // namespace convgrad

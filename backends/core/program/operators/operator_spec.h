@@ -28,11 +28,16 @@ enum class Operator {
   kConvTranspose,
   kLinear,
   kBatchNorm,
+  kGroupNorm,
   kMaxPool,
   kAvgPool,
   kAdaptiveAvgPool,
+  kAdaptiveMaxPool,
   kMean,
   kSum,
+  kAmax,
+  kNorm,
+  kVar,
   kRelu,
   kRelu6,
   kLeakyRelu,
@@ -53,12 +58,17 @@ enum class Operator {
   kSqrt,
   kRsqrt,
   kReciprocal,
+  kLog,
+  kPow,
+  kSin,
+  kCos,
   kAdd,
   kSub,
   kMul,
   kDiv,
   kMaximum,
   kMinimum,
+  kPrelu,
   kConcat,
   kFlatten,
   kReshape,
@@ -67,6 +77,8 @@ enum class Operator {
   kSelect,
   kExpand,
   kRead,
+  kPad,
+  kIndexSelect,
   kUpsample,
   kNormalize,
   kDropout,
@@ -84,7 +96,7 @@ inline constexpr Operator kLastOperator = Operator::kMse;
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.
 inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
-    "amax", "group_norm", "pad"};
+    "cumsum", "fold", "unfold"};
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 
@@ -117,6 +129,8 @@ enum class OperandKind {
   kWeight,
   // A parameter, F32, that is fixed.
   kConstant,
+  // A parameter, I64, that is fixed: places along an axis.
+  kIndices,
   // A kConstant of which a training step writes a new value.
   kStatistic,
   // A count of training steps, I64 []. A training step writes a new value.
@@ -136,6 +150,8 @@ struct OperandSpec {
   size_t least_rank = 1;
   size_t most_rank = 1;
   OperandRange range = OperandRange::kAny;
+  // Of a kWeight: whether a value of such a rank may stand in its place.
+  bool may_be_value = false;
 
   bool is_parameter() const {
     return kind != OperandKind::kValue && kind != OperandKind::kIndex;
@@ -174,6 +190,8 @@ struct OperatorSpec {
   size_t max_rank = 5;
   // True if the derivative jumps somewhere.
   bool has_kink = false;
+  // Returns where one step has the features of its values. Null: `features`.
+  FeatureAxis (*features_of)(const StepDims& step) = nullptr;
 
   // Returns the result's dims. Null: the first operand's.
   // Errors: kInvalidArgument; the field begins with ".".

@@ -21,10 +21,10 @@ const std::vector<OperatorSpec>& Operators() {
   static const auto& table =
       *new std::vector<OperatorSpec>(OperatorTable<OperatorSpec>(
           {ConvolutionOperators(), BatchNormOperators(), PoolingOperators(),
-           UpsampleOperators(), ActivationOperators(), ArithmeticOperators(),
-           CopyOperators(), ViewOperators(), TokenOperators(),
-           ProductOperators(), NormalizeOperators(), DropoutOperators(),
-           LossOperators()}));
+           ReductionOperators(), UpsampleOperators(), ActivationOperators(),
+           ArithmeticOperators(), CopyOperators(), ViewOperators(),
+           MoveOperators(), TokenOperators(), ProductOperators(),
+           NormalizeOperators(), DropoutOperators(), LossOperators()}));
   return table;
 }
 

@@ -69,7 +69,7 @@ absl::StatusOr<Dims> Slice(const StepDims& step) {
                                      ", and at most ", step.At(0)[axis]));
   }
   Dims dims = step.At(0);
-  dims[axis] = CeilDiv(end - start, IntAttribute(step.step(), "step"));
+  dims[axis] = (end - start - 1) / IntAttribute(step.step(), "step") + 1;
   return dims;
 }
 
@@ -135,7 +135,8 @@ StepView SliceView(const StepDims& step) {
   const size_t axis = *step.Axis("axis");
   StepView view = {0, RowMajorStrides(step.At(0))};
   view.offset = IntAttribute(step.step(), "start") * view.strides[axis];
-  view.strides[axis] *= IntAttribute(step.step(), "step");
+  view.strides[axis] =
+      SaturatingMul(view.strides[axis], IntAttribute(step.step(), "step"));
   return view;
 }
 

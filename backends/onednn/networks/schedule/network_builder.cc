@@ -72,8 +72,7 @@ NetworkTensor NetworkBuilder::Value(const std::string& name, Form form) {
 }
 
 NetworkTensor NetworkBuilder::OwnValue(const std::string& name) {
-  const auto found = values_.find(name);
-  if (found != values_.end()) return found->second;
+  if (values_.contains(name)) return values_.at(name);
   const TensorDescriptor& descriptor = *InputDescriptor(name);
   const NetworkTensor like = Like(name);
   if (LiesAlike(descriptor, like)) return AddValue(name, InputBuffer(name));
@@ -93,23 +92,18 @@ const TensorDescriptor* NetworkBuilder::InputDescriptor(
 }
 
 size_t NetworkBuilder::InputIndex(const std::string& name) const {
-  size_t index = 0;
-  while (index < program().inputs.size() &&
-         program().inputs[index].name != name) {
-    ++index;
-  }
-  return index;
+  const auto& inputs = program().inputs;
+  return std::find_if(inputs.begin(), inputs.end(),
+                      [&](const auto& input) { return input.name == name; }) -
+         inputs.begin();
 }
 
 BufferId NetworkBuilder::InputBuffer(const std::string& name) {
-  const auto found = inputs_.find(name);
-  if (found != inputs_.end()) return found->second;
+  if (inputs_.contains(name)) return inputs_.at(name);
   const size_t index = InputIndex(name);
   const int64_t bytes = *ByteSize(operation_.request().inputs[index]);
   BufferId buffer = schedule_.AddBuffer({bytes, Area::kOperand, index});
-  const bool has_tape =
-      part_ == ProgramPart::kForwardTape || part_ == ProgramPart::kBackward;
-  if (has_tape) {
+  if (part_ == ProgramPart::kForwardTape || part_ == ProgramPart::kBackward) {
     const BufferId kept = schedule_.AddBuffer(bytes);
     AddCopy(buffer, kept, bytes, &schedule_);
     buffer = kept;
@@ -118,7 +112,10 @@ BufferId NetworkBuilder::InputBuffer(const std::string& name) {
 }
 
 BufferId NetworkBuilder::Parameter(const std::string& name) {
-  return name.empty() ? kNoBuffer : parameters_.at(name);
+  if (name.empty()) return kNoBuffer;
+  const auto found = parameters_.find(name);
+  if (found != parameters_.end()) return found->second;
+  return Converted(Value(name, Form::kRows), DataType::kF32, &schedule_).buffer;
 }
 
 BufferId NetworkBuilder::Randomness() {
@@ -147,12 +144,20 @@ std::vector<BufferId> NetworkBuilder::OwnGradients(const std::string& value) {
   std::vector<BufferId> own;
   for (NetworkTensor& gradient : gradients_[value]) {
     gradient = InForm(gradient, forms_.at(value), options_.block, &schedule_);
+    gradient = Converted(gradient, Like(value).blocks.dtype, &schedule_);
     own.push_back(gradient.buffer);
   }
   return own;
 }
 
 BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
+  if (FindParameter(program(), name) == nullptr) {
+    NetworkTensor gradient = Like(name, Form::kRows);
+    gradient.blocks.dtype = DataType::kF32;
+    gradient.buffer = schedule_.AddBuffer(gradient.blocks.bytes());
+    gradients_[name].push_back(gradient);
+    return gradient.buffer;
+  }
   const auto result = results_.parameter_gradients.find(name);
   const bool is_result =
       result != results_.parameter_gradients.end() && uses_.at(name) == 1;
@@ -166,24 +171,20 @@ BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
 void NetworkBuilder::SumInto(BufferId sum, const std::vector<BufferId>& addends,
                              const ChannelBlocks& blocks) {
   if (addends.size() == 1) {
-    AddCopy(addends[0], sum, blocks.bytes(), &schedule_);
-    return;
+    return AddCopy(addends[0], sum, blocks.bytes(), &schedule_);
   }
   for (size_t i = 1; i < addends.size(); ++i) {
-    const BufferId first = i == 1 ? addends[0] : sum;
-    const BufferId second = addends[i];
-    schedule_.Add({.kind = "gradient sum",
-                   .reads = {first, second},
-                   .writes = {sum},
-                   .function = [=](const RunContext& context) {
-                     Combine(blocks, Combination::kAdd,
-                             {.a = context.At(first),
-                              .b = context.At(second),
-                              .y = context.At(sum)},
-                             [&](int64_t count, auto part) {
-                               context.ForParts(count, part);
-                             });
-                   }});
+    const BufferId a = i == 1 ? addends[0] : sum, b = addends[i];
+    schedule_.Add(
+        {.kind = "gradient sum",
+         .reads = {a, b},
+         .writes = {sum},
+         .function = [=](const RunContext& context) {
+           Combine(
+               blocks, Combination::kAdd,
+               {.a = context.At(a), .b = context.At(b), .y = context.At(sum)},
+               [&](int64_t n, auto part) { context.ForParts(n, part); });
+         }});
   }
 }
 

@@ -1,5 +1,5 @@
-// What the groups of a network build a plan from: the schedule, its values,
-// parameters and gradients.
+// `NetworkBuilder` gives the groups of a network what they build a plan from:
+// the schedule, its values, parameters and gradients.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,8 @@ class NetworkBuilder {
   BufferId InputBuffer(const std::string& name);
 
   // Returns the parameter's bytes, kNoBuffer for "": f32, row-major. Of a
-  // statistic that a step before has written: what that wrote.
+  // statistic that a step before has written: what that wrote. A value in the
+  // place of a weight is converted.
   BufferId Parameter(const std::string& name);
   // Returns the seed and the count of runs, I64 [2]. Requires: a forward of a
   // program that has randomness.

@@ -1,10 +1,11 @@
-// What tells whether a forward with convolutions fused may be wrong.
+// Appends the steps that find out whether a forward with fused convolutions may
+// be wrong.
 //
-// The library's post-ops aren't right on every value. A PReLU of slope 0 in the
-// place of a ReLU lets NaN through, but makes NaN of -Inf; from there on NaN
-// stays, so that results which are finite depend on no such value. In a clip
-// NaN is lost, which is why nothing that a relu6 is fused with may have any.
-// Where that isn't so, the run is done again without fusing.
+// The library's post-ops aren't right on every value. A PReLU of slope 0 stands
+// in the place of a ReLU: it lets NaN through, but turns -Inf into NaN. NaN
+// stays NaN from there on, so finite results depend on no such value. A clip
+// hides NaN, so a relu6 is fused only where no value can be NaN. If a check
+// fails, the plan runs again without fusing.
 #pragma once
 
 #include <vector>

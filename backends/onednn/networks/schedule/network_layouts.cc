@@ -55,10 +55,14 @@ NetworkTensor ImageLike(const NetworkTensor& tensor, Schedule* schedule) {
 
 // Returns whether an image and rows of the same dims have the same bytes.
 bool LiesInRows(const NetworkTensor& a, const NetworkTensor& b) {
-  const ChannelBlocks& image = a.form == Form::kImage ? a.blocks : b.blocks;
-  return image.padded_channels() == image.channels &&
-         (image.spatial == 1 ||
-          (image.block == image.channels && image.channels == 1));
+  const bool has_rows = a.form == Form::kRows || b.form == Form::kRows;
+  const NetworkTensor& image = a.form == Form::kRows ? b : a;
+  const ChannelBlocks& blocks = image.blocks;
+  const bool is_whole = blocks.block == blocks.channels;
+  return has_rows && blocks.padded_channels() == blocks.channels &&
+         (blocks.spatial == 1 ||
+          (is_whole &&
+           (blocks.channels == 1 || image.form == Form::kTurnedImage)));
 }
 
 bool IsScalar(const NetworkTensor& tensor) { return tensor.dims.empty(); }
@@ -79,9 +83,12 @@ NetworkTensor TensorLike(const Dims& dims, DataType dtype, Form form,
     blocks.block = blocks.channels;
     return tensor;
   }
+  const size_t channels = form == Form::kImage ? 1 : dims.size() - 1;
   blocks.batch = dims[0];
-  blocks.channels = dims[1];
-  for (size_t i = 2; i < dims.size(); ++i) blocks.spatial *= dims[i];
+  blocks.channels = dims[channels];
+  for (size_t i = 1; i < dims.size(); ++i) {
+    if (i != channels) blocks.spatial *= dims[i];
+  }
   const bool is_blocked =
       block != kChannelsLast && blocks.channels > kFewChannels;
   blocks.block = is_blocked ? block : blocks.channels;
@@ -106,10 +113,16 @@ dnnl::memory::desc DescOf(const NetworkTensor& tensor) {
 PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor) {
   const ChannelBlocks& blocks = tensor.blocks;
   if (blocks.block != blocks.channels) {
-    return ChannelBlocked(tensor.dims, blocks.block);
+    Dims dims = tensor.dims;
+    const bool is_turned = tensor.form == Form::kTurnedImage;
+    if (is_turned) std::rotate(dims.begin() + 1, dims.end() - 1, dims.end());
+    PhysicalLayout layout = ChannelBlocked(dims, blocks.block);
+    auto& axes = layout.axes;
+    if (is_turned) std::rotate(axes.begin() + 1, axes.begin() + 2, axes.end());
+    return layout;
   }
   const Layout layout =
-      tensor.form == Form::kRows ? Layout::kNCX : Layout::kNXC;
+      tensor.form == Form::kImage ? Layout::kNXC : Layout::kNCX;
   return convgrad::PhysicalLayoutOf({blocks.dtype, layout, tensor.dims, 0, 1});
 }
 
@@ -119,6 +132,9 @@ bool LiesAlike(const TensorDescriptor& descriptor,
   if (tensor.dims.size() <= 2) return true;
   if (tensor.form == Form::kRows) return descriptor.layout == Layout::kNCX;
   const bool is_whole = tensor.blocks.block == tensor.blocks.channels;
+  if (tensor.form == Form::kTurnedImage) {
+    return is_whole && descriptor.layout == Layout::kNCX;
+  }
   return is_whole &&
          (descriptor.layout == Layout::kNXC || tensor.blocks.spatial == 1 ||
           tensor.blocks.channels == 1);

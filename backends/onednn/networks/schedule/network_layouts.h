@@ -1,5 +1,6 @@
-// How a network's activations lie between its steps, and the steps that bring
-// tensors of the caller there and back.
+// `NetworkTensor` describes how an activation lies between the steps of a
+// network. The functions append the steps that bring tensors of the caller
+// there and back.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ struct NetworkTensor {
 NetworkTensor TensorLike(const Dims& dims, DataType dtype, Form form,
                          int64_t block);
 
-// Returns the same for the library, and for our Reorder. Requires: rank >= 2.
+// Returns the same for the library, and for our Reorder. Requires: rank >= 2;
+// for the library no turned image.
 dnnl::memory::desc DescOf(const NetworkTensor& tensor);
 PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor);
 

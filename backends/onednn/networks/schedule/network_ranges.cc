@@ -206,6 +206,7 @@ BufferId ResultRange(const ProgramStep& step, NetworkBuilder* builder) {
     case Operator::kRelu:
     case Operator::kMaxPool:
     case Operator::kAdaptiveAvgPool:
+    case Operator::kAdaptiveMaxPool:
     case Operator::kMean:
     case Operator::kFlatten:
     case Operator::kUpsample:

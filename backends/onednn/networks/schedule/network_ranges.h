@@ -1,4 +1,4 @@
-// How large the values of a run can be.
+// `RangeOf` bounds the values of a run by its inputs and parameters.
 #pragma once
 
 #include <string>

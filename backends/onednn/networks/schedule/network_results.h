@@ -1,4 +1,4 @@
-// Where the results of a network's operation go.
+// `PlaceResults` says where the results of a network's operation go.
 #pragma once
 
 #include <map>

@@ -9,7 +9,8 @@ const NetworkOperator& NetworkOperatorOf(Operator op) {
       *new std::vector<NetworkOperator>(OperatorTable<NetworkOperator>(
           {NetworkConvolutions(), NetworkLinear(), NetworkNorms(),
            NetworkActivations(), NetworkArithmetic(), NetworkPoolings(),
-           NetworkCopies(), NetworkViews(), NetworkRowNorms(), NetworkSoftmax(),
+           NetworkReductions(), NetworkGroupNorm(), NetworkCopies(),
+           NetworkMoves(), NetworkViews(), NetworkRowNorms(), NetworkSoftmax(),
            NetworkMatmul(), NetworkAttention(), NetworkNormalize(),
            NetworkDropout(), NetworkMse(), NetworkCrossEntropy()}));
   return table[static_cast<size_t>(op)];

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/convolution.h"
-#include "backends/core/program/operators/pooling.h"
-#include "backends/core/program/operators/upsample.h"
+#include "backends/core/program/operators/windows/pooling.h"
+#include "backends/core/program/operators/windows/upsample.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -133,7 +133,7 @@ TEST(ProgramShapesTest, ImagesFollowTheExtentsBeforeTheFactor) {
               ElementsAre(0, 0, 1, 1, 2, 2));
   EXPECT_THAT(SourcesOf("scale_factor=1.1, mode=bilinear", {1, 2, 3, 4}),
               ElementsAre(0, 1, 2, 3));
-  // Elsewhere the factor counts.
+  // In other cases the factor decides.
   EXPECT_THAT(SourcesOf("scale_factor=2.5", {1, 2, 3, 3}),
               ElementsAre(0, 0, 0, 1, 1, 2, 2));
   EXPECT_THAT(SourcesOf("scale_factor=1.1", {1, 2, 4}),
@@ -173,12 +173,50 @@ TEST(ProgramShapesTest, OthersKeepOrChangeTheirDims) {
               ElementsAre(2, 3, 4, 4));
 }
 
+TEST(ProgramShapesTest, Moves) {
+  EXPECT_THAT(*DimsOf("pad(x, pads=[1, 2, 3, 0])", {2, 3, 4, 5}),
+              ElementsAre(2, 3, 7, 8));
+  EXPECT_THAT(*DimsOf("index_select(x, i, axis=-2)", {2, 3, 4},
+                      "parameter i [5, 6] i64 fixed\n"),
+              ElementsAre(2, 5, 6, 4));
+  EXPECT_THAT(ErrorOf("pad(x, pads=1)", {2, 3}), HasSubstr("1 numbers"));
+  EXPECT_EQ(ErrorOf("pad(x, pads=[0, 0, 0, 0])", {2, 3}),
+            "steps[0] (y).pads: found 4 numbers, expected two for each of the "
+            "last axes of [2,3], the first axis never among them");
+  EXPECT_THAT(ErrorOf("pad(x, pads=[0, 4], mode=reflect)", {2, 4}),
+              HasSubstr(".pads: found 4, expected at most 3 of mode=reflect"));
+  EXPECT_THAT(ErrorOf("pad(x, pads=[5, 0], mode=circular)", {2, 4}),
+              HasSubstr("at most 4 of mode=circular"));
+  EXPECT_THAT(ErrorOf("index_select(x, i, axis=2)", {2, 3},
+                      "parameter i [5] i64 fixed\n"),
+              HasSubstr(".axis: found 2, expected an axis of [2,3]"));
+  EXPECT_THAT(ErrorOf("index_select(x, i, axis=1)", {2, 3, 4},
+                      "parameter i [1, 1, 1, 1, 1] i64 fixed\n"),
+              HasSubstr("a result of rank 6 at most"));
+}
+
+TEST(ProgramShapesTest, Reductions) {
+  EXPECT_THAT(*DimsOf("mean(x, dim=[-1, 1])", {2, 3, 4, 5}), ElementsAre(2, 4));
+  EXPECT_THAT(*DimsOf("amax(x, dim=0, keepdim=true)", {2, 3}),
+              ElementsAre(1, 3));
+  EXPECT_EQ(ErrorOf("sum(x, dim=2)", {2, 3}),
+            "steps[0] (y).dim: found 2, expected axes of [2,3], each once");
+  EXPECT_THAT(ErrorOf("sum(x, dim=-3)", {2, 3}), HasSubstr("found -3"));
+  EXPECT_THAT(ErrorOf("sum(x, dim=[1, -1])", {2, 3}), HasSubstr("each once"));
+  EXPECT_THAT(ErrorOf("norm(x, dim=1)", {2, 3}),
+              HasSubstr("two axes at least, or keepdim=true"));
+  EXPECT_THAT(ErrorOf("group_norm(x, groups=2)", {2, 3, 4}),
+              HasSubstr(".groups: found 2, expected a divisor"));
+}
+
 TEST(ProgramShapesTest, ErrorsNameStepOperandFoundAndExpected) {
   EXPECT_EQ(ErrorOf("conv(x, w)", {1, 3, 8, 9}, kWeight),
             "steps[0] (y).weight: found [6,2,3,5], expected [6,3,3,5]");
   EXPECT_THAT(ErrorOf("conv(x, w)", {1, 2, 2, 9}, kWeight),
               HasSubstr("steps[0] (y).problem.kernel[0]: found 3"));
   EXPECT_THAT(ErrorOf("conv(x, w)", {1, 2, 8}, kWeight), HasSubstr("rank"));
+  EXPECT_EQ(ErrorOf("conv(x, x)", {2, 3}),
+            "steps[0] (y).weight: found [2,3], expected rank 3 to 5");
   EXPECT_THAT(
       ErrorOf("conv(x, w, padding=same, stride=2)", {1, 2, 8, 9}, kWeight),
       HasSubstr(".stride: found 2"));
@@ -217,7 +255,10 @@ TEST(ProgramShapesTest, SizesBeyond63BitsAreRefused) {
         "max_pool(x, kernel_size=9223372036854775807)",
         "max_pool(x, kernel_size=9, dilation=9223372036854775807)",
         "max_pool(x, kernel_size=9, stride=9223372036854775807)",
-        "adaptive_avg_pool(x, output_size=9223372036854775807)"}) {
+        "adaptive_avg_pool(x, output_size=9223372036854775807)",
+        "adaptive_max_pool(x, output_size=9223372036854775807)",
+        "pad(x, pads=[9223372036854775807, 0])",
+        "pad(x, pads=[0, 4611686018427387904, 0, 4611686018427387904])"}) {
     EXPECT_EQ(DimsOf(step, {1, 1, kLarge, kLarge}).status().code(),
               absl::StatusCode::kInvalidArgument)
         << step;
@@ -234,16 +275,16 @@ TEST(ProgramShapesTest, CrossEntropyTakesTheLogitsWithoutTheirChannels) {
               HasSubstr("steps[0] (y).target: found [2,3], expected [2,4]"));
 }
 
-TEST(ProgramShapesTest, BroadcastsBatchAndChannels) {
+TEST(ProgramShapesTest, BroadcastsAxesOfOneElement) {
   const Program program =
       *ParseProgram("input a\ninput b\ny = mul(a, b)\noutput y\n");
   const Dims a = {2, 3, 4, 5};
   for (const Dims& b : {a, Dims{2, 3, 1, 1}, Dims{1, 3, 1, 1}, Dims{2, 1, 1, 1},
-                        Dims{1, 1, 1, 1}}) {
+                        Dims{1, 1, 1, 1}, Dims{2, 3, 4, 1}, Dims{1, 3, 4, 5}}) {
     EXPECT_TRUE(InferShapes(program, {a, b}).ok());
   }
   for (const Dims& b :
-       {Dims{2, 3, 4, 1}, Dims{1, 3, 4, 5}, Dims{3, 1, 1}, Dims{2, 2, 1, 1}}) {
+       {Dims{3, 1, 1, 1}, Dims{3, 1, 1}, Dims{2, 2, 1, 1}, Dims{2, 3, 4, 6}}) {
     EXPECT_THAT(InferShapes(program, {a, b}).status().message(),
                 HasSubstr("steps[0] (y).b"));
   }

@@ -123,9 +123,9 @@ TEST(ProgramTextTest, ErrorsNameLineAndToken) {
 }
 
 TEST(ProgramTextTest, AnOperatorOfTheContractThatIsNotBuiltIsUnimplemented) {
-  const auto program = ParseProgram("input x\ny = softmax(x)\noutput y\n");
+  const auto program = ParseProgram("input x\ny = unfold(x)\noutput y\n");
   EXPECT_EQ(program.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(DetailOf(program.status())->found, "\"softmax\"");
+  EXPECT_EQ(DetailOf(program.status())->found, "\"unfold\"");
 }
 
 }  // namespace

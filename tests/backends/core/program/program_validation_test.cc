@@ -10,7 +10,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Everything that the steps below use.
+// Declares the names that the steps below use.
 constexpr char kDeclarations[] =
     "input x\n"
     "input t index\n"
@@ -36,7 +36,8 @@ TEST(ProgramValidationTest, NamesStepAttributeFoundAndExpected) {
             "steps[0] (y).padding: found full, expected an integer or a list "
             "of integers from 0, or same or valid");
   EXPECT_EQ(ErrorOf("y = upsample(x, size=2, mode=cubic)"),
-            "steps[0] (y).mode: found cubic, expected nearest or bilinear");
+            "steps[0] (y).mode: found cubic, expected nearest or bilinear or "
+            "bicubic");
 }
 
 TEST(ProgramValidationTest, RefusesAttributesThatAreNotTheOperators) {
@@ -45,6 +46,9 @@ TEST(ProgramValidationTest, RefusesAttributesThatAreNotTheOperators) {
   EXPECT_THAT(ErrorOf("y = conv(x, w, groups=true)"), HasSubstr("found true"));
   EXPECT_THAT(ErrorOf("y = conv(x, w, groups=[1])"), HasSubstr("found [1]"));
   EXPECT_THAT(ErrorOf("y = dropout(x, p=1.5)"), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(ErrorOf("y = pad(x, pads=[0, -1])"), HasSubstr("from 0"));
+  EXPECT_THAT(ErrorOf("y = pow(x)"), HasSubstr(".exponent: found none"));
+  EXPECT_THAT(ErrorOf("y = group_norm(x, groups=0)"), HasSubstr("from 1"));
   EXPECT_THAT(ErrorOf("y = dropout(x, p=nan)"), HasSubstr("found nan"));
   EXPECT_THAT(ErrorOf("y = dropout(x, p=1e999)"), HasSubstr("found inf"));
   EXPECT_THAT(ErrorOf("y = max_pool(x)"),
@@ -52,13 +56,19 @@ TEST(ProgramValidationTest, RefusesAttributesThatAreNotTheOperators) {
 }
 
 TEST(ProgramValidationTest, RefusesCombinationsWithoutMeaning) {
+  EXPECT_THAT(ErrorOf("y = pad(x, mode=reflect, pads=[1, 1], value=2)"),
+              HasSubstr(".value: found 2, expected none unless mode"));
+  EXPECT_THAT(ErrorOf("y = index_select(x, w, axis=0)"),
+              HasSubstr("expected i64 of rank 1 to 6"));
+  EXPECT_THAT(ErrorOf("y = index_select(x, n, axis=0)"),
+              HasSubstr("n, i64 [], expected i64 of rank 1 to 6"));
   EXPECT_THAT(ErrorOf("y = upsample(x)"), HasSubstr("found neither"));
   EXPECT_THAT(ErrorOf("y = upsample(x, size=2, scale_factor=2)"),
               HasSubstr("found both"));
   EXPECT_THAT(ErrorOf("y = upsample(x, scale_factor=0)"),
               HasSubstr("more than 0"));
   EXPECT_THAT(ErrorOf("y = upsample(x, size=2, align_corners=true)"),
-              HasSubstr("mode is bilinear"));
+              HasSubstr("false of mode=nearest"));
   EXPECT_THAT(ErrorOf("y = normalize(x, mean=0, std=[1, 0])"),
               HasSubstr("other than 0"));
   EXPECT_THAT(ErrorOf("y = mse(x, x, denominator=2, reduction=sum)"),
@@ -75,7 +85,7 @@ TEST(ProgramValidationTest, RefusesOperandsOfTheWrongKind) {
   EXPECT_THAT(ErrorOf("y = relu(x, x)"), HasSubstr("at most 1 of relu"));
   EXPECT_THAT(ErrorOf("y = relu(t)"),
               HasSubstr("t, an index input, expected an activation"));
-  EXPECT_THAT(ErrorOf("y = conv(x, x)"), HasSubstr("a parameter"));
+  EXPECT_THAT(ErrorOf("y = layer_norm(x, x)"), HasSubstr("a parameter"));
   EXPECT_THAT(ErrorOf("y = conv(x, b)"), HasSubstr("f32 of rank 3 to 5"));
   EXPECT_THAT(ErrorOf("y = conv(x, w, n)"), HasSubstr("n, i64 []"));
   EXPECT_THAT(ErrorOf("y = concat(x)"), HasSubstr(".next"));

@@ -9,6 +9,7 @@
 #include "backends/core/program/operators/views.h"
 #include "backends/kernels/copies/reorder.h"
 #include "backends/kernels/tokens/broadcast_sums.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
@@ -76,7 +77,68 @@ class Read final : public NetworkGroup {
   const ProgramStep& step_;
 };
 
-// permute, slice, select and expand: copies.
+// permute: an image that is turned has its own bytes.
+class Permute final : public NetworkGroup {
+ public:
+  explicit Permute(const ProgramStep& step)
+      : step_(step), order_(IntsAttribute(step, "dims", 1)) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const std::string& operand = step_.operands[0];
+    const NetworkTensor x =
+        builder->Value(operand, builder->Like(operand).form);
+    if (IsTurn(*builder)) {
+      builder->AddValue(step_.result, x.buffer);
+      return absl::OkStatus();
+    }
+    const NetworkTensor y = builder->AddValue(step_.result);
+    AddReorder(Reorder::Make(Permuted(x), x.blocks.dtype, PhysicalLayoutOf(y),
+                             y.blocks.dtype),
+               x.buffer, y.buffer, &builder->schedule());
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const std::string& operand = step_.operands[0];
+    NetworkTensor dy = builder->Like(step_.result);
+    dy.buffer = builder->GradientOf(step_.result);
+    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    NetworkTensor dx = builder->Like(operand);
+    if (IsTurn(*builder)) {
+      builder->AddGradient(operand, dy.buffer, dx.form);
+      return absl::OkStatus();
+    }
+    dx.buffer = builder->NewGradient(operand, dx.form);
+    AddReorder(Reorder::Make(PhysicalLayoutOf(dy), dy.blocks.dtype,
+                             Permuted(dx), dx.blocks.dtype),
+               dy.buffer, dx.buffer, &builder->schedule());
+    return absl::OkStatus();
+  }
+
+ private:
+  // Returns whether an image becomes a turned one, or the other way around.
+  bool IsTurn(const NetworkBuilder& builder) const {
+    const Form x = builder.Like(step_.operands[0]).form;
+    const Form y = builder.Like(step_.result).form;
+    return x != y && x != Form::kRows && y != Form::kRows;
+  }
+
+  // Returns the layout of the operand, or of its gradient, axis by axis of the
+  // result.
+  PhysicalLayout Permuted(const NetworkTensor& x) const {
+    const PhysicalLayout layout = PhysicalLayoutOf(x);
+    PhysicalLayout permuted;
+    for (const int64_t axis : order_) {
+      permuted.axes.push_back(layout.axes[axis]);
+    }
+    return permuted;
+  }
+
+  const ProgramStep& step_;
+  const std::vector<int64_t> order_;
+};
+
+// slice, select and expand: copies.
 class Moved final : public NetworkGroup {
  public:
   Moved(const ProgramStep& step, StepView view)
@@ -187,7 +249,7 @@ std::vector<NetworkOperator> NetworkViews() {
   return {{Operator::kFlatten, &MakeOfStep<Whole>},
           {Operator::kReshape, &MakeOfStep<Whole>},
           {Operator::kRead, &MakeOfStep<Read>},
-          {Operator::kPermute, &MakeMoved},
+          {Operator::kPermute, &MakeOfStep<Permute>},
           {Operator::kSlice, &MakeMoved},
           {Operator::kSelect, &MakeMoved},
           {Operator::kExpand, &MakeMoved}};

@@ -107,7 +107,11 @@ std::vector<NetworkOperator> NetworkActivations() {
           {Operator::kExp, &MakeFunction<Activation::kExp>},
           {Operator::kSqrt, &MakeFunction<Activation::kSqrt>},
           {Operator::kRsqrt, &MakeFunction<Activation::kRsqrt>},
-          {Operator::kReciprocal, &MakeFunction<Activation::kReciprocal>}};
+          {Operator::kReciprocal, &MakeFunction<Activation::kReciprocal>},
+          {Operator::kLog, &MakeFunction<Activation::kLog>},
+          {Operator::kPow, &MakeFunction<Activation::kPow>},
+          {Operator::kSin, &MakeFunction<Activation::kSin>},
+          {Operator::kCos, &MakeFunction<Activation::kCos>}};
 }
 
 }  // namespace convgrad::onednn

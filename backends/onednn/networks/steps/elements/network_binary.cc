@@ -68,6 +68,10 @@ constexpr BinaryRow kRows[] = {
      Combination::kMinimum,
      {Rule::kAll, Combination::kNotGreaterGradient},
      {Rule::kAll, Combination::kNotLessGradient}},
+    {Operator::kPrelu,
+     Combination::kPrelu,
+     {Rule::kAll, Combination::kPreluGradient},
+     {Rule::kAll, Combination::kSlopeGradient}},
 };
 
 const BinaryRow& RowOf(Operator op) {
@@ -144,7 +148,7 @@ class Binary final : public NetworkGroup {
 
   // Returns whether `b` has a number per channel, or per image and channel.
   bool IsByChannel(const NetworkTensor& b) const {
-    const bool may_be_by_image = y_.form == Form::kImage || b.dims.size() == 2;
+    const bool may_be_by_image = y_.form != Form::kRows || b.dims.size() == 2;
     return b.blocks.spatial == 1 &&
            (b.blocks.batch == 1 ||
             (may_be_by_image && b.blocks.batch == blocks_.batch)) &&

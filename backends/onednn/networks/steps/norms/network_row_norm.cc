@@ -15,9 +15,13 @@ class RowNormGroup final : public NetworkGroup {
       : step_(step), weight_(OperandAt(step, 1)), bias_(OperandAt(step, 2)) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const NetworkTensor x = builder->Value(step_.operands[0], Form::kRows);
-    const BufferId y = builder->AddValue(step_.result).buffer;
+    form_ = FormOf(step_.operands[0], *builder);
+    const NetworkTensor x = builder->Value(step_.operands[0], form_);
+    const NetworkTensor result = builder->AddValue(step_.result);
+    const BufferId y = result.buffer;
     SetNorm(x);
+    norm_.x = PlacesOf(x);
+    norm_.y = PlacesOf(result);
     x_ = x.buffer;
     moments_ =
         builder->schedule().AddBuffer(norm_.moments() * int64_t{sizeof(float)});
@@ -44,7 +48,7 @@ class RowNormGroup final : public NetworkGroup {
     const BufferId dy = builder->GradientOf(step_.result);
     if (dy == kNoBuffer) return absl::OkStatus();
     const BufferId weight = builder->Parameter(weight_);
-    const BufferId dx = builder->NewGradient(step_.operands[0], Form::kRows);
+    const BufferId dx = builder->NewGradient(step_.operands[0], form_);
     const BufferId dw = NewParameterGradient(weight_, builder);
     const BufferId db = NewParameterGradient(bias_, builder);
     const BufferId scratch = builder->schedule().AddBuffer(
@@ -74,13 +78,27 @@ class RowNormGroup final : public NetworkGroup {
   static constexpr absl::string_view kKind = "row norm forward";
   static constexpr absl::string_view kBackwardKind = "row norm backward";
 
+  // Returns the form to read the operand in: a turned image as it is.
+  Form FormOf(const std::string& name, const NetworkBuilder& builder) const {
+    const bool is_turned = builder.Like(name).form == Form::kTurnedImage;
+    return is_turned && IntAttribute(step_, "axes") == 1 ? Form::kTurnedImage
+                                                         : Form::kRows;
+  }
+
+  static RowPlaces PlacesOf(const NetworkTensor& tensor) {
+    const ChannelBlocks& blocks = tensor.blocks;
+    if (blocks.block == blocks.channels) return {};
+    return {blocks.block, blocks.spatial};
+  }
+
   void SetNorm(const NetworkTensor& x) {
     const auto axes = static_cast<size_t>(IntAttribute(step_, "axes"));
     norm_.length = 1;
     for (size_t i = x.dims.size() - axes; i < x.dims.size(); ++i) {
       norm_.length *= x.dims[i];
     }
-    norm_.rows = x.blocks.size() / norm_.length;
+    norm_.rows =
+        x.blocks.batch * x.blocks.channels * x.blocks.spatial / norm_.length;
     norm_.dtype = x.blocks.dtype;
     norm_.is_centred = step_.op == Operator::kLayerNorm;
     norm_.eps = FloatAttribute(step_, "eps");
@@ -94,6 +112,7 @@ class RowNormGroup final : public NetworkGroup {
   const ProgramStep& step_;
   const std::string weight_, bias_;
   RowNorm norm_;
+  Form form_ = Form::kRows;
   BufferId x_ = kNoBuffer, moments_ = kNoBuffer;
 };
 

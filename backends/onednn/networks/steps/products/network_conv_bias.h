@@ -1,4 +1,4 @@
-// What a convolution's bias needs beside the library's passes.
+// Adds the steps for a convolution's bias that the library's passes lack.
 #pragma once
 
 #include "backends/onednn/execution/onednn_schedule.h"

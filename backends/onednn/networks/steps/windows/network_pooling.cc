@@ -1,4 +1,5 @@
-// Poolings and upsampling: sums or maxima over windows.
+#include "backends/onednn/networks/steps/windows/network_pooling.h"
+
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -7,8 +8,9 @@
 #include <vector>
 
 #include "backends/core/checked_math.h"
-#include "backends/core/program/operators/pooling.h"
-#include "backends/core/program/operators/upsample.h"
+#include "backends/core/program/operators/reductions.h"
+#include "backends/core/program/operators/windows/pooling.h"
+#include "backends/core/program/operators/windows/upsample.h"
 #include "backends/core/status.h"
 #include "backends/kernels/operators/windows/pooling.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
@@ -56,11 +58,29 @@ PositionLists SumLists(int64_t in, int64_t out) {
   return lists;
 }
 
+PositionLists CubicLists(const UpsampleAxis& axis) {
+  PositionLists lists(axis.in, axis.out, 4 * axis.out);
+  for (int64_t o = 0; o < axis.out; ++o) {
+    for (const auto& tap : CubicSourceOf(axis, o).taps) {
+      lists.Add(tap.index, tap.weight);
+    }
+    lists.EndList();
+  }
+  return lists;
+}
+
+// Returns the dims of the windows: the result's, with the axes that a reduction
+// drops.
+Dims WindowDimsOf(const ProgramStep& step, const ProgramShapes& shapes) {
+  return IsReduction(step) ? ReducedAxesOf(step, shapes).kept
+                           : shapes.dims.at(step.result);
+}
+
 PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
   std::vector<PositionLists> axes;
-  if (HasAdaptiveWindows(step)) {
+  if (HasAdaptiveWindows(step) || IsReduction(step)) {
     const Dims& in = shapes.dims.at(step.operands[0]);
-    const Dims& out = shapes.dims.at(step.result);
+    const Dims out = WindowDimsOf(step, shapes);
     for (size_t i = 2; i < in.size(); ++i) {
       axes.push_back(step.op == Operator::kSum ? SumLists(in[i], out[i])
                                                : AdaptiveLists(in[i], out[i]));
@@ -68,11 +88,13 @@ PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
     return PoolLists::Of(std::move(axes));
   }
   if (step.op == Operator::kUpsample) {
-    const bool is_nearest = WordAttribute(step, "mode") == "nearest";
+    const std::string mode = WordAttribute(step, "mode");
     for (const UpsampleAxis& axis : UpsampleAxesOf(step, shapes)) {
-      axes.push_back(is_nearest ? NearestLists(axis.in, axis.out, axis.step)
-                                : LinearLists(axis.in, axis.out, axis.step,
-                                              axis.align_corners));
+      axes.push_back(
+          mode == "nearest" ? NearestLists(axis.in, axis.out, axis.step)
+          : mode == "bicubic"
+              ? CubicLists(axis)
+              : LinearLists(axis.in, axis.out, axis.step, axis.align_corners));
     }
     return PoolLists::Of(std::move(axes));
   }
@@ -94,13 +116,18 @@ double MacsOf(const ChannelBlocks& blocks, const PoolLists& lists) {
 
 class Pooling final : public NetworkGroup {
  public:
-  explicit Pooling(const ProgramStep& step) : step_(step) {}
+  explicit Pooling(const ProgramStep& step)
+      : step_(step),
+        is_max_(step.op == Operator::kMaxPool ||
+                step.op == Operator::kAdaptiveMaxPool) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0]);
-    const NetworkTensor y = builder->AddValue(step_.result);
+    y_ = TensorLike(WindowDimsOf(step_, builder->shapes()), builder->dtype(),
+                    Form::kImage, builder->options().block);
+    y_.buffer = builder->schedule().AddBuffer(y_.blocks.bytes());
+    const NetworkTensor y = y_;
     x_blocks_ = x.blocks;
-    y_blocks_ = y.blocks;
     lists_ =
         std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
     Step step = {.kind = "pooling forward",
@@ -108,12 +135,12 @@ class Pooling final : public NetworkGroup {
                  .writes = {y.buffer},
                  .macs = MacsOf(x_blocks_, *lists_),
                  .table_bytes = lists_->bytes()};
-    if (step_.op == Operator::kMaxPool && builder->has_backward()) {
+    if (is_max_ && builder->has_backward()) {
       chosen_ = builder->schedule().AddBuffer(y.blocks.size() *
                                               int64_t{sizeof(int32_t)});
       step.writes.push_back(chosen_);
     }
-    step.function = [=, is_max = step_.op == Operator::kMaxPool, lists = lists_,
+    step.function = [=, is_max = is_max_, lists = lists_,
                      chosen = chosen_](const RunContext& context) {
       const auto run = [&](int64_t count, auto part) {
         context.ForParts(count, part);
@@ -127,12 +154,25 @@ class Pooling final : public NetworkGroup {
       }
     };
     builder->schedule().Add(std::move(step));
+    builder->AddValue(step_.result,
+                      builder->Like(step_.result).form == y_.form
+                          ? y_.buffer
+                          : InForm(y_, Form::kRows, builder->options().block,
+                                   &builder->schedule())
+                                .buffer);
     return absl::OkStatus();
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
+    BufferId dy = builder->GradientOf(step_.result);
     if (dy == kNoBuffer) return absl::OkStatus();
+    if (builder->Like(step_.result).form != y_.form) {
+      NetworkTensor rows = TensorLike(y_.dims, builder->dtype(), Form::kRows,
+                                      builder->options().block);
+      rows.buffer = dy;
+      dy = InForm(rows, y_.form, builder->options().block, &builder->schedule())
+               .buffer;
+    }
     const BufferId dx = builder->NewGradient(step_.operands[0]);
     const auto transposed =
         std::make_shared<const PoolLists>(lists_->Transposed());
@@ -143,7 +183,7 @@ class Pooling final : public NetworkGroup {
                  .table_bytes = transposed->bytes()};
     if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
     step.function = [=, chosen = chosen_, x_blocks = x_blocks_,
-                     y_blocks = y_blocks_](const RunContext& context) {
+                     y_blocks = y_.blocks](const RunContext& context) {
       const auto run = [&](int64_t count, auto part) {
         context.ForParts(count, part);
       };
@@ -163,10 +203,22 @@ class Pooling final : public NetworkGroup {
 
  private:
   const ProgramStep& step_;
+  const bool is_max_;
   std::shared_ptr<const PoolLists> lists_;
-  ChannelBlocks x_blocks_, y_blocks_;
+  ChannelBlocks x_blocks_;
+  NetworkTensor y_;
   BufferId chosen_ = kNoBuffer;
 };
+
+NetworkOperator PoolingRow(Operator op) {
+  return {op, &MakeOfStep<Pooling>, &CheckPositions, &PoolTableBytes};
+}
+
+}  // namespace
+
+std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step) {
+  return std::make_unique<Pooling>(step);
+}
 
 // Positions are numbers of 32 bits.
 absl::Status CheckPositions(const ProgramStep& step,
@@ -185,10 +237,10 @@ absl::Status CheckPositions(const ProgramStep& step,
   return absl::OkStatus();
 }
 
-int64_t TableBytes(const ProgramStep& step, const ProgramShapes& shapes,
-                   bool has_backward) {
+int64_t PoolTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
+                       bool has_backward) {
   const Dims& x = shapes.dims.at(step.operands[0]);
-  const Dims& y = shapes.dims.at(step.result);
+  const Dims y = WindowDimsOf(step, shapes);
   const StepDims dims(step, shapes);
   int64_t bytes = 0;
   for (size_t i = 2; i < x.size(); ++i) {
@@ -200,18 +252,10 @@ int64_t TableBytes(const ProgramStep& step, const ProgramShapes& shapes,
   return bytes;
 }
 
-NetworkOperator PoolingRow(Operator op) {
-  return {op, &MakeOfStep<Pooling>, &CheckPositions, &TableBytes};
-}
-
-}  // namespace
-
 std::vector<NetworkOperator> NetworkPoolings() {
-  return {PoolingRow(Operator::kMaxPool),
-          PoolingRow(Operator::kAvgPool),
+  return {PoolingRow(Operator::kMaxPool), PoolingRow(Operator::kAvgPool),
           PoolingRow(Operator::kAdaptiveAvgPool),
-          PoolingRow(Operator::kMean),
-          PoolingRow(Operator::kSum),
+          PoolingRow(Operator::kAdaptiveMaxPool),
           PoolingRow(Operator::kUpsample)};
 }
 

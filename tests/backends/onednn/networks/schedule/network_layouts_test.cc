@@ -27,27 +27,37 @@ TensorDescriptor Descriptor(DataType dtype, Layout layout, const Dims& dims) {
 
 NetworkTensor AddTensor(const Dims& dims, DataType dtype, int64_t block,
                         Schedule* schedule) {
-  NetworkTensor tensor{dims, BlocksOf(dims, dtype, block)};
+  NetworkTensor tensor = TensorLike(dims, dtype, Form::kImage, block);
   tensor.buffer = schedule->AddBuffer(tensor.blocks.bytes());
   return tensor;
 }
 
-TEST(BlocksOf, ManyChannelsAreInBlocksAndFewAreNot) {
-  const ChannelBlocks blocked = BlocksOf({2, 5, 3, 4}, DataType::kBF16, 8);
+ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, Form form,
+                       int64_t block) {
+  return TensorLike(dims, dtype, form, block).blocks;
+}
+
+TEST(TensorLike, ManyChannelsAreInBlocksAndFewAreNot) {
+  const ChannelBlocks blocked =
+      BlocksOf({2, 5, 3, 4}, DataType::kBF16, Form::kImage, 8);
   EXPECT_EQ(blocked.batch, 2);
   EXPECT_EQ(blocked.channels, 5);
   EXPECT_EQ(blocked.spatial, 12);
   EXPECT_EQ(blocked.block, 8);
   EXPECT_EQ(blocked.dtype, DataType::kBF16);
-  EXPECT_EQ(BlocksOf({2, 4, 3, 4}, DataType::kF32, 8).block, 4);
-  EXPECT_EQ(BlocksOf({2, 5, 3, 4}, DataType::kF32, kChannelsLast).block, 5);
+  EXPECT_EQ(BlocksOf({2, 4, 3, 4}, DataType::kF32, Form::kImage, 8).block, 4);
+  EXPECT_EQ(
+      BlocksOf({2, 5, 3, 4}, DataType::kF32, Form::kImage, kChannelsLast).block,
+      5);
 }
 
-TEST(BlocksOf, RowsAndScalarsHaveOneBlock) {
-  const ChannelBlocks rows = BlocksOf({3, 100}, DataType::kF32, 16);
+TEST(TensorLike, RowsAndScalarsHaveOneBlock) {
+  const ChannelBlocks rows =
+      BlocksOf({3, 2, 100}, DataType::kF32, Form::kRows, 16);
+  EXPECT_EQ(rows.batch, 6);
   EXPECT_EQ(rows.block, 100);
   EXPECT_EQ(rows.spatial, 1);
-  EXPECT_EQ(BlocksOf({}, DataType::kF32, 16).size(), 1);
+  EXPECT_EQ(BlocksOf({}, DataType::kF32, Form::kRows, 16).size(), 1);
 }
 
 // Brings a tensor of the caller into a network's layout and out again.

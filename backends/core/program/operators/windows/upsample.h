@@ -29,4 +29,14 @@ struct LinearSource {
 // Returns the inputs of output `index`.
 LinearSource LinearSourceOf(const UpsampleAxis& axis, int64_t index);
 
+// The four inputs of a cubic output, of which several may be the same one.
+struct CubicSource {
+  struct Tap {
+    int64_t index;
+    double weight;
+  };
+  Tap taps[4];
+};
+CubicSource CubicSourceOf(const UpsampleAxis& axis, int64_t index);
+
 }  // namespace convgrad

@@ -1,5 +1,5 @@
-// max_pool, avg_pool and adaptive_avg_pool; mean and sum over spatial axes.
-#include "backends/core/program/operators/pooling.h"
+// max_pool, avg_pool and their adaptive forms.
+#include "backends/core/program/operators/windows/pooling.h"
 
 #include <algorithm>
 
@@ -97,39 +97,6 @@ absl::StatusOr<Dims> AdaptivePool(const StepDims& step) {
   return dims;
 }
 
-// Each spatial axis in `dim` becomes 1.
-absl::StatusOr<Dims> Reduce(const StepDims& step) {
-  RETURN_IF_ERROR(step.CheckSpatial());
-  Dims dims = step.At(0);
-  for (const int64_t axis : IntsAttribute(step.step(), "dim", 1)) {
-    if (axis >= std::ssize(dims)) {
-      return InvalidField(Reason::kOutOfRange, ".dim", absl::StrCat(axis),
-                          absl::StrCat("a spatial axis of ", ToText(dims)));
-    }
-    dims[axis] = 1;
-  }
-  return dims;
-}
-
-absl::Status CheckKeepdim(const ProgramStep& step, const std::string& path) {
-  if (BoolAttribute(step, "keepdim")) return absl::OkStatus();
-  return InvalidField(Reason::kUnsupported, path + ".keepdim", "false", "true");
-}
-
-OperatorSpec Reduction(Operator op, absl::string_view name) {
-  return {
-      .op = op,
-      .name = name,
-      .attributes = {{.name = "dim",
-                      .kind = AttributeKind::kInts,
-                      .required = true,
-                      .minimum = 2},
-                     Flag("keepdim", "false")},
-      .infer = &Reduce,
-      .taps = [](const StepDims& s, size_t axis) { return s.At(0)[axis + 2]; },
-      .check_attributes = &CheckKeepdim};
-}
-
 int64_t Taps(const StepDims& step, size_t axis) {
   const PoolAxis window = (*AxesOf(step))[axis];
   return SaturatingMul(window.out, std::min(window.kernel, window.in));
@@ -170,8 +137,12 @@ std::vector<OperatorSpec> PoolingOperators() {
        .attributes = {RequiredExtents("output_size")},
        .infer = &AdaptivePool,
        .taps = &AdaptiveTaps},
-      Reduction(Operator::kMean, "mean"),
-      Reduction(Operator::kSum, "sum")};
+      {.op = Operator::kAdaptiveMaxPool,
+       .name = "adaptive_max_pool",
+       .attributes = {RequiredExtents("output_size")},
+       .has_kink = true,
+       .infer = &AdaptivePool,
+       .taps = &AdaptiveTaps}};
 }
 
 std::vector<PoolAxis> PoolAxesOf(const ProgramStep& step,
@@ -194,8 +165,8 @@ AxisWindow AdaptiveWindow(int64_t in, int64_t out, int64_t index) {
 }
 
 bool HasAdaptiveWindows(const ProgramStep& step) {
-  return step.op == Operator::kAdaptiveAvgPool || step.op == Operator::kMean ||
-         step.op == Operator::kSum;
+  return step.op == Operator::kAdaptiveAvgPool ||
+         step.op == Operator::kAdaptiveMaxPool;
 }
 
 }  // namespace convgrad

@@ -33,8 +33,7 @@ AxisWindow PaddedWindow(const PoolAxis& axis, int64_t index);
 int64_t AveragedElements(const PoolAxis& axis, int64_t index);
 // Returns the window of output `index` of an adaptive pooling.
 AxisWindow AdaptiveWindow(int64_t in, int64_t out, int64_t index);
-// Returns whether a step's windows are AdaptiveWindow: of adaptive_avg_pool,
-// and of mean and sum, whose axes have one window or as many as elements.
+// Returns whether a step's windows are AdaptiveWindow.
 bool HasAdaptiveWindows(const ProgramStep& step);
 
 }  // namespace convgrad

@@ -1,5 +1,5 @@
 // upsample.
-#include "backends/core/program/operators/upsample.h"
+#include "backends/core/program/operators/windows/upsample.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,10 +16,10 @@ namespace {
 // that stays as long as it is, and repeat each element of one that doubles
 // (nearest), whatever the factor is.
 bool IgnoresFactor(const StepDims& dims, const UpsampleAxis& axis) {
-  if (dims.axes() != 2) return false;
+  const std::string mode = WordAttribute(dims.step(), "mode");
+  if (dims.axes() != 2 || mode == "bicubic") return false;
   if (axis.out == axis.in) return true;
-  return axis.out % 2 == 0 && axis.out / 2 == axis.in &&
-         WordAttribute(dims.step(), "mode") == "nearest";
+  return axis.out % 2 == 0 && axis.out / 2 == axis.in && mode == "nearest";
 }
 
 absl::StatusOr<UpsampleAxis> MakeAxis(const StepDims& dims, UpsampleAxis axis,
@@ -71,8 +71,9 @@ absl::StatusOr<std::vector<UpsampleAxis>> AxesOf(const StepDims& dims) {
 
 absl::StatusOr<Dims> Upsample(const StepDims& step) {
   ASSIGN_OR_RETURN(const auto axes, AxesOf(step));
-  if (WordAttribute(step.step(), "mode") == "bilinear" && axes.size() != 2) {
-    return BadShape(".x", step.At(0), "rank 4 of mode=bilinear");
+  const std::string mode = WordAttribute(step.step(), "mode");
+  if (mode != "nearest" && axes.size() != 2) {
+    return BadShape(".x", step.At(0), absl::StrCat("rank 4 of mode=", mode));
   }
   Dims dims = {step.At(0)[0], step.At(0)[1]};
   for (const UpsampleAxis& axis : axes) dims.push_back(axis.out);
@@ -81,9 +82,9 @@ absl::StatusOr<Dims> Upsample(const StepDims& step) {
 
 int64_t Taps(const StepDims& step, size_t axis) {
   const int64_t out = step.result()[axis + 2];
-  return WordAttribute(step.step(), "mode") == "nearest"
-             ? out
-             : SaturatingMul(out, 2);
+  const std::string mode = WordAttribute(step.step(), "mode");
+  if (mode == "nearest") return out;
+  return SaturatingMul(out, mode == "bilinear" ? 2 : 4);
 }
 
 absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
@@ -98,11 +99,11 @@ absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
                         absl::StrCat(factor), "more than 0");
   }
   if (!BoolAttribute(step, "align_corners") ||
-      WordAttribute(step, "mode") == "bilinear") {
+      WordAttribute(step, "mode") != "nearest") {
     return absl::OkStatus();
   }
   return InvalidField(Reason::kUnsupported, path + ".align_corners", "true",
-                      "false unless mode is bilinear");
+                      "false of mode=nearest");
 }
 
 }  // namespace
@@ -117,7 +118,7 @@ std::vector<OperatorSpec> UpsampleOperators() {
                           {.name = "mode",
                            .kind = AttributeKind::kWord,
                            .default_text = "nearest",
-                           .words = "nearest|bilinear"},
+                           .words = "nearest|bilinear|bicubic"},
                           Flag("align_corners", "false")},
            .infer = &Upsample,
            .taps = &Taps,
@@ -133,6 +134,28 @@ int64_t NearestSource(const UpsampleAxis& axis, int64_t index) {
   const float source =
       std::floor(static_cast<float>(index) * static_cast<float>(axis.step));
   return std::min(static_cast<int64_t>(source), axis.in - 1);
+}
+
+CubicSource CubicSourceOf(const UpsampleAxis& axis, int64_t index) {
+  constexpr double kTilt = -0.75;
+  const double at = static_cast<double>(index);
+  const double source =
+      axis.align_corners ? axis.step * at : axis.step * (at + 0.5) - 0.5;
+  const double low = std::floor(source), t = source - low;
+  const auto near = [&](double x) {
+    return ((kTilt + 2) * x - (kTilt + 3)) * x * x + 1;
+  };
+  const auto far = [&](double x) {
+    return ((kTilt * x - 5 * kTilt) * x + 8 * kTilt) * x - 4 * kTilt;
+  };
+  const double weights[] = {far(t + 1), near(t), near(1 - t), far(2 - t)};
+  CubicSource cubic;
+  for (int64_t i = 0; i < 4; ++i) {
+    cubic.taps[i] = {
+        std::clamp<int64_t>(static_cast<int64_t>(low) - 1 + i, 0, axis.in - 1),
+        weights[i]};
+  }
+  return cubic;
 }
 
 LinearSource LinearSourceOf(const UpsampleAxis& axis, int64_t index) {

@@ -1,0 +1,24 @@
+// Computes which axes a sum, mean, amax, norm or var reduces.
+#pragma once
+
+#include "backends/core/program/operators/step_dims.h"
+
+namespace convgrad {
+
+// The axes of a reduction.
+struct ReducedAxes {
+  Dims kept;  // the operand's dims, with 1 for each axis that is reduced
+  bool keeps_dims;
+  // Whether no axis but spatial ones is reduced.
+  bool is_spatial;
+
+  // Returns the result's dims.
+  Dims result() const;
+  std::vector<bool> is_reduced;  // by axis
+};
+// Requires: shapes of the step's program.
+ReducedAxes ReducedAxesOf(const ProgramStep& step, const ProgramShapes& shapes);
+// Returns whether ReducedAxesOf may be asked of the step.
+bool IsReduction(const ProgramStep& step);
+
+}  // namespace convgrad

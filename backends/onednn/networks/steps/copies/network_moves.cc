@@ -1,0 +1,239 @@
+// pad and index_select.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/core/checked_math.h"
+#include "backends/core/program/operators/moves.h"
+#include "backends/core/status.h"
+#include "backends/kernels/operators/element_runs.h"
+#include "backends/kernels/tokens/axis_gather.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/network_operator.h"
+
+namespace convgrad::onednn {
+namespace {
+
+constexpr absl::string_view kPadKind = "pad";
+constexpr absl::string_view kSelectKind = "index_select";
+
+// The tables of a pad. The gather refers to them.
+struct PadTables {
+  AxisGather gather;
+  std::vector<std::vector<int64_t>> numbers;
+
+  void Add(const ProgramStep& step, const PadAxis& axis) {
+    GatherAxis& added = gather.axes.emplace_back(GatherAxis{axis.in, axis.out});
+    if (!axis.is_padded()) return;
+    numbers.push_back(PadSources(step, axis));
+    added.sources = numbers.back().data();
+    numbers.emplace_back(ResultListSize(added));
+    ListResults(added, numbers.back().data());
+    added.results = numbers.back().data();
+  }
+  int64_t bytes() const {
+    int64_t bytes = 0;
+    for (const auto& each : numbers) {
+      bytes += std::ssize(each) * int64_t{sizeof(int64_t)};
+    }
+    return bytes;
+  }
+};
+
+class Pad final : public NetworkGroup {
+ public:
+  explicit Pad(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor y = builder->AddValue(step_.result);
+    const NetworkTensor x = builder->Value(step_.operands[0], y.form);
+    form_ = y.form;
+    MakeTables(x, builder->shapes());
+    const auto value = static_cast<float>(FloatAttribute(step_, "value"));
+    builder->schedule().Add(
+        {.kind = kPadKind,
+         .reads = {x.buffer},
+         .writes = {y.buffer},
+         .table_bytes = tables_->bytes(),
+         .function = [=, tables = tables_](const RunContext& context) {
+           const auto run = [&](int64_t count, auto part) {
+             context.ForParts(count, part);
+           };
+           GatherAxes(tables->gather, context.At(x.buffer), value,
+                      context.At(y.buffer), run);
+           const bool has_padding =
+               y.blocks.padded_channels() != y.blocks.channels;
+           if (value != 0 && has_padding) {
+             ClearPadding(y.blocks, context.At(y.buffer), run);
+           }
+         }});
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dx = builder->NewGradient(step_.operands[0], form_);
+    builder->schedule().Add(
+        {.kind = kPadKind,
+         .reads = {dy},
+         .writes = {dx},
+         .function = [=, tables = tables_](const RunContext& context) {
+           SumGathered(tables->gather, context.At(dy), context.At(dx),
+                       [&](int64_t count, auto part) {
+                         context.ForParts(count, part);
+                       });
+         }});
+    return absl::OkStatus();
+  }
+
+ private:
+  // An image's channels, which aren't padded, lie in blocks behind all other
+  // axes.
+  void MakeTables(const NetworkTensor& x, const ProgramShapes& shapes) {
+    const auto tables = std::make_shared<PadTables>();
+    const std::vector<PadAxis> axes = PadAxesOf(step_, shapes);
+    // The gather refers to the numbers.
+    tables->numbers.reserve(2 * axes.size());
+    tables->gather.dtype = x.blocks.dtype;
+    const auto same = [](int64_t extent) { return PadAxis{extent, extent, 0}; };
+    const bool is_image = form_ == Form::kImage;
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const bool is_channels = is_image && i == 1;
+      tables->Add(step_, is_channels ? same(x.blocks.block_count()) : axes[i]);
+    }
+    if (is_image) tables->Add(step_, same(x.blocks.block));
+    tables_ = tables;
+  }
+
+  const ProgramStep& step_;
+  Form form_ = Form::kImage;
+  std::shared_ptr<const PadTables> tables_;
+};
+
+int64_t PadTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
+                      bool /*has_backward*/) {
+  int64_t numbers = 0;
+  for (const PadAxis& axis : PadAxesOf(step, shapes)) {
+    if (!axis.is_padded()) continue;
+    numbers = SaturatingAdd(numbers, SaturatingMul(axis.out, 2));
+    numbers = SaturatingAdd(numbers, SaturatingAdd(axis.in, 1));
+  }
+  return SaturatingMul(numbers, sizeof(int64_t));
+}
+
+// Each run checks the index and works on a copy of it.
+class IndexSelect final : public NetworkGroup {
+ public:
+  IndexSelect(const ProgramStep& step, size_t axis)
+      : step_(step), axis_(axis) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const NetworkTensor x = builder->Value(step_.operands[0], Form::kRows);
+    const BufferId y = builder->AddValue(step_.result).buffer;
+    SetShape(x, builder->shapes().dims.at(step_.operands[1]));
+    const BufferId sources = AddNumbers(selected_.out, builder);
+    Step step = NewStep({x.buffer}, {y, sources}, builder);
+    step.function = [=, gather = gather_, selected = selected_,
+                     index = step.reads[0]](const RunContext& context) {
+      AxisGather own = gather;
+      own.axes[1].sources = CopyIndex(selected, context.Read<int64_t>(index),
+                                      context.Write<int64_t>(sources));
+      GatherAxes(
+          own, context.At(x.buffer), 0, context.At(y),
+          [&](int64_t count, auto part) { context.ForParts(count, part); });
+    };
+    builder->schedule().Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* builder) override {
+    const BufferId dy = builder->GradientOf(step_.result);
+    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dx = builder->NewGradient(step_.operands[0], Form::kRows);
+    const BufferId sources = AddNumbers(selected_.out, builder);
+    const BufferId results = AddNumbers(ResultListSize(selected_), builder);
+    Step step = NewStep({dy}, {dx, sources, results}, builder);
+    step.function = [=, gather = gather_, selected = selected_,
+                     index = step.reads[0]](const RunContext& context) {
+      AxisGather own = gather;
+      own.axes[1].sources = CopyIndex(selected, context.Read<int64_t>(index),
+                                      context.Write<int64_t>(sources));
+      ListResults(own.axes[1], context.Write<int64_t>(results));
+      own.axes[1].results = context.Read<int64_t>(results);
+      SumGathered(
+          own, context.At(dy), context.At(dx),
+          [&](int64_t count, auto part) { context.ForParts(count, part); });
+    };
+    builder->schedule().Add(std::move(step));
+    return absl::OkStatus();
+  }
+
+ private:
+  static BufferId AddNumbers(int64_t count, NetworkBuilder* builder) {
+    return builder->schedule().AddBuffer(count * int64_t{sizeof(int64_t)});
+  }
+
+  // Returns the copy, in which each number is an index.
+  static const int64_t* CopyIndex(const GatherAxis& selected,
+                                  const int64_t* index, int64_t* copy) {
+    for (int64_t i = 0; i < selected.out; ++i) {
+      copy[i] = std::clamp<int64_t>(index[i], 0, selected.in - 1);
+    }
+    return copy;
+  }
+
+  void SetShape(const NetworkTensor& x, const Dims& index) {
+    int64_t outer = 1, inner = 1;
+    for (size_t i = 0; i < axis_; ++i) outer *= x.dims[i];
+    for (size_t i = axis_ + 1; i < x.dims.size(); ++i) inner *= x.dims[i];
+    selected_ = {x.dims[axis_], 1};
+    for (const int64_t extent : index) selected_.out *= extent;
+    gather_ = {{{outer, outer}, selected_, {inner, inner}}, x.blocks.dtype};
+  }
+
+  // Returns a step that checks the index, which it reads first.
+  Step NewStep(std::vector<BufferId> reads, std::vector<BufferId> writes,
+               NetworkBuilder* builder) const {
+    const BufferId index = builder->Parameter(step_.operands[1]);
+    reads.insert(reads.begin(), index);
+    return {.kind = kSelectKind,
+            .reads = std::move(reads),
+            .writes = std::move(writes),
+            // A copy, for a plan may outlive its program.
+            .check = [=, step = step_, selected = selected_](
+                         const RunContext& context) -> absl::Status {
+              for (int64_t i = 0; i < selected.out; ++i) {
+                RETURN_IF_ERROR(CheckIndex(
+                    step, i, context.Read<int64_t>(index)[i], selected.in));
+              }
+              return absl::OkStatus();
+            }};
+  }
+
+  const ProgramStep& step_;
+  const size_t axis_;
+  GatherAxis selected_{1, 1};
+  AxisGather gather_;
+};
+
+std::unique_ptr<NetworkGroup> MakeIndexSelect(const convgrad::Program& program,
+                                              const ProgramShapes& shapes,
+                                              const GroupSteps& steps) {
+  const ProgramStep& step = program.steps[steps.first];
+  return std::make_unique<IndexSelect>(step,
+                                       *StepDims(step, shapes).Axis("axis"));
+}
+
+}  // namespace
+
+std::vector<NetworkOperator> NetworkMoves() {
+  return {{.op = Operator::kPad,
+           .make = &MakeOfStep<Pad>,
+           .table_bytes = &PadTableBytes},
+          {Operator::kIndexSelect, &MakeIndexSelect}};
+}
+
+}  // namespace convgrad::onednn
