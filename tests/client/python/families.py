@@ -230,10 +230,17 @@ class HighResolution(nn.Module):
         return self.out(torch.cat([high, wide], 1))
 
 
-class LayerNorm2d(nn.LayerNorm):
+class StandardizedConv(nn.Conv2d):
+    """NFNet's convolution; BiT's has no gain."""
+
+    def __init__(self, *args):
+        super().__init__(*args, padding="same")
+        self.gain = nn.Parameter(torch.ones(self.out_channels, 1, 1, 1))
+
     def forward(self, x):
-        x = F.layer_norm(x.permute(0, 2, 3, 1), self.normalized_shape, self.weight, self.bias)
-        return x.permute(0, 3, 1, 2)
+        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True)
+        weight = (self.weight - mean) * torch.rsqrt(variance + 1e-6) * self.gain
+        return F.conv2d(F.pad(x, (1, 1, 1, 1)), weight, self.bias)
 
 
 def stem(channels=8):
@@ -273,7 +280,7 @@ BLOCKS = {
     "ConvMixer": _head(stem, nn.GELU, lambda: nn.BatchNorm2d(8), lambda: Residual(
         nn.Conv2d(8, 8, 5, groups=8, padding="same"), nn.GELU(), nn.BatchNorm2d(8))),
     "PoolFormer": _head(stem, lambda: Residual(nn.GroupNorm(1, 8), Pooling()), lambda: Residual(
-        LayerNorm2d(8), nn.Conv2d(8, 16, 1), nn.GELU(), nn.Conv2d(16, 8, 1))),
+        ChannelsLast(nn.LayerNorm(8)), nn.Conv2d(8, 16, 1), nn.GELU(), nn.Conv2d(16, 8, 1))),
     "GhostNet": _head(stem, lambda: Ghost(8, 8), lambda: nn.Conv2d(8, 8, 1), nn.Hardswish),
     "RepVGG": _head(stem, lambda: Branches(8), lambda: Branches(8)),
     "SKNet": _head(stem, lambda: SelectiveKernel(8)),
@@ -282,6 +289,8 @@ BLOCKS = {
     "GroupNorm ResNet": _head(stem, lambda: Residual(
         nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ELU(),
         nn.Conv2d(8, 8, 3, padding=1), nn.GroupNorm(4, 8)), nn.Softplus),
+    "NFNet": _head(stem, lambda: Residual(StandardizedConv(8, 8, 3), nn.SiLU(),
+                                          StandardizedConv(8, 8, 3)), lambda: nn.PReLU(8)),
     "U-Net": lambda: UNet(4), "GAN's generator": generator,
     "GAN's discriminator": discriminator,
 }
@@ -307,10 +316,8 @@ def _mobilenet_v3(models):
 
 
 def _regnet(models):
-    of = models.regnet
-    params = of.BlockParams.from_init_params(depth=4, w_0=8, w_a=8.0, w_m=2.0, group_width=8,
-                                             se_ratio=0.25)
-    return of.RegNet(params, num_classes=5)
+    params = models.regnet.BlockParams.from_init_params(4, 8, 8.0, 2.0, 8, se_ratio=0.25)
+    return models.RegNet(params, num_classes=5)
 
 
 def _resnet(models, **keywords):
@@ -361,6 +368,9 @@ TORCHVISION = {
     "RegNetY": _regnet, "ConvNeXt": _convnext,
     "Vision Transformer": lambda m: m.VisionTransformer(
         32, 8, 2, 2, 16, 32, num_classes=5),
+    "Swin": lambda m: m.SwinTransformer(
+        [4, 4], 16, [2, 2], [2, 4], [4, 4], num_classes=5, stochastic_depth_prob=0.0),
+    "MaxViT": lambda m: m.MaxVit((32, 32), 8, 2, [8, 16], [1, 1], 4, 0.0, num_classes=5),
     "FCN": lambda m: _segmentation(m, "FCN"),
     "DeepLabV3": lambda m: _segmentation(m, "DeepLabV3"),
     "LR-ASPP": lambda m: _segmentation(m, "LR-ASPP"), "R(2+1)D": _video,

@@ -12,7 +12,7 @@ import torch
 from convgrad.programs import Attribute
 from convgrad.torch.networks.operators import noise
 from convgrad.torch.networks.operators.values import Importer, Noise, Value, text_of
-from convgrad.torch.networks.operators.views import as_value, expanded, split
+from convgrad.torch.networks.operators.views import as_value, expanded, reshaped, split
 
 
 def of_each(to: Importer, operator: str, x: Value, **attributes: Attribute | None) -> Value:
@@ -75,13 +75,17 @@ def glu(to: Importer, x: Value, dim: int) -> Value:
 
 
 def power(to: Importer, x: Value, exponent: float = 2) -> Value:
-    """Powers that other operators compute exactly as torch does."""
     if exponent == 2:
         return binary(to, "mul", x, x)
-    roots = {1: "", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
-    if exponent not in roots:
-        raise to.refuse(f"pow by {exponent}", "by 2, 1, 0.5, -0.5 or -1")
-    return of_each(to, roots[exponent], x) if roots[exponent] else to.copy(as_value(to, x))
+    return of_each(to, "pow", x, exponent=float(exponent))
+
+
+def prelu(to: Importer, x: Value, weight: Value) -> Value:
+    """One slope for each channel, or one for all."""
+    axes = [1] * (len(x.shape) - 2)
+    slopes = reshaped(to, weight, (1, *weight.shape, *axes) if axes or len(
+        x.shape) == 2 else weight.shape)
+    return binary(to, "prelu", x, slopes)
 
 
 def add(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:

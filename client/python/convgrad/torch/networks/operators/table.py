@@ -27,18 +27,22 @@ _LAYERS: dict[str, Function] = {
             layers.adaptive_avg_pool),
     **_each("upsample_nearest1d upsample_nearest2d upsample_nearest3d",
             layers.upsample_nearest),
-    "upsample_bilinear2d": layers.upsample_bilinear, "batch_norm": layers.batch_norm,
-    "dropout": layers.dropout, "to": layers.converted, "clone": layers.copied,
+    "upsample_bilinear2d": layers.upsample_bilinear,
+    "upsample_bicubic2d": layers.upsample_bicubic, "batch_norm": layers.batch_norm,
+    "dropout": layers.dropout, "pad": layers.pad,
+    **_each("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
+            layers.adaptive_max_pool),
+    "to": layers.converted, "clone": layers.copied,
     **_each("alias contiguous", layers.contiguous),
 }
 _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
         "relu", "relu6", "sigmoid", "silu", "tanh", "mish", "hardsigmoid", "hardswish", "neg",
-        "abs", "exp", "sqrt", "rsqrt", "reciprocal")},
+        "abs", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "reciprocal")},
     "leaky_relu": elements.leaky_relu, "elu": elements.elu, "gelu": elements.gelu,
     "softplus": elements.softplus, "hardtanh": elements.hardtanh, "glu": elements.glu,
     **_each("clamp clamp_min", elements.clamp), "clamp_max": elements.clamp_max,
-    **_each("pow square", elements.power),
+    **_each("pow square", elements.power), "prelu": elements.prelu,
     "add": elements.add, "mul": elements.mul, "rsub": elements.rsub,
     **_each("sub subtract", elements.sub), **_each("div divide true_divide", elements.div),
     **{name: elements.two(name) for name in ("maximum", "minimum")},
@@ -46,7 +50,7 @@ _ELEMENTS: dict[str, Function] = {
     **_each("empty new_empty empty_like", noise.empty), "bernoulli": noise.bernoulli,
 }
 _SUMS: dict[str, Function] = {
-    "mean": sums.reduced("mean"), "sum": sums.reduced("sum"),
+    **{name: sums.reduced(name) for name in ("mean", "sum", "amax")},
     **_each("linalg_vector_norm norm", sums.norm),
     "var": sums.var, "std": sums.std, "var_mean": sums.var_mean,
 }
@@ -61,7 +65,7 @@ _VIEWS: dict[str, Function] = {
     "unbind": views.unbind, "chunk": views.chunk, "stack": views.stack, "roll": views.roll,
     "pixel_shuffle": views.pixel_shuffle, "pixel_unshuffle": views.pixel_unshuffle,
     "tensor_split": views.tensor_split, "repeat_interleave": views.repeat_interleave,
-    "repeat": views.repeat,
+    "repeat": views.repeat, "index": views.index, "index_select": views.index_select,
 }
 _TOKENS: dict[str, Function] = {
     "linear": tokens.linear, "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
@@ -83,10 +87,12 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "clamp_min_": "default", "clamp_max": "default", "clamp_max_": "default",
         "linalg_vector_norm": "default", "norm": "ScalarOpt_dim", "lerp": "Scalar",
         "lerp_": "Scalar", "var": "correction dim", "std": "correction dim",
-        "var_mean": "correction dim", "addmm": "default", "baddbmm": "default",
+        "var_mean": "correction dim", "index": "Tensor", "index_select": "default",
+        "addmm": "default", "baddbmm": "default",
         "tensor_split": "sections indices", "repeat_interleave": "self_int",
         "upsample_nearest1d": "vec",
         "upsample_nearest2d": "vec", "upsample_nearest3d": "vec", "upsample_bilinear2d": "vec",
+        "upsample_bicubic2d": "vec",
     }.items()}
 
 

@@ -42,15 +42,7 @@ def rms_norm(to: Importer, x: Value, normalized_shape: Sequence[int], weight: Va
 
 def group_norm(to: Importer, x: Value, groups: int, weight: Value | None, bias: Value | None,
                eps: float, *_: Any) -> Value:
-    """A layer_norm of each group, times and plus a number for each channel."""
-    shape = x.shape
-    rows = reshaped(to, x, (shape[0], groups, -(-_size(to, shape) // groups)))
-    y = reshaped(to, to.add("layer_norm", rows, axes=1, eps=float(eps)), shape)
-    for operator, parameter in (("mul", weight), ("add", bias)):
-        if parameter is not None:
-            numbers = reshaped(to, parameter, (1, shape[1], *[1] * (len(shape) - 2)))
-            y = binary(to, operator, y, numbers)
-    return y
+    return to.add("group_norm", x, parameters=(weight, bias), groups=groups, eps=float(eps))
 
 
 def instance_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,
@@ -128,13 +120,3 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
     if mask is not None:
         operands.append(as_value(to, mask, len(query.shape)))
     return to.add("attention", *operands, causal=causal or None, scale=scale)
-
-
-def _size(to: Importer, shape: Sequence[Any]) -> int:
-    """Returns the number of elements of a sample."""
-    size = 1
-    for extent in shape[1:]:
-        if not isinstance(extent, int):
-            raise to.refuse(f"group_norm of {text_of(shape)}", "a batch that comes first")
-        size *= extent
-    return size

@@ -139,6 +139,26 @@ def tensor_split(to: Importer, x: Value, indices: Any, dim: int = 0) -> list[Val
     return split(to, x, sizes, dim)
 
 
+def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
+    """Places along one axis, which a buffer or a constant has."""
+    given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
+    if len(given) != 1:
+        raise to.refuse(f"an index of {len(given)} axes", "one axis")
+    return index_select(to, x, given[0][0], given[0][1])
+
+
+def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:
+    if not isinstance(places, Value) or places.dtype != torch.int64 or (
+            places.kind != "a parameter"):
+        raise to.refuse("an index that follows from data", "a buffer of torch.int64")
+    if not isinstance(x.shape[dim], int):
+        raise to.refuse(f"an index of {text_of(x.shape)} along axis {dim}",
+                        "another axis than the batch")
+    x = as_value(to, x)
+    y = to.add("index_select", x, parameters=(places,), axis=axis_of(x.shape, dim))
+    return reshaped(to, y, to.shape)
+
+
 def repeat_interleave(to: Importer, x: Value, repeats: Any, dim: int | None = None,
                       *_: Any) -> Value:
     """Repeats each element of an axis."""
