@@ -258,11 +258,11 @@ class Depends(nn.Module):
         return x if x.sum() > 0 else -x
 
 
-class Reflect(nn.Conv2d):
+class OfSums(nn.Conv2d):
     """Derived, and followed into its own forward."""
 
     def forward(self, x):
-        return F.conv2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), self.weight, self.bias)
+        return F.conv2d(x.cumsum(1), self.weight, self.bias)
 
 
 def hooked(module):
@@ -277,21 +277,35 @@ def parametrized():
 
 
 @pytest.mark.parametrize("model, words", [
-    (lambda: nn.Sequential(nn.Linear(2, 2), nn.GELU()), r"1 \(GELU\): found aten\.gelu, "),
+    (lambda: nn.Sequential(nn.Linear(2, 2), nn.LogSigmoid()),
+     r"1 \(LogSigmoid\): found aten\.log_sigmoid, "),
+    (lambda: nn.Sequential(nn.Sequential(nn.LPPool2d(3, 2))), r"0\.0 \(LPPool2d\).*aten\.sign"),
     (lambda: nn.Sequential(Depends()), r"0 \(Depends\).*control flow"),
-    (lambda: nn.Sequential(Reflect(3, 3, 3)), r"0 \(Reflect\).*pad"),
-    (lambda: Module(lambda self, x: x * 2 + torch.relu(x)), r"mul with 2, expected tensors"),
+    (lambda: nn.Sequential(OfSums(3, 3, 3)), r"0 \(OfSums\).*cumsum"),
+    (lambda: Module(lambda self, x: x * (torch.zeros(8) > 1)),
+     r"a constant of \(8\), torch.bool"),
+    (lambda: Module(lambda self, x: x * torch.zeros(8).copy_(self.c.bias), c=nn.Linear(2, 8)),
+     r"aten\.copy_ of a constant of \(8\)"),
+    (lambda: Module(lambda self, x: (torch.relu(x), torch.zeros(2, 2))),
+     r"a constant of \(2, 2\), torch.float32 among what it returns"),
+    (lambda: Module(lambda self, x: x.clamp(torch.relu(x))), r"aten\.clamp, "),
+    (lambda: Module(lambda self, x: x.div(2, rounding_mode="floor")), r"aten\.div, "),
+    (lambda: Module(lambda self, x: x.sum((2, 3), dtype=torch.float64)),
+     r"sum in torch\.float64"),
+    (lambda: Module(lambda self, x: F.layer_norm(x, (8,), self.c.bias * 2), c=nn.Linear(2, 8)),
+     "layer_norm with a result, mul_2, expected a parameter as operand 1"),
     (lambda: Module(lambda self, x: F.conv2d(x, self.t), t=torch.zeros(2, 3, 1, 1)),
      "neither parameter nor buffer"),
-    (lambda: Module(lambda self, x: x.mean((1, 3))),
-     r"mean of \(N, 3, 8, 8\) over the axes \[1, 3\]"),
-    (lambda: Module(lambda self, x: torch.add(x, x, alpha=2)), "add with alpha=2"),
-    (lambda: Module(lambda self, x: F.interpolate(x, scale_factor=2, mode="bicubic")),
-     "bicubic"),
+    (lambda: Module(lambda self, x: x[:1]), r"a slice of \(N, 3, 8, 8\) along axis 0"),
+    (lambda: Module(lambda self, x: x.mean((0, 3))),
+     r"mean of \(N, 3, 8, 8\) over the axes \[0, 3\]"),
+    (lambda: Module(lambda self, x: x.mean((1, 2, 3))), r"a result of \(N\)"),
+    (lambda: Module(lambda self, x: F.interpolate(x, scale_factor=2, mode="bicubic",
+                                                  antialias=True)), "bicubic2d_aa"),
     (lambda: Module(lambda self, x: x), "an input, x, among what it returns"),
     (lambda: Module(lambda self, x: (torch.relu(x), x.size(0))), "among what it returns"),
-    (lambda: nn.Sequential(nn.Conv2d(3, 3, 3, padding=1, padding_mode="circular")),
-     r"0 \(Conv2d\): found aten.pad"),
+    (lambda: Module(lambda self, x: F.pad(x, (0, 0, 0, 0, 0, 0, 1, 1))),
+     r"pad of \(N, 3, 8, 8\) by .*other axes than the first one"),
     (lambda: nn.Sequential(nn.MaxPool2d(2, return_indices=True)), "max_pool2d_with_indices"),
     (lambda: Module(lambda self, x: torch.relu(x) if x.size(0) > 4 else x + x),
      "a condition on the batch|a batch between"),

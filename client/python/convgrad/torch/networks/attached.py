@@ -18,7 +18,7 @@ from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.refusals import refuse as refuse_model
 from convgrad.torch.networks.run import arrays_of, compute_dtype_of, taken
 from convgrad.torch.networks.settings import Settings
-from convgrad.torch.networks.state import names_of_state
+from convgrad.torch.networks.state import like_state, names_of_state
 from convgrad.torch.networks.tracing import bind, without_values
 from convgrad.torch.networks.variants import Variant, predicting
 from convgrad.torch.tensors import to_tensor
@@ -141,5 +141,5 @@ class AttachedNetwork(RemoteModule):
         """Fetches parameters and buffers, all as one change has left them."""
         own = names_of_state(self.model)
         found = self.session.get(dict.fromkeys(own.values()))
-        return OrderedDict((name, to_tensor(found[kept], torch.empty(0)))
-                           for name, kept in own.items())
+        return like_state(self.model, {name: to_tensor(found[kept], torch.empty(0))
+                                       for name, kept in own.items()})

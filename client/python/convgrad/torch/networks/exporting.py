@@ -24,6 +24,7 @@ from convgrad.torch.networks.effects import (
 )
 from convgrad.torch.networks.graphs import MODEL
 from convgrad.torch.networks.refusals import named, refuse
+from convgrad.torch.networks.stand_ins import Constant
 from convgrad.torch.networks.watching import Watch, for_this_thread, line_of_error
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
@@ -76,7 +77,7 @@ class Exported:
     """What holds the graphs of regions, as those of autocast."""
     tensors: Mapping[str, str]
     """By placeholder, the parameter or buffer."""
-    constants: Mapping[str, str]
+    constants: Mapping[str, Constant]
     """By placeholder, a tensor of the forward's that is neither."""
     inputs: Mapping[str, str]
     """By placeholder, the input."""
@@ -137,7 +138,8 @@ def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any) -> Export
     return Exported(
         list(program.graph.nodes), program.graph_module,
         {name: target[start:] for name, target in tensors.items()},
-        {spec.arg.name: str(spec.target or "a constant").removeprefix(f"{MODEL}.")
+        {spec.arg.name: Constant(str(spec.target or "a constant").removeprefix(f"{MODEL}."),
+                                 program.constants.get(spec.target))
          for spec in signature.input_specs if spec.kind.name == "CONSTANT_TENSOR"},
         {spec.arg.name: next(given)
          for spec in signature.input_specs if spec.kind.name == "USER_INPUT"},

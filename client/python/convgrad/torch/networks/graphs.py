@@ -11,7 +11,7 @@ import torch.fx
 from torch import nn
 from torch.fx.node import map_aggregate
 
-from convgrad.torch.networks import operator_table
+from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.refusals import named
 from convgrad.torch.networks.watching import INSIDE, LINE
 
@@ -51,7 +51,7 @@ def needed(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
     """Returns the nodes of tensors that the results depend on, or that change something."""
     found: set[torch.fx.Node] = set()
     for node in reversed(nodes):
-        acts = node.op == "output" or operator_table.acts(node.target)
+        acts = node.op == "output" or table.acts(node.target)
         if acts or node in found:
             found.add(node)
             found.update(filter(_is_of_tensors, node.all_input_nodes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from torch.fx.node import map_aggregate
 
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute, Program
-from convgrad.torch.networks import operator_table
 from convgrad.torch.networks.exporting import DROPOUT, Exported, Shape
 from convgrad.torch.networks.graphs import (
     holds,
@@ -28,20 +27,11 @@ from convgrad.torch.networks.graphs import (
     place_of,
     plain,
 )
+from convgrad.torch.networks.operators import table
+from convgrad.torch.networks.operators.known import Known, computed
+from convgrad.torch.networks.operators.values import Noise, Value, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
-from convgrad.torch.networks.steps import Noise, Value, text_of
-from convgrad.torch.networks.views import as_value
-
-
-@dataclass(frozen=True)
-class Stale:
-    """A view of memory that was changed in place by way of another one."""
-
-    name: str
-
-
-class Unknown:
-    """The result of a call that programs don't have."""
+from convgrad.torch.networks.stand_ins import Constant, Stale, Unknown, check_operands
 
 
 class Importer:
@@ -59,6 +49,8 @@ class Importer:
         self._refusals = Refusals()
         self.counted: list[str] = []
         """Steps that update running statistics."""
+        self.constants: dict[str, torch.Tensor] = {}
+        """Parameters of the program that the model doesn't have."""
         self.program = Program()
         self.places: dict[str, str] = {}
         self._values = {
@@ -107,7 +99,12 @@ class Importer:
 
     def _output(self, argument: Any) -> Any:
         try:
-            return self._look_up(argument)
+            found = self._look_up(argument)
+            if not isinstance(found, (Value, Unknown)):
+                raise self.refuse(f"{found} among what it returns", "results of operators")
+            if isinstance(found, Value) and found.kind == "a result" and len(found.shape) < 2:
+                raise self.refuse(f"a result of {text_of(found.shape)}", "two axes at least")
+            return found
         except Unimplemented as error:
             self._refusals.add(error)
             return Unknown()
@@ -132,32 +129,62 @@ class Importer:
             return getattr(self._exported.root, str(node.target))
         target: Any = node.target
         args, kwargs = self._look_up(node.args), self._look_up(node.kwargs)
-        name = operator_table.name_of(target)
+        name = table.name_of(target)
         if name == "wrap_with_autocast":  # of the dtype that is autocast's outside, too
             return self._inline(args[4], args[5:])
         if name == "getitem" and isinstance(args[0], list):
             return args[0][args[1]]
-        changed = args[0] if args and operator_table.is_in_place(target) else None
-        if isinstance(changed, Value) and changed.kind == "a parameter" and name != "aten.add_":
+        if name == "aten.lift_fresh_copy" and isinstance(args[0], Constant) and (
+                args[0].tensor is not None):  # numbers in the forward's text
+            return Known(args[0].tensor.clone())
+        changed = args[0] if args and table.is_in_place(target) else None
+        if isinstance(changed, Value) and changed.kind == "a parameter" and (
+                name != "aten.add_" or self.dtype != torch.int64):
             raise self.changed(changed)
-        function = operator_table.of_operator(target)
+        function = table.of_operator(target)
         is_unknown = holds(Unknown, (args, kwargs))
+        known = None if is_unknown or table.is_random(target) else computed(
+            self, target, name, args, kwargs)
+        if known is not None:
+            return known
+        if isinstance(changed, Known):
+            raise self.refuse(f"{name} of {changed}", "constants that no result changes")
         if function is None:
             if is_unknown and name == "getitem":
                 return Unknown()
-            if operator_table.is_random(target) and not holds(Value, (args, kwargs)):
+            if table.is_random(target) and not holds(Value, (args, kwargs)):
                 raise self.refuse(f"{name}, random numbers", DROPOUT)
             raise self.refuse(name, "an operator that programs have")
         if is_unknown:
             self.take_count()
             return Unknown()
-        given = operator_table.arguments_of(target, args, kwargs)
+        given = [map_aggregate(argument, self._with_constants)
+                 for argument in table.arguments_of(target, args, kwargs)]
+        if isinstance(given[0], Noise) and not table.is_in_place(target):
+            given[0] = replace(given[0])
         result = function(self, *given)
         if isinstance(result, Value):
             result = replace(result, shape=self.shape)
-            if operator_table.is_in_place(target):
+            if table.is_in_place(target):
                 return self._overwrite(given[0], result)
         return result
+
+    def _with_constants(self, argument: Any) -> Any:
+        """Returns a number or a fixed parameter for a known tensor, and others as they are."""
+        if isinstance(argument, Constant):
+            raise self.refuse(argument, "a parameter or a buffer")
+        if not isinstance(argument, Known):
+            return argument
+        tensor = argument.tensor
+        if not tensor.dim():
+            return tensor.item()
+        if tensor.dtype not in (torch.float32, torch.int64):
+            raise self.refuse(argument, "torch.float32")
+        if argument.name not in self.constants:
+            self.constants[argument.name] = tensor.clone()
+            self._declare(argument.name, tensor)
+        return Value(argument.name, next(self._memory), kind="a parameter",
+                     shape=tuple(tensor.shape), dtype=tensor.dtype)
 
     def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:
         outer, nodes = self._node, list(module.graph.nodes)
@@ -171,10 +198,11 @@ class Importer:
         given = self._exported.inputs.get(name)
         if given is not None:
             return replace(self._values[given], shape=self.shape)
-        path = self._exported.constants.get(name)
-        if path is not None:
-            return _Constant(path)
-        return replace(self._parameters[self._exported.tensors[name]], shape=self.shape)
+        constant = self._exported.constants.get(name)
+        if constant is not None:
+            return constant
+        return replace(self._parameters[self._exported.tensors[name]], shape=self.shape,
+                       dtype=self.dtype)
 
     def _overwrite(self, old: Value, new: Value) -> Value:
         """Gives all tensors that are `old` the value `new`, and returns it in old's memory."""
@@ -192,12 +220,16 @@ class Importer:
         return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
                            "a forward that changes running statistics of BatchNorm alone")
 
-    # What operator_table's functions use.
+    # What the table's functions use.
 
     @property
     def shape(self) -> tuple[Any, ...]:
         value = self._node.meta["val"]
         return tuple(map(plain, value.shape))
+
+    @property
+    def dtype(self) -> Any:
+        return getattr(self._node.meta["val"], "dtype", None)
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
         """Returns the error that names the module under way, and the line of its forward."""
@@ -212,10 +244,9 @@ class Importer:
             view_of: Value | None = None, **attributes: Attribute | None) -> Value:
         """Adds a step of these operands, then parameters. Attributes that are None are left
         out."""
-        for operand in operands:
-            self._check_operand(operator, operand)
-        for i, parameter in enumerate(parameters, len(operands)):
-            self._check_operand(operator, parameter, parameter_at=i)
+        if self.dtype not in (None, torch.float32, torch.bfloat16):  # the latter of autocast
+            raise self.refuse(f"{operator} in {self.dtype}", "torch.float32")
+        check_operands(self, operator, operands, parameters)
         name = self.program.step(
             operator, *(operand and operand.name for operand in (*operands, *parameters)),
             name=self._step_name(),
@@ -233,16 +264,12 @@ class Importer:
                 return value
         raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
 
-    def with_rank(self, value: Any, rank: int) -> Any:
-        """Returns a parameter as a value, and a value with leading axes of 1 up to `rank`."""
-        return as_value(self, value, rank)
-
     def _step_name(self) -> str:
         """Returns the path of a layer of torch's, otherwise the operator's name."""
         path = module_path(self._node)
         kind = type(self._model.get_submodule(path))
         is_layer = path and kind.__module__.startswith("torch.nn.")
-        name = re.sub(r"\W", "_", path) if is_layer else operator_table.name_of(
+        name = re.sub(r"\W", "_", path) if is_layer else table.name_of(
             self._node.target).rpartition(".")[2].strip("_")
         return f"_{name}" if name[0].isdigit() else name
 
@@ -256,10 +283,9 @@ class Importer:
 
     def count_batch(self, batches: Value) -> Value:
         """Notes that 1 was added to a num_batches_tracked, which a batch_norm then does."""
-        in_place = operator_table.is_in_place(self._node.target)
-        if not in_place or self._node.meta["val"].dtype != torch.int64:
-            raise self.changed(batches) if in_place else self.refuse(
-                f"add with a parameter, {batches.name}", "results of other operators")
+        if not table.is_in_place(self._node.target):
+            raise self.refuse(f"add with a parameter, {batches.name}",
+                              "results of other operators")
         path = module_path(self._node)
         if path in self._counts:
             raise self.changed(batches)
@@ -269,29 +295,3 @@ class Importer:
     def take_count(self) -> Value | None:
         """Returns what count_batch() has noted in the module under way, if anything."""
         return self._counts.pop(module_path(self._node), (None, None))[0]
-
-    def _check_operand(self, operator: str, operand: Any,
-                       parameter_at: int | None = None) -> None:
-        if operand is None:
-            return
-        if isinstance(operand, _Constant):
-            raise self.refuse(f"{operand.path}, a tensor that is neither parameter nor buffer",
-                              "a parameter or a buffer")
-        if not isinstance(operand, Value):
-            raise self.refuse(f"{operator} with {_said(operand)}", "tensors alone")
-        if (parameter_at is not None) != (operand.kind == "a parameter"):
-            raise self.refuse(f"{operator} with {operand.kind}, {operand.name}",
-                              "inputs and results of other operators" if parameter_at is None
-                              else f"a parameter as operand {parameter_at}")
-
-
-@dataclass(frozen=True)
-class _Constant:
-    """A tensor of the forward's that is neither an input nor the model's."""
-
-    path: str
-
-
-def _said(operand: Any) -> str:
-    return f"random numbers of {text_of(operand.shape)}" if isinstance(
-        operand, Noise) else repr(operand)

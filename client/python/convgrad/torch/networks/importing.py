@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from convgrad.programs import Attribute, Program
@@ -43,6 +44,8 @@ class Imported:
     """For each output of the program, the inputs and parameters that it depends on."""
     places: Mapping[str, str]
     """By the step's name, the module and the line of a forward that it comes from."""
+    constants: Mapping[str, torch.Tensor]
+    """Values of parameters that the model doesn't have, by name."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,9 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                      "its eval mode, or a forward that uses it")
     return Imported(program, tuple(entry.name for entry in message.inputs), structure,
                     tuple(p.name for p in message.parameters if not p.fixed),
-                    _sources_of(message), importer.places)
+                    _sources_of(message), importer.places,
+                    {p.name: importer.constants[p.name] for p in message.parameters
+                     if p.name in importer.constants})
 
 
 def _sources_of(message: Any) -> tuple[frozenset[str], ...]:

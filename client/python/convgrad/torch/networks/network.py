@@ -154,8 +154,7 @@ class RemoteNetwork(RemoteState):
         """
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, args, kwargs)
-        variant = predicting(self.model, shapes_of(inputs), constants)
-        self.pipeline.call(self.session.load_program, variant.name, variant.imported.program)
+        self._variants.load(predicting(self.model, shapes_of(inputs), constants))
 
     @short_traceback
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:

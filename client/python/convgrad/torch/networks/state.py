@@ -40,6 +40,13 @@ def names_of_state(model: nn.Module) -> dict[str, str]:
             for name, tensor in model.state_dict(keep_vars=True).items()}
 
 
+def like_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> OrderedDict[str, Tensor]:
+    """Returns the tensors as the model's state_dict, with the versions of its modules."""
+    found: Any = OrderedDict(tensors)
+    found._metadata = getattr(model.state_dict(), "_metadata", None)
+    return found
+
+
 class RemoteState(RemoteModule):
     """A model whose tensors are in a session. One thread's."""
 
@@ -78,7 +85,7 @@ class RemoteState(RemoteModule):
         own = names_of_state(self.model)
         found = self.fetch(dict.fromkeys(own.values()))
         self._original.expect_weights()
-        return OrderedDict((name, found[kept]) for name, kept in own.items())
+        return like_state(self.model, {name: found[kept] for name, kept in own.items()})
 
     @short_traceback
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:

@@ -17,6 +17,7 @@ from convgrad.torch.networks.importing import Imported, Loss, import_model
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import check_model, without_values
+from convgrad.torch.networks.transfers import put
 
 # As StepPath in backends/core/program/program.cc.
 _STEP = re.compile(r"steps\[\d+\] \(([^)]*)\)")
@@ -79,6 +80,7 @@ class Variants:
         self._pipeline = pipeline
         self._variants: dict[Any, Variant] = {}
         self._loaded: set[str] = set()
+        self._constants: set[str] = set()
 
     def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
@@ -92,9 +94,18 @@ class Variants:
             name = _name_of(imported)
             variant = Variant(name, imported)
             if name not in self._loaded:
-                with variant.naming_steps():
-                    self._pipeline.call(self._pipeline.session.load_program, name,
-                                        imported.program)
+                self.load(variant)
                 self._loaded.add(name)
             self._variants[key] = variant
         return self._variants[key]
+
+    def load(self, variant: Variant) -> None:
+        """Loads a program, and the constants that it uses. Each is put once: another put would
+        end the tapes that use it."""
+        imported = variant.imported
+        put(self._pipeline, {name: tensor for name, tensor in imported.constants.items()
+                             if name not in self._constants})
+        self._constants.update(imported.constants)
+        with variant.naming_steps():
+            self._pipeline.call(self._pipeline.session.load_program, variant.name,
+                                imported.program)

@@ -1,0 +1,1 @@
+"""Rows of ATen's operators: which steps of a program each of them becomes."""

@@ -1,0 +1,176 @@
+"""Steps that compute each element by itself, by functions with the arguments of ATen's
+operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from convgrad.programs import Attribute
+from convgrad.torch.networks.operators import noise
+from convgrad.torch.networks.operators.values import Importer, Noise, Value, text_of
+from convgrad.torch.networks.operators.views import as_value, expanded, reshaped, split
+
+
+def of_each(to: Importer, operator: str, x: Value, **attributes: Attribute | None) -> Value:
+    """Adds a step that keeps the operand's shape."""
+    x = as_value(to, x)
+    return replace(to.add(operator, x, **attributes), shape=x.shape)
+
+
+def pointwise(operator: str) -> Callable[[Importer, Value], Value]:
+    """Returns the row of an operator without attributes."""
+    return lambda to, x: of_each(to, operator, x)
+
+
+def with_number(to: Importer, operator: str, x: Value, number: float) -> Value:
+    """Adds a step of a value and a constant."""
+    return of_each(to, operator, x, other=float(number))
+
+
+def leaky_relu(to: Importer, x: Value, negative_slope: float) -> Value:
+    return of_each(to, "leaky_relu", x, negative_slope=float(negative_slope))
+
+
+def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
+    if scale != 1 or input_scale != 1:
+        raise to.refuse(f"elu with scale={scale}, input_scale={input_scale}", "1 for both")
+    return of_each(to, "elu", x, alpha=float(alpha))
+
+
+def gelu(to: Importer, x: Value, approximate: str) -> Value:
+    return of_each(to, "gelu", x, approximate=approximate)
+
+
+def softplus(to: Importer, x: Value, beta: float, threshold: float) -> Value:
+    return of_each(to, "softplus", x, beta=float(beta), threshold=float(threshold))
+
+
+def hardtanh(to: Importer, x: Value, least: float, most: float) -> Value:
+    if (least, most) == (0, 6):
+        return of_each(to, "relu6", x)
+    return of_each(to, "hardtanh", x, min_val=float(least), max_val=float(most))
+
+
+def clamp(to: Importer, x: Value, least: float | None = None,
+          most: float | None = None) -> Value:
+    return of_each(to, "clamp", x, min=None if least is None else float(least),
+                   max=None if most is None else float(most))
+
+
+def clamp_max(to: Importer, x: Value, most: float) -> Value:
+    return clamp(to, x, None, most)
+
+
+def glu(to: Importer, x: Value, dim: int) -> Value:
+    """The first half times the sigmoid of the second one."""
+    extent = x.shape[dim]
+    if not isinstance(extent, int):
+        raise to.refuse(f"glu of {text_of(x.shape)}", "halves of another axis than the batch")
+    first, second = split(to, x, [extent // 2] * 2, dim)
+    return binary(to, "mul", first, of_each(to, "sigmoid", second))
+
+
+def power(to: Importer, x: Value, exponent: float = 2) -> Value:
+    if exponent == 2:
+        return binary(to, "mul", x, x)
+    return of_each(to, "pow", x, exponent=float(exponent))
+
+
+def prelu(to: Importer, x: Value, weight: Value) -> Value:
+    """One slope for each channel, or one for all."""
+    axes = [1] * (len(x.shape) - 2)
+    slopes = reshaped(to, weight, (1, *weight.shape, *axes) if axes or len(
+        x.shape) == 2 else weight.shape)
+    return binary(to, "prelu", x, slopes)
+
+
+def add(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
+    if isinstance(x, Value) and x.kind == "a parameter" and (
+            to.dtype == torch.int64 and y == 1 == alpha):
+        return to.count_batch(x)
+    return binary(to, "add", x, _times(to, y, alpha))
+
+
+def sub(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
+    return binary(to, "sub", x, _times(to, y, alpha))
+
+
+def rsub(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
+    return sub(to, y, x, alpha)
+
+
+def mul(to: Importer, x: Any, y: Any) -> Value:
+    if isinstance(x, Noise):
+        x, y = y, x
+    return noise.dropped(to, x, y) if isinstance(y, Noise) and isinstance(
+        x, Value) else binary(to, "mul", x, y)
+
+
+def div(to: Importer, x: Any, y: Any) -> Any:
+    return noise.divided(to, x, y) if isinstance(x, Noise) else binary(to, "div", x, y)
+
+
+def two(operator: str) -> Callable[[Importer, Any, Any], Value]:
+    """Returns the row of an operator of two operands."""
+    return lambda to, x, y: binary(to, operator, x, y)
+
+
+def addcmul(to: Importer, x: Value, first: Value, second: Value, value: float = 1) -> Value:
+    product = binary(to, "mul", first, second)
+    return binary(to, "add", x, _times(to, product, value))
+
+
+def addcdiv(to: Importer, x: Value, first: Value, second: Value, value: float = 1) -> Value:
+    quotient = binary(to, "div", first, second)
+    return binary(to, "add", x, _times(to, quotient, value))
+
+
+def lerp(to: Importer, x: Value, end: Value, weight: float) -> Value:
+    return binary(to, "add", x, _times(to, binary(to, "sub", end, x), weight))
+
+
+def _times(to: Importer, x: Any, factor: float) -> Any:
+    if factor == 1:
+        return x
+    return with_number(to, "mul", x, factor) if isinstance(x, Value) else x * factor
+
+
+def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
+    """Adds a step of two operands, of which the second one is broadcast to the first."""
+    if isinstance(x, (int, float)) and isinstance(y, Value):
+        return _of_number(to, operator, x, y)
+    if isinstance(y, (int, float)) and isinstance(x, Value) and operator in (
+            "add", "sub", "mul", "div"):
+        return with_number(to, operator, x, y)
+    if not isinstance(x, Value) or not isinstance(y, Value):
+        return to.add(operator, x, y)  # which refuses them
+    shape = _broadcast(to, operator, x.shape, y.shape)
+    if x.shape != shape and y.shape == shape and operator != "div":
+        if operator == "sub":
+            return binary(to, "add", of_each(to, "neg", y), x)
+        x, y = y, x
+    x = expanded(to, as_value(to, x, len(shape)), shape)
+    return replace(to.add(operator, x, as_value(to, y, len(shape))), shape=shape)
+
+
+def _of_number(to: Importer, operator: str, number: float, y: Value) -> Value:
+    if operator == "sub":
+        return with_number(to, "add", of_each(to, "neg", y), number)
+    if operator == "div":
+        return with_number(to, "mul", of_each(to, "reciprocal", y), number)
+    return binary(to, operator, y, number)
+
+
+def _broadcast(to: Importer, operator: str, x: tuple[Any, ...],
+               y: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the shape of the result."""
+    rank = max(len(x), len(y))
+    pairs = list(zip((*[1] * (rank - len(x)), *x), (*[1] * (rank - len(y)), *y)))
+    if any(m not in (1, n) and n != 1 for m, n in pairs):
+        raise to.refuse(f"{operator} of {text_of(x)} and {text_of(y)}",
+                        "operands whose extents are equal, or 1")
+    return tuple(n if m == 1 else m for m, n in pairs)

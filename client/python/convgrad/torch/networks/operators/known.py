@@ -1,0 +1,90 @@
+"""Tensors that a forward makes of numbers alone, as masks. The importer computes them by torch,
+once, and the session keeps those that steps use."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.node import map_aggregate
+
+from convgrad.torch.networks.operators.values import Importer, text_of
+
+_MADE = frozenset(("zeros", "ones", "full", "arange", "linspace", "eye", "scalar_tensor"))
+_MADE_LIKE = frozenset(("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like",
+                        "full_like"))
+_MOST_BYTES = 2**26
+_PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.layout, torch.device,
+          torch.memory_format)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A tensor with its values. What changes it in place changes all views of it."""
+
+    tensor: torch.Tensor
+
+    @property
+    def name(self) -> str:
+        """Returns the name that a program has for it, which follows from its values."""
+        array = self.tensor.contiguous().numpy()
+        content = f"{array.dtype}{array.shape}".encode() + array.tobytes()
+        return f"constant.{hashlib.sha256(content).hexdigest()[:32]}"
+
+    def __str__(self) -> str:
+        return f"a constant of {text_of(self.tensor.shape)}, {self.tensor.dtype}"
+
+
+def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Returns the operator's result with Known for each tensor; None if it depends on a value.
+
+    Requires: an operator that draws no random numbers.
+    """
+    if not name.startswith("aten."):
+        return None
+    name = name.removeprefix("aten.")
+    is_made = name in _MADE
+    if name in _MADE_LIKE and args:
+        shape = tuple(getattr(args[0], "shape", ()))
+        if name.endswith("_like") and not all(isinstance(n, int) for n in shape):
+            return None
+        like = torch.empty(shape if name.endswith("_like") else (), dtype=to.dtype)
+        args, is_made = (like, *args[1:]), True
+    if not is_made and not _holds_known((args, kwargs)):
+        return None
+    given, named = _without_known((args, kwargs))
+    if "device" in named:
+        named = {**named, "device": torch.device("cpu")}
+    if not _is_plain((given, named)):
+        return None
+    if is_made and torch.Size(n for n in to.shape).numel() * 8 > _MOST_BYTES:
+        raise to.refuse(f"a constant of {text_of(to.shape)}", f"at most {_MOST_BYTES} bytes")
+    with torch.no_grad():
+        return _as_known(target(*given, **named))
+
+
+def _holds_known(arguments: Any) -> bool:
+    found = []
+    map_aggregate(arguments, lambda argument: found.append(isinstance(argument, Known)))
+    return any(found)
+
+
+def _without_known(arguments: Any) -> Any:
+    return map_aggregate(arguments, lambda argument: argument.tensor if isinstance(
+        argument, Known) else argument)
+
+
+def _is_plain(arguments: Any) -> bool:
+    """Returns whether nothing follows from an input, a parameter or the batch."""
+    found = []
+    map_aggregate(arguments, lambda argument: found.append(
+        isinstance(argument, (*_PLAIN, torch.Tensor))))
+    return all(found)
+
+
+def _as_known(result: Any) -> Any:
+    if isinstance(result, torch.Tensor):
+        return Known(result)
+    return [Known(one) for one in result] if isinstance(result, (list, tuple)) else result

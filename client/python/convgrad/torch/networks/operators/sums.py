@@ -1,0 +1,83 @@
+"""Steps that reduce axes, by functions with the arguments of ATen's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from convgrad.programs import Attribute
+from convgrad.torch.networks.operators.elements import clamp, of_each, with_number
+from convgrad.torch.networks.operators.values import Importer, Value, axis_of, text_of
+from convgrad.torch.networks.operators.views import as_value, reshaped
+
+# The least normal number of f32, and its root.
+_TINY, _ROOT_OF_TINY = 2.0**-126, 2.0**-63
+
+
+def reduced(operator: str) -> Callable[..., Value]:
+    """Returns the row of a reduction that the program's operator `operator` computes."""
+    def row(to: Importer, x: Value, dim: Any = None, keepdim: bool = False,
+            dtype: torch.dtype | None = None) -> Value:
+        if isinstance(dim, torch.dtype):  # of the overload without axes
+            dim, dtype = None, dim
+        if dtype not in (None, torch.float32):
+            raise to.refuse(f"{operator} in {dtype}", "torch.float32")
+        return reduce(to, operator, x, dim, keepdim)
+
+    return row
+
+
+def reduce(to: Importer, operator: str, x: Value, dim: Any, keepdim: bool,
+           **attributes: Attribute) -> Value:
+    """Adds a step that reduces the axes `dim`, all if it names none."""
+    axes = _axes(x, dim)
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    shape = kept if keepdim else tuple(n for i, n in enumerate(x.shape) if i not in axes)
+    if any(not isinstance(x.shape[axis], int) for axis in axes):
+        raise to.refuse(f"{operator} of {text_of(x.shape)} over the axes {axes}",
+                        "axes that don't depend on the batch")
+    of_program = [axis_of(x.shape, axis) for axis in axes] or [1]
+    stays = keepdim or len(shape) < 2
+    y = to.add(operator, as_value(to, x), dim=of_program, keepdim=stays, **attributes)
+    return reshaped(to, replace(y, shape=kept), shape) if stays and not keepdim else replace(
+        y, shape=shape)
+
+
+def _axes(x: Value, dim: Any) -> list[int]:
+    rank = len(x.shape)
+    if dim is None or isinstance(dim, (list, tuple)) and not dim:
+        return list(range(rank))
+    return sorted(axis % rank for axis in ([dim] if isinstance(dim, int) else dim))
+
+
+def norm(to: Importer, x: Value, order: float | None = 2, dim: Any = None,
+         keepdim: bool = False, dtype: torch.dtype | None = None) -> Value:
+    if order not in (None, 1, 2) or dtype not in (None, torch.float32):
+        raise to.refuse(f"a norm of order {order}, {dtype}", "1 or 2, torch.float32")
+    if order == 1:
+        return reduce(to, "sum", of_each(to, "abs", x), dim, keepdim)
+    return reduce(to, "norm", x, dim, keepdim)
+
+
+def var(to: Importer, x: Value, dim: Any = None, correction: Any = None,
+        keepdim: bool = False) -> Value:
+    """`correction` is a number or, in older overloads, whether it is 1."""
+    found = 1 if correction is None else int(correction)
+    if found != (1 if correction is None else correction) or found < 0:
+        raise to.refuse(f"a variance with the correction {correction}", "a number from 0 on")
+    return reduce(to, "var", x, dim, keepdim, correction=found)
+
+
+def std(to: Importer, x: Value, dim: Any = None, correction: Any = None,
+        keepdim: bool = False) -> Value:
+    """The root of the variance. Its gradient is 0 where that is 0, as torch has it."""
+    found = clamp(to, var(to, x, dim, correction, keepdim), _TINY)
+    return with_number(to, "sub", of_each(to, "sqrt", found), _ROOT_OF_TINY)
+
+
+def var_mean(to: Importer, x: Value, dim: Any = None, correction: Any = None,
+             keepdim: bool = False) -> list[Value]:
+    return [var(to, x, dim, correction, keepdim), reduce(to, "mean", x, dim, keepdim)]

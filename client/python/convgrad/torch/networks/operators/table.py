@@ -1,0 +1,143 @@
+"""Which function adds the steps of each of ATen's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from convgrad.torch.networks.operators import elements, layers, noise, sums, tokens, views
+
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
+Function = Callable[..., Any]
+
+
+def _each(names: str, function: Function) -> dict[str, Function]:
+    return dict.fromkeys(names.split(), function)
+
+
+_LAYERS: dict[str, Function] = {
+    **_each("conv1d conv2d conv3d", layers.conv),
+    **_each("conv_transpose1d conv_transpose2d conv_transpose3d", layers.conv_transpose),
+    **_each("max_pool1d max_pool2d max_pool3d", layers.max_pool),
+    **_each("avg_pool1d avg_pool2d avg_pool3d", layers.avg_pool),
+    **_each("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
+            layers.adaptive_avg_pool),
+    **_each("upsample_nearest1d upsample_nearest2d upsample_nearest3d",
+            layers.upsample_nearest),
+    "upsample_bilinear2d": layers.upsample_bilinear,
+    "upsample_bicubic2d": layers.upsample_bicubic, "batch_norm": layers.batch_norm,
+    "dropout": layers.dropout, "pad": layers.pad,
+    **_each("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
+            layers.adaptive_max_pool),
+    "to": layers.converted, "clone": layers.copied,
+    **_each("alias contiguous", layers.contiguous),
+}
+_ELEMENTS: dict[str, Function] = {
+    **{name: elements.pointwise(name) for name in (
+        "relu", "relu6", "sigmoid", "silu", "tanh", "mish", "hardsigmoid", "hardswish", "neg",
+        "abs", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "reciprocal")},
+    "leaky_relu": elements.leaky_relu, "elu": elements.elu, "gelu": elements.gelu,
+    "softplus": elements.softplus, "hardtanh": elements.hardtanh, "glu": elements.glu,
+    **_each("clamp clamp_min", elements.clamp), "clamp_max": elements.clamp_max,
+    **_each("pow square", elements.power), "prelu": elements.prelu,
+    "add": elements.add, "mul": elements.mul, "rsub": elements.rsub,
+    **_each("sub subtract", elements.sub), **_each("div divide true_divide", elements.div),
+    **{name: elements.two(name) for name in ("maximum", "minimum")},
+    "addcmul": elements.addcmul, "addcdiv": elements.addcdiv, "lerp": elements.lerp,
+    **_each("empty new_empty empty_like", noise.empty), "bernoulli": noise.bernoulli,
+}
+_SUMS: dict[str, Function] = {
+    **{name: sums.reduced(name) for name in ("mean", "sum", "amax")},
+    **_each("linalg_vector_norm norm", sums.norm),
+    "var": sums.var, "std": sums.std, "var_mean": sums.var_mean,
+}
+_VIEWS: dict[str, Function] = {
+    **_each("cat concat", views.concat),
+    **_each("flatten unflatten view view_as _unsafe_view reshape squeeze unsqueeze",
+            views.view),
+    **_each("split split_with_sizes", views.split),
+    **_each("transpose swapaxes", views.transpose), **_each("t numpy_T", views.transposed),
+    **_each("expand expand_as", views.expand),
+    "permute": views.permute, "slice": views.slice_of, "select": views.select,
+    "unbind": views.unbind, "chunk": views.chunk, "stack": views.stack, "roll": views.roll,
+    "pixel_shuffle": views.pixel_shuffle, "pixel_unshuffle": views.pixel_unshuffle,
+    "tensor_split": views.tensor_split, "repeat_interleave": views.repeat_interleave,
+    "repeat": views.repeat, "index": views.index, "index_select": views.index_select,
+}
+_TOKENS: dict[str, Function] = {
+    "linear": tokens.linear, "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
+    "group_norm": tokens.group_norm, "instance_norm": tokens.instance_norm,
+    "scaled_dot_product_attention": tokens.attention, "einsum": tokens.einsum,
+    **_each("matmul mm bmm", tokens.matmul), **_each("addmm baddbmm", tokens.addmm),
+    **{name: tokens.softmax(name) for name in ("softmax", "log_softmax")},
+}
+_OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_TOKENS}
+# By overload, where others take other arguments.
+_OVERLOADS: dict[str, tuple[str, ...]] = {
+    name: tuple(overloads.split()) for name, overloads in {
+        "to": "dtype", "softmax": "int", "log_softmax": "int", "select": "int",
+        "split": "Tensor sizes", "unbind": "int", "pow": "Tensor_Scalar", "pow_": "Scalar",
+        "transpose": "int", "squeeze": "default dim dims", "unflatten": "int",
+        "mean": "dim default", "sum": "dim_IntList default", "bernoulli": "p",
+        "bernoulli_": "float", "div": "Tensor Scalar", "div_": "Tensor Scalar",
+        "clamp": "default", "clamp_": "default", "clamp_min": "default",
+        "clamp_min_": "default", "clamp_max": "default", "clamp_max_": "default",
+        "linalg_vector_norm": "default", "norm": "ScalarOpt_dim", "lerp": "Scalar",
+        "lerp_": "Scalar", "var": "correction dim", "std": "correction dim",
+        "var_mean": "correction dim", "index": "Tensor", "index_select": "default",
+        "addmm": "default", "baddbmm": "default",
+        "tensor_split": "sections indices", "repeat_interleave": "self_int",
+        "upsample_nearest1d": "vec",
+        "upsample_nearest2d": "vec", "upsample_nearest3d": "vec", "upsample_bilinear2d": "vec",
+        "upsample_bicubic2d": "vec",
+    }.items()}
+
+
+def name_of(target: Any) -> str:
+    """Returns the operator's name without its overload, as "aten.relu_"."""
+    packet = getattr(target, "overloadpacket", None)
+    if packet is None:
+        return str(getattr(target, "__name__", target))
+    return f"{target.namespace}.{packet.__name__}"
+
+
+def is_random(target: Any) -> bool:
+    return _TORCH.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+def acts(target: Any) -> bool:
+    """Returns whether the operator changes something, whatever becomes of its result."""
+    return is_in_place(target) or is_random(target) or name_of(target) in (
+        "aten.batch_norm", "wrap_with_autocast")
+
+
+def of_operator(target: Any) -> Function | None:
+    """Returns what takes the importer and the operator's arguments; None if nothing does."""
+    name = name_of(target)
+    if not name.startswith("aten."):
+        return None
+    name = name.removeprefix("aten.")
+    overloads = _OVERLOADS.get(name)
+    if overloads is not None and target._overloadname not in overloads:
+        return None
+    return _OPERATORS.get(name.removesuffix("_"))
+
+
+def arguments_of(target: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Returns all arguments in the schema's order, but those about memory and devices."""
+    found = []
+    for i, argument in enumerate(target._schema.arguments):
+        if argument.name in ("layout", "device", "pin_memory", "memory_format"):
+            continue
+        found.append(args[i] if i < len(args) else kwargs.get(
+            argument.name, argument.default_value))
+    return found
+
+
+def is_in_place(target: Any) -> bool:
+    """Returns whether the operator changes its first operand."""
+    schema = getattr(target, "_schema", None)
+    return schema is not None and schema.is_mutable

@@ -1,0 +1,122 @@
+"""Steps of values that have their features last, by functions with the arguments of ATen's
+operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from convgrad.torch.networks.operators.elements import binary
+from convgrad.torch.networks.operators.values import Importer, Value, axis_of, text_of
+from convgrad.torch.networks.operators.views import as_value, permute, reshaped
+
+
+def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
+    x = as_value(to, x)
+    if weight.kind == "a parameter" and (bias is None or bias.kind == "a parameter"):
+        return to.add("linear", x, parameters=(weight, bias))
+    if weight.kind == "a parameter":
+        y = to.add("linear", x, parameters=(weight, None))
+    else:
+        columns = permute(to, weight, [1, 0])
+        y = to.add("matmul", x, as_value(to, columns, len(x.shape)))
+    y = replace(y, shape=(*x.shape[:-1], weight.shape[0]))
+    return y if bias is None else binary(to, "add", y, bias)
+
+
+def layer_norm(to: Importer, x: Value, normalized_shape: Sequence[int], weight: Value | None,
+               bias: Value | None, eps: float, *_: Any) -> Value:
+    return to.add("layer_norm", x, parameters=(weight, bias), axes=len(normalized_shape),
+                  eps=float(eps))
+
+
+def rms_norm(to: Importer, x: Value, normalized_shape: Sequence[int], weight: Value | None,
+             eps: float | None) -> Value:
+    return to.add("rms_norm", x, parameters=(weight,), axes=len(normalized_shape),
+                  eps=torch.finfo(torch.float32).eps if eps is None else float(eps))
+
+
+def group_norm(to: Importer, x: Value, groups: int, weight: Value | None, bias: Value | None,
+               eps: float, *_: Any) -> Value:
+    return to.add("group_norm", x, parameters=(weight, bias), groups=groups, eps=float(eps))
+
+
+def instance_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,
+                  running_mean: Value | None, running_var: Value | None,
+                  uses_input: bool, _: float, eps: float, *__: Any) -> Value:
+    if not uses_input or running_mean is not None or running_var is not None:
+        raise to.refuse("instance_norm with running statistics", "statistics of the input")
+    return group_norm(to, x, x.shape[1], weight, bias, eps)
+
+
+def softmax(operator: str) -> Any:
+    def add(to: Importer, x: Value, dim: int, dtype: Any = None, *_: Any) -> Value:
+        if dtype not in (None, torch.float32):
+            raise to.refuse(f"{operator} in {dtype}", "torch.float32")
+        return to.add(operator, as_value(to, x), axis=axis_of(x.shape, dim))
+
+    return add
+
+
+def matmul(to: Importer, x: Value, y: Value) -> Value:
+    rank = max(len(x.shape), len(y.shape))
+    if min(len(x.shape), len(y.shape)) < 2:
+        raise to.refuse(f"matmul of {text_of(x.shape)} and {text_of(y.shape)}",
+                        "two axes each at least")
+    return to.add("matmul", as_value(to, x, rank), as_value(to, y, rank))
+
+
+def addmm(to: Importer, x: Value, first: Value, second: Value, beta: float = 1,
+          alpha: float = 1) -> Value:
+    if (beta, alpha) != (1, 1):
+        raise to.refuse(f"addmm with beta={beta}, alpha={alpha}", "1 for both")
+    product = replace(matmul(to, first, second), shape=(*first.shape[:-1], second.shape[-1]))
+    return binary(to, "add", product, x)
+
+
+def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> Value:
+    """A matmul of two operands: axes of both and of the result are its batch, and axes of both
+    alone are summed over."""
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    letters = terms.split(",")
+    if len(operands) != 2 or not arrow or "." in terms or any(
+            len(set(term)) < len(term) for term in (*letters, result)):
+        raise to.refuse(f"einsum of {equation}", "two operands, and each axis once in each")
+    x, y = operands
+    sizes = dict(zip(letters[1], y.shape)) | dict(zip(letters[0], x.shape))
+    both = [c for c in letters[0] if c in letters[1]]
+    batch, summed = ([c for c in both if (c in result) == kept] for kept in (True, False))
+    rows, columns = ([c for c in term if c not in both] for term in letters)
+    if {*batch, *rows, *columns} != set(result) or any(
+            dict(zip(letters[1], y.shape))[c] != sizes[c] for c in both):
+        raise to.refuse(f"einsum of {equation}", "equal extents, and sums over axes of both")
+
+    def arranged(value: Value, term: str, first: list[str], last: list[str]) -> Value:
+        moved = permute(to, value, [term.index(c) for c in (*batch, *first, *last)])
+        return reshaped(to, moved, (*extents(batch), *(
+            math.prod(extents(some)) for some in (first, last))))
+
+    def extents(some: Sequence[str]) -> list[Any]:
+        return [sizes[c] for c in some]
+
+    product = to.add("matmul", arranged(x, letters[0], rows, summed),
+                     arranged(y, letters[1], summed, columns))
+    order = [*batch, *rows, *columns]
+    apart = reshaped(to, product, extents(order))
+    return permute(to, apart, [order.index(c) for c in result])
+
+
+def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = None,
+              dropout: float = 0.0, causal: bool = False, scale: float | None = None,
+              gqa: bool = False) -> Value:
+    if dropout or gqa:
+        raise to.refuse(f"attention with dropout_p={dropout}, enable_gqa={gqa}",
+                        "neither dropout nor enable_gqa")
+    operands = [query, key, value]
+    if mask is not None:
+        operands.append(as_value(to, mask, len(query.shape)))
+    return to.add("attention", *operands, causal=causal or None, scale=scale)

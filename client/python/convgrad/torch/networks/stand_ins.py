@@ -1,0 +1,48 @@
+"""What the importer keeps for tensors that no program has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from convgrad.torch.networks.operators.values import Importer, Value
+
+
+@dataclass(frozen=True)
+class Stale:
+    """A view of memory that was changed in place by way of another one."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A tensor of the forward that is neither an input nor the model's."""
+
+    path: str
+    tensor: torch.Tensor | None
+
+    def __str__(self) -> str:
+        return f"{self.path}, a tensor that is neither parameter nor buffer"
+
+
+class Unknown:
+    """The result of a call that programs don't have."""
+
+
+def check_operands(to: Importer, operator: str, operands: Sequence[Any],
+                   parameters: Sequence[Any]) -> None:
+    """Raises Unimplemented unless a step can have the operands. None is one left out."""
+    for i, operand in enumerate((*operands, *parameters)):
+        is_parameter = i >= len(operands)
+        if operand is None:
+            continue
+        if not isinstance(operand, Value):
+            raise to.refuse(f"{operator} with {operand}", "tensors alone")
+        if is_parameter != (operand.kind == "a parameter"):
+            raise to.refuse(f"{operator} with {operand.kind}, {operand.name}",
+                            f"a parameter as operand {i}" if is_parameter
+                            else "inputs and results of other operators")
