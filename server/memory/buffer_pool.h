@@ -72,11 +72,9 @@ class BufferPool {
   // classes per power of two, so at most 1/8 more than `size` above 512 bytes.
   static int64_t CapacityFor(int64_t size);
 
-  // Frees the buffers that exceed the limit after spare bytes were taken.
-  void ReleaseExcess();
-
-  // As ReleaseExcess, and frees buffers that are unused since `time`.
-  void ReleaseUnusedSince(absl::Time time);
+  // Frees the buffers that exceed the limit after spare bytes were taken, and
+  // those that are unused since `time`.
+  void Release(absl::Time time = absl::InfinitePast());
 
   // How many buffers have ever been taken.
   int64_t taken() const;
