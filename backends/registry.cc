@@ -1,7 +1,6 @@
 #include "backends/registry.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 

@@ -33,7 +33,7 @@ void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
   memory->budget.ExpireWaiters(now);
   sessions.Expire();
   scheduler.DropDead();
-  memory->pool.ReleaseUnusedSince(unused_since);
+  memory->pool.Release(unused_since);
   idle_heap.Look(memory->pool.taken(), now, unused_since);
 }
 

@@ -1,8 +1,6 @@
 // Implements the encoding of core values as messages, and of options.
 #include "proto/codec/codec.h"
 
-#include <utility>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
@@ -154,10 +152,6 @@ v1::Tensor EncodeTensor(const TensorDescriptor& tensor,
   v1::Tensor message = EncodeDescriptor(tensor);
   EncodeRegion(range, message.mutable_region());
   return message;
-}
-
-RegionRange DecodeRegion(const v1::Tensor::Region& message) {
-  return {message.region_id(), message.byte_offset(), message.byte_length()};
 }
 
 }  // namespace convgrad

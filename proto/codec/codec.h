@@ -59,17 +59,13 @@ absl::Status CheckCriticalFields(const google::protobuf::Message& message);
 
 // Returns the core's operation. Checks enums, then shapes, then byte counts,
 // each over the whole request. `payload_bytes` are the sizes of the request's
-// payloads, in order.
+// payloads, in order; a stream's header has none.
 // Errors: kInvalidArgument naming field ("operation.operands.weight.dims"),
 // found and expected.
 absl::StatusOr<DecodedOperation> DecodeOperation(
     const v1::ConvOperation& message, Direction direction,
-    absl::Span<const int64_t> payload_bytes);
-
-// Does the same for the operation in a stream's header, whose operands' bytes
-// arrive in frames.
-absl::StatusOr<DecodedOperation> DecodeStreamOperation(
-    const v1::ConvOperation& message, Direction direction);
+    absl::Span<const int64_t> payload_bytes,
+    Carrier carrier = Carrier::kMessage);
 
 // Returns the name of an enum value without its type's prefix, e.g. "F32" for
 // DATA_TYPE_F32; "" for an unknown number.
@@ -102,8 +98,11 @@ v1::Tensor EncodeTensor(const TensorDescriptor& tensor, int payload_index);
 v1::Tensor EncodeTensor(const TensorDescriptor& tensor,
                         const RegionRange& range);
 
-// Returns the range in a message, unchecked.
-RegionRange DecodeRegion(const v1::Tensor::Region& message);
+// Returns the range in a source or a destination, unchecked.
+template <typename Message>
+RegionRange DecodeRegion(const Message& message) {
+  return {message.region_id(), message.byte_offset(), message.byte_length()};
+}
 
 // Returns the descriptor in `message`. `groups` is the problem's; `role` names
 // the field in errors.

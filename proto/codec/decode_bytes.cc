@@ -2,7 +2,6 @@
 // regions, kept tensors, and others that this version doesn't support.
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
@@ -20,25 +19,12 @@ absl::Status Unsupported(const std::string& path, absl::string_view found) {
                     "inline, region or kept"});
 }
 
-// Returns a destination as the equivalent source.
-v1::Tensor::Region SourceOf(
-    const v1::ResultRequest::RegionDestination& destination) {
-  v1::Tensor::Region source;
-  source.set_region_id(destination.region_id());
-  source.set_byte_offset(destination.byte_offset());
-  source.set_byte_length(destination.byte_length());
-  return source;
-}
-
 bool Overlap(const RegionRange& a, const RegionRange& b) {
   return a.region_id == b.region_id &&
          a.byte_offset < b.byte_offset + b.byte_length &&
          b.byte_offset < a.byte_offset + a.byte_length && a.byte_length > 0 &&
          b.byte_length > 0;
 }
-
-// Where the bytes of a request's operands arrive.
-enum class Carrier { kMessage, kStream };
 
 // Checks the sources and destinations of a request's tensors and stores them in
 // the decoded operation.
@@ -65,8 +51,8 @@ class ByteChecker {
       case v1::Tensor::kRegion: {
         ASSIGN_OR_RETURN(
             source.region,
-            DecodeRange(tensor.region(), ByteSize(descriptor).value_or(0),
-                        path + ".region"));
+            CheckRange(DecodeRegion(tensor.region()),
+                       ByteSize(descriptor).value_or(0), path + ".region"));
         NoteRegion(path);
         return absl::OkStatus();
       }
@@ -102,7 +88,7 @@ class ByteChecker {
         ByteSize(decoded_.operation.results[index].descriptor).value_or(0);
     ASSIGN_OR_RETURN(
         const RegionRange range,
-        DecodeRange(SourceOf(request.region()), bytes, path + ".region"));
+        CheckRange(DecodeRegion(request.region()), bytes, path + ".region"));
     for (Operand operand : kAllOperands) {
       RETURN_IF_ERROR(CheckApart(range,
                                  decoded_.sources[PositionOf(operand)].region,
@@ -177,19 +163,6 @@ class ByteChecker {
   DecodedOperation& decoded_;
 };
 
-absl::Status CheckTensors(const v1::ConvOperation& message,
-                          ByteChecker* checker) {
-  for (Operand operand : kAllOperands) {
-    const v1::Tensor* tensor = FindTensor(message.operands(), operand);
-    if (tensor == nullptr) continue;
-    RETURN_IF_ERROR(checker->CheckOperand(*tensor, operand));
-  }
-  for (int i = 0; i < message.results_size(); ++i) {
-    RETURN_IF_ERROR(checker->CheckResult(message.results(i), i));
-  }
-  return checker->CheckPayloads();
-}
-
 }  // namespace
 
 absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
@@ -200,44 +173,44 @@ absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
                       absl::StrCat(expected));
 }
 
-absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
-                                        int64_t bytes,
-                                        const std::string& path) {
-  const size_t id_bytes = region.region_id().size();
+absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
+                                       const std::string& path) {
+  const size_t id_bytes = range.region_id.size();
   if (id_bytes != kRegionIdBytes) {
     return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".region_id"),
                         Bytes(static_cast<int64_t>(id_bytes)),
                         Bytes(kRegionIdBytes));
   }
-  if (region.byte_offset() < 0) {
+  if (range.byte_offset < 0) {
     return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".byte_offset"),
-                        absl::StrCat(region.byte_offset()), "at least 0");
+                        absl::StrCat(range.byte_offset), "at least 0");
   }
-  if (region.byte_length() != bytes) {
+  if (range.byte_length != bytes) {
     return InvalidField(Reason::kByteCountMismatch,
                         absl::StrCat(path, ".byte_length"),
-                        Bytes(region.byte_length()), Bytes(bytes));
+                        Bytes(range.byte_length), Bytes(bytes));
   }
-  if (!CheckedAdd(region.byte_offset(), region.byte_length())) {
+  if (!CheckedAdd(range.byte_offset, range.byte_length)) {
     return InvalidField(Reason::kOverflow, absl::StrCat(path, ".byte_offset"),
-                        absl::StrCat(region.byte_offset()),
+                        absl::StrCat(range.byte_offset),
                         "an end below 2^63 bytes");
   }
-  return RegionRange{region.region_id(), region.byte_offset(),
-                     region.byte_length()};
+  return range;
 }
 
-absl::Status DecodeBytes(const v1::ConvOperation& message,
+absl::Status DecodeBytes(const v1::ConvOperation& message, Carrier carrier,
                          absl::Span<const int64_t> payload_bytes,
                          DecodedOperation* decoded) {
-  ByteChecker checker(Carrier::kMessage, payload_bytes, decoded);
-  return CheckTensors(message, &checker);
-}
-
-absl::Status DecodeStreamSources(const v1::ConvOperation& message,
-                                 DecodedOperation* decoded) {
-  ByteChecker checker(Carrier::kStream, {}, decoded);
-  return CheckTensors(message, &checker);
+  ByteChecker checker(carrier, payload_bytes, decoded);
+  for (Operand operand : kAllOperands) {
+    const v1::Tensor* tensor = FindTensor(message.operands(), operand);
+    if (tensor == nullptr) continue;
+    RETURN_IF_ERROR(checker.CheckOperand(*tensor, operand));
+  }
+  for (int i = 0; i < message.results_size(); ++i) {
+    RETURN_IF_ERROR(checker.CheckResult(message.results(i), i));
+  }
+  return checker.CheckPayloads();
 }
 
 }  // namespace convgrad

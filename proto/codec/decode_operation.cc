@@ -157,25 +157,6 @@ absl::Status SetResults(const v1::ConvOperation& message,
   return absl::OkStatus();
 }
 
-// Decodes a request without its sources.
-absl::StatusOr<DecodedOperation> DecodeShapes(const v1::ConvOperation& message,
-                                              Direction direction) {
-  if (!message.has_problem()) {
-    return InvalidField(Reason::kMissing, "operation.problem", "nothing",
-                        "a ConvProblem");
-  }
-  RETURN_IF_ERROR(CheckEnums(message));
-  DecodedOperation decoded;
-  ConvOperation& operation = decoded.operation;
-  operation.direction = direction;
-  ASSIGN_OR_RETURN(operation.problem, DecodeProblem(message.problem()));
-  RETURN_IF_ERROR(SetOperands(message.operands(), &operation));
-  RETURN_IF_ERROR(SetFusedShapes(message, &operation));
-  RETURN_IF_ERROR(SetResults(message, &operation));
-  RETURN_IF_ERROR(WithFieldPrefix(Validate(operation), "operation."));
-  return decoded;
-}
-
 }  // namespace
 
 const v1::Tensor* FindTensor(const v1::Operands& operands, Operand operand) {
@@ -201,16 +182,21 @@ std::string ResultPath(int index) {
 
 absl::StatusOr<DecodedOperation> DecodeOperation(
     const v1::ConvOperation& message, Direction direction,
-    absl::Span<const int64_t> payload_bytes) {
-  ASSIGN_OR_RETURN(DecodedOperation decoded, DecodeShapes(message, direction));
-  RETURN_IF_ERROR(DecodeBytes(message, payload_bytes, &decoded));
-  return decoded;
-}
-
-absl::StatusOr<DecodedOperation> DecodeStreamOperation(
-    const v1::ConvOperation& message, Direction direction) {
-  ASSIGN_OR_RETURN(DecodedOperation decoded, DecodeShapes(message, direction));
-  RETURN_IF_ERROR(DecodeStreamSources(message, &decoded));
+    absl::Span<const int64_t> payload_bytes, Carrier carrier) {
+  if (!message.has_problem()) {
+    return InvalidField(Reason::kMissing, "operation.problem", "nothing",
+                        "a ConvProblem");
+  }
+  RETURN_IF_ERROR(CheckEnums(message));
+  DecodedOperation decoded;
+  ConvOperation& operation = decoded.operation;
+  operation.direction = direction;
+  ASSIGN_OR_RETURN(operation.problem, DecodeProblem(message.problem()));
+  RETURN_IF_ERROR(SetOperands(message.operands(), &operation));
+  RETURN_IF_ERROR(SetFusedShapes(message, &operation));
+  RETURN_IF_ERROR(SetResults(message, &operation));
+  RETURN_IF_ERROR(WithFieldPrefix(Validate(operation), "operation."));
+  RETURN_IF_ERROR(DecodeBytes(message, carrier, payload_bytes, &decoded));
   return decoded;
 }
 

@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "backends/core/convolution/conv_operation.h"
 #include "convgrad/v1/operation.pb.h"
@@ -37,11 +36,11 @@ absl::StatusOr<Dims> DecodeDims(
 // Errors: kInvalidArgument, reason OUT_OF_RANGE.
 absl::Status CheckC0Known(int32_t c0, const std::string& path);
 
-// Returns the range in a source, whose size must be `bytes`; its end doesn't
-// overflow. `path` names it in errors.
+// Returns `range` if its size is `bytes` and its end doesn't overflow. `path`
+// names it in errors.
 // Errors: kInvalidArgument.
-absl::StatusOr<RegionRange> DecodeRange(const v1::Tensor::Region& region,
-                                        int64_t bytes, const std::string& path);
+absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
+                                       const std::string& path);
 
 // Returns OK if a message has `expected` payloads.
 // Errors: kInvalidArgument, reason MALFORMED.
@@ -55,12 +54,8 @@ absl::StatusOr<ConvProblem> DecodeProblem(const v1::ConvProblem& message);
 
 // Checks the tensors' sources against `decoded->operation`, and sets all other
 // members of `*decoded`. Requires: Validate(decoded->operation).ok().
-absl::Status DecodeBytes(const v1::ConvOperation& message,
+absl::Status DecodeBytes(const v1::ConvOperation& message, Carrier carrier,
                          absl::Span<const int64_t> payload_bytes,
                          DecodedOperation* decoded);
-
-// Does the same for tensors whose bytes arrive in a stream's frames.
-absl::Status DecodeStreamSources(const v1::ConvOperation& message,
-                                 DecodedOperation* decoded);
 
 }  // namespace convgrad

@@ -35,9 +35,10 @@ absl::Status DecodeSource(const v1::Tensor& tensor, const std::string& path,
                           path);
   }
   if (tensor.has_region()) {
-    ASSIGN_OR_RETURN(named->source.region,
-                     DecodeRange(tensor.region(), *ByteSize(*named->descriptor),
-                                 path + ".region"));
+    ASSIGN_OR_RETURN(
+        named->source.region,
+        CheckRange(DecodeRegion(tensor.region()), *ByteSize(*named->descriptor),
+                   path + ".region"));
     return absl::OkStatus();
   }
   return MakeError(absl::StatusCode::kUnimplemented,

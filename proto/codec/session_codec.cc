@@ -6,17 +6,13 @@
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
-#include "proto/codec/codec_enums.h"
 #include "proto/codec/decode_operation.h"
 
 namespace convgrad {
 namespace {
 
-// How the bytes of a put come, unless they are in a region.
-enum class Delivery { kMessage, kStream };
-
 absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
-                                     Delivery delivery, NamedPayloads* payloads,
+                                     Carrier carrier, NamedPayloads* payloads,
                                      const std::string& path) {
   DecodedPut put;
   put.name = message.name();
@@ -41,26 +37,27 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
       put.descriptor,
       DecodeTensor(tensor, message.groups() == 0 ? 1 : message.groups(),
                    tensor_path));
-  if (delivery == Delivery::kStream && tensor.has_stream()) {
+  if (carrier == Carrier::kStream && tensor.has_stream()) {
     put.is_streamed = true;
     return put;
   }
-  if (delivery == Delivery::kMessage && tensor.has_inline_()) {
+  if (carrier == Carrier::kMessage && tensor.has_inline_()) {
     put.source.payload_index = tensor.inline_().payload_index();
     RETURN_IF_ERROR(
         payloads->Name(put.source.payload_index, *put.descriptor, tensor_path));
     return put;
   }
   if (tensor.has_region()) {
-    ASSIGN_OR_RETURN(put.source.region,
-                     DecodeRange(tensor.region(), *ByteSize(*put.descriptor),
-                                 tensor_path + ".region"));
+    ASSIGN_OR_RETURN(
+        put.source.region,
+        CheckRange(DecodeRegion(tensor.region()), *ByteSize(*put.descriptor),
+                   tensor_path + ".region"));
     return put;
   }
   return MakeError(
       absl::StatusCode::kUnimplemented,
       {Reason::kUnsupported, tensor_path + ".source", "another source",
-       absl::StrCat(delivery == Delivery::kStream ? "stream" : "inline",
+       absl::StrCat(carrier == Carrier::kStream ? "stream" : "inline",
                     ", region, or a digest alone")});
 }
 
@@ -108,7 +105,7 @@ bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
 }
 
 absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
-    const v1::PutTensorsRequest& request, Delivery delivery,
+    const v1::PutTensorsRequest& request, Carrier carrier,
     absl::Span<const int64_t> payload_bytes) {
   RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
   NamedPayloads payloads(payload_bytes);
@@ -116,7 +113,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
   for (int i = 0; i < request.tensors_size(); ++i) {
     const std::string path = absl::StrCat("tensors[", i, "]");
     ASSIGN_OR_RETURN(DecodedPut put,
-                     DecodePut(request.tensors(i), delivery, &payloads, path));
+                     DecodePut(request.tensors(i), carrier, &payloads, path));
     puts.push_back(std::move(put));
   }
   RETURN_IF_ERROR(payloads.CheckAll());
@@ -140,7 +137,7 @@ absl::Status CheckCount(int tensors, absl::string_view field) {
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
     absl::Span<const int64_t> payload_bytes) {
-  return DecodeAll(request, Delivery::kMessage, payload_bytes);
+  return DecodeAll(request, Carrier::kMessage, payload_bytes);
 }
 
 absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
@@ -157,7 +154,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
                         absl::StrCat(message.header().payloads_size()),
                         "none: bytes come in frames");
   }
-  return DecodeAll(message.header(), Delivery::kStream, {});
+  return DecodeAll(message.header(), Carrier::kStream, {});
 }
 
 absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,

@@ -1,9 +1,7 @@
 #include "proto/codec/stream_codec.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
@@ -50,8 +48,9 @@ absl::StatusOr<StreamOpening> DecodeOpening(
   const v1::StreamHeader& header = message.header();
   StreamOpening opening;
   ASSIGN_OR_RETURN(opening.options, DecodeOptions(header.options()));
-  ASSIGN_OR_RETURN(opening.decoded,
-                   DecodeStreamOperation(header.operation(), direction));
+  ASSIGN_OR_RETURN(
+      opening.decoded,
+      DecodeOperation(header.operation(), direction, {}, Carrier::kStream));
   opening.slice_items = header.slice_items();
   if (opening.slice_items < 0) {
     return InvalidField(Reason::kOutOfRange, "slice_items",

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "backends/core/convolution/conv_operation.h"

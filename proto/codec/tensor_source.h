@@ -26,6 +26,13 @@ struct KeptName {
 
 KeptName DecodeKeptName(const v1::Tensor::Kept& message);
 
+// Where the bytes of a request's tensors arrive, unless they are in a region or
+// kept.
+enum class Carrier {
+  kMessage,  // the request
+  kStream,   // frames that follow the request
+};
+
 // The place of a tensor's bytes. At most one member is set. None is set if the
 // bytes come in a stream's frames, or if there is no tensor. Value type.
 struct TensorSource {

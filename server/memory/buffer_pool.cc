@@ -6,7 +6,6 @@
 #include <bit>
 #include <cassert>
 #include <cstdlib>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -165,16 +164,7 @@ void BufferPool::Return(const Block& block) {
   FreeAll(trimmed);
 }
 
-void BufferPool::ReleaseExcess() {
-  std::list<IdleBlock> trimmed;
-  {
-    MutexLock lock(&mutex_);
-    trimmed = Trim(absl::InfinitePast());
-  }
-  FreeAll(trimmed);
-}
-
-void BufferPool::ReleaseUnusedSince(absl::Time time) {
+void BufferPool::Release(absl::Time time) {
   std::list<IdleBlock> trimmed;
   {
     MutexLock lock(&mutex_);

@@ -72,11 +72,9 @@ class BufferPool {
   // classes per power of two, which is at most 1/8 more above 512 bytes.
   static int64_t CapacityFor(int64_t size);
 
-  // Frees the buffers that exceed the limit after a call has taken spare bytes.
-  void ReleaseExcess();
-
-  // As ReleaseExcess, and also frees buffers that are unused since `time`.
-  void ReleaseUnusedSince(absl::Time time);
+  // Frees the buffers that exceed the limit after spare bytes were taken, and
+  // those that are unused since `time`.
+  void Release(absl::Time time = absl::InfinitePast());
 
   // The number of buffers taken since the start.
   int64_t taken() const;

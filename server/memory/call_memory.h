@@ -20,7 +20,7 @@ struct CallMemory {
              std::shared_ptr<MemoryPinner> pinner = nullptr,
              double client_share = 1)
       : budget(capacity_bytes, max_waiters, std::move(executor), client_share,
-               [this] { pool.ReleaseExcess(); }),
+               [this] { pool.Release(); }),
         pool(max_idle_bytes, std::move(pinner),
              [this] { return budget.capacity_bytes() - budget.used_bytes(); }) {
   }

@@ -16,11 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "backends/kernels/copies/reorder.h"
 #include "backends/kernels/operators/batch_norm.h"
-#include "backends/kernels/operators/channel_layout.h"
 #include "backends/kernels/operators/combine.h"
-#include "backends/kernels/operators/image_normalize.h"
 #include "backends/kernels/operators/pointwise.h"
 #include "backends/kernels/operators/windows/pooling.h"
 #include "benchmark/benchmark.h"
@@ -227,15 +224,12 @@ struct Pool {
     const auto side = std::lround(std::sqrt(blocks.spatial));
     const PoolWindow window{side, 3, 2, 1, 1, 1, (side + 1) / 2};
     lists = PoolLists::Of({WindowLists(window), WindowLists(window)});
-    averages =
-        PoolLists::Of({AverageLists(window, true), AverageLists(window, true)});
     global = PoolLists::Of({AdaptiveLists(side, 1), AdaptiveLists(side, 1)});
     transposed = lists.Transposed();
     results = blocks;
     results.spatial = lists.out();
   }
-  PoolLists lists = PoolLists::Of({}), averages = lists, global = lists,
-            transposed = lists;
+  PoolLists lists = PoolLists::Of({}), global = lists, transposed = lists;
   ChannelBlocks results;
 };
 
@@ -264,7 +258,7 @@ Work MaxPoolGradient(Tensors& t) {
 Work AveragePool(Tensors& t) {
   auto pool = std::make_shared<Pool>(t.blocks);
   return {t.blocks.bytes() + pool->results.bytes(), [&t, pool] {
-            PoolWeighted({t.blocks, &pool->averages}, t.a.data(), t.y.data(),
+            PoolWeighted({t.blocks, &pool->lists}, t.a.data(), t.y.data(),
                          OneThread);
           }};
 }
@@ -275,30 +269,6 @@ Work GlobalPool(Tensors& t) {
             PoolWeighted({t.blocks, &pool->global}, t.a.data(), t.y.data(),
                          OneThread);
           }};
-}
-
-// Copies into the second half of the channels of a tensor with twice as many.
-Work Concat(Tensors& t) {
-  ChannelBlocks all = t.blocks;
-  all.batch /= 2;
-  all.channels *= 2;
-  if (t.blocks.block == t.blocks.channels) all.block *= 2;
-  ChannelBlocks half = t.blocks;
-  half.batch /= 2;
-  auto copy = std::make_shared<Reorder>(Reorder::Make(
-      SliceLayout(half, 0, half.channels), half.dtype,
-      SliceLayout(all, half.channels, half.channels), half.dtype));
-  return {2 * half.bytes(), [&t, copy] { copy->Run(t.a.data(), t.y.data()); }};
-}
-
-Work Flatten(Tensors& t) {
-  ChannelBlocks plain = t.blocks;
-  plain.block = 1;
-  auto copy = std::make_shared<Reorder>(
-      Reorder::Make(SliceLayout(t.blocks, 0, t.blocks.channels), t.blocks.dtype,
-                    SliceLayout(plain, 0, plain.channels), t.blocks.dtype));
-  return {2 * t.blocks.bytes(),
-          [&t, copy] { copy->Run(t.a.data(), t.y.data()); }};
 }
 
 struct Named {
@@ -322,8 +292,6 @@ constexpr Named kKernels[] = {
     {"MaxPoolGradient", MaxPoolGradient},
     {"AveragePool", AveragePool},
     {"GlobalPool", GlobalPool},
-    {"Concat", Concat},
-    {"Flatten", Flatten},
 };
 
 void Register(const Named& kernel, const ChannelBlocks& blocks) {
@@ -342,27 +310,7 @@ void Register(const Named& kernel, const ChannelBlocks& blocks) {
       ->Unit(benchmark::kMillisecond);
 }
 
-// Converts images in row-major bytes or floats to blocks.
-void RegisterNormalize(DataType from) {
-  const ChannelBlocks image{16, 3, 224 * 224, 1, from};
-  const ChannelBlocks result{16, 3, 224 * 224, 1};
-  benchmark::RegisterBenchmark(
-      absl::StrCat("Normalize/", NameOf(from)).c_str(),
-      [=](benchmark::State& state) {
-        Tensors t(result);
-        const std::vector<float> numbers = {1, 2, 3};
-        Measure(state, {image.bytes() + result.bytes(), [&] {
-                          NormalizeImage(image, t.a.data(), {numbers, numbers},
-                                         result, t.y.data(), OneThread);
-                        }});
-      })
-      ->UseManualTime()
-      ->Unit(benchmark::kMillisecond);
-}
-
 void RegisterAll() {
-  RegisterNormalize(DataType::kU8);
-  RegisterNormalize(DataType::kF32);
   for (const Named& kernel : kKernels) {
     for (const auto& [channels, side] : std::vector<std::pair<int, int>>{
              {64, 112}, {256, 56}, {1024, 14}, {2048, 7}}) {

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
-#include "backends/core/status.h"
 
 namespace convgrad {
 namespace {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "backends/kernels/copies/element_convert.h"

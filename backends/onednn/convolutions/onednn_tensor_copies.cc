@@ -1,6 +1,5 @@
 #include "backends/onednn/convolutions/onednn_tensor_copies.h"
 
-#include <memory>
 #include <utility>
 
 #include "backends/onednn/library/onednn_threads.h"

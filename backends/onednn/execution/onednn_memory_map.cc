@@ -1,7 +1,6 @@
 #include "backends/onednn/execution/onednn_memory_map.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace convgrad::onednn {
 int64_t RoundUpToLine(int64_t bytes) {

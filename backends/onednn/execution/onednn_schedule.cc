@@ -1,7 +1,6 @@
 #include "backends/onednn/execution/onednn_schedule.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "backends/onednn/library/onednn_threads.h"
 

@@ -1,7 +1,6 @@
 #include "backends/onednn/library/onednn_candidates.h"
 
 #include <algorithm>
-#include <array>
 
 #include "absl/strings/match.h"
 #include "backends/onednn/library/onednn_cost_model.h"

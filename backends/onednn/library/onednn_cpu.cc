@@ -1,38 +1,16 @@
 #include "backends/onednn/library/onednn_cpu.h"
 
 #include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 #include "oneapi/dnnl/dnnl.hpp"
+#include "oneapi/dnnl/dnnl_debug.h"
 
 namespace convgrad::onednn {
 
 absl::string_view InstructionSet() {
-  switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::isa_default:
-      return "x64";
-    case dnnl::cpu_isa::sse41:
-      return "sse41";
-    case dnnl::cpu_isa::avx:
-      return "avx";
-    case dnnl::cpu_isa::avx2:
-      return "avx2";
-    case dnnl::cpu_isa::avx2_vnni:
-      return "avx2_vnni";
-    case dnnl::cpu_isa::avx2_vnni_2:
-      return "avx2_vnni_2";
-    case dnnl::cpu_isa::avx512_core:
-      return "avx512_core";
-    case dnnl::cpu_isa::avx512_core_vnni:
-      return "avx512_core_vnni";
-    case dnnl::cpu_isa::avx512_core_bf16:
-      return "avx512_core_bf16";
-    case dnnl::cpu_isa::avx512_core_fp16:
-      return "avx512_core_fp16";
-    case dnnl::cpu_isa::avx512_core_amx:
-      return "avx512_core_amx";
-    case dnnl::cpu_isa::avx512_core_amx_fp16:
-      return "avx512_core_amx_fp16";
-  }
-  return "unknown";
+  absl::string_view name = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
+  absl::ConsumePrefix(&name, "cpu_isa_");
+  return name == "default" ? "x64" : name;
 }
 
 bool IsFasterInBf16() {

@@ -1,7 +1,5 @@
 #include "backends/onednn/library/onednn_pass_desc.h"
 
-#include <utility>
-
 #include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
@@ -33,14 +31,9 @@ Forward MakeForward(const ConvDescs& descs, const Window& w) {
   const auto kind = dnnl::prop_kind::forward_training;
   auto attributes = StrictAttributes();
   if (descs.post_ops.len() > 0) attributes.set_post_ops(descs.post_ops);
-  if (descs.bias) {
-    return {CpuEngine(), kind,       kAlgorithm, descs.data, descs.weight,
-            descs.bias,  descs.out,  w.strides,  w.dilates,  w.pad_begin,
-            w.pad_end,   attributes, true};
-  }
-  return {CpuEngine(),  kind,      kAlgorithm, descs.data,
-          descs.weight, descs.out, w.strides,  w.dilates,
-          w.pad_begin,  w.pad_end, attributes, true};
+  return {CpuEngine(), kind,       kAlgorithm, descs.data, descs.weight,
+          descs.bias,  descs.out,  w.strides,  w.dilates,  w.pad_begin,
+          w.pad_end,   attributes, true};
 }
 
 dnnl::primitive_desc MakeBackward(Pass pass, const ConvDescs& descs,
@@ -51,14 +44,9 @@ dnnl::primitive_desc MakeBackward(Pass pass, const ConvDescs& descs,
                         descs.out, w.strides, w.dilates, w.pad_begin, w.pad_end,
                         forward, attributes, true);
   }
-  if (descs.bias) {
-    return BackwardWeight(CpuEngine(), kAlgorithm, descs.data, descs.weight,
-                          descs.bias, descs.out, w.strides, w.dilates,
-                          w.pad_begin, w.pad_end, forward, attributes, true);
-  }
   return BackwardWeight(CpuEngine(), kAlgorithm, descs.data, descs.weight,
-                        descs.out, w.strides, w.dilates, w.pad_begin, w.pad_end,
-                        forward, attributes, true);
+                        descs.bias, descs.out, w.strides, w.dilates,
+                        w.pad_begin, w.pad_end, forward, attributes, true);
 }
 
 }  // namespace

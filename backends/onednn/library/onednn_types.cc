@@ -11,15 +11,8 @@ const dnnl::engine& CpuEngine() {
 }
 
 absl::string_view NameOf(Format format) {
-  switch (format) {
-    case Format::kAny:
-      return "any";
-    case Format::kNXC:
-      return "nxc";
-    case Format::kNCX:
-      return "ncx";
-  }
-  return "unknown";
+  constexpr absl::string_view kNames[] = {"any", "nxc", "ncx"};
+  return kNames[static_cast<size_t>(format)];
 }
 
 std::optional<Format> ParseFormat(absl::string_view name) {

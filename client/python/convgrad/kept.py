@@ -15,9 +15,6 @@ from convgrad.layouts import KEPT_DTYPES, Array, Descriptor, Dims
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import Payload, receive
 
-# Equal to kMaxNamedTensors in proto/codec/session_codec.h.
-MAX_TENSORS = 4096
-
 
 @dataclass(frozen=True)
 class Kept:
@@ -74,16 +71,23 @@ def empty_array(descriptor: Descriptor) -> Array:
     return np.empty(descriptor.shape(), KEPT_DTYPES[descriptor.dtype])
 
 
+def payload_of(name: str, tensor: tensor_pb2.Tensor, wanted: Descriptor,
+               payloads: Sequence[memoryview | Payload]) -> memoryview | Payload:
+    """Returns the bytes of a reply's tensor. Raises Internal if their number is wrong."""
+    index = tensor.inline.payload_index
+    if not tensor.HasField("inline") or not 0 <= index < len(payloads):
+        raise bad_reply(name, "no payload", "its bytes inline")
+    payload, expected = payloads[index], wanted.byte_size()
+    if payload.nbytes != expected:
+        raise bad_reply(name, f"{payload.nbytes} bytes", expected)
+    return payload
+
+
 def array_of(name: str, tensor: tensor_pb2.Tensor,
              payloads: Sequence[memoryview | Payload]) -> Array:
     """Returns a tensor of a reply as a new array."""
     descriptor = descriptor_of(tensor)
-    index = tensor.inline.payload_index
-    if not tensor.HasField("inline") or not 0 <= index < len(payloads):
-        raise bad_reply(name, "no payload", "its bytes inline")
-    payload, expected = payloads[index], descriptor.byte_size()
-    if payload.nbytes != expected:
-        raise bad_reply(name, f"{payload.nbytes} bytes", expected)
+    payload = payload_of(name, tensor, descriptor, payloads)
     array = empty_array(descriptor)
     receive(payload, array)
     return array

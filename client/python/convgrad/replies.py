@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from convgrad.destinations import Destinations
 from convgrad.errors import bad_reply, parsing_response
+from convgrad.kept import payload_of
 from convgrad.layouts import Array, Descriptor, is_blocked, text_of, wire_dtype, wire_layout
 from convgrad.problem import Operation, wire_result
-from convgrad.v1 import service_pb2, tensor_pb2
-from convgrad.wire import Payload, Response, receive, split_message
+from convgrad.v1 import service_pb2
+from convgrad.wire import Response, receive, split_message
 
 
 class Forward(NamedTuple):
@@ -70,7 +70,7 @@ def decode(operation: Operation, response: Response,
             if named.tensor.region != destinations.places[which]:
                 raise bad_reply(which, "another place", destinations.places[which])
             continue
-        receive(_payload(which, named.tensor, wanted, payloads), arrays[which])
+        receive(payload_of(which, named.tensor, wanted, payloads), arrays[which])
     return arrays, message.report
 
 
@@ -87,15 +87,3 @@ def check_tensor(which: str, named: service_pb2.NamedTensor, wanted: Descriptor)
     if not same:
         raise bad_reply(which, f"dtype {tensor.dtype}, layout {tensor.layout}, dims "
                         f"{text_of(tensor.dims)}", wanted)
-
-
-def _payload(which: str, tensor: tensor_pb2.Tensor, wanted: Descriptor,
-             payloads: Sequence[memoryview | Payload]) -> memoryview | Payload:
-    """Returns the result's bytes. Raises Internal if their number is wrong."""
-    index = tensor.inline.payload_index
-    if not tensor.HasField("inline") or not 0 <= index < len(payloads):
-        raise bad_reply(which, "no payload", "its bytes inline")
-    payload, expected = payloads[index], wanted.byte_size()
-    if payload.nbytes != expected:
-        raise bad_reply(which, f"{payload.nbytes} bytes", expected)
-    return payload

@@ -102,9 +102,9 @@ TEST(BufferPool, GivesUpWhatNobodyNeeds) {
   MustTake(pool, 2 * kMiB);
   const absl::Time between = absl::Now();
   MustTake(pool, kMiB);
-  pool.ReleaseUnusedSince(between);
+  pool.Release(between);
   EXPECT_EQ(pool.idle_bytes(), kMiB);
-  pool.ReleaseUnusedSince(absl::InfiniteFuture());
+  pool.Release(absl::InfiniteFuture());
   EXPECT_EQ(pool.idle_bytes(), 0);
 }
 
@@ -150,7 +150,7 @@ TEST(BufferPool, PinsWholePagesAsLongAsTheyExist) {
     EXPECT_EQ(pinner->pinned(), 2);
     first = Buffer();
     EXPECT_EQ(pinner->pinned(), 2);
-    pool.ReleaseUnusedSince(absl::InfiniteFuture());
+    pool.Release(absl::InfiniteFuture());
     EXPECT_EQ(pinner->pinned(), 1);
     const Buffer fourth = MustTake(pool, 5'000'001);
     EXPECT_EQ(pinner->pinned(), 2);

@@ -44,10 +44,6 @@ int64_t PositionLists::BytesFor(int64_t count, int64_t entries) {
                        SaturatingMul(entries, sizeof(Entry)));
 }
 
-bool PositionLists::HasEmpty() const {
-  return std::adjacent_find(first_.begin(), first_.end()) != first_.end();
-}
-
 PositionLists PositionLists::Transposed() const {
   PositionLists result(count(), extent_, 0);
   // First where each list ends, then, filled from behind, where it begins.
@@ -73,24 +69,6 @@ PositionLists WindowLists(const PoolWindow& window) {
     const Taps taps = TapsOf(window, o);
     for (int64_t i = 0; i < taps.count; ++i) {
       lists.Add(taps.first + i * window.dilation, 1);
-    }
-    lists.EndList();
-  }
-  return lists;
-}
-
-PositionLists AverageLists(const PoolWindow& window, bool include_pad) {
-  PositionLists lists(window.in, window.out, EntriesOf(window));
-  for (int64_t o = 0; o < window.out; ++o) {
-    const Taps taps = TapsOf(window, o);
-    // What ceil_mode puts behind the padding is not counted.
-    const int64_t begin = o * window.stride - window.pad_begin;
-    const int64_t padded =
-        std::min(window.kernel, window.in + window.pad_end - begin);
-    const int64_t length = include_pad ? padded : taps.count;
-    for (int64_t i = 0; i < taps.count; ++i) {
-      lists.Add(taps.first + i * window.dilation,
-                1.0 / static_cast<double>(length));
     }
     lists.EndList();
   }

@@ -33,8 +33,6 @@ class PositionLists {
 
   int64_t count() const { return std::ssize(first_) - 1; }
   int64_t extent() const { return extent_; }
-  // Of a dilated window, all positions may lie in the padding.
-  bool HasEmpty() const;
   // Returns the number of entries of all lists.
   int64_t entries() const { return std::ssize(entries_); }
   // Returns the bytes of memory of `count` lists.
@@ -59,9 +57,6 @@ struct PoolWindow {
 };
 // By output: the inputs in its window, padding left out. Weights are 1.
 PositionLists WindowLists(const PoolWindow& window);
-// Weights are 1 / the window's length, with the padding that lies in the padded
-// input (`include_pad`) or without.
-PositionLists AverageLists(const PoolWindow& window, bool include_pad);
 // PyTorch's adaptive windows: [floor(o * in / out), ceil((o + 1) * in / out)).
 PositionLists AdaptiveLists(int64_t in, int64_t out);
 // Upsampling. `scale` is input positions per output position: in / out, or 1 /

@@ -178,11 +178,6 @@ TEST(PoolingTest, MaxWithoutPositions) {
   EXPECT_EQ(y.bytes(), again.bytes());
 }
 
-TEST(PoolingTest, DilatedWindowThatSeesPaddingAlone) {
-  EXPECT_TRUE(WindowLists({2, 2, 1, 3, 1, 1, 1}).HasEmpty());
-  EXPECT_FALSE(WindowLists({8, 3, 2, 1, 1, 1, 4}).HasEmpty());
-}
-
 // A linear map of an image's positions, row by row of the result.
 using Matrix = std::vector<std::vector<double>>;
 
@@ -224,6 +219,25 @@ void ExpectWeighted(const PoolLists& lists, const Matrix& matrix) {
     y.ExpectZeroPadding();
     dx.ExpectZeroPadding();
   }
+}
+
+// Lists of what each output averages, with the padding that lies in the padded
+// input (`include_pad`) or without. Requires: a dilation of 1.
+PositionLists AverageLists(const PoolWindow& window, bool include_pad) {
+  PositionLists lists(window.in, window.out, window.out * window.kernel);
+  for (int64_t o = 0; o < window.out; ++o) {
+    const int64_t begin = o * window.stride - window.pad_begin;
+    const int64_t end =
+        std::min(begin + window.kernel, window.in + window.pad_end);
+    const int64_t first = std::max<int64_t>(begin, 0);
+    const int64_t last = std::min(end, window.in);
+    const int64_t length = include_pad ? end - begin : last - first;
+    for (int64_t i = first; i < last; ++i) {
+      lists.Add(i, 1.0 / static_cast<double>(length));
+    }
+    lists.EndList();
+  }
+  return lists;
 }
 
 TEST(PoolingTest, AverageAndItsGradient) {

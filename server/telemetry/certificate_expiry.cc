@@ -1,4 +1,4 @@
-#include "server/telemetry/certificate_metrics.h"
+#include "server/telemetry/certificate_expiry.h"
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -8,9 +8,6 @@
 #include <algorithm>
 #include <ctime>
 #include <memory>
-#include <optional>
-#include <string>
-#include <utility>
 
 namespace convgrad {
 namespace {
@@ -26,6 +23,8 @@ std::optional<double> ExpirationOf(const Certificate& certificate) {
   return static_cast<double>(timegm(&fields));
 }
 
+}  // namespace
+
 std::optional<double> FirstExpiration(const std::string& path) {
   const Bio file(BIO_new_file(path.c_str(), "r"), &BIO_free);
   std::optional<double> first;
@@ -40,27 +39,6 @@ std::optional<double> FirstExpiration(const std::string& path) {
   // queue.
   ERR_clear_error();
   return first;
-}
-
-}  // namespace
-
-std::vector<prometheus::MetricFamily> CertificateFamilies(
-    absl::Span<const CertificateFile> files) {
-  prometheus::MetricFamily family{
-      "convgrad_certificate_expiration_timestamp_seconds",
-      "When the first certificate of the file expires.",
-      prometheus::MetricType::Gauge,
-      {}};
-  for (const CertificateFile& file : files) {
-    if (file.path.empty()) continue;
-    const std::optional<double> end = FirstExpiration(file.path);
-    if (!end) continue;
-    prometheus::ClientMetric& metric = family.metric.emplace_back();
-    metric.label = {{"flag", file.flag}};
-    metric.gauge.value = *end;
-  }
-  if (family.metric.empty()) return {};
-  return {std::move(family)};
 }
 
 }  // namespace convgrad
