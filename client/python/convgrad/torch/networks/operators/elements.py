@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 
-from convgrad.programs import Attribute
 from convgrad.torch.networks.operators import noise
 from convgrad.torch.networks.operators.values import Importer, Noise, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, expanded, reshaped, split
 
 
-def of_each(to: Importer, operator: str, x: Value, **attributes: Attribute | None) -> Value:
+def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     """Adds a step that keeps the operand's shape."""
     x = as_value(to, x)
     return replace(to.add(operator, x, **attributes), shape=x.shape)

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from convgrad.programs import Attribute
 from convgrad.torch.networks.operators.elements import clamp, of_each, with_number
 from convgrad.torch.networks.operators.values import Importer, Value, axis_of, text_of
 from convgrad.torch.networks.operators.views import as_value, reshaped
@@ -31,7 +30,7 @@ def reduced(operator: str) -> Callable[..., Value]:
 
 
 def reduce(to: Importer, operator: str, x: Value, dim: Any, keepdim: bool,
-           **attributes: Attribute) -> Value:
+           **attributes: Any) -> Value:
     """Adds a step that reduces the axes `dim`, all if it names none."""
     axes = _axes(x, dim)
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
