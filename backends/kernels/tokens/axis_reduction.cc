@@ -34,7 +34,8 @@ class ReducedRows {
       if (kept_[i] != 1) reduced_[i] = 1;
     }
     terms_ = CountOf(reduced_);
-    group = static_cast<double>(terms_ * length / columns);
+    const int64_t elements = terms_ * length / columns;
+    group = static_cast<double>(elements);
   }
 
   int64_t count() const { return CountOf(kept_); }

@@ -19,7 +19,8 @@ BufferId AddCondition(std::vector<BufferId> reads,
   schedule->Add({.kind = "fusion checks",
                  .reads = std::move(reads),
                  .writes = {condition},
-                 .function = [=](const RunContext& context) {
+                 .function = [condition, holds = std::move(holds)](
+                                 const RunContext& context) {
                    *context.Write<int32_t>(condition) = holds(context) ? 1 : 0;
                  }});
   return condition;

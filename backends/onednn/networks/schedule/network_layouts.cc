@@ -215,7 +215,7 @@ void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
 
 NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,
                         Schedule* schedule) {
-  const NetworkTensor converted = ComputedIn(dtype, tensor, schedule);
+  NetworkTensor converted = ComputedIn(dtype, tensor, schedule);
   AddConversion(tensor, converted, schedule);
   return converted;
 }

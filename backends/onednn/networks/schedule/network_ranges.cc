@@ -21,7 +21,8 @@ BufferId AddRange(std::vector<BufferId> reads,
   builder->schedule().Add({.kind = kKind,
                            .reads = std::move(reads),
                            .writes = {result},
-                           .function = [=](const RunContext& context) {
+                           .function = [result, range = std::move(range)](
+                                           const RunContext& context) {
                              *context.Write<double>(result) = range(context);
                            }});
   return result;
