@@ -27,7 +27,7 @@ from convgrad.torch.networks.run import DTYPES, Forward, arrays_of, compute_dtyp
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.tracing import bind, check_model
 from convgrad.torch.networks.variants import Variant, Variants, predicting
-from convgrad.torch.optim import RemoteOptimizer
+from convgrad.torch.remote_optimizer import RemoteOptimizer
 
 _LOSSES = ("cross_entropy", "mse")
 
