@@ -164,6 +164,12 @@ const std::vector<Row>& Rows() {
        {},
        "input z index\ny = cross_entropy(x, z)\n"},
       {"mse", {{6, 19}, {6, 19}}, {}, "input z\ny = mse(x, z)\n"},
+      {"l1", {{6, 19}, {6, 19}}, {}, "input z\ny = l1(x, z)\n"},
+      {"smooth_l1", {{6, 19}, {6, 19}}, {}, "input z\ny = smooth_l1(x, z)\n"},
+      {"binary_cross_entropy_with_logits",
+       {{6, 19}, {6, 19}},
+       {},
+       "input z\ny = binary_cross_entropy_with_logits(x, z)\n"},
   };
   return *kRows;
 }

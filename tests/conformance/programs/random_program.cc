@@ -270,7 +270,9 @@ class Builder : public RandomTokens {
     if (Chance(30)) {
       AddInput("z", dims, false);
       values_.pop_back();
-      Append(Operator::kMse, {x, "z"}, {});
+      Append(OneOf({Operator::kMse, Operator::kL1, Operator::kSmoothL1,
+                    Operator::kBinaryCrossEntropy}),
+             {x, "z"}, {});
     } else {
       Dims target = dims;
       target.erase(target.begin() + 1);
