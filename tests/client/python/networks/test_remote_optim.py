@@ -220,6 +220,23 @@ def test_a_mean_squared_error(make_remote):
     assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()}, 0, 0)
 
 
+@pytest.mark.parametrize("loss, keywords, function", [
+    ("l1", {}, F.l1_loss), ("smooth_l1", {"beta": 0.3}, F.smooth_l1_loss),
+    ("binary_cross_entropy_with_logits", {}, F.binary_cross_entropy_with_logits),
+    ("binary_cross_entropy_with_logits", {"pos_weight": 3.0, "reduction": "sum"},
+     F.binary_cross_entropy_with_logits)])
+def test_losses_of_elements(make_remote, loss, keywords, function):
+    model = model_of()
+    net, y = make_remote(model), torch.rand(4, 5)
+    found = net.forward_backward(X, y, loss=loss, **keywords)
+    expected = function(model(X), y, **{
+        key: torch.tensor(value) if key == "pos_weight" else value
+        for key, value in keywords.items()})
+    expected.backward()
+    assert found == pytest.approx(expected.item(), 1e-5)
+    assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
+
+
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_a_batch_in_parts(make_remote, parts, is_exact):
