@@ -54,8 +54,13 @@ class UpdatePlan final : public Plan {
         const double clip = settings.clip_norm / (norm + 1e-6);
         if (!(clip >= 1)) rule.clip = clip;
       }
+      // Limited gradients are finite even if the gradients aren't.
       summary.skipped =
-          settings.skip_nonfinite != 0 && !std::isfinite(norm) ? 1 : 0;
+          settings.skip_nonfinite != 0 &&
+                  !std::isfinite(rule.limit > 0 ? Norm(tensors, GradientRule())
+                                                : norm)
+              ? 1
+              : 0;
     }
     if (summary.skipped != 0) {
       Copy(tensors);

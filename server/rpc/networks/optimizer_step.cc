@@ -35,13 +35,16 @@ absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
                       name, ToString(found), ToString(expected));
 }
 
-// Returns the descriptor of a parameter's state.
-TensorDescriptor StateDescriptor(const TensorDescriptor& value,
-                                 absl::string_view state) {
-  if (state != "step") return value;
+TensorDescriptor StepDescriptor() {
   TensorDescriptor step;
   step.dtype = DataType::kI64;
   return step;
+}
+
+// Returns the descriptor of a parameter's state.
+TensorDescriptor StateDescriptor(const TensorDescriptor& value,
+                                 absl::string_view state) {
+  return state == "step" ? StepDescriptor() : value;
 }
 
 }  // namespace

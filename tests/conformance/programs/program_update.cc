@@ -238,7 +238,9 @@ void ExpectStep(const OptimizerStep& step,
   const bool has_norm =
       step.settings.clip_norm != 0 || step.settings.skip_nonfinite != 0;
   // A limit is rounded to f32, and the limited elements with it.
-  ExpectWithin(after.norm, Constant(has_norm ? norm * (1 + kF32Roundoff) : 0),
+  const double expected_norm = has_norm ? norm : 0;
+  ExpectWithin(after.norm,
+               RoundedOnce(expected_norm, kF32Roundoff * expected_norm),
                "gradient norm");
   EXPECT_EQ(after.skipped, 0);
   for (size_t i = 0; i < before.size(); ++i) {
