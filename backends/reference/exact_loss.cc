@@ -184,11 +184,12 @@ constexpr ElementLoss kElementLosses[] = {
      [](const ProgramStep& step, double x, double t) {
        return -SmoothSlope(step, x, t);
      }},
-    // -(pos_weight * t * log(sigmoid(x)) + (1 - t) * log(sigmoid(-x))).
+    // -(pos_weight * t * log(sigmoid(x)) + (1 - t) * log(sigmoid(-x))), in
+    // PyTorch's form, on which depends which infinities give NaN.
     {Operator::kBinaryCrossEntropy,
      [](const ProgramStep& step, double x, double t) {
-       return -(FloatAttribute(step, "pos_weight") * t * LogSigmoid(x) +
-                (1 - t) * LogSigmoid(-x));
+       const double weight = 1 + (FloatAttribute(step, "pos_weight") - 1) * t;
+       return (1 - t) * x - weight * LogSigmoid(x);
      },
      [](const ProgramStep& step, double x, double t) {
        const double sigmoid = 1 / (1 + std::exp(-x));
