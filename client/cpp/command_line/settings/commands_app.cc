@@ -16,8 +16,8 @@ constexpr char kProblemHelp[] =
     "conv1d to\nconv3d, convtranspose1d...), then n batch, c and o channels, i "
     "input and k kernel\nextents, s stride, d dilation, p padding (pb and pe "
     "for either end, psame,\npvalid), g groups, op output padding, b bias, res "
-    "residual, relu. One number\nstands for all axes. check has a list of its "
-    "own if it is given none.";
+    "residual, relu. One number\napplies to all axes. Without a PROBLEM, check "
+    "uses a built-in list.";
 
 const char* ArgumentHelp(const std::string& argument) {
   if (argument == "PROBLEM") return "see below";
