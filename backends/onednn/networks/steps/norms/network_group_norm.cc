@@ -1,6 +1,5 @@
-// Implements group_norm as a batch_norm of one image that has the channels of
-// all images, image after image. The channels of a group share their
-// statistics.
+// Implements group_norm as a batch_norm of one image with all images' channels.
+// The channels of a group share their statistics.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -74,9 +73,8 @@ void WeighAndShare(const Groups& groups, const float* gamma, double* sums) {
   });
 }
 
-// Up to this many elements per group, the gradient is computed in double.
-// Subtracting the gradient's mean and its component along the normalized input
-// may leave less than the rounding error of f32.
+// Up to this many elements per group, gradients are computed in double, because
+// subtractions may leave less than the rounding error of f32.
 constexpr int64_t kFewElements = 64;
 
 // Writes the gradient of one small group, computed in double and rounded once.
