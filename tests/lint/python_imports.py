@@ -2,8 +2,8 @@
 """Checks the Python client's imports and folders: there is no import cycle, and no folder has
 more than 30 modules.
 
-Imports under TYPE_CHECKING and inside functions count as well. `from package import name` counts
-as an import of the module `name` or, if that is no module, of the package.
+Imports under TYPE_CHECKING and inside functions count too. `from package import name` imports
+the module `name` or, if that is no module, the package.
 
     python_imports.py PACKAGE    the package's folder
     python_imports.py --self-test

@@ -11,13 +11,13 @@ import torch
 _TIMES_TORCHS_ERROR = 30
 _OF_SCALE = 3e-5
 _ALONE = 1e-6
-# What is larger has left training behind; what float32 makes of it means nothing.
+# Training has diverged beyond this size, so float32 results are meaningless.
 _LARGEST = 1e15
 
 
 @dataclass
 class Comparison:
-    """Collects differences."""
+    """Collects differences between results."""
 
     where: str = ""
     differences: list[str] = field(default_factory=list)
