@@ -164,9 +164,9 @@ class RemoteNetwork(RemoteState):
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:
         """Runs forward and backward with a loss on the server, and returns the loss.
 
-        Takes the model's inputs, then the target. `loss` is "cross_entropy" (default) or "mse".
-        Other keywords are the loss's: `label_smoothing`, `ignore_index`, `reduction`, and
-        `denominator`, the divisor of a mean if a batch is split over several calls.
+        Takes the model's inputs, then the target; `loss` is "cross_entropy" (default) or
+        "mse". Other keywords are its: `label_smoothing`, `ignore_index`, `reduction`, and
+        `denominator`, by which a mean divides where a batch is split over several calls.
         """
         return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))
 
