@@ -13,7 +13,7 @@ from convgrad.torch.networks.operators.values import Importer, Value
 
 @dataclass(frozen=True)
 class Stale:
-    """A view whose memory was changed in place through another view."""
+    """A view of memory that was changed in place by way of another one."""
 
     name: str
 
