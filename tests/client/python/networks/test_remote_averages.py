@@ -1,4 +1,4 @@
-"""Moving averages of a network's tensors, and the optimizers that timm's recipes use."""
+"""Tests moving averages of a network's tensors, and the optimizers of timm's recipes."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_averages_are_those_of_torch(make_remote, kind, decay):
         step(model, theirs)
         averaged.update_parameters(model)
     expected = averaged.module.state_dict()
-    # A count isn't averaged.
+    # The server doesn't average counts.
     expected["1.num_batches_tracked"] = torch.tensor(4)
     assert_states(net.averaged_state_dict(), expected)
     net.eval(), averaged.eval(), model.eval()
@@ -107,7 +107,7 @@ def test_elements_are_limited_before_the_norm(make_remote):
 
 
 def lamb_step(parameters, states, count, lr, weight_decay, eps=1e-6):
-    """Steps as timm's Lamb does with its defaults: the formulas of You et al., 2019."""
+    """Computes a step of timm's Lamb with its defaults, by the formulas of You et al., 2019."""
     norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     assert norm > 0
     for parameter, state in zip(parameters, states):
