@@ -1,12 +1,12 @@
 #!/bin/sh
-# Asserts how the tool answers bad command lines: one line on stderr that says
-# what is wrong, and a failing exit. Usage: command_line_test.sh TOOL
+# Asserts that the tool answers a bad command line with one line on stderr that names the
+# mistake, and fails. Usage: command_line_test.sh TOOL
 tool=$1
 failures=0
 answer=$(mktemp)
 trap 'rm -f "$answer"' EXIT
 
-# expect EXIT TEXT ARGUMENT...
+# expect STATUS TEXT ARGUMENT...: runs the tool; checks its exit status and its output's text.
 expect() {
   wanted_exit=$1
   wanted_text=$2
@@ -29,13 +29,13 @@ expect() {
 
 problem=conv2d_n1_c2_o2_i4_k3_p1
 
-expect 0 "time, GFLOP/s and the server's stages" help
+expect 0 "times, GFLOP/s and the server's stages" help
 expect 0 "convgrad COMMAND --help" --help
 expect 0 "--result_dtype" help backward
 expect 0 "--nocheck" forward --help
 expect 0 "timed calls" bench $problem --help
 expect 0 "PROBLEM" check --help
-expect 0 "tables until it ends" top --help
+expect 0 "number of tables to show" top --help
 expect 0 "the role admin" sessions --help
 expect 0 "dims of the inputs" program --help
 expect 0 "--server ADDRESS=127.0.0.1:7070" capabilities --help

@@ -42,7 +42,9 @@ def assert_states(found, expected, rtol=2e-5, atol=2e-6):
     ("Adam", dict(lr=0.01)), ("Adam", dict(lr=0.02, betas=(0.8, 0.9), eps=1e-4)),
     ("Adam", dict(lr=0.01, betas=(0.0, 0.99))),
     ("Adam", dict(lr=0.01, weight_decay=0.1, maximize=True)), ("AdamW", dict(lr=0.01)),
-    ("AdamW", dict(lr=0.01, weight_decay=0.2, betas=(0.5, 0.99)))])
+    ("AdamW", dict(lr=0.01, weight_decay=0.2, betas=(0.5, 0.99))), ("RMSprop", dict(lr=0.01)),
+    ("RMSprop", dict(lr=0.01, alpha=0.9, momentum=0.9, weight_decay=0.1)),
+    ("RMSprop", dict(lr=0.01, alpha=0.3, centered=True, momentum=0.5, maximize=True))])
 def test_steps_agree_with_torch(make_remote, kind, settings):
     model = model_of()
     net = make_remote(model)
@@ -59,7 +61,7 @@ def test_steps_agree_with_torch(make_remote, kind, settings):
                 torch.testing.assert_close(state["state"][i][name], torch.as_tensor(
                     tensor, dtype=torch.float32), rtol=2e-5, atol=2e-6)
     assert state["param_groups"][0]["params"] == [0, 1, 2, 3]
-    # A state goes back into either.
+    # Both optimizers can load either's state.
     again = make_remote(model)
     resumed = getattr(optim, kind)(again.parameters(), lr=7.0)
     resumed.load_state_dict(expected)
@@ -124,7 +126,7 @@ def test_clipping_by_a_call(make_remote):
         ours.step()
         theirs.step()
         assert_states(net.state_dict(), model.state_dict())
-    # What is dropped isn't clipped, and what comes later isn't either.
+    # Clipping affects neither gradients that are dropped nor later ones.
     F.cross_entropy(net(X), Y).backward()
     net.clip_grad_norm_(0.1)
     step(net, ours)
@@ -140,7 +142,7 @@ def test_clipping_by_a_call(make_remote):
 
 
 def test_zeros_for_gradients(make_remote):
-    """By which momentum and weight decay go on, as without a gradient they don't."""
+    """Momentum and weight decay continue with gradients of zeros, as they don't without any."""
     model = model_of()
     net = make_remote(model)
     settings = dict(lr=0.1, momentum=0.9, weight_decay=0.1, foreach=False)
@@ -218,10 +220,27 @@ def test_a_mean_squared_error(make_remote):
     assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()}, 0, 0)
 
 
+@pytest.mark.parametrize("loss, keywords, function", [
+    ("l1", {}, F.l1_loss), ("smooth_l1", {"beta": 0.3}, F.smooth_l1_loss),
+    ("binary_cross_entropy_with_logits", {}, F.binary_cross_entropy_with_logits),
+    ("binary_cross_entropy_with_logits", {"pos_weight": 3.0, "reduction": "sum"},
+     F.binary_cross_entropy_with_logits)])
+def test_losses_of_elements(make_remote, loss, keywords, function):
+    model = model_of()
+    net, y = make_remote(model), torch.rand(4, 5)
+    found = net.forward_backward(X, y, loss=loss, **keywords)
+    expected = function(model(X), y, **{
+        key: torch.tensor(value) if key == "pos_weight" else value
+        for key, value in keywords.items()})
+    expected.backward()
+    assert found == pytest.approx(expected.item(), 1e-5)
+    assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
+
+
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_a_batch_in_parts(make_remote, parts, is_exact):
-    """The update of the whole, to the bit where numbers are integers over powers of 2."""
+    """The update is that of the whole batch, bit for bit if all sums are exact."""
     if is_exact:
         model, x, y = OfIntegers(), integers(8, 2, 6, 6, most=2), integers(8, 4)
     else:
@@ -292,7 +311,7 @@ def test_final_weights_are_the_same_bits_in_two_runs(make_remote):
 
 
 def trained(client, steps=20):
-    """Returns the weights and losses of steps that aren't waited for."""
+    """Returns the weights and losses of steps that are sent without waiting."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
                           nn.Dropout(0.2), nn.Flatten(), nn.Linear(144, 5))
@@ -304,7 +323,7 @@ def trained(client, steps=20):
             optimizer.step()
             optimizer.zero_grad()
             if i % 5 == 0:
-                net(X)  # trains statistics, and is waited for
+                net(X)  # trains statistics, and waits
         return net.state_dict(), [loss.result() for loss in losses]
 
 
