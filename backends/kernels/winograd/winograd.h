@@ -1,5 +1,5 @@
-// Winograd's F(2x2,3x3) computes 2-D convolutions with 3x3 kernels, stride 1 and
-// no dilation. It takes 16 products where the definition takes 36: it
+// Winograd's F(2x2,3x3) computes 2-D convolutions with 3x3 kernels, stride 1
+// and no dilation. It takes 16 products where the definition takes 36: it
 // transforms tiles of 4x4 input elements, multiplies them by transformed
 // weights, and transforms the products to tiles of 2x2 output elements.
 //

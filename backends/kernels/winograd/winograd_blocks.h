@@ -9,7 +9,7 @@
 
 namespace convgrad::winograd {
 
-inline constexpr int64_t kPositions = 16;  // of a transformed tile
+inline constexpr int64_t kPositions = 16;   // of a transformed tile
 inline constexpr int64_t kMostTiles = 128;  // of a part at a time
 
 // Returns the floats between two positions of `rows` rows of `block` floats.

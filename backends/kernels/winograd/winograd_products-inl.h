@@ -24,8 +24,7 @@ constexpr bool kHas32Registers = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86;
 template <int kBlock, int kRows, int kBlocks>
 class Sums {
  public:
-  static constexpr int kLanes =
-      static_cast<int>(hn::MaxLanes(Tag<kBlock>()));
+  static constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<kBlock>()));
   static constexpr int kVectors = kBlocks * kBlock / kLanes;
 
   // A column's vector `v` is at `v / kPerBlock * stride + v % kPerBlock *

@@ -30,6 +30,7 @@ using Vector = hn::Vec<Tag<kBlock>>;
 template <int kBlock>
 class Magnitudes {
  public:
+  HWY_INLINE Magnitudes() : most_(hn::Zero(kBits)) {}
   HWY_INLINE void Note(Vector<kBlock> v) {
     most_ = hn::Max(most_, hn::BitCast(kBits, hn::Abs(v)));
   }
@@ -42,7 +43,7 @@ class Magnitudes {
   using Bits = hn::RebindToUnsigned<Tag<kBlock>>;
   static constexpr Bits kBits = {};
 
-  hn::Vec<Bits> most_ = hn::Zero(kBits);
+  hn::Vec<Bits> most_;
 };
 
 // Loads four elements of a row of a tile. `plane` is that of the image and the
