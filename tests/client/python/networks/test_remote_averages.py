@@ -16,8 +16,8 @@ def with_statistics(seed=0):
     """Returns a network with batch_norm. The layer before it has no bias, because this bias's
     gradient is 0 but for rounding, which AdamW divides by itself."""
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Sigmoid(), nn.Flatten(),
-                         nn.Linear(64, 5))
+    return nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Sigmoid(),
+                         nn.Flatten(), nn.Linear(64, 5))
 
 
 @pytest.mark.parametrize("kind, decay", [("SGD", 0.9), ("AdamW", 0.25)])
